@@ -1,0 +1,109 @@
+"""Every error graphopt raises on purpose, each with an exit code and a hint.
+
+    GraphoptError                exit 1  something failed; the message says what and where
+    +-- UsageError               exit 2  the command or the call was wrong
+    |   +-- UnknownNameError     exit 2  a provider, dimension, rule, model ... that does not exist
+    |   +-- MissingExtraError    exit 2  an optional dependency is not installed
+    +-- ModelError               exit 1  the model can't be read, or is not valid ONNX
+    |   +-- UnsupportedModelError  exit 1  valid, but beyond what graphopt handles
+    +-- RuleError                exit 1  a rule file is wrong (file, line, column)
+    +-- SessionError             exit 1  the runtime refused to build or run a session
+    |   +-- InputsNeededError    exit 1  the model fails on made-up inputs: real ones are needed
+    +-- OutputsDifferError       exit 3  two models that should agree do not
+
+The command line prints ``str(error)`` on one line, then ``hint:`` and the hint, and exits with ``exit_code``.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class GraphoptError(Exception):
+    """Base of all deliberate errors.
+
+    Args:
+        message: What went wrong and where, on one line.
+        hint: What the user can do about it, on one line.
+    """
+
+    exit_code = 1
+
+    def __init__(self, message: str, hint: str | None = None) -> None:
+        super().__init__(" ".join(message.split()))
+        self.hint = hint
+
+
+class UsageError(GraphoptError):
+    """The command line or the call does not make sense."""
+
+    exit_code = 2
+
+
+class UnknownNameError(UsageError):
+    """A name that should be one of a known set is not.
+
+    Args:
+        kind: What the name was to be, for example ``provider``.
+        name: What was given.
+        known: The names that would have been accepted.
+    """
+
+    def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
+        names = sorted(known)
+        near = difflib.get_close_matches(name, names, n=1)
+        if near:
+            hint = f"did you mean {near[0]!r}?"
+        elif names:
+            hint = "known: " + ", ".join(names[:12]) + (" ..." if len(names) > 12 else "")
+        else:
+            hint = f"this model has no {kind}"
+        super().__init__(f"unknown {kind} {name!r}", hint)
+
+
+class MissingExtraError(UsageError):
+    """An optional dependency is needed and absent.
+
+    Args:
+        extra: The extra of the ``graphopt`` distribution that brings it.
+        module: The module that could not be imported.
+    """
+
+    def __init__(self, extra: str, module: str) -> None:
+        super().__init__(f"{module} is not installed", f"pip install 'graphopt[{extra}]'")
+
+
+class ModelError(GraphoptError):
+    """The model cannot be read or is not valid ONNX."""
+
+
+class UnsupportedModelError(ModelError):
+    """The model is valid but uses something graphopt refuses to touch."""
+
+
+class RuleError(GraphoptError):
+    """A rule file is wrong.
+
+    Args:
+        message: What is wrong.
+        where: ``file:line:column`` of the offending text.
+        hint: The nearest known name, or what to write instead.
+    """
+
+    def __init__(self, message: str, where: str = "", hint: str | None = None) -> None:
+        super().__init__(f"{where}: {message}" if where else message, hint)
+
+
+class SessionError(GraphoptError):
+    """The runtime refused to build or to run a session."""
+
+
+class InputsNeededError(SessionError):
+    """The original model fails on made-up inputs; the caller must supply real ones."""
+
+
+class OutputsDifferError(GraphoptError):
+    """The optimised model does not compute what the original computes."""
+
+    exit_code = 3
