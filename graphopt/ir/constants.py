@@ -1,0 +1,121 @@
+"""The bytes of lazy constants.
+
+A rule that merges two weights adds a Concat of two constants. The search only needs its shape; here, when a model is
+measured or saved, it becomes an array. ONNX's reference implementation evaluates the operators, one node at a time.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from onnx import helper
+from onnx.reference import ReferenceEvaluator
+
+from graphopt.ir.graph import Graph, Node
+from graphopt.ir.infer import attribute
+
+Array = np.ndarray[Any, Any]
+
+SMALL = 1 << 16  # bytes; constants up to this size may be read by a rule's conditions
+
+
+class NotConstantError(Exception):
+    """The value depends on the model's inputs, or an operator on its way has no reference implementation."""
+
+
+_small: dict[tuple[int, int], Array | None] = {}
+
+
+def evaluate(graph: Graph, key: int, memo: dict[int, Array] | None = None) -> Array:
+    """The content of a constant value.
+
+    Args:
+        graph: Where the value lives.
+        key: The value.
+        memo: Results to reuse and to add to, by key.
+
+    Raises:
+        NotConstantError: It is not constant or can't be evaluated here.
+    """
+    memo = {} if memo is None else memo
+    stack = [key]
+    while stack:
+        top = stack[-1]
+        if top in memo:
+            stack.pop()
+            continue
+        value = graph.values[top]
+        if value.tensor is not None:
+            memo[top] = value.tensor.numpy()
+            continue
+        if not value.const or value.producer is None:
+            raise NotConstantError(value.name)
+        node = graph.nodes[value.producer]
+        missing = [k for k in node.inputs if k is not None and k not in memo and not _shape_only(node)]
+        if missing:
+            stack.extend(missing)
+            continue
+        for out, array in zip(node.outputs, evaluate_node(graph, node, memo), strict=True):
+            if out is not None:
+                memo[out] = array
+    return memo[key]
+
+
+def _shape_only(node: Node) -> bool:
+    return node.op in ("Shape", "Size")
+
+
+def evaluate_node(graph: Graph, node: Node, memo: dict[int, Array]) -> list[Array]:
+    """The outputs of one node whose inputs are in ``memo``."""
+    if node.op in ("Shape", "Size") and node.domain == "":
+        return [_shape(graph, node)]
+    names = ["" if k is None else f"i{i}" for i, k in enumerate(node.inputs)]
+    outs = [f"o{i}" for i in range(len(node.outputs))]
+    proto = helper.make_node(node.op, names, outs, domain=node.domain, **{k: attribute(v) for k, v in node.attributes.items()})
+    try:
+        runner = ReferenceEvaluator(
+            helper.make_graph([proto], "g", [helper.make_empty_tensor_value_info(n) for n in names if n],
+                              [helper.make_empty_tensor_value_info(o) for o in outs]),
+            opsets=dict(graph.opsets),
+        )  # fmt: skip
+        feeds = {n: memo[k] for n, k in zip(names, node.inputs, strict=True) if k is not None}
+        with np.errstate(all="ignore"):
+            results = runner.run(None, feeds)
+    except Exception as error:
+        # The reference implementation raises anything from KeyError to AssertionError for what it lacks.
+        raise NotConstantError(f"{node.op}: {error}") from error
+    return [np.asarray(r) for r in results]
+
+
+def _shape(graph: Graph, node: Node) -> Array:
+    key = node.inputs[0]
+    shape = graph.type(key).shape if key is not None else None
+    if shape is None:
+        raise NotConstantError(node.name)
+    if node.op == "Shape":
+        shape = shape[slice(node.attributes.get("start", 0), node.attributes.get("end"))]
+    if not all(isinstance(d, int) for d in shape):
+        raise NotConstantError(node.name)
+    return np.array(shape if node.op == "Shape" else np.prod(shape), dtype=np.int64)
+
+
+def small_array(graph: Graph, key: int | None) -> Array | None:
+    """The content of a constant of at most :data:`SMALL` bytes, ``None`` for anything else (memoised by key)."""
+    if key is None:
+        return None
+    value = graph.values[key]
+    if not value.const:
+        return None
+    n = value.type.nbytes
+    if n is None or n > SMALL:
+        return None
+    slot = (key, value.tensor.key if value.tensor is not None else 0)
+    if slot not in _small:
+        if len(_small) > 100_000:
+            _small.clear()
+        try:
+            _small[slot] = evaluate(graph, key)
+        except NotConstantError:
+            _small[slot] = None
+    return _small[slot]

@@ -1,0 +1,469 @@
+"""One rewrite of a graph: add nodes, redefine values, drop what dies.
+
+The engine's guarantees live here, whatever a rule says: names, dtypes and shapes of redefined values survive, merging
+makes no cycle, a node goes only when nothing reads it, and the cost is in proportion to the nodes changed.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from graphopt.ir import ops
+from graphopt.ir.constants import small_array
+from graphopt.ir.graph import Graph, Node, Tensor, Value, expression_id, hash_outputs, output_key
+from graphopt.ir.infer import InferenceError, infer, shape_data
+from graphopt.ir.types import DTYPES, NUMPY_NAMES, ValueType, digest, merge
+
+_MASK = 2**64 - 1
+_DTYPE_OF_NUMPY = {name: short for short, name in NUMPY_NAMES.items()}
+
+
+class RefusedError(Exception):
+    """The rewrite would break an invariant; the graph is left as it was."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """What an edit changed.
+
+    Attributes:
+        added: New nodes (a node whose inputs or outputs changed counts as removed and added).
+        removed: Nodes that are gone.
+        touched: Ids of remaining nodes whose outputs are read by other nodes than before.
+    """
+
+    added: tuple[Node, ...]
+    removed: tuple[Node, ...]
+    touched: tuple[int, ...]
+
+    @property
+    def changed(self) -> bool:
+        """Whether the edit did anything."""
+        return bool(self.added or self.removed)
+
+
+class ArrayData:
+    """Bytes of a constant that a rule or the engine made."""
+
+    def __init__(self, array: np.ndarray[Any, Any]) -> None:
+        self._array = array
+
+    @property
+    def nbytes(self) -> int:
+        """Size in bytes."""
+        return int(self._array.nbytes)
+
+    def numpy(self) -> np.ndarray[Any, Any]:
+        """The array itself."""
+        return self._array
+
+
+def tensor_of(array: np.ndarray[Any, Any]) -> Tensor:
+    """A tensor known by its content.
+
+    Raises:
+        RefusedError: ONNX has no such dtype.
+    """
+    dtype = _DTYPE_OF_NUMPY.get(array.dtype.name)
+    if dtype is None:
+        raise RefusedError(f"no ONNX dtype for {array.dtype}")
+    key = digest("tensor", dtype, array.shape, array.tobytes())
+    return Tensor(key, ValueType(dtype, tuple(array.shape)), ArrayData(array))
+
+
+class Edit:
+    """Collects the changes of one rewrite, then makes the new graph.
+
+    Args:
+        graph: The graph to start from; it stays as it is.
+        rule: Name recorded on every new node.
+        roots: Values that the rewrite redefines. They keep key, name and type.
+    """
+
+    def __init__(self, graph: Graph, rule: str | None = None, roots: Sequence[int] = ()) -> None:
+        self.graph = graph
+        self.rule = rule
+        self._nodes = dict(graph.nodes)
+        self._values = dict(graph.values)
+        self._users = dict(graph.users)
+        self._order = dict(graph.order)
+        self._outputs = graph.outputs
+        self._hash = graph.hash
+        self._added: dict[int, Node] = {}
+        self._removed: dict[int, Node] = {}
+        self._touched: set[int] = set()
+        self._fresh: list[int] = []
+        self._ceiling = float("inf")
+        self._floor = -float("inf")
+        self._resort = False
+        self._doubted: set[int] = set()
+        self._suspects: list[int] = []
+        self._defined: set[int] = set()
+        self._rewired: list[int] = []
+        self._roots = tuple(roots)
+        self._pending = set(roots)
+        for root in roots:
+            self._detach(root)
+
+    # -- building -------------------------------------------------------------------------------------------------
+
+    def add(
+        self,
+        op: str,
+        inputs: Sequence[int | None],
+        attributes: Mapping[str, Any] | None = None,
+        *,
+        domain: str = "",
+        outputs: Sequence[int | None] = (None,),
+        name: str = "",
+    ) -> list[int]:
+        """Add a node, or find the equal one that is there.
+
+        Args:
+            op: Operator type.
+            inputs: Keys, ``None`` for an omitted operand.
+            attributes: Attribute values.
+            domain: Operator domain.
+            outputs: For each output the root that it redefines, or ``None`` for a new value.
+            name: Label of the node.
+
+        Returns:
+            The key of each output.
+
+        Raises:
+            RefusedError: A type contradicts the schema or the declared type of a root.
+        """
+        attributes = attributes or {}
+        ins = tuple(inputs)
+        while ins and ins[-1] is None:
+            ins = ins[:-1]
+        for key in ins:
+            if key is not None and (key not in self._values or key in self._pending):
+                raise RefusedError("an operand is gone or is what the rewrite defines")
+        node_id = expression_id(op, domain, attributes, ins)
+        twin = self._nodes.get(node_id)
+        if twin is not None and len(twin.outputs) >= len(outputs):
+            return self._reuse(twin, outputs)
+        keys = [output_key(node_id, i) if root is None else root for i, root in enumerate(outputs)]
+        if all(root is None and key in self._values for root, key in zip(outputs, keys, strict=True)):
+            # The value exists under a better definition: a rewrite redefined it earlier.
+            for key in keys:
+                if key in self._pending:
+                    raise RefusedError("a root would be defined by itself")
+                self._depend(key)
+            return keys
+        types = self._infer(op, domain, attributes, ins, len(outputs))
+        const = all(self._values[k].const for k in ins if k is not None) and ops.pure(op, domain, attributes, len(ins))
+        if op == "Shape" and ins and ins[0] is not None:
+            const = const or self._values[ins[0]].type.static
+        node = Node(op, ins, tuple(keys), attributes, domain=domain, name=name, rule=self.rule, id=node_id)
+        for i, (root, key, type) in enumerate(zip(outputs, keys, types, strict=True)):
+            if root is None:
+                label = f"{name or op}_{node_id & 0xFFFFFF:06x}" + (f"_{i}" if i else "")
+                if key in self._values:
+                    raise RefusedError("a new value exists already")
+                self._values[key] = Value(key, label, type, const, None, node_id)
+                self._users[key] = ()
+            else:
+                self._define(root, node_id, type, const)
+        self._insert(node)
+        self._fresh.append(node_id)
+        for key in ins:
+            if key is not None:
+                self._depend(key)
+        return keys
+
+    def constant(self, array: np.ndarray[Any, Any], name: str = "") -> int:
+        """Key of a constant with this content."""
+        tensor = tensor_of(array)
+        if tensor.key not in self._values:
+            label = name or f"const_{tensor.key & 0xFFFFFFFF:08x}"
+            self._values[tensor.key] = Value(tensor.key, label, tensor.type, True, tensor)
+            self._users[tensor.key] = ()
+        return tensor.key
+
+    def alias(self, root: int, target: int) -> None:
+        """Let every reader of ``root`` read ``target``, an equal value, instead.
+
+        Raises:
+            RefusedError: The types contradict each other, or the two are the same value.
+        """
+        if root == target:
+            raise RefusedError("a value can't replace itself")
+        old, new = self._values[root], self._values[target]
+        merged = merge(old.type, new.type)
+        if merged is None:
+            raise RefusedError(f"{old.name}: {old.type} would become {new.type}")
+        if merged != new.type:
+            self._values[target] = replace(new, type=merged)
+        self._pending.discard(root)
+        self._defined.add(root)
+        self._depend(target)
+        for user in list(self._users[root]):
+            if user in self._nodes:
+                self._rewire(self._nodes[user], {root: target})
+        if any(key == root for _, key in self._outputs):
+            self._hash -= hash_outputs(self._outputs)
+            self._outputs = tuple((name, target if key == root else key) for name, key in self._outputs)
+            self._hash += hash_outputs(self._outputs)
+        producer = self._values[root].producer
+        if producer is not None:
+            self._detach(root)
+
+    # -- finishing ------------------------------------------------------------------------------------------------
+
+    def commit(self) -> tuple[Graph, Delta]:
+        """The new graph and what changed.
+
+        Raises:
+            RefusedError: A root was left undefined, or the rewrite would make a cycle.
+        """
+        for root in self._roots:
+            if root not in self._defined:
+                raise RefusedError("a root has no new definition")
+        self._sweep()
+        self._rank()
+        graph = Graph(
+            nodes=self._nodes,
+            values=self._values,
+            users=self._users,
+            order=self._order,
+            inputs=self.graph.inputs,
+            outputs=self._outputs,
+            opsets=self.graph.opsets,
+            hash=self._hash & _MASK,
+        )
+        same = {i for i in self._added if i in self._removed and self._added[i].outputs == self._removed[i].outputs}
+        added = tuple(n for i, n in self._added.items() if i not in same)
+        removed = tuple(n for i, n in self._removed.items() if i not in same)
+        touched = tuple(i for i in self._touched | same if i in self._nodes and i not in self._added)
+        return graph, Delta(added, removed, touched + tuple(same))
+
+    # -- parts ----------------------------------------------------------------------------------------------------
+
+    def _infer(
+        self, op: str, domain: str, attributes: Mapping[str, Any], inputs: tuple[int | None, ...], n: int
+    ) -> tuple[ValueType, ...]:
+        types = [None if k is None else self._values[k].type for k in inputs]
+        data = [
+            small_array(self._view(), k) if k is not None and t is not None and shape_data(t) and self._values[k].const else None
+            for k, t in zip(inputs, types, strict=True)
+        ]
+        try:
+            return infer(op, domain, self.graph.opsets.get(domain, 1), attributes, types, data, n)
+        except InferenceError as error:
+            raise RefusedError(str(error)) from error
+
+    def _view(self) -> Graph:
+        """The graph under construction, for reading constants."""
+        return Graph(self._nodes, self._values, self._users, self._order, (), (), self.graph.opsets, 0)
+
+    def _define(self, root: int, node: int, type: ValueType, const: bool) -> None:
+        old = self._values[root]
+        merged = merge(old.type, type)
+        if merged is None:
+            raise RefusedError(f"{old.name}: {old.type} would become {type}")
+        if root in self._defined:
+            raise RefusedError("a root is defined twice")
+        self._values[root] = Value(root, old.name, merged, const or old.const, None, node)
+        self._pending.discard(root)
+        self._defined.add(root)
+
+    def _reuse(self, twin: Node, outputs: Sequence[int | None]) -> list[int]:
+        """The outputs of an equal node, defining roots by them where asked."""
+        slots = list(twin.outputs)
+        keys: list[int] = []
+        for i, root in enumerate(outputs):
+            slot = slots[i]
+            if slot is None:
+                # The output was detached (it was a root) or never read: it comes back to life.
+                if root is None:
+                    raise RefusedError("an unread output would be needed")
+                slot = slots[i] = root
+                old = self._values[root]
+                self._values[root] = replace(old, producer=twin.id)
+                self._pending.discard(root)
+                self._defined.add(root)
+            keys.append(slot)
+        if tuple(slots) != twin.outputs:
+            self._swap(twin, twin.with_outputs(tuple(slots)))
+        for slot, root in zip(keys, outputs, strict=True):
+            self._depend(slot)
+            if root is not None and root != slot:
+                self.alias(root, slot)
+        return keys
+
+    def _detach(self, root: int) -> None:
+        """Take a value from its producer; the producer goes in the sweep unless something still needs it."""
+        producer = self._values[root].producer
+        if producer is None:
+            return
+        node = self._nodes[producer]
+        self._ceiling = min(self._ceiling, self._order[producer])
+        self._swap(node, node.with_outputs(tuple(None if k == root else k for k in node.outputs)))
+        self._values[root] = replace(self._values[root], producer=None, tensor=None)
+        self._suspects.append(producer)
+
+    def _depend(self, key: int) -> None:
+        """Note that new nodes come after the producer of ``key``."""
+        producer = self._values[key].producer
+        if producer is not None and producer not in self._fresh:
+            self._floor = max(self._floor, self._order.get(producer, self._floor))
+
+    def _insert(self, node: Node) -> None:
+        self._nodes[node.id] = node
+        self._added[node.id] = node
+        self._hash += node.sig
+        for key in dict.fromkeys(k for k in node.inputs if k is not None):
+            self._users[key] += (node.id,)
+            self._touch(key)
+
+    def _delete(self, node: Node) -> None:
+        del self._nodes[node.id]
+        if node.id in self._added:
+            del self._added[node.id]
+        else:
+            self._removed[node.id] = node
+        self._order.pop(node.id, None)
+        self._hash -= node.sig
+        for key in dict.fromkeys(k for k in node.inputs if k is not None):
+            self._users[key] = tuple(u for u in self._users[key] if u != node.id)
+            self._touch(key)
+
+    def _swap(self, old: Node, new: Node) -> None:
+        """Replace a node by one with the same id and other outputs."""
+        self._nodes[new.id] = new
+        if old.id not in self._added:
+            self._removed[old.id] = old
+        self._added[new.id] = new
+        self._hash += new.sig - old.sig
+
+    def _touch(self, key: int) -> None:
+        producer = self._values[key].producer
+        if producer is not None:
+            self._touched.add(producer)
+        self._doubted.add(key)
+
+    def _rewire(self, node: Node, mapping: dict[int, int]) -> None:
+        """Let a node read other values; where that makes it equal to another node, the two become one."""
+        new = node.with_inputs(tuple(mapping.get(k, k) if k is not None else None for k in node.inputs))
+        rank = self._order.get(node.id)
+        fresh = node.id in self._fresh
+        self._delete(node)
+        twin = self._nodes.get(new.id)
+        if twin is not None:
+            for mine, theirs in zip(node.outputs, twin.outputs, strict=True):
+                if mine is None:
+                    continue
+                if theirs is None:
+                    raise RefusedError("an unread output would be needed")
+                self._values[mine] = replace(self._values[mine], producer=None)
+                self.alias(mine, theirs)
+            return
+        for key in new.outputs:
+            if key is not None:
+                self._values[key] = replace(self._values[key], producer=new.id)
+        self._insert(new)
+        if fresh:
+            self._fresh[self._fresh.index(node.id)] = new.id
+        elif rank is not None:
+            self._order[new.id] = rank
+            self._rewired.append(new.id)
+
+    def _sweep(self) -> None:
+        """Remove what nothing reads any more."""
+        outputs = {key for _, key in self._outputs}
+        queue = [i for i in dict.fromkeys(self._suspects + self._fresh) if i in self._nodes]
+        for key in self._doubted:
+            producer = self._values[key].producer if key in self._values else None
+            if producer is not None and not self._users[key]:
+                queue.append(producer)
+        while queue:
+            node = self._nodes.get(queue.pop())
+            if node is None or any(k is not None and (self._users[k] or k in outputs) for k in node.outputs):
+                continue
+            if node.salt and not ops.known_domain(node.domain):
+                continue  # a custom operator may act on the world: it stays
+            self._delete(node)
+            for key in node.outputs:
+                if key is not None:
+                    self._drop_value(key)
+            for key in node.inputs:
+                if key is None or self._users[key]:
+                    continue
+                producer = self._values[key].producer
+                if producer is not None:
+                    queue.append(producer)
+        for key in self._doubted:
+            if key in self._values and not self._users[key] and key not in outputs:
+                value = self._values[key]
+                if value.producer is None and key not in self.graph.inputs:
+                    self._drop_value(key)
+        for root in self._roots:
+            if root in self._values and self._values[root].producer is None and root not in outputs:
+                self._drop_value(root)
+
+    def _drop_value(self, key: int) -> None:
+        self._values.pop(key, None)
+        self._users.pop(key, None)
+
+    def _rank(self) -> None:
+        """Give each new node a rank between those it reads and those that read it."""
+        fresh = [i for i in self._fresh if i in self._nodes]
+        if fresh and not self._resort:
+            low, high = self._floor, self._ceiling
+            if high == float("inf"):
+                high = max(low, max(self._order.values(), default=0.0)) + 1.0 if self._order else 1.0
+            if low == -float("inf"):
+                low = high - 1.0
+            step = (high - low) / len(fresh)
+            if low >= high or step < 1e-9:
+                self._resort = True
+            else:
+                for i, node in enumerate(fresh):
+                    self._order[node] = low + step * (i + 1)
+        elif self._floor >= self._ceiling:
+            self._resort = True
+        if self._resort or any(not self._after_operands(i) for i in self._rewired if i in self._nodes):
+            self._order = self._topological(fresh)
+
+    def _after_operands(self, node: int) -> bool:
+        rank = self._order[node]
+        producers = (self._values[k].producer for k in self._nodes[node].inputs if k is not None)
+        return all(p is None or self._order[p] < rank for p in producers)
+
+    def _topological(self, fresh: list[int]) -> dict[int, float]:
+        """Ranks from scratch, as close to the old order as the edges allow.
+
+        Raises:
+            RefusedError: There is a cycle.
+        """
+        old = dict(self._order)
+        for i in fresh:
+            old[i] = min(self._ceiling, 1e18)
+        waiting = {
+            i: len({self._values[k].producer for k in n.inputs if k is not None and self._values[k].producer is not None})
+            for i, n in self._nodes.items()
+        }
+        ready = [(old[i], i) for i, n in waiting.items() if n == 0]
+        heapq.heapify(ready)
+        order: dict[int, float] = {}
+        while ready:
+            _, i = heapq.heappop(ready)
+            order[i] = float(len(order))
+            readers = {u for k in self._nodes[i].outputs if k is not None for u in self._users[k]}
+            for user in readers:
+                waiting[user] -= 1
+                if waiting[user] == 0:
+                    heapq.heappush(ready, (old[user], user))
+        if len(order) != len(self._nodes):
+            raise RefusedError("the rewrite would make a cycle")
+        return order
+
+
+__all__ = ["DTYPES", "ArrayData", "Delta", "Edit", "RefusedError", "tensor_of"]

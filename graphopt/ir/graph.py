@@ -1,0 +1,267 @@
+"""Nodes, values and the immutable graph.
+
+A value is known by a *key*: the hash of the expression that first defined it. A rewrite redefines a value with an equal
+expression and leaves its key, so nothing downstream changes. A node is known by the hash of its operator, attributes and
+input keys: two nodes that compute the same thing are one node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+
+from graphopt.ir.types import ValueType, digest
+
+
+class TensorData(Protocol):
+    """The bytes of a constant, read only when asked for (an onnx-ir tensor satisfies it)."""
+
+    @property
+    def nbytes(self) -> int: ...
+
+    def numpy(self) -> np.ndarray[Any, Any]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A constant's identity and where its bytes are.
+
+    Attributes:
+        key: Hash of the content when small, of its name, dtype and shape when large.
+        type: Dtype and static shape.
+        data: The bytes, possibly memory-mapped.
+    """
+
+    key: int
+    type: ValueType
+    data: TensorData
+
+    def numpy(self) -> np.ndarray[Any, Any]:
+        """The array; a view where the data allow it."""
+        return self.data.numpy()
+
+    def __repr__(self) -> str:
+        return f"Tensor({self.key:x})"
+
+
+@dataclass(frozen=True, slots=True)
+class Opaque:
+    """An attribute that rules can't read (a body, a sparse tensor, a type): its hash and its serialised form."""
+
+    key: int
+    payload: Any
+
+    def __repr__(self) -> str:
+        return f"Opaque({self.key:x})"
+
+
+Attributes = Mapping[str, Any]
+
+
+class Node:
+    """One operator application. Immutable; shared between graphs.
+
+    Attributes:
+        id: Hash of operator, domain, attributes and input keys (and of a salt when the node is not a pure function).
+        op: Operator type.
+        domain: Operator domain, ``""`` for ONNX's own.
+        attributes: Values are ``int``, ``float``, ``str``, tuples of these, :class:`Tensor` or :class:`Opaque`.
+        inputs: Keys; ``None`` for an omitted optional input. The last ``captures`` of them are not operands but
+            outer values that a body (If, Loop, Scan) reads by name.
+        outputs: Keys; ``None`` for an omitted or no longer used output.
+        name: The ONNX node name, a label only.
+        rule: The rule that made the node, ``None`` for a node of the original model.
+        source: The original serialised node, copied on save so that nothing of it is lost.
+        opaque: Why no rule may look at it (``""`` for an ordinary node).
+        captures: Names under which a body reads the trailing inputs.
+        sig: Hash of id and outputs: this node's share of the graph's hash.
+    """
+
+    __slots__ = ("attributes", "captures", "domain", "id", "inputs", "name", "op", "opaque", "outputs", "rule", "salt",
+                 "sig", "source")  # fmt: skip
+
+    def __init__(
+        self,
+        op: str,
+        inputs: tuple[int | None, ...],
+        outputs: tuple[int | None, ...],
+        attributes: Attributes | None = None,
+        *,
+        domain: str = "",
+        name: str = "",
+        rule: str | None = None,
+        source: Any = None,
+        opaque: str = "",
+        captures: tuple[str, ...] = (),
+        salt: int = 0,
+        id: int | None = None,
+    ) -> None:
+        self.op, self.domain, self.inputs, self.outputs = op, domain, inputs, outputs
+        self.attributes: Attributes = attributes or {}
+        self.name, self.rule, self.source = name, rule, source
+        self.opaque, self.captures, self.salt = opaque, captures, salt
+        self.id = expression_id(op, domain, self.attributes, inputs, salt) if id is None else id
+        # `or 0`: the hash of None differs between processes.
+        self.sig = hash((self.id, *[key or 0 for key in outputs])) & (2**64 - 1)
+
+    def with_inputs(self, inputs: tuple[int | None, ...]) -> Node:
+        """The same operator on other inputs."""
+        return Node(
+            self.op, inputs, self.outputs, self.attributes, domain=self.domain, name=self.name, rule=self.rule,
+            source=self.source, opaque=self.opaque, captures=self.captures, salt=self.salt,
+        )  # fmt: skip
+
+    def with_outputs(self, outputs: tuple[int | None, ...]) -> Node:
+        """The same expression under other output keys."""
+        return Node(
+            self.op, self.inputs, outputs, self.attributes, domain=self.domain, name=self.name, rule=self.rule,
+            source=self.source, opaque=self.opaque, captures=self.captures, salt=self.salt, id=self.id,
+        )  # fmt: skip
+
+    @property
+    def operands(self) -> tuple[int | None, ...]:
+        """The inputs without the captured outer values."""
+        return self.inputs[: len(self.inputs) - len(self.captures)] if self.captures else self.inputs
+
+    def __repr__(self) -> str:
+        return f"Node({self.domain + '.' if self.domain else ''}{self.op} {self.id:016x})"
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A value of the graph.
+
+    Attributes:
+        key: Its identity.
+        name: Its ONNX name, a label.
+        type: Dtype and shape.
+        const: Known before the model runs: a tensor, or computed from constants alone (a lazy constant).
+        tensor: The bytes of an initializer or of a Constant node.
+        producer: Id of the node that computes it, ``None`` for inputs and tensors.
+        source: The original Constant node, when the tensor came from one.
+    """
+
+    key: int
+    name: str
+    type: ValueType
+    const: bool = False
+    tensor: Tensor | None = None
+    producer: int | None = None
+    source: Any = None
+
+
+@dataclass(frozen=True)
+class Graph:
+    """An immutable dataflow graph; edit it with :class:`graphopt.ir.edit.Edit`.
+
+    Attributes:
+        nodes: Node by id.
+        values: Value by key.
+        users: Ids of the nodes that read a value (a node that reads it twice stands there once).
+        order: A topological rank of each node: smaller than that of every node that depends on it.
+        inputs: Keys of the graph inputs.
+        outputs: Name and key of each graph output; the name never changes, the key may.
+        opsets: Operator-set version by domain.
+        hash: Commutative hash of the live nodes: equal for graphs that differ in the order of independent rewrites.
+    """
+
+    nodes: Mapping[int, Node]
+    values: Mapping[int, Value]
+    users: Mapping[int, tuple[int, ...]]
+    order: Mapping[int, float]
+    inputs: tuple[int, ...]
+    outputs: tuple[tuple[str, int], ...]
+    opsets: Mapping[str, int]
+    hash: int
+
+    @cached_property
+    def output_keys(self) -> frozenset[int]:
+        """Keys of the graph outputs."""
+        return frozenset(key for _, key in self.outputs)
+
+    @property
+    def opset(self) -> int:
+        """Version of ONNX's own operator set."""
+        return self.opsets.get("", 1)
+
+    def producer(self, key: int | None) -> Node | None:
+        """The node that computes a value, ``None`` for inputs and tensors."""
+        if key is None:
+            return None
+        node = self.values[key].producer
+        return None if node is None else self.nodes[node]
+
+    def type(self, key: int) -> ValueType:
+        """Dtype and shape of a value."""
+        return self.values[key].type
+
+    def is_const(self, key: int | None) -> bool:
+        """Whether a value is known before the model runs (an omitted operand is)."""
+        return key is None or self.values[key].const
+
+    def is_lazy(self, node: Node) -> bool:
+        """Whether a node only computes constants, so that it never runs."""
+        return all(key is None or self.values[key].const for key in node.outputs)
+
+    def in_order(self) -> Iterator[Node]:
+        """Nodes, each after those it depends on; the same order for the same graph."""
+        order = self.order
+        return iter([self.nodes[i] for i in sorted(self.nodes, key=lambda i: (order[i], i))])
+
+    def live_nodes(self) -> int:
+        """Number of nodes that run (lazy constants do not)."""
+        return sum(1 for node in self.nodes.values() if not self.is_lazy(node))
+
+
+def expression_id(op: str, domain: str, attributes: Attributes, inputs: tuple[int | None, ...], salt: int = 0) -> int:
+    """The id of a node: a hash of what it computes."""
+    items = sorted(attributes.items()) if attributes else ()
+    return digest(op, domain, items, inputs, salt)
+
+
+def output_key(node_id: int, index: int) -> int:
+    """The key of a value that a node is the first to define."""
+    return digest(node_id, index)
+
+
+def build(
+    nodes: list[Node],
+    values: dict[int, Value],
+    inputs: tuple[int, ...],
+    outputs: tuple[tuple[str, int], ...],
+    opsets: Mapping[str, int],
+) -> Graph:
+    """A graph from nodes in topological order and all their values (``producer`` and ``users`` are derived here)."""
+    users: dict[int, list[int]] = {key: [] for key in values}
+    by_id: dict[int, Node] = {}
+    for node in nodes:
+        by_id[node.id] = node
+        for key in dict.fromkeys(k for k in node.inputs if k is not None):
+            users[key].append(node.id)
+        for key in node.outputs:
+            if key is not None:
+                values[key] = replace(values[key], producer=node.id)
+    return Graph(
+        nodes=by_id,
+        values=values,
+        users={key: tuple(ids) for key, ids in users.items()},
+        order={node.id: float(i) for i, node in enumerate(nodes)},
+        inputs=inputs,
+        outputs=outputs,
+        opsets=dict(opsets),
+        hash=graph_hash(by_id.values(), outputs),
+    )
+
+
+def graph_hash(nodes: Any, outputs: tuple[tuple[str, int], ...]) -> int:
+    """The commutative sum that :attr:`Graph.hash` holds."""
+    return (sum(node.sig for node in nodes) + hash_outputs(outputs)) & (2**64 - 1)
+
+
+def hash_outputs(outputs: tuple[tuple[str, int], ...]) -> int:
+    """The graph outputs' share of the hash: which value each output is."""
+    return hash(tuple(key for _, key in outputs)) & (2**64 - 1)

@@ -1,0 +1,152 @@
+"""Types of the outputs of one node, by ONNX's own inference, memoised.
+
+Rewrites add the same few nodes over and over (twelve layers are twelve times the same shapes), so nearly every question
+is answered from memory. The runtime's contributed operators have no schema in the ``onnx`` package; those that rules use
+stand in a small table here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TypeProto, helper, numpy_helper, shape_inference
+
+from graphopt.ir.graph import Opaque, Tensor
+from graphopt.ir.types import DTYPE_NAMES, DTYPES, NUMPY_NAMES, UNKNOWN, Dim, ValueType
+
+_MEMO: dict[Any, tuple[ValueType, ...]] = {}
+_MEMO_LIMIT = 200_000
+_SHAPE_DATA_LIMIT = 256  # elements; larger constants never steer a shape
+
+# Contributed operators whose first output is like an operand.
+_LIKE_OPERAND: dict[tuple[str, str], int] = {
+    ("com.microsoft", "Gelu"): 0,
+    ("com.microsoft", "FastGelu"): 0,
+    ("com.microsoft", "QuickGelu"): 0,
+    ("com.microsoft", "BiasGelu"): 0,
+    ("com.microsoft", "SkipLayerNormalization"): 0,
+    ("com.microsoft", "RotaryEmbedding"): 0,
+    ("", "SimplifiedLayerNormalization"): 0,
+}
+
+
+class InferenceError(Exception):
+    """ONNX's inference rejects the node: its inputs or attributes contradict the schema."""
+
+
+def infer(
+    op: str,
+    domain: str,
+    version: int,
+    attributes: Mapping[str, Any],
+    inputs: Sequence[ValueType | None],
+    data: Sequence[np.ndarray[Any, Any] | None],
+    n_outputs: int,
+) -> tuple[ValueType, ...]:
+    """Types of a node's outputs.
+
+    Args:
+        op: Operator type.
+        domain: Operator domain.
+        version: Operator-set version of the domain.
+        attributes: As in :class:`graphopt.ir.graph.Node`.
+        inputs: Type of each input, ``None`` for an omitted one.
+        data: Content of each input that is a small integer constant, else ``None``.
+        n_outputs: How many outputs the node has.
+
+    Raises:
+        InferenceError: The schema forbids the node.
+    """
+    key = (
+        op, domain, version, repr(sorted(attributes.items())) if attributes else "", tuple(inputs), n_outputs,
+        tuple(None if d is None else (d.shape, d.tobytes()) for d in data),
+    )  # fmt: skip
+    found = _MEMO.get(key)
+    if found is None:
+        if len(_MEMO) >= _MEMO_LIMIT:
+            _MEMO.clear()
+        found = _infer(op, domain, version, attributes, inputs, data, n_outputs)
+        _MEMO[key] = found
+    return found
+
+
+def _infer(
+    op: str,
+    domain: str,
+    version: int,
+    attributes: Mapping[str, Any],
+    inputs: Sequence[ValueType | None],
+    data: Sequence[np.ndarray[Any, Any] | None],
+    n_outputs: int,
+) -> tuple[ValueType, ...]:
+    like = _LIKE_OPERAND.get((domain, op))
+    if like is not None:
+        return (inputs[like] or UNKNOWN,) + (UNKNOWN,) * (n_outputs - 1)
+    try:
+        schema = onnx.defs.get_schema(op, version, domain)
+    except onnx.defs.SchemaError:
+        return (UNKNOWN,) * n_outputs
+    names = ["" if t is None else f"i{i}" for i, t in enumerate(inputs)]
+    node = helper.make_node(
+        op, names, [f"o{i}" for i in range(n_outputs)], domain=domain, **{k: attribute(v) for k, v in attributes.items()}
+    )
+    types = {n: type_proto(t) for n, t in zip(names, inputs, strict=True) if t is not None and t != UNKNOWN}
+    known = {n: numpy_helper.from_array(d) for n, d in zip(names, data, strict=True) if d is not None}
+    try:
+        result = shape_inference.infer_node_outputs(
+            schema, node, types, known, opset_imports=[helper.make_opsetid(domain, version)], ir_version=10
+        )
+    except Exception as error:
+        # onnx raises its own errors and, for a missing type, a plain RuntimeError.
+        if any(t is not None and t.dtype is None for t in inputs):
+            return (UNKNOWN,) * n_outputs
+        raise InferenceError(f"{op}: {error}") from error
+    return tuple(value_type(result[o]) if o in result else UNKNOWN for o in node.output)
+
+
+def attribute(value: Any) -> Any:
+    """An attribute value in the form ``onnx.helper.make_node`` takes."""
+    if isinstance(value, Tensor):
+        return numpy_helper.from_array(np.ascontiguousarray(value.numpy()))
+    if isinstance(value, Opaque):
+        return value.payload
+    return list(value) if isinstance(value, tuple) else value
+
+
+def type_proto(type: ValueType) -> TypeProto:
+    """The ONNX form of a type."""
+    if type.other is not None:
+        return TypeProto.FromString(type.other)
+    if type.dtype is None:
+        return TypeProto()
+    return helper.make_tensor_type_proto(DTYPES[type.dtype], type.shape)
+
+
+def value_type(proto: TypeProto) -> ValueType:
+    """The type an ONNX type says; a sequence, map, optional or sparse tensor is carried as it is."""
+    kind = proto.WhichOneof("value")
+    if kind is None:
+        return UNKNOWN
+    if kind != "tensor_type":
+        return ValueType(other=proto.SerializeToString(deterministic=True))
+    tensor = proto.tensor_type
+    if not tensor.HasField("shape"):
+        return ValueType(DTYPE_NAMES.get(tensor.elem_type))
+    return ValueType(DTYPE_NAMES.get(tensor.elem_type), tuple(_dim(d) for d in tensor.shape.dim))
+
+
+def _dim(dim: Any) -> Dim:
+    kind = dim.WhichOneof("value")
+    if kind == "dim_value":
+        # Some exporters write -1 or 0 for "unknown"; a real empty dimension is rare enough to be left unknown too.
+        return int(dim.dim_value) if dim.dim_value >= 0 else None
+    return str(dim.dim_param) if kind == "dim_param" and dim.dim_param else None
+
+
+def shape_data(type: ValueType) -> bool:
+    """Whether a constant of this type may steer a shape, so that its content is worth giving to the inference."""
+    n = type.elements
+    return type.dtype in ("i64", "i32") and n is not None and n <= _SHAPE_DATA_LIMIT and type.dtype in NUMPY_NAMES

@@ -1,0 +1,107 @@
+"""Element types and shapes.
+
+A dtype is a short name (``f32``, ``i64``, ``bool``); a dimension is an ``int``, the name of a symbol, or ``None`` when
+nothing is known. Two equal symbols are equal sizes, as ONNX says; ``None`` is not even equal to itself.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any
+
+Dim = int | str | None
+Shape = tuple[Dim, ...]
+
+# ONNX TensorProto.DataType numbers, https://onnx.ai/onnx/api/classes.html#tensorproto
+DTYPES: dict[str, int] = {
+    "f32": 1, "u8": 2, "i8": 3, "u16": 4, "i16": 5, "i32": 6, "i64": 7, "str": 8, "bool": 9, "f16": 10, "f64": 11,
+    "u32": 12, "u64": 13, "c64": 14, "c128": 15, "bf16": 16, "f8e4m3fn": 17, "f8e4m3fnuz": 18, "f8e5m2": 19,
+    "f8e5m2fnuz": 20, "u4": 21, "i4": 22, "f4e2m1": 23, "f8e8m0": 24, "u2": 25, "i2": 26,
+}  # fmt: skip
+DTYPE_NAMES: dict[int, str] = {number: name for name, number in DTYPES.items()}
+NUMPY_NAMES: dict[str, str] = {
+    "f32": "float32", "f64": "float64", "f16": "float16", "i64": "int64", "i32": "int32", "i16": "int16", "i8": "int8",
+    "u64": "uint64", "u32": "uint32", "u16": "uint16", "u8": "uint8", "bool": "bool", "c64": "complex64",
+    "c128": "complex128",
+}  # fmt: skip
+FLOATS = frozenset({"f16", "bf16", "f32", "f64"})
+BITS: dict[str, int] = {
+    "f32": 32, "u8": 8, "i8": 8, "u16": 16, "i16": 16, "i32": 32, "i64": 64, "bool": 8, "f16": 16, "f64": 64, "u32": 32,
+    "u64": 64, "c64": 64, "c128": 128, "bf16": 16, "u4": 4, "i4": 4, "f4e2m1": 4, "u2": 2, "i2": 2,
+    "f8e4m3fn": 8, "f8e4m3fnuz": 8, "f8e5m2": 8, "f8e5m2fnuz": 8, "f8e8m0": 8,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class ValueType:
+    """What is known of a value.
+
+    Attributes:
+        dtype: Short dtype name, ``None`` when unknown or not a tensor.
+        shape: Dimensions, ``None`` when even the rank is unknown.
+        other: The serialised type of a sequence, optional, map or sparse tensor; such a value matches no rule.
+    """
+
+    dtype: str | None = None
+    shape: Shape | None = None
+    other: bytes | None = None
+
+    @property
+    def static(self) -> bool:
+        """Whether every dimension is a number."""
+        return self.shape is not None and all(isinstance(d, int) for d in self.shape)
+
+    @property
+    def elements(self) -> int | None:
+        """Number of elements, ``None`` unless static."""
+        if self.shape is None:
+            return None
+        n = 1
+        for d in self.shape:
+            if not isinstance(d, int):
+                return None
+            n *= d
+        return n
+
+    @property
+    def nbytes(self) -> int | None:
+        """Size in bytes, ``None`` unless static and of a fixed-size dtype."""
+        n = self.elements
+        return None if n is None or self.dtype not in BITS else (n * BITS[self.dtype] + 7) // 8
+
+    def __str__(self) -> str:
+        if self.other is not None:
+            return "opaque"
+        dims = "?" if self.shape is None else ",".join("?" if d is None else str(d) for d in self.shape)
+        return f"{self.dtype or '?'}[{dims}]"
+
+
+UNKNOWN = ValueType()
+
+
+def merge(declared: ValueType, inferred: ValueType) -> ValueType | None:
+    """The declared type refined by the inferred one, or ``None`` where the two contradict each other."""
+    if declared is inferred or declared == inferred:
+        return declared
+    if declared.other is not None or inferred.other is not None:
+        return declared if inferred == UNKNOWN else inferred if declared == UNKNOWN else None
+    if declared.dtype and inferred.dtype and declared.dtype != inferred.dtype:
+        return None
+    dtype = declared.dtype or inferred.dtype
+    a, b = declared.shape, inferred.shape
+    if a is None or b is None:
+        return ValueType(dtype, b if a is None else a)
+    if len(a) != len(b):
+        return None
+    dims: list[Dim] = []
+    for x, y in zip(a, b, strict=True):
+        if isinstance(x, int) and isinstance(y, int) and x != y:
+            return None
+        dims.append(y if x is None else x)
+    return ValueType(dtype, tuple(dims))
+
+
+def digest(*parts: Any) -> int:
+    """A 64-bit hash of ``repr(parts)``, the same in every process."""
+    return int.from_bytes(hashlib.blake2b(repr(parts).encode(), digest_size=8).digest(), "little")

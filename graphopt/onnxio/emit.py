@@ -1,0 +1,377 @@
+"""Turn a graph back into ONNX nodes and initializers.
+
+The skeleton of the loaded model is the starting point, so whatever no rewrite touched leaves as it came: original nodes
+are copied from their protobufs, weights are passed on by reference. Lazy constants become arrays here, unless the file
+would grow too much; then the nodes that compute them stay, and the runtime folds them when it builds its session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, helper
+
+from graphopt.ir.constants import NotConstantError, evaluate
+from graphopt.ir.graph import Graph, Node, Opaque, Tensor, Value
+from graphopt.onnxio.load import INLINE, Model
+
+RULE_NOTE = "graphopt rule: "
+"""Prefix of the ``doc_string`` of a node that a rule made; :func:`rule_of` reads it back."""
+
+_SLACK = 4096  # bytes; folding that grows the file by no more than this is always done
+
+
+@dataclass(frozen=True, eq=False)
+class Emitted:
+    """A model in two parts.
+
+    Attributes:
+        proto: The model; large initializers are external placeholders.
+        tensors: Onnx-ir tensor of each placeholder, by initializer name.
+        unfolded: Names of constants left to be computed, because folding them would grow the file too much.
+    """
+
+    proto: ModelProto
+    tensors: Mapping[str, Any]
+    unfolded: tuple[str, ...] = ()
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the model with its weights."""
+        return self.proto.ByteSize() + sum(int(t.nbytes) for t in self.tensors.values())
+
+    def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
+        """The content of each placeholder; views of the file where the weights lie in one."""
+        return {name: tensor.numpy() for name, tensor in self.tensors.items()}
+
+
+def emit(model: Model, graph: Graph, *, max_bytes: int | None = None) -> Emitted:
+    """The ONNX form of ``graph``.
+
+    Args:
+        model: What the graph was loaded from.
+        graph: ``model.graph`` or a graph derived from it.
+        max_bytes: How large the whole model may be; constants whose folding would exceed it stay computed. ``None``
+            folds whatever a rule made and leaves what was computed in the original model.
+
+    Returns:
+        The model; exactly the loaded one when ``graph`` is ``model.graph``.
+    """
+    if graph is model.graph:
+        return Emitted(model.proto, _placeholders(model.proto, model.tensors))
+    return _Emitter(model, graph, max_bytes).run()
+
+
+def rule_of(node: NodeProto) -> str | None:
+    """The rule that made a node of an optimised model, ``None`` for an original one."""
+    return node.doc_string[len(RULE_NOTE) :] if node.doc_string.startswith(RULE_NOTE) else None
+
+
+def _placeholders(proto: ModelProto, tensors: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        t.name: tensors[t.name] for t in proto.graph.initializer if t.data_location == TensorProto.EXTERNAL
+    }
+
+
+class _Emitter:
+    def __init__(self, model: Model, graph: Graph, max_bytes: int | None) -> None:
+        self.model, self.graph, self.max_bytes = model, graph, max_bytes
+        self.folded: dict[int, Any] = {}
+        self.unfolded: list[int] = []
+        self.needed: set[int] = set()
+        self.names: dict[int, str] = {}
+        self.taken: set[str] = set()
+
+    def run(self) -> Emitted:
+        self._fold()
+        self._name()
+        model, graph, g = self.model, self.graph, GraphProto()
+        proto = ModelProto()
+        proto.CopyFrom(_without_graph_lists(model.proto))
+        g = proto.graph
+        tensors: dict[str, Any] = {}
+        nodes: list[NodeProto] = []
+        used = self._used()
+        modern = proto.ir_version >= 4
+
+        inputs = {self.names[k] for k in graph.inputs}
+        for initializer in model.proto.graph.initializer:
+            value = graph.values.get(self._original.get(initializer.name, -1))
+            kept = value is not None and value.tensor is not None and value.key in used
+            if not kept and initializer.name not in inputs:
+                continue
+            g.initializer.append(initializer)
+            if initializer.data_location == TensorProto.EXTERNAL:
+                tensors[initializer.name] = model.tensors[initializer.name]
+        present = {t.name for t in g.initializer}
+        weights = {t.name for t in model.proto.graph.initializer}
+        g.input.extend(i for i in model.proto.graph.input if i.name not in weights or i.name in present)
+
+        for key in sorted(used | set(self.folded), key=lambda k: self.names[k]):
+            value = graph.values[key]
+            if key in self.folded:
+                tensor = self.folded[key]
+            elif value.tensor is not None and self.names[key] not in present and value.source is None:
+                tensor = _ir_tensor(value.tensor.data, self.names[key])
+            else:
+                continue
+            self._store(g, nodes, tensors, self.names[key], tensor, modern)
+
+        nodes.extend(self._nodes(used))
+        g.node.extend(nodes)
+        made = {o for n in nodes for o in n.output}
+        g.value_info.extend(i for i in model.proto.graph.value_info if i.name in made)
+        self._import_domains(proto, nodes)
+        return Emitted(proto, tensors, tuple(self.names[k] for k in self.unfolded))
+
+    # -- constants ------------------------------------------------------------------------------------------------
+
+    def _fold(self) -> None:
+        """Choose which lazy constants become arrays, and evaluate them."""
+        graph = self.graph
+        outputs = graph.output_keys
+        frontier = [
+            key
+            for node in graph.in_order()
+            if graph.is_lazy(node)
+            for key in node.outputs
+            if key is not None and (key in outputs or any(not graph.is_lazy(graph.nodes[u]) for u in graph.users[key]))
+        ]
+        budget = None if self.max_bytes is None else self.max_bytes - self.model.nbytes
+        choices: list[tuple[int, int, bool]] = []
+        for key in frontier:
+            size = graph.type(key).nbytes
+            read, ruled = self._cone(key)
+            growth = (size if size is not None else 1 << 60) - sum(graph.values[k].type.nbytes or 0 for k in read)
+            choices.append((growth, key, ruled))
+        for growth, key, ruled in sorted(choices):
+            affordable = budget is None or growth <= max(_SLACK, 0) or growth <= budget
+            if growth > _SLACK and (not ruled or not affordable):
+                self.unfolded.append(key)
+                continue
+            try:
+                self.folded[key] = _ir_tensor_of(self._evaluate(key), graph.values[key].name)
+            except NotConstantError:
+                self.unfolded.append(key)
+                continue
+            if budget is not None:
+                budget -= growth
+
+    def _evaluate(self, key: int) -> np.ndarray[Any, Any]:
+        arrays = self.model.arrays
+        if key not in arrays:
+            arrays[key] = evaluate(self.graph, key, {k: a for k, a in arrays.items() if k in self.graph.values})
+        return arrays[key]
+
+    def _cone(self, key: int) -> tuple[set[int], bool]:
+        """Tensors that a lazy constant is computed from, and whether a rule had a hand in it."""
+        graph = self.graph
+        read: set[int] = set()
+        ruled = False
+        stack, seen = [key], {key}
+        while stack:
+            node = graph.producer(stack.pop())
+            if node is None or node.op in ("Shape", "Size"):
+                continue
+            ruled = ruled or node.rule is not None
+            for k in node.inputs:
+                if k is None or k in seen:
+                    continue
+                seen.add(k)
+                if graph.values[k].tensor is not None:
+                    read.add(k)
+                else:
+                    stack.append(k)
+        return read, ruled
+
+    def _used(self) -> set[int]:
+        """Keys that the emitted nodes and outputs read or make; the rest of the lazy part is left out."""
+        graph = self.graph
+        used = set(graph.output_keys)
+        stack = list(self.unfolded)
+        for node in graph.nodes.values():
+            if not graph.is_lazy(node):
+                self.needed.add(node.id)
+                stack.extend(k for k in node.inputs if k is not None)
+                used.update(k for k in node.outputs if k is not None)
+        stack.extend(graph.output_keys)
+        while stack:
+            key = stack.pop()
+            used.add(key)
+            if key in self.folded:
+                continue
+            node = graph.producer(key)
+            if node is not None and node.id not in self.needed:
+                self.needed.add(node.id)
+                stack.extend(k for k in node.inputs if k is not None)
+        return used
+
+    def _store(
+        self, g: GraphProto, nodes: list[NodeProto], tensors: dict[str, Any], name: str, tensor: Any, modern: bool
+    ) -> None:
+        if not modern:
+            # Before IR version 4 an initializer must be an input too; a Constant node needs no such thing.
+            value = onnx_ir.serde.serialize_tensor(tensor)
+            value.name = name
+            nodes.append(helper.make_node("Constant", [], [name], value=value))
+        elif tensor.nbytes < INLINE or tensor.dtype == onnx_ir.DataType.STRING:
+            value = onnx_ir.serde.serialize_tensor(tensor)
+            value.name = name
+            g.initializer.append(value)
+        else:
+            value = g.initializer.add(
+                name=name, data_type=int(tensor.dtype), dims=list(tensor.shape), data_location=TensorProto.EXTERNAL
+            )
+            value.external_data.add(key="location", value="<array>")
+            tensors[name] = tensor
+
+    # -- names ----------------------------------------------------------------------------------------------------
+
+    def _name(self) -> None:
+        """A unique name for each value: the original one where there is one."""
+        graph = self.graph
+        self.taken = set(_all_names(self.model.proto.graph))
+        self._original = {v.name: k for k, v in self.model.graph.values.items()}
+        pinned = {name for node in graph.nodes.values() for name in node.captures}
+        for key, value in graph.values.items():
+            self.names[key] = value.name if self._original.get(value.name) == key else self._fresh(value.name)
+        self.extra: list[tuple[str, str]] = []
+        claimed: set[int] = set()
+        inputs = set(graph.inputs)
+        for name, key in graph.outputs:
+            if self.names[key] == name:
+                claimed.add(key)
+        for name, key in graph.outputs:
+            if self.names[key] == name:
+                continue
+            free = key not in claimed and key not in inputs and graph.values[key].tensor is None
+            if free and self.names[key] not in pinned:
+                self.names[key] = name
+                claimed.add(key)
+            else:
+                self.extra.append((self.names[key], name))
+
+    def _fresh(self, label: str) -> str:
+        name, n = label, 1
+        while name in self.taken:
+            name, n = f"{label}_{n}", n + 1
+        self.taken.add(name)
+        return name
+
+    # -- nodes ----------------------------------------------------------------------------------------------------
+
+    def _nodes(self, used: set[int]) -> Iterator[NodeProto]:
+        graph = self.graph
+        constants: set[int] = set()
+        emitted_names: set[str] = set()
+        for node in graph.in_order():
+            if node.id not in self.needed:
+                continue
+            yield from self._constants([k for k in node.inputs if k is not None], constants)
+            operands = len(node.operands)
+            for key, name in zip(node.inputs[operands:], node.captures, strict=True):
+                # A body reads an outer value by name; when a rewrite put another value there, the name must live on.
+                if key is not None and self.names[key] != name and name not in emitted_names:
+                    emitted_names.add(name)
+                    yield helper.make_node("Identity", [self.names[key]], [name])
+            yield self._node(node)
+        yield from self._constants(graph.output_keys, constants)
+        for source, name in self.extra:
+            yield helper.make_node("Identity", [source], [name])
+
+    def _constants(self, keys: Iterable[int], done: set[int]) -> Iterator[NodeProto]:
+        for key in keys:
+            value = self.graph.values[key]
+            if value.source is not None and key not in done and key not in self.folded:
+                done.add(key)
+                source = NodeProto()
+                source.CopyFrom(value.source)
+                source.output[0] = self.names[key]
+                yield source
+
+    def _node(self, node: Node) -> NodeProto:
+        ins = ["" if k is None else self.names[k] for k in node.operands]
+        outs = ["" if k is None else self.names[k] for k in node.outputs]
+        if node.source is not None:
+            proto = NodeProto()
+            proto.CopyFrom(node.source)
+            if len(ins) < len(proto.input):
+                ins += [""] * (len(proto.input) - len(ins))
+            proto.input[:] = ins
+            proto.output[:] = outs
+            return proto
+        while outs and not outs[-1]:
+            outs.pop()
+        proto = NodeProto(op_type=node.op, domain=node.domain, name=self._fresh(node.name or f"{outs[0]}/{node.op}"))
+        proto.input.extend(ins)
+        proto.output.extend(outs)
+        version = self.graph.opsets.get(node.domain, 1)
+        for name, value in sorted(node.attributes.items()):
+            if value is not None:
+                proto.attribute.append(_attribute(node.op, node.domain, version, name, value))
+        proto.doc_string = f"{RULE_NOTE}{node.rule}" if node.rule else ""
+        return proto
+
+    def _import_domains(self, proto: ModelProto, nodes: list[NodeProto]) -> None:
+        known = {"" if o.domain == "ai.onnx" else o.domain for o in proto.opset_import}
+        for domain in sorted({n.domain for n in nodes} - known - {"ai.onnx"}):
+            if domain:
+                proto.opset_import.append(helper.make_opsetid(domain, self.graph.opsets.get(domain, 1)))
+
+
+def _without_graph_lists(proto: ModelProto) -> ModelProto:
+    bare = ModelProto()
+    bare.CopyFrom(proto)
+    for field in ("node", "initializer", "input", "value_info"):
+        bare.graph.ClearField(field)
+    return bare
+
+
+def _all_names(g: GraphProto) -> Iterator[str]:
+    for node in g.node:
+        yield node.name
+        yield from node.output
+        yield from node.input
+        for a in node.attribute:
+            for body in [a.g] if a.type == AttributeProto.GRAPH else a.graphs:
+                yield from _all_names(body)
+    for item in [*g.input, *g.output, *g.initializer]:
+        yield item.name
+    for sparse in g.sparse_initializer:
+        yield sparse.values.name
+
+
+def _ir_tensor(data: Any, name: str) -> Any:
+    return data if isinstance(data, onnx_ir.TensorProtocol) else _ir_tensor_of(data.numpy(), name)
+
+
+def _ir_tensor_of(array: np.ndarray[Any, Any], name: str) -> Any:
+    return onnx_ir.tensor(np.ascontiguousarray(array).reshape(array.shape), name=name)
+
+
+def _attribute(op: str, domain: str, version: int, name: str, value: Any) -> AttributeProto:
+    """An attribute of the type its schema declares (an empty list says nothing of its type, nor does ``1`` for 1.0)."""
+    if isinstance(value, Opaque):
+        return value.payload  # type: ignore[no-any-return]
+    if isinstance(value, Tensor):
+        return helper.make_attribute(name, onnx_ir.serde.serialize_tensor(_ir_tensor(value.data, "")))
+    try:
+        declared = onnx.defs.get_schema(op, version, domain).attributes[name].type
+    except (onnx.defs.SchemaError, KeyError):
+        return helper.make_attribute(name, list(value) if isinstance(value, tuple) else value)
+    kinds = onnx.defs.OpSchema.AttrType
+    if declared == kinds.FLOAT:
+        return helper.make_attribute(name, float(value))
+    if declared == kinds.FLOATS:
+        return helper.make_attribute(name, [float(v) for v in value], attr_type=AttributeProto.FLOATS)
+    if declared == kinds.INTS:
+        return helper.make_attribute(name, list(value), attr_type=AttributeProto.INTS)
+    return helper.make_attribute(name, list(value) if isinstance(value, tuple) else value)
+
+
+__all__ = ["RULE_NOTE", "Emitted", "Value", "emit", "rule_of"]
