@@ -17,7 +17,8 @@ from graphopt.ir.infer import attribute
 
 Array = np.ndarray[Any, Any]
 
-SMALL = 1 << 16  # bytes; constants up to this size may be read by a rule's conditions
+SMALL = 1 << 16  # bytes; constants up to this size may be read by any of a rule's conditions
+READABLE = 1 << 23  # bytes; up to this size min_of and its like look at a constant, so it is known by its whole content
 
 
 class NotConstantError(Exception):

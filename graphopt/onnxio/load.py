@@ -7,6 +7,7 @@ they are memory-mapped where they lie.
 
 from __future__ import annotations
 
+import hashlib
 import mmap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,7 +22,7 @@ from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto,
 
 from graphopt.errors import ModelError, UnknownNameError, UnsupportedModelError, UsageError
 from graphopt.ir import ops
-from graphopt.ir.constants import SMALL
+from graphopt.ir.constants import READABLE
 from graphopt.ir.edit import tensor_of
 from graphopt.ir.graph import Graph, Node, Opaque, Tensor, Value, build, expression_id, output_key
 from graphopt.ir.infer import value_type
@@ -237,10 +238,11 @@ def tensor_type(tensor: Any) -> ValueType:
 def _identify(tensor: Any) -> Tensor:
     """A tensor known by its content, or, when large, by its type and samples of its content."""
     type = tensor_type(tensor)
+    content: Any
     if tensor.dtype == onnx_ir.DataType.STRING:
-        content: Any = tuple(np.asarray(tensor.numpy()).ravel().tolist())
-    elif tensor.nbytes <= SMALL:
-        content = tensor.tobytes()
+        content = tuple(np.asarray(tensor.numpy()).ravel().tolist())
+    elif tensor.nbytes <= READABLE:
+        content = hashlib.blake2b(tensor.tobytes(), digest_size=16).digest()
     else:
         flat = tensor.numpy().reshape(-1)
         step = max(1, flat.size // 4)

@@ -1,0 +1,359 @@
+"""The expressions of the rule language: a closed subset of Python's expression syntax.
+
+Python's parser gives the tree and the column of every mistake; nothing is ever handed to ``eval``. Each tree is compiled
+to closures over :class:`Env`. What can't be decided (an unknown dimension, a value that is not constant) raises
+:class:`Unknown`, and a condition that raises it does not hold: rules fail closed.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import operator
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from graphopt.errors import RuleError
+from graphopt.ir.graph import Graph
+
+
+class Unknown(Exception):  # noqa: N818 - an answer of the language, not an error
+    """The graph does not say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """A value of the graph, as expressions see it; ``key`` is ``None`` for an omitted optional operand."""
+
+    key: int | None
+
+
+class Symbol:
+    """A symbolic or unknown dimension: equal to itself when named, undecidable against anything else."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str | None) -> None:
+        self.name = name
+
+    def __repr__(self) -> str:
+        return self.name or "?"
+
+
+@dataclass(slots=True)
+class Env:
+    """What an expression may look at.
+
+    Attributes:
+        graph: The graph that was matched.
+        names: Pattern variables: :class:`Ref`, a tuple of them, an attribute value, or the result of a ``let``.
+        block: Channel block of the target's fast convolution layout.
+    """
+
+    graph: Graph
+    names: dict[str, Any]
+    block: int = 16
+
+
+Compiled = Callable[[Env], Any]
+Function = Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Expression:
+    """A compiled expression.
+
+    Attributes:
+        text: As written.
+        names: Variables it reads.
+        calls: Functions it calls.
+        where: ``file:line:column`` of its first character.
+    """
+
+    text: str
+    names: frozenset[str]
+    calls: frozenset[str]
+    where: str
+    run: Compiled
+
+    def holds(self, env: Env) -> bool:
+        """Whether a condition is known to be true."""
+        try:
+            return self.run(env) is True
+        except Unknown:
+            return False
+
+
+def compile_expression(text: str, functions: Mapping[str, Function], where: str = "") -> Expression:
+    """Compile an expression.
+
+    Args:
+        text: The source.
+        functions: What may be called; each takes the :class:`Env` first.
+        where: ``file:line:column`` for error messages; columns inside the expression are added to it.
+
+    Raises:
+        RuleError: A syntax error, a construct outside the language, or an unknown function.
+    """
+    try:
+        tree = ast.parse(text.strip(), mode="eval").body
+    except SyntaxError as error:
+        raise RuleError(f"{text!r}: {error.msg}", _shift(where, (error.offset or 1) - 1)) from None
+    compiler = _Compiler(text, functions, where)
+    run = compiler.compile(tree, frozenset())
+    return Expression(text, frozenset(compiler.names), frozenset(compiler.calls), where, run)
+
+
+def _shift(where: str, columns: int) -> str:
+    head, _, column = where.rpartition(":")
+    return f"{head}:{int(column) + columns}" if head and column.isdigit() else where
+
+
+def equal(a: Any, b: Any) -> bool:
+    """Equality that knows symbols: elementwise on sequences.
+
+    Raises:
+        Unknown: It depends on what a symbol stands for.
+    """
+    if isinstance(a, Symbol) or isinstance(b, Symbol):
+        if isinstance(a, Symbol) and isinstance(b, Symbol) and a.name is not None and a.name == b.name:
+            return True
+        raise Unknown
+    if isinstance(a, list | tuple) and isinstance(b, list | tuple):
+        if len(a) != len(b):
+            return False
+        doubt = False
+        for x, y in zip(a, b, strict=True):
+            try:
+                if not equal(x, y):
+                    return False
+            except Unknown:
+                doubt = True
+        if doubt:
+            raise Unknown
+        return True
+    return bool(a == b)
+
+
+def _ordered(compare: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
+    def run(a: Any, b: Any) -> bool:
+        if not isinstance(a, int | float) or not isinstance(b, int | float):
+            raise Unknown
+        return compare(a, b)
+
+    return run
+
+
+def _contains(a: Any, b: Iterable[Any]) -> bool:
+    doubt = False
+    for item in b:
+        try:
+            if equal(a, item):
+                return True
+        except Unknown:
+            doubt = True
+    if doubt:
+        raise Unknown
+    return False
+
+
+_COMPARE: dict[type, Callable[[Any, Any], bool]] = {
+    ast.Eq: equal,
+    ast.NotEq: lambda a, b: not equal(a, b),
+    ast.Lt: _ordered(operator.lt),
+    ast.LtE: _ordered(operator.le),
+    ast.Gt: _ordered(operator.gt),
+    ast.GtE: _ordered(operator.ge),
+    ast.In: _contains,
+    ast.NotIn: lambda a, b: not _contains(a, b),
+    ast.Is: operator.is_,
+    ast.IsNot: operator.is_not,
+}
+_BINARY: dict[type, Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.Pow: operator.pow,
+}
+
+
+class _Compiler:
+    def __init__(self, text: str, functions: Mapping[str, Function], where: str) -> None:
+        self.text, self.functions, self.where = text, functions, where
+        self.names: set[str] = set()
+        self.calls: set[str] = set()
+
+    def error(self, message: str, node: ast.AST, hint: str | None = None) -> RuleError:
+        return RuleError(f"{self.text!r}: {message}", _shift(self.where, getattr(node, "col_offset", 0)), hint)
+
+    def compile(self, node: ast.AST, local: frozenset[str]) -> Compiled:
+        method = getattr(self, f"_{type(node).__name__.lower()}", None)
+        if method is None:
+            raise self.error(f"{type(node).__name__} is not part of the rule language", node)
+        return method(node, local)  # type: ignore[no-any-return]
+
+    def _constant(self, node: ast.Constant, local: frozenset[str]) -> Compiled:
+        value = node.value
+        if not isinstance(value, int | float | str | bool | None):
+            raise self.error("this literal is not part of the rule language", node)
+        return lambda env: value
+
+    def _name(self, node: ast.Name, local: frozenset[str]) -> Compiled:
+        name = node.id
+        if name not in local:
+            self.names.add(name)
+
+        def run(env: Env) -> Any:
+            try:
+                return env.names[name]
+            except KeyError:
+                raise Unknown from None
+
+        return run
+
+    def _tuple(self, node: ast.Tuple | ast.List, local: frozenset[str]) -> Compiled:
+        items = [self.compile(e, local) for e in node.elts]
+        return lambda env: tuple(item(env) for item in items)
+
+    _list = _tuple
+
+    def _unaryop(self, node: ast.UnaryOp, local: frozenset[str]) -> Compiled:
+        operand = self.compile(node.operand, local)
+        if isinstance(node.op, ast.Not):
+            return lambda env: not _truth(operand(env))
+        if isinstance(node.op, ast.USub):
+            return lambda env: -_number(operand(env))
+        raise self.error("this operator is not part of the rule language", node)
+
+    def _binop(self, node: ast.BinOp, local: frozenset[str]) -> Compiled:
+        apply = _BINARY.get(type(node.op))
+        if apply is None:
+            raise self.error("this operator is not part of the rule language", node)
+        left, right = self.compile(node.left, local), self.compile(node.right, local)
+
+        def run(env: Env) -> Any:
+            a, b = left(env), right(env)
+            if isinstance(a, Symbol) or isinstance(b, Symbol):
+                raise Unknown
+            try:
+                return apply(a, b)
+            except (TypeError, ArithmeticError):
+                raise Unknown from None
+
+        return run
+
+    def _boolop(self, node: ast.BoolOp, local: frozenset[str]) -> Compiled:
+        items = [self.compile(v, local) for v in node.values]
+        if isinstance(node.op, ast.And):
+            return lambda env: all(_truth(item(env)) for item in items)
+
+        def either(env: Env) -> bool:
+            doubt = False
+            for item in items:
+                try:
+                    if _truth(item(env)):
+                        return True
+                except Unknown:
+                    doubt = True
+            if doubt:
+                raise Unknown
+            return False
+
+        return either
+
+    def _compare(self, node: ast.Compare, local: frozenset[str]) -> Compiled:
+        operands = [self.compile(n, local) for n in (node.left, *node.comparators)]
+        tests = [_COMPARE[type(op)] for op in node.ops]
+
+        def run(env: Env) -> bool:
+            left = operands[0](env)
+            for test, operand in zip(tests, operands[1:], strict=True):
+                right = operand(env)
+                if not test(left, right):
+                    return False
+                left = right
+            return True
+
+        return run
+
+    def _ifexp(self, node: ast.IfExp, local: frozenset[str]) -> Compiled:
+        test, yes, no = (self.compile(n, local) for n in (node.test, node.body, node.orelse))
+        return lambda env: yes(env) if _truth(test(env)) else no(env)
+
+    def _subscript(self, node: ast.Subscript, local: frozenset[str]) -> Compiled:
+        base = self.compile(node.value, local)
+        if isinstance(node.slice, ast.Slice):
+            parts = [None if n is None else self.compile(n, local) for n in (node.slice.lower, node.slice.upper, node.slice.step)]
+            return lambda env: base(env)[slice(*(None if p is None else p(env) for p in parts))]
+        index = self.compile(node.slice, local)
+
+        def run(env: Env) -> Any:
+            try:
+                return base(env)[index(env)]
+            except (IndexError, TypeError, KeyError):
+                raise Unknown from None
+
+        return run
+
+    def _listcomp(self, node: ast.ListComp | ast.GeneratorExp, local: frozenset[str]) -> Compiled:
+        if len(node.generators) != 1:
+            raise self.error("one 'for' at a time", node)
+        loop = node.generators[0]
+        targets = loop.target.elts if isinstance(loop.target, ast.Tuple) else [loop.target]
+        if not all(isinstance(t, ast.Name) for t in targets):
+            raise self.error("loop variables must be names", node)
+        names = [t.id for t in targets if isinstance(t, ast.Name)]
+        inner = local | set(names)
+        source = self.compile(loop.iter, local)
+        body = self.compile(node.elt, inner)
+        tests = [self.compile(t, inner) for t in loop.ifs]
+        single = not isinstance(loop.target, ast.Tuple)
+
+        def run(env: Env) -> tuple[Any, ...]:
+            out = []
+            scope = Env(env.graph, dict(env.names), env.block)
+            for item in source(env):
+                scope.names.update({names[0]: item} if single else dict(zip(names, item, strict=True)))
+                if all(_truth(test(scope)) for test in tests):
+                    out.append(body(scope))
+            return tuple(out)
+
+        return run
+
+    _generatorexp = _listcomp
+
+    def _call(self, node: ast.Call, local: frozenset[str]) -> Compiled:
+        if not isinstance(node.func, ast.Name) or node.keywords:
+            raise self.error("only plain calls of the language's functions", node)
+        name = node.func.id
+        function = self.functions.get(name)
+        if function is None:
+            near = difflib.get_close_matches(name, self.functions, n=1)
+            raise self.error(f"unknown function {name!r}", node, f"did you mean {near[0]!r}?" if near else None)
+        self.calls.add(name)
+        arguments = [self.compile(a, local) for a in node.args]
+
+        def run(env: Env) -> Any:
+            try:
+                return function(env, *[a(env) for a in arguments])
+            except (TypeError, ValueError, IndexError, ArithmeticError, AttributeError):
+                # A function asked about something it is not for (the rank of a number) knows nothing.
+                raise Unknown from None
+
+        return run
+
+
+def _truth(value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    raise Unknown
+
+
+def _number(value: Any) -> Any:
+    if isinstance(value, int | float):
+        return value
+    raise Unknown

@@ -1,0 +1,285 @@
+"""The functions of the rule language. Each is pure and raises :class:`Unknown` when the graph does not say."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from graphopt.ir.constants import READABLE, NotConstantError, evaluate, small_array
+from graphopt.ir.types import FLOATS, NUMPY_NAMES, ValueType
+from graphopt.rewrite.expr import Env, Function, Ref, Symbol, Unknown, equal
+
+_extremes: dict[int, tuple[float, float]] = {}
+_distinct: dict[int, tuple[float, ...] | None] = {}
+
+
+def _type(env: Env, x: Ref) -> ValueType:
+    if x.key is None:
+        raise Unknown
+    return env.graph.type(x.key)
+
+
+def shape(env: Env, x: Ref) -> tuple[Any, ...]:
+    """Dimensions of x: numbers and symbols."""
+    dims = _type(env, x).shape
+    if dims is None:
+        raise Unknown
+    return tuple(d if isinstance(d, int) else Symbol(d) for d in dims)
+
+
+def rank(env: Env, x: Ref) -> int:
+    """Number of dimensions of x."""
+    dims = _type(env, x).shape
+    if dims is None:
+        raise Unknown
+    return len(dims)
+
+
+def dim(env: Env, x: Ref, i: int) -> Any:
+    """Dimension i of x."""
+    return shape(env, x)[i]
+
+
+def size(env: Env, x: Ref) -> int:
+    """Number of elements of x."""
+    n = _type(env, x).elements
+    if n is None:
+        raise Unknown
+    return n
+
+
+def dtype(env: Env, x: Ref) -> str:
+    """Element type of x, ``"f32"``."""
+    name = _type(env, x).dtype
+    if name is None:
+        raise Unknown
+    return name
+
+
+def is_float(env: Env, x: Ref) -> bool:
+    """Whether x holds floating-point numbers."""
+    return dtype(env, x) in FLOATS
+
+
+def is_const(env: Env, *xs: Ref) -> bool:
+    """Whether all of xs are known before the model runs."""
+    return all(env.graph.is_const(x.key) for x in xs)
+
+
+def present(env: Env, x: Ref) -> bool:
+    """Whether an optional operand is given."""
+    return x.key is not None
+
+
+def uses(env: Env, x: Ref) -> int:
+    """How many nodes and graph outputs read x."""
+    if x.key is None:
+        raise Unknown
+    return len(env.graph.users[x.key]) + sum(1 for _, k in env.graph.outputs if k == x.key)
+
+
+def is_output(env: Env, x: Ref) -> bool:
+    """Whether x is an output of the graph."""
+    return x.key in env.graph.output_keys
+
+
+def value(env: Env, x: Ref) -> Any:
+    """Content of a small constant: a number when it has one element, else a tuple of all of them, flat."""
+    array = small_array(env.graph, x.key)
+    if array is None:
+        raise Unknown
+    items = array.ravel().tolist()
+    return items[0] if len(items) == 1 else tuple(items)
+
+
+def values(env: Env, x: Ref) -> tuple[Any, ...]:
+    """Content of a small constant as a flat tuple, also when it has one element."""
+    array = small_array(env.graph, x.key)
+    if array is None:
+        raise Unknown
+    return tuple(array.ravel().tolist())
+
+
+def _array(env: Env, x: Ref) -> np.ndarray[Any, Any]:
+    if x.key is None or not env.graph.is_const(x.key):
+        raise Unknown
+    n = _type(env, x).nbytes
+    if n is None or n > READABLE:
+        raise Unknown
+    try:
+        return evaluate(env.graph, x.key)
+    except NotConstantError:
+        raise Unknown from None
+
+
+def _range(env: Env, x: Ref) -> tuple[float, float]:
+    if x.key not in _extremes:
+        array = _array(env, x)
+        if array.size == 0:
+            raise Unknown
+        assert x.key is not None
+        _extremes[x.key] = (float(array.min()), float(array.max()))
+    return _extremes[x.key]
+
+
+def min_of(env: Env, x: Ref) -> float:
+    """Smallest element of a constant."""
+    return _range(env, x)[0]
+
+
+def max_of(env: Env, x: Ref) -> float:
+    """Largest element of a constant."""
+    return _range(env, x)[1]
+
+
+def distinct(env: Env, x: Ref) -> tuple[float, ...]:
+    """The different elements of a constant in ascending order; undecided when there are more than 16."""
+    if x.key not in _distinct:
+        found = np.unique(_array(env, x))
+        assert x.key is not None
+        _distinct[x.key] = tuple(found.tolist()) if found.size <= 16 else None
+    result = _distinct[x.key]
+    if result is None:
+        raise Unknown
+    return result
+
+
+def opset(env: Env) -> int:
+    """Version of ONNX's operator set in this model."""
+    return env.graph.opset
+
+
+def block(env: Env) -> int:
+    """Channels in a block of the target's fast convolution layout (16 with AVX-512, 8 with AVX2)."""
+    return env.block
+
+
+def axis(env: Env, a: int, r: int) -> int:
+    """Axis a of a tensor of rank r, counted from the front."""
+    if not -r <= a < r:
+        raise Unknown
+    return a % r
+
+
+def axes(env: Env, many: Sequence[int], r: int) -> tuple[int, ...]:
+    """Axes counted from the front, sorted."""
+    return tuple(sorted(axis(env, a, r) for a in many))
+
+
+def broadcast(env: Env, a: Sequence[Any], b: Sequence[Any]) -> tuple[Any, ...]:
+    """The shape that shapes a and b broadcast to."""
+    n = max(len(a), len(b))
+    out: list[Any] = []
+    for x, y in zip((1,) * (n - len(a)) + tuple(a), (1,) * (n - len(b)) + tuple(b), strict=True):
+        if x == 1:
+            out.append(y)
+        elif y == 1 or equal(x, y):
+            out.append(x)
+        else:
+            raise Unknown
+    return tuple(out)
+
+
+def broadcasts_to(env: Env, a: Sequence[Any], target: Sequence[Any]) -> bool:
+    """Whether a tensor of shape a, broadcast against one of shape target, leaves the target's shape as it is."""
+    if len(a) > len(target):
+        return False
+    tail = target[len(target) - len(a) :]
+    return all(x == 1 or equal(x, y) for x, y in zip(a, tail, strict=True))
+
+
+def permute(env: Env, items: Sequence[Any], perm: Sequence[int]) -> tuple[Any, ...]:
+    """Items in the order of a transposition."""
+    if sorted(perm) != list(range(len(items))):
+        raise Unknown
+    return tuple(items[p] for p in perm)
+
+
+def invert(env: Env, perm: Sequence[int]) -> tuple[int, ...]:
+    """The permutation that undoes perm."""
+    return tuple(perm.index(i) for i in range(len(perm)))
+
+
+def close(env: Env, a: float, b: float, tolerance: float = 1e-5) -> bool:
+    """Whether two numbers agree up to a relative tolerance."""
+    return math.isclose(float(a), float(b), rel_tol=tolerance, abs_tol=0.0 if b else tolerance)
+
+
+def is_int(env: Env, *xs: Any) -> bool:
+    """Whether all of xs are known numbers without a fraction (a symbol is not)."""
+    return all(isinstance(x, int) and not isinstance(x, bool) for x in xs)
+
+
+def is_static(env: Env, x: Ref) -> bool:
+    """Whether every dimension of x is a number."""
+    return _type(env, x).static
+
+
+# Constants that ``let`` can make -----------------------------------------------------------------------------------
+
+
+def i64(env: Env, items: Any) -> np.ndarray[Any, Any]:
+    """An int64 constant: 0-d from a number, 1-d from a sequence."""
+    array = np.array(items)
+    if array.size and array.dtype.kind not in "iu":
+        raise Unknown
+    return array.astype(np.int64)
+
+
+def like(env: Env, x: Ref, items: Any) -> np.ndarray[Any, Any]:
+    """A constant of x's element type: 0-d from a number, otherwise of the nesting's shape."""
+    name = NUMPY_NAMES.get(dtype(env, x))
+    if name is None:
+        raise Unknown
+    with np.errstate(over="ignore"):
+        return np.array(items, dtype=np.float64 if name.startswith("float") else None).astype(name)
+
+
+def eye(env: Env, x: Ref, n: int) -> np.ndarray[Any, Any]:
+    """The n-by-n unit matrix in x's element type."""
+    return like(env, x, np.eye(n).tolist())
+
+
+def full(env: Env, x: Ref, dims: Sequence[int], fill: float) -> np.ndarray[Any, Any]:
+    """A constant of x's element type and the given shape, filled with one number. For small shapes only."""
+    if math.prod(dims) > 1 << 16:
+        raise Unknown
+    return np.full(tuple(dims), fill).astype(NUMPY_NAMES[dtype(env, x)])
+
+
+def lowest(env: Env, x: Ref) -> float:
+    """The most negative finite number of x's element type."""
+    return float(np.finfo(NUMPY_NAMES[dtype(env, x)]).min)
+
+
+def _plain(function: Any) -> Function:
+    def run(env: Env, *arguments: Any) -> Any:
+        if any(isinstance(a, Symbol) for a in arguments):
+            raise Unknown
+        for a in arguments:
+            if isinstance(a, tuple) and any(isinstance(i, Symbol) for i in a) and function not in (len, tuple, reversed):
+                raise Unknown
+        return function(*arguments)
+
+    run.__doc__ = function.__doc__
+    return run
+
+
+FUNCTIONS: dict[str, Function] = {
+    f.__name__: f
+    for f in (
+        shape, rank, dim, size, dtype, is_float, is_const, present, uses, is_output, value, values, min_of, max_of,
+        distinct, opset, block, axis, axes, broadcast, broadcasts_to, permute, invert, close, is_int, is_static,
+        i64, like, eye, full, lowest,
+    )
+} | {
+    "len": _plain(len), "min": _plain(min), "max": _plain(max), "sum": _plain(sum), "abs": _plain(abs), "int": _plain(int),
+    "prod": _plain(math.prod), "sqrt": _plain(math.sqrt), "range": _plain(lambda *a: tuple(range(*a))),
+    "sorted": _plain(lambda a: tuple(sorted(a))), "reversed": _plain(lambda a: tuple(reversed(a))),
+    "all": _plain(all), "any": _plain(any), "zip": lambda env, *a: tuple(zip(*a, strict=True)),
+    "enumerate": lambda env, a: tuple(enumerate(a)),
+}  # fmt: skip
+"""Every function by name."""
