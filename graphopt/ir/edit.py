@@ -178,6 +178,10 @@ class Edit:
                 self._depend(key)
         return keys
 
+    def type(self, key: int) -> ValueType:
+        """Type of a value of the graph under construction."""
+        return self._values[key].type
+
     def constant(self, array: np.ndarray[Any, Any], name: str = "") -> int:
         """Key of a constant with this content."""
         tensor = tensor_of(array)
@@ -214,6 +218,12 @@ class Edit:
         producer = self._values[root].producer
         if producer is not None:
             self._detach(root)
+
+    def publish(self, outputs: Sequence[tuple[str, int]]) -> None:
+        """Make values graph outputs, in place of those there are."""
+        self._hash -= hash_outputs(self._outputs)
+        self._outputs = tuple(outputs)
+        self._hash += hash_outputs(self._outputs)
 
     # -- finishing ------------------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ import difflib
 import operator
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from graphopt.errors import RuleError
 from graphopt.ir.graph import Graph
@@ -22,8 +22,7 @@ class Unknown(Exception):  # noqa: N818 - an answer of the language, not an erro
     """The graph does not say."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ref:
+class Ref(NamedTuple):
     """A value of the graph, as expressions see it; ``key`` is ``None`` for an omitted optional operand."""
 
     key: int | None

@@ -1,0 +1,118 @@
+"""Carry out one match: turn its replacement lines into an edit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from graphopt.ir.edit import Delta, Edit, RefusedError
+from graphopt.ir.graph import Graph
+from graphopt.ir.types import NUMPY_NAMES
+from graphopt.rewrite.expr import Env, Ref, Symbol, Unknown
+from graphopt.rewrite.match import Match
+from graphopt.rewrite.pattern import Line
+
+
+def apply(graph: Graph, match: Match, block: int = 16) -> tuple[Graph, Delta]:
+    """The graph after the rewrite, and what changed.
+
+    Args:
+        graph: The graph in which the match was found.
+        match: The match.
+        block: Channel block of the target's fast convolution layout.
+
+    Raises:
+        RefusedError: An invariant would break, or the replacement needs something unknown.
+    """
+    rule = match.rule
+    roots = dict(zip(rule.roots, match.roots, strict=True))
+    edit = Edit(graph, rule.id, match.roots)
+    names = {name: value for name, value in match.names.items() if name not in roots}
+    env = Env(graph, dict(match.names), block)
+    try:
+        for name, expression in rule.let:
+            made = expression.run(env)
+            if isinstance(made, np.ndarray):
+                made = Ref(edit.constant(made))
+            names[name] = env.names[name] = made
+        for line in rule.replace:
+            _line(edit, env, line, names, roots)
+    except (Unknown, KeyError) as error:
+        raise RefusedError(f"{rule.id}: {error!r}: the replacement needs something unknown") from None
+    return edit.commit()
+
+
+def _line(edit: Edit, env: Env, line: Line, names: dict[str, Any], roots: dict[str, int]) -> None:
+    if line.alias:
+        target = names[line.alias]
+        out = line.outputs[0]
+        if out in roots:
+            edit.alias(roots[out], target.key)
+        names[out] = env.names[out] = target
+        return
+    domain, op = _operator(line, names)
+    attributes = _attributes(line, env, names)
+    if line.each:
+        many = [names[o.name] for o in line.operands if o.kind == "variadic"]
+        rows = zip(*many, strict=True)
+        made: list[Ref] = []
+        for row in rows:
+            items = iter(row)
+            operands = [
+                next(items).key if o.kind == "variadic" else k
+                for o in line.operands
+                for k in ([None] if o.kind == "variadic" else _keys(edit, names, line, o))
+            ]
+            made.append(Ref(edit.add(op, operands, attributes, domain=domain)[0]))
+        names[line.outputs[0]] = env.names[line.outputs[0]] = tuple(made)
+        return
+    operands = [key for operand in line.operands for key in _keys(edit, names, line, operand)]
+    keys = edit.add(op, operands, attributes, domain=domain, outputs=[roots.get(o) for o in line.outputs])
+    for out, key in zip(line.outputs, keys, strict=True):
+        names[out] = env.names[out] = Ref(key)
+
+
+def _operator(line: Line, names: dict[str, Any]) -> tuple[str, str]:
+    if line.ops:
+        return line.ops[0]
+    domain, _, op = str(names[line.op_variable]).rpartition(".")
+    return domain, op
+
+
+def _keys(edit: Edit, names: dict[str, Any], line: Line, operand: Any) -> list[int | None]:
+    if operand.kind == "none":
+        return [None]
+    if operand.kind == "number":
+        first = next(o for o in line.operands if o.name)
+        bound = names[first.name]
+        key = bound[0].key if isinstance(bound, tuple) and not isinstance(bound, Ref) else bound.key
+        dtype = edit.type(key).dtype
+        if dtype not in NUMPY_NAMES:
+            raise RefusedError("a number needs a dtype that numpy has")
+        return [edit.constant(np.array(operand.number).astype(NUMPY_NAMES[dtype]))]
+    bound = names[operand.name]
+    if isinstance(bound, Ref):
+        return [bound.key]
+    if isinstance(bound, tuple):
+        return [ref.key for ref in bound]
+    raise RefusedError(f"{operand.name!r} is a number, not a value: make it a constant with i64() or like()")
+
+
+def _attributes(line: Line, env: Env, names: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = dict(names[line.rest]) if line.rest else {}
+    for name, expression in line.attributes:
+        value = _plain(expression.run(env))
+        if value is None:
+            found.pop(name, None)
+        else:
+            found[name] = value
+    return found
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Symbol) or (isinstance(value, tuple) and any(isinstance(v, Symbol) for v in value)):
+        raise Unknown
+    if isinstance(value, bool):
+        return int(value)
+    return tuple(_plain(v) for v in value) if isinstance(value, list) else value

@@ -1,0 +1,216 @@
+"""A rule's examples as graphs: the pattern built on operands of the types that the example gives."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from graphopt.errors import GraphoptError
+from graphopt.ir.edit import Edit, RefusedError, tensor_of
+from graphopt.ir.graph import Graph, Value, build
+from graphopt.ir.types import DTYPES, NUMPY_NAMES, Dim, ValueType, digest
+from graphopt.rewrite.expr import Env, Ref
+from graphopt.rewrite.match import Match, find, plans
+from graphopt.rewrite.pattern import Line
+from graphopt.rewrite.schema import Rule
+
+DEFAULT_OPSET = 17
+_TYPE = re.compile(r"(?P<const>const\s+)?(?P<dims>(?:[A-Za-z0-9_]+x)*)(?P<dtype>[a-z]+\d*\w*)(?:\s*=\s*(?P<data>.+))?")
+
+
+class ExampleError(GraphoptError):
+    """An example can't be built as written."""
+
+
+@dataclass(frozen=True, eq=False)
+class Example:
+    """A pattern built as a graph.
+
+    Attributes:
+        graph: Its inputs are the operands, its outputs the pattern's roots and unread values.
+        match: Where the rule matches; ``None`` when it does not.
+        failing: Index of the first ``where`` line that fails, when that is why it does not match.
+    """
+
+    graph: Graph
+    match: Match | None
+    failing: int | None
+
+
+def build_example(rule: Rule, case: Mapping[str, Any], *, block: int = 16, seed: int = 0) -> Example:
+    """Build an example.
+
+    Args:
+        rule: The rule.
+        case: As in the rule's ``examples``.
+        block: Channel block that ``block()`` answers.
+        seed: Of the random constants.
+
+    Raises:
+        ExampleError: The case names something unknown, or its types contradict the operators.
+    """
+    rng = np.random.default_rng(seed)
+    case = dict(case)
+    opset = int(case.pop("opset", DEFAULT_OPSET))
+    values: dict[int, Value] = {}
+    names: dict[str, Any] = {}
+    inputs: list[int] = []
+    optional = {o.name for line in rule.match for o in line.operands if o.kind == "optional"}
+    variables = {v for line in rule.match for _, v in line.captures}
+    variables |= {n for line in rule.match for n in (line.rest, line.op_variable) if n}
+    for name in case:
+        if name not in rule.leaves and name not in variables:
+            raise ExampleError(f"{name!r} is neither an operand nor an attribute of the pattern")
+    for leaf in rule.leaves:
+        given = case.get(leaf)
+        if given is None:
+            if leaf not in optional:
+                raise ExampleError(f"operand {leaf!r} has no type")
+            names[leaf] = Ref(None)
+        elif isinstance(given, list):
+            names[leaf] = tuple(Ref(_value(f"{leaf}{i}", text, values, inputs, rng)) for i, text in enumerate(given))
+        else:
+            names[leaf] = Ref(_value(leaf, given, values, inputs, rng))
+    for variable in variables:
+        names[variable] = _attribute(case.get(variable))
+    graph = build([], values, tuple(inputs), (), {"": opset, "com.microsoft": 1})
+    graph = _pattern(rule, graph, names, case)
+    found = _match(rule, graph, block)
+    if found is not None:
+        return Example(graph, found, None)
+    return Example(graph, None, _failing(rule, graph, block))
+
+
+def _value(name: str, text: Any, values: dict[int, Value], inputs: list[int], rng: np.random.Generator) -> int:
+    parsed = _TYPE.fullmatch(str(text).strip())
+    if parsed is None or parsed["dtype"] not in DTYPES:
+        raise ExampleError(f"{name}: {text!r} is not a type such as 4x5xf32, or 'const 2xi64 = [1, 2]'")
+    dims: tuple[Dim, ...] = tuple(int(d) if d.isdigit() else d for d in parsed["dims"].split("x") if d)
+    type = ValueType(parsed["dtype"], dims)
+    if parsed["const"] or parsed["data"]:
+        value = Value(0, name, type, True, tensor_of(_array(type, parsed["data"], rng)))
+        value = replace(value, key=digest("example", name, value.tensor.key if value.tensor else 0))
+    else:
+        value = Value(digest("input", name), name, type)
+        inputs.append(value.key)
+    values[value.key] = value
+    return value.key
+
+
+def _array(type: ValueType, text: str | None, rng: np.random.Generator) -> np.ndarray[Any, Any]:
+    dtype = np.dtype(NUMPY_NAMES[type.dtype or "f32"])
+    shape = tuple(d if isinstance(d, int) else 3 for d in type.shape or ())
+    if text is not None:
+        literal = text.replace("-inf", "-1e999").replace("inf", "1e999") if "1e999" not in text else text
+        return np.broadcast_to(np.array(ast.literal_eval(literal)).astype(dtype), shape).copy()
+    return random_array(dtype, shape, rng)
+
+
+def random_array(dtype: np.dtype[Any], shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray[Any, Any]:
+    """Random content of a dtype; floats stay away from zero so that division and roots are well conditioned."""
+    if dtype.kind == "f":
+        return (rng.uniform(0.25, 2.0, shape) * rng.choice([-1.0, 1.0], shape)).astype(dtype)
+    if dtype.kind == "b":
+        return rng.integers(0, 2, shape).astype(bool)
+    return rng.integers(0, 3, shape).astype(dtype)
+
+
+def _attribute(given: Any) -> Any:
+    if isinstance(given, Mapping):
+        return {k: _attribute(v) for k, v in given.items()}
+    if isinstance(given, list):
+        return tuple(_attribute(v) for v in given)
+    if not isinstance(given, str):
+        return given
+    for kind in (int, float):
+        try:
+            return kind(given)
+        except ValueError:
+            continue
+    return given
+
+
+def _pattern(rule: Rule, graph: Graph, names: dict[str, Any], case: Mapping[str, Any]) -> Graph:
+    """Add the pattern's nodes, operands before readers."""
+    edit = Edit(graph)
+    todo = list(rule.match)
+    made = {o for line in rule.match for o in line.outputs}
+    outputs: dict[str, int] = {}
+    try:
+        while todo:
+            ready = [line for line in todo if all(o.name in names or o.name not in made for o in line.operands)]
+            if not ready:
+                raise ExampleError("the pattern reads what it defines later in a circle")
+            for line in ready:
+                todo.remove(line)
+                keys = _node(edit, line, names)
+                for out, key in zip(line.outputs, keys, strict=True):
+                    if out != "_":
+                        names[out] = Ref(key)
+                        outputs[out] = key
+    except RefusedError as error:
+        raise ExampleError(f"the types contradict the operators: {error}") from None
+    read = {o.name for line in rule.match for o in line.operands}
+    kept = [(name, key) for name, key in outputs.items() if name in rule.roots or name not in read]
+    edit.publish(kept)
+    return edit.commit()[0]
+
+
+def _node(edit: Edit, line: Line, names: dict[str, Any]) -> list[int]:
+    operands: list[int | None] = []
+    for operand in line.operands:
+        if operand.kind == "none":
+            operands.append(None)
+        elif operand.kind == "number":
+            reference = next((names[o.name].key for o in line.operands if o.kind == "value"), None)
+            dtype = edit.type(reference).dtype if reference is not None else "f32"
+            operands.append(edit.constant(np.array(operand.number, NUMPY_NAMES[dtype or "f32"])))
+        elif operand.kind == "variadic":
+            operands += [ref.key for ref in names[operand.name]]
+        else:
+            operands.append(names[operand.name].key)
+    attributes: dict[str, Any] = dict(names.get(line.rest) or {}) if line.rest and line.rest != "_" else {}
+    for name, variable in line.captures:
+        if names[variable] is not None:
+            attributes[name] = names[variable]
+    for name, expression in line.attributes:
+        value = expression.run(Env(edit.graph, names))
+        if value is not None:
+            attributes[name] = value
+    domain, op = line.ops[0]
+    if line.op_variable:
+        chosen = names.get(line.op_variable)
+        if chosen is None:
+            names[line.op_variable] = f"{domain}.{op}" if domain else op
+        else:
+            domain, _, op = str(chosen).rpartition(".")
+            if (domain, op) not in line.ops:
+                raise ExampleError(f"{chosen!r} is not among the operators of {line.text!r}")
+    return edit.add(op, operands, attributes, domain=domain, outputs=[None] * len(line.outputs), name=line.outputs[0])
+
+
+def _match(rule: Rule, graph: Graph, block: int) -> Match | None:
+    plan = plans(rule)[0]
+    for node in graph.in_order():
+        for match in find(graph, plan, node, block):
+            return match
+    return None
+
+
+def _failing(rule: Rule, graph: Graph, block: int) -> int | None:
+    """Index of the first condition that fails, judged with all conditions off; ``None`` when the shape does not match."""
+    bare = replace(rule, where=())
+    plan = plans(bare)[0]
+    best: int | None = None
+    for node in graph.in_order():
+        for match in find(graph, plan, node, block):
+            env = Env(graph, match.names, block)
+            index = next((i for i, condition in enumerate(rule.where) if not condition.holds(env)), None)
+            if index is not None:
+                best = index if best is None else max(best, index)
+    return best

@@ -1,0 +1,227 @@
+"""The rule library: load, select, lint and index the rules of ``rules/``."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from graphopt.config import rules_dir
+from graphopt.errors import RuleError, UnknownNameError
+from graphopt.ir.graph import Node
+from graphopt.rewrite.examples import ExampleError, build_example
+from graphopt.rewrite.match import Plan, plans
+from graphopt.rewrite.schema import Rule, read_rules
+
+LOCK = "evidence.lock"
+VERDICTS = ("proved", "tested")
+"""Verdicts that let a rule load."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A mistake that the linter found.
+
+    Attributes:
+        rule: Rule id, ``""`` for a whole file.
+        where: ``file:line:column``.
+        message: What is wrong.
+    """
+
+    rule: str
+    where: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.rule + ': ' if self.rule else ''}{self.message}"
+
+
+@dataclass(frozen=True, eq=False)
+class Library:
+    """Rules, ready to be matched.
+
+    Attributes:
+        rules: In file order.
+    """
+
+    rules: tuple[Rule, ...]
+
+    @cached_property
+    def by_id(self) -> dict[str, Rule]:
+        """Rule by id."""
+        return {rule.id: rule for rule in self.rules}
+
+    @cached_property
+    def hash(self) -> str:
+        """One hash for the whole pack."""
+        text = "".join(sorted(rule.id + rule.hash for rule in self.rules))
+        return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+    @cached_property
+    def _plans(self) -> tuple[dict[tuple[str, str], list[Plan]], dict[tuple[str, str], list[Plan]]]:
+        first: dict[tuple[str, str], list[Plan]] = {}
+        every: dict[tuple[str, str], list[Plan]] = {}
+        for rule in self.rules:
+            for plan in plans(rule):
+                for op in rule.match[plan.anchor].ops:
+                    every.setdefault(op, []).append(plan)
+                    if plan.anchor == 0:
+                        first.setdefault(op, []).append(plan)
+        return first, every
+
+    def first_plans(self, node: Node) -> Sequence[Plan]:
+        """Plans whose rule's first line can stand for a node: each match of a graph is found by one of them."""
+        return self._plans[0].get((node.domain, node.op), ())
+
+    def plans(self, node: Node) -> Sequence[Plan]:
+        """Plans that start at any line that can stand for a node: together they find every match with the node in it."""
+        return self._plans[1].get((node.domain, node.op), ())
+
+    def without(self, rules: Iterable[str]) -> Library:
+        """The library without some rules."""
+        gone = set(rules)
+        return Library(tuple(r for r in self.rules if r.id not in gone))
+
+
+def rule_files(paths: Sequence[Path] = ()) -> list[Path]:
+    """The YAML files of some files and folders, by default of the shipped library."""
+    files: list[Path] = []
+    for path in paths or [rules_dir()]:
+        if path.is_dir():
+            files += sorted(path.rglob("*.yaml"))
+        elif path.exists():
+            files.append(path)
+        else:
+            raise RuleError("no such file or folder", str(path))
+    return files
+
+
+def load_library(
+    selection: Sequence[str] = (),
+    exclude: Sequence[str] = (),
+    provider: str = "cpu",
+    portable: bool = False,
+    *,
+    evidence: bool = True,
+) -> Library:
+    """Load rules.
+
+    Args:
+        selection: Files, folders, families or rule ids; empty for the whole shipped library.
+        exclude: Rule ids or families to leave out.
+        provider: Families that name providers load only for those.
+        portable: Leave out rules whose replacement uses operators outside the ONNX standard.
+        evidence: Leave out shipped rules without recorded evidence for their present text.
+
+    Raises:
+        RuleError: A rule file is wrong, two rules share an id, or a file of the caller's holds rules without evidence.
+        UnknownNameError: A family or rule that does not exist.
+    """
+    paths = [Path(s) for s in selection if s.endswith((".yaml", ".yml")) or Path(s).is_dir()]
+    names = [s for s in selection if not (s.endswith((".yaml", ".yml")) or Path(s).is_dir())]
+    rules: list[Rule] = []
+    for group in ([rule_files(paths)] if paths else []) + ([rule_files()] if names or not paths else []):
+        shipped = group == rule_files()
+        loaded = [rule for file in group for rule in read_rules(file)]
+        if shipped and names:
+            known = {r.family for r in loaded} | {r.id for r in loaded}
+            for name in names:
+                if name not in known:
+                    raise UnknownNameError("rule or family", name, known)
+            loaded = [r for r in loaded if r.family in names or r.id in names]
+        if evidence:
+            locks = {p: read_evidence(p.parent / LOCK) for p in group}
+            loaded = [r for r in loaded if _proved(r, locks)]
+        rules += loaded
+    known = {r.family for r in rules} | {r.id for r in rules}
+    for name in exclude:
+        if name not in known:
+            raise UnknownNameError("rule or family", name, known)
+    rules = [r for r in rules if r.id not in exclude and r.family not in exclude]
+    rules = [r for r in rules if (not r.providers or provider in r.providers) and not (portable and r.contributed)]
+    seen: dict[str, Rule] = {}
+    for rule in rules:
+        if rule.id in seen:
+            raise RuleError(f"rule {rule.id!r} exists already, at {seen[rule.id].where_at}", rule.where_at)
+        seen[rule.id] = rule
+    return Library(tuple(rules))
+
+
+def read_evidence(path: Path) -> dict[str, Mapping[str, Any]]:
+    """Recorded evidence by rule id; empty when there is no file."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise RuleError(f"not a valid evidence file: {error}", str(path)) from error
+    return dict(data.get("rules", {}))
+
+
+def _proved(rule: Rule, locks: Mapping[Path, Mapping[str, Mapping[str, Any]]]) -> bool:
+    file = Path(rule.where_at.rsplit(":", 2)[0])
+    entry = locks[file].get(rule.id)
+    if entry is not None and entry.get("hash") == rule.hash and entry.get("verdict") in VERDICTS:
+        return True
+    if file.is_relative_to(rules_dir()):
+        return False
+    raise RuleError(
+        f"rule {rule.id!r} has no evidence for its present text", rule.where_at, f"run: graphopt rules check {file} --update"
+    )
+
+
+def lint(paths: Sequence[Path] = ()) -> list[Problem]:
+    """Everything that is wrong with some rule files, examples included (their numbers are compared elsewhere)."""
+    problems: list[Problem] = []
+    seen: dict[str, str] = {}
+    for file in rule_files(paths):
+        try:
+            rules = read_rules(file)
+        except RuleError as error:
+            text = str(error) + (f" ({error.hint})" if error.hint else "")
+            problems.append(Problem("", str(file), text))
+            continue
+        for rule in rules:
+            if rule.id in seen:
+                problems.append(Problem(rule.id, rule.where_at, f"the id is taken, at {seen[rule.id]}"))
+            seen[rule.id] = rule.where_at
+            problems += [Problem(rule.id, rule.where_at, message) for message in lint_rule(rule)]
+    return problems
+
+
+def lint_rule(rule: Rule) -> list[str]:
+    """What is wrong with one rule and its examples."""
+    found: list[str] = []
+    try:
+        plans(rule)
+    except RuleError as error:
+        return [str(error)]
+    accepts, rejects = rule.examples["accept"], rule.examples["reject"]
+    if not accepts:
+        found.append("no accepting example")
+    for i, case in enumerate(accepts):
+        try:
+            example = build_example(rule, case)
+        except ExampleError as error:
+            found.append(f"accept {i}: {error}")
+            continue
+        if example.match is None:
+            failing = "the pattern does not match" if example.failing is None else f"fails on {rule.where[example.failing].text!r}"
+            found.append(f"accept {i}: {failing}")
+    missed = set(range(len(rule.where)))
+    for i, case in enumerate(rejects):
+        try:
+            example = build_example(rule, case)
+        except ExampleError as error:
+            found.append(f"reject {i}: {error}")
+            continue
+        if example.match is not None:
+            found.append(f"reject {i}: matches")
+        elif example.failing is not None:
+            missed.discard(example.failing)
+    found += [f"no reject fails on {rule.where[i].text!r}" for i in sorted(missed)]
+    return found

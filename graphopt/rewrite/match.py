@@ -1,0 +1,283 @@
+"""Find a rule's pattern in a graph.
+
+A pattern is compiled once for each of its lines into a plan that starts at that line and walks along shared values, down
+to producers and up to consumers, never over all nodes. So the matches around an edit are found by starting at the edited
+nodes, and a pattern with several roots joins on the readers of the value they share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from graphopt.errors import RuleError
+from graphopt.ir import ops
+from graphopt.ir.constants import small_array
+from graphopt.ir.graph import Graph, Node
+from graphopt.ir.types import digest
+from graphopt.rewrite.expr import Env, Ref, Unknown
+from graphopt.rewrite.pattern import Line, Operand
+from graphopt.rewrite.schema import Rule
+
+Names = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Match:
+    """A place where a rule applies.
+
+    Attributes:
+        rule: The rule.
+        names: What its variables are bound to: :class:`Ref`, a tuple of them, or an attribute value.
+        nodes: Id of the node of each pattern line.
+        roots: Keys that the rewrite redefines.
+        preferred: Whether the rule's hints hold here (true when it has none).
+    """
+
+    rule: Rule
+    names: Names
+    nodes: tuple[int, ...]
+    roots: tuple[int, ...]
+    preferred: bool
+
+    @property
+    def site(self) -> str:
+        """A short name of the place, the same in every process."""
+        return f"{digest(self.rule.id, self.nodes):016x}"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """How to come to the next line: from the value ``via`` down to its producer, or up to its readers."""
+
+    line: int
+    via: str
+    up: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The lines of a pattern in the order in which they are matched."""
+
+    rule: Rule
+    anchor: int
+    steps: tuple[Step, ...]
+
+
+def plans(rule: Rule) -> list[Plan]:
+    """One plan for each line of the rule's pattern.
+
+    Raises:
+        RuleError: The pattern falls into unconnected parts.
+    """
+    return [_plan(rule, anchor) for anchor in range(len(rule.match))]
+
+
+def _plan(rule: Rule, anchor: int) -> Plan:
+    bound = _names(rule.match[anchor])
+    todo = [i for i in range(len(rule.match)) if i != anchor]
+    steps: list[Step] = []
+    while todo:
+        down = [(i, o) for i in todo for o in rule.match[i].outputs if o in bound]
+        up = [(i, o.name) for i in todo for o in rule.match[i].operands if o.kind == "value" and o.name in bound]
+        if not down and not up:
+            line = rule.match[todo[0]]
+            raise RuleError(f"{line.text!r} shares no value with the lines before it", line.where)
+        index, via = (down or up)[0]
+        steps.append(Step(index, via, not down))
+        bound |= _names(rule.match[index])
+        todo.remove(index)
+    return Plan(rule, anchor, tuple(steps))
+
+
+def _names(line: Line) -> set[str]:
+    return {o for o in line.outputs if o != "_"} | {o.name for o in line.operands if o.kind == "value"}
+
+
+def find(graph: Graph, plan: Plan, node: Node, block: int = 16) -> Iterator[Match]:
+    """All matches of a rule in which ``node`` stands for the plan's first line, one for each set of nodes."""
+    rule = plan.rule
+    best: dict[tuple[int, ...], Match] = {}
+    for names, nodes in _walk(graph, plan, 0, *_start(graph, plan, node)) if _starts(plan, node) else ():
+        ids = tuple(nodes[i] for i in range(len(rule.match)))
+        held = best.get(ids)
+        if held is not None and held.preferred:
+            continue
+        match = _judge(graph, rule, names, ids, block)
+        if match is not None and (held is None or match.preferred):
+            best[ids] = match
+    yield from best.values()
+
+
+def _starts(plan: Plan, node: Node) -> bool:
+    return not node.opaque and (node.domain, node.op) in plan.rule.match[plan.anchor].ops
+
+
+def _start(graph: Graph, plan: Plan, node: Node) -> tuple[list[Names], dict[int, int]]:
+    return list(match_line(graph, plan.rule.match[plan.anchor], node, {})), {plan.anchor: node.id}
+
+
+def _walk(
+    graph: Graph, plan: Plan, step: int, starts: list[Names], nodes: dict[int, int]
+) -> Iterator[tuple[Names, dict[int, int]]]:
+    if step == len(plan.steps):
+        for names in starts:
+            yield names, nodes
+        return
+    todo = plan.steps[step]
+    line = plan.rule.match[todo.line]
+    for names in starts:
+        key = names[todo.via].key
+        if key is None:
+            continue
+        if todo.up:
+            candidates = [graph.nodes[u] for u in graph.users[key]]
+        else:
+            producer = graph.producer(key)
+            candidates = [] if producer is None else [producer]
+        for node in candidates:
+            if (node.domain, node.op) not in line.ops or node.opaque:
+                continue
+            extended = list(match_line(graph, line, node, names))
+            if extended:
+                yield from _walk(graph, plan, step + 1, extended, {**nodes, todo.line: node.id})
+
+
+def _judge(graph: Graph, rule: Rule, names: Names, ids: tuple[int, ...], block: int) -> Match | None:
+    """The match, unless a condition fails or it is the mirror image of another one."""
+    roots = tuple(names[r].key for r in rule.roots)
+    if len(set(roots)) != len(roots):
+        return None
+    if rule.unordered:
+        ranks = [(graph.order[graph.values[r].producer or 0], r) for r in roots]
+        if ranks != sorted(ranks):
+            return None
+    if all(graph.values[r].const for r in roots):
+        return None
+    env = Env(graph, names, block)
+    if not all(condition.holds(env) for condition in rule.where):
+        return None
+    return Match(rule, names, ids, roots, all(hint.holds(env) for hint in rule.prefer))
+
+
+def match_line(graph: Graph, line: Line, node: Node, names: Names) -> Iterator[Names]:
+    """Ways in which one pattern line can stand for ``node``, as extensions of ``names``."""
+    if len(line.outputs) > len(node.outputs):
+        return
+    bound = dict(names)
+    if line.op_variable and not _bind(bound, line.op_variable, f"{node.domain}.{node.op}" if node.domain else node.op):
+        return
+    for i, key in enumerate(node.outputs):
+        out = line.outputs[i] if i < len(line.outputs) else None
+        if out is None:
+            # An output that the pattern does not name may be there, but nothing may read it.
+            if key is not None and (graph.users[key] or key in graph.output_keys):
+                return
+        elif out != "_" and (key is None or not _bind(bound, out, Ref(key))):
+            return
+    if not _attributes(graph, line, node, bound):
+        return
+    operands, keys = line.operands, node.inputs
+    yield from _operands(graph, operands, keys, bound)
+    if len(operands) == 2 and len(keys) == 2 and node.op in ops.COMMUTATIVE and keys[0] != keys[1]:
+        yield from _operands(graph, operands, (keys[1], keys[0]), bound)
+
+
+def _bind(names: Names, name: str, value: Any) -> bool:
+    held = names.setdefault(name, value)
+    return held is value or bool(held == value)
+
+
+def _operands(graph: Graph, operands: tuple[Operand, ...], keys: tuple[int | None, ...], names: Names) -> Iterator[Names]:
+    variadic = next((i for i, o in enumerate(operands) if o.kind == "variadic"), None)
+    if variadic is None:
+        if len(keys) > len(operands):
+            return
+        bound = dict(names)
+        for i, operand in enumerate(operands):
+            if not _operand(graph, operand, keys[i] if i < len(keys) else None, bound):
+                return
+        yield bound
+        return
+    # Fixed operands may stand before and after; with two variadic ones, every cut is tried.
+    for start in range(variadic, len(keys) + 1):
+        if start > variadic:
+            break
+        for end in range(start, len(keys) + 1):
+            bound = dict(names)
+            head = all(_operand(graph, operands[i], keys[i] if i < len(keys) else None, bound) for i in range(variadic))
+            if not head or any(k is None for k in keys[start:end]):
+                continue
+            if not _bind(bound, operands[variadic].name, tuple(Ref(k) for k in keys[start:end])):
+                continue
+            rest = operands[variadic + 1 :]
+            if not rest:
+                if end == len(keys):
+                    yield bound
+                continue
+            yield from _operands(graph, rest, keys[end:], bound)
+
+
+def _operand(graph: Graph, operand: Operand, key: int | None, names: Names) -> bool:
+    if operand.kind == "none":
+        return key is None
+    if operand.kind == "number":
+        return _is_number(graph, key, operand.number)
+    if key is None and operand.kind != "optional":
+        return False
+    return operand.name == "_" or _bind(names, operand.name, Ref(key))
+
+
+def _is_number(graph: Graph, key: int | None, number: float) -> bool:
+    if key is None or not graph.values[key].const or graph.values[key].type.elements != 1:
+        return False
+    array = small_array(graph, key)
+    if array is None or array.dtype.kind not in "fiu":
+        return False
+    found = float(array.ravel()[0])
+    return found == number or abs(found - number) <= 1e-5 * abs(number)
+
+
+def _attributes(graph: Graph, line: Line, node: Node, names: Names) -> bool:
+    mentioned: set[str] = set()
+    for name, expression in line.attributes:
+        mentioned.add(name)
+        try:
+            wanted = expression.run(Env(graph, names))
+        except Unknown:
+            return False
+        if not same_attribute(attribute_of(graph, node, name), wanted):
+            return False
+    for name, variable in line.captures:
+        mentioned.add(name)
+        if not _bind(names, variable, attribute_of(graph, node, name)):
+            return False
+    others = {k: v for k, v in node.attributes.items() if k not in mentioned}
+    if line.rest:
+        return line.rest == "_" or _bind(names, line.rest, others)
+    return all(
+        (node.op, name) in ops.REDUNDANT or same_attribute(value, _default(graph, node, name)) for name, value in others.items()
+    )
+
+
+def attribute_of(graph: Graph, node: Node, name: str) -> Any:
+    """An attribute's value, its default where the node leaves it out."""
+    found = node.attributes.get(name)
+    return _default(graph, node, name) if found is None else found
+
+
+def _default(graph: Graph, node: Node, name: str) -> Any:
+    shape = graph.type(node.inputs[0]).shape if node.inputs and node.inputs[0] is not None else None
+    return ops.default(node.op, name, opset=graph.opset, spatial_rank=None if shape is None else len(shape) - 2)
+
+
+def same_attribute(a: Any, b: Any) -> bool:
+    """Equality of attribute values; numbers are compared as float32, in which ONNX stores them."""
+    if isinstance(a, float) or isinstance(b, float):
+        if not isinstance(a, int | float) or not isinstance(b, int | float):
+            return False
+        return a == b or abs(a - b) <= 1e-6 * max(abs(a), abs(b))
+    if isinstance(a, tuple | list) and isinstance(b, tuple | list):
+        return len(a) == len(b) and all(same_attribute(x, y) for x, y in zip(a, b, strict=True))
+    return type(a) is type(b) and bool(a == b)

@@ -1,0 +1,73 @@
+"""All matches of a graph, kept up to date in time proportional to what an edit changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from graphopt.ir.edit import Delta
+from graphopt.ir.graph import Graph
+from graphopt.rewrite.library import Library
+from graphopt.rewrite.match import Match, find
+
+Key = tuple[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True, eq=False)
+class Sites:
+    """The matches of a graph. Immutable; :meth:`after` shares what an edit did not touch.
+
+    Attributes:
+        library: The rules.
+        matches: Match by rule id and matched nodes.
+        by_node: Keys of the matches that a node takes part in.
+        block: Channel block of the target.
+    """
+
+    library: Library
+    matches: Mapping[Key, Match]
+    by_node: Mapping[int, tuple[Key, ...]]
+    block: int
+
+    @classmethod
+    def of(cls, graph: Graph, library: Library, block: int = 16) -> Sites:
+        """All matches of a graph, from scratch."""
+        matches: dict[Key, Match] = {}
+        by_node: dict[int, tuple[Key, ...]] = {}
+        for node in graph.in_order():
+            for plan in library.first_plans(node):
+                for match in find(graph, plan, node, block):
+                    _add(matches, by_node, match)
+        return cls(library, matches, by_node, block)
+
+    def after(self, graph: Graph, delta: Delta) -> Sites:
+        """The matches of ``graph``, which came from this object's graph by the edit ``delta``."""
+        matches, by_node = dict(self.matches), dict(self.by_node)
+        stale = {n.id for n in delta.removed} | {n.id for n in delta.added} | set(delta.touched)
+        for id in stale:
+            for key in by_node.pop(id, ()):
+                if matches.pop(key, None) is None:
+                    continue
+                for other in key[1]:
+                    if other not in stale and other in by_node:
+                        by_node[other] = tuple(k for k in by_node[other] if k != key)
+        for id in sorted(stale & graph.nodes.keys(), key=lambda i: (graph.order[i], i)):
+            node = graph.nodes[id]
+            for plan in self.library.plans(node):
+                for match in find(graph, plan, node, self.block):
+                    _add(matches, by_node, match)
+        return Sites(self.library, matches, by_node, self.block)
+
+    def __iter__(self) -> Iterator[Match]:
+        return iter(self.matches.values())
+
+    def __len__(self) -> int:
+        return len(self.matches)
+
+
+def _add(matches: dict[Key, Match], by_node: dict[int, tuple[Key, ...]], match: Match) -> None:
+    key = (match.rule.id, match.nodes)
+    if key not in matches:
+        matches[key] = match
+        for id in dict.fromkeys(match.nodes):
+            by_node[id] = (*by_node.get(id, ()), key)
