@@ -1,0 +1,26 @@
+"""The model zoo: real architectures with random weights, built on demand, for tests, training and benchmarks.
+
+In the order a build flows through them:
+
+- ``spec``, ``table``, ``registry``: what models exist, their inputs and numeric parameters; no model library needed.
+- ``compat``, ``vision``, ``text``, ``classic``: the builders, functions from parameters to a ``torch.nn.Module``.
+- ``weights``: random values wherever initialisation leaves a constant, so that no rewrite is trivially right.
+- ``export``: seeds, builds, exports with one of torch's two exporters, and caches the file.
+
+Importing this package imports no torch. Building needs the ``zoo`` extra.
+"""
+
+from graphopt.zoo.export import Exporter, build, cache_dir, file_name
+from graphopt.zoo.registry import TensorSpec, ZooModel, describe, example_inputs, names
+
+__all__ = [
+    "Exporter",
+    "TensorSpec",
+    "ZooModel",
+    "build",
+    "cache_dir",
+    "describe",
+    "example_inputs",
+    "file_name",
+    "names",
+]

@@ -1,0 +1,200 @@
+"""Build a model of the zoo, export it with torch, and cache the file.
+
+Importing this module imports no torch; calling :func:`build` does, unless the file is in the cache already.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import inspect
+import logging
+import os
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import platformdirs
+
+from graphopt.errors import MissingExtraError, UnknownNameError
+from graphopt.zoo.registry import describe, example_inputs
+from graphopt.zoo.spec import ZooModel
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+Exporter = Literal["dynamo", "legacy"]
+"""``dynamo`` is torch's current exporter, ``legacy`` the one that traces TorchScript."""
+
+_EXTRA_MODULES = frozenset({"torch", "torchvision", "transformers", "PIL", "onnxscript"})
+
+
+def cache_dir() -> Path:
+    """Where built models are kept: ``GRAPHOPT_ZOO_DIR``, or the folder ``zoo`` of the user's cache."""
+    override = os.environ.get("GRAPHOPT_ZOO_DIR")
+    return Path(override) if override else Path(platformdirs.user_cache_dir("graphopt")) / "zoo"
+
+
+def file_name(name: str, exporter: Exporter = "dynamo", seed: int = 0) -> str:
+    """The file name of a build: ``NAME.EXPORTER.onnx``, with ``.seedN`` before the suffix for other seeds than 0."""
+    tail = f".seed{seed}" if seed else ""
+    return f"{describe(name).name}.{exporter}{tail}.onnx"
+
+
+def build(
+    name: str,
+    exporter: Exporter = "dynamo",
+    out: Path | None = None,
+    seed: int = 0,
+    *,
+    force: bool = False,
+) -> Path:
+    """Export a model of the zoo to a single ONNX file, or return the one that is there.
+
+    The same name, exporter and seed give the same bytes on the same machine and versions of torch. The file appears
+    whole or not at all.
+
+    Args:
+        name: A name of the zoo, with overrides if any (``bert_base@layers=48``).
+        exporter: Which of torch's exporters.
+        out: Directory for the file, created if need be; :func:`cache_dir` by default.
+        seed: Seed of the weights.
+        force: Build even if the file exists.
+
+    Returns:
+        Path of the file.
+
+    Raises:
+        UnknownNameError: The model, one of its parameters or the exporter does not exist.
+        UsageError: An override is malformed.
+        MissingExtraError: torch, torchvision or transformers is not installed.
+    """
+    if exporter not in get_args(Exporter):
+        raise UnknownNameError("exporter", exporter, get_args(Exporter))
+    model = describe(name)
+    folder = out if out is not None else cache_dir()
+    target = folder / file_name(name, exporter, seed)
+    if target.exists() and not force:
+        return target
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".building-") as temporary:
+        partial = Path(temporary) / "model.onnx"
+        with _extra():
+            module, example = _instantiate(model, seed)
+            (_export_dynamo if exporter == "dynamo" else _export_legacy)(model, module, example, partial)
+        os.replace(partial, target)
+    return target
+
+
+@contextlib.contextmanager
+def _extra() -> Iterator[None]:
+    """Turn a missing optional module into the error that says how to install it."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").partition(".")[0]
+        if missing not in _EXTRA_MODULES:
+            raise
+        raise MissingExtraError("zoo", missing) from error
+
+
+def _instantiate(model: ZooModel, seed: int) -> tuple[nn.Module, tuple[Tensor, ...]]:
+    """The module with its random weights, in evaluation mode, and one set of inputs for it."""
+    import torch
+
+    from graphopt.zoo.compat import prepare_torchvision
+    from graphopt.zoo.weights import randomise
+
+    # Before the builders: they import torchvision, and so does transformers.
+    prepare_torchvision()
+    path, _, function = model.build.partition(":")
+    builder: Callable[..., nn.Module] = getattr(importlib.import_module(path), function)
+    example = tuple(torch.from_numpy(array) for array in example_inputs(model.name, seed).values())
+    threads = torch.get_num_threads()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        # How a sum is split over threads changes its last bit, and with it the weights.
+        torch.set_num_threads(1)
+        try:
+            module = builder(**model.params)
+            randomise(module, example)
+        finally:
+            torch.set_num_threads(threads)
+    return module.requires_grad_(False), example
+
+
+def _export_dynamo(model: ZooModel, module: nn.Module, example: tuple[Tensor, ...], path: Path) -> None:
+    import torch
+
+    shapes: Any = None
+    if model.symbolic_batch:
+        shapes = _by_parameter(module, [{0: torch.export.Dim("batch", min=1, max=1024)}] * len(example))
+    with _exporting():
+        program = torch.onnx.export(
+            module,
+            example,
+            dynamo=True,
+            input_names=[spec.name for spec in model.input_specs()],
+            output_names=list(model.output_names()),
+            dynamic_shapes=shapes,
+            verbose=False,
+        )
+    assert program is not None  # only the legacy exporter returns nothing
+    # Stack traces in the metadata are larger than the graph, and name folders of the machine that exported it.
+    for graph in (program.model.graph, *(function.graph for function in program.model.functions.values())):
+        for node in graph.all_nodes():
+            node.metadata_props.clear()
+            for output in node.outputs:
+                output.metadata_props.clear()
+    program.save(path, external_data=False)
+
+
+def _by_parameter(module: nn.Module, dims: list[Any]) -> tuple[Any, ...]:
+    """The dimensions of the inputs as torch wants them: those taken by ``*rest`` in ``forward`` as one tuple."""
+    parameters = inspect.signature(module.forward).parameters.values()
+    named = sum(p.kind is not inspect.Parameter.VAR_POSITIONAL for p in parameters)
+    return tuple(dims) if named == len(parameters) else (*dims[:named], tuple(dims[named:]))
+
+
+def _export_legacy(model: ZooModel, module: nn.Module, example: tuple[Tensor, ...], path: Path) -> None:
+    import torch
+
+    inputs = [spec.name for spec in model.input_specs()]
+    outputs = list(model.output_names())
+    axes = {name: {0: "batch"} for name in (*inputs, *outputs)} if model.symbolic_batch else None
+    with _exporting():
+        torch.onnx.export(
+            module,
+            example,
+            path,
+            dynamo=False,
+            input_names=inputs,
+            output_names=outputs,
+            dynamic_axes=axes,
+            verbose=False,
+        )
+
+
+@contextlib.contextmanager
+def _exporting() -> Iterator[None]:
+    """Silence the exporters' warnings, and have them see attention as operators.
+
+    They warn of their own deprecation and of traced Python values. The fused attention kernel that torch prefers in
+    evaluation mode has no ONNX counterpart.
+    """
+    import torch
+
+    fast = torch.backends.mha.get_fastpath_enabled()
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        logger.setLevel(logging.ERROR)
+        torch.backends.mha.set_fastpath_enabled(False)
+        try:
+            yield
+        finally:
+            torch.backends.mha.set_fastpath_enabled(fast)
+            logger.setLevel(level)

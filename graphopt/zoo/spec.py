@@ -1,0 +1,100 @@
+"""What an entry of the zoo is: names, shapes and numbers, with no library behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+Number = int | float
+"""A parameter's value; whether it is whole is decided by the default in the registry."""
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """One input of an exported model.
+
+    Attributes:
+        name: The input's name; ``{layers}`` in it stands for one input for each of that many layers (any parameter).
+        shape: Dimensions; a text entry names a parameter, or a quotient of two (``"hidden//heads"``).
+        dtype: NumPy name of the element type.
+        low: Smallest example value of an integer input.
+        high: One more than the largest example value of an integer input, or the parameter that says it.
+    """
+
+    name: str
+    shape: tuple[int | str, ...]
+    dtype: str = "float32"
+    low: int = 0
+    high: int | str = 2
+
+    def __str__(self) -> str:
+        """``pixels: float32[batch, 3, size, size]``."""
+        return f"{self.name}: {self.dtype}[{', '.join(map(str, self.shape))}]"
+
+
+@dataclass(frozen=True)
+class ZooModel:
+    """One entry of the zoo, or one entry with some of its parameters overridden.
+
+    Attributes:
+        name: Name under which it is built, overrides included.
+        family: ``cnn``, ``transformer``, ``search`` (found by architecture search), ``tiny`` (for tests) or ``demo``.
+        build: Dotted path ``module:function`` of the builder, which takes ``params`` as keywords and returns a module.
+        inputs: The exported model's inputs, over parameters.
+        doc: One line: what it is and which paper it comes from.
+        params: Numeric parameters of the builder and of ``inputs``, with their values.
+        outputs: The exported model's output names, with ``{layers}`` as for inputs.
+    """
+
+    name: str
+    family: str
+    build: str
+    inputs: tuple[TensorSpec, ...]
+    doc: str
+    params: Mapping[str, Number] = field(default_factory=dict)
+    outputs: tuple[str, ...] = ("logits",)
+
+    def __post_init__(self) -> None:
+        """Freeze ``params``."""
+        object.__setattr__(self, "params", MappingProxyType(dict(self.params)))
+
+    def dim(self, value: int | str) -> int:
+        """The number a dimension stands for: itself, a parameter, or ``"a//b"``."""
+        if isinstance(value, int):
+            return value
+        first, *rest = value.split("//")
+        size = int(self.params[first])
+        for name in rest:
+            size //= int(self.params[name])
+        return size
+
+    def input_specs(self) -> tuple[TensorSpec, ...]:
+        """Inputs with every dimension a number and ``{layers}`` expanded. A symbolic batch appears as 2."""
+        return tuple(
+            TensorSpec(
+                name,
+                tuple(2 if d == "batch" and self.symbolic_batch else self.dim(d) for d in spec.shape),
+                spec.dtype,
+                spec.low,
+                self.dim(spec.high),
+            )
+            for spec in self.inputs
+            for name in self._expand(spec.name)
+        )
+
+    def output_names(self) -> tuple[str, ...]:
+        """Output names with ``{layers}`` expanded."""
+        return tuple(name for output in self.outputs for name in self._expand(output))
+
+    @property
+    def symbolic_batch(self) -> bool:
+        """Whether the batch dimension is exported as a symbol (``batch=0``)."""
+        return self.params.get("batch") == 0
+
+    def _expand(self, name: str) -> list[str]:
+        head, brace, rest = name.partition("{")
+        if not brace:
+            return [name]
+        count, _, tail = rest.partition("}")
+        return [f"{head}{i}{tail}" for i in range(self.dim(count))]

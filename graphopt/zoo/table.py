@@ -1,0 +1,265 @@
+"""The table of models. To add one: an entry here and, if none of the builders fits, a builder.
+
+Dimensions of inputs name parameters, so that an override changes both the module and its inputs. ``batch`` is 1
+throughout, and 0 stands for a symbolic batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from graphopt.zoo.spec import Number, TensorSpec, ZooModel
+
+_NONE: Mapping[str, Number] = {}
+_IMAGENET = {"batch": 1, "size": 224, "classes": 1000}
+
+
+def _image(name: str, family: str, build: str, doc: str, params: Mapping[str, Number] = _NONE) -> ZooModel:
+    pixels = TensorSpec("pixels", ("batch", 3, "size", "size"))
+    return ZooModel(name, family, f"graphopt.zoo.{build}", (pixels,), doc, {**_IMAGENET, **params})
+
+
+def _tokens(
+    name: str,
+    family: str,
+    builder: str,
+    doc: str,
+    params: Mapping[str, Number],
+    extra: tuple[TensorSpec, ...] = (),
+    outputs: tuple[str, ...] = ("logits",),
+) -> ZooModel:
+    ids = TensorSpec("input_ids", ("batch", "seq"), "int64", 0, "vocab")
+    params = {"batch": 1, **params}
+    return ZooModel(name, family, f"graphopt.zoo.text:{builder}", (ids, *extra), doc, params, outputs)
+
+
+# All ones: padding is the user's business, but the mask has to reach the graph.
+_MASK = TensorSpec("attention_mask", ("batch", "seq"), "int64", 1, 2)
+_SEGMENTS = TensorSpec("token_type_ids", ("batch", "seq"), "int64", 0, 2)
+_PAST = tuple(
+    TensorSpec(f"past_key_values.{{layers}}.{part}", ("batch", "heads", "past", "hidden//heads"))
+    for part in ("key", "value")
+)
+_HIDDEN = ("last_hidden_state",)
+
+_GPT2 = {"layers": 12, "hidden": 768, "heads": 12, "vocab": 50257}
+_SMALL = {"size": 64, "classes": 10}
+_REGNET_Y_400MF: Mapping[str, Number] = {
+    "depth": 16,
+    "w0": 48,
+    "wa": 27.89,
+    "wm": 2.09,
+    "group": 8,
+    "multiplier": 1.0,
+    "se": 0.25,
+    "stem": 32,
+}
+_RESNET50 = {"d1": 3, "d2": 4, "d3": 6, "d4": 3, "bottleneck": 1, "groups": 1, "width": 64}
+
+MODELS = (
+    _image(
+        "squeezenet1_1",
+        "cnn",
+        "vision:squeezenet1_1",
+        "SqueezeNet 1.1: fire modules (Iandola et al. 2016, arXiv 1602.07360)",
+    ),
+    _image(
+        "resnet18",
+        "cnn",
+        "vision:resnet",
+        "ResNet-18: residual blocks of two 3x3 convolutions (He et al. 2015, arXiv 1512.03385)",
+        {"d1": 2, "d2": 2, "d3": 2, "d4": 2, "bottleneck": 0, "groups": 1, "width": 64},
+    ),
+    _image(
+        "resnet50",
+        "cnn",
+        "vision:resnet",
+        "ResNet-50: bottleneck residual blocks (He et al. 2015, arXiv 1512.03385)",
+        _RESNET50,
+    ),
+    _image(
+        "resnext50",
+        "cnn",
+        "vision:resnet",
+        "ResNeXt-50 32x4d: grouped 3x3 convolutions (Xie et al. 2016, arXiv 1611.05431)",
+        {**_RESNET50, "groups": 32, "width": 4},
+    ),
+    _image(
+        "inception_v3",
+        "cnn",
+        "vision:inception_v3",
+        "Inception v3: parallel and factorised convolutions (Szegedy et al. 2015, arXiv 1512.00567)",
+        {"size": 299},
+    ),
+    _image(
+        "regnet_y_400mf",
+        "cnn",
+        "vision:regnet",
+        "RegNetY-400MF: grouped convolutions, squeeze-excitation (Radosavovic et al. 2020, arXiv 2003.13678)",
+        _REGNET_Y_400MF,
+    ),
+    _image(
+        "shufflenet_v2",
+        "cnn",
+        "vision:shufflenet_v2",
+        "ShuffleNet v2 x1.0: channel shuffles (Ma et al. 2018, arXiv 1807.11164)",
+    ),
+    _image(
+        "mobilenet_v3",
+        "cnn",
+        "vision:mobilenet_v3",
+        "MobileNet v3 large: hard-swish, squeeze-excitation (Howard et al. 2019, arXiv 1905.02244)",
+    ),
+    _image(
+        "efficientnet_b0",
+        "cnn",
+        "vision:efficientnet_b0",
+        "EfficientNet-B0: inverted bottlenecks with SiLU (Tan and Le 2019, arXiv 1905.11946)",
+    ),
+    _image(
+        "densenet121",
+        "cnn",
+        "vision:densenet121",
+        "DenseNet-121: every layer concatenates all earlier ones (Huang et al. 2016, arXiv 1608.06993)",
+    ),
+    _image(
+        "convnext_tiny",
+        "cnn",
+        "vision:convnext",
+        "ConvNeXt-T: depthwise 7x7, LayerNorm, GELU (Liu et al. 2022, arXiv 2201.03545)",
+        {"embed": 96, "d1": 3, "d2": 3, "d3": 9, "d4": 3},
+    ),
+    _image(
+        "swin_t",
+        "transformer",
+        "vision:swin",
+        "Swin-T: shifted-window attention with an additive mask of -100 (Liu et al. 2021, arXiv 2103.14030)",
+        {"embed": 96, "heads": 3, "d1": 2, "d2": 2, "d3": 6, "d4": 2, "patch": 4, "window": 7},
+    ),
+    _image(
+        "vit_b_16",
+        "transformer",
+        "vision:vit",
+        "ViT-B/16: a transformer encoder over image patches (Dosovitskiy et al. 2020, arXiv 2010.11929)",
+        {"layers": 12, "hidden": 768, "heads": 12, "intermediate": 3072, "patch": 16},
+    ),
+    _tokens(
+        "bert_base",
+        "transformer",
+        "bert",
+        "BERT-base encoder with an attention mask input (Devlin et al. 2018, arXiv 1810.04805)",
+        {"layers": 12, "hidden": 768, "heads": 12, "intermediate": 3072, "vocab": 30522, "seq": 128},
+        (_MASK, _SEGMENTS),
+        _HIDDEN,
+    ),
+    _tokens(
+        "gpt2",
+        "transformer",
+        "gpt2",
+        "GPT-2 small with its language-model head, the whole prompt at once (Radford et al. 2019)",
+        {**_GPT2, "seq": 128},
+    ),
+    _tokens(
+        "gpt2_decode",
+        "transformer",
+        "gpt2_decode",
+        "GPT-2 small, one decoding step with a key-value cache in and out (Radford et al. 2019)",
+        {**_GPT2, "seq": 1, "past": 127},
+        _PAST,
+        ("logits", "present.{layers}.key", "present.{layers}.value"),
+    ),
+    _tokens(
+        "llama_small",
+        "transformer",
+        "llama",
+        "A small Llama: RMSNorm, rotary positions, grouped queries, SiLU (Touvron et al. 2023, arXiv 2302.13971)",
+        {"layers": 6, "hidden": 512, "heads": 8, "kv_heads": 2, "intermediate": 1376, "vocab": 8192, "seq": 128},
+    ),
+    _tokens(
+        "t5_encoder",
+        "transformer",
+        "t5_encoder",
+        "T5-small encoder: RMSNorm, relative position bias, unscaled attention (Raffel et al. 2019, arXiv 1910.10683)",
+        {"layers": 6, "hidden": 512, "heads": 8, "head_dim": 64, "intermediate": 2048, "vocab": 32128, "seq": 128},
+        (_MASK,),
+        _HIDDEN,
+    ),
+    ZooModel(
+        "nasrnn",
+        "search",
+        "graphopt.zoo.classic:nasrnn",
+        (TensorSpec("h0", ("batch", "hidden")), TensorSpec("x{steps}", ("batch", "hidden"))),
+        "The NAS recurrent cell unrolled (Zoph and Le 2016, arXiv 1611.01578; the benchmark of TASO, SOSP 2019)",
+        {"batch": 1, "hidden": 512, "steps": 8, "shared": 1},
+        ("h",),
+    ),
+    _image(
+        "nasnet_a",
+        "search",
+        "classic:nasnet_a",
+        "NASNet-A mobile, 4 @ 1056: searched cells of separable convolutions (Zoph et al. 2017, arXiv 1707.07012)",
+        {"filters": 44, "cells": 4, "stem": 32},
+    ),
+    _image(
+        "demo_regnet",
+        "demo",
+        "vision:regnet",
+        "A small RegNetX with inverted bottlenecks: the committed demo model (arXiv 2003.13678)",
+        {
+            "depth": 5,
+            "w0": 32,
+            "wa": 14.0,
+            "wm": 1.4,
+            "group": 4,
+            "multiplier": 4.0,
+            "se": 0.0,
+            "stem": 16,
+            "classes": 10,
+        },
+    ),
+    _image(
+        "tiny_regnet",
+        "tiny",
+        "vision:regnet",
+        "regnet_y_400mf, smaller",
+        {**_REGNET_Y_400MF, "depth": 3, "w0": 16, "wa": 12.0, "wm": 2.0, "stem": 16, **_SMALL},
+    ),
+    _image(
+        "tiny_resnext",
+        "tiny",
+        "vision:resnet",
+        "resnext50, smaller: one block in each of two stages",
+        {"d1": 1, "d2": 1, "d3": 0, "d4": 0, "bottleneck": 1, "groups": 16, "width": 4, **_SMALL},
+    ),
+    _image(
+        "tiny_convnext",
+        "tiny",
+        "vision:convnext",
+        "convnext_tiny, smaller: two stages",
+        {"embed": 24, "d1": 1, "d2": 2, "d3": 0, "d4": 0, **_SMALL},
+    ),
+    _image(
+        "tiny_swin",
+        "tiny",
+        "vision:swin",
+        "swin_t, smaller: two stages of a plain and a shifted block",
+        {"embed": 24, "heads": 2, "d1": 2, "d2": 2, "d3": 0, "d4": 0, "patch": 4, "window": 4, **_SMALL},
+    ),
+    _tokens(
+        "tiny_bert",
+        "tiny",
+        "bert",
+        "bert_base, smaller",
+        {"layers": 2, "hidden": 64, "heads": 4, "intermediate": 256, "vocab": 500, "seq": 16},
+        (_MASK, _SEGMENTS),
+        _HIDDEN,
+    ),
+    _tokens(
+        "tiny_llama",
+        "tiny",
+        "llama",
+        "llama_small, smaller",
+        {"layers": 2, "hidden": 64, "heads": 4, "kv_heads": 2, "intermediate": 176, "vocab": 500, "seq": 16},
+    ),
+)
+"""Every entry, in the order in which they are listed."""

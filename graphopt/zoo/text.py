@@ -1,0 +1,139 @@
+"""Builders of text models: the architectures of ``transformers`` from their configurations, with random weights.
+
+The library's modules take and return dictionaries and caches; the wrappers here take tensors in the order of the
+registry's inputs and return tensors. Attention is the eager implementation, so that its operators appear in the
+graph. Imported only when a model is built.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import transformers
+from torch import Tensor, nn
+
+from graphopt.zoo.spec import Number
+
+# Passed like this because the configurations declare only the fields of their own architecture.
+_EAGER: dict[str, Any] = {"attn_implementation": "eager"}
+
+
+class _Encoder(nn.Module):
+    """Any encoder: (input_ids, attention_mask[, token_type_ids]) to the last hidden state [batch, seq, hidden]."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor, *token_type_ids: Tensor) -> Tensor:
+        segments = {"token_type_ids": token_type_ids[0]} if token_type_ids else {}
+        hidden: Tensor = self.model(input_ids, attention_mask=attention_mask, return_dict=True, **segments)[0]
+        return hidden
+
+
+class _Decoder(nn.Module):
+    """A decoder over a whole prompt: input_ids [batch, seq] to logits [batch, seq, vocab]."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, input_ids: Tensor) -> Tensor:
+        # Without a mask the library looks for packed sequences, by an operator that the legacy exporter lacks.
+        mask = torch.ones_like(input_ids)
+        logits: Tensor = self.model(input_ids, attention_mask=mask, use_cache=False, return_dict=True).logits
+        return logits
+
+
+class _DecodeStep(nn.Module):
+    """One step of a decoder: a token, and keys and values of the past, to logits and the longer keys and values.
+
+    The cache is given as all keys by layer, then all values by layer (each [batch, heads, past, head size]), and
+    returned in the same order.
+    """
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, input_ids: Tensor, *past: Tensor) -> tuple[Tensor, ...]:
+        half = len(past) // 2
+        cache = transformers.DynamicCache(ddp_cache_data=tuple(zip(past[:half], past[half:], strict=True)))
+        out = self.model(input_ids, past_key_values=cache, use_cache=True, return_dict=True)
+        layers = out.past_key_values.layers
+        return (out.logits, *(layer.keys for layer in layers), *(layer.values for layer in layers))
+
+
+def bert(*, layers: int, hidden: int, heads: int, intermediate: int, vocab: int, seq: int, **_: Number) -> nn.Module:
+    """A BERT encoder without the pooling layer."""
+    config = transformers.BertConfig(
+        vocab_size=vocab,
+        hidden_size=hidden,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        intermediate_size=intermediate,
+        max_position_embeddings=max(512, seq),
+        **_EAGER,
+    )
+    return _Encoder(transformers.BertModel(config, add_pooling_layer=False))
+
+
+def _gpt2(layers: int, hidden: int, heads: int, vocab: int, positions: int) -> Any:
+    config = transformers.GPT2Config(
+        vocab_size=vocab,
+        n_positions=max(1024, positions),
+        n_embd=hidden,
+        n_layer=layers,
+        n_head=heads,
+        # The defaults lie outside a small vocabulary.
+        bos_token_id=0,
+        eos_token_id=0,
+        **_EAGER,
+    )
+    return transformers.GPT2LMHeadModel(config)
+
+
+def gpt2(*, layers: int, hidden: int, heads: int, vocab: int, seq: int, **_: Number) -> nn.Module:
+    """GPT-2 with its language-model head, whose matrix is the transposed token embedding."""
+    return _Decoder(_gpt2(layers, hidden, heads, vocab, seq))
+
+
+def gpt2_decode(*, layers: int, hidden: int, heads: int, vocab: int, seq: int, past: int, **_: Number) -> nn.Module:
+    """One decoding step of GPT-2 after ``past`` tokens."""
+    return _DecodeStep(_gpt2(layers, hidden, heads, vocab, seq + past))
+
+
+def llama(
+    *, layers: int, hidden: int, heads: int, kv_heads: int, intermediate: int, vocab: int, seq: int, **_: Number
+) -> nn.Module:
+    """Llama with its language-model head; ``heads // kv_heads`` query heads share each key-value head."""
+    config = transformers.LlamaConfig(
+        vocab_size=vocab,
+        hidden_size=hidden,
+        intermediate_size=intermediate,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        num_key_value_heads=kv_heads,
+        max_position_embeddings=max(2048, seq),
+        bos_token_id=0,
+        eos_token_id=0,
+        **_EAGER,
+    )
+    return _Decoder(transformers.LlamaForCausalLM(config))
+
+
+def t5_encoder(
+    *, layers: int, hidden: int, heads: int, head_dim: int, intermediate: int, vocab: int, **_: Number
+) -> nn.Module:
+    """The encoder half of T5, with ReLU as in the first version."""
+    config = transformers.T5Config(
+        vocab_size=vocab,
+        d_model=hidden,
+        d_kv=head_dim,
+        d_ff=intermediate,
+        num_layers=layers,
+        num_heads=heads,
+        **_EAGER,
+    )
+    return _Encoder(transformers.T5EncoderModel(config))

@@ -1,0 +1,381 @@
+"""The zoo: its names are complete and cheap to read, and what it builds is valid, runnable, repeatable, not trivial."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import get_args
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+
+from graphopt.errors import MissingExtraError, UnknownNameError, UsageError
+from graphopt.zoo import Exporter, build, cache_dir, describe, example_inputs, export, file_name, names
+
+EXPECTED = {
+    "squeezenet1_1",
+    "resnet18",
+    "resnet50",
+    "resnext50",
+    "inception_v3",
+    "regnet_y_400mf",
+    "shufflenet_v2",
+    "mobilenet_v3",
+    "efficientnet_b0",
+    "densenet121",
+    "convnext_tiny",
+    "swin_t",
+    "vit_b_16",
+    "bert_base",
+    "gpt2",
+    "gpt2_decode",
+    "llama_small",
+    "t5_encoder",
+    "nasrnn",
+    "nasnet_a",
+    "demo_regnet",
+    "tiny_regnet",
+    "tiny_resnext",
+    "tiny_convnext",
+    "tiny_swin",
+    "tiny_bert",
+    "tiny_llama",
+}
+TINY = [name for name in names() if describe(name).family == "tiny"]
+EXPORTERS = get_args(Exporter)
+DEMO = Path(__file__).parents[2] / "models" / "demo_regnet.onnx"
+
+# Small enough for a test, and of the families that have no tiny entry.
+SMALL = [
+    "gpt2@heads=4,hidden=64,layers=2,seq=16,vocab=100",
+    "gpt2_decode@heads=4,hidden=64,layers=2,past=15,vocab=100",
+    "t5_encoder@head_dim=16,heads=4,hidden=64,layers=2,seq=16,vocab=100",
+    "nasrnn@hidden=32,steps=3",
+    "nasrnn@hidden=32,shared=0,steps=3",
+    "nasnet_a@cells=1,filters=8,size=64",
+    "vit_b_16@heads=4,hidden=64,intermediate=64,layers=2,size=32",
+]
+
+needs_zoo = pytest.mark.skipif(
+    any(importlib.util.find_spec(module) is None for module in ("torch", "torchvision", "transformers", "onnxscript")),
+    reason="needs the zoo extra",
+)
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Exporter], Path]:
+    """Builds each model once for the whole module."""
+    folder = tmp_path_factory.mktemp("zoo")
+    return lambda name, exporter: build(name, exporter, folder)
+
+
+def run(path: Path, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = 1
+    session = ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    return session.run(None, feeds)
+
+
+def python(code: str) -> str:
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+# The registry
+
+
+def test_every_promised_model_is_listed() -> None:
+    assert set(names()) == EXPECTED
+    assert len(names()) == len(set(names()))
+
+
+def test_listing_and_describing_import_no_model_library() -> None:
+    heavy = "{'torch', 'torchvision', 'transformers', 'onnx', 'onnxruntime', 'onnxscript', 'onnx_ir'}"
+    code = (
+        "import sys, graphopt.zoo as z, graphopt.zoo.registry as r\n"
+        "[r.describe(n).input_specs() for n in z.names()]; r.example_inputs('tiny_bert'); z.file_name('gpt2')\n"
+        f"print(sorted({heavy} & set(sys.modules)))"
+    )
+    assert python(code) == "[]"
+
+
+@pytest.mark.parametrize("name", names())
+def test_entries_describe_themselves(name: str) -> None:
+    model = describe(name)
+    assert model.name == name
+    assert model.doc
+    assert "\n" not in model.doc
+    assert model.family in {"cnn", "transformer", "search", "tiny", "demo"}
+    assert len({spec.name for spec in model.input_specs()}) == len(model.input_specs())
+    feeds = example_inputs(name)
+    assert [(spec.name, spec.shape, spec.dtype) for spec in model.input_specs()] == [
+        (key, value.shape, value.dtype.name) for key, value in feeds.items()
+    ]
+
+
+@needs_zoo
+@pytest.mark.parametrize("name", names())
+def test_builders_take_the_parameters_of_their_entries(name: str) -> None:
+    from graphopt.zoo.compat import prepare_torchvision
+
+    prepare_torchvision()
+    model = describe(name)
+    path, _, function = model.build.partition(":")
+    parameters = inspect.signature(getattr(importlib.import_module(path), function)).parameters.values()
+    # Builders swallow the parameters that only the inputs need, so a misspelt one would go unnoticed.
+    assert {p.name for p in parameters if p.kind is p.KEYWORD_ONLY} <= set(model.params)
+
+
+def test_one_input_per_layer() -> None:
+    model = describe("gpt2_decode@layers=2")
+    assert [spec.name for spec in model.input_specs()] == [
+        "input_ids",
+        "past_key_values.0.key",
+        "past_key_values.1.key",
+        "past_key_values.0.value",
+        "past_key_values.1.value",
+    ]
+    assert model.input_specs()[1].shape == (1, 12, 127, 64)
+    assert model.output_names() == ("logits", *(f"present.{i}.{p}" for p in ("key", "value") for i in range(2)))
+
+
+# Overrides
+
+
+def test_overrides_reach_parameters_and_inputs() -> None:
+    model = describe("bert_base@layers=48,seq=64")
+    assert model.params["layers"] == 48
+    assert {spec.shape for spec in model.input_specs()} == {(1, 64)}
+    assert describe("bert_base").params["layers"] == 12
+
+
+@pytest.mark.parametrize(
+    ("given", "canonical"),
+    [
+        ("bert_base@layers=12", "bert_base"),
+        ("bert_base@", "bert_base"),
+        ("bert_base@seq=64,layers=2", "bert_base@layers=2,seq=64"),
+        ("tiny_regnet@wa=12.50", "tiny_regnet@wa=12.5"),
+        ("tiny_bert@batch=0", "tiny_bert@batch=0"),
+    ],
+)
+def test_a_name_has_one_canonical_form(given: str, canonical: str) -> None:
+    assert describe(given).name == canonical
+    assert file_name(given) == f"{canonical}.dynamo.onnx"
+
+
+def test_other_seeds_have_other_files() -> None:
+    assert file_name("gpt2", "legacy", 3) == "gpt2.legacy.seed3.onnx"
+
+
+@pytest.mark.parametrize(
+    "name", ["tiny_bert@layers", "tiny_bert@layers=", "tiny_bert@layers=1.5", "tiny_bert@layers=-1"]
+)
+def test_malformed_overrides_are_usage_errors(name: str) -> None:
+    with pytest.raises(UsageError, match="layers"):
+        describe(name)
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-0.5"])
+def test_numbers_of_overrides_are_finite(value: str) -> None:
+    with pytest.raises(UsageError, match="finite"):
+        describe(f"tiny_regnet@se={value}")
+
+
+@pytest.mark.parametrize(("name", "near"), [("bert_bas", "bert_base"), ("bert_base@layer=2", "layers")])
+def test_unknown_names_suggest_the_nearest(name: str, near: str) -> None:
+    with pytest.raises(UnknownNameError) as caught:
+        describe(name)
+    assert near in str(caught.value.hint)
+
+
+def test_unknown_exporter(tmp_path: Path) -> None:
+    with pytest.raises(UnknownNameError, match="exporter"):
+        build("tiny_bert", "torchscript", tmp_path)  # type: ignore[arg-type]
+
+
+# Example inputs
+
+
+def test_example_inputs_follow_the_seed() -> None:
+    first, again, other = (example_inputs("tiny_bert", seed) for seed in (0, 0, 1))
+    for key in first:
+        np.testing.assert_array_equal(first[key], again[key])
+    assert not np.array_equal(first["input_ids"], other["input_ids"])
+    assert first["attention_mask"].all()
+    assert first["input_ids"].max() < 500
+
+
+# Building
+
+
+@needs_zoo
+@pytest.mark.parametrize("exporter", EXPORTERS)
+@pytest.mark.parametrize("name", [*TINY, *SMALL])
+def test_builds_are_valid_and_run(name: str, exporter: Exporter, built: Callable[[str, Exporter], Path]) -> None:
+    path = built(name, exporter)
+    proto = onnx.load(path)
+    onnx.checker.check_model(proto, full_check=True)
+    model = describe(name)
+    declared = [
+        (i.name, tuple(d.dim_value for d in i.type.tensor_type.shape.dim), i.type.tensor_type.elem_type)
+        for i in proto.graph.input
+    ]
+    assert declared == [
+        (s.name, s.shape, onnx.helper.np_dtype_to_tensor_dtype(np.dtype(s.dtype))) for s in model.input_specs()
+    ]
+    assert [o.name for o in proto.graph.output] == list(model.output_names())
+    for output in run(path, example_inputs(name)):
+        assert np.isfinite(output).all()
+        assert output.std() > 1e-3
+
+
+@needs_zoo
+@pytest.mark.parametrize("name", [*TINY, *SMALL])
+def test_both_exporters_export_the_same_function(name: str, built: Callable[[str, Exporter], Path]) -> None:
+    feeds = example_inputs(name, seed=1)
+    for dynamo, legacy in zip(run(built(name, "dynamo"), feeds), run(built(name, "legacy"), feeds), strict=True):
+        np.testing.assert_allclose(dynamo, legacy, rtol=1e-3, atol=1e-5)
+
+
+@needs_zoo
+@pytest.mark.parametrize("exporter", EXPORTERS)
+@pytest.mark.parametrize("name", TINY)
+def test_same_seed_same_bytes(
+    name: str, exporter: Exporter, built: Callable[[str, Exporter], Path], tmp_path: Path
+) -> None:
+    path = built(name, exporter)
+    assert path.stat().st_size < 2_000_000
+    assert build(name, exporter, tmp_path).read_bytes() == path.read_bytes()
+
+
+@needs_zoo
+def test_other_seed_other_weights(tmp_path: Path) -> None:
+    feeds = example_inputs("tiny_resnext")
+    (first,), (second,) = (run(build("tiny_resnext", "legacy", tmp_path, seed), feeds) for seed in (0, 1))
+    assert np.abs(first - second).max() > 1e-2
+
+
+@needs_zoo
+@pytest.mark.parametrize("exporter", EXPORTERS)
+@pytest.mark.parametrize("name", ["tiny_bert@batch=0", "tiny_resnext@batch=0"])
+def test_symbolic_batch(name: str, exporter: Exporter, built: Callable[[str, Exporter], Path]) -> None:
+    path = built(name, exporter)
+    assert {i.type.tensor_type.shape.dim[0].dim_param for i in onnx.load(path).graph.input} == {"batch"}
+    feeds = example_inputs(name)
+    two = run(path, feeds)[0]
+    one = run(path, {key: value[1:] for key, value in feeds.items()})[0]
+    np.testing.assert_allclose(one, two[1:], rtol=1e-3, atol=1e-5)
+
+
+@needs_zoo
+def test_weights_are_nowhere_trivial() -> None:
+    from torch import nn
+
+    for name in TINY:
+        module, _ = export._instantiate(describe(name), seed=0)
+        assert not module.training
+        for key, parameter in module.named_parameters():
+            assert parameter.numel() == 1 or float(parameter.std()) > 0, f"{name}: {key} is constant"
+        for norm in (m for m in module.modules() if isinstance(m, nn.BatchNorm2d)):
+            assert norm.momentum == 0.1
+            assert norm.running_mean is not None
+            assert norm.running_var is not None
+            for statistic in (norm.running_mean, norm.running_var, norm.weight, norm.bias):
+                assert float(statistic.std()) > 0
+            assert float(norm.running_var.min()) > 0
+
+
+@needs_zoo
+def test_nothing_of_the_machine_is_left_in_the_file(built: Callable[[str, Exporter], Path]) -> None:
+    for exporter in EXPORTERS:
+        content = built("tiny_bert", exporter).read_bytes()
+        assert b"site-packages" not in content
+        assert str(Path(__file__).parents[2]).encode() not in content
+
+
+# The cache
+
+
+def test_cache_folder_can_be_moved(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("GRAPHOPT_ZOO_DIR", raising=False)
+    assert cache_dir().name == "zoo"
+    monkeypatch.setenv("GRAPHOPT_ZOO_DIR", str(tmp_path))
+    assert cache_dir() == tmp_path
+
+
+def test_a_cached_file_is_returned_without_torch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("GRAPHOPT_ZOO_DIR", str(tmp_path))
+    cached = tmp_path / "gpt2@layers=2.legacy.onnx"
+    cached.write_bytes(b"there")
+    monkeypatch.setitem(sys.modules, "torch", None)
+    assert build("gpt2@layers=2", "legacy") == cached
+    assert cached.read_bytes() == b"there"
+
+
+@needs_zoo
+def test_force_builds_again(tmp_path: Path) -> None:
+    target = tmp_path / file_name("tiny_resnext", "legacy")
+    target.write_bytes(b"stale")
+    assert build("tiny_resnext", "legacy", tmp_path, force=True) == target
+    onnx.checker.check_model(onnx.load(target))
+
+
+@needs_zoo
+def test_a_failed_build_leaves_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def fail(model: object, module: object, example: object, path: Path) -> None:
+        path.write_bytes(b"half a mod")
+        raise RuntimeError("disk on fire")
+
+    monkeypatch.setattr(export, "_export_legacy", fail)
+    with pytest.raises(RuntimeError, match="disk on fire"):
+        build("tiny_resnext", "legacy", tmp_path / "new")
+    assert list((tmp_path / "new").iterdir()) == []
+
+
+@needs_zoo
+@pytest.mark.parametrize(
+    ("name", "module"), [("tiny_bert", "torch"), ("tiny_bert", "transformers"), ("tiny_regnet", "torchvision")]
+)
+def test_a_missing_library_says_what_to_install(name: str, module: str, tmp_path: Path) -> None:
+    # In a process of its own: by now this one has imported them.
+    code = (
+        "import sys; from pathlib import Path\n"
+        f"sys.modules[{module!r}] = None\n"
+        "from graphopt.errors import MissingExtraError\nfrom graphopt.zoo import build\n"
+        f"try: build({name!r}, out=Path({str(tmp_path)!r}))\n"
+        "except MissingExtraError as error: print(error, '|', error.hint)"
+    )
+    error = MissingExtraError("zoo", module)
+    assert python(code) == f"{error} | {error.hint}"
+
+
+# The committed model
+
+
+def test_the_demo_model_is_small_and_runs() -> None:
+    assert DEMO.stat().st_size < 1_000_000
+    proto = onnx.load(DEMO)
+    onnx.checker.check_model(proto, full_check=True)
+    weights = {t.name: t.dims for t in proto.graph.initializer}
+    grouped = [n for n in proto.graph.node if any(a.name == "group" and a.i > 1 for a in n.attribute)]
+    # What it is a demo of: groups of four channels, sixteen groups or more, so that four can merge.
+    assert len(grouped) == 5
+    assert {weights[node.input[1]][1] for node in grouped} == {4}
+    (logits,) = run(DEMO, example_inputs("demo_regnet"))
+    assert logits.shape == (1, 10)
+    assert np.isfinite(logits).all()
+
+
+@needs_zoo
+def test_the_demo_model_is_what_the_zoo_builds(tmp_path: Path) -> None:
+    feeds = example_inputs("demo_regnet", seed=1)
+    (committed,), (fresh,) = run(DEMO, feeds), run(build("demo_regnet", "legacy", tmp_path), feeds)
+    np.testing.assert_allclose(committed, fresh, rtol=1e-3, atol=1e-5)
