@@ -1,1 +1,36 @@
-"""graphopt: rewrite an ONNX graph until ONNX Runtime runs it faster, and prove it."""
+"""graphopt: rewrite an ONNX graph until ONNX Runtime runs it faster, and prove it.
+
+The packages in the order in which a model flows through them: ``onnxio`` loads it into the ``ir``; ``rewrite`` holds the
+rules; ``search`` applies them, priced by ``cost`` and measured through ``runtime``; ``verify`` compares the outputs; ``onnxio``
+writes the result. ``api`` ties these together and ``cli`` is the command.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from graphopt.api import Progress, Result, optimize, verify
+    from graphopt.onnxio.load import load
+    from graphopt.onnxio.save import save
+
+__all__ = ["Progress", "Result", "__version__", "load", "optimize", "save", "verify"]
+
+_HOME = {
+    "Progress": "graphopt.api",
+    "Result": "graphopt.api",
+    "load": "graphopt.onnxio.load",
+    "optimize": "graphopt.api",
+    "save": "graphopt.onnxio.save",
+    "verify": "graphopt.api",
+}
+
+
+def __getattr__(name: str) -> Any:
+    # Nothing heavy is imported until it is asked for: ``graphopt --help`` must answer at once.
+    if name in _HOME:
+        return getattr(import_module(_HOME[name]), name)
+    raise AttributeError(f"module 'graphopt' has no attribute {name!r}")

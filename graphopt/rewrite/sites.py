@@ -22,12 +22,14 @@ class Sites:
         matches: Match by rule id and matched nodes.
         by_node: Keys of the matches that a node takes part in.
         block: Channel block of the target.
+        fresh: Keys of the matches that the last edit brought (all of them at the start).
     """
 
     library: Library
     matches: Mapping[Key, Match]
     by_node: Mapping[int, tuple[Key, ...]]
     block: int
+    fresh: tuple[Key, ...]
 
     @classmethod
     def of(cls, graph: Graph, library: Library, block: int = 16) -> Sites:
@@ -38,7 +40,7 @@ class Sites:
             for plan in library.first_plans(node):
                 for match in find(graph, plan, node, block):
                     _add(matches, by_node, match)
-        return cls(library, matches, by_node, block)
+        return cls(library, matches, by_node, block, tuple(matches))
 
     def after(self, graph: Graph, delta: Delta) -> Sites:
         """The matches of ``graph``, which came from this object's graph by the edit ``delta``."""
@@ -51,12 +53,14 @@ class Sites:
                 for other in key[1]:
                     if other not in stale and other in by_node:
                         by_node[other] = tuple(k for k in by_node[other] if k != key)
+        fresh: list[Key] = []
         for id in sorted(stale & graph.nodes.keys(), key=lambda i: (graph.order[i], i)):
             node = graph.nodes[id]
             for plan in self.library.plans(node):
                 for match in find(graph, plan, node, self.block):
-                    _add(matches, by_node, match)
-        return Sites(self.library, matches, by_node, self.block)
+                    if _add(matches, by_node, match):
+                        fresh.append((match.rule.id, match.nodes))
+        return Sites(self.library, matches, by_node, self.block, tuple(fresh))
 
     def __iter__(self) -> Iterator[Match]:
         return iter(self.matches.values())
@@ -65,9 +69,11 @@ class Sites:
         return len(self.matches)
 
 
-def _add(matches: dict[Key, Match], by_node: dict[int, tuple[Key, ...]], match: Match) -> None:
+def _add(matches: dict[Key, Match], by_node: dict[int, tuple[Key, ...]], match: Match) -> bool:
     key = (match.rule.id, match.nodes)
-    if key not in matches:
-        matches[key] = match
-        for id in dict.fromkeys(match.nodes):
-            by_node[id] = (*by_node.get(id, ()), key)
+    if key in matches:
+        return False
+    matches[key] = match
+    for id in dict.fromkeys(match.nodes):
+        by_node[id] = (*by_node.get(id, ()), key)
+    return True

@@ -1,0 +1,409 @@
+"""The recipes: optimise, verify, inspect and explain a model."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from onnx import ModelProto
+
+from graphopt import __version__
+from graphopt.config import cache_dir
+from graphopt.cost.kernel import KernelCost
+from graphopt.cost.store import Store
+from graphopt.errors import InputsNeededError, OutputsDifferError, UnknownNameError
+from graphopt.ir.simplify import simplify
+from graphopt.onnxio.emit import Emitted, emit, rule_of
+from graphopt.onnxio.load import Model, load
+from graphopt.onnxio.save import save, to_proto
+from graphopt.rewrite.library import load_library
+from graphopt.runtime.environment import Environment, block_size, fingerprint
+from graphopt.runtime.feeds import load_npz, make_feeds
+from graphopt.runtime.profile import by_op, profile
+from graphopt.runtime.session import Session, SessionConfig
+from graphopt.runtime.timing import Paired
+from graphopt.search.arena import Arena, loadable
+from graphopt.search.greedy import Greedy
+from graphopt.search.problem import Budget, Outcome, Problem, Strategy
+from graphopt.search.select import FamilyVerdict, Selection, select
+from graphopt.verify.numeric import Verification, verify_models
+from graphopt.verify.ranges import input_ranges
+
+SCHEMA = "graphopt.report/1"
+STRATEGIES: dict[str, Callable[[], Strategy]] = {"greedy": Greedy}
+_SLACK = 1 << 20  # bytes that a model may grow besides ``max_growth``
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What an optimisation is doing.
+
+    Attributes:
+        stage: ``load``, ``search``, ``verify`` or ``measure``.
+        message: One line for people.
+        fraction: Part of the budget that is used, when known.
+        best: Best speed-up measured so far, when known.
+    """
+
+    stage: str
+    message: str
+    fraction: float | None = None
+    best: float | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """An optimised model.
+
+    Attributes:
+        report: What was done and measured, ready for JSON (see ``docs/report.md``).
+        emitted: The model in two parts, weights by reference.
+        external: Whether the input kept its weights in files of their own.
+    """
+
+    report: dict[str, Any]
+    emitted: Emitted = field(repr=False)
+    external: bool = False
+
+    @cached_property
+    def model(self) -> ModelProto:
+        """The optimised model."""
+        return to_proto(self.emitted, self._metadata)
+
+    def save(self, path: str | Path) -> None:
+        """Write the model, whole or not at all."""
+        save(self.emitted, Path(path), external=self.external, metadata=self._metadata)
+
+    @property
+    def _metadata(self) -> dict[str, str]:
+        if self.report["kept_original"]:
+            return {}
+        latency = self.report["latency"]
+        return {
+            "graphopt.version": __version__,
+            "graphopt.rules": json.dumps(self.report["rules"]),
+            "graphopt.latency": json.dumps(latency),
+            "graphopt.environment": json.dumps(self.report["environment"]),
+        }
+
+
+def optimize(
+    model: str | Path | ModelProto,
+    *,
+    output: Path | None = None,
+    strategy: str = "greedy",
+    provider: str = "cpu",
+    threads: int = 1,
+    budget: float | None = None,
+    rules: Sequence[str] = (),
+    exclude: Sequence[str] = (),
+    dims: Mapping[str, int] | None = None,
+    input_shapes: Mapping[str, Sequence[int]] | None = None,
+    inputs: str | Path | Mapping[str, Any] | None = None,
+    rtol: float | None = None,
+    atol: float | None = None,
+    seed: int = 0,
+    portable: bool = False,
+    freeze_initializers: bool = False,
+    max_growth: float = 0.10,
+    measure: bool = True,
+    trace: Path | None = None,
+    progress: Callable[[Progress], None] | None = None,
+    interrupted: Callable[[], bool] | None = None,
+) -> Result:
+    """Rewrite a model so that ONNX Runtime runs it faster, verify it and measure it against the original.
+
+    Args:
+        model: A file or a parsed model.
+        output: Where to write the result; nowhere by default.
+        strategy: How to search: ``greedy``.
+        provider: Short name of the execution provider.
+        threads: Threads within an operator.
+        budget: Seconds for search and measurement together; by default a few seconds, more for a slow model.
+        rules: Rule files, folders, families or ids; all shipped ones by default.
+        exclude: Rules or families to leave out.
+        dims: Sizes for symbolic dimensions.
+        input_shapes: Shapes for whole inputs.
+        inputs: Arrays by input name, or an ``.npz`` file of them, to verify and measure with.
+        rtol: Relative tolerance of the verification, by default from the dtype.
+        atol: Absolute tolerance of the verification, by default from the dtype.
+        seed: Of everything random.
+        portable: Standard ONNX operators only.
+        freeze_initializers: Treat initializers that are graph inputs as constants and drop those inputs.
+        max_growth: How much larger the file may become, as a fraction (1 MB more is always allowed).
+        measure: Measure, and fall back to the original unless the result is faster.
+        trace: Where to write the steps of the search, as JSON.
+        progress: Hears what is being done.
+        interrupted: Asked now and then; true ends the search with the best so far.
+
+    Raises:
+        GraphoptError: See :mod:`graphopt.errors`; nothing is written then.
+        OutputsDifferError: The optimised model does not compute what the original does.
+    """
+    if strategy not in STRATEGIES:
+        raise UnknownNameError("strategy", strategy, STRATEGIES)
+    started = time.monotonic()
+    tell = progress or (lambda p: None)
+    tell(Progress("load", "loading"))
+    config = SessionConfig(provider=provider, threads=threads)
+    library = load_library(rules, exclude, provider, portable)
+    loaded = load(model, freeze_initializers=freeze_initializers, dims=dims, input_shapes=input_shapes)
+    original = load(model) if dims or input_shapes or freeze_initializers else loaded
+    limit = int(loaded.nbytes * (1 + max_growth)) + _SLACK
+    ranges = input_ranges(loaded.graph)
+    overrides = load_npz(Path(inputs)) if isinstance(inputs, str | Path) else dict(inputs or {})
+    baseline_s, feeds = _first_run(original, config, ranges, overrides, _bound(loaded, original), seed)
+    arena = Arena(loaded, original, config, feeds, limit, seed)
+    total = budget if budget is not None else min(40.0, 6.0 + 250 * baseline_s)
+
+    with Store(cache_dir() / "kernels.sqlite") as store:
+        cost = KernelCost(store, config, seconds=0.25 * total, measure=measure)
+        problem = Problem(library, cost, block_size())
+        search = Budget(0.5 * total, None, interrupted)
+        chosen = _search(problem, STRATEGIES[strategy](), simplify(loaded.graph), search, arena, measure, 0.4 * total, tell)
+
+    outcome = chosen.outcome
+    graph = outcome.state.graph if outcome.steps else loaded.graph
+    result = emit(loaded, graph, max_bytes=limit)
+    verified: Verification | None = None
+    paired: Paired | None = None
+    if outcome.steps:
+        tell(Progress("verify", "comparing outputs"))
+        verified = verify_models(
+            arena.loadable(None), loadable(loaded, result), config=config, ranges=ranges, overrides=overrides,
+            dims=_bound(loaded, original), rtol=rtol, atol=atol, seed=seed,
+        )  # fmt: skip
+        if not verified.passed:
+            used = sorted({s.rule for s in outcome.steps})
+            raise OutputsDifferError(f"the optimised model differs: {verified.message}", f"rules used: {', '.join(used)}; see --exclude")
+        if measure:
+            tell(Progress("measure", "measuring against the original"))
+            paired = arena.pair(None, graph, 0.3 * total)
+    kept = not outcome.steps or (paired is not None and paired.ci95[0] <= 1.0)
+    final = emit(original, original.graph) if kept else result
+    report = _report(
+        model, output, strategy, config, seed, chosen, paired, kept, verified, original, final, fingerprint(config),
+        time.monotonic() - started,
+    )  # fmt: skip
+    if trace is not None:
+        _write_trace(trace, loaded, problem, outcome, report, seed)
+    finished = Result(report, final, original.external)
+    if output is not None:
+        finished.save(output)
+    return finished
+
+
+def _search(
+    problem: Problem,
+    strategy: Strategy,
+    graph: Any,
+    budget: Budget,
+    arena: Arena,
+    measure: bool,
+    seconds: float,
+    tell: Callable[[Progress], None],
+) -> Selection:
+    tell(Progress("search", "pricing the model"))
+    if measure:
+        return select(problem, strategy, graph, budget, arena, seconds, lambda m, best: tell(Progress("search", m, None, best)))
+    outcome = strategy.run(problem, problem.start(graph), budget, lambda s: tell(Progress("search", f"predicted {s.cost:.2f} ms")))
+    return Selection(outcome, problem, ())
+
+
+def _first_run(
+    original: Model,
+    config: SessionConfig,
+    ranges: Mapping[str, tuple[int, int]],
+    overrides: Mapping[str, Any],
+    dims: Mapping[str, int],
+    seed: int,
+) -> tuple[float, dict[str, Any]]:
+    """Seconds of one inference, and inputs that the model accepts."""
+    with Session(loadable(original, emit(original, original.graph)), config) as session:
+        feeds = make_feeds(session.input_specs, seed=seed, ranges=ranges, overrides=overrides, dims=dims)
+        try:
+            session.run(feeds)
+        except InputsNeededError:
+            raise
+        except Exception as error:
+            raise InputsNeededError(
+                f"the original model fails on made-up inputs ({_sketch(feeds)}): {error}", "give real ones with --inputs file.npz"
+            ) from error
+        begin = time.perf_counter()
+        session.run(feeds)
+        return time.perf_counter() - begin, feeds
+
+
+def _sketch(feeds: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {np.asarray(a).dtype}{list(np.shape(a))}" for name, a in feeds.items())
+
+
+def _bound(specialised: Model, original: Model) -> dict[str, int]:
+    """Which symbol of the original stands for which number in the specialised model."""
+    if specialised is original:
+        return {}
+    found: dict[str, int] = {}
+    numbers = {i.name: i.type.tensor_type.shape.dim for i in specialised.proto.graph.input}
+    for info in original.proto.graph.input:
+        for before, after in zip(info.type.tensor_type.shape.dim, numbers.get(info.name, ()), strict=False):
+            if before.WhichOneof("value") == "dim_param" and after.WhichOneof("value") == "dim_value":
+                found[before.dim_param] = after.dim_value
+    return found
+
+
+def _report(
+    source: Any,
+    output: Path | None,
+    strategy: str,
+    config: SessionConfig,
+    seed: int,
+    chosen: Selection,
+    paired: Paired | None,
+    kept: bool,
+    verified: Verification | None,
+    original: Model,
+    final: Emitted,
+    environment: Environment,
+    seconds: float,
+) -> dict[str, Any]:
+    outcome = chosen.outcome
+    warnings: list[str] = []
+    if kept and outcome.steps:
+        warnings.append("no measurable gain: the input is kept unchanged")
+    if kept and not outcome.steps:
+        warnings.append("no rewrite saves anything: the input is kept unchanged")
+    if final.unfolded and not kept:
+        warnings.append(f"{len(final.unfolded)} constants stay computed so that the file does not grow")
+    return {
+        "schema": SCHEMA,
+        "input": str(source) if isinstance(source, str | Path) else None,
+        "output": None if output is None else str(output),
+        "strategy": strategy,
+        "provider": config.provider,
+        "threads": config.threads,
+        "seed": seed,
+        "latency": None if paired is None else {
+            "baseline_ms": paired.baseline_ms, "optimized_ms": paired.variant_ms, "speedup": paired.speedup,
+            "ci95": list(paired.ci95), "rounds": paired.rounds,
+        },
+        "kept_original": kept,
+        "verified": None if verified is None else {
+            "passed": verified.passed, "trials": verified.trials, "max_abs": verified.max_abs, "max_rel": verified.max_rel,
+        },
+        "nodes": {"before": len(original.proto.graph.node), "after": len(final.proto.graph.node)},
+        "size": {"before": original.nbytes, "after": final.nbytes},
+        "rules": {} if kept else dict(Counter(s.rule for s in outcome.steps).most_common()),
+        "steps": [
+            {"rule": s.rule, "site": s.node, "cost_before": s.cost_before, "cost_after": s.cost_after} for s in outcome.steps
+        ],
+        "families": [_family(v) for v in chosen.families],
+        "search": {"candidates": outcome.candidates, "seconds": outcome.seconds, "stop_reason": outcome.stop_reason},
+        "seconds": seconds,
+        "environment": asdict(environment),
+        "warnings": warnings,
+    }  # fmt: skip
+
+
+def _family(v: FamilyVerdict) -> dict[str, Any]:
+    return {"family": v.family, "ratio": v.ratio, "ci95": None if v.ci95 is None else list(v.ci95), "kept": v.kept}
+
+
+def _write_trace(path: Path, model: Model, problem: Problem, outcome: Outcome, report: Mapping[str, Any], seed: int) -> None:
+    data = {
+        "schema": "graphopt.trace/1",
+        "model": f"{model.graph.hash:016x}",
+        "rules": problem.library.hash,
+        "steps": [asdict(step) for step in outcome.steps],
+        "cost": outcome.state.cost,
+        "seed": seed,
+        "stop_reason": outcome.stop_reason,
+        "environment": report["environment"],
+    }
+    path.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+
+
+def verify(
+    a: str | Path | ModelProto,
+    b: str | Path | ModelProto,
+    *,
+    provider: str = "cpu",
+    threads: int = 1,
+    inputs: str | Path | Mapping[str, Any] | None = None,
+    rtol: float | None = None,
+    atol: float | None = None,
+    seed: int = 0,
+    dims: Mapping[str, int] | None = None,
+) -> Verification:
+    """Whether two models compute the same function, judged on several random inputs."""
+    first, second = load(a), load(b)
+    overrides = load_npz(Path(inputs)) if isinstance(inputs, str | Path) else dict(inputs or {})
+    return verify_models(
+        loadable(first, emit(first, first.graph)), loadable(second, emit(second, second.graph)),
+        config=SessionConfig(provider=provider, threads=threads), ranges=input_ranges(first.graph), overrides=overrides,
+        dims=dims or {}, rtol=rtol, atol=atol, seed=seed,
+    )  # fmt: skip
+
+
+def inspect_model(
+    path: str | Path,
+    *,
+    provider: str = "cpu",
+    threads: int = 1,
+    dims: Mapping[str, int] | None = None,
+    inputs: str | Path | Mapping[str, Any] | None = None,
+    runs: int = 5,
+) -> dict[str, Any]:
+    """What a model is made of and where its time goes.
+
+    Returns:
+        ``operators`` (count by type), ``opaque`` (count by reason), ``inputs``, ``outputs``, ``nodes``, ``size``, ``opset``,
+        ``ir_version`` and ``profile`` (milliseconds by operator as the runtime runs it; ``None`` when it can't run).
+    """
+    model = load(path, dims=dims)
+    graph = model.graph
+    config = SessionConfig(provider=provider, threads=threads)
+    overrides = load_npz(Path(inputs)) if isinstance(inputs, str | Path) else dict(inputs or {})
+    unprofiled: str | None = None
+    kernels: list[dict[str, Any]] | None = None
+    try:
+        _, feeds = _first_run(model, config, input_ranges(graph), overrides, {}, 0)
+        kernels = [asdict(k) for k in by_op(profile(loadable(model, emit(model, graph)), feeds, config, runs=runs))]
+    except InputsNeededError as error:
+        unprofiled = str(error)
+    return {
+        "schema": "graphopt.inspect/1",
+        "path": str(path),
+        "nodes": len(model.proto.graph.node),
+        "size": model.nbytes,
+        "opset": graph.opset,
+        "ir_version": model.proto.ir_version,
+        "operators": dict(Counter(f"{n.domain}.{n.op}" if n.domain else n.op for n in graph.nodes.values()).most_common()),
+        "opaque": dict(Counter(n.opaque for n in graph.nodes.values() if n.opaque).most_common()),
+        "inputs": {graph.values[k].name: str(graph.type(k)) for k in graph.inputs},
+        "outputs": {name: str(graph.type(k)) for name, k in graph.outputs},
+        "profile": kernels,
+        "unprofiled": unprofiled,
+    }
+
+
+def explain_model(path: str | Path) -> dict[str, Any]:
+    """Which rule made which node of an optimised model, and what was measured.
+
+    Returns:
+        ``metadata`` (what :func:`optimize` recorded), ``rules`` (for each rule its nodes: name, operator, outputs).
+    """
+    proto = load(path).proto
+    made: dict[str, list[dict[str, Any]]] = {}
+    for node in proto.graph.node:
+        rule = rule_of(node)
+        if rule is not None:
+            made.setdefault(rule, []).append({"name": node.name, "op": node.op_type, "outputs": list(node.output)})
+    metadata = {e.key: e.value for e in proto.metadata_props if e.key.startswith("graphopt.")}
+    return {"schema": "graphopt.explain/1", "path": str(path), "nodes": len(proto.graph.node), "metadata": metadata, "rules": made}

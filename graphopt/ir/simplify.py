@@ -1,0 +1,88 @@
+"""What the engine does to a graph before any rule: merge equal nodes and constants, drop what nothing reads."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from graphopt.ir import ops
+from graphopt.ir.constants import SMALL
+from graphopt.ir.graph import Graph, Node, Value, build, expression_id
+from graphopt.ir.types import merge
+
+
+def simplify(graph: Graph) -> Graph:
+    """An equal graph without duplicates and dead nodes; ``graph`` itself when there is nothing to do.
+
+    Loading keeps equal nodes apart, so that an untouched model is written back as it was.
+    """
+    live = _live(graph)
+    stands_for: dict[int, int] = {}
+    values: dict[int, Value] = {}
+    tensors: dict[int, int] = {}
+    for key, value in graph.values.items():
+        if value.producer is not None:
+            continue
+        if value.tensor is not None:
+            if not any(u in live for u in graph.users[key]) and key not in graph.output_keys:
+                continue
+            if (value.type.nbytes or SMALL + 1) <= SMALL and not _captured(graph, key):
+                first = tensors.setdefault(value.tensor.key, key)
+                stands_for[key] = first
+                if first != key:
+                    continue
+        values[key] = value
+    nodes: list[Node] = []
+    by_id: dict[int, Node] = {}
+    for node in graph.in_order():
+        if node.id not in live:
+            continue
+        inputs = tuple(None if k is None else stands_for.get(k, k) for k in node.inputs)
+        salt = 0 if not node.opaque and ops.pure(node.op, node.domain, node.attributes, len(node.operands)) else node.salt
+        twin = by_id.get(expression_id(node.op, node.domain, node.attributes, inputs, salt))
+        if twin is not None and len(twin.outputs) == len(node.outputs) and _types_agree(values, graph, twin, node):
+            for mine, theirs in zip(node.outputs, twin.outputs, strict=True):
+                if mine is not None and theirs is not None:
+                    stands_for[mine] = theirs
+            continue
+        if twin is not None:
+            salt = node.salt or len(nodes) + 1
+        new = Node(
+            node.op, inputs, node.outputs, node.attributes, domain=node.domain, name=node.name, rule=node.rule,
+            source=node.source, opaque=node.opaque, captures=node.captures, salt=salt,
+        )  # fmt: skip
+        by_id[new.id] = new
+        nodes.append(new)
+        for key in node.outputs:
+            if key is not None:
+                values[key] = replace(graph.values[key], producer=new.id)
+    if len(nodes) == len(graph.nodes) and len(values) == len(graph.values):
+        return graph
+    outputs = tuple((name, stands_for.get(key, key)) for name, key in graph.outputs)
+    return build(nodes, values, graph.inputs, outputs, graph.opsets)
+
+
+def _live(graph: Graph) -> set[int]:
+    """Nodes that an output depends on, and custom operators, which may act on the world."""
+    stack = [graph.values[k].producer for k in graph.output_keys]
+    stack += [n.id for n in graph.nodes.values() if n.salt and not ops.known_domain(n.domain)]
+    live: set[int] = set()
+    while stack:
+        id = stack.pop()
+        if id is None or id in live:
+            continue
+        live.add(id)
+        stack.extend(graph.values[k].producer for k in graph.nodes[id].inputs if k is not None)
+    return live
+
+
+def _captured(graph: Graph, key: int) -> bool:
+    return any(graph.nodes[u].captures for u in graph.users[key])
+
+
+def _types_agree(values: dict[int, Value], graph: Graph, a: Node, b: Node) -> bool:
+    for x, y in zip(a.outputs, b.outputs, strict=True):
+        if (x is None) != (y is None):
+            return False
+        if x is not None and y is not None and merge(values[x].type, graph.values[y].type) is None:
+            return False
+    return True

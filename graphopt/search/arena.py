@@ -1,0 +1,54 @@
+"""Where graphs meet the clock: sessions for graphs of one model, measured in pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from graphopt.ir.graph import Graph
+from graphopt.onnxio.emit import Emitted, emit
+from graphopt.onnxio.load import Model
+from graphopt.runtime.session import LoadableModel, Session, SessionConfig
+from graphopt.runtime.timing import Paired, measure_pair
+
+
+def loadable(model: Model, emitted: Emitted) -> LoadableModel:
+    """An emitted model as the runtime takes it: weights by reference."""
+    return LoadableModel(emitted.proto.SerializeToString(), emitted.arrays(), model.base_dir)
+
+
+@dataclass(frozen=True, eq=False)
+class Arena:
+    """Measures graphs of one model against each other.
+
+    Attributes:
+        model: The model that the graphs came from.
+        original: The model as its user has it (``model`` but for frozen inputs and specialised dimensions).
+        config: Provider, threads and optimisation level.
+        feeds: Inputs.
+        max_bytes: How large an emitted model may be.
+        seed: Of the bootstrap.
+    """
+
+    model: Model
+    original: Model
+    config: SessionConfig
+    feeds: Mapping[str, Any]
+    max_bytes: int | None = None
+    seed: int = 0
+
+    def loadable(self, graph: Graph | None) -> LoadableModel:
+        """A graph as the runtime takes it; ``None`` stands for the original model."""
+        if graph is None:
+            return loadable(self.original, emit(self.original, self.original.graph))
+        return loadable(self.model, emit(self.model, graph, max_bytes=self.max_bytes))
+
+    def pair(self, baseline: Graph | None, variant: Graph, seconds: float, precision: float | None = 0.01) -> Paired:
+        """Measure ``variant`` against ``baseline`` for about ``seconds`` (the sessions' creation not counted).
+
+        Raises:
+            SessionError: One of the two does not run.
+        """
+        with Session(self.loadable(baseline), self.config) as a, Session(self.loadable(variant), self.config) as b:
+            return measure_pair(a, b, self.feeds, seconds=seconds, min_rounds=7, precision=precision, seed=self.seed)

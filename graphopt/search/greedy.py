@@ -1,0 +1,80 @@
+"""Greedy search: always the rewrite with the largest predicted saving.
+
+A rule with ``prefer`` hints is taken where they hold and nothing is predicted to be lost (its gain may be one that a sum
+over kernels can't see); a rule without is taken where a saving is predicted. Prices of far-away sites do not change, so
+each site is priced once.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+
+from graphopt.ir.edit import RefusedError
+from graphopt.rewrite.match import Match
+from graphopt.rewrite.sites import Key
+from graphopt.search.problem import Budget, Outcome, Problem, State, Step
+
+NOTHING = 1e-5
+"""Share of the total below which a predicted difference counts as none."""
+
+
+class Greedy:
+    """Best saving first."""
+
+    name = "greedy"
+
+    def run(self, problem: Problem, start: State, budget: Budget, report: Callable[[State], None] | None = None) -> Outcome:
+        """See :class:`graphopt.search.problem.Strategy`."""
+        state, steps = start, list[Step]()
+        seen = {start.graph.hash}
+        queue: list[tuple[float, Key, int]] = []
+        priced: list[Match] = []
+        reason = _price(problem, state, budget, priced, queue)
+        while queue and reason is None:
+            _, key, index = heapq.heappop(queue)
+            match = priced[index]
+            if state.sites.matches.get(key) is not match:
+                continue
+            try:
+                after = problem.step(state, match)
+            except RefusedError:
+                continue
+            if after.graph.hash in seen or not worth(match, state.cost, after.cost):
+                continue
+            seen.add(after.graph.hash)
+            steps.append(problem.record(state, match, after))
+            state = after
+            if report is not None:
+                report(state)
+            reason = _price(problem, state, budget, priced, queue) or budget.exhausted()
+        return Outcome(state, tuple(steps), budget.spent, budget.elapsed, reason or "no rewrite saves anything")
+
+
+def _price(
+    problem: Problem, state: State, budget: Budget, priced: list[Match], queue: list[tuple[float, Key, int]]
+) -> str | None:
+    """Price the sites that the last step brought and queue those that pay; returns why to stop, if so."""
+    for key in sorted(state.sites.fresh):
+        match = state.sites.matches[key]
+        if match.rule.prefer and not match.preferred:
+            continue
+        reason = budget.exhausted()
+        if reason is not None:
+            return reason
+        budget.spent += 1
+        try:
+            _, cost = problem.price(state, match)
+        except RefusedError:
+            continue
+        if worth(match, state.cost, cost):
+            priced.append(match)
+            heapq.heappush(queue, (cost - state.cost, key, len(priced) - 1))
+    return None
+
+
+def worth(match: Match, before: float, after: float) -> bool:
+    """Whether greedy takes a rewrite, given the predicted cost before and after it."""
+    if match.rule.prefer:
+        return match.preferred and after <= before * (1 + NOTHING)
+    return after < before * (1 - NOTHING)

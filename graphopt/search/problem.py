@@ -1,0 +1,164 @@
+"""The problem that every strategy solves: states are graphs, actions are matches, the price is predicted milliseconds."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from graphopt.cost import Costs, CostModel
+from graphopt.ir.graph import Graph
+from graphopt.rewrite.apply import apply
+from graphopt.rewrite.library import Library
+from graphopt.rewrite.match import Match
+from graphopt.rewrite.sites import Sites
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """A graph with all that a search wants to know of it.
+
+    Attributes:
+        graph: The graph.
+        sites: Where rules apply.
+        costs: Predicted milliseconds.
+    """
+
+    graph: Graph
+    sites: Sites
+    costs: Costs
+
+    @property
+    def cost(self) -> float:
+        """Predicted milliseconds of one inference."""
+        return self.costs.total
+
+    def actions(self) -> list[Match]:
+        """The matches in an order that depends on the graph alone."""
+        return [self.sites.matches[key] for key in sorted(self.sites.matches)]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One applied rewrite.
+
+    Attributes:
+        rule: Rule id.
+        family: Family of the rule.
+        site: Hash of the place, by which a replay finds it again.
+        node: Name of the first value that the rewrite redefined, for people.
+        cost_before: Predicted milliseconds before it.
+        cost_after: Predicted milliseconds after it.
+    """
+
+    rule: str
+    family: str
+    site: str
+    node: str
+    cost_before: float
+    cost_after: float
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """Rules, prices and the target.
+
+    Attributes:
+        library: The rules.
+        cost: Prices a graph.
+        block: Channel block of the target's fast convolution layout.
+    """
+
+    library: Library
+    cost: CostModel
+    block: int = 16
+
+    def start(self, graph: Graph) -> State:
+        """The state of a graph, from scratch."""
+        return State(graph, Sites.of(graph, self.library, self.block), self.cost.of(graph))
+
+    def step(self, state: State, match: Match) -> State:
+        """The state after a rewrite, in time proportional to what it changes.
+
+        Raises:
+            RefusedError: The rewrite would break an invariant of the graph.
+        """
+        graph, delta = apply(state.graph, match, self.block)
+        return State(graph, state.sites.after(graph, delta), self.cost.after(state.costs, graph, delta))
+
+    def price(self, state: State, match: Match) -> tuple[Graph, float]:
+        """The graph and the predicted cost after a rewrite, without its new matches.
+
+        Raises:
+            RefusedError: The rewrite would break an invariant of the graph.
+        """
+        graph, delta = apply(state.graph, match, self.block)
+        return graph, self.cost.after(state.costs, graph, delta).total
+
+    def record(self, before: State, match: Match, after: State) -> Step:
+        """What a trace says of a rewrite."""
+        name = before.graph.values[match.roots[0]].name
+        return Step(match.rule.id, match.rule.family, match.site, name, before.cost, after.cost)
+
+
+@dataclass
+class Budget:
+    """What a search may spend; shared by all strategies.
+
+    Attributes:
+        seconds: Wall-clock limit, ``None`` for none.
+        candidates: Limit on priced rewrites, ``None`` for none.
+        interrupted: Asked now and then; true stops the search.
+        spent: Priced rewrites so far.
+    """
+
+    seconds: float | None = None
+    candidates: int | None = None
+    interrupted: Callable[[], bool] | None = None
+    spent: int = 0
+    started: float = field(default_factory=time.monotonic)
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the budget was made."""
+        return time.monotonic() - self.started
+
+    def exhausted(self) -> str | None:
+        """Why the search must stop, ``None`` while it may go on."""
+        if self.interrupted is not None and self.interrupted():
+            return "interrupted"
+        if self.seconds is not None and self.elapsed >= self.seconds:
+            return "time budget used up"
+        if self.candidates is not None and self.spent >= self.candidates:
+            return "candidate budget used up"
+        return None
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What a strategy found.
+
+    Attributes:
+        state: The best state.
+        steps: How it was reached.
+        candidates: Rewrites priced.
+        seconds: Time spent.
+        stop_reason: Why it stopped.
+    """
+
+    state: State
+    steps: tuple[Step, ...]
+    candidates: int
+    seconds: float
+    stop_reason: str
+
+
+class Strategy(Protocol):
+    """A way to search."""
+
+    name: str
+
+    def run(self, problem: Problem, start: State, budget: Budget, report: Callable[[State], None] | None = None) -> Outcome:
+        """Search from ``start``; ``report`` hears of every better state."""
+        ...
