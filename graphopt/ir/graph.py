@@ -204,8 +204,9 @@ class Graph:
         return key is None or self.values[key].const
 
     def is_lazy(self, node: Node) -> bool:
-        """Whether a node only computes constants, so that it never runs."""
-        return all(key is None or self.values[key].const for key in node.outputs)
+        """Whether a node only computes constants, so that it never runs (one without outputs acts on the world)."""
+        made = [key for key in node.outputs if key is not None]
+        return bool(made) and all(self.values[key].const for key in made)
 
     def in_order(self) -> Iterator[Node]:
         """Nodes, each after those it depends on; the same order for the same graph."""

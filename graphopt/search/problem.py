@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from graphopt.cost import Costs, CostModel
+from graphopt.cost.base import CostModel, Costs
 from graphopt.ir.graph import Graph
 from graphopt.rewrite.apply import apply
 from graphopt.rewrite.library import Library

@@ -1,0 +1,61 @@
+# `make demo` shows what graphopt does; `make test` is everything that must pass. Both start from a bare machine
+# that has make and Python 3.11 or newer.
+
+VENV ?= .venv
+BIN := $(VENV)/bin
+JOBS ?= 2
+
+# The first Python on the path that is new enough; override with `make test PYTHON=/path/to/python`.
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python; do \
+	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && { echo "$$p"; break; }; done)
+
+# The exact torch release matters: the newest one pulls gigabytes of CUDA libraries on Linux, and torchvision works
+# with one release of torch only. The extra index serves CPU-only builds under the same release number, which pip
+# prefers ("2.13.0+cpu" satisfies "==2.13.0"); where it cannot be reached, pip takes the release it finds elsewhere.
+TORCH := torch==2.13.0
+TORCHVISION := torchvision==0.28.0
+TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
+
+MODEL ?= $(firstword $(filter-out %.opt.onnx,$(wildcard models/*.onnx)))
+# 'demo' runs on the machine's own terms; a short budget is enough for a small model.
+DEMO_ARGS ?=
+
+.PHONY: help demo test lint unit clean
+help:
+	@echo "make demo   set up $(VENV) and optimise a committed model"
+	@echo "make test   lint, type check and test"
+	@echo "make lint   ruff and mypy only"
+	@echo "make unit   pytest only (PYTEST_ARGS=... to pass arguments)"
+	@echo "make clean  remove $(VENV), caches and build output"
+
+demo: $(VENV)/.base
+	@test -n "$(MODEL)" || { echo "no model in models/"; exit 1; }
+	@mkdir -p build
+	$(BIN)/graphopt optimize $(MODEL) -o build/demo.opt.onnx $(DEMO_ARGS)
+
+test: lint unit
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+unit: $(VENV)/.dev
+	$(BIN)/python -m pytest -n $(JOBS) $(PYTEST_ARGS)
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+$(BIN)/python:
+	@test -n "$(PYTHON)" || { echo "graphopt needs Python 3.11 or newer on the PATH (or: make PYTHON=...)"; exit 1; }
+	"$(PYTHON)" -m venv $(VENV) || { rm -rf $(VENV); echo "could not make a virtual environment (Debian and Ubuntu: apt install python3-venv)"; exit 1; }
+
+# The stamps re-install when the dependencies may have changed.
+$(VENV)/.base: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --retries 1 --extra-index-url $(TORCH_INDEX) $(TORCH)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --retries 1 --extra-index-url $(TORCH_INDEX) --no-deps $(TORCHVISION)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[train,zoo,dev]'
+	@touch $@

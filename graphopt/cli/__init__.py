@@ -1,0 +1,1 @@
+"""The command line: each module parses one command's arguments, calls the library and renders what it returns."""

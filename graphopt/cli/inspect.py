@@ -1,0 +1,77 @@
+"""``graphopt inspect``: what a model consists of, and where its time goes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from graphopt.cli import options, paths
+from graphopt.cli.screen import console, facts, milliseconds, one_line, size, table, write_json
+
+
+def inspect(
+    model: options.Model,
+    provider: options.Provider = None,
+    threads: options.Threads = None,
+    dim: options.Dims = None,
+    inputs: options.Inputs = None,
+    json: options.Json = None,
+) -> None:
+    """Show a model's operators, sizes and shapes, what graphopt leaves alone and why, and where the time goes."""
+    from graphopt.config import load_settings
+
+    paths.existing_file(model)
+    if inputs is not None:
+        paths.existing_file(inputs)
+    if json not in (None, "-"):
+        paths.writable(Path(str(json)), reads={"the model": model}, writes={})
+    settings = load_settings({"provider": provider, "threads": threads, "dims": options.dims(dim)})
+
+    from graphopt import api
+
+    report = api.inspect_model(
+        model, provider=settings.provider, threads=settings.threads, dims=settings.dims, inputs=inputs
+    )
+    if json is not None:
+        write_json(report, json)
+    if json != "-":
+        show(report)
+
+
+def show(report: Mapping[str, Any]) -> None:
+    """Print a report of `graphopt.api.inspect_model` for people, on stdout."""
+    screen = console(stderr=False)
+    summary = facts()
+    summary.add_row("model", one_line(report["path"]))
+    summary.add_row("nodes", str(report["nodes"]))
+    summary.add_row("size", size(report["size"]))
+    summary.add_row("opset", f"{report['opset']}, IR version {report['ir_version']}")
+    for what in ("inputs", "outputs"):
+        values = (one_line(f"{name}: {shape}") for name, shape in report[what].items())
+        summary.add_row(what, "\n".join(values) or "none")
+    screen.print(summary)
+    screen.print()
+
+    operators = table("operator", "nodes", numbers=1)
+    for name, count in report["operators"].items():
+        operators.add_row(one_line(name), str(count))
+    screen.print(operators)
+    screen.print()
+
+    if report["opaque"]:
+        opaque = table("left alone because", "nodes", numbers=1)
+        for reason, count in report["opaque"].items():
+            opaque.add_row(one_line(reason), str(count))
+        screen.print(opaque)
+        screen.print()
+
+    if report["profile"] is None:
+        screen.print(one_line(f"no profile: {report['unprofiled']}"), soft_wrap=True)
+        return
+    kernels = table("kernel, as the runtime fused it", "count", "time", "share", numbers=3)
+    for row in report["profile"]:
+        share = f"{row['share'] * 100:.1f} %"
+        kernels.add_row(one_line(row["op_type"]), str(row["count"]), milliseconds(row["ms"]), share)
+    kernels.add_row("all", "", milliseconds(sum(row["ms"] for row in report["profile"])), "")
+    screen.print(kernels)

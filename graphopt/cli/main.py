@@ -1,0 +1,141 @@
+"""The ``graphopt`` command: its subcommands, and the one place where errors become messages and exit codes.
+
+Nothing here, nor at the top of a command's module, imports onnx, onnxruntime or torch: ``graphopt --help`` has to
+answer at once. The commands import what they need when they run.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from graphopt.cli import explain, inspect, optimize, rules, verify, zoo
+from graphopt.cli.screen import one_line
+from graphopt.errors import GraphoptError
+
+EXIT_FAILURE = 1
+EXIT_INTERRUPTED = 130  # what shells report for a command that Ctrl-C ended
+
+app = typer.Typer(
+    name="graphopt",
+    help="Rewrite an ONNX model until ONNX Runtime runs it faster, and prove it.",
+    epilog="Exit codes: 0 done, 1 failure, 2 wrong usage, 3 outputs differ, 130 aborted.",
+    no_args_is_help=True,
+    # Plain help: it fits 80 columns, pipes into a pager, and needs no import of rich.
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+app.command("optimize", short_help="Make a model faster.")(optimize.optimize)
+app.command("inspect", short_help="Show what a model consists of and where its time goes.")(inspect.inspect)
+app.command("verify", short_help="Check that two models compute the same.")(verify.verify)
+app.add_typer(rules.app, name="rules")
+app.command("explain", short_help="Show which rule made which node.")(explain.explain)
+app.add_typer(zoo.app, name="zoo")
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            number = version("graphopt")
+        except PackageNotFoundError:
+            number = "(not installed)"
+        print(f"graphopt {number}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version and exit.", is_eager=True, callback=_print_version)
+    ] = False,
+) -> None:
+    """Rewrite an ONNX model until ONNX Runtime runs it faster, and prove it."""
+
+
+def main() -> None:
+    """Run the command line of this process and exit."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command line.
+
+    Args:
+        arguments: What follows ``graphopt``.
+
+    Returns:
+        The exit code: 0 done, 1 failure, 2 wrong usage, 3 outputs differ, 130 aborted by Ctrl-C.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        # A model may name its nodes in any script; a terminal that can't show it is no reason to fail.
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        code = app(args=list(arguments), prog_name="graphopt", standalone_mode=False)
+    except KeyboardInterrupt:
+        code = EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # The reader went away, as `head` does. Python flushes stdout once more at exit: give it somewhere to go.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_FAILURE
+    except Exception as error:
+        if os.environ.get("GRAPHOPT_DEBUG"):
+            traceback.print_exc()
+        return _report(error)
+    if code == EXIT_INTERRUPTED:
+        _say("error: aborted by Ctrl-C")
+    return code if isinstance(code, int) else 0
+
+
+def _report(error: Exception) -> int:
+    """Print `error` as a line, and a line with what to do about it if that is known. Returns the exit code."""
+    if isinstance(error, GraphoptError):
+        _say(f"error: {error}")
+        if error.hint:
+            _say(f"hint: {error.hint}")
+        return error.exit_code
+    if isinstance(error, typer.TyperException):
+        return _report_usage(error)
+    if isinstance(error, MemoryError):
+        _say("error: out of memory")
+        _say("hint: close other programs, or give smaller --input-shape or --dim sizes")
+        return EXIT_FAILURE
+    if isinstance(error, OSError) and error.errno is not None:
+        names = " -> ".join(str(name) for name in (error.filename, error.filename2) if name is not None)
+        _say(f"error: {os.strerror(error.errno).lower()}" + (f": {names}" if names else ""))
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            _say("hint: free some space, or choose another place with -o")
+        return EXIT_FAILURE
+    if isinstance(error, typer.Abort):
+        _say("error: aborted by Ctrl-C")
+        return EXIT_INTERRUPTED
+    message = f"{type(error).__name__}: {error}"
+    _say(f"internal error: {one_line(message, 300)}; run with GRAPHOPT_DEBUG=1 for the traceback")
+    return EXIT_FAILURE
+
+
+def _report_usage(error: typer.TyperException) -> int:
+    """Print what typer found wrong with the arguments in the form of all other errors."""
+    context = getattr(error, "ctx", None)
+    message = error.format_message()
+    if type(error).__name__ == "NoArgsIsHelpError":
+        # The "message" is the help page, which rich has printed already.
+        if message.strip():
+            _say(message, lines=True)
+        return error.exit_code
+    _say(f"error: {message[:1].lower()}{message[1:]}".rstrip("."))
+    _say(f"hint: see {context.command_path if context is not None else 'graphopt'} --help")
+    return error.exit_code
+
+
+def _say(text: str, *, lines: bool = False) -> None:
+    print(text if lines else one_line(text), file=sys.stderr)

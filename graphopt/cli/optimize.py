@@ -1,0 +1,222 @@
+"""``graphopt optimize``: make a model faster."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from graphopt.cli import options, paths
+from graphopt.cli.options import option
+from graphopt.cli.screen import change, console, facts, milliseconds, one_line, seconds, size, table, write_json
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+def optimize(
+    model: options.Model,
+    output: Annotated[
+        Path | None,
+        option("--output", "-o", metavar="OUT", help="The file to write (default: MODEL.opt.onnx beside MODEL)."),
+    ] = None,
+    strategy: Annotated[str | None, option(metavar="NAME", help="How to search (default greedy).")] = None,
+    budget: Annotated[
+        float | None, option(metavar="SECONDS", help="Time for the search (default: until it ends by itself).")
+    ] = None,
+    rules: options.Rules = None,
+    exclude: options.Exclude = None,
+    seed: options.Seed = None,
+    portable: options.Portable = None,
+    max_growth: Annotated[
+        float | None,
+        option(metavar="X", help="How much larger the file may become, as a fraction of it (default 0.1)."),
+    ] = None,
+    provider: options.Provider = None,
+    threads: options.Threads = None,
+    dim: options.Dims = None,
+    input_shape: options.InputShapes = None,
+    freeze_initializers: Annotated[
+        bool | None,
+        option(
+            "--freeze-initializers/--no-freeze-initializers",
+            help="Treat weights that are also graph inputs as constants (default: no).",
+        ),
+    ] = None,
+    inputs: options.Inputs = None,
+    rtol: options.Rtol = None,
+    atol: options.Atol = None,
+    measure: Annotated[
+        bool | None, option("--measure/--no-measure", help="Time the result against the original (default: yes).")
+    ] = None,
+    dry_run: Annotated[bool, option("--dry-run", help="Do everything, but write no model.")] = False,
+    json: options.Json = None,
+    trace: Annotated[
+        Path | None, option(metavar="FILE", help="Write the steps of the search, from which it can be replayed.")
+    ] = None,
+    quiet: options.Quiet = False,
+    verbose: Annotated[bool, option("--verbose", "-v", help="Say what is being done, and list every step.")] = False,
+) -> None:
+    """Write a model that computes the same as MODEL and runs faster, with a measurement that proves it.
+
+    MODEL itself is never changed. Ctrl-C ends the search and keeps the best found so far.
+    """
+    from graphopt.config import load_settings
+    from graphopt.errors import UsageError
+
+    if quiet and verbose:
+        raise UsageError("--quiet and --verbose exclude each other")
+    paths.existing_file(model)
+    reads = {"the input": model}
+    if inputs is not None:
+        reads["the file of inputs"] = paths.existing_file(inputs)
+    writes: dict[str, Path] = {}
+    target = output or paths.default_output(model)
+    for what, path in {
+        "the model": None if dry_run else target,
+        "the JSON report": None if json in (None, "-") else Path(str(json)),
+        "the trace": trace,
+    }.items():
+        if path is not None:
+            writes[what] = paths.writable(path, reads=reads, writes=writes)
+    settings = load_settings(
+        {
+            "strategy": strategy,
+            "provider": provider,
+            "threads": threads,
+            "budget": budget,
+            "rules": rules or None,
+            "exclude": exclude or None,
+            "dims": options.dims(dim),
+            "input_shapes": options.input_shapes(input_shape),
+            "rtol": rtol,
+            "atol": atol,
+            "seed": seed,
+            "portable": portable,
+            "freeze_initializers": freeze_initializers,
+            "max_growth": max_growth,
+            "measure": measure,
+        }
+    )
+
+    from graphopt import api
+    from graphopt.cli.progress import Interrupt, SearchProgress
+
+    with Interrupt() as interrupt, SearchProgress(shown=not quiet, verbose=verbose) as progress:
+        result = api.optimize(
+            model,
+            output=None if dry_run else target,
+            inputs=inputs,
+            trace=trace,
+            progress=progress,
+            interrupted=interrupt,
+            **{name: getattr(settings, name) for name in settings.__dataclass_fields__},
+        )
+    if json is not None:
+        write_json(result.report, json)
+    if not quiet:
+        show(result.report, interrupted=interrupt.requested, verbose=verbose)
+
+
+def show(report: Mapping[str, Any], *, interrupted: bool = False, verbose: bool = False) -> None:
+    """Print a report of `graphopt.optimize` for people, on stderr."""
+    screen = console()
+    for warning in report["warnings"]:
+        screen.print(f"warning: {one_line(warning)}", style="yellow", soft_wrap=True)
+    screen.print(_numbers(report))
+    screen.print()
+    screen.print(_story(report, interrupted=interrupted))
+    for part in (_families(report), _steps(report)) if verbose else ():
+        if part.row_count:
+            screen.print()
+            screen.print(part)
+
+
+def _numbers(report: Mapping[str, Any]) -> Table:
+    """Before and after."""
+    result = table("", "before", "after", "change", numbers=3)
+    latency = report["latency"]
+    if latency:
+        result.add_row(
+            "latency",
+            milliseconds(latency["baseline_ms"]),
+            milliseconds(latency["optimized_ms"]),
+            f"{latency['speedup']:.3f}x",
+        )
+    nodes, sizes = report["nodes"], report["size"]
+    result.add_row("nodes", str(nodes["before"]), str(nodes["after"]), change(nodes["before"], nodes["after"]))
+    result.add_row("size", size(sizes["before"]), size(sizes["after"]), change(sizes["before"], sizes["after"]))
+    return result
+
+
+def _story(report: Mapping[str, Any], *, interrupted: bool) -> Table:
+    """What was done, checked and written."""
+    result = facts()
+    result.add_row("speed", _speed(report))
+    rules = sorted(report["rules"].items(), key=lambda item: (-item[1], item[0]))
+    result.add_row("rules", ", ".join(f"{rule} x{count}" for rule, count in rules) or "none applied")
+    verified = report["verified"]
+    if verified:
+        verdict = "same outputs" if verified["passed"] else "OUTPUTS DIFFER"
+        result.add_row(
+            "verified",
+            f"{verdict} in {_plural(verified['trials'], 'trial')}, largest error "
+            f"{_error(verified['max_abs'])} absolute, {_error(verified['max_rel'])} relative",
+        )
+    search = report["search"]
+    result.add_row(
+        "search",
+        f"{report['strategy']}, {_plural(search['candidates'], 'candidate')} in {seconds(search['seconds'])}, "
+        f"ended: {one_line(str(search['stop_reason']))}",
+    )
+    result.add_row("took", f"{seconds(report['seconds'])} with measurement and verification")
+    if interrupted:
+        result.add_row("stopped", "by Ctrl-C: this is the best found until then, verified")
+    unchanged = ", the same as the input" if report["kept_original"] else ""
+    result.add_row("written", one_line(report["output"]) + unchanged if report["output"] else "nothing (dry run)")
+    return result
+
+
+def _speed(report: Mapping[str, Any]) -> str:
+    """One sentence on the measurement, which never claims more than the interval does."""
+    latency = report["latency"]
+    if not latency:
+        return "no rewrite pays; the original is kept" if report["kept_original"] else "not measured"
+    interval = latency["ci95"]
+    spread = f" (95 % interval {interval[0]:.3f} to {interval[1]:.3f}, {_plural(latency['rounds'], 'round')})"
+    if report["kept_original"]:
+        return "no faster graph found; the original is kept" + spread
+    if interval[0] > 1:
+        return f"{latency['speedup']:.3f}x as fast" + spread
+    return f"{latency['speedup']:.3f}x, not distinguishable from the original" + spread
+
+
+def _families(report: Mapping[str, Any]) -> Table:
+    """What measurement said of each family of rules."""
+    result = table("family", "speed with it", "95 % interval", "verdict", numbers=3)
+    for family in report["families"]:
+        ratio, interval = family["ratio"], family["ci95"]
+        result.add_row(
+            family["family"],
+            "not measured" if ratio is None else f"{ratio:.3f}x",
+            "" if interval is None else f"{interval[0]:.3f} to {interval[1]:.3f}",
+            "kept" if family["kept"] else "taken back",
+        )
+    return result
+
+
+def _steps(report: Mapping[str, Any]) -> Table:
+    """Every rewrite on the way to the result."""
+    result = table("step", "rule", "at", "cost before", "cost after", numbers=2)
+    for number, step in enumerate(report["steps"], start=1):
+        before, after = (f"{step[key]:.4g}" if step[key] is not None else "-" for key in ("cost_before", "cost_after"))
+        result.add_row(str(number), step["rule"], one_line(str(step["site"]), 60), before, after)
+    return result
+
+
+def _plural(count: int, noun: str) -> str:
+    return f"{count} {noun}" + ("" if count == 1 else "s")
+
+
+def _error(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1e}" if value else "0"

@@ -1,0 +1,97 @@
+"""What the user sees and can do while a search runs: a line of progress, and Ctrl-C to stop with the best so far."""
+
+from __future__ import annotations
+
+import os
+import signal
+from types import FrameType, TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from graphopt.cli.screen import console, one_line
+
+if TYPE_CHECKING:
+    from graphopt.api import Progress
+
+
+class SearchProgress:
+    """Shows `Progress` reports on stderr: as one moving line on a terminal, as plain lines with ``-v``.
+
+    Args:
+        shown: Show the moving line, if stderr is a terminal.
+        verbose: Print each new message on a line of its own.
+    """
+
+    def __init__(self, *, shown: bool, verbose: bool) -> None:
+        from rich.progress import Progress as Line
+        from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
+
+        self._console = console()
+        self._verbose = verbose
+        self._last = ""
+        self._line = Line(
+            SpinnerColumn("line"),
+            TextColumn("{task.description}", markup=False),
+            TextColumn("{task.fields[best]}", markup=False),
+            TimeElapsedColumn(),
+            console=self._console,
+            transient=True,
+            refresh_per_second=4,  # drawing takes time from what is being measured
+            disable=not (shown and self._console.is_terminal),
+        )
+        self._task = self._line.add_task("starting", total=None, best="")
+
+    def __enter__(self) -> Self:
+        """Start to draw."""
+        self._line.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Remove the line."""
+        self._line.stop()
+
+    def __call__(self, report: Progress) -> None:
+        """Show one report of the library."""
+        text = one_line(report.message or report.stage, 60)
+        if self._verbose and text != self._last:
+            self._console.print(text, soft_wrap=True)
+        self._last = text
+        used = "" if report.fraction is None else f"{report.fraction:.0%}"
+        best = "" if report.best is None else f"best {report.best:.3f}x"
+        self._line.update(self._task, description=text, best=" ".join(filter(None, [best, used])))
+
+
+class Interrupt:
+    """Turns the first Ctrl-C into a request to stop, which the search asks for by calling this object.
+
+    A second Ctrl-C aborts as usual. Where Ctrl-C is ignored (under nohup, for example) it stays ignored.
+    """
+
+    def __init__(self) -> None:
+        self.requested = False
+        self._previous: Any = None
+
+    def __call__(self) -> bool:
+        """Whether the user wants to stop."""
+        return self.requested
+
+    def __enter__(self) -> Self:
+        """Listen to Ctrl-C."""
+        self._previous = signal.getsignal(signal.SIGINT)
+        if self._previous is not signal.SIG_IGN:
+            signal.signal(signal.SIGINT, self._handle)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Hand Ctrl-C back."""
+        signal.signal(signal.SIGINT, self._previous)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self.requested:
+            raise KeyboardInterrupt
+        self.requested = True
+        # Straight to the descriptor: the signal may have come in the middle of a print.
+        os.write(2, b"\nstopping with the best so far; Ctrl-C again aborts\n")

@@ -1,0 +1,138 @@
+"""What the commands share on the way out: consoles, safe text, numbers as people read them, JSON and whole files.
+
+Messages, progress and the result of `graphopt optimize` go to stderr. Stdout carries what a command was asked to
+list, or, with ``--json -``, the JSON document and nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+
+def console(*, stderr: bool = True) -> Console:
+    """A console that prints text as it is: a model's names may look like markup."""
+    from rich.console import Console
+
+    result = Console(stderr=stderr, markup=False, emoji=False, highlight=False)
+    if not result.is_terminal and "COLUMNS" not in os.environ:
+        result.width = 1000  # one line for each row, for grep and the like
+    return result
+
+
+def table(*columns: str, numbers: int = 0) -> Table:
+    """A plain table; its last `numbers` columns are aligned to the right."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    result = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
+    for index, name in enumerate(columns):
+        right = index >= len(columns) - numbers
+        result.add_column(name, justify="right" if right else "left", overflow="fold", no_wrap=right)
+    return result
+
+
+def facts() -> Table:
+    """A table of two columns without a head: names of facts, and the facts."""
+    from rich.table import Table
+
+    result = Table.grid(padding=(0, 2))
+    result.add_column(style="bold", no_wrap=True)
+    result.add_column(overflow="fold")
+    return result
+
+
+def one_line(text: str, limit: int | None = None) -> str:
+    """`text` without line breaks and control characters, at most `limit` characters long.
+
+    A file name or a name in a model can contain an escape sequence; the terminal must not obey it.
+    """
+    safe = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in " ".join(text.split()))
+    return safe if limit is None or len(safe) <= limit else safe[: limit - 3] + "..."
+
+
+def milliseconds(value: float | None) -> str:
+    """A latency with three significant digits."""
+    if value is None:
+        return "-"
+    digits = 3 if value < 1 else 2 if value < 100 else 0
+    return f"{value:.{digits}f} ms"
+
+
+def seconds(value: float | None) -> str:
+    """A duration of a search."""
+    if value is None:
+        return "-"
+    return f"{value:.1f} s" if value < 120 else f"{value / 60:.1f} min"
+
+
+def size(value: float | None) -> str:
+    """A number of bytes in decimal units, as file managers show it."""
+    if value is None:
+        return "-"
+    if value < 1000:
+        return f"{value:.0f} B"
+    for unit in ("kB", "MB", "GB"):
+        value /= 1000
+        if value < 1000 or unit == "GB":
+            break
+    return f"{value:.1f} {unit}"
+
+
+def change(before: float | None, after: float | None) -> str:
+    """How much `after` differs from `before`, as a signed percentage."""
+    if before is None or after is None or not before:
+        return ""
+    percent = (after / before - 1) * 100
+    return "same" if after == before else f"{percent:+.1f} %"
+
+
+def write_json(document: Mapping[str, Any], target: str) -> None:
+    """Write `document` to the file `target`, or to stdout if it is ``-``."""
+    text = json.dumps(_finite(document), indent=2) + "\n"
+    if target == "-":
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    else:
+        write_whole(Path(target), text)
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file so that it exists whole or not at all."""
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with open(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+        # mkstemp makes files private; give this one the permissions that any new file would have.
+        mask = os.umask(0)
+        os.umask(mask)
+        os.chmod(name, 0o666 & ~mask)
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def _finite(value: Any) -> Any:
+    """`value` with null for numbers that JSON cannot hold, and paths and the like as text."""
+    if isinstance(value, Mapping):
+        return {str(key): _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_finite(item) for item in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if hasattr(value, "item"):
+        return _finite(value.item())  # a NumPy scalar
+    return str(value)

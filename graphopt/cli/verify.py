@@ -1,0 +1,74 @@
+"""``graphopt verify``: do two models compute the same?"""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from graphopt.cli import options, paths
+from graphopt.cli.screen import console, facts, write_json
+from graphopt.errors import OutputsDifferError
+
+
+def verify(
+    original: Annotated[Path, typer.Argument(metavar="A", help="An ONNX model.", show_default=False)],
+    other: Annotated[Path, typer.Argument(metavar="B", help="The model to compare with it.", show_default=False)],
+    provider: options.Provider = None,
+    threads: options.Threads = None,
+    inputs: options.Inputs = None,
+    dim: options.Dims = None,
+    rtol: options.Rtol = None,
+    atol: options.Atol = None,
+    seed: options.Seed = None,
+    json: options.Json = None,
+    quiet: options.Quiet = False,
+) -> None:
+    """Run two models on the same inputs and compare their outputs. Exits with 3 if they differ."""
+    from graphopt.config import load_settings
+
+    for path in (original, other, inputs):
+        if path is not None:
+            paths.existing_file(path)
+    if json not in (None, "-"):
+        paths.writable(Path(str(json)), reads={"the first model": original, "the second model": other}, writes={})
+    settings = load_settings(
+        {
+            "provider": provider,
+            "threads": threads,
+            "dims": options.dims(dim),
+            "rtol": rtol,
+            "atol": atol,
+            "seed": seed,
+        }
+    )
+
+    from graphopt import api
+
+    verdict = api.verify(
+        original,
+        other,
+        provider=settings.provider,
+        threads=settings.threads,
+        inputs=inputs,
+        rtol=settings.rtol,
+        atol=settings.atol,
+        seed=settings.seed,
+        dims=settings.dims,
+    )
+    if json is not None:
+        write_json({"schema": "graphopt.verification/1", **dataclasses.asdict(verdict)}, json)
+    if not verdict.passed:
+        raise OutputsDifferError(verdict.message or f"{original} and {other} differ", _hint(verdict.worst_output))
+    if not quiet:
+        result = facts()
+        result.add_row("same", "the outputs agree")
+        result.add_row("trials", str(verdict.trials))
+        result.add_row("error", f"at most {verdict.max_abs:.2g} absolute, {verdict.max_rel:.2g} relative")
+        console().print(result)
+
+
+def _hint(worst_output: str | None) -> str | None:
+    return f"the largest difference is in output {worst_output!r}" if worst_output else None

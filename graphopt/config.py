@@ -1,0 +1,323 @@
+"""Settings, where they come from, and where graphopt keeps its files.
+
+A setting is looked up in four places, the first that has it wins:
+
+    1. the command line                  ``--threads 4``
+    2. the environment                   ``GRAPHOPT_THREADS=4``
+    3. ``[tool.graphopt]`` in the nearest ``pyproject.toml``, going up from the current folder
+    4. the default in `Settings`
+
+A value replaces the whole value of the place below it: lists and tables are not merged.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from graphopt.errors import GraphoptError, UnknownNameError, UsageError
+
+SECTION = "tool.graphopt"
+ENV_PREFIX = "GRAPHOPT_"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What `graphopt.optimize` may be told besides the model.
+
+    Attributes:
+        strategy: How to search.
+        provider: The ONNX Runtime execution provider to run faster on.
+        threads: Intra-op threads of the runtime, at least 1.
+        budget: Seconds for the search; None lets the strategy decide.
+        rules: Rule files, folders or families to use; empty means the whole library.
+        exclude: Ids of rules not to use.
+        dims: Sizes for the model's symbolic dimensions.
+        input_shapes: Shapes for inputs that declare none.
+        rtol: Relative tolerance of the verification; None lets the data type decide.
+        atol: Absolute tolerance of the verification; None lets the data type decide.
+        seed: Seed of everything random.
+        portable: Use standard ONNX operators only.
+        freeze_initializers: Treat initialisers that are also graph inputs as constants.
+        max_growth: How much larger the file may become, as a fraction of its size.
+        measure: Time the result against the original.
+    """
+
+    strategy: str = "greedy"
+    provider: str = "cpu"
+    threads: int = 1
+    budget: float | None = None
+    rules: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    dims: Mapping[str, int] = field(default_factory=dict)
+    input_shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    rtol: float | None = None
+    atol: float | None = None
+    seed: int = 0
+    portable: bool = False
+    freeze_initializers: bool = False
+    max_growth: float = 0.10
+    measure: bool = True
+
+
+def load_settings(
+    given: Mapping[str, Any] | None = None, *, cwd: Path | None = None, environ: Mapping[str, str] | None = None
+) -> Settings:
+    """Merge the settings of the command line, the environment and the nearest ``pyproject.toml``.
+
+    Args:
+        given: What the command line said, by field of `Settings`; None means not said.
+        cwd: Where to start looking for ``pyproject.toml``; the current folder if not given.
+        environ: The environment; ``os.environ`` if not given.
+
+    Raises:
+        UsageError: A value is wrong; the message names the file and key, the variable or the option.
+    """
+    env = os.environ if environ is None else environ
+    merged: dict[str, Any] = {}
+    file = nearest_pyproject(cwd or Path.cwd())
+    if file is not None:
+        merged |= _from_file(file)
+    for name, kind in _KINDS.items():
+        variable = ENV_PREFIX + name.upper()
+        text = env.get(variable, "")
+        if text:
+            merged[name] = _checked(variable, kind, text, from_text=True)
+    for name, value in (given or {}).items():
+        if value is not None:
+            merged[name] = _checked("--" + name.replace("_", "-"), _KINDS[name], value)
+    return Settings(**merged)
+
+
+def nearest_pyproject(start: Path) -> Path | None:
+    """The nearest ``pyproject.toml`` at or above `start` that has a ``[tool.graphopt]`` table, or None."""
+    for folder in (start, *start.parents):
+        file = folder / "pyproject.toml"
+        if file.is_file() and _table(file) is not None:
+            return file
+    return None
+
+
+def cache_dir() -> Path:
+    """Where measurements are kept: ``GRAPHOPT_CACHE_DIR``, or the platform's place for a user's caches."""
+    chosen = os.environ.get("GRAPHOPT_CACHE_DIR")
+    if chosen:
+        return Path(chosen).expanduser()
+    import platformdirs  # not needed for most commands
+
+    return Path(platformdirs.user_cache_dir("graphopt", appauthor=False))
+
+
+def rules_dir() -> Path:
+    """The folder of the rules that come with graphopt.
+
+    In a wheel they lie inside the package, in a checkout (or an editable install of one) beside it.
+
+    Raises:
+        GraphoptError: The installation is broken: neither exists.
+    """
+    package = Path(__file__).resolve().parent
+    # In this order: beside an installed package lie other people's packages, and one might be called "rules".
+    for folder in (package / "_data" / "rules", package.parent / "rules"):
+        if folder.is_dir():
+            return folder
+    raise GraphoptError("the rules that come with graphopt are missing", "reinstall graphopt")
+
+
+def parse_dim(text: str) -> tuple[str, int]:
+    """Read ``NAME=N``.
+
+    Raises:
+        ValueError: It is not of that form.
+    """
+    name, equals, size = text.rpartition("=")
+    if not (equals and name and _is_count(size)):
+        raise ValueError("NAME=N with N at least 1, such as batch=1")
+    return name, int(size)
+
+
+def parse_input_shape(text: str) -> tuple[str, tuple[int, ...]]:
+    """Read ``NAME:1x3x224x224``; ``NAME:`` is a scalar. The name may itself contain colons.
+
+    Raises:
+        ValueError: It is not of that form.
+    """
+    name, colon, shape = text.rpartition(":")
+    sizes = shape.split("x") if shape else []
+    if not (colon and name and all(_is_count(size) for size in sizes)):
+        raise ValueError("NAME:SIZES, such as image:1x3x224x224")
+    return name, tuple(int(size) for size in sizes)
+
+
+def _is_count(text: str) -> bool:
+    # isdigit alone would let through superscripts, and 18 digits are as far as a signed 64-bit size goes.
+    return text.isascii() and text.isdigit() and len(text) <= 18 and int(text) >= 1
+
+
+# --- what each setting accepts -----------------------------------------------------------------------------------
+# `check` takes a typed value (from TOML or the command line) and returns the one to keep; `read` turns text from the
+# environment into such a value. Both raise ValueError with the sentence that follows "must be".
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    check: Callable[[Any], Any]
+    read: Callable[[str], Any]
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str) or not value:
+        raise ValueError("a name in quotes")
+    return value
+
+
+def _flag(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError("true or false")
+    return value
+
+
+def _read_flag(text: str) -> bool:
+    words = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
+    if text.lower() not in words:
+        raise ValueError("1 or 0")
+    return words[text.lower()]
+
+
+def _integer(least: int) -> _Kind:
+    def check(value: Any) -> int:
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise ValueError(f"a whole number of at least {least}")
+        return value
+
+    def read(text: str) -> int:
+        try:
+            return int(text)
+        except ValueError:
+            raise ValueError(f"a whole number of at least {least}") from None
+
+    return _Kind(check, read)
+
+
+def _number(*, zero: bool) -> _Kind:
+    wanted = "a number of at least 0" if zero else "a number above 0"
+
+    def check(value: Any) -> float:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+            raise ValueError(wanted)
+        if value < 0 or (value == 0 and not zero):
+            raise ValueError(wanted)
+        return float(value)
+
+    def read(text: str) -> float:
+        try:
+            return float(text)
+        except ValueError:
+            raise ValueError(wanted) from None
+
+    return _Kind(check, read)
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    if isinstance(value, str) or not isinstance(value, Sequence) or not all(isinstance(v, str) and v for v in value):
+        raise ValueError("a list of names")
+    return tuple(value)
+
+
+def _split(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _dims(value: Any) -> dict[str, int]:
+    if not isinstance(value, Mapping):
+        raise ValueError("a table of sizes, such as {batch = 1}")
+    for size in value.values():
+        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+            raise ValueError("a table of sizes of at least 1, such as {batch = 1}")
+    return dict(value)
+
+
+def _shapes(value: Any) -> dict[str, tuple[int, ...]]:
+    wanted = "a table of shapes, such as {image = [1, 3, 224, 224]}"
+    if not isinstance(value, Mapping):
+        raise ValueError(wanted)
+    shapes: dict[str, tuple[int, ...]] = {}
+    for name, sizes in value.items():
+        if isinstance(sizes, str) or not isinstance(sizes, Sequence):
+            raise ValueError(wanted)
+        if any(isinstance(size, bool) or not isinstance(size, int) or size < 1 for size in sizes):
+            raise ValueError(wanted)
+        shapes[name] = tuple(sizes)
+    return shapes
+
+
+_NAME = _Kind(_text, str)
+_SWITCH = _Kind(_flag, _read_flag)
+_NAMES = _Kind(_texts, _split)
+
+_KINDS: dict[str, _Kind] = {
+    "strategy": _NAME,
+    "provider": _NAME,
+    "threads": _integer(1),
+    "budget": _number(zero=False),
+    "rules": _NAMES,
+    "exclude": _NAMES,
+    "dims": _Kind(_dims, lambda text: dict(map(parse_dim, _split(text)))),
+    "input_shapes": _Kind(_shapes, lambda text: dict(map(parse_input_shape, _split(text)))),
+    "rtol": _number(zero=True),
+    "atol": _number(zero=True),
+    "seed": _integer(0),
+    "portable": _SWITCH,
+    "freeze_initializers": _SWITCH,
+    "max_growth": _number(zero=True),
+    "measure": _SWITCH,
+}
+assert set(_KINDS) == {f.name for f in fields(Settings)}  # a setting without a check would be taken unchecked
+
+
+def _checked(where: str, kind: _Kind, value: Any, *, from_text: bool = False) -> Any:
+    try:
+        return kind.check(kind.read(value) if from_text else value)
+    except ValueError as error:
+        raise UsageError(f"{where} must be {error}, not {value!r}") from None
+
+
+def _table(file: Path) -> dict[str, Any] | None:
+    try:
+        content = file.read_bytes()
+    except OSError:
+        return None  # somebody else's file on the way up: none of our business
+    if b"graphopt" not in content:
+        return None  # so that a broken file which is not about graphopt breaks nothing here
+    try:
+        tool = tomllib.loads(content.decode()).get("tool")
+    except ValueError as error:
+        raise UsageError(f"{file}: {error}", f"graphopt reads its settings from [{SECTION}] there") from error
+    table = tool.get("graphopt") if isinstance(tool, dict) else None
+    if table is not None and not isinstance(table, dict):
+        raise UsageError(f"{file}: {SECTION} must be a table")
+    return table
+
+
+def _from_file(file: Path) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for key, value in (_table(file) or {}).items():
+        name = key.replace("-", "_")
+        if name not in _KINDS:
+            unknown = UnknownNameError("setting", key, _KINDS)
+            raise UsageError(f"{file}: {SECTION}: {unknown}", unknown.hint)
+        values[name] = _checked(f"{file}: {SECTION}.{key}", _KINDS[name], value)
+    if "rules" in values:
+        values["rules"] = tuple(_beside(file, entry) for entry in values["rules"])
+    return values
+
+
+def _beside(file: Path, entry: str) -> str:
+    """A path in a file is meant relative to that file; a family name stays as it is."""
+    is_path = "/" in entry or os.sep in entry or entry.endswith((".yaml", ".yml"))
+    return str(file.parent / entry) if is_path else entry

@@ -1,0 +1,17 @@
+"""What a graph will cost when ONNX Runtime runs it.
+
+Two models behind one protocol, :class:`graphopt.cost.base.CostModel`: a prediction for a whole graph (``of``) and an
+update in time proportional to what an edit changed (``after``). Import the modules directly; this file stays empty so
+that the analytic model can be used without loading the runtime.
+
+    base       Costs, CostModel, and the bookkeeping both models share
+    windows    which nodes the runtime fuses with which: the unit that has a price
+    shapes     a static shape for every value
+    analytic   FLOPs and bytes against a roofline
+    roofline   the peak numbers of this machine, fitted once through the runtime
+    kernel     windows measured on this machine, the analytic estimate where there is no measurement
+    blueprint  what a window looks like apart from its place, and its signature
+    micro      the little ONNX model that runs one window
+    measure    the time of the kernels of such a model
+    store      measurements on disk, shared by processes
+"""

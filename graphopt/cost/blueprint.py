@@ -1,0 +1,127 @@
+"""What a window looks like apart from its place in the graph.
+
+Equal blueprints in different layers, or in different models, are one window to measure: operators, attributes, types and
+wiring count, names and weights do not. Of constants the content counts where it steers the kernel (axes, shapes, a
+scale), else only the type.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any
+
+from graphopt.cost.shapes import Shapes
+from graphopt.cost.windows import CONVOLUTIONS, NORMALISATIONS, POINTWISE, PRODUCTS, Window
+from graphopt.ir.constants import small_array
+from graphopt.ir.graph import Graph, Node, Opaque, Tensor
+from graphopt.ir.types import ValueType
+
+_NUMERIC = CONVOLUTIONS | PRODUCTS | POINTWISE | NORMALISATIONS | {"InstanceNormalization", "GroupNormalization"}
+_FEW = 8  # elements; float constants of operators outside _NUMERIC (the scales of a Resize) count up to here
+
+
+@dataclass(frozen=True, eq=False)
+class Blueprint:
+    """A window with its surroundings named.
+
+    Attributes:
+        nodes: The nodes, in canonical order.
+        externals: Keys of the values that come from outside, and their static types.
+        constants: Keys of the constant operands, and whether their content counts.
+        outputs: Keys of the values that are read outside.
+        signature: Equal for windows that cost the same.
+        measurable: Whether a model of it can be built.
+    """
+
+    nodes: tuple[Node, ...]
+    externals: dict[int, ValueType]
+    constants: dict[int, bool]
+    outputs: tuple[int, ...]
+    signature: str
+    measurable: bool
+
+
+def blueprint(graph: Graph, window: Window, shapes: Shapes) -> Blueprint:
+    """Describe a window.
+
+    Args:
+        graph: Where it stands.
+        window: The nodes.
+        shapes: Shapes of symbolic dimensions.
+    """
+    nodes = tuple(graph.nodes[id] for id in window.nodes)
+    made: dict[int, tuple[int, int]] = {}
+    externals: dict[int, ValueType] = {}
+    constants: dict[int, bool] = {}
+    measurable = True
+    rows: list[Any] = []
+    outputs: list[int] = []
+    members = set(window.nodes)
+    for index, node in enumerate(nodes):
+        operands: list[Any] = []
+        if node.captures:
+            measurable = False
+        for key in node.inputs:
+            if key is None:
+                operands.append(None)
+                continue
+            if key in made:
+                operands.append(made[key])
+                continue
+            value = graph.values[key]
+            if value.const:
+                counts = _content_counts(node, value.type)
+                text = _content(graph, key) if counts else ""
+                if text is None:
+                    measurable = False
+                constants[key] = constants.get(key, False) or counts
+                operands.append(("const", list(constants).index(key), str(shapes.type(graph, key)), text))
+                continue
+            if key not in externals:
+                externals[key] = shapes.type(graph, key)
+                measurable = measurable and value.type.shape is not None and value.type.dtype is not None
+            operands.append(("in", list(externals).index(key), str(externals[key])))
+        seen: list[bool] = []
+        for slot, key in enumerate(node.outputs):
+            if key is None:
+                seen.append(False)
+                continue
+            made[key] = (index, slot)
+            outside = key in graph.output_keys or any(user not in members for user in graph.users[key])
+            seen.append(outside)
+            if outside:
+                outputs.append(key)
+        attributes = [(name, _attribute(value)) for name, value in sorted(node.attributes.items())]
+        rows.append((node.op, node.domain, graph.opsets.get(node.domain, 1), attributes, operands, seen))
+    if not outputs:
+        # Nothing reads it, but it runs (a custom operator may act on the world).
+        outputs = [key for key in nodes[-1].outputs if key is not None][:1]
+        measurable = measurable and bool(outputs)
+    signature = hashlib.blake2b(repr(rows).encode(), digest_size=12).hexdigest()
+    return Blueprint(nodes, externals, constants, tuple(outputs), signature, measurable)
+
+
+def _content_counts(node: Node, type: ValueType) -> bool:
+    """Whether the numbers in a constant, not only their count, decide what the kernel does."""
+    n = type.elements
+    if n is None or n <= 1 or type.dtype not in ("f32", "f64", "f16", "bf16"):
+        return True
+    return node.op not in _NUMERIC and n <= _FEW
+
+
+def _content(graph: Graph, key: int) -> str | None:
+    """A digest of a constant's content, ``None`` when it can't be read here."""
+    array = small_array(graph, key)
+    if array is None:
+        value = graph.values[key]
+        return None if value.tensor is None else f"{value.tensor.key:x}"
+    if array.dtype == object:
+        return repr(array.tolist())
+    return hashlib.blake2b(array.tobytes(), digest_size=8).hexdigest()
+
+
+def _attribute(value: Any) -> str:
+    if isinstance(value, Tensor):
+        return f"{value.type} {value.key:x}"
+    return f"{value.key:x}" if isinstance(value, Opaque) else repr(value)

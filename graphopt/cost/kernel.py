@@ -1,0 +1,185 @@
+"""Windows priced by measurement on this machine."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from graphopt.cost.analytic import window_ms
+from graphopt.cost.base import TICKS_PER_MS, Costs, WindowCost
+from graphopt.cost.blueprint import Blueprint, blueprint
+from graphopt.cost.measure import cache_bytes, kernel_ms
+from graphopt.cost.micro import UnbuildableError, micro_model
+from graphopt.cost.roofline import Roofline, fitted
+from graphopt.cost.shapes import Shapes
+from graphopt.cost.store import Store
+from graphopt.cost.windows import VIEWS, Window
+from graphopt.ir.graph import Graph
+from graphopt.runtime.environment import fingerprint
+from graphopt.runtime.session import SessionConfig
+
+FAILED = -1.0
+"""Stored for a window that the runtime does not run by itself, so that nobody tries again."""
+WEIGHTS = 1 << 16
+"""Bytes; smaller constants are in the cache or fetched in no time."""
+LOOKUPS = frozenset({"Gather", "GatherND", "GatherElements"})
+
+
+class KernelCost(WindowCost):
+    """Prices a window by what was measured, here or by an earlier process; by a corrected estimate where nothing was.
+
+    A price, once given, stays: the same graph costs the same throughout the life of this object.
+
+    Args:
+        store: Measurements of earlier runs; new ones go there.
+        config: Provider, threads and level of the sessions to predict.
+        seconds: How long it may measure in all.
+        deadline: Asked before each measurement; true means that there is no time left.
+        measure: Whether to measure at all; without, the store and estimates must do.
+        dims: Sizes of symbolic dimensions by name.
+    """
+
+    name = "kernel"
+
+    def __init__(
+        self,
+        store: Store,
+        config: SessionConfig | None = None,
+        *,
+        seconds: float = math.inf,
+        deadline: Callable[[], bool] | None = None,
+        measure: bool = True,
+        dims: Mapping[str, int] | None = None,
+    ) -> None:
+        self.store = store
+        self.config = replace(config or SessionConfig(), profile=None, save_optimized=None)
+        self.seconds = seconds
+        self.deadline = deadline
+        self.measure = measure
+        self.shapes = Shapes(dims)
+        self.spent = 0.0
+        self.measured = 0
+        self.estimated = 0
+        self.environment = fingerprint(self.config).digest
+        self._roofline: Roofline | None = None
+        self._cold: bool | None = None
+        self._prices: dict[str, int] = {}
+        self._known: dict[Any, int] = {}
+        self._ratios: dict[str, list[float]] = {}
+
+    @property
+    def roofline(self) -> Roofline:
+        """The peak numbers of this machine."""
+        if self._roofline is None:
+            start = time.monotonic()
+            self._roofline = fitted(self.store, self.environment, self.config) if self.measure else Roofline()
+            self.spent += time.monotonic() - start
+        return self._roofline
+
+    def of(self, graph: Graph) -> Costs:
+        """The cost of a graph, from scratch; measures the windows not yet known, the largest first."""
+        self.shapes.resolve(graph)
+        if self._cold is None:
+            weights = sum(v.type.nbytes or 0 for v in graph.values.values() if v.tensor is not None)
+            self._cold = weights > cache_bytes() / 2
+        return super().of(graph)
+
+    def prices(self, graph: Graph, windows: Iterable[Window]) -> list[int]:
+        """The price of each window, in picoseconds."""
+        keys = [self._key(graph, window) for window in windows]
+        known = self._known
+        if any(key not in known for key in keys):
+            self._learn(graph, [(k, w) for k, w in zip(keys, windows, strict=True) if k not in known])
+        return [known[key] for key in keys]
+
+    # -- parts ----------------------------------------------------------------------------------------------------
+
+    def _key(self, graph: Graph, window: Window) -> Any:
+        """What decides the price of a window, cheaper to find than its signature."""
+        values, nodes = graph.values, graph.nodes
+        return window.nodes, tuple([k is None or values[k].const for id in window.nodes for k in nodes[id].inputs])
+
+    def _learn(self, graph: Graph, windows: Sequence[tuple[Any, Window]]) -> None:
+        """Find the price of windows not seen before."""
+        plans: dict[str, tuple[Blueprint, Window]] = {}
+        signatures: dict[Any, str] = {}
+        for key, window in windows:
+            plan = blueprint(graph, window, self.shapes)
+            signature = plan.signature + ("-cold" if self._from_memory(graph, plan) else "")
+            signatures[key] = signature
+            if signature not in self._prices:
+                plans.setdefault(signature, (plan, window))
+        if plans:
+            self._price(graph, plans)
+        for key, signature in signatures.items():
+            self._known[key] = self._prices[signature]
+
+    def _price(self, graph: Graph, plans: Mapping[str, tuple[Blueprint, Window]]) -> None:
+        stored = self.store.get_many(self.environment, plans)
+        analytic = {s: window_ms(graph, window, self.roofline, self.shapes) for s, (_, window) in plans.items()}
+        for signature, ms in stored.items():
+            if ms != FAILED:
+                self._set(signature, ms)
+                self._compare(graph, plans[signature][1], ms, analytic[signature])
+        fresh: dict[str, float] = {}
+        left: list[str] = []
+        for signature in sorted(plans.keys() - stored.keys(), key=lambda s: -analytic[s]):
+            plan, window = plans[signature]
+            if all(node.op in VIEWS for node in plan.nodes):
+                self._set(signature, self.roofline.overhead_ms)
+                continue
+            if not self._may_measure():
+                left.append(signature)
+                continue
+            ms = self._run(graph, plan, signature.endswith("-cold"))
+            fresh[signature] = FAILED if ms is None else ms
+            if ms is None:
+                left.append(signature)
+                continue
+            self.measured += 1
+            self._set(signature, ms)
+            self._compare(graph, window, ms, analytic[signature])
+        if fresh:
+            self.store.put_many(self.environment, fresh)
+        left.extend(s for s, ms in stored.items() if ms == FAILED)
+        for signature in left:
+            self.estimated += 1
+            self._set(signature, analytic[signature] * self._correction(graph, plans[signature][1]))
+
+    def _may_measure(self) -> bool:
+        return self.measure and self.spent < self.seconds and not (self.deadline is not None and self.deadline())
+
+    def _from_memory(self, graph: Graph, plan: Blueprint) -> bool:
+        """Whether the window's weights are worth measuring out of the cache."""
+        weights = sum(self.shapes.nbytes(graph, key) for key in plan.constants)
+        return bool(self._cold) and weights >= WEIGHTS and plan.nodes[0].op not in LOOKUPS
+
+    def _run(self, graph: Graph, plan: Blueprint, cold: bool) -> float | None:
+        start = time.monotonic()
+        try:
+            micro = micro_model(graph, plan)
+            return kernel_ms(micro.model, micro.feeds, self.config, self.roofline, cold=cold)
+        except UnbuildableError:
+            return None
+        finally:
+            self.spent += time.monotonic() - start
+
+    def _set(self, signature: str, ms: float) -> None:
+        self._prices[signature] = round(ms * TICKS_PER_MS)
+
+    def _compare(self, graph: Graph, window: Window, ms: float, estimate: float) -> None:
+        """Learn how far off the estimate is for windows of this kind."""
+        self._ratios.setdefault(graph.nodes[window.head].op, []).append(ms / estimate)
+
+    def _correction(self, graph: Graph, window: Window) -> float:
+        """Geometric mean of measured over estimated times, of the same operator if possible."""
+        ratios = self._ratios.get(graph.nodes[window.head].op)
+        if not ratios:
+            ratios = [r for each in self._ratios.values() for r in each]
+        return math.exp(sum(math.log(r) for r in ratios) / len(ratios)) if ratios else 1.0
+
+
+__all__ = ["Costs", "KernelCost"]

@@ -1,0 +1,197 @@
+"""The little ONNX model that runs one window by itself.
+
+Operands that vary become graph inputs; constant ones become random initializers, because the runtime takes another
+kernel for a weight it does not know in advance. Numbers are kept away from zero: a denormal costs a hundred times a
+normal number, and a zero may cost nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import AttributeProto, NodeProto, TensorProto, helper, numpy_helper
+
+from graphopt.cost.blueprint import Blueprint
+from graphopt.ir.constants import NotConstantError, evaluate
+from graphopt.ir.graph import Graph, Node, Opaque, Tensor
+from graphopt.ir.infer import type_proto
+from graphopt.ir.types import DTYPES, NUMPY_NAMES, ValueType
+from graphopt.runtime.session import LoadableModel
+
+Array = np.ndarray[Any, Any]
+
+_INLINE = 1 << 16  # bytes; larger initializers are handed to the runtime as arrays
+_IR_VERSION = 10
+_PATTERN = 1 << 16
+
+
+class UnbuildableError(Exception):
+    """The window has no model of its own: an operand can't be made up, or a constant can't be read."""
+
+
+@dataclass(frozen=True, eq=False)
+class Micro:
+    """A window as a model.
+
+    Attributes:
+        model: The model; its nodes are named ``w0``, ``w1`` ...
+        feeds: Its inputs.
+    """
+
+    model: LoadableModel
+    feeds: dict[str, Array]
+
+
+def micro_model(graph: Graph, plan: Blueprint) -> Micro:
+    """Build the model of a window.
+
+    Args:
+        graph: Where the window stands.
+        plan: Its blueprint.
+
+    Raises:
+        UnbuildableError: It can't be built.
+    """
+    if not plan.measurable:
+        raise UnbuildableError("unknown types, outer values or no result")
+    rng = np.random.default_rng(0)
+    names: dict[int, str] = {}
+    inputs = []
+    feeds: dict[str, Array] = {}
+    for index, (key, type) in enumerate(plan.externals.items()):
+        names[key] = f"x{index}"
+        inputs.append(helper.make_value_info(names[key], type_proto(type)))
+        feeds[names[key]] = _feed(plan, key, type, rng)
+    initializers: list[TensorProto] = []
+    arrays: dict[str, Array] = {}
+    for index, (key, counts) in enumerate(plan.constants.items()):
+        names[key] = f"c{index}"
+        initializers.append(_initializer(graph, plan, key, names[key], counts, rng, arrays))
+    for index, node in enumerate(plan.nodes):
+        for slot, made in enumerate(node.outputs):
+            if made is not None:
+                names[made] = f"v{index}_{slot}"
+    outputs = [helper.make_value_info(names[key], _output_type(graph.type(key))) for key in plan.outputs]
+    nodes = [_node(graph, node, index, names) for index, node in enumerate(plan.nodes)]
+    body = helper.make_graph(nodes, "window", inputs, outputs, initializers)
+    domains = {node.domain for node in plan.nodes} | {""}
+    opsets = [helper.make_opsetid(d, graph.opsets.get(d, 1)) for d in sorted(domains)]
+    proto = helper.make_model(body, opset_imports=opsets, ir_version=_IR_VERSION)
+    return Micro(LoadableModel(proto.SerializeToString(), arrays), feeds)
+
+
+def _output_type(type: ValueType) -> Any:
+    # Only the element type: the runtime infers the shape, and a symbol that was given a size would contradict it.
+    return type_proto(ValueType(type.dtype, None, type.other))
+
+
+def _node(graph: Graph, node: Node, index: int, names: dict[int, str]) -> NodeProto:
+    ins = ["" if key is None else names[key] for key in node.inputs]
+    outs = ["" if key is None else names[key] for key in node.outputs]
+    proto = NodeProto(op_type=node.op, domain=node.domain, name=f"w{index}")
+    proto.input.extend(ins)
+    proto.output.extend(outs)
+    if node.source is not None:
+        proto.attribute.extend(node.source.attribute)
+    else:
+        version = graph.opsets.get(node.domain, 1)
+        proto.attribute.extend(
+            _attribute(node, version, name, value) for name, value in sorted(node.attributes.items()) if value is not None
+        )
+    return proto
+
+
+def _attribute(node: Node, version: int, name: str, value: Any) -> AttributeProto:
+    """An attribute of the type that the schema declares: a rule may write 1 for 1.0."""
+    if isinstance(value, Opaque):
+        payload: AttributeProto = value.payload
+        return payload
+    if isinstance(value, Tensor):
+        return helper.make_attribute(name, numpy_helper.from_array(np.ascontiguousarray(value.numpy())))
+    plain = list(value) if isinstance(value, tuple) else value
+    try:
+        declared = onnx.defs.get_schema(node.op, version, node.domain).attributes[name].type
+    except (onnx.defs.SchemaError, KeyError):
+        return helper.make_attribute(name, plain)
+    kinds = onnx.defs.OpSchema.AttrType
+    if declared == kinds.FLOAT:
+        return helper.make_attribute(name, float(value))
+    if declared == kinds.FLOATS:
+        return helper.make_attribute(name, [float(v) for v in value], attr_type=AttributeProto.FLOATS)
+    if declared == kinds.INTS:
+        return helper.make_attribute(name, plain, attr_type=AttributeProto.INTS)
+    return helper.make_attribute(name, plain)
+
+
+# -- numbers ----------------------------------------------------------------------------------------------------------
+
+
+def _initializer(
+    graph: Graph,
+    plan: Blueprint,
+    key: int,
+    name: str,
+    counts: bool,
+    rng: np.random.Generator,
+    arrays: dict[str, Array],
+) -> TensorProto:
+    type = graph.type(key)
+    if counts:
+        try:
+            array = evaluate(graph, key)
+        except NotConstantError as error:
+            raise UnbuildableError(str(error)) from error
+        if array.dtype.name not in NUMPY_NAMES.values():
+            raise UnbuildableError(f"a constant of type {array.dtype}")
+    else:
+        array = _floats(type, type.shape, rng, *_constant_range(plan, key))  # type: ignore[arg-type]
+    if array.nbytes < _INLINE:
+        return numpy_helper.from_array(np.ascontiguousarray(array).reshape(array.shape), name)
+    arrays[name] = array
+    proto = TensorProto(name=name, data_type=DTYPES[type.dtype or "f32"], dims=array.shape)
+    proto.data_location = TensorProto.EXTERNAL
+    proto.external_data.add(key="location", value="<array>")
+    return proto
+
+
+def _constant_range(plan: Blueprint, key: int) -> tuple[float, float, bool]:
+    """Bounds of the magnitude of a constant, and whether it must be positive."""
+    for node in plan.nodes:
+        if key in node.inputs:
+            at = node.inputs.index(key)
+            if node.op == "BatchNormalization" or node.op in ("Div", "Pow", "PRelu") or node.op.endswith("Normalization"):
+                return 0.5, 1.5, True
+            if at == 1 and node.op in ("Conv", "MatMul", "Gemm", "ConvTranspose", "FusedMatMul"):
+                return 0.01, 0.1, False
+    return 0.1, 1.0, False
+
+
+def _feed(plan: Blueprint, key: int, type: ValueType, rng: np.random.Generator) -> Array:
+    if type.other is not None or type.dtype not in NUMPY_NAMES:
+        raise UnbuildableError(f"an input of type {type}")
+    shape = type.shape or ()
+    if type.dtype in ("f32", "f64", "f16"):
+        positive = any(node.op in ("Sqrt", "Log", "Pow") and key in node.inputs for node in plan.nodes)
+        return _floats(type, shape, rng, 0.1, 1.0, positive)  # type: ignore[arg-type]
+    dtype = np.dtype(NUMPY_NAMES[type.dtype])
+    if dtype.kind == "c":
+        raise UnbuildableError(f"an input of type {type}")
+    # Zero is a legal index, axis and flag everywhere; one is too in most places, and makes a lookup less trivial.
+    wide = all(node.op in ("Gather", "Where", "Cast", "And", "Or", "Equal") for node in plan.nodes)
+    return rng.integers(0, 2 if wide else 1, shape).astype(dtype)
+
+
+def _floats(
+    type: ValueType, shape: tuple[int, ...], rng: np.random.Generator, low: float, high: float, positive: bool
+) -> Array:
+    """Random numbers of magnitude ``low`` to ``high``; a repeated pattern, since a million draws take longer than a run."""
+    if type.dtype not in ("f32", "f64", "f16"):
+        raise UnbuildableError(f"a constant of type {type}")
+    n = int(np.prod(shape, dtype=np.int64))
+    pattern = rng.uniform(low, high, min(n, _PATTERN + 1))
+    if not positive:
+        pattern *= rng.choice((-1.0, 1.0), len(pattern))
+    return np.resize(pattern.astype(NUMPY_NAMES[type.dtype]), shape)

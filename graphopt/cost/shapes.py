@@ -1,0 +1,102 @@
+"""A static shape for every value, also where a shape is only known when the model runs.
+
+Exporters leave many shapes open that follow from the inputs: a Reshape whose target is computed, an Expand of a mask. Here
+the inputs get sizes and everything else is inferred from them, node by node, with the content of computed constants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from graphopt.ir.constants import small_array
+from graphopt.ir.graph import Graph, Node
+from graphopt.ir.infer import InferenceError, infer, shape_data
+from graphopt.ir.types import BITS, UNKNOWN, ValueType
+
+ASSUMED = 128
+"""The size of a dimension of which nothing is known, unless it looks like a batch, which is 1."""
+
+_BATCH_NAMES = frozenset({"n", "b", "bs", "bsz", "nbatch"})
+_DEEP = 200  # values resolved one inside the other; more only happens when a graph was not resolved in order
+
+
+class Shapes:
+    """Static types by value, remembered by key: a key stands for the same expression in every graph of a search.
+
+    Args:
+        dims: Known sizes of symbolic dimensions by name.
+    """
+
+    def __init__(self, dims: Mapping[str, int] | None = None) -> None:
+        self.dims = dict(dims or {})
+        self._types: dict[int, ValueType] = {}
+
+    def resolve(self, graph: Graph) -> None:
+        """Learn the shapes of a whole graph, each after those it depends on."""
+        if any(value.type.shape is None or not value.type.static for value in graph.values.values()):
+            for node in graph.in_order():
+                for key in node.outputs:
+                    if key is not None:
+                        self.type(graph, key)
+
+    def type(self, graph: Graph, key: int) -> ValueType:
+        """Dtype and static shape of a value.
+
+        A symbol that can't be inferred has its known size, 1 if it names a batch or is the first dimension without a
+        name, else :data:`ASSUMED`; an unknown rank is taken for 0.
+        """
+        found = self._types.get(key)
+        if found is None:
+            found = self._types[key] = self._resolve(graph, key, 0)
+        return found
+
+    def shape(self, graph: Graph, key: int) -> tuple[int, ...]:
+        """Static shape of a value."""
+        return self.type(graph, key).shape  # type: ignore[return-value]
+
+    def nbytes(self, graph: Graph, key: int) -> int:
+        """Size of a value in bytes; strings and unknown types count 8 bytes an element."""
+        type = self.type(graph, key)
+        return ((type.elements or 0) * BITS.get(type.dtype or "", 64) + 7) // 8
+
+    def _resolve(self, graph: Graph, key: int, depth: int) -> ValueType:
+        type = graph.type(key)
+        if type.static or type.other is not None:
+            return type if type.other is None else ValueType(None, (), type.other)
+        node = graph.producer(key)
+        if node is not None and depth < _DEEP:
+            for out, inferred in zip(node.outputs, self._infer(graph, node, depth + 1), strict=True):
+                if out == key and inferred.static and type.dtype in (None, inferred.dtype):
+                    return inferred
+        return ValueType(type.dtype, tuple(self._size(d, axis) for axis, d in enumerate(type.shape or ())))
+
+    def _infer(self, graph: Graph, node: Node, depth: int) -> tuple[ValueType, ...]:
+        unknown = (UNKNOWN,) * len(node.outputs)
+        if node.opaque:
+            return unknown
+        types: list[ValueType | None] = []
+        for key in node.inputs:
+            if key is not None and key not in self._types:
+                self._types[key] = self._resolve(graph, key, depth)
+            types.append(None if key is None else self._types[key])
+        data = [
+            small_array(graph, key) if key is not None and type is not None and shape_data(type) else None
+            for key, type in zip(node.inputs, types, strict=True)
+        ]
+        version = graph.opsets.get(node.domain, 1)
+        try:
+            return infer(node.op, node.domain, version, node.attributes, types, data, len(node.outputs))
+        except InferenceError:
+            return unknown  # the assumed sizes do not fit together
+
+    def _size(self, dim: int | str | None, axis: int) -> int:
+        if isinstance(dim, int):
+            return dim
+        if dim is None:
+            return 1 if axis == 0 else ASSUMED
+        if dim in self.dims:
+            return self.dims[dim]
+        if "+" in dim:
+            return sum(int(part) if part.isdigit() else self._size(part, axis) for part in map(str.strip, dim.split("+")))
+        name = dim.lower()
+        return 1 if "batch" in name or name in _BATCH_NAMES else ASSUMED

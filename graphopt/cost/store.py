@@ -1,0 +1,200 @@
+"""Measurements on disk: one SQLite table, shared by all processes of a user.
+
+A measurement is a cache entry: losing it costs milliseconds, so nothing here may fail a search. A database that can't be
+opened, read or written is left alone with one warning, and the store goes on in memory.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+import warnings
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from graphopt.config import cache_dir
+
+SCHEMA = 1
+FILE_NAME = "kernels.sqlite"
+_BUSY_S = 5.0
+_CHUNK = 500  # SQLite limits the number of parameters of a statement
+_TABLE = """
+CREATE TABLE IF NOT EXISTS measurements (
+    environment TEXT NOT NULL,
+    signature TEXT NOT NULL,
+    ms REAL NOT NULL,
+    PRIMARY KEY (environment, signature)
+) WITHOUT ROWID
+"""
+
+
+class StoreWarning(UserWarning):
+    """The store on disk can't be used; measurements live in memory only."""
+
+
+class Store:
+    """Milliseconds by (environment digest, signature).
+
+    Safe for several threads and processes. A copy made by pickling or forking opens its own connection.
+
+    Args:
+        path: The database, made on first use. By default ``kernels.sqlite`` in :func:`graphopt.config.cache_dir`;
+            ``None`` keeps everything in memory.
+    """
+
+    def __init__(self, path: Path | str | None = FILE_NAME) -> None:
+        self.path = cache_dir() / FILE_NAME if path == FILE_NAME else None if path is None else Path(path)
+        self._memory: dict[tuple[str, str], float] = {}
+        self._lock = threading.RLock()
+        self._connection: sqlite3.Connection | None = None
+        self._pid = 0
+        self._broken = self.path is None
+
+    @property
+    def persistent(self) -> bool:
+        """Whether measurements reach the disk (as far as known; a store opens its file on first use)."""
+        return not self._broken
+
+    def get_many(self, environment: str, signatures: Iterable[str]) -> dict[str, float]:
+        """The known measurements among some.
+
+        Args:
+            environment: Digest of the environment.
+            signatures: What was measured.
+
+        Returns:
+            Milliseconds by signature; unknown ones are absent.
+        """
+        wanted = list(dict.fromkeys(signatures))
+        found: dict[str, float] = {}
+        with self._lock:
+            for start in range(0, len(wanted), _CHUNK):
+                part = wanted[start : start + _CHUNK]
+                marks = ",".join("?" * len(part))
+                query = f"SELECT signature, ms FROM measurements WHERE environment = ? AND signature IN ({marks})"
+                found.update(self._execute(query, (environment, *part)))
+            for signature in wanted:
+                if (environment, signature) in self._memory:
+                    found[signature] = self._memory[environment, signature]
+        return found
+
+    def put_many(self, environment: str, times: Mapping[str, float]) -> None:
+        """Keep measurements; a newer one replaces an older one.
+
+        Args:
+            environment: Digest of the environment.
+            times: Milliseconds by signature.
+        """
+        rows = [(environment, signature, float(ms)) for signature, ms in times.items()]
+        with self._lock:
+            if not self._write("INSERT OR REPLACE INTO measurements VALUES (?, ?, ?)", rows):
+                self._memory.update({(environment, signature): ms for environment, signature, ms in rows})
+
+    def sizes(self) -> dict[str, int]:
+        """How many measurements there are, by environment digest."""
+        with self._lock:
+            counts = dict(self._execute("SELECT environment, COUNT(*) FROM measurements GROUP BY environment", ()))
+            for environment, _ in self._memory:
+                counts[environment] = counts.get(environment, 0) + 1
+        return counts
+
+    def clear(self, environment: str | None = None) -> int:
+        """Forget the measurements of an environment, or all.
+
+        Returns:
+            How many were forgotten.
+        """
+        with self._lock:
+            gone = sum(n for name, n in self.sizes().items() if environment in (None, name))
+            if environment is None:
+                self._write("DELETE FROM measurements", [()])
+            else:
+                self._write("DELETE FROM measurements WHERE environment = ?", [(environment,)])
+            self._memory = {key: ms for key, ms in self._memory.items() if environment not in (None, key[0])}
+        return gone
+
+    def close(self) -> None:
+        """Close the database; the next call opens it again."""
+        with self._lock:
+            if self._connection is not None and self._pid == os.getpid():
+                self._connection.close()
+            self._connection = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"path": self.path, "memory": dict(self._memory), "broken": self._broken}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(state["path"])  # type: ignore[misc]
+        self._memory, self._broken = state["memory"], state["broken"]
+
+    # -- the database ---------------------------------------------------------------------------------------------
+
+    def _execute(self, query: str, parameters: tuple[str, ...]) -> list[Any]:
+        """Rows of a query; none when the database is out of use."""
+        try:
+            connection = self._open()
+            return [] if connection is None else connection.execute(query, parameters).fetchall()
+        except (sqlite3.Error, OSError) as error:
+            self._give_up(error)
+            return []
+
+    def _write(self, statement: str, rows: list[tuple[Any, ...]]) -> bool:
+        """Run a statement for each row in one transaction; whether it reached the database."""
+        try:
+            connection = self._open()
+            if connection is None:
+                return False
+            with connection:
+                connection.executemany(statement, rows)
+            return True
+        except (sqlite3.Error, OSError) as error:
+            self._give_up(error)
+            return False
+
+    def _open(self) -> sqlite3.Connection | None:
+        if self._broken or self.path is None:
+            return None
+        if self._connection is None or self._pid != os.getpid():
+            # A connection must not cross a fork: the child leaves the parent's alone and opens its own.
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            connection = sqlite3.connect(self.path, timeout=_BUSY_S, check_same_thread=False)
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = NORMAL")
+            self._migrate(connection)
+            self._connection, self._pid = connection, os.getpid()
+        return self._connection
+
+    def _migrate(self, connection: sqlite3.Connection) -> None:
+        """Make the table; one of another schema is dropped, since measurements are easily made again."""
+        with connection:
+            # Immediate, so that two processes that start together do not both find the old version.
+            connection.execute("BEGIN IMMEDIATE")
+            version = connection.execute("PRAGMA user_version").fetchone()[0]
+            if version > SCHEMA:
+                raise sqlite3.DatabaseError(f"it was written by a newer graphopt (schema {version})")
+            if version < SCHEMA:
+                connection.execute("DROP TABLE IF EXISTS measurements")
+            connection.execute(_TABLE)
+            connection.execute(f"PRAGMA user_version = {SCHEMA}")
+
+    def _give_up(self, error: Exception) -> None:
+        self._broken = True
+        if self._connection is not None and self._pid == os.getpid():
+            self._connection.close()
+        self._connection = None
+        warnings.warn(
+            f"measurements are kept in memory only: {self.path}: {error} (delete the file if it is damaged)",
+            StoreWarning,
+            stacklevel=4,
+        )

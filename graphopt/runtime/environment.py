@@ -1,0 +1,194 @@
+"""What a measurement depends on besides the model: processor, threads, provider and runtime.
+
+A time measured in one environment says nothing about another, so every stored time carries the digest of the
+environment it was measured in.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import subprocess
+import sys
+from dataclasses import asdict, dataclass
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from graphopt.errors import UsageError
+
+if TYPE_CHECKING:
+    from graphopt.runtime.session import SessionConfig
+
+ISA_FLAGS = ("amx_int8", "avx2", "avx512_bf16", "avx512_vnni", "avx512f", "avx_vnni", "neon", "sve")
+"""The instruction sets that change which kernels the runtime picks."""
+
+_ALIASES = {"asimd": "neon"}  # what Linux calls it on arm64
+_BLOCK_SIZES = (16, 8)
+
+
+@dataclass(frozen=True)
+class Environment:
+    """Where a measurement holds.
+
+    Attributes:
+        cpu: Model name of the processor.
+        isa: Those of :data:`ISA_FLAGS` that it has, sorted.
+        cores: Processors this process may use.
+        threads: Threads within an operator.
+        provider: Short name of the execution provider.
+        level: The runtime's optimisation level.
+        onnxruntime: Version of the runtime.
+        system: Operating system and architecture, such as ``linux-x86_64``.
+    """
+
+    cpu: str
+    isa: tuple[str, ...]
+    cores: int
+    threads: int
+    provider: str
+    level: str
+    onnxruntime: str
+    system: str
+
+    def to_json(self) -> str:
+        """The fields as one line of JSON with sorted keys."""
+        return json.dumps(asdict(self), sort_keys=True)
+
+    @cached_property
+    def digest(self) -> str:
+        """Twelve hexadecimal digits that name this environment, the same in every process."""
+        return hashlib.sha256(self.to_json().encode()).hexdigest()[:12]
+
+
+def fingerprint(config: SessionConfig) -> Environment:
+    """The environment of sessions opened here with ``config``.
+
+    Raises:
+        UnknownNameError: The provider does not exist.
+    """
+    from graphopt.runtime import providers
+
+    return Environment(
+        cpu=cpu_model(),
+        isa=isa_flags(),
+        cores=usable_cores(),
+        threads=config.threads,
+        provider=providers.short_name(providers.full_name(config.provider)),
+        level=config.level,
+        onnxruntime=runtime_version(),
+        system=f"{platform.system()}-{platform.machine()}".lower(),
+    )
+
+
+def runtime_version() -> str:
+    """Version of the installed onnxruntime, under whichever distribution name it came."""
+    import onnxruntime
+
+    return str(onnxruntime.__version__)
+
+
+def usable_cores() -> int:
+    """Processors this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+@lru_cache(maxsize=1)
+def cpu_model() -> str:
+    """Model name of the processor, or the architecture where the system does not tell."""
+    if sys.platform == "darwin":
+        name = _sysctl("machdep.cpu.brand_string")
+    elif sys.platform == "win32":
+        name = os.environ.get("PROCESSOR_IDENTIFIER", "")
+    else:
+        info = _cpuinfo()
+        # arm64 Linux names no model: implementer and part number identify the core.
+        name = info.get("model name") or " ".join(info[key] for key in ("CPU implementer", "CPU part") if key in info)
+    return " ".join(name.split()) or platform.machine()
+
+
+@lru_cache(maxsize=1)
+def isa_flags() -> tuple[str, ...]:
+    """Those of :data:`ISA_FLAGS` that the processor has, sorted."""
+    if sys.platform == "darwin":
+        words = {"neon"} if platform.machine() == "arm64" else _macos_x86_flags()
+    else:
+        info = _cpuinfo()
+        words = set((info.get("flags") or info.get("Features") or "").split())
+    words = {_ALIASES.get(word, word) for word in words}
+    return tuple(sorted(words & set(ISA_FLAGS)))
+
+
+def block_size() -> int:
+    """Channels in a block of the CPU provider's blocked convolution layout (NCHWc), or 1 if it has none.
+
+    The runtime's kernel library picks 16 floats with AVX-512F and 8 on other x86-64; on arm64 and RISC-V it is 16
+    or none, depending on how the package was built. So the runtime is asked: a grouped convolution enters the
+    blocked layout only when its channels per group are a multiple of the block. ``GRAPHOPT_BLOCK_SIZE`` overrides.
+
+    Raises:
+        UsageError: ``GRAPHOPT_BLOCK_SIZE`` is not a positive integer.
+    """
+    chosen = os.environ.get("GRAPHOPT_BLOCK_SIZE")
+    if chosen is not None:
+        if not chosen.isdigit() or int(chosen) < 1:
+            raise UsageError(f"GRAPHOPT_BLOCK_SIZE must be a positive integer, got {chosen!r}")
+        return int(chosen)
+    return _probed_block_size()
+
+
+@lru_cache(maxsize=1)
+def _probed_block_size() -> int:
+    blocked = [size for size in _BLOCK_SIZES if _is_blocked(size)]
+    return min(blocked, default=1)
+
+
+def _is_blocked(channels: int) -> bool:
+    """Whether a convolution with two groups of that many channels runs in the blocked layout."""
+    import numpy as np
+    from onnx import TensorProto, helper, numpy_helper
+
+    from graphopt.runtime.profile import optimised_ops
+    from graphopt.runtime.session import LoadableModel
+
+    shape = [1, 2 * channels, 4, 4]
+    weight = numpy_helper.from_array(np.ones((2 * channels, channels, 3, 3), np.float32), "w")
+    graph = helper.make_graph(
+        [helper.make_node("Conv", ["x", "w"], ["y"], group=2, pads=[1, 1, 1, 1])],
+        "probe",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, shape)],
+        [weight],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    return any(op.startswith("com.microsoft.nchwc") for op in optimised_ops(LoadableModel(model.SerializeToString())))
+
+
+@lru_cache(maxsize=1)
+def _cpuinfo() -> dict[str, str]:
+    """The first processor's entries of ``/proc/cpuinfo``; empty where there is none."""
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return {}
+    info: dict[str, str] = {}
+    for line in text.splitlines():
+        key, _, value = line.partition(":")
+        info.setdefault(key.strip(), value.strip())
+    return info
+
+
+def _macos_x86_flags() -> set[str]:
+    text = _sysctl("machdep.cpu.features") + " " + _sysctl("machdep.cpu.leaf7_features")
+    return set(text.lower().replace(".", "_").split())
+
+
+def _sysctl(key: str) -> str:
+    try:
+        return subprocess.run(["sysctl", "-n", key], capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return ""

@@ -1,0 +1,212 @@
+"""Made-up inputs for a session: legal, reproducible, and the same whatever the order of the inputs.
+
+Floats are standard normal, integers stay within a range the caller knows or within {0, 1} (legal for token and
+class ids of any table), symbolic dimensions get the same size everywhere. What can't be guessed, sequences and the
+like, is refused with the name of the input.
+"""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from graphopt.errors import InputsNeededError, UnknownNameError, UsageError
+from graphopt.runtime.dtypes import BY_NAME, Array, numpy_dtype
+from graphopt.runtime.session import TensorSpec
+
+_ONE = ("batch", "beam", "num_return")
+_BATCH_NAMES = {"n", "b", "bs", "bsz", "nbatch"}
+_IMAGE_NAMES = {"height", "width", "h", "w"}
+_IMAGE_SIZE = 224
+_DEFAULT_SIZE = 8
+_WORDS = ("alpha", "beta", "gamma", "delta")
+
+
+def make_feeds(
+    specs: Sequence[TensorSpec],
+    *,
+    seed: int = 0,
+    ranges: Mapping[str, tuple[int, int]] | None = None,
+    dims: Mapping[str, int] | None = None,
+    overrides: Mapping[str, Array] | None = None,
+    scale: float = 1.0,
+) -> dict[str, Array]:
+    """Make an array for every input.
+
+    Args:
+        specs: The inputs, as ``Session.input_specs``.
+        seed: Different seeds give different values, the same seed the same.
+        ranges: Inclusive low and exclusive high for the integers (or floats) of an input.
+        dims: Sizes of symbolic dimensions by name.
+        overrides: Arrays to use as they are.
+        scale: Standard deviation of the floats.
+
+    Returns:
+        An array for each input, by name.
+
+    Raises:
+        UnknownNameError: ``ranges`` or ``overrides`` names no input, or ``dims`` no symbolic dimension.
+        UsageError: An override has the wrong dtype or shape, or a size or a range is empty.
+        InputsNeededError: An input is a sequence, an optional, a map or a sparse tensor.
+    """
+    ranges, overrides = ranges or {}, overrides or {}
+    names = [spec.name for spec in specs]
+    for given in (*ranges, *overrides):
+        if given not in names:
+            raise UnknownNameError("input", given, names)
+    for name, (low, high) in ranges.items():
+        if low >= high:
+            raise UsageError(f"range of input {name!r} is empty: {low} to {high} (exclusive)")
+    sizes = bind_dims(specs, dims or {}, overrides)
+    feeds: dict[str, Array] = {}
+    for spec in specs:
+        if spec.name in overrides:
+            feeds[spec.name] = overrides[spec.name]
+        elif spec.kind != "tensor":
+            raise InputsNeededError(
+                f"input {spec.name!r} is of type {spec.dtype}, which can't be made up", "pass it with --inputs file.npz"
+            )
+        else:
+            shape = tuple(_size(spec, axis, sizes) for axis in range(len(spec.shape)))
+            # One stream for each name: adding an input to a model leaves the values of the others alone.
+            rng = np.random.default_rng((seed, zlib.crc32(spec.name.encode())))
+            feeds[spec.name] = _values(spec, shape, rng, ranges.get(spec.name), scale)
+    return feeds
+
+
+def bind_dims(
+    specs: Iterable[TensorSpec], dims: Mapping[str, int], overrides: Mapping[str, Array] | None = None
+) -> dict[str, int]:
+    """A size for every symbolic dimension.
+
+    Args:
+        specs: The inputs.
+        dims: Sizes chosen by the caller.
+        overrides: Arrays chosen by the caller; they fix the sizes of their own symbols.
+
+    Returns:
+        Sizes by symbol. A sum such as ``past + 1`` follows its parts where the caller has not chosen it.
+
+    Raises:
+        UnknownNameError: ``dims`` names no symbol of these inputs.
+        UsageError: A size is negative, or an override does not fit.
+    """
+    specs = list(specs)
+    symbols = {dim: None for spec in specs for dim in spec.shape if isinstance(dim, str)}
+    parts = {part for symbol in symbols for part in _addends(symbol)}
+    sizes: dict[str, int] = {}
+    for name, size in dims.items():
+        if name not in symbols and name not in parts:
+            raise UnknownNameError("dimension", name, symbols)
+        if size < 0:
+            raise UsageError(f"size of dimension {name!r} is negative: {size}")
+        sizes[name] = size
+    for spec in specs:
+        if overrides and spec.name in overrides and spec.kind == "tensor":
+            _check_override(spec, np.asarray(overrides[spec.name]), sizes)
+    for symbol in symbols:
+        if len(_addends(symbol)) == 1:
+            sizes.setdefault(symbol, _default_size(symbol))
+    for symbol in symbols:
+        if symbol not in sizes:
+            sizes[symbol] = sum(
+                int(part) if part.isdigit() else sizes.get(part, _default_size(part)) for part in _addends(symbol)
+            )
+    return sizes
+
+
+def load_npz(path: Path) -> dict[str, Array]:
+    """Read arrays by input name from an ``.npz`` file.
+
+    Raises:
+        UsageError: The file can't be read, or is no npz file of plain arrays.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            return {name: archive[name] for name in archive.files}
+    except (OSError, ValueError, zipfile.BadZipFile, AttributeError) as error:
+        raise UsageError(
+            f"can't read inputs from {path}: {error}", "write them with numpy.savez(path, input_name=array, ...)"
+        ) from error
+
+
+def _addends(symbol: str) -> list[str]:
+    return [part.strip() for part in symbol.split("+")]
+
+
+def _default_size(symbol: str) -> int:
+    name = symbol.lower()
+    if name in _BATCH_NAMES or any(word in name for word in _ONE):
+        return 1
+    return _IMAGE_SIZE if name in _IMAGE_NAMES else _DEFAULT_SIZE
+
+
+def _size(spec: TensorSpec, axis: int, sizes: Mapping[str, int]) -> int:
+    dim = spec.shape[axis]
+    if isinstance(dim, int):
+        return dim
+    if isinstance(dim, str):
+        return sizes[dim]
+    if axis == 0:
+        return 1
+    if len(spec.shape) == 4:  # most likely an image: channels, height, width
+        return 3 if axis == 1 else _IMAGE_SIZE
+    return _DEFAULT_SIZE
+
+
+def _check_override(spec: TensorSpec, array: Array, sizes: dict[str, int]) -> None:
+    """Check dtype and shape, and bind the symbols of the shape."""
+    expected = numpy_dtype(spec.dtype)
+    strings = spec.dtype == "str" and array.dtype.kind in "OUS"
+    if array.dtype != expected and not strings:
+        raise UsageError(f"input {spec.name!r} is {array.dtype}, the model wants {spec.dtype}")
+    if len(array.shape) != len(spec.shape):
+        raise UsageError(f"input {spec.name!r} has shape {array.shape}, the model wants {_shape_text(spec)}")
+    for size, dim in zip(array.shape, spec.shape, strict=True):
+        wanted = sizes.setdefault(dim, size) if isinstance(dim, str) else dim
+        if wanted is not None and wanted != size:
+            where = f"{_shape_text(spec)} with {dim} = {wanted}" if isinstance(dim, str) else _shape_text(spec)
+            raise UsageError(f"input {spec.name!r} has shape {array.shape}, the model wants {where}")
+
+
+def _shape_text(spec: TensorSpec) -> str:
+    return "(" + ", ".join("?" if dim is None else str(dim) for dim in spec.shape) + ")"
+
+
+def _values(
+    spec: TensorSpec, shape: tuple[int, ...], rng: np.random.Generator, limits: tuple[int, int] | None, scale: float
+) -> Array:
+    dtype = numpy_dtype(spec.dtype)
+    if spec.dtype == "str":
+        words: Array = rng.choice(np.array(_WORDS, dtype=object), size=shape)
+        return np.asarray(words, dtype=object).reshape(shape)
+    if BY_NAME[spec.dtype].bits < 8:
+        raise InputsNeededError(f"input {spec.name!r} is of type {spec.dtype}, which can't be passed from Python")
+    if limits is None and "mask" in spec.name.lower() and spec.shape:
+        return _mask(shape, dtype)
+    if spec.dtype == "bool":
+        return rng.integers(0, 2, shape).astype(np.bool_)
+    if dtype.kind in "iu":
+        # Bytes are pixels or quantised values; wider integers are usually ids or positions.
+        whole = (np.iinfo(dtype).min, np.iinfo(dtype).max + 1) if dtype.itemsize == 1 else (0, 2)
+        low, high = limits or whole
+        return np.asarray(rng.integers(low, high, shape)).astype(dtype)
+    if limits is not None:
+        return np.asarray(rng.uniform(*limits, shape)).astype(dtype)
+    if dtype.kind == "c":
+        return np.asarray(scale * (rng.standard_normal(shape) + 1j * rng.standard_normal(shape))).astype(dtype)
+    return np.asarray(scale * rng.standard_normal(shape)).astype(dtype)
+
+
+def _mask(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """Ones, and zeros in the last quarter of the last axis: attention to a prefix, as after padding."""
+    mask = np.ones(shape, dtype)
+    padded = shape[-1] // 4
+    if padded:
+        mask[..., -padded:] = 0
+    return mask

@@ -1,0 +1,128 @@
+"""Where the time of a model goes, kernel by kernel, and the graph the runtime really runs."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import tempfile
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from graphopt.errors import UsageError
+from graphopt.runtime import providers
+from graphopt.runtime.session import Model, Session, SessionConfig
+
+
+@dataclass(frozen=True)
+class KernelTime:
+    """The time of one kernel.
+
+    Attributes:
+        node_name: Name of the node in the graph that the runtime made; unnamed nodes get the runtime's own names.
+        op_type: Its operator.
+        provider: Short name of the execution provider that ran it.
+        ms: Median over runs, in milliseconds, of the time the kernel took within a run.
+    """
+
+    node_name: str
+    op_type: str
+    provider: str
+    ms: float
+
+
+@dataclass(frozen=True)
+class OpTime:
+    """The time of all kernels of an operator.
+
+    Attributes:
+        op_type: The operator.
+        count: How many kernels.
+        ms: Their time in a run, in milliseconds.
+        share: Their share of the time of all kernels, 0 to 1.
+    """
+
+    op_type: str
+    count: int
+    ms: float
+    share: float
+
+
+def profile(
+    model: Model, feeds: Mapping[str, Any], config: SessionConfig | None = None, runs: int = 10
+) -> list[KernelTime]:
+    """Time every kernel of a model.
+
+    Args:
+        model: The model.
+        feeds: Its inputs.
+        config: How to run it.
+        runs: Runs to take the median over; one more is run first and dropped.
+
+    Returns:
+        The kernels in order of execution. Nodes inside control-flow bodies count within their body's owner too.
+
+    Raises:
+        SessionError: The runtime refuses the model or the inputs.
+        UsageError: ``runs`` is not positive.
+    """
+    if runs < 1:
+        raise UsageError(f"a profile needs at least one run, got {runs}")
+    with tempfile.TemporaryDirectory(prefix="graphopt-profile-") as folder:
+        config = replace(config or SessionConfig(), profile=Path(folder) / "p")
+        with Session(model, config) as session:
+            for _ in range(runs + 1):
+                session.run(feeds)
+            events = json.loads(session.end_profiling().read_text(encoding="utf-8"))
+    return _kernels(events, runs + 1)
+
+
+def by_op(kernels: Iterable[KernelTime]) -> list[OpTime]:
+    """Sum kernels by operator, most expensive first."""
+    groups: dict[str, list[float]] = defaultdict(list)
+    for kernel in kernels:
+        groups[kernel.op_type].append(kernel.ms)
+    total = sum(sum(times) for times in groups.values()) or 1.0
+    rows = [OpTime(op, len(times), sum(times), sum(times) / total) for op, times in groups.items()]
+    return sorted(rows, key=lambda row: -row.ms)
+
+
+def optimised_ops(model: Model, config: SessionConfig | None = None) -> Counter[str]:
+    """Count the operators of the graph that the runtime makes of a model at the configured level.
+
+    Returns:
+        Counts by operator; operators outside the standard domain as ``domain:Op``. Nodes of the main graph only.
+
+    Raises:
+        SessionError: The runtime refuses the model.
+    """
+    import onnx
+
+    with tempfile.TemporaryDirectory(prefix="graphopt-ops-") as folder:
+        target = Path(folder) / "optimised.onnx"
+        Session(model, replace(config or SessionConfig(), save_optimized=target)).close()
+        proto = onnx.load(target, load_external_data=False)
+    return Counter(f"{node.domain}:{node.op_type}" if node.domain else node.op_type for node in proto.graph.node)
+
+
+def _kernels(events: list[dict[str, Any]], runs: int) -> list[KernelTime]:
+    """Reduce the profiler's events to one row per node, in order of first appearance."""
+    suffix = "_kernel_time"
+    times: dict[tuple[str, str, str], list[float]] = defaultdict(list)
+    for event in events:
+        if event.get("cat") == "Node" and event["name"].endswith(suffix):
+            args = event["args"]
+            key = (event["name"].removesuffix(suffix), args["op_name"], providers.short_name(args["provider"]))
+            times[key].append(event["dur"] / 1e3)
+    kernels = []
+    for (name, op_type, provider), values in times.items():
+        # A node in a loop body, or one of several with the same name, has a whole number of events in each run.
+        per_run, rest = divmod(len(values), runs)
+        if rest:
+            sums = [sum(values) / runs]
+        else:
+            sums = [sum(values[run * per_run : (run + 1) * per_run]) for run in range(1, runs)]
+        kernels.append(KernelTime(name, op_type, provider, statistics.median(sums)))
+    return kernels

@@ -1,0 +1,329 @@
+"""Whether two models compute the same: run both on the same inputs and compare what comes out.
+
+The reference is the original without the runtime's own optimiser, because that is what the model says, and because
+the optimiser itself changes the results of some models. A difference that the runtime makes is not held against the
+optimised model: an output also passes if it agrees with the original as the runtime optimises it.
+
+How much rounding may move an output depends on the model: by 1e-6 of its scale for most, by 1e-3 for a deep network
+driven far from where it was trained. So the original is also run on inputs that are moved by two units in the last
+place, and ten times what that does to an output is tolerated, where it is more than the default of the type. (Over
+a zoo of 50 exports, what the runtime's optimiser does to the results is within a factor of two of that movement.)
+
+One session is open at a time; what is kept of the others is their outputs.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from ml_dtypes import finfo
+
+from graphopt.errors import InputsNeededError, SessionError
+from graphopt.runtime.dtypes import Array
+from graphopt.runtime.feeds import make_feeds
+from graphopt.runtime.precision import coarsest
+from graphopt.runtime.session import Model, Session, SessionConfig, TensorSpec
+from graphopt.verify.compare import SAME, Difference, Tolerance, compare, default_rtol
+
+_GAIN = 30.0  # tolerated multiple of what moving the inputs by two units in the last place does
+_MOST = 0.05  # but no model is so ill-conditioned that more than this would pass
+_FLOATS = ("float", "bfloat", "complex")
+_SCALE = 4.0  # of the last trial: saturates what saturates, so that errors in the tails show
+
+
+@dataclass(frozen=True)
+class OutputCheck:
+    """What was found about one output.
+
+    Attributes:
+        name: Its name.
+        passed: Whether it agrees in all trials.
+        max_abs: Largest difference of an element over the trials.
+        max_rel: The same, relative to the largest element of the output.
+        tolerance: The largest relative tolerance used.
+        reference: The original's optimisation level it was judged by.
+        random: Whether the original disagrees with itself, so that only types and shapes were compared.
+        message: What is wrong, empty if nothing is.
+    """
+
+    name: str
+    passed: bool
+    max_abs: float
+    max_rel: float
+    tolerance: float
+    reference: str
+    random: bool = False
+    message: str = ""
+
+
+@dataclass(frozen=True)
+class Verification:
+    """The outcome of comparing two models.
+
+    Attributes:
+        passed: Whether all outputs agree.
+        trials: How many sets of inputs were compared.
+        max_abs: Largest difference of an element of any output.
+        max_rel: Largest difference relative to the largest element of its output.
+        worst_output: The failed output with the largest relative difference, or if none failed, of all; None where
+            the models have no outputs to compare.
+        message: What is wrong, or what to know about a pass; may be empty.
+        outputs: What was found about each output.
+    """
+
+    passed: bool
+    trials: int
+    max_abs: float
+    max_rel: float
+    worst_output: str | None
+    message: str
+    outputs: tuple[OutputCheck, ...] = ()
+
+
+def verify_models(
+    original: Model,
+    optimised: Model,
+    *,
+    config: SessionConfig | None = None,
+    ranges: Mapping[str, tuple[int, int]] | None = None,
+    overrides: Mapping[str, Array] | None = None,
+    dims: Mapping[str, int] | None = None,
+    rtol: float | None = None,
+    atol: float | None = None,
+    levels: int = 0,
+    trials: int = 3,
+    seed: int = 0,
+) -> Verification:
+    """Compare two models on made-up or given inputs.
+
+    Args:
+        original: The reference.
+        optimised: The model that should compute the same; it may lack inputs of the original, not have more.
+        config: How the optimised model will be run.
+        ranges: Legal ranges of integer inputs, see :func:`graphopt.runtime.feeds.make_feeds`.
+        overrides: Inputs to use as they are.
+        dims: Sizes of the original's symbolic dimensions.
+        rtol: Tolerance relative to the largest element of an output; None is that of the type
+            (:data:`graphopt.verify.compare.RTOL`), or more where the original itself is more sensitive.
+        atol: Absolute tolerance, on top.
+        levels: By how many levels 8-bit integer outputs may differ.
+        trials: Sets of inputs; with more than one, the floats of the last are larger.
+        seed: Seed of the inputs.
+
+    Returns:
+        The outcome. A model that can't be opened or run where the original can is an outcome, not an error.
+
+    Raises:
+        SessionError: The runtime can't open the original.
+        InputsNeededError: The original fails on the inputs made up for it.
+        UsageError: An input, range or dimension given is wrong.
+    """
+    config = config or SessionConfig()
+    tolerance = Tolerance(rtol, atol, levels=levels)
+    inputs = _Inputs(ranges or {}, overrides or {}, dims or {}, trials, seed)
+    before = _run_original(original, config, inputs, tolerance)
+    try:
+        with Session(optimised, config) as session:
+            complaint = _signature_change(before, session)
+            if complaint:
+                return Verification(False, 0, math.inf, math.inf, None, complaint)
+            used = [spec.name for spec in session.input_specs]
+            after = [session.run({name: feeds[name] for name in used}) for feeds in before.feeds]
+    except SessionError as error:
+        message = f"the optimised model fails where the original does not: {error}"
+        return Verification(False, 0, math.inf, math.inf, None, message)
+    checks = _check(before, after)
+    if before.level != config.level and not all(check.passed for check in checks):
+        with Session(original, config) as session:
+            as_run = replace(before, level=config.level, outputs=[session.run(feeds) for feeds in before.feeds])
+        second = _check(as_run, after)
+        checks = [b if b.passed and not a.passed else a for a, b in zip(checks, second, strict=True)]
+    return _summary(checks, before)
+
+
+@dataclass(frozen=True)
+class _Inputs:
+    """How to make inputs."""
+
+    ranges: Mapping[str, tuple[int, int]]
+    overrides: Mapping[str, Any]
+    dims: Mapping[str, int]
+    trials: int
+    seed: int
+
+    def make(self, specs: Sequence[TensorSpec]) -> list[dict[str, Any]]:
+        """Inputs for each trial; one trial if the caller has given all of them."""
+        trials = self.trials if any(spec.name not in self.overrides for spec in specs) else 1
+        return [
+            make_feeds(
+                specs,
+                seed=self.seed + trial,
+                ranges=self.ranges,
+                dims=self.dims,
+                overrides=self.overrides,
+                scale=_SCALE if 0 < trial == trials - 1 else 1.0,
+            )
+            for trial in range(trials)
+        ]
+
+
+@dataclass(frozen=True)
+class _Reference:
+    """What the original does.
+
+    Attributes:
+        level: Its optimisation level.
+        names: Names of its outputs.
+        feeds: Inputs of each trial.
+        outputs: Outputs of each trial.
+        tolerances: What to tolerate, for each trial and output.
+    """
+
+    level: str
+    names: Sequence[str]
+    feeds: Sequence[Mapping[str, Any]]
+    outputs: Sequence[Sequence[Any]]
+    tolerances: Sequence[Sequence[Tolerance]]
+
+
+def _run_original(original: Model, config: SessionConfig, inputs: _Inputs, tolerance: Tolerance) -> _Reference:
+    """Run the original unoptimised; as configured where that fails (some models only run once they are optimised)."""
+    if config.level != "disabled":
+        try:
+            return _run_at("disabled", original, config, inputs, tolerance)
+        except SessionError:
+            pass
+    return _run_at(config.level, original, config, inputs, tolerance)
+
+
+def _run_at(level: str, original: Model, config: SessionConfig, inputs: _Inputs, tolerance: Tolerance) -> _Reference:
+    with Session(original, replace(config, level=level)) as session:
+        feeds = inputs.make(session.input_specs)
+        try:
+            outputs = [session.run(each) for each in feeds]
+            again = session.run(feeds[0])
+            moved = outputs
+            if tolerance.rtol is None and any(_is_float(value) for value in feeds[0].values()):
+                moved = [session.run(_moved(each)) for each in feeds]
+        except SessionError as error:
+            raise _inputs_needed(error, session.input_specs, inputs) from error
+        names = session.output_names
+    least = default_rtol(coarsest(original)) if tolerance.rtol is None else 0.0
+    random = [not compare(a, b, tolerance).passed for a, b in zip(outputs[0], again, strict=True)]
+    tolerances = [
+        [
+            replace(tolerance, structure_only=True) if unstable else _calibrated(tolerance, least, before, after)
+            for unstable, before, after in zip(random, outputs[trial], moved[trial], strict=True)
+        ]
+        for trial in range(len(feeds))
+    ]
+    return _Reference(level, names, feeds, outputs, tolerances)
+
+
+def _moved(feeds: Mapping[str, Any]) -> dict[str, Any]:
+    """Inputs with each float moved up or down by two units in the last place.
+
+    Whole numbers stay: masks, counts and flags that happen to be floats are read for what they are.
+    """
+    rng = np.random.default_rng(0)
+    result = dict(feeds)
+    for name, value in feeds.items():
+        if not _is_float(value):
+            continue
+        wide = value.astype(np.float64)
+        step = rng.choice((-2.0, 2.0), value.shape) * float(finfo(value.dtype).eps)  # type: ignore[no-untyped-call]
+        result[name] = np.where(wide == np.rint(wide), wide, wide * (1.0 + step)).astype(value.dtype)
+    return result
+
+
+def _is_float(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and value.dtype.name.startswith(("float", "bfloat"))
+
+
+def _calibrated(tolerance: Tolerance, least: float, before: Any, after: Any) -> Tolerance:
+    """The tolerance for an output that changes from ``before`` to ``after`` when the inputs are moved a little."""
+    if tolerance.rtol is not None:
+        return tolerance
+    found = compare(before, after, Tolerance(rtol=0.0))
+    dtype = before.dtype.name if isinstance(before, np.ndarray) else "float32"
+    sensitivity = found.max_rel if math.isfinite(found.max_rel) else 0.0
+    least = max(least, default_rtol(dtype)) if dtype.startswith(_FLOATS) else least
+    return replace(tolerance, rtol=max(least, min(_GAIN * sensitivity, _MOST)), flips=math.ceil(_GAIN * found.flips))
+
+
+def _inputs_needed(error: SessionError, specs: Sequence[TensorSpec], inputs: _Inputs) -> InputsNeededError:
+    """Say which made-up input the runtime's message points at, if it points at one."""
+    made_up = [spec.name for spec in specs if spec.name not in inputs.overrides]
+    text = str(error)
+    blamed = [name for name in made_up if re.search(rf"(?<![\w./]){re.escape(name)}(?![\w./])", text)]
+    if not blamed and re.search(r"out of (data )?bounds|out of range|indices|index", text):
+        blamed = [spec.name for spec in specs if spec.name in made_up and spec.dtype in ("int32", "int64")]
+    if not made_up:
+        return InputsNeededError(f"the original model fails on the inputs given: {text}", "check --inputs file.npz")
+    which = " input " + " or ".join(repr(name) for name in blamed) if len(blamed) in (1, 2) else " inputs"
+    return InputsNeededError(f"the original model fails on made-up{which}: {text}", "give real ones: --inputs file.npz")
+
+
+def _signature_change(before: _Reference, session: Session) -> str:
+    if list(before.names) != session.output_names:
+        return f"outputs {', '.join(before.names)} became {', '.join(session.output_names)}"
+    added = [spec.name for spec in session.input_specs if spec.name not in before.feeds[0]]
+    return f"the optimised model has inputs the original lacks: {', '.join(added)}" if added else ""
+
+
+def _check(before: _Reference, after: Sequence[Sequence[Any]]) -> list[OutputCheck]:
+    """Compare every output over all trials."""
+    checks = []
+    for index, name in enumerate(before.names):
+        total: Difference = SAME
+        tolerances = [row[index] for row in before.tolerances]
+        for reference, value, tolerance in zip(before.outputs, after, tolerances, strict=True):
+            total = total.worse(compare(reference[index], value[index], tolerance))
+        checks.append(
+            OutputCheck(
+                name=name,
+                passed=total.passed,
+                max_abs=total.max_abs,
+                max_rel=total.max_rel,
+                tolerance=max(tolerance.rtol or 0.0 for tolerance in tolerances),
+                reference=before.level,
+                random=tolerances[0].structure_only,
+                message=total.message,
+            )
+        )
+    return checks
+
+
+def _is_zero(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and value.dtype.kind != "O" and not value.any()
+
+
+def _summary(checks: Sequence[OutputCheck], before: _Reference) -> Verification:
+    failed = [check for check in checks if not check.passed]
+    worst = max(failed or checks, key=lambda check: check.max_rel, default=None)
+    message = ""
+    if failed and worst is not None:
+        message = f"output {worst.name!r}: {worst.message}"
+        message += f" ({len(failed)} of {len(checks)} outputs differ)" if len(failed) > 1 else ""
+    else:
+        random = [check.name for check in checks if check.random]
+        empty = [name for i, name in enumerate(before.names) if all(_is_zero(outputs[i]) for outputs in before.outputs)]
+        notes = (
+            [f"non-deterministic, so that only types and shapes were compared: {', '.join(random)}"] if random else []
+        )
+        notes += [f"all zero in every trial, which proves little: {', '.join(empty)}"] if empty else []
+        message = "; ".join(notes)
+    return Verification(
+        passed=not failed,
+        trials=len(before.feeds),
+        max_abs=max((check.max_abs for check in checks), default=0.0),
+        max_rel=max((check.max_rel for check in checks), default=0.0),
+        worst_output=worst.name if worst is not None else None,
+        message=message,
+        outputs=tuple(checks),
+    )

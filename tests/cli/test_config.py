@@ -1,0 +1,242 @@
+"""Settings: where they come from, which of them wins, and what a wrong one says."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from graphopt.config import (
+    Settings,
+    cache_dir,
+    load_settings,
+    nearest_pyproject,
+    parse_dim,
+    parse_input_shape,
+    rules_dir,
+)
+from graphopt.errors import UsageError
+
+
+def project(folder: Path, *lines: str) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / "pyproject.toml"
+    file.write_text("\n".join(["[tool.graphopt]", *lines, ""]), encoding="utf-8")
+    return file
+
+
+def test_defaults(tmp_path):
+    assert load_settings(cwd=tmp_path, environ={}) == Settings()
+
+
+def test_settings_are_frozen():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Settings().threads = 2  # type: ignore[misc]
+
+
+def test_precedence(tmp_path):
+    project(tmp_path, "threads = 2", "seed = 2", 'strategy = "beam"', "budget = 2")
+    environ = {"GRAPHOPT_THREADS": "3", "GRAPHOPT_SEED": "3", "GRAPHOPT_STRATEGY": ""}
+    settings = load_settings({"threads": 4, "provider": None}, cwd=tmp_path, environ=environ)
+    assert (settings.threads, settings.seed, settings.strategy, settings.budget) == (4, 3, "beam", 2.0)
+    assert settings.provider == "cpu"
+
+
+def test_every_setting_from_the_file(tmp_path):
+    project(
+        tmp_path,
+        'strategy = "backtracking"',
+        'provider = "cuda"',
+        "threads = 8",
+        "budget = 1.5",
+        'rules = ["conv", "mine/extra.yaml"]',
+        'exclude = ["fold-batchnorm"]',
+        "dims = {batch = 4}",
+        "input-shapes = {image = [1, 3, 8, 8], level = []}",
+        "rtol = 1e-3",
+        "atol = 0",
+        "seed = 7",
+        "portable = true",
+        "freeze-initializers = true",
+        "max_growth = 0",
+        "measure = false",
+    )
+    assert load_settings(cwd=tmp_path, environ={}) == Settings(
+        strategy="backtracking",
+        provider="cuda",
+        threads=8,
+        budget=1.5,
+        rules=("conv", str(tmp_path / "mine/extra.yaml")),
+        exclude=("fold-batchnorm",),
+        dims={"batch": 4},
+        input_shapes={"image": (1, 3, 8, 8), "level": ()},
+        rtol=1e-3,
+        atol=0.0,
+        seed=7,
+        portable=True,
+        freeze_initializers=True,
+        max_growth=0.0,
+        measure=False,
+    )
+
+
+def test_every_setting_from_the_environment(tmp_path):
+    environ = {
+        "GRAPHOPT_STRATEGY": "backtracking",
+        "GRAPHOPT_PROVIDER": "cuda",
+        "GRAPHOPT_THREADS": "8",
+        "GRAPHOPT_BUDGET": "1.5",
+        "GRAPHOPT_RULES": "conv, extra.yaml",
+        "GRAPHOPT_EXCLUDE": "fold-batchnorm",
+        "GRAPHOPT_DIMS": "batch=4,seq=128",
+        "GRAPHOPT_INPUT_SHAPES": "image:1x3x8x8",
+        "GRAPHOPT_RTOL": "1e-3",
+        "GRAPHOPT_ATOL": "0",
+        "GRAPHOPT_SEED": "7",
+        "GRAPHOPT_PORTABLE": "1",
+        "GRAPHOPT_FREEZE_INITIALIZERS": "yes",
+        "GRAPHOPT_MAX_GROWTH": "0.5",
+        "GRAPHOPT_MEASURE": "off",
+    }
+    assert load_settings(cwd=tmp_path, environ=environ) == Settings(
+        strategy="backtracking",
+        provider="cuda",
+        threads=8,
+        budget=1.5,
+        rules=("conv", "extra.yaml"),
+        exclude=("fold-batchnorm",),
+        dims={"batch": 4, "seq": 128},
+        input_shapes={"image": (1, 3, 8, 8)},
+        rtol=1e-3,
+        atol=0.0,
+        seed=7,
+        portable=True,
+        freeze_initializers=True,
+        max_growth=0.5,
+        measure=False,
+    )
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "threads = 0",
+        'threads = "4"',
+        "threads = true",
+        "threads = 2.0",
+        "strategy = 3",
+        'strategy = ""',
+        "budget = -1",
+        "budget = 0",
+        "budget = nan",
+        "rtol = inf",
+        'portable = "yes"',
+        'rules = "conv"',
+        "rules = [1]",
+        "dims = {batch = 0}",
+        "dims = [4]",
+        "input_shapes = {x = 4}",
+        'input_shapes = {x = ["a"]}',
+        "input_shapes = 4",
+    ],
+)
+def test_wrong_value_in_the_file(tmp_path, line):
+    file = project(tmp_path, line)
+    with pytest.raises(UsageError) as caught:
+        load_settings(cwd=tmp_path, environ={})
+    key = line.split(" ")[0]
+    assert str(caught.value).startswith(f"{file}: tool.graphopt.{key} must be ")
+
+
+def test_unknown_key_in_the_file(tmp_path):
+    file = project(tmp_path, "thread = 4")
+    with pytest.raises(UsageError) as caught:
+        load_settings(cwd=tmp_path, environ={})
+    assert str(caught.value) == f"{file}: tool.graphopt: unknown setting 'thread'"
+    assert caught.value.hint == "did you mean 'threads'?"
+
+
+@pytest.mark.parametrize(
+    ("variable", "text"),
+    [
+        ("GRAPHOPT_THREADS", "many"),
+        ("GRAPHOPT_THREADS", "0"),
+        ("GRAPHOPT_BUDGET", "soon"),
+        ("GRAPHOPT_PORTABLE", "maybe"),
+        ("GRAPHOPT_DIMS", "batch"),
+        ("GRAPHOPT_INPUT_SHAPES", "image=1x3"),
+    ],
+)
+def test_wrong_value_in_the_environment(tmp_path, variable, text):
+    with pytest.raises(UsageError, match=f"^{variable} must be "):
+        load_settings(cwd=tmp_path, environ={variable: text})
+
+
+def test_wrong_value_on_the_command_line(tmp_path):
+    with pytest.raises(UsageError, match=r"^--max-growth must be a number of at least 0, not -1"):
+        load_settings({"max_growth": -1}, cwd=tmp_path, environ={})
+
+
+def test_nearest_file_with_a_table_of_ours(tmp_path):
+    outer = project(tmp_path, "threads = 2")
+    inner = tmp_path / "a" / "b"
+    inner.mkdir(parents=True)
+    (tmp_path / "a" / "pyproject.toml").write_text('[project]\nname = "other"\n', encoding="utf-8")
+    assert nearest_pyproject(inner) == outer
+    nearer = project(inner, "threads = 3")
+    assert nearest_pyproject(inner) == nearer
+
+
+def test_broken_files(tmp_path):
+    file = tmp_path / "pyproject.toml"
+    file.write_text("[project", encoding="utf-8")
+    assert load_settings(cwd=tmp_path, environ={}) == Settings()  # not about graphopt, so none of our business
+    for text in ("[tool.graphopt\n", "[tool]\ngraphopt = 3\n", "[tool.graphopt]\nstrategy = '\xff'\n"):
+        file.write_text(text, encoding="latin-1")
+        with pytest.raises(UsageError, match=r"pyproject\.toml: "):
+            load_settings(cwd=tmp_path, environ={})
+    file.write_text("tool = 'graphopt'\n", encoding="utf-8")
+    assert load_settings(cwd=tmp_path, environ={}) == Settings()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("batch=1", ("batch", 1)), ("a=b=12", ("a=b", 12)), ("größe=3", ("größe", 3))]
+)
+def test_parse_dim(text, expected):
+    assert parse_dim(text) == expected
+
+
+@pytest.mark.parametrize(
+    "text", ["", "batch", "batch=", "=1", "batch=0", "batch=-1", "batch=1.5", "batch=²", "b=" + "9" * 5000]
+)
+def test_parse_dim_refuses(text):
+    with pytest.raises(ValueError, match="NAME=N"):
+        parse_dim(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("x:1x3x224x224", ("x", (1, 3, 224, 224))), ("input:0:2", ("input:0", (2,))), ("scalar:", ("scalar", ()))],
+)
+def test_parse_input_shape(text, expected):
+    assert parse_input_shape(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "x", ":1x2", "x:1x", "x:axb", "x:1x0", "x:1,3", "x=1x3"])
+def test_parse_input_shape_refuses(text):
+    with pytest.raises(ValueError, match="NAME:SIZES"):
+        parse_input_shape(text)
+
+
+def test_cache_dir(monkeypatch, tmp_path):
+    monkeypatch.setenv("GRAPHOPT_CACHE_DIR", str(tmp_path))
+    assert cache_dir() == tmp_path
+    monkeypatch.setenv("GRAPHOPT_CACHE_DIR", "~/somewhere")
+    assert cache_dir() == Path.home() / "somewhere"
+    monkeypatch.delenv("GRAPHOPT_CACHE_DIR")
+    assert cache_dir().name == "graphopt"
+
+
+def test_rules_dir():
+    assert rules_dir().name == "rules"

@@ -1,0 +1,171 @@
+"""The frame around the commands: start-up, help, and errors turned into a line and an exit code."""
+
+from __future__ import annotations
+
+import errno
+import importlib.metadata
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from graphopt.cli import main as main_module
+from graphopt.errors import GraphoptError, OutputsDifferError, UnknownNameError
+
+COMMANDS = [
+    [],
+    ["optimize"],
+    ["inspect"],
+    ["verify"],
+    ["rules"],
+    ["rules", "list"],
+    ["rules", "show"],
+    ["rules", "check"],
+    ["explain"],
+    ["zoo"],
+    ["zoo", "list"],
+    ["zoo", "build"],
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_help(cli, command):
+    outcome = cli(*command, "--help")
+    assert outcome.code == 0
+    assert outcome.out.startswith(f"Usage: graphopt {' '.join(command)}".rstrip())
+    assert not outcome.err
+
+
+def test_help_fits_80_columns(cli, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    for command in COMMANDS:
+        assert max(map(len, cli(*command, "--help").out.splitlines())) <= 80
+
+
+def test_help_loads_nothing_heavy():
+    code = (
+        "import sys, contextlib, io\n"
+        "from graphopt.cli.main import run\n"
+        "for command in [[], ['optimize'], ['rules', 'list']]:\n"
+        "    with contextlib.redirect_stdout(io.StringIO()):\n"
+        "        assert run([*command, '--help']) == 0\n"
+        "print(*sorted({name.partition('.')[0] for name in sys.modules}))\n"
+    )
+    root = Path(main_module.__file__).parents[2]
+    done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True)
+    heavy = {"torch", "onnxruntime", "onnx", "onnx_ir", "numpy", "ray", "torch_geometric", "rich", "yaml"}
+    assert not heavy & set(done.stdout.split())
+
+
+def test_help_is_quick(process):
+    # The best of a few: a loaded machine makes single runs slow, not all of them.
+    taken = []
+    for _ in range(5):
+        start = time.perf_counter()
+        assert process("--help").code == 0
+        taken.append(time.perf_counter() - start)
+    assert min(taken) < 0.5
+
+
+def test_no_command_shows_help(cli):
+    outcome = cli()
+    assert outcome.code == 2
+    assert "Usage: graphopt" in outcome.out + outcome.err
+
+
+def test_version(cli):
+    outcome = cli("--version")
+    assert outcome.code == 0
+    try:
+        expected = importlib.metadata.version("graphopt")
+    except importlib.metadata.PackageNotFoundError:
+        expected = "(not installed)"
+    assert outcome.out == f"graphopt {expected}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["optimise"], "optimise"),
+        (["optimize"], "MODEL"),
+        (["optimize", "a.onnx", "b.onnx"], "b.onnx"),
+        (["optimize", "a.onnx", "--treads", "2"], "--treads"),
+        (["optimize", "a.onnx", "--threads", "two"], "--threads"),
+        (["optimize", "a.onnx", "--budget"], "--budget"),
+        (["rules", "lost"], "lost"),
+        (["zoo", "build"], "NAME"),
+    ],
+    ids=" ".join,
+)
+def test_wrong_arguments(cli, arguments, message):
+    outcome = cli(*arguments)
+    assert outcome.code == 2
+    assert message in outcome.error_lines()[0]
+    assert "--help" in outcome.error_lines()[1]
+
+
+@pytest.mark.parametrize(
+    ("raised", "code", "lines"),
+    [
+        (GraphoptError("it broke"), 1, ["error: it broke"]),
+        (GraphoptError("it broke", "mend it"), 1, ["error: it broke", "hint: mend it"]),
+        (GraphoptError("in \x1b[31mred"), 1, ["error: in \ufffd[31mred"]),
+        (
+            UnknownNameError("rule", "fuse", ["fuse-bn"]),
+            2,
+            ["error: unknown rule 'fuse'", "hint: did you mean 'fuse-bn'?"],
+        ),
+        (OutputsDifferError("they differ"), 3, ["error: they differ"]),
+        (
+            MemoryError(),
+            1,
+            ["error: out of memory", "hint: close other programs, or give smaller --input-shape or --dim sizes"],
+        ),
+        (
+            OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "out.onnx"),
+            1,
+            ["error: no space left on device: out.onnx", "hint: free some space, or choose another place with -o"],
+        ),
+        (PermissionError(errno.EACCES, "", "m.onnx"), 1, ["error: permission denied: m.onnx"]),
+        (
+            ValueError("first\nsecond"),
+            1,
+            ["internal error: ValueError: first second; run with GRAPHOPT_DEBUG=1 for the traceback"],
+        ),
+        (KeyboardInterrupt(), 130, ["error: aborted by Ctrl-C"]),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else "",
+)
+def test_errors_become_lines_and_exit_codes(cli, model, monkeypatch, raised, code, lines):
+    def fail(*_):
+        raise raised
+
+    monkeypatch.setattr("graphopt.cli.paths.existing_file", fail)
+    outcome = cli("optimize", model)
+    assert outcome.code == code
+    assert outcome.err.splitlines() == lines
+    assert not outcome.out
+
+
+def test_traceback_on_request(cli, model, monkeypatch):
+    def fail(*_):
+        raise ValueError("surprise")
+
+    monkeypatch.setattr("graphopt.cli.paths.existing_file", fail)
+    monkeypatch.setenv("GRAPHOPT_DEBUG", "1")
+    outcome = cli("optimize", model)
+    assert outcome.code == 1
+    assert outcome.err.startswith("Traceback")
+    assert re.search(r"^internal error: ValueError: surprise", outcome.err, re.MULTILINE)
+
+
+def test_reader_that_goes_away(tmp_path):
+    """`graphopt zoo list | head -1` says nothing about broken pipes."""
+    root = Path(main_module.__file__).parents[2]
+    shell = f"'{sys.executable}' -m graphopt zoo list | head -1 >/dev/null"
+    done = subprocess.run(["sh", "-c", shell], cwd=root, capture_output=True, text=True, check=False)
+    assert not done.stderr

@@ -1,0 +1,80 @@
+"""Where files are read and written, checked before the work starts."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from graphopt.cli import paths
+from graphopt.errors import UsageError
+
+
+@pytest.mark.parametrize(
+    ("model", "output"),
+    [
+        ("net.onnx", "net.opt.onnx"),
+        ("a/net.onnx", "a/net.opt.onnx"),
+        ("v1.2.onnx", "v1.2.opt.onnx"),
+        ("NET.ONNX", "NET.opt.onnx"),
+        ("net", "net.opt.onnx"),
+        ("net.pb", "net.pb.opt.onnx"),
+    ],
+)
+def test_default_output(model, output):
+    assert paths.default_output(Path(model)) == Path(output)
+
+
+def test_missing_file_suggests_its_neighbour(tmp_path):
+    (tmp_path / "resnet50.onnx").touch()
+    with pytest.raises(UsageError, match="no such file") as caught:
+        paths.existing_file(tmp_path / "resent50.onnx")
+    assert "resnet50.onnx" in str(caught.value.hint)
+
+
+def test_only_regular_files_are_read(tmp_path):
+    with pytest.raises(UsageError, match="is a folder"):
+        paths.existing_file(tmp_path)
+    with pytest.raises(UsageError, match="no such file"):
+        paths.existing_file(tmp_path / "a" / "b.onnx")
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UsageError, match="not a regular file"):
+        paths.existing_file(tmp_path / "pipe")
+
+
+def test_the_input_is_never_the_output(tmp_path, monkeypatch):
+    model = tmp_path / "net.onnx"
+    model.touch()
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "soft.onnx").symlink_to(model)
+    (tmp_path / "hard.onnx").hardlink_to(model)
+    (tmp_path / "folder").symlink_to(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    for name in ("net.onnx", "./sub/../net.onnx", "soft.onnx", "hard.onnx", "folder/net.onnx", model):
+        with pytest.raises(UsageError, match="is the input"):
+            paths.writable(Path(name), reads={"the input": model}, writes={})
+    with pytest.raises(UsageError, match="is the input"):
+        paths.writable(Path("net.onnx"), reads={"the input": Path("soft.onnx")}, writes={})
+
+
+def test_outputs_are_different_files(tmp_path):
+    with pytest.raises(UsageError, match="to hold the model as well"):
+        paths.writable(tmp_path / "a", reads={}, writes={"the model": tmp_path / "b" / ".." / "a"})
+
+
+def test_there_must_be_a_place_to_write(tmp_path):
+    assert paths.writable(tmp_path / "new", reads={}, writes={}) == tmp_path / "new"
+    with pytest.raises(UsageError, match="no such folder"):
+        paths.writable(tmp_path / "a" / "b", reads={}, writes={})
+    with pytest.raises(UsageError, match="is a folder"):
+        paths.writable(tmp_path, reads={}, writes={})
+    with pytest.raises(UsageError, match="stdout"):
+        paths.writable(Path("-"), reads={}, writes={})
+
+
+@pytest.mark.skipif(os.name == "nt" or os.geteuid() == 0, reason="root may write anywhere")
+def test_no_permission(tmp_path):
+    tmp_path.chmod(0o500)
+    with pytest.raises(UsageError, match="no permission"):
+        paths.writable(tmp_path / "out.onnx", reads={}, writes={})

@@ -1,0 +1,103 @@
+"""Text, numbers and files on the way out."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+
+import numpy as np
+import pytest
+
+from graphopt.cli import screen
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(None, "-"), (0.1234, "0.123 ms"), (4.5678, "4.57 ms"), (181.4, "181 ms")],
+)
+def test_milliseconds(value, text):
+    assert screen.milliseconds(value) == text
+
+
+@pytest.mark.parametrize(("value", "text"), [(None, "-"), (3.21, "3.2 s"), (119.9, "119.9 s"), (300, "5.0 min")])
+def test_seconds(value, text):
+    assert screen.seconds(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "-"),
+        (0, "0 B"),
+        (999, "999 B"),
+        (1500, "1.5 kB"),
+        (2e6, "2.0 MB"),
+        (3.25e9, "3.2 GB"),
+        (5e12, "5000.0 GB"),
+    ],
+)
+def test_size(value, text):
+    assert screen.size(value) == text
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "text"), [(10, 8, "-20.0 %"), (10, 10, "same"), (8, 10, "+25.0 %"), (0, 3, ""), (None, 3, "")]
+)
+def test_change(before, after, text):
+    assert screen.change(before, after) == text
+
+
+def test_one_line():
+    assert screen.one_line(" two\n\tlines ") == "two lines"
+    assert "\x1b" not in screen.one_line("\x1b[2J")
+    assert screen.one_line("größe 大") == "größe 大"
+    assert screen.one_line("abcdefghij", 8) == "abcde..."
+
+
+def test_markup_in_names_is_printed_as_it_is(capsys):
+    out = screen.console(stderr=False)
+    names = screen.table("node")
+    names.add_row("[red]layer[0]/conv:smile:")
+    out.print(names)
+    assert "[red]layer[0]/conv:smile:" in capsys.readouterr().out
+
+
+def test_json_of_what_json_cannot_hold(capsys):
+    document = {
+        "nan": float("nan"),
+        "list": (np.float32(1.5), np.int64(2), np.float64("inf")),
+        "flag": np.bool_(True),
+        "none": None,
+        1: {"deep": "ü"},
+    }
+    screen.write_json(document, "-")
+    text = capsys.readouterr().out
+    assert text.isascii()
+    assert json.loads(text) == {
+        "nan": None,
+        "list": [1.5, 2, None],
+        "flag": True,
+        "none": None,
+        "1": {"deep": "ü"},
+    }
+
+
+def test_files_are_written_whole_or_not_at_all(tmp_path, monkeypatch):
+    path = tmp_path / "report.json"
+    screen.write_whole(path, "first")
+    assert path.read_text() == "first"
+    if os.name != "nt":
+        plain = tmp_path / "plain"
+        plain.touch()
+        assert stat.S_IMODE(path.stat().st_mode) == stat.S_IMODE(plain.stat().st_mode)
+        plain.unlink()
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(OSError, match="No space"):
+        screen.write_whole(path, "second")
+    assert [entry.name for entry in tmp_path.iterdir()] == ["report.json"]
+    assert path.read_text() == "first"

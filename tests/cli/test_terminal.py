@@ -1,0 +1,95 @@
+"""`graphopt optimize` on a real terminal: progress while it works, and Ctrl-C."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+pty = pytest.importorskip("pty")
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def on_terminal(folder: Path, *arguments: str, interrupts: int = 0, **environment: str) -> tuple[int, str, str]:
+    """Run the command with a terminal as its stderr. Returns the exit code, stdout and what the terminal got.
+
+    Args:
+        folder: Where to run it.
+        arguments: The arguments.
+        interrupts: How often to press Ctrl-C, from the first sign of progress on.
+        environment: Additional variables.
+    """
+    terminal, end = pty.openpty()
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    base = {key: value for key, value in os.environ.items() if key not in {"NO_COLOR", "COLUMNS"}}
+    with subprocess.Popen(
+        [sys.executable, "-m", "graphopt", *arguments],
+        cwd=folder,
+        env={**base, "PYTHONPATH": path, "TERM": "xterm-256color", "COLUMNS": "80", **environment},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=end,
+    ) as process:
+        os.close(end)
+        seen = b""
+        while True:
+            try:
+                chunk = os.read(terminal, 4096)
+            except OSError:  # how Linux says that the other end has closed
+                break
+            if not chunk:
+                break
+            seen += chunk
+            if interrupts and b"load" in seen:
+                interrupts -= 1
+                process.send_signal(signal.SIGINT)
+                time.sleep(0.05)
+        assert process.stdout is not None
+        out = process.stdout.read().decode()
+        code = process.wait(timeout=120)
+    os.close(terminal)
+    return code, out, seen.decode()
+
+
+def test_progress(model):
+    code, out, seen = on_terminal(model.parent, "optimize", "net.onnx", "--budget", "5")
+    assert code == 0, seen
+    assert not out
+    assert "search" in seen
+    assert "\x1b[" in seen
+    assert "written" in seen
+
+
+def test_no_color(model):
+    _, _, seen = on_terminal(model.parent, "rules", "show", "no-such-rule", NO_COLOR="1")
+    assert "\x1b" not in seen
+    code, _, seen = on_terminal(model.parent, "optimize", "net.onnx", "--budget", "5", NO_COLOR="1")
+    assert code == 0, seen
+    assert not any(f"\x1b[{color}" in seen for color in ("31", "32", "33", "34", "35", "36", "38;"))
+
+
+def test_quiet(model):
+    code, out, seen = on_terminal(model.parent, "optimize", "net.onnx", "-q", "--budget", "5")
+    assert (code, out, seen) == (0, "", "")
+
+
+def test_ctrl_c_keeps_the_best_so_far(model):
+    code, _, seen = on_terminal(model.parent, "optimize", "net.onnx", "--budget", "60", interrupts=1)
+    assert code == 0, seen
+    assert "Ctrl-C again aborts" in seen
+    assert "best found until then" in seen
+    assert model.with_name("net.opt.onnx").exists()
+
+
+def test_ctrl_c_twice_aborts(model):
+    code, _, seen = on_terminal(model.parent, "optimize", "net.onnx", "--budget", "60", interrupts=2)
+    assert code == 130, seen
+    assert seen.rstrip().endswith("error: aborted by Ctrl-C")
+    assert "Traceback" not in seen
+    assert [path.name for path in model.parent.iterdir()] == ["net.onnx"]

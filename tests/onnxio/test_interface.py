@@ -1,0 +1,355 @@
+"""What a caller of the model sees stays: inputs, outputs, symbols, names, metadata; and what it may ask to change."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import ModelProto, helper
+
+from graphopt.errors import ModelError, UnknownNameError, UnsupportedModelError, UsageError
+from graphopt.ir.simplify import simplify
+from graphopt.ir.text import to_text
+from graphopt.onnxio.emit import RULE_NOTE, emit, rule_of
+from graphopt.onnxio.load import load
+from graphopt.onnxio.save import save, to_proto
+from tests.onnxio.models import (
+    DROP_IDENTITY,
+    F,
+    I,
+    identical,
+    library,
+    model,
+    node,
+    normal,
+    rule,
+    run,
+    same,
+    through,
+    weight,
+)
+
+X = np.array([-1.0, 2.0, 3.0], np.float32)
+SWAP = rule("relu-twice", ["y = Relu(x)"], ["r = Relu(x)", "y = Max(x, r)"], equal="exact")
+
+
+def dense(ir_version: int = 8, listed: bool = False, size: int = 3) -> ModelProto:
+    """``Relu(x) * w + b``; the weights stand among the inputs too when ``listed``."""
+    inputs = [("x", F, ["N", size])] + ([("w", F, [size]), ("b", F, [size])] if listed else [])
+    weights = [weight("w", np.full(size, 2, np.float32)), weight("b", np.full(size, 5, np.float32))]
+    nodes = [
+        node("Identity", ["x"], ["i"]),
+        node("Relu", ["i"], ["h"]),
+        node("Neg", ["w"], ["v"]),
+        node("Mul", ["h", "v"], ["m"]),
+        node("Add", ["m", "b"], ["y"]),
+    ]
+    return model(nodes, inputs, [("y", F, ["N", size])], weights, ir_version=ir_version)
+
+
+def test_metadata_stays(tmp_path: Path) -> None:
+    proto = dense()
+    proto.producer_name, proto.producer_version, proto.domain = "me", "1.2", "org.example"
+    proto.model_version, proto.doc_string = 7, "a model"
+    proto.metadata_props.add(key="author", value="somebody")
+    proto.graph.name, proto.graph.doc_string = "graph name", "graph doc"
+    proto.graph.input[0].doc_string = "pixels"
+    proto.graph.output[0].doc_string = "scores"
+    proto.graph.metadata_props.add(key="k", value="v")
+    proto.graph.value_info.append(helper.make_tensor_value_info("h", F, ["N", 3]))
+    out, _, _ = through(proto, tmp_path, library(DROP_IDENTITY))
+    saved = onnx.load(out)
+    for field in ("producer_name", "producer_version", "domain", "model_version", "doc_string", "ir_version"):
+        assert getattr(saved, field) == getattr(proto, field)
+    assert saved.metadata_props == proto.metadata_props
+    for field in ("name", "doc_string", "input", "output", "metadata_props", "value_info"):
+        assert getattr(saved.graph, field) == getattr(proto.graph, field)
+    assert saved.opset_import == proto.opset_import
+
+
+def test_metadata_is_added(tmp_path: Path) -> None:
+    proto = dense()
+    for key in ("old", "kept"):
+        proto.metadata_props.add(key=key, value="1")
+    loaded = load(proto)
+    save(emit(loaded, loaded.graph), tmp_path / "m.onnx", metadata={"old": "2", "new": "3"})
+    saved = onnx.load(tmp_path / "m.onnx")
+    assert [(e.key, e.value) for e in saved.metadata_props] == [("old", "2"), ("kept", "1"), ("new", "3")]
+    assert identical(to_proto(emit(loaded, loaded.graph), {"old": "2", "new": "3"}), saved)
+    assert identical(to_proto(emit(loaded, loaded.graph)), proto)  # the loaded model is as it was
+
+
+def test_new_nodes_say_who_made_them(tmp_path: Path) -> None:
+    proto = dense()
+    proto.graph.node[1].doc_string = "mine"
+    divide = rule("mul-to-div", ["y = Mul(x, w)"], ["z = Reciprocal(w)", "h = Neg(x)", "g = Div(h, z)", "y = Neg(g)"])
+    out, _, _ = through(proto, tmp_path, library(divide))
+    nodes = onnx.load(out).graph.node
+    assert {n.op_type: rule_of(n) for n in nodes} == {
+        "Identity": None, "Relu": None, "Neg": "mul-to-div", "Div": "mul-to-div", "Add": None,
+    }  # fmt: skip
+    assert next(n.doc_string for n in nodes if n.op_type == "Div") == f"{RULE_NOTE}mul-to-div"
+    assert nodes[1].doc_string == "mine"
+    assert len({n.name for n in nodes if rule_of(n)}) == 3
+    x = np.array([[1, -1, 2]], np.float32)
+    same(run(out, {"x": x}), run(proto, {"x": x}))
+
+
+def test_new_names_do_not_clash(tmp_path: Path) -> None:
+    # Run twice over its own output: the labels of the second run are those of the first.
+    path = tmp_path / "a.onnx"
+    path.write_bytes(dense().SerializeToString())
+    for n in range(3):
+        folder = tmp_path / str(n)
+        folder.mkdir()
+        path, _, _ = through(path, folder, library(SWAP), edit=None)
+        names = [o for node in onnx.load(path).graph.node for o in node.output]
+        assert len(set(names)) == len(names)
+        onnx.checker.check_model(str(path), full_check=True)
+    x = np.array([[1, -1, 2]], np.float32)
+    same(run(path, {"x": x}), run(dense(), {"x": x}))
+
+
+@pytest.mark.parametrize("listed", [False, True])
+@pytest.mark.parametrize("ir_version", [3, 8])
+@pytest.mark.parametrize("frozen", [False, True])
+def test_initializers_among_the_inputs(ir_version: int, listed: bool, frozen: bool, tmp_path: Path) -> None:
+    if ir_version == 3 and not listed:
+        pytest.skip("before IR version 4 every initializer is an input")
+    proto = dense(ir_version, listed, size=300)
+    out, loaded, graph = through(proto, tmp_path, library(DROP_IDENTITY), freeze_initializers=frozen, max_bytes=10**6)
+    constant = ir_version == 3 or not listed or frozen
+    assert {v.name: v.const for v in loaded.graph.values.values() if v.name in "wbv"} == dict.fromkeys("wbv", constant)
+    saved = onnx.load(out)
+    assert saved.ir_version == ir_version
+    onnx.checker.check_model(str(out), full_check=True)
+    # -w was folded and w went; a model of IR version 3 holds what was folded in a Constant node.
+    ops = [n.op_type for n in saved.graph.node]
+    if not constant:
+        assert ops == ["Relu", "Neg", "Mul", "Add"]
+        assert [i.name for i in saved.graph.input] == ["x", "w", "b"]
+    elif ir_version == 3:
+        assert sorted(ops) == ["Add", "Constant", "Mul", "Relu"]
+        assert [i.name for i in saved.graph.input] == ["x", "b"]
+    else:
+        assert ops == ["Relu", "Mul", "Add"]
+        assert [i.name for i in saved.graph.input] == ["x"]
+    x = np.ones((2, 300), np.float32)
+    same(run(out, {"x": x}), run(proto, {"x": x}))
+    if not constant:
+        w = np.full(300, -3, np.float32)
+        same(run(out, {"x": x, "w": w}), run(proto, {"x": x, "w": w}))
+    session = onnxruntime.InferenceSession(str(out))
+    assert [i.name for i in session.get_inputs()] == ["x"]
+    assert [i.name for i in session.get_overridable_initializers()] == ([] if constant else ["w", "b"])
+
+
+def test_outputs_that_are_inputs_or_weights(tmp_path: Path) -> None:
+    w = weight("w", 2 * X)
+    nodes = [node("Identity", ["x"], ["i"]), node("Identity", ["w"], ["v"]), node("Identity", ["i"], ["j"])]
+    outputs = [(name, F, [3]) for name in ("j", "x", "w", "v", "i", "k")]
+    constant = node("Constant", [], ["k"], value=weight("", 3 * X))
+    proto = model([*nodes, constant], [("x", F, [3])], outputs, [w])
+    for rules in (None, library(DROP_IDENTITY)):
+        out, _, _ = through(proto, tmp_path, rules)
+        assert onnx.load(out).graph.output == proto.graph.output
+        same(run(out, {"x": X}), [X, X, 2 * X, 2 * X, X, 3 * X])
+        onnx.checker.check_model(str(out), full_check=True)
+
+
+def test_one_value_as_several_outputs(tmp_path: Path) -> None:
+    nodes = [node("Relu", ["x"], [name]) for name in "abc"] + [node("Identity", ["c"], ["d"]), node("Neg", ["b"], ["e"])]
+    proto = model(nodes, [("x", F, [3])], [(name, F, [3]) for name in "badec"])
+    out, _, graph = through(proto, tmp_path, library(DROP_IDENTITY))
+    assert sorted(n.op for n in graph.nodes.values()) == ["Neg", "Relu"]
+    assert [o.name for o in onnx.load(out).graph.output] == list("badec")
+    r = np.maximum(X, 0)
+    same(run(out, {"x": X}), [r, r, r, -r, r])
+    onnx.checker.check_model(str(out), full_check=True)
+
+
+def test_outputs_trade_names(tmp_path: Path) -> None:
+    # 'b' is computed from 'a'; afterwards both are the same value, which can carry only one of the names.
+    proto = model([node("Relu", ["x"], ["a"]), node("Relu", ["a"], ["b"])], [("x", F, [3])], [("b", F, [3]), ("a", F, [3])])
+    idempotent = rule("relu-of-relu", ["r = Relu(x)", "y = Relu(r)"], ["y = Relu(x)"], equal="exact")
+    out, _, graph = through(proto, tmp_path, library(idempotent))
+    assert len(graph.nodes) == 1
+    same(run(out, {"x": X}), [np.maximum(X, 0)] * 2)
+
+
+def test_equal_names_of_outputs(tmp_path: Path) -> None:
+    proto = model([node("Relu", ["x"], ["y"])], [("x", F, [3])], [("y", F, [3]), ("y", F, [3])])
+    out, _, _ = through(proto, tmp_path, simplified=False)
+    assert identical(onnx.load(out), proto)
+
+
+def test_unsorted_nodes(tmp_path: Path) -> None:
+    proto = dense()
+    nodes = list(proto.graph.node)
+    del proto.graph.node[:]
+    proto.graph.node.extend(reversed(nodes))
+    out, loaded, _ = through(proto, tmp_path, simplified=False)
+    assert identical(onnx.load(out), proto)
+    assert [n.op for n in loaded.graph.in_order()] == ["Neg", "Identity", "Relu", "Mul", "Add"]
+    out, _, _ = through(proto, tmp_path, library(DROP_IDENTITY))
+    onnx.checker.check_model(str(out), full_check=True)
+
+
+def test_sorting_takes_linear_time() -> None:
+    n = 4000
+    nodes = [node("Relu", [f"v{i}"], [f"v{i + 1}"]) for i in reversed(range(n))]
+    begin = time.monotonic()
+    graph = load(model(nodes, [("v0", F, [3])], [(f"v{n}", F, [3])])).graph
+    assert time.monotonic() - begin < 5
+    assert len(graph.nodes) == n
+
+
+def test_absent_operands_and_results(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    nodes = [
+        node("Identity", ["x"], ["i"]),
+        node("Clip", ["i", "", "top"], ["c"]),
+        node("Resize", ["c", "", "", "sizes"], ["r"], mode="nearest"),
+        node("LSTM", ["r", "lw", "lr", "", "", "", ""], ["", "h", ""], hidden_size=2),
+        node("Squeeze", ["h"], ["y"]),
+    ]
+    weights = [weight("top", np.float32(0.5)), weight("sizes", np.array([3, 2, 4])), weight("lw", normal(rng, 1, 8, 4)),
+               weight("lr", normal(rng, 1, 8, 2))]  # fmt: skip
+    proto = model(nodes, [("x", F, [3, 2, 2])], [("y", F, [2, 2])], weights)
+    out, _, _ = through(proto, tmp_path, library(DROP_IDENTITY))
+    saved = onnx.load(out)
+    assert [len(n.input) for n in saved.graph.node] == [3, 4, 7, 1]
+    assert [len(n.output) for n in saved.graph.node] == [1, 1, 3, 1]
+    x = normal(rng, 3, 2, 2)
+    same(run(out, {"x": x}), run(proto, {"x": x}))
+
+
+def test_symbols_stay(tmp_path: Path) -> None:
+    nodes = [node("Identity", ["x"], ["i"]), node("Add", ["i", "z"], ["y"])]
+    proto = model(nodes, [("x", F, ["batch", "seq", 3]), ("z", F, [None, "seq", 3])], [("y", F, ["batch", "seq", 3])])
+    out, _, graph = through(proto, tmp_path, library(DROP_IDENTITY))
+    saved = onnx.load(out)
+    assert saved.graph.input == proto.graph.input
+    assert saved.graph.output == proto.graph.output
+    assert to_text(graph).splitlines()[:2] == ["input x:f32[batch,seq,3]", "input z:f32[?,seq,3]"]
+
+
+# -- specialisation ---------------------------------------------------------------------------------------------------
+
+
+def attention() -> ModelProto:
+    proto = model(
+        [node("MatMul", ["a", "b"], ["s"]), node("Softmax", ["s"], ["y"])],
+        [("a", F, ["N", "S", 4]), ("b", F, ["N", 4, "T"]), ("free", F, None)],
+        [("y", F, ["N", "S", "T"])],
+    )
+    proto.graph.value_info.append(helper.make_tensor_value_info("s", F, ["N", "S", "T"]))
+    return proto
+
+
+def dims_of(proto: ModelProto, name: str) -> list[Any]:
+    graph = proto.graph
+    info = next(i for i in [*graph.input, *graph.output, *graph.value_info] if i.name == name)
+    return [d.dim_value if d.HasField("dim_value") else d.dim_param for d in info.type.tensor_type.shape.dim]
+
+
+def test_dims() -> None:
+    loaded = load(attention(), dims={"N": 2, "T": 7})
+    saved = to_proto(emit(loaded, loaded.graph))
+    assert dims_of(saved, "a") == [2, "S", 4]
+    assert dims_of(saved, "b") == [2, 4, 7]
+    assert dims_of(saved, "y") == dims_of(saved, "s") == [2, "S", 7]
+    assert "y:f32[2,S,7]" in to_text(loaded.graph)
+
+
+def test_input_shapes() -> None:
+    loaded = load(attention(), input_shapes={"a": [2, 5, 4], "free": (1, 1)}, dims={"T": 7})
+    saved = to_proto(emit(loaded, loaded.graph))
+    assert dims_of(saved, "b") == [2, 4, 7]
+    assert dims_of(saved, "y") == [2, 5, 7]
+    assert dims_of(saved, "free") == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "message"),
+    [
+        ({"dims": {"M": 1}}, UnknownNameError, "unknown dimension 'M'"),
+        ({"dims": {"N": -1}}, UsageError, "can't be -1"),
+        ({"input_shapes": {"z": [1]}}, UnknownNameError, "unknown input 'z'"),
+        ({"input_shapes": {"y": [1]}}, UnknownNameError, "unknown input 'y'"),
+        ({"input_shapes": {"a": [1, 2]}}, UsageError, "has rank 3, the given shape has rank 2"),
+        ({"input_shapes": {"a": [1, 2, 5]}}, UsageError, "fixed dimension 4, not 5"),
+        ({"input_shapes": {"a": [1, -2, 4]}}, UsageError, "can't be -2"),
+        ({"input_shapes": {"a": [1, 2, 4], "b": [3, 4, 1]}}, UsageError, "'N' would be both 1 and 3"),
+        ({"input_shapes": {"a": [1, 2, 4]}, "dims": {"S": 3}}, UsageError, "'S' would be both 3 and 2"),
+    ],
+)
+def test_specialisation_errors(options: dict[str, Any], kind: type[Exception], message: str) -> None:
+    with pytest.raises(kind, match=message):
+        load(attention(), **options)
+
+
+def test_only_tensors_have_a_shape_to_give() -> None:
+    proto = model([node("SequenceLength", ["s"], ["n"])], [], [("n", I, [])])
+    proto.graph.input.append(helper.make_tensor_sequence_value_info("s", F, None))
+    with pytest.raises(UsageError, match="no tensor"):
+        load(proto, input_shapes={"s": [1]})
+
+
+# -- refusals ---------------------------------------------------------------------------------------------------------
+
+
+def relus(*pairs: str, inputs: str = "x", outputs: str = "y", weights: str = "") -> ModelProto:
+    nodes = [node("Relu", [pair[0]], [pair[1]]) for pair in pairs]
+    return model(nodes, [(i, F, [3]) for i in inputs], [(o, F, [3]) for o in outputs], [weight(w, X) for w in weights])
+
+
+REFUSED: dict[str, tuple[Callable[[], ModelProto], str]] = {
+    "cycle": (lambda: relus("ab", "ba", "ay"), "a cycle through node 'Relu'"),
+    "self": (lambda: relus("yy"), "a cycle through node 'Relu'"),
+    "undefined": (lambda: relus("qy"), "node 'Relu' reads 'q', which nothing defines"),
+    "undefined output": (lambda: relus("xa"), "output 'y' is defined by nothing"),
+    "two nodes": (lambda: relus("xy", "xy"), "'y' is defined twice"),
+    "node and input": (lambda: relus("xx", outputs="x"), "'x' is defined twice"),
+    "node and weight": (lambda: relus("xy", weights="y"), "'y' is defined twice"),
+    "two inputs": (lambda: relus("xy", inputs="xx"), "'x' is defined twice"),
+    "two weights": (lambda: relus("wy", weights="ww"), "'w' is defined twice"),
+    "no output": (lambda: relus("xy", outputs=""), "no output"),
+    "old": (lambda: model([node("Relu", ["x"], ["y"])], [("x", F, [3])], [("y", F, [3])], opset=6), "opset 6 is older than 7"),
+    "new": (lambda: model([node("Relu", ["x"], ["y"])], [("x", F, [3])], [("y", F, [3])], opset=999), "newer than the newest"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused(name: str, tmp_path: Path) -> None:
+    make, message = REFUSED[name]
+    path = tmp_path / "m.onnx"
+    path.write_bytes(make().SerializeToString())
+    with pytest.raises(ModelError, match=message) as caught:
+        load(path)
+    assert str(caught.value).startswith(f"{path}: ")
+    assert isinstance(caught.value, UnsupportedModelError) is (name in ("old", "new"))
+    assert (caught.value.hint is not None) is (name in ("old", "new"))
+
+
+def test_simplify_leaves_a_lean_model_alone() -> None:
+    graph = load(dense()).graph
+    assert simplify(graph) is graph
+
+
+def test_simplify_drops_what_nothing_reads(tmp_path: Path) -> None:
+    proto = dense()
+    proto.graph.node.append(node("Neg", ["h"], ["unread"]))
+    proto.graph.node.append(node("Relu", ["x"], ["twin"]))
+    proto.graph.node.append(node("Neg", ["twin"], ["unread2"]))
+    proto.graph.initializer.append(weight("spare", X))
+    out, _, _ = through(proto, tmp_path, library(DROP_IDENTITY))
+    saved = onnx.load(out)
+    assert [n.op_type for n in saved.graph.node] == ["Relu", "Mul", "Add"]
+    assert sorted(t.name for t in saved.graph.initializer) == ["b", "v"]

@@ -1,0 +1,163 @@
+"""Who may import what: the floors of the package, the owners of third-party libraries, the declared dependencies.
+
+The linter bans the same libraries with a reason each; it cannot tell our own packages apart, which this can.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = ROOT / "graphopt"
+
+# A package imports only from lower floors, never from a sibling on its own.
+FLOORS = [
+    {"errors"},
+    {"config"},
+    {"ir"},
+    {"onnxio", "rewrite"},
+    {"runtime", "execution"},
+    {"cost", "verify", "zoo"},
+    {"search", "synth"},
+    {"rl"},
+    {"api", "report"},
+    {"cli"},
+    {"__main__", "__init__"},
+]
+
+# Only these import the library; a prefix stands for everything below it.
+OWNERS = {
+    # The API takes and returns models as protobufs; rules and windows are run as small models.
+    "onnx": (
+        "onnxio/",
+        "ir/infer.py",
+        "ir/constants.py",
+        "runtime/",
+        "zoo/",
+        "api.py",
+        "cost/micro.py",
+        "verify/rules.py",
+    ),
+    "onnx_ir": ("onnxio/", "ir/infer.py", "ir/constants.py", "runtime/", "zoo/"),
+    "google": ("onnxio/", "runtime/", "zoo/"),
+    "onnxruntime": ("runtime/",),
+    "onnxscript": ("zoo/",),
+    "torch": ("rl/", "zoo/"),
+    "torch_geometric": ("rl/",),
+    "torchvision": ("zoo/",),
+    "transformers": ("zoo/",),
+    "gymnasium": ("rl/",),
+    "safetensors": ("rl/", "zoo/"),
+    "tensorboard": ("rl/",),
+    "ray": ("execution/",),
+    "z3": ("verify/",),
+    "typer": ("cli/",),
+    "rich": ("cli/", "report/"),
+}
+
+# Import names that differ from the name of the distribution.
+DISTRIBUTIONS = {"google": "protobuf", "yaml": "pyyaml", "onnx_ir": "onnx-ir", "torch_geometric": "torch-geometric"}
+
+MODULES = sorted(PACKAGE.rglob("*.py"))
+
+
+def imports(path: Path) -> list[tuple[int, str, bool]]:
+    """Line, imported module and whether it is imported when the module loads, for every import in a file."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    found = []
+
+    def visit(node: ast.AST, eager: bool) -> None:
+        for child in ast.iter_child_nodes(node):
+            inner = eager and not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+            if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
+                inner = False
+            if isinstance(child, ast.Import):
+                found.extend((child.lineno, alias.name, inner) for alias in child.names)
+            elif isinstance(child, ast.ImportFrom):
+                assert child.level == 0, f"{path}:{child.lineno}: relative import"
+                # `from graphopt import api` imports a module, `from graphopt.api import optimize` a name from one.
+                names = [f".{alias.name}" for alias in child.names] if child.module == "graphopt" else [""]
+                found.extend((child.lineno, f"{child.module}{name}", inner) for name in names)
+            visit(child, inner)
+
+    visit(tree, True)
+    return found
+
+
+def floor(part: str) -> int:
+    for number, parts in enumerate(FLOORS):
+        if part in parts:
+            return number
+    raise AssertionError(f"graphopt.{part} has no floor: add it to FLOORS")
+
+
+def part_of(path: Path) -> str:
+    relative = path.relative_to(PACKAGE)
+    return relative.parts[0] if len(relative.parts) > 1 else relative.stem
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_imports(path):
+    relative = path.relative_to(PACKAGE).as_posix()
+    own = part_of(path)
+    wrong = []
+    for line, name, eager in imports(path):
+        top, _, rest = name.partition(".")
+        if top == "graphopt":
+            other = rest.partition(".")[0]
+            if other and not other.startswith("_") and other != own and floor(other) >= floor(own):
+                wrong.append(f"{relative}:{line}: {own} may not import {other}, which is not below it")
+        elif top in OWNERS and not relative.startswith(OWNERS[top]):
+            wrong.append(f"{relative}:{line}: only {', '.join(OWNERS[top])} may import {top}")
+        if top in OPTIONAL and eager and relative.startswith(("cli/", "zoo/__init__", "zoo/registry")):
+            wrong.append(f"{relative}:{line}: {top} is optional: import it where it is used")
+    assert not wrong, "\n".join(wrong)
+
+
+def _requirements(lines: list[str]) -> set[str]:
+    return {re.split(r"[^A-Za-z0-9_.-]", line)[0].lower().replace("_", "-") for line in lines}
+
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+BASE = _requirements(PROJECT["dependencies"])
+EXTRAS = {name: _requirements(lines) for name, lines in PROJECT["optional-dependencies"].items()}
+OPTIONAL = {"torch", "torch_geometric", "torchvision", "transformers", "onnxscript", "gymnasium", "ray", "z3"}
+
+
+def test_every_library_is_declared():
+    declared = BASE.union(*(EXTRAS[name] for name in EXTRAS if name != "dev"))
+    missing = set()
+    for path in MODULES:
+        for _, name, _ in imports(path):
+            top = name.partition(".")[0]
+            distribution = DISTRIBUTIONS.get(top, top).lower().replace("_", "-")
+            if top != "graphopt" and top not in sys.stdlib_module_names and distribution not in declared:
+                missing.add(top)
+    assert not missing
+
+
+def test_base_dependencies_are_light():
+    heavy = {"torch", "torchvision", "torch-geometric", "transformers", "ray", "gymnasium", "tensorboard", "pandas"}
+    assert not BASE & heavy
+
+
+def test_import_of_the_package_is_light():
+    import subprocess
+
+    code = "import sys, graphopt; print(*sorted({name.partition('.')[0] for name in sys.modules}))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert not set(done.stdout.split()) & (OPTIONAL | {"onnx", "onnxruntime", "numpy", "typer", "rich"})
+
+
+def test_the_linter_bans_the_same_libraries():
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    tidy = tomllib.loads(text)["tool"]["ruff"]["lint"]["flake8-tidy-imports"]
+    for name, ban in tidy["banned-api"].items():
+        assert name in OWNERS or name == "click"
+        assert len(ban["msg"].split()) >= 5, f"the ban of {name} gives no reason"

@@ -1,0 +1,75 @@
+"""The wheel: what is in it, and that it works where the source tree is not."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+RULES = sorted(path.relative_to(ROOT / "rules").as_posix() for path in (ROOT / "rules").rglob("*") if path.is_file())
+
+pytestmark = [pytest.mark.slow, pytest.mark.network]
+
+
+def run(*command: object, cwd: Path) -> str:
+    environment = {k: v for k, v in os.environ.items() if k not in {"PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV"}}
+    environment["GRAPHOPT_CACHE_DIR"] = str(cwd / "cache")
+    done = subprocess.run(
+        list(map(str, command)), cwd=cwd, env=environment, capture_output=True, text=True, timeout=600, check=False
+    )
+    assert done.returncode == 0, f"{' '.join(map(str, command))}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("dist")
+    # Through the source distribution, as a release is built: it must hold all that the wheel needs.
+    run(sys.executable, "-m", "build", "--outdir", folder, ROOT, cwd=folder)
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+def test_contents(wheel):
+    names = set(zipfile.ZipFile(wheel).namelist())
+    assert {name.removeprefix("graphopt/_data/rules/") for name in names if "_data/rules/" in name} == set(RULES)
+    sources = {path.relative_to(ROOT).as_posix() for path in (ROOT / "graphopt").rglob("*.py")}
+    assert sources | {"graphopt/py.typed"} <= names
+    info = {name for name in names if name.partition("/")[0].endswith(".dist-info")}
+    assert {name.partition("/")[0] for name in names - info} == {"graphopt"}
+
+
+def test_installed_elsewhere(wheel, tmp_path):
+    """The path of a user: install it into a clean environment and make a model faster."""
+    run(sys.executable, "-m", "venv", "env", cwd=tmp_path)
+    scripts = tmp_path / "env" / ("Scripts" if os.name == "nt" else "bin")
+    python = scripts / "python"
+    run(python, "-m", "pip", "install", "--quiet", wheel, cwd=tmp_path)
+
+    where = Path(run(python, "-c", "import graphopt; print(graphopt.__file__)", cwd=tmp_path).strip())
+    assert where.is_relative_to(tmp_path)
+    installed = {
+        entry["name"].lower() for entry in json.loads(run(python, "-m", "pip", "list", "--format=json", cwd=tmp_path))
+    }
+    assert not installed & {"torch", "ray", "transformers", "pytest"}
+
+    graphopt = scripts / "graphopt"
+    assert run(graphopt, "--version", cwd=tmp_path).split()[0] == "graphopt"
+    rules = json.loads(run(graphopt, "rules", "list", "--json", "-", cwd=tmp_path))["rules"]
+    assert rules
+
+    models = sorted(path for path in (ROOT / "models").glob("*.onnx") if not path.name.endswith(".opt.onnx"))
+    assert models, "no committed model"
+    output = tmp_path / "out.onnx"
+    report = json.loads(
+        run(graphopt, "optimize", models[0], "-o", output, "--budget", "20", "--json", "-", cwd=tmp_path)
+    )
+    assert output.stat().st_size > 0
+    assert report["verified"]["passed"]
+    run(graphopt, "verify", models[0], output, cwd=tmp_path)

@@ -1,0 +1,120 @@
+"""Greedy search over real rules and the analytic cost model."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from graphopt.cost.kernel import KernelCost
+from graphopt.cost.store import Store
+from graphopt.ir.check import problems
+from graphopt.onnxio.load import load
+from graphopt.rewrite.library import Library
+from graphopt.rewrite.schema import parse_rules
+from graphopt.runtime.session import SessionConfig
+from graphopt.search.greedy import Greedy
+from graphopt.search.problem import Budget, Problem
+
+RULES = """
+family: test
+doc: A merge that pays, a pair that undoes each other, and a hint.
+rules:
+  - id: merge
+    doc: Two products with the same left operand are one.
+    equal: real
+    match: ["y1 = MatMul(x, w1)", "y2 = MatMul(x, w2)"]
+    roots: {unordered: [y1, y2]}
+    where: ["rank(w1) == 2 and rank(w2) == 2"]
+    let: {widths: "i64([dim(w1, 1), dim(w2, 1)])"}
+    replace: ["w = Concat<axis = -1>(w1, w2)", "y = MatMul(x, w)", "y1, y2 = Split<axis = -1>(y, widths)"]
+    examples: {accept: [{x: 4x5xf32, w1: 5x3xf32, w2: 5x4xf32}], reject: [{x: 4x5xf32, w1: 5x3xf32, w2: 2x5x4xf32}]}
+  - id: to-sum
+    doc: A sum of two is an addition.
+    equal: exact
+    match: ["y = Add(a, b)"]
+    prefer: ["True"]
+    replace: ["y = Sum(a, b)"]
+    examples: {accept: [{a: 3xf32, b: 3xf32}]}
+  - id: to-add
+    doc: The reverse.
+    equal: exact
+    match: ["y = Sum(a, b)"]
+    prefer: ["True"]
+    replace: ["y = Add(a, b)"]
+    examples: {accept: [{a: 3xf32, b: 3xf32}]}
+  - id: twice
+    doc: x + x is 2x.
+    equal: exact
+    match: ["y = Add(x, x)"]
+    prefer: ["False"]
+    replace: ["y = Mul(x, 2)"]
+    examples: {accept: [{x: 3xf32}]}
+"""
+
+
+@pytest.fixture
+def problem(tmp_path):
+    with Store(tmp_path / "kernels.sqlite") as store:
+        yield Problem(Library(tuple(parse_rules(RULES, "test.yaml"))), KernelCost(store, SessionConfig(), measure=False))
+
+
+def graph_of(*nodes: onnx.NodeProto, weights: dict[str, tuple[int, ...]], inputs: dict[str, list[int]], outputs: list[str]):
+    rng = np.random.default_rng(0)
+    initializers = [numpy_helper.from_array(rng.standard_normal(s).astype(np.float32), n) for n, s in weights.items()]
+    proto = helper.make_model(
+        helper.make_graph(
+            list(nodes),
+            "g",
+            [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in inputs.items()],
+            [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in outputs],
+            initializers,
+        ),
+        opset_imports=[helper.make_opsetid("", 17)],
+        ir_version=8,
+    )
+    return load(proto).graph
+
+
+def test_hint_is_followed_once_and_not_undone(problem):
+    graph = graph_of(helper.make_node("Add", ["a", "b"], ["y"]), weights={}, inputs={"a": [3], "b": [3]}, outputs=["y"])
+    outcome = Greedy().run(problem, problem.start(graph), Budget())
+    assert [s.rule for s in outcome.steps] == ["to-sum"]
+    assert outcome.stop_reason == "no rewrite saves anything"
+    assert problems(outcome.state.graph) == []
+
+
+def test_rule_whose_hint_fails_is_not_taken(problem):
+    graph = graph_of(helper.make_node("Add", ["x", "x"], ["y"]), weights={}, inputs={"x": [3]}, outputs=["y"])
+    outcome = Greedy().run(problem, problem.start(graph), Budget())
+    assert "twice" not in {s.rule for s in outcome.steps}
+
+
+def test_candidate_budget_stops_the_search(problem):
+    nodes = [helper.make_node("Add", [f"v{i}", "b"], [f"v{i + 1}"]) for i in range(20)]
+    graph = graph_of(*nodes, weights={}, inputs={"v0": [3], "b": [3]}, outputs=["v20"])
+    outcome = Greedy().run(problem, problem.start(graph), Budget(candidates=5))
+    assert outcome.stop_reason == "candidate budget used up"
+    assert outcome.candidates == 5
+
+
+def test_interruption_keeps_the_best_so_far(problem):
+    nodes = [helper.make_node("Add", [f"v{i}", "b"], [f"v{i + 1}"]) for i in range(20)]
+    graph = graph_of(*nodes, weights={}, inputs={"v0": [3], "b": [3]}, outputs=["v20"])
+    steps: list[float] = []
+    outcome = Greedy().run(
+        problem, problem.start(graph), Budget(interrupted=lambda: len(steps) >= 3), lambda s: steps.append(s.cost)
+    )
+    assert outcome.stop_reason == "interrupted"
+    assert len(outcome.steps) == 3
+    assert problems(outcome.state.graph) == []
+
+
+def test_costs_in_the_trace_are_those_of_the_states(problem):
+    nodes = [helper.make_node("Add", [f"v{i}", "b"], [f"v{i + 1}"]) for i in range(4)]
+    graph = graph_of(*nodes, weights={}, inputs={"v0": [3], "b": [3]}, outputs=["v4"])
+    start = problem.start(graph)
+    outcome = Greedy().run(problem, start, Budget())
+    assert outcome.steps[0].cost_before == start.cost
+    assert outcome.steps[-1].cost_after == outcome.state.cost == problem.start(outcome.state.graph).cost

@@ -1,0 +1,131 @@
+"""The recipes of graphopt.api on real models."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import graphopt
+from graphopt.api import explain_model, inspect_model
+from graphopt.errors import UnknownNameError
+
+
+def grouped(path, groups=8, channels=64, size=40):
+    """Three grouped convolutions with 8 channels a group: slow in the runtime until pairs of groups are merged."""
+    rng = np.random.default_rng(0)
+    nodes, weights, name = [], [], "x"
+    for i in range(3):
+        weight = rng.standard_normal((channels, channels // groups, 3, 3)).astype(np.float32) / 8
+        weights.append(numpy_helper.from_array(weight, f"w{i}"))
+        nodes.append(helper.make_node("Conv", [name, f"w{i}"], [f"c{i}"], group=groups, pads=[1, 1, 1, 1], name=f"conv{i}"))
+        nodes.append(helper.make_node("Relu", [f"c{i}"], [f"r{i}"], name=f"relu{i}"))
+        name = f"r{i}"
+    shape = ["batch", channels, size, size]
+    graph = helper.make_graph(
+        nodes, "grouped", [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)], weights,
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    model.metadata_props.add(key="owner", value="someone")
+    onnx.save(model, path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def optimised(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("api")
+    source, out, trace = grouped(folder / "m.onnx"), folder / "m.opt.onnx", folder / "trace.json"
+    return source, out, trace, graphopt.optimize(source, output=out, trace=trace, measure=False, rules=["grouped-conv"])
+
+
+def test_merges_groups_and_keeps_the_interface(optimised):
+    source, out, _, result = optimised
+    before, after = onnx.load(source), onnx.load(out)
+    onnx.checker.check_model(after)
+    assert after.graph.input == before.graph.input
+    assert after.graph.output == before.graph.output
+    assert after.opset_import == before.opset_import and after.ir_version == before.ir_version
+    groups = [a.i for n in after.graph.node if n.op_type == "Conv" for a in n.attribute if a.name == "group"]
+    assert max(groups) < 8
+    assert result.report["verified"]["passed"]
+    assert sum(result.report["rules"].values()) == len(result.report["steps"]) == 3
+
+
+def test_report_is_json_and_complete(optimised):
+    report = json.loads(json.dumps(optimised[3].report))
+    assert report["schema"] == "graphopt.report/1"
+    for key in ("input", "output", "strategy", "provider", "threads", "seed", "latency", "kept_original", "verified", "nodes",
+                "steps", "search", "environment"):  # fmt: skip
+        assert key in report
+    assert set(report["steps"][0]) == {"rule", "site", "cost_before", "cost_after"}
+
+
+def test_what_was_done_is_in_the_file_and_explained(optimised):
+    _, out, _, result = optimised
+    metadata = {e.key: e.value for e in onnx.load(out).metadata_props}
+    assert metadata["owner"] == "someone"
+    assert json.loads(metadata["graphopt.rules"]) == result.report["rules"]
+    told = explain_model(out)
+    assert {r: len(n) for r, n in told["rules"].items()} == result.report["rules"]
+
+
+def test_model_of_the_result_is_what_was_saved(optimised):
+    _, out, _, result = optimised
+    assert result.model.SerializeToString(deterministic=True) == onnx.load(out).SerializeToString(deterministic=True)
+
+
+def test_trace_tells_every_step(optimised):
+    _, _, trace, result = optimised
+    data = json.loads(trace.read_text())
+    assert [s["rule"] for s in data["steps"]] == [s["rule"] for s in result.report["steps"]]
+    assert data["model"] and data["rules"] and data["stop_reason"]
+
+
+def test_a_model_without_sites_is_written_unchanged(tmp_path):
+    node = helper.make_node("Erf", ["x"], ["y"])
+    info = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [3]) for n in "xy"]
+    model = helper.make_model(helper.make_graph([node], "g", info[:1], info[1:]), ir_version=8)
+    onnx.save(model, tmp_path / "m.onnx")
+    result = graphopt.optimize(tmp_path / "m.onnx", output=tmp_path / "o.onnx", measure=False)
+    assert result.report["kept_original"]
+    assert (tmp_path / "o.onnx").read_bytes() == (tmp_path / "m.onnx").read_bytes()
+
+
+def test_measured_result_is_never_claimed_to_be_slower(tmp_path):
+    result = graphopt.optimize(grouped(tmp_path / "m.onnx"), rules=["grouped-conv"], budget=6, dims={"batch": 2})
+    report = result.report
+    if report["kept_original"]:
+        assert report["rules"] == {}
+    else:
+        assert report["latency"]["ci95"][0] > 1
+    assert [d.dim_value for d in result.model.graph.input[0].type.tensor_type.shape.dim][:1] in ([2], [0])
+
+
+def test_unknown_strategy_and_rule_are_usage_errors(tmp_path):
+    source = grouped(tmp_path / "m.onnx")
+    with pytest.raises(UnknownNameError, match="strategy 'gredy'") as error:
+        graphopt.optimize(source, strategy="gredy")
+    assert error.value.hint == "did you mean 'greedy'?"
+    with pytest.raises(UnknownNameError):
+        graphopt.optimize(source, rules=["no-such-family"])
+
+
+def test_verify_tells_a_wrong_model(tmp_path):
+    source = grouped(tmp_path / "m.onnx")
+    wrong = onnx.load(source)
+    weight = numpy_helper.to_array(wrong.graph.initializer[1]).copy()
+    weight[0] *= 1.5
+    wrong.graph.initializer[1].CopyFrom(numpy_helper.from_array(weight, "w1"))
+    assert graphopt.verify(source, source).passed
+    assert not graphopt.verify(source, wrong).passed
+
+
+def test_inspect_names_operators_and_time(tmp_path):
+    told = inspect_model(grouped(tmp_path / "m.onnx"))
+    assert told["operators"] == {"Conv": 3, "Relu": 3}
+    assert told["inputs"]["x"] == "f32[batch,64,40,40]"
+    assert told["profile"] and sum(k["ms"] for k in told["profile"]) > 0
