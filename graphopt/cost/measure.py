@@ -31,82 +31,97 @@ _MIN_RUNS, _MAX_RUNS, _COLD_RUNS = 5, 40, 6
 _SUFFIX = "_kernel_time"
 
 
-def kernel_ms(
-    model: LoadableModel,
-    feeds: Mapping[str, Any],
-    config: SessionConfig,
-    roofline: Roofline,
-    *,
-    cold: bool = False,
-) -> float | None:
-    """Time of a model's kernels.
+class Stopwatch:
+    """Measures small models in one environment.
 
-    Conversions into and out of the blocked layout are left out: they lie at the border of the window, and its neighbours
-    usually keep the layout. A view (Reshape and the like) counts as the runtime's overhead for a node; by itself it would
-    have to copy an input of the model to an output.
+    Between the runs of a model it runs another, always the same. When that one is slower than it has ever been, so is the
+    machine (a neighbour, a lower clock), and the result is corrected by as much: two windows measured in different
+    minutes stay comparable.
 
     Args:
-        model: The model.
-        feeds: Its inputs.
         config: Provider, threads and level.
-        roofline: Supplies the profiler's and the runtime's overhead for a node.
-        cold: Whether the weights come from memory, as they do in a model whose weights exceed the cache: by the time a
-            layer runs again, all others have run. The inputs are in the cache all the same.
-
-    Returns:
-        Milliseconds; ``None`` when the model does not run.
+        roofline: Supplies the profiler's and the runtime's overhead for a node, and the pace of the machine at its best.
+        reference: The model that tells the pace, with its inputs; ``None`` to correct nothing.
     """
-    try:
-        with tempfile.TemporaryDirectory(prefix="graphopt-window-") as folder:
-            with Session(model, replace(config, profile=Path(folder) / "p", save_optimized=None)) as session:
-                run = session.prepare(feeds)
-                times = _repeat(run, (lambda: _evict(feeds)) if cold else None)
-                events = json.loads(session.end_profiling().read_text(encoding="utf-8"))
-    except (GraphoptError, OSError, ValueError):
-        return None
-    kernels = _kernels(events, len(times) + 2)
-    if not kernels:
-        return _low(times) * 1e3
-    total = 0.0
-    for op, ms in kernels:
-        if op in REORDERS:
-            continue
-        if op in VIEWS:
-            total += roofline.overhead_ms
-        else:
-            total += max(roofline.overhead_ms, ms - roofline.profiler_ms)
-    return max(total, roofline.overhead_ms)
+
+    def __init__(
+        self, config: SessionConfig, roofline: Roofline, reference: tuple[LoadableModel, Mapping[str, Any]] | None = None
+    ) -> None:
+        self.config = config
+        self.roofline = roofline
+        self.best_ms = roofline.pace_ms
+        self._pace: Callable[[], None] | None = None
+        if reference is not None:
+            self._session = Session(reference[0], config)
+            self._pace = self._session.prepare(reference[1])
+
+    def kernel_ms(self, model: LoadableModel, feeds: Mapping[str, Any], *, cold: bool = False) -> float | None:
+        """Time of a model's kernels.
+
+        Conversions into and out of the blocked layout are left out: they lie at the border of the window, and its
+        neighbours usually keep the layout. A view (Reshape and the like) counts as the runtime's overhead for a node; by
+        itself it would have to copy an input of the model to an output.
+
+        Args:
+            model: The model.
+            feeds: Its inputs.
+            cold: Whether the weights come from memory, as they do in a model whose weights exceed the cache: by the
+                time a layer runs again, all others have run. The inputs are in the cache all the same.
+
+        Returns:
+            Milliseconds; ``None`` when the model does not run.
+        """
+        try:
+            with tempfile.TemporaryDirectory(prefix="graphopt-window-") as folder:
+                with Session(model, replace(self.config, profile=Path(folder) / "p")) as session:
+                    times, slowdown = self._repeat(session.prepare(feeds), feeds if cold else None)
+                    events = json.loads(session.end_profiling().read_text(encoding="utf-8"))
+        except (GraphoptError, OSError, ValueError):
+            return None
+        kernels = _kernels(events, len(times) + 2)
+        floor = self.roofline.overhead_ms
+        if not kernels:
+            return max(floor, _low(times) * 1e3 / slowdown)
+        total = 0.0
+        for op, ms in kernels:
+            if op in VIEWS:
+                total += floor
+            elif op not in REORDERS:
+                total += max(floor, ms / slowdown - self.roofline.profiler_ms)
+        return max(total, floor)
+
+    def wall_ms(self, model: LoadableModel, feeds: Mapping[str, Any]) -> float:
+        """Time of one run as a stopwatch sees it.
+
+        Raises:
+            SessionError: The model does not run.
+        """
+        with Session(model, self.config) as session:
+            times, slowdown = self._repeat(session.prepare(feeds), None)
+            return _low(times) * 1e3 / slowdown
+
+    def _repeat(self, run: Callable[[], None], cold: Mapping[str, Any] | None) -> tuple[list[float], float]:
+        """Seconds of some runs after one that warms up, few for a slow model; how much slower than best the machine was."""
+        first = _timed(run)
+        runs = max(_MIN_RUNS if first < 0.05 else 2, min(_MAX_RUNS, math.ceil(TARGET_MS / 1e3 / max(first, 1e-6))))
+        times, paces = [], []
+        for _ in range(runs if cold is None else min(runs, _COLD_RUNS)):
+            if self._pace is not None:
+                paces.append(_timed(self._pace))
+            if cold is not None:
+                _evict(cold)
+            times.append(_timed(run))
+        if not paces:
+            return times, 1.0
+        pace = _low(paces) * 1e3
+        self.best_ms = min(self.best_ms, pace)
+        return times, pace / self.best_ms
 
 
-def wall_ms(model: LoadableModel, feeds: Mapping[str, Any], config: SessionConfig) -> float:
-    """Time of one run as a stopwatch sees it.
-
-    Raises:
-        SessionError: The model does not run.
-    """
-    with Session(model, config) as session:
-        return _low(_repeat(session.prepare(feeds))) * 1e3
-
-
-def _repeat(run: Callable[[], None], before: Callable[[], None] | None = None) -> list[float]:
-    """Seconds of some runs, after one that warms up; few for a slow model.
-
-    Args:
-        run: What to time.
-        before: What to do before each run; since that takes time itself, there are few runs then.
-    """
+def _timed(run: Callable[[], None]) -> float:
     start = time.perf_counter()
     run()
-    first = time.perf_counter() - start
-    runs = max(_MIN_RUNS if first < 0.05 else 2, min(_MAX_RUNS, math.ceil(TARGET_MS / 1e3 / max(first, 1e-6))))
-    times = []
-    for _ in range(min(runs, _COLD_RUNS) if before else runs):
-        if before is not None:
-            before()
-        start = time.perf_counter()
-        run()
-        times.append(time.perf_counter() - start)
-    return times
+    return time.perf_counter() - start
 
 
 def _kernels(events: list[dict[str, Any]], runs: int) -> list[tuple[str, float]]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields, replace
+import math
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,6 +27,7 @@ class Roofline:
         scalar_gops: Elementwise operations (those that :mod:`graphopt.cost.analytic` counts), 10^9 a second.
         overhead_ms: What the runtime spends on a node whatever it does, in milliseconds.
         profiler_ms: What its profiler adds to the time of a kernel, in milliseconds.
+        pace_ms: Time of the model that tells how fast the machine is at the moment, at its best.
     """
 
     gflops: float = 140.0
@@ -33,61 +35,17 @@ class Roofline:
     scalar_gops: float = 15.0
     overhead_ms: float = 0.0003
     profiler_ms: float = 0.0012
+    pace_ms: float = math.inf
 
 
-def fitted(store: Store, environment: str, config: SessionConfig) -> Roofline:
-    """The roofline of this machine, from the store or measured now (well under a second).
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """A graph without weights of its own, to be measured for what it tells of the machine."""
 
-    Args:
-        store: Where it is kept.
-        environment: Digest of the environment of ``config``.
-        config: Provider, threads and level.
-    """
-    names = {f"roofline:{f.name}": f.name for f in fields(Roofline)}
-    known = store.get_many(environment, names)
-    if len(known) == len(names):
-        return Roofline(**{names[key]: value for key, value in known.items()})
-    roofline = fit(config)
-    store.put_many(environment, {f"roofline:{name}": value for name, value in asdict(roofline).items()})
-    return roofline
+    graph: Graph
 
 
-def fit(config: SessionConfig) -> Roofline:
-    """Measure the peak numbers with four little models; what can't be measured keeps its default."""
-    from graphopt.cost.blueprint import blueprint
-    from graphopt.cost.measure import kernel_ms, wall_ms
-    from graphopt.cost.micro import micro_model
-    from graphopt.cost.shapes import Shapes
-    from graphopt.cost.windows import Window
-    from graphopt.errors import GraphoptError
-
-    def whole(graph: Graph) -> tuple[float, float]:
-        """Milliseconds of a graph by the stopwatch and by the profile, in which nothing is taken off."""
-        order = tuple(node.id for node in graph.in_order())
-        micro = micro_model(graph, blueprint(graph, Window(order, order[-1]), Shapes()))
-        raw = kernel_ms(micro.model, micro.feeds, config, replace(Roofline(), overhead_ms=0.0, profiler_ms=0.0))
-        return wall_ms(micro.model, micro.feeds, config), raw or 0.0
-
-    try:
-        found: dict[str, float] = {}
-        short_wall, short = whole(_chain((8,), 10))
-        long_wall, long = whole(_chain((8,), 50))
-        found["overhead_ms"] = max(1e-5, (long_wall - short_wall) / 40)
-        found["profiler_ms"] = max(0.0, (long - short) / 40 - found["overhead_ms"])
-        _, product = whole(_product(128, 768, 768))
-        found["gflops"] = 2 * 128 * 768 * 768 / (product * 1e6)
-        n = 1 << 20
-        _, copy = whole(_chain((n,), 2))
-        found["gbytes"] = 2 * 2 * 4 * n / (copy * 1e6)
-        n = 1 << 17
-        _, erf = whole(_chain((n,), 1, ("Erf",)))
-        found["scalar_gops"] = 15 * n / (erf * 1e6)
-        return Roofline(**found)
-    except (GraphoptError, ZeroDivisionError):
-        return Roofline()
-
-
-def _chain(shape: tuple[int, ...], length: int, operators: tuple[str, ...] = ("Neg", "Abs")) -> Graph:
+def chain(shape: tuple[int, ...], length: int, operators: tuple[str, ...] = ("Neg", "Abs")) -> Graph:
     """Elementwise operators one after the other; two kinds in turn, or the runtime would drop some."""
     edit, key = _start(shape)
     for i in range(length):
@@ -95,7 +53,8 @@ def _chain(shape: tuple[int, ...], length: int, operators: tuple[str, ...] = ("N
     return _finish(edit, key)
 
 
-def _product(rows: int, inner: int, columns: int) -> Graph:
+def product(rows: int, inner: int, columns: int) -> Graph:
+    """One matrix product with a constant."""
     edit, key = _start((rows, inner))
     return _finish(edit, edit.add("MatMul", [key, edit.constant(np.ones((inner, columns), np.float32))])[0])
 

@@ -114,10 +114,10 @@ def _array(type: ValueType, text: str | None, rng: np.random.Generator) -> np.nd
 def random_array(dtype: np.dtype[Any], shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray[Any, Any]:
     """Random content of a dtype; floats stay away from zero so that division and roots are well conditioned."""
     if dtype.kind == "f":
-        return (rng.uniform(0.25, 2.0, shape) * rng.choice([-1.0, 1.0], shape)).astype(dtype)
+        return np.asarray(rng.uniform(0.25, 2.0, shape) * rng.choice([-1.0, 1.0], shape)).astype(dtype)
     if dtype.kind == "b":
-        return rng.integers(0, 2, shape).astype(bool)
-    return rng.integers(0, 3, shape).astype(dtype)
+        return np.asarray(rng.integers(0, 2, shape)).astype(bool)
+    return np.asarray(rng.integers(0, 3, shape)).astype(dtype)
 
 
 def _attribute(given: Any) -> Any:
