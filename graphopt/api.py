@@ -23,22 +23,23 @@ from graphopt.ir.simplify import simplify
 from graphopt.onnxio.emit import Emitted, emit, rule_of
 from graphopt.onnxio.load import Model, load
 from graphopt.onnxio.save import save, to_proto
+from graphopt.report import make_report, write_trace
 from graphopt.rewrite.library import load_library
-from graphopt.runtime.environment import Environment, block_size, fingerprint
+from graphopt.runtime.environment import block_size
 from graphopt.runtime.feeds import load_npz, make_feeds
 from graphopt.runtime.profile import by_op, profile
 from graphopt.runtime.session import Session, SessionConfig
 from graphopt.runtime.timing import Paired
 from graphopt.search.arena import Arena, loadable
 from graphopt.search.greedy import Greedy
-from graphopt.search.problem import Budget, Outcome, Problem, Strategy
-from graphopt.search.select import FamilyVerdict, Selection, select
+from graphopt.search.problem import Budget, Problem, Strategy
+from graphopt.search.select import Selection, select
 from graphopt.verify.numeric import Verification, verify_models
 from graphopt.verify.ranges import input_ranges
 
-SCHEMA = "graphopt.report/1"
 STRATEGIES: dict[str, Callable[[], Strategy]] = {"greedy": Greedy}
 _SLACK = 1 << 20  # bytes that a model may grow besides ``max_growth``
+_HURRY = 2.0  # seconds for the last measurement after Ctrl-C
 
 
 @dataclass(frozen=True)
@@ -167,7 +168,9 @@ def optimize(
         cost = KernelCost(store, config, seconds=0.25 * total, measure=measure)
         problem = Problem(library, cost, block_size())
         search = Budget(0.5 * total, None, interrupted)
-        chosen = _search(problem, STRATEGIES[strategy](), simplify(loaded.graph), search, arena, measure, 0.4 * total, tell)
+        chosen = _search(
+            problem, STRATEGIES[strategy](), simplify(loaded.graph), search, arena, measure, 0.35 * total, tell
+        )
 
     outcome = chosen.outcome
     graph = outcome.state.graph if outcome.steps else loaded.graph
@@ -182,18 +185,21 @@ def optimize(
         )  # fmt: skip
         if not verified.passed:
             used = sorted({s.rule for s in outcome.steps})
-            raise OutputsDifferError(f"the optimised model differs: {verified.message}", f"rules used: {', '.join(used)}; see --exclude")
+            raise OutputsDifferError(
+                f"the optimised model differs: {verified.message}", f"rules used: {', '.join(used)}; see --exclude"
+            )
         if measure:
             tell(Progress("measure", "measuring against the original"))
-            paired = arena.pair(None, graph, 0.3 * total)
+            paired = arena.verdict(graph, 0.4 * total if not search.interrupted_now else _HURRY)
     kept = not outcome.steps or (paired is not None and paired.ci95[0] <= 1.0)
     final = emit(original, original.graph) if kept else result
-    report = _report(
-        model, output, strategy, config, seed, chosen, paired, kept, verified, original, final, fingerprint(config),
-        time.monotonic() - started,
+    report = make_report(
+        source=str(model) if isinstance(model, str | Path) else None, output=output, strategy=strategy, config=config,
+        seed=seed, selection=chosen, paired=paired, kept=kept, verified=verified, original=original, final=final,
+        seconds=time.monotonic() - started,
     )  # fmt: skip
     if trace is not None:
-        _write_trace(trace, loaded, problem, outcome, report, seed)
+        write_trace(trace, loaded, chosen, report)
     finished = Result(report, final, original.external)
     if output is not None:
         finished.save(output)
@@ -212,8 +218,12 @@ def _search(
 ) -> Selection:
     tell(Progress("search", "pricing the model"))
     if measure:
-        return select(problem, strategy, graph, budget, arena, seconds, lambda m, best: tell(Progress("search", m, None, best)))
-    outcome = strategy.run(problem, problem.start(graph), budget, lambda s: tell(Progress("search", f"predicted {s.cost:.2f} ms")))
+        return select(
+            problem, strategy, graph, budget, arena, seconds, lambda m, best: tell(Progress("search", m, None, best))
+        )
+    outcome = strategy.run(
+        problem, problem.start(graph), budget, lambda s: tell(Progress("search", f"predicted {s.cost:.2f} ms"))
+    )
     return Selection(outcome, problem, ())
 
 
@@ -234,7 +244,8 @@ def _first_run(
             raise
         except Exception as error:
             raise InputsNeededError(
-                f"the original model fails on made-up inputs ({_sketch(feeds)}): {error}", "give real ones with --inputs file.npz"
+                f"the original model fails on made-up inputs ({_sketch(feeds)}): {error}",
+                "give real ones with --inputs file.npz",
             ) from error
         begin = time.perf_counter()
         session.run(feeds)
@@ -256,77 +267,6 @@ def _bound(specialised: Model, original: Model) -> dict[str, int]:
             if before.WhichOneof("value") == "dim_param" and after.WhichOneof("value") == "dim_value":
                 found[before.dim_param] = after.dim_value
     return found
-
-
-def _report(
-    source: Any,
-    output: Path | None,
-    strategy: str,
-    config: SessionConfig,
-    seed: int,
-    chosen: Selection,
-    paired: Paired | None,
-    kept: bool,
-    verified: Verification | None,
-    original: Model,
-    final: Emitted,
-    environment: Environment,
-    seconds: float,
-) -> dict[str, Any]:
-    outcome = chosen.outcome
-    warnings: list[str] = []
-    if kept and outcome.steps:
-        warnings.append("no measurable gain: the input is kept unchanged")
-    if kept and not outcome.steps:
-        warnings.append("no rewrite saves anything: the input is kept unchanged")
-    if final.unfolded and not kept:
-        warnings.append(f"{len(final.unfolded)} constants stay computed so that the file does not grow")
-    return {
-        "schema": SCHEMA,
-        "input": str(source) if isinstance(source, str | Path) else None,
-        "output": None if output is None else str(output),
-        "strategy": strategy,
-        "provider": config.provider,
-        "threads": config.threads,
-        "seed": seed,
-        "latency": None if paired is None else {
-            "baseline_ms": paired.baseline_ms, "optimized_ms": paired.variant_ms, "speedup": paired.speedup,
-            "ci95": list(paired.ci95), "rounds": paired.rounds,
-        },
-        "kept_original": kept,
-        "verified": None if verified is None else {
-            "passed": verified.passed, "trials": verified.trials, "max_abs": verified.max_abs, "max_rel": verified.max_rel,
-        },
-        "nodes": {"before": len(original.proto.graph.node), "after": len(final.proto.graph.node)},
-        "size": {"before": original.nbytes, "after": final.nbytes},
-        "rules": {} if kept else dict(Counter(s.rule for s in outcome.steps).most_common()),
-        "steps": [
-            {"rule": s.rule, "site": s.node, "cost_before": s.cost_before, "cost_after": s.cost_after} for s in outcome.steps
-        ],
-        "families": [_family(v) for v in chosen.families],
-        "search": {"candidates": outcome.candidates, "seconds": outcome.seconds, "stop_reason": outcome.stop_reason},
-        "seconds": seconds,
-        "environment": asdict(environment),
-        "warnings": warnings,
-    }  # fmt: skip
-
-
-def _family(v: FamilyVerdict) -> dict[str, Any]:
-    return {"family": v.family, "ratio": v.ratio, "ci95": None if v.ci95 is None else list(v.ci95), "kept": v.kept}
-
-
-def _write_trace(path: Path, model: Model, problem: Problem, outcome: Outcome, report: Mapping[str, Any], seed: int) -> None:
-    data = {
-        "schema": "graphopt.trace/1",
-        "model": f"{model.graph.hash:016x}",
-        "rules": problem.library.hash,
-        "steps": [asdict(step) for step in outcome.steps],
-        "cost": outcome.state.cost,
-        "seed": seed,
-        "stop_reason": outcome.stop_reason,
-        "environment": report["environment"],
-    }
-    path.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
 
 
 def verify(
@@ -384,7 +324,9 @@ def inspect_model(
         "size": model.nbytes,
         "opset": graph.opset,
         "ir_version": model.proto.ir_version,
-        "operators": dict(Counter(f"{n.domain}.{n.op}" if n.domain else n.op for n in graph.nodes.values()).most_common()),
+        "operators": dict(
+            Counter(f"{n.domain}.{n.op}" if n.domain else n.op for n in graph.nodes.values()).most_common()
+        ),
         "opaque": dict(Counter(n.opaque for n in graph.nodes.values() if n.opaque).most_common()),
         "inputs": {graph.values[k].name: str(graph.type(k)) for k in graph.inputs},
         "outputs": {name: str(graph.type(k)) for name, k in graph.outputs},
@@ -406,4 +348,10 @@ def explain_model(path: str | Path) -> dict[str, Any]:
         if rule is not None:
             made.setdefault(rule, []).append({"name": node.name, "op": node.op_type, "outputs": list(node.output)})
     metadata = {e.key: e.value for e in proto.metadata_props if e.key.startswith("graphopt.")}
-    return {"schema": "graphopt.explain/1", "path": str(path), "nodes": len(proto.graph.node), "metadata": metadata, "rules": made}
+    return {
+        "schema": "graphopt.explain/1",
+        "path": str(path),
+        "nodes": len(proto.graph.node),
+        "metadata": metadata,
+        "rules": made,
+    }

@@ -21,7 +21,9 @@ def grouped(path, groups=8, channels=64, size=40):
     for i in range(3):
         weight = rng.standard_normal((channels, channels // groups, 3, 3)).astype(np.float32) / 8
         weights.append(numpy_helper.from_array(weight, f"w{i}"))
-        nodes.append(helper.make_node("Conv", [name, f"w{i}"], [f"c{i}"], group=groups, pads=[1, 1, 1, 1], name=f"conv{i}"))
+        nodes.append(
+            helper.make_node("Conv", [name, f"w{i}"], [f"c{i}"], group=groups, pads=[1, 1, 1, 1], name=f"conv{i}")
+        )
         nodes.append(helper.make_node("Relu", [f"c{i}"], [f"r{i}"], name=f"relu{i}"))
         name = f"r{i}"
     shape = ["batch", channels, size, size]
@@ -88,7 +90,9 @@ def test_trace_tells_every_step(optimised):
 def test_a_model_without_sites_is_written_unchanged(tmp_path):
     node = helper.make_node("Erf", ["x"], ["y"])
     info = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [3]) for n in "xy"]
-    model = helper.make_model(helper.make_graph([node], "g", info[:1], info[1:]), ir_version=8)
+    model = helper.make_model(
+        helper.make_graph([node], "g", info[:1], info[1:]), opset_imports=[helper.make_opsetid("", 17)], ir_version=8
+    )
     onnx.save(model, tmp_path / "m.onnx")
     result = graphopt.optimize(tmp_path / "m.onnx", output=tmp_path / "o.onnx", measure=False)
     assert result.report["kept_original"]

@@ -39,7 +39,7 @@ def show(report: Mapping[str, Any]) -> None:
     if not report["rules"]:
         screen.print(f"none of the {report['nodes']} nodes was made by a rule")
         return
-    nodes = table("rule", "operator", "node")
+    nodes = table("rule", "operator", "node", whole=True)
     for rule, made in report["rules"].items():
         for row in made:
             name = row["name"] or ", ".join(row["outputs"])

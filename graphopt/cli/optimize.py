@@ -169,7 +169,7 @@ def _story(report: Mapping[str, Any], *, interrupted: bool) -> Table:
         f"{report['strategy']}, {_plural(search['candidates'], 'candidate')} in {seconds(search['seconds'])}, "
         f"ended: {one_line(str(search['stop_reason']))}",
     )
-    result.add_row("took", f"{seconds(report['seconds'])} with measurement and verification")
+    result.add_row("took", f"{seconds(report['seconds'])} in all")
     if interrupted:
         result.add_row("stopped", "by Ctrl-C: this is the best found until then, verified")
     unchanged = ", the same as the input" if report["kept_original"] else ""

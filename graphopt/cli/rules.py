@@ -38,7 +38,7 @@ def list_rules(
         rows = [{"id": r.id, "family": r.family, "equal": _claim(r), "doc": r.doc} for r in library.rules]
         write_json({"schema": "graphopt.rules/1", "hash": library.hash, "rules": rows}, json)
     if json != "-":
-        result = table("rule", "family", "equal", "what it does")
+        result = table("rule", "family", "equal", "what it does", whole=True)
         for rule in library.rules:
             result.add_row(rule.id, rule.family, _claim(rule), rule.doc)
         console(stderr=False).print(result)

@@ -30,15 +30,22 @@ def console(*, stderr: bool = True) -> Console:
     return result
 
 
-def table(*columns: str, numbers: int = 0) -> Table:
-    """A plain table; its last `numbers` columns are aligned to the right."""
+def table(*columns: str, whole: bool = False, numbers: int = 0) -> Table:
+    """A plain table.
+
+    Args:
+        columns: The heads of the columns.
+        whole: Never break the first column: it holds names that people copy.
+        numbers: How many columns, counted from the last, are aligned to the right.
+    """
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
     result = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
     for index, name in enumerate(columns):
         right = index >= len(columns) - numbers
-        result.add_column(name, justify="right" if right else "left", overflow="fold", no_wrap=right)
+        fixed = right or (whole and index == 0)
+        result.add_column(name, justify="right" if right else "left", overflow="fold", no_wrap=fixed)
     return result
 
 

@@ -34,7 +34,7 @@ def list_models(json: options.Json = None) -> None:
         ]
         write_json({"schema": "graphopt.zoo/1", "models": rows}, json)
     if json != "-":
-        result = table("name", "family", "what it is")
+        result = table("name", "family", "what it is", whole=True)
         for model in models:
             result.add_row(model.name, model.family, model.doc)
         console(stderr=False).print(result)

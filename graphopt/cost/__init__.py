@@ -8,7 +8,8 @@ that the analytic model can be used without loading the runtime.
     windows    which nodes the runtime fuses with which: the unit that has a price
     shapes     a static shape for every value
     analytic   FLOPs and bytes against a roofline
-    roofline   the peak numbers of this machine, fitted once through the runtime
+    roofline   the peak numbers of a machine
+    fit        those of this machine, found once through the runtime
     kernel     windows measured on this machine, the analytic estimate where there is no measurement
     blueprint  what a window looks like apart from its place, and its signature
     micro      the little ONNX model that runs one window

@@ -11,9 +11,10 @@ from typing import Any
 from graphopt.cost.analytic import window_ms
 from graphopt.cost.base import TICKS_PER_MS, Costs, WindowCost
 from graphopt.cost.blueprint import Blueprint, blueprint
-from graphopt.cost.measure import cache_bytes, kernel_ms
+from graphopt.cost.fit import remember_pace, stopwatch
+from graphopt.cost.measure import Stopwatch, cache_bytes
 from graphopt.cost.micro import UnbuildableError, micro_model
-from graphopt.cost.roofline import Roofline, fitted
+from graphopt.cost.roofline import Roofline
 from graphopt.cost.shapes import Shapes
 from graphopt.cost.store import Store
 from graphopt.cost.windows import VIEWS, Window
@@ -64,7 +65,7 @@ class KernelCost(WindowCost):
         self.measured = 0
         self.estimated = 0
         self.environment = fingerprint(self.config).digest
-        self._roofline: Roofline | None = None
+        self._watch: Stopwatch | None = None
         self._cold: bool | None = None
         self._prices: dict[str, int] = {}
         self._known: dict[Any, int] = {}
@@ -72,12 +73,9 @@ class KernelCost(WindowCost):
 
     @property
     def roofline(self) -> Roofline:
-        """The peak numbers of this machine."""
-        if self._roofline is None:
-            start = time.monotonic()
-            self._roofline = fitted(self.store, self.environment, self.config) if self.measure else Roofline()
-            self.spent += time.monotonic() - start
-        return self._roofline
+        """The peak numbers of this machine; typical ones when nothing may be measured."""
+        watch = self._stopwatch()
+        return Roofline() if watch is None else watch.roofline
 
     def of(self, graph: Graph) -> Costs:
         """The cost of a graph, from scratch; measures the windows not yet known, the largest first."""
@@ -144,10 +142,19 @@ class KernelCost(WindowCost):
             self._compare(graph, window, ms, analytic[signature])
         if fresh:
             self.store.put_many(self.environment, fresh)
+            if self._watch is not None:
+                remember_pace(self.store, self.environment, self._watch)
         left.extend(s for s, ms in stored.items() if ms == FAILED)
         for signature in left:
             self.estimated += 1
             self._set(signature, analytic[signature] * self._correction(graph, plans[signature][1]))
+
+    def _stopwatch(self) -> Stopwatch | None:
+        if self._watch is None and self.measure:
+            start = time.monotonic()
+            self._watch = stopwatch(self.store, self.environment, self.config)
+            self.spent += time.monotonic() - start
+        return self._watch
 
     def _may_measure(self) -> bool:
         return self.measure and self.spent < self.seconds and not (self.deadline is not None and self.deadline())
@@ -161,7 +168,8 @@ class KernelCost(WindowCost):
         start = time.monotonic()
         try:
             micro = micro_model(graph, plan)
-            return kernel_ms(micro.model, micro.feeds, self.config, self.roofline, cold=cold)
+            watch = self._stopwatch()
+            return None if watch is None else watch.kernel_ms(micro.model, micro.feeds, cold=cold)
         except UnbuildableError:
             return None
         finally:

@@ -27,7 +27,7 @@ from graphopt.runtime.session import LoadableModel, Session, SessionConfig
 
 REORDERS = frozenset({"ReorderInput", "ReorderOutput"})
 TARGET_MS = 15.0
-_MIN_RUNS, _MAX_RUNS, _COLD_RUNS = 5, 40, 6
+_MIN_RUNS, _MAX_RUNS, _COLD_RUNS = 8, 40, 8
 _SUFFIX = "_kernel_time"
 
 
@@ -78,16 +78,18 @@ class Stopwatch:
                     events = json.loads(session.end_profiling().read_text(encoding="utf-8"))
         except (GraphoptError, OSError, ValueError):
             return None
-        kernels = _kernels(events, len(times) + 2)
         floor = self.roofline.overhead_ms
-        if not kernels:
-            return max(floor, _low(times) * 1e3 / slowdown)
+        shares = [_share(wall, cpu) for wall, cpu in times]
         total = 0.0
-        for op, ms in kernels:
+        kernels = _kernels(events, len(times))
+        for op, each in kernels:
             if op in VIEWS:
                 total += floor
             elif op not in REORDERS:
-                total += max(floor, ms / slowdown - self.roofline.profiler_ms)
+                ms = _low([t * share for t, share in zip(each, shares, strict=True)]) / slowdown
+                total += max(floor, ms - self.roofline.profiler_ms)
+        if not kernels:
+            total = _low([wall * share for (wall, _), share in zip(times, shares, strict=True)]) * 1e3 / slowdown
         return max(total, floor)
 
     def wall_ms(self, model: LoadableModel, feeds: Mapping[str, Any]) -> float:
@@ -98,16 +100,17 @@ class Stopwatch:
         """
         with Session(model, self.config) as session:
             times, slowdown = self._repeat(session.prepare(feeds), None)
-            return _low(times) * 1e3 / slowdown
+            return _low([wall * _share(wall, cpu) for wall, cpu in times]) * 1e3 / slowdown
 
-    def _repeat(self, run: Callable[[], None], cold: Mapping[str, Any] | None) -> tuple[list[float], float]:
-        """Seconds of some runs after one that warms up, few for a slow model; how much slower than best the machine was."""
-        first = _timed(run)
-        runs = max(_MIN_RUNS if first < 0.05 else 2, min(_MAX_RUNS, math.ceil(TARGET_MS / 1e3 / max(first, 1e-6))))
+    def _repeat(self, run: Callable[[], None], cold: Mapping[str, Any] | None) -> tuple[list[tuple[float, float]], float]:
+        """Wall and processor seconds of some runs, few for a slow model, and how much slower than best the machine was."""
+        first = min(_timed(run))
+        runs = max(_MIN_RUNS if first < 0.05 else 3, min(_MAX_RUNS, math.ceil(TARGET_MS / 1e3 / max(first, 1e-6))))
         times, paces = [], []
         for _ in range(runs if cold is None else min(runs, _COLD_RUNS)):
             if self._pace is not None:
-                paces.append(_timed(self._pace))
+                self._pace()  # once for the cache
+                paces.append(min(_timed(self._pace)))
             if cold is not None:
                 _evict(cold)
             times.append(_timed(run))
@@ -118,23 +121,35 @@ class Stopwatch:
         return times, pace / self.best_ms
 
 
-def _timed(run: Callable[[], None]) -> float:
-    start = time.perf_counter()
+def _timed(run: Callable[[], None]) -> tuple[float, float]:
+    """Seconds by the clock and of this thread's processor time."""
+    wall, cpu = time.perf_counter(), time.thread_time()
     run()
-    return time.perf_counter() - start
+    cpu = time.thread_time() - cpu
+    return time.perf_counter() - wall, cpu
 
 
-def _kernels(events: list[dict[str, Any]], runs: int) -> list[tuple[str, float]]:
-    """Operator and milliseconds of each kernel; ``runs`` counts the two that came before the timed ones."""
+def _share(wall: float, cpu: float) -> float:
+    """The part of a run in which this thread had the processor: other processes may take it away for milliseconds."""
+    return min(1.0, cpu / wall) if wall > 0 else 1.0
+
+
+def _kernels(events: list[dict[str, Any]], timed: int) -> list[tuple[str, list[float]]]:
+    """Operator and milliseconds of each kernel in each of the last ``timed`` runs."""
+    runs = sum(event.get("name") == "model_run" for event in events) or timed
     found: dict[tuple[str, str], list[float]] = defaultdict(list)
     for event in events:
         if event.get("cat") == "Node" and event["name"].endswith(_SUFFIX):
             found[event["name"], event["args"]["op_name"]].append(event["dur"] / 1e3)
     kernels = []
     for (_, op), times in found.items():
+        # A node in a loop body, or one of several with the same name, has a whole number of events in each run.
         each, rest = divmod(len(times), runs)
-        sums = [sum(times) / runs] if rest or not each else [sum(times[i * each : i * each + each]) for i in range(2, runs)]
-        kernels.append((op, _low(sums)))
+        if rest or not each:
+            sums = [sum(times) / runs] * timed
+        else:
+            sums = [sum(times[i * each : (i + 1) * each]) for i in range(runs - timed, runs)]
+        kernels.append((op, sums))
     return kernels
 
 
@@ -165,7 +180,10 @@ def cache_bytes() -> int:
 
 
 def _low(times: list[float]) -> float:
-    """Mean of the faster half. On a shared machine what disturbs a run only ever adds to it; a single minimum would be
-    at the mercy of the profiler's grain of a microsecond."""
-    half = sorted(times)[: max(1, (len(times) + 1) // 2)]
-    return sum(half) / len(half)
+    """Mean of the fastest quarter.
+
+    On a shared machine what disturbs a run only ever adds to it, and often disturbs most runs; a single minimum would be
+    at the mercy of the profiler's grain of a microsecond.
+    """
+    quarter = sorted(times)[: max(2, len(times) // 4)]
+    return sum(quarter) / len(quarter)

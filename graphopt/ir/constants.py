@@ -6,6 +6,7 @@ measured or saved, it becomes an array. ONNX's reference implementation evaluate
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -73,7 +74,9 @@ def evaluate_node(graph: Graph, node: Node, memo: dict[int, Array]) -> list[Arra
         return [_shape(graph, node)]
     names = ["" if k is None else f"i{i}" for i, k in enumerate(node.inputs)]
     outs = [f"o{i}" for i in range(len(node.outputs))]
-    proto = helper.make_node(node.op, names, outs, domain=node.domain, **{k: attribute(v) for k, v in node.attributes.items()})
+    proto = helper.make_node(
+        node.op, names, outs, domain=node.domain, **{k: attribute(v) for k, v in node.attributes.items()}
+    )
     try:
         runner = ReferenceEvaluator(
             helper.make_graph([proto], "g", [helper.make_empty_tensor_value_info(n) for n in names if n],
@@ -96,9 +99,10 @@ def _shape(graph: Graph, node: Node) -> Array:
         raise NotConstantError(node.name)
     if node.op == "Shape":
         shape = shape[slice(node.attributes.get("start", 0), node.attributes.get("end"))]
-    if not all(isinstance(d, int) for d in shape):
+    sizes = [d for d in shape if isinstance(d, int)]
+    if len(sizes) != len(shape):
         raise NotConstantError(node.name)
-    return np.array(shape if node.op == "Shape" else np.prod(shape), dtype=np.int64)
+    return np.array(sizes if node.op == "Shape" else math.prod(sizes), dtype=np.int64)
 
 
 def small_array(graph: Graph, key: int | None) -> Array | None:

@@ -261,7 +261,9 @@ class Edit:
     ) -> tuple[ValueType, ...]:
         types = [None if k is None else self._values[k].type for k in inputs]
         data = [
-            small_array(self._view(), k) if k is not None and t is not None and shape_data(t) and self._values[k].const else None
+            small_array(self._view(), k)
+            if k is not None and t is not None and shape_data(t) and self._values[k].const
+            else None
             for k, t in zip(inputs, types, strict=True)
         ]
         try:
@@ -400,13 +402,13 @@ class Edit:
             if node.salt and not ops.known_domain(node.domain):
                 continue  # a custom operator may act on the world: it stays
             self._delete(node)
-            for key in node.outputs:
-                if key is not None:
-                    self._drop_value(key)
-            for key in node.inputs:
-                if key is None or self._users[key]:
+            for out in node.outputs:
+                if out is not None:
+                    self._drop_value(out)
+            for read in node.inputs:
+                if read is None or self._users[read]:
                     continue
-                producer = self._values[key].producer
+                producer = self._values[read].producer
                 if producer is not None:
                     queue.append(producer)
         for key in self._doubted:
@@ -457,7 +459,9 @@ class Edit:
         for i in fresh:
             old[i] = min(self._ceiling, 1e18)
         waiting = {
-            i: len({self._values[k].producer for k in n.inputs if k is not None and self._values[k].producer is not None})
+            i: len(
+                {self._values[k].producer for k in n.inputs if k is not None and self._values[k].producer is not None}
+            )
             for i, n in self._nodes.items()
         }
         ready = [(old[i], i) for i, n in waiting.items() if n == 0]

@@ -7,7 +7,7 @@ input keys: two nodes that compute the same thing are one node.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol
@@ -21,9 +21,13 @@ class TensorData(Protocol):
     """The bytes of a constant, read only when asked for (an onnx-ir tensor satisfies it)."""
 
     @property
-    def nbytes(self) -> int: ...
+    def nbytes(self) -> int:
+        """Size in bytes."""
+        ...
 
-    def numpy(self) -> np.ndarray[Any, Any]: ...
+    def numpy(self) -> np.ndarray[Any, Any]:
+        """The content."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,9 +247,9 @@ def build(
         by_id[node.id] = node
         for key in dict.fromkeys(k for k in node.inputs if k is not None):
             users[key].append(node.id)
-        for key in node.outputs:
-            if key is not None:
-                values[key] = replace(values[key], producer=node.id)
+        for out in node.outputs:
+            if out is not None:
+                values[out] = replace(values[out], producer=node.id)
     return Graph(
         nodes=by_id,
         values=values,
@@ -258,7 +262,7 @@ def build(
     )
 
 
-def graph_hash(nodes: Any, outputs: tuple[tuple[str, int], ...]) -> int:
+def graph_hash(nodes: Iterable[Node], outputs: tuple[tuple[str, int], ...]) -> int:
     """The commutative sum that :attr:`Graph.hash` holds."""
     return (sum(node.sig for node in nodes) + hash_outputs(outputs)) & (2**64 - 1)
 

@@ -91,7 +91,11 @@ def _infer(
         return (UNKNOWN,) * n_outputs
     names = ["" if t is None else f"i{i}" for i, t in enumerate(inputs)]
     node = helper.make_node(
-        op, names, [f"o{i}" for i in range(n_outputs)], domain=domain, **{k: attribute(v) for k, v in attributes.items()}
+        op,
+        names,
+        [f"o{i}" for i in range(n_outputs)],
+        domain=domain,
+        **{k: attribute(v) for k, v in attributes.items()},
     )
     types = {n: type_proto(t) for n, t in zip(names, inputs, strict=True) if t is not None and t != UNKNOWN}
     known = {n: numpy_helper.from_array(d) for n, d in zip(names, data, strict=True) if d is not None}

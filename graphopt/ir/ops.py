@@ -15,7 +15,9 @@ COMMUTATIVE = frozenset(
 )
 
 # Two runs, or two copies, may differ: never merged with an equal node, never folded.
-RANDOM = frozenset({"RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Multinomial", "Bernoulli"})
+RANDOM = frozenset(
+    {"RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Multinomial", "Bernoulli"}
+)
 
 # Attributes that only repeat what an operand's shape says: a pattern need not mention them.
 REDUNDANT = frozenset({("Conv", "kernel_shape"), ("ConvTranspose", "kernel_shape")})

@@ -37,7 +37,9 @@ def simplify(graph: Graph) -> Graph:
         if node.id not in live:
             continue
         inputs = tuple(None if k is None else stands_for.get(k, k) for k in node.inputs)
-        salt = 0 if not node.opaque and ops.pure(node.op, node.domain, node.attributes, len(node.operands)) else node.salt
+        salt = (
+            0 if not node.opaque and ops.pure(node.op, node.domain, node.attributes, len(node.operands)) else node.salt
+        )
         twin = by_id.get(expression_id(node.op, node.domain, node.attributes, inputs, salt))
         if twin is not None and len(twin.outputs) == len(node.outputs) and _types_agree(values, graph, twin, node):
             for mine, theirs in zip(node.outputs, twin.outputs, strict=True):
@@ -52,9 +54,9 @@ def simplify(graph: Graph) -> Graph:
         )  # fmt: skip
         by_id[new.id] = new
         nodes.append(new)
-        for key in node.outputs:
-            if key is not None:
-                values[key] = replace(graph.values[key], producer=new.id)
+        for out in node.outputs:
+            if out is not None:
+                values[out] = replace(graph.values[out], producer=new.id)
     if len(nodes) == len(graph.nodes) and len(values) == len(graph.values):
         return graph
     outputs = tuple((name, stands_for.get(key, key)) for name, key in graph.outputs)

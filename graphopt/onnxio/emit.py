@@ -7,6 +7,7 @@ would grow too much; then the nodes that compute them stay, and the runtime fold
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -23,7 +24,7 @@ from graphopt.onnxio.load import INLINE, Model
 RULE_NOTE = "graphopt rule: "
 """Prefix of the ``doc_string`` of a node that a rule made; :func:`rule_of` reads it back."""
 
-_SLACK = 4096  # bytes; folding that grows the file by no more than this is always done
+_SLACK = 4096  # bytes; what the original model computes is folded when the file grows by no more than this
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,15 +144,17 @@ class _Emitter:
             if key is not None and (key in outputs or any(not graph.is_lazy(graph.nodes[u]) for u in graph.users[key]))
         ]
         budget = None if self.max_bytes is None else self.max_bytes - self.model.nbytes
-        choices: list[tuple[int, int, bool]] = []
-        for key in frontier:
-            size = graph.type(key).nbytes
-            read, ruled = self._cone(key)
-            growth = (size if size is not None else 1 << 60) - sum(graph.values[k].type.nbytes or 0 for k in read)
-            choices.append((growth, key, ruled))
-        for growth, key, ruled in sorted(choices):
-            affordable = budget is None or growth <= max(_SLACK, 0) or growth <= budget
-            if growth > _SLACK and (not ruled or not affordable):
+        sizes = {k: _size(v) for k, v in graph.values.items() if v.const}
+        cones = {key: self._cone(key) for key in dict.fromkeys(frontier)}
+        # A tensor leaves the file when the last constant that is computed from it has been folded.
+        readers = Counter(k for read, _ in cones.values() for k in read)
+        readers.update(k for n in graph.nodes.values() if not graph.is_lazy(n) for k in n.inputs if k is not None)
+        readers.update(outputs)
+        for key in sorted(cones, key=lambda k: (sizes[k] - sum(sizes[r] for r in cones[k][0]), k)):
+            read, ruled = cones[key]
+            growth = sizes[key] - sum(sizes[k] for k in read if readers[k] == 1)
+            affordable = budget is None or growth <= max(budget, 0)
+            if not affordable or (growth > _SLACK and not ruled):
                 self.unfolded.append(key)
                 continue
             try:
@@ -159,6 +162,7 @@ class _Emitter:
             except NotConstantError:
                 self.unfolded.append(key)
                 continue
+            readers.subtract(read)
             if budget is not None:
                 budget -= growth
 
@@ -205,10 +209,10 @@ class _Emitter:
             used.add(key)
             if key in self.folded:
                 continue
-            node = graph.producer(key)
-            if node is not None and node.id not in self.needed:
-                self.needed.add(node.id)
-                stack.extend(k for k in node.inputs if k is not None)
+            maker = graph.producer(key)
+            if maker is not None and maker.id not in self.needed:
+                self.needed.add(maker.id)
+                stack.extend(k for k in maker.inputs if k is not None)
         return used
 
     def _store(
@@ -282,7 +286,8 @@ class _Emitter:
             yield self._node(node)
         yield from self._constants(graph.output_keys, constants)
         for source, name in self.extra:
-            yield helper.make_node("Identity", [source], [name])
+            if name not in emitted_names:
+                yield helper.make_node("Identity", [source], [name])
 
     def _constants(self, keys: Iterable[int], done: set[int]) -> Iterator[NodeProto]:
         for key in keys:
@@ -340,10 +345,18 @@ def _all_names(g: GraphProto) -> Iterator[str]:
         for a in node.attribute:
             for body in [a.g] if a.type == AttributeProto.GRAPH else a.graphs:
                 yield from _all_names(body)
-    for item in [*g.input, *g.output, *g.initializer]:
-        yield item.name
+    yield from (info.name for info in [*g.input, *g.output])
+    yield from (tensor.name for tensor in g.initializer)
     for sparse in g.sparse_initializer:
         yield sparse.values.name
+
+
+def _size(value: Value) -> int:
+    """Bytes of a constant; more than any budget when its shape is not known."""
+    n = value.type.nbytes
+    if n is None and value.tensor is not None:
+        n = value.tensor.data.nbytes
+    return 1 << 60 if n is None else n
 
 
 def _ir_tensor(data: Any, name: str) -> Any:

@@ -8,8 +8,9 @@ they are memory-mapped where they lie.
 from __future__ import annotations
 
 import hashlib
+import heapq
 import mmap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ import numpy as np
 import onnx
 import onnx_ir
 from google.protobuf.message import DecodeError
-from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, shape_inference
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, TensorShapeProto, shape_inference
 
 from graphopt.errors import ModelError, UnknownNameError, UnsupportedModelError, UsageError
 from graphopt.ir import ops
@@ -73,7 +74,7 @@ class Model:
     def external(self) -> bool:
         """Whether the model keeps weights in files of their own."""
         return any(
-            t.data_location == TensorProto.EXTERNAL and location(t) != wire.SELF for t in self.proto.graph.initializer
+            t.data_location == TensorProto.EXTERNAL and not wire.inside(t) for t in self.proto.graph.initializer
         )
 
 
@@ -101,10 +102,15 @@ def load(
     try:
         proto = _read(source, path)
         _validate(proto)
+        _read_nested(proto, path)
         if freeze_initializers:
             _freeze(proto)
         _specialise(proto, dims or {}, input_shapes or {})
-        tensors = {t.name: _tensor(t, path) for t in proto.graph.initializer}
+        tensors: dict[str, Any] = {}
+        for t in proto.graph.initializer:
+            if t.name in tensors:
+                raise ModelError(f"initializer {t.name!r} is defined twice")
+            tensors[t.name] = _tensor(t, path)
         return Model(_graph(proto, tensors, path), proto, tensors, path)
     except ModelError as error:
         raise type(error)(f"{path}: {error}" if path else str(error), error.hint) from error
@@ -143,6 +149,9 @@ def _parse(content: bytes) -> ModelProto:
 def _validate(proto: ModelProto) -> None:
     if not proto.HasField("graph") or not (proto.ir_version or proto.opset_import):
         raise ModelError("not an ONNX model: it has no graph")
+    # What is no UTF-8 comes out of protobuf as bytes.
+    if not all(isinstance(text, str) for text in _texts(proto)):
+        raise ModelError("not a valid ONNX model: a name in it is not UTF-8 text")
     versions = {o.domain: o.version for o in proto.opset_import}
     version = versions.get("", versions.get("ai.onnx", 1))
     newest = onnx.defs.onnx_opset_version()
@@ -157,7 +166,54 @@ def _validate(proto: ModelProto) -> None:
         raise ModelError("the graph has no output")
 
 
+def _texts(proto: ModelProto) -> Iterator[str]:
+    """Whatever names something in a model."""
+    yield from (o.domain for o in proto.opset_import)
+    for function in proto.functions:
+        yield from (function.domain, function.name)
+    for graph in _graphs(proto.graph):
+        declared = [*graph.input, *graph.output, *graph.value_info]
+        yield from (i.name for i in declared)
+        yield from (t.name for t in graph.initializer)
+        yield from (d.dim_param for i in declared for d in i.type.tensor_type.shape.dim)
+        yield from (s.values.name for s in graph.sparse_initializer)
+        for node in graph.node:
+            yield from (node.name, node.op_type, node.domain, *node.input, *node.output)
+            yield from (a.name for a in node.attribute)
+
+
+def _graphs(graph: GraphProto) -> Iterator[GraphProto]:
+    """A graph and the bodies in it."""
+    yield graph
+    for node in graph.node:
+        for attribute in node.attribute:
+            for body in [attribute.g] if attribute.type == AttributeProto.GRAPH else attribute.graphs:
+                yield from _graphs(body)
+
+
+def _read_nested(proto: ModelProto, path: Path | None) -> None:
+    """Take the external data of bodies and attributes into the model, which may be saved in another folder.
+
+    (Those of the main graph's initializers, which can be large, stay where they are.)
+    """
+    tensors: list[TensorProto] = []
+    for graph in _graphs(proto.graph):
+        tensors += [] if graph is proto.graph else graph.initializer
+        tensors += [s.values for s in graph.sparse_initializer]
+        for node in graph.node:
+            for a in node.attribute:
+                tensors += [a.t] if a.type == AttributeProto.TENSOR else a.tensors
+    for tensor in tensors:
+        if tensor.data_location == TensorProto.EXTERNAL:
+            data = _tensor(tensor, path).tobytes()
+            tensor.ClearField("external_data")
+            tensor.ClearField("data_location")
+            tensor.raw_data = data
+
+
 def _freeze(proto: ModelProto) -> None:
+    if proto.ir_version < 4:
+        return  # initializers are constants already, and must be inputs all the same
     names = {t.name for t in proto.graph.initializer}
     kept = [i for i in proto.graph.input if i.name not in names]
     del proto.graph.input[:]
@@ -176,10 +232,18 @@ def _specialise(proto: ModelProto, dims: Mapping[str, int], shapes: Mapping[str,
     for name in dims:
         if name not in known:
             raise UnknownNameError("dimension", name, known)
+    for name, size in [*dims.items(), *((name, size) for name, shape in shapes.items() for size in shape)]:
+        if size < 0:
+            raise UsageError(f"{name!r}: a dimension can't be {size}")
     for name, shape in shapes.items():
         if name not in inputs:
             raise UnknownNameError("input", name, inputs)
-        declared = inputs[name].type.tensor_type.shape.dim
+        if inputs[name].type.WhichOneof("value") not in (None, "tensor_type"):
+            raise UsageError(f"input {name!r} is no tensor: it has no shape")
+        tensor = inputs[name].type.tensor_type
+        if not tensor.HasField("shape"):
+            tensor.shape.dim.extend(TensorShapeProto.Dimension() for _ in shape)
+        declared = tensor.shape.dim
         if len(declared) != len(shape):
             raise UsageError(f"input {name!r} has rank {len(declared)}, the given shape has rank {len(shape)}")
         for dim, size in zip(declared, shape, strict=True):
@@ -196,38 +260,67 @@ def _specialise(proto: ModelProto, dims: Mapping[str, int], shapes: Mapping[str,
                 dim.dim_value = bound[dim.dim_param]
 
 
-def location(tensor: TensorProto) -> str:
-    """The data file that an external tensor names."""
-    return next((e.value for e in tensor.external_data if e.key == "location"), "")
-
-
 def _tensor(proto: TensorProto, path: Path | None) -> Any:
     """The onnx-ir tensor of an initializer: memory-mapped when it lies in a file."""
+    what = f"initializer {proto.name!r}"
+    if DTYPE_NAMES.get(proto.data_type) is None or any(d < 0 for d in proto.dims):
+        raise ModelError(f"{what} has no valid type: dtype {proto.data_type}, dimensions {list(proto.dims)}")
     if proto.data_location != TensorProto.EXTERNAL:
-        return onnx_ir.serde.deserialize_tensor(proto)
+        return _inline(proto)
     entries = {e.key: e.value for e in proto.external_data}
-    inside = entries.get("location") == wire.SELF
+    inside = wire.inside(proto)
+    name = entries.get("location", "")
+    try:
+        offset = int(entries.get("offset", 0))
+        length = int(entries["length"]) if "length" in entries else None
+    except ValueError:
+        raise ModelError(f"external data of {what}: offset and length must be numbers") from None
     if path is None:
-        raise ModelError(f"initializer {proto.name!r} is in a file of its own", "load the model from its path")
-    file = path if inside else path.parent / entries.get("location", "")
+        raise ModelError(f"{what} is in a file of its own", "load the model from its path")
+    file = path if inside else path.parent / name
+    if not inside and not file.resolve().is_relative_to(path.parent.resolve()):
+        raise ModelError(f"external data file {name!r} of {what} lies outside the model's folder", "put it there")
+    if not file.is_file():
+        raise ModelError(f"external data file {name!r} of {what} is missing")
     tensor = onnx_ir.ExternalTensor(
-        str(path.absolute()) if inside else entries.get("location", ""),
-        int(entries.get("offset", 0)),
-        int(entries["length"]) if "length" in entries else None,
+        str(path.absolute()) if inside else name,
+        offset,
+        length,
         onnx_ir.DataType(proto.data_type),
         shape=onnx_ir.Shape(proto.dims),
         name=proto.name,
         # Without a base directory onnx-ir does not look for links that leave it; the model file itself may be one.
         base_dir="" if inside else str(path.parent.absolute()),
     )
-    if not inside:
-        if not file.is_file():
-            raise ModelError(f"external data file {entries.get('location')!r} of initializer {proto.name!r} is missing")
-        if (tensor.offset or 0) + tensor.nbytes > file.stat().st_size:
-            raise ModelError(f"external data file {file.name!r} is too short for initializer {proto.name!r}")
-    elif int(entries["length"]) != tensor.nbytes:
-        raise ModelError(f"initializer {proto.name!r} has {entries['length']} bytes, its type says {tensor.nbytes}")
+    if length not in (None, tensor.nbytes):
+        raise ModelError(f"{what} has {length} bytes, its type says {tensor.nbytes}")
+    if offset < 0 or offset + tensor.nbytes > file.stat().st_size:
+        raise ModelError(f"external data file {file.name!r} is too short for {what}")
     return tensor
+
+
+def _inline(proto: TensorProto) -> Any:
+    """The onnx-ir tensor of a tensor whose data stand in the model, checked to be whole."""
+    try:
+        tensor = onnx_ir.serde.deserialize_tensor(proto)
+        if proto.HasField("raw_data"):
+            whole = len(proto.raw_data) == tensor.nbytes
+        else:
+            # onnx-ir takes a tensor without any data for zeros.
+            whole = tensor.numpy().shape == tuple(proto.dims) and (not tensor.size or any(_lists(proto)))
+    except Exception as error:
+        # onnx-ir raises TypeError, ValueError and errors of its own for data that don't fit their type.
+        raise ModelError(f"tensor {proto.name!r} is malformed: {error}") from error
+    if not whole:
+        raise ModelError(f"tensor {proto.name!r} is malformed: its data don't fill its dimensions {list(proto.dims)}")
+    return tensor
+
+
+def _lists(proto: TensorProto) -> tuple[Sized, ...]:
+    """Where a tensor may hold its data, besides ``raw_data``."""
+    return (
+        proto.float_data, proto.int32_data, proto.string_data, proto.int64_data, proto.double_data, proto.uint64_data,
+    )  # fmt: skip
 
 
 def tensor_type(tensor: Any) -> ValueType:
@@ -314,9 +407,9 @@ def _graph(proto: ModelProto, tensors: Mapping[str, Any], path: Path | None) -> 
             const = const or values[ins[0]].type.static
         outs: list[int | None] = []
         for i, name in enumerate(source.output):
-            key = output_key(node_id, i) if name else None
-            outs.append(key)
-            if key is not None:
+            outs.append(output_key(node_id, i) if name else None)
+            if name:
+                key = output_key(node_id, i)
                 define(name, Value(key, name, types.get(name, UNKNOWN), const, None, node_id))
         nodes.append(
             Node(
@@ -352,21 +445,26 @@ def _types(proto: ModelProto) -> dict[str, ValueType]:
 
 def _sorted(g: GraphProto, scope: Mapping[str, int], producers: set[str]) -> list[NodeProto]:
     """The nodes in topological order, as they stand where that is one already."""
-    done = set(scope)
+    readers: dict[str, list[int]] = {}
+    missing: list[int] = []
+    for index, node in enumerate(g.node):
+        needs = {n for n in {*node.input} | _captured(node) if n in producers and n not in scope}
+        missing.append(len(needs))
+        for name in needs:
+            readers.setdefault(name, []).append(index)
+    ready = [index for index, n in enumerate(missing) if n == 0]  # ascending, so a heap already
     result: list[NodeProto] = []
-    pending = list(g.node)
-    while pending:
-        later: list[NodeProto] = []
-        for node in pending:
-            needs = {i for i in node.input if i} | _captured(node)
-            if all(n in done or n not in producers for n in needs):
-                result.append(node)
-                done.update(node.output)
-            else:
-                later.append(node)
-        if len(later) == len(pending):
-            raise ModelError(f"the graph has a cycle through node {later[0].name or later[0].op_type!r}")
-        pending = later
+    while ready:
+        node = g.node[heapq.heappop(ready)]
+        result.append(node)
+        for name in node.output:
+            for index in readers.pop(name, ()):
+                missing[index] -= 1
+                if missing[index] == 0:
+                    heapq.heappush(ready, index)
+    if len(result) != len(missing):
+        stuck = next(g.node[index] for index, n in enumerate(missing) if n > 0)
+        raise ModelError(f"the graph has a cycle through node {stuck.name or stuck.op_type!r}")
     return result
 
 
@@ -394,11 +492,11 @@ def _free(body: GraphProto) -> set[str]:
 
 def _constant(node: NodeProto) -> Any:
     """The tensor of a Constant node, ``None`` for a form that stays opaque."""
-    if len(node.attribute) != 1:
+    if len(node.attribute) != 1 or len(node.output) != 1 or not node.output[0]:
         return None
     a = node.attribute[0]
     if a.name == "value" and a.type == AttributeProto.TENSOR:
-        return onnx_ir.serde.deserialize_tensor(a.t)
+        return _tensor(a.t, None)
     arrays: dict[str, Any] = {
         "value_float": lambda: np.array(a.f, np.float32),
         "value_floats": lambda: np.array(a.floats, np.float32),
@@ -425,7 +523,7 @@ def _attribute(a: AttributeProto) -> Any:
     if kind == AttributeProto.STRINGS:
         return tuple(s.decode("utf-8", "surrogateescape") for s in a.strings)
     if kind == AttributeProto.TENSOR:
-        return _identify(onnx_ir.serde.deserialize_tensor(a.t))
+        return _identify(_tensor(a.t, None))
     return Opaque(digest("attribute", a.SerializeToString(deterministic=True)), a)
 
 

@@ -50,8 +50,7 @@ def to_proto(emitted: Emitted, metadata: Mapping[str, str] | None = None) -> Mod
     proto = with_metadata(emitted.proto, metadata or {})
     for tensor in proto.graph.initializer:
         if tensor.name in emitted.tensors:
-            tensor.ClearField("external_data")
-            tensor.ClearField("data_location")
+            wire.internalise(tensor)
             tensor.raw_data = emitted.tensors[tensor.name].tobytes()
     return proto
 
@@ -67,6 +66,18 @@ def with_metadata(proto: ModelProto, metadata: Mapping[str, str]) -> ModelProto:
         else:
             copy.metadata_props.add(key=key, value=value)
     return copy
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file, whole or not at all.
+
+    Raises:
+        GraphoptError: The file can't be written.
+    """
+    try:
+        _replace(path, [text.encode()])
+    except OSError as error:
+        raise GraphoptError(f"{path}: can't be written: {error.strerror or error}") from error
 
 
 def _save_external(proto: ModelProto, emitted: Emitted, path: Path) -> None:

@@ -18,7 +18,10 @@ from graphopt.errors import ModelError
 SELF = "<self>"
 """The ``location`` that marks data lying in the model file itself."""
 
-_MODEL_GRAPH, _GRAPH_INITIALIZER, _TENSOR_RAW = 7, 5, 9
+_SELF_STATED = "<self, stated>"
+"""The same for a tensor that says in so many words that its data lie there; saying nothing means the same."""
+
+_MODEL_GRAPH, _GRAPH_INITIALIZER, _TENSOR_RAW, _TENSOR_LOCATION = 7, 5, 9, 14
 _VARINT, _I64, _LEN, _I32 = 0, 1, 2, 5
 
 
@@ -32,7 +35,23 @@ def skeleton(buffer: Any, threshold: int) -> bytes:
     Raises:
         ModelError: The bytes are not a whole protobuf message.
     """
-    return b"".join(_model(memoryview(buffer), threshold))
+    # A memory map can't be closed while a view of it is alive, and the traceback of an error keeps views alive.
+    with memoryview(buffer) as view:
+        return b"".join(_model(view, threshold))
+
+
+def inside(tensor: TensorProto) -> bool:
+    """Whether the data of a skeleton's external tensor lie in the model file itself."""
+    return any(e.key == "location" and e.value in (SELF, _SELF_STATED) for e in tensor.external_data)
+
+
+def internalise(tensor: TensorProto) -> None:
+    """Let a tensor hold its data itself, as it did before it was cut out."""
+    stated = any(e.value == _SELF_STATED for e in tensor.external_data)
+    tensor.ClearField("external_data")
+    tensor.ClearField("data_location")
+    if stated:
+        tensor.data_location = TensorProto.DEFAULT
 
 
 def _model(view: memoryview, threshold: int) -> Iterator[bytes]:
@@ -54,14 +73,21 @@ def _graph(view: memoryview, begin: int, stop: int, threshold: int) -> Iterator[
 
 
 def _tensor(view: memoryview, begin: int, stop: int, threshold: int) -> Iterator[bytes]:
-    for number, wire, start, body, end in _fields(view, begin, stop):
-        if number == _TENSOR_RAW and wire == _LEN and end - body >= threshold:
-            marker = TensorProto(data_location=TensorProto.EXTERNAL)
-            for key, value in (("location", SELF), ("offset", str(body)), ("length", str(end - body))):
-                marker.external_data.add(key=key, value=value)
-            yield marker.SerializeToString()
-        else:
+    fields = list(_fields(view, begin, stop))
+    raw = next(((body, end) for number, wire, _, body, end in fields if number == _TENSOR_RAW and wire == _LEN), None)
+    stated = [_read_varint(view, body, end)[0] for number, _, _, body, end in fields if number == _TENSOR_LOCATION]
+    if raw is None or raw[1] - raw[0] < threshold or TensorProto.EXTERNAL in stated:
+        yield bytes(view[begin:stop])
+        return
+    for number, _, start, _, end in fields:
+        if number not in (_TENSOR_RAW, _TENSOR_LOCATION):
             yield bytes(view[start:end])
+    marker = TensorProto(data_location=TensorProto.EXTERNAL)
+    for key, value in (
+        ("location", _SELF_STATED if stated else SELF), ("offset", str(raw[0])), ("length", str(raw[1] - raw[0])),
+    ):  # fmt: skip
+        marker.external_data.add(key=key, value=value)
+    yield marker.SerializeToString()
 
 
 def _fields(view: memoryview, position: int, stop: int) -> Iterator[tuple[int, int, int, int, int]]:
@@ -133,8 +159,7 @@ def joined(model: ModelProto, data: Mapping[str, Callable[[], bytes]], sizes: Ma
         if tensor.name in data:
             bare = TensorProto()
             bare.CopyFrom(tensor)
-            bare.ClearField("external_data")
-            bare.ClearField("data_location")
+            internalise(bare)
             head = bare.SerializeToString() + _key(_TENSOR_RAW) + _varint(sizes[tensor.name])
             length = len(head) + sizes[tensor.name]
             heads.append((_key(_GRAPH_INITIALIZER) + _varint(length) + head, tensor.name))

@@ -18,7 +18,7 @@ from graphopt.errors import RuleError
 from graphopt.ir.graph import Graph
 
 
-class Unknown(Exception):  # noqa: N818 - an answer of the language, not an error
+class Unknown(Exception):
     """The graph does not say."""
 
 
@@ -286,7 +286,10 @@ class _Compiler:
     def _subscript(self, node: ast.Subscript, local: frozenset[str]) -> Compiled:
         base = self.compile(node.value, local)
         if isinstance(node.slice, ast.Slice):
-            parts = [None if n is None else self.compile(n, local) for n in (node.slice.lower, node.slice.upper, node.slice.step)]
+            parts = [
+                None if n is None else self.compile(n, local)
+                for n in (node.slice.lower, node.slice.upper, node.slice.step)
+            ]
             return lambda env: base(env)[slice(*(None if p is None else p(env) for p in parts))]
         index = self.compile(node.slice, local)
 

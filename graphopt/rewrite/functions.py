@@ -260,7 +260,11 @@ def _plain(function: Any) -> Function:
         if any(isinstance(a, Symbol) for a in arguments):
             raise Unknown
         for a in arguments:
-            if isinstance(a, tuple) and any(isinstance(i, Symbol) for i in a) and function not in (len, tuple, reversed):
+            if (
+                isinstance(a, tuple)
+                and any(isinstance(i, Symbol) for i in a)
+                and function not in (len, tuple, reversed)
+            ):
                 raise Unknown
         return function(*arguments)
 

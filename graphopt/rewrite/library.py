@@ -170,7 +170,9 @@ def _proved(rule: Rule, locks: Mapping[Path, Mapping[str, Mapping[str, Any]]]) -
     if file.is_relative_to(rules_dir()):
         return False
     raise RuleError(
-        f"rule {rule.id!r} has no evidence for its present text", rule.where_at, f"run: graphopt rules check {file} --update"
+        f"rule {rule.id!r} has no evidence for its present text",
+        rule.where_at,
+        f"run: graphopt rules check {file} --update",
     )
 
 
@@ -210,7 +212,11 @@ def lint_rule(rule: Rule) -> list[str]:
             found.append(f"accept {i}: {error}")
             continue
         if example.match is None:
-            failing = "the pattern does not match" if example.failing is None else f"fails on {rule.where[example.failing].text!r}"
+            failing = (
+                "the pattern does not match"
+                if example.failing is None
+                else f"fails on {rule.where[example.failing].text!r}"
+            )
             found.append(f"accept {i}: {failing}")
     missed = set(range(len(rule.where)))
     for i, case in enumerate(rejects):

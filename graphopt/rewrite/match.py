@@ -56,13 +56,50 @@ class Step:
     up: bool
 
 
+Operators = frozenset[tuple[str, str]]
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The lines of a pattern in the order in which they are matched."""
+    """The lines of a pattern in the order in which they are matched.
+
+    Attributes:
+        rule: The rule.
+        anchor: Index of the line to start at.
+        steps: How to come to the others.
+        fed: For operands of the first line that another line makes: position (-1 for any) and that line's operators.
+        read: For outputs of the first line that another line reads: position and that line's operators.
+    """
 
     rule: Rule
     anchor: int
     steps: tuple[Step, ...]
+    fed: tuple[tuple[int, Operators], ...] = ()
+    read: tuple[tuple[int, Operators], ...] = ()
+
+    def may_start(self, graph: Graph, node: Node) -> bool:
+        """Whether the neighbours of a node could be those of the first line; most nodes fail this cheap test."""
+        for position, operators in self.fed:
+            keys = node.inputs if position < 0 else node.inputs[position : position + 1]
+            for key in keys:
+                producer = None if key is None else graph.values[key].producer
+                if producer is not None:
+                    found = graph.nodes[producer]
+                    if (found.domain, found.op) in operators:
+                        break
+            else:
+                return False
+        for position, operators in self.read:
+            key = node.outputs[position] if position < len(node.outputs) else None
+            if key is None:
+                return False
+            for user in graph.users[key]:
+                found = graph.nodes[user]
+                if (found.domain, found.op) in operators:
+                    break
+            else:
+                return False
+        return True
 
 
 def plans(rule: Rule) -> list[Plan]:
@@ -88,7 +125,25 @@ def _plan(rule: Rule, anchor: int) -> Plan:
         steps.append(Step(index, via, not down))
         bound |= _names(rule.match[index])
         todo.remove(index)
-    return Plan(rule, anchor, tuple(steps))
+    return Plan(rule, anchor, tuple(steps), *_neighbours(rule, anchor))
+
+
+def _neighbours(rule: Rule, anchor: int) -> tuple[tuple[tuple[int, Operators], ...], tuple[tuple[int, Operators], ...]]:
+    line = rule.match[anchor]
+    loose = any(op in ops.COMMUTATIVE for _, op in line.ops)
+    makers = {out: frozenset(other.ops) for other in rule.match for out in other.outputs if out != "_"}
+    fed: list[tuple[int, Operators]] = []
+    for position, operand in enumerate(line.operands):
+        loose = loose or operand.kind == "variadic"
+        if operand.kind == "value" and operand.name in makers:
+            fed.append((-1 if loose else position, makers[operand.name]))
+    read = [
+        (position, frozenset(other.ops))
+        for position, out in enumerate(line.outputs)
+        for other in rule.match
+        if out != "_" and any(o.name == out for o in other.operands)
+    ]
+    return tuple(fed), tuple(read)
 
 
 def _names(line: Line) -> set[str]:
@@ -98,8 +153,11 @@ def _names(line: Line) -> set[str]:
 def find(graph: Graph, plan: Plan, node: Node, block: int = 16) -> Iterator[Match]:
     """All matches of a rule in which ``node`` stands for the plan's first line, one for each set of nodes."""
     rule = plan.rule
+    line = rule.match[plan.anchor]
+    if node.opaque or (node.domain, node.op) not in line.ops or not plan.may_start(graph, node):
+        return
     best: dict[tuple[int, ...], Match] = {}
-    for names, nodes in _walk(graph, plan, 0, *_start(graph, plan, node)) if _starts(plan, node) else ():
+    for names, nodes in _walk(graph, plan, 0, list(match_line(graph, line, node, {})), {plan.anchor: node.id}):
         ids = tuple(nodes[i] for i in range(len(rule.match)))
         held = best.get(ids)
         if held is not None and held.preferred:
@@ -108,14 +166,6 @@ def find(graph: Graph, plan: Plan, node: Node, block: int = 16) -> Iterator[Matc
         if match is not None and (held is None or match.preferred):
             best[ids] = match
     yield from best.values()
-
-
-def _starts(plan: Plan, node: Node) -> bool:
-    return not node.opaque and (node.domain, node.op) in plan.rule.match[plan.anchor].ops
-
-
-def _start(graph: Graph, plan: Plan, node: Node) -> tuple[list[Names], dict[int, int]]:
-    return list(match_line(graph, plan.rule.match[plan.anchor], node, {})), {plan.anchor: node.id}
 
 
 def _walk(
@@ -189,7 +239,9 @@ def _bind(names: Names, name: str, value: Any) -> bool:
     return held is value or bool(held == value)
 
 
-def _operands(graph: Graph, operands: tuple[Operand, ...], keys: tuple[int | None, ...], names: Names) -> Iterator[Names]:
+def _operands(
+    graph: Graph, operands: tuple[Operand, ...], keys: tuple[int | None, ...], names: Names
+) -> Iterator[Names]:
     variadic = next((i for i, o in enumerate(operands) if o.kind == "variadic"), None)
     if variadic is None:
         if len(keys) > len(operands):
@@ -257,7 +309,8 @@ def _attributes(graph: Graph, line: Line, node: Node, names: Names) -> bool:
     if line.rest:
         return line.rest == "_" or _bind(names, line.rest, others)
     return all(
-        (node.op, name) in ops.REDUNDANT or same_attribute(value, _default(graph, node, name)) for name, value in others.items()
+        (node.op, name) in ops.REDUNDANT or same_attribute(value, _default(graph, node, name))
+        for name, value in others.items()
     )
 
 

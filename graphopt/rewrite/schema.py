@@ -147,7 +147,9 @@ def _plain(node: Any, name: str) -> Any:
         out: dict[str, Any] = {}
         for key, value in node.value:
             if key.value in out:
-                raise RuleError(f"{key.value!r} is given twice", f"{name}:{key.start_mark.line + 1}:{key.start_mark.column + 1}")
+                raise RuleError(
+                    f"{key.value!r} is given twice", f"{name}:{key.start_mark.line + 1}:{key.start_mark.column + 1}"
+                )
             out[key.value] = _plain(value, name)
         out["__where__"] = where
         return out
@@ -161,7 +163,9 @@ def _known(data: dict[str, Any], keys: tuple[str, ...], where: str) -> None:
     for key in data:
         if key != "__where__" and key not in keys:
             near = difflib.get_close_matches(key, keys, n=1)
-            raise RuleError(f"unknown key {key!r}", data.get("__where__", where), f"did you mean {near[0]!r}?" if near else None)
+            raise RuleError(
+                f"unknown key {key!r}", data.get("__where__", where), f"did you mean {near[0]!r}?" if near else None
+            )
 
 
 def _as_text(item: Any) -> str:
@@ -285,7 +289,11 @@ def _check_names(rule: Rule) -> None:
         for name in needed:
             if name not in scope and name not in fresh:
                 near = difflib.get_close_matches(name, scope | fresh, n=1)
-                raise RuleError(f"{line.text!r}: {name!r} is not defined", line.where, f"did you mean {near[0]!r}?" if near else None)
+                raise RuleError(
+                    f"{line.text!r}: {name!r} is not defined",
+                    line.where,
+                    f"did you mean {near[0]!r}?" if near else None,
+                )
             if name in rule.roots and name not in fresh:
                 raise RuleError(f"{line.text!r}: reads {name!r} before it is redefined", line.where)
         for _, expression in line.attributes:
@@ -301,7 +309,9 @@ def _check_uses(rule: Rule, made: set[str]) -> None:
     """``uses`` of an operand would change under edits that the site index does not see; only the pattern's own values."""
     for expression in (*rule.where, *rule.prefer):
         if expression.calls & {"uses", "is_output"} and not expression.names & made:
-            raise RuleError(f"{expression.text!r}: 'uses' and 'is_output' are for values that the pattern makes", expression.where)
+            raise RuleError(
+                f"{expression.text!r}: 'uses' and 'is_output' are for values that the pattern makes", expression.where
+            )
 
 
 def _defined(expression: Expression, scope: set[str]) -> None:
@@ -309,5 +319,7 @@ def _defined(expression: Expression, scope: set[str]) -> None:
         if name not in scope:
             near = difflib.get_close_matches(name, scope, n=1)
             raise RuleError(
-                f"{expression.text!r}: {name!r} is not defined", expression.where, f"did you mean {near[0]!r}?" if near else None
+                f"{expression.text!r}: {name!r} is not defined",
+                expression.where,
+                f"did you mean {near[0]!r}?" if near else None,
             )

@@ -66,7 +66,7 @@ def make_feeds(
     feeds: dict[str, Array] = {}
     for spec in specs:
         if spec.name in overrides:
-            feeds[spec.name] = overrides[spec.name]
+            feeds[spec.name] = _as_declared(spec, overrides[spec.name])
         elif spec.kind != "tensor":
             raise InputsNeededError(
                 f"input {spec.name!r} is of type {spec.dtype}, which can't be made up", "pass it with --inputs file.npz"
@@ -108,7 +108,7 @@ def bind_dims(
         sizes[name] = size
     for spec in specs:
         if overrides and spec.name in overrides and spec.kind == "tensor":
-            _check_override(spec, np.asarray(overrides[spec.name]), sizes)
+            _check_override(spec, _as_declared(spec, overrides[spec.name]), sizes)
     for symbol in symbols:
         if len(_addends(symbol)) == 1:
             sizes.setdefault(symbol, _default_size(symbol))
@@ -126,13 +126,15 @@ def load_npz(path: Path) -> dict[str, Array]:
     Raises:
         UsageError: The file can't be read, or is no npz file of plain arrays.
     """
+    hint = "write them with numpy.savez(path, input_name=array, ...)"
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        archive = np.load(path, allow_pickle=False)
+        if isinstance(archive, np.ndarray):
+            raise UsageError(f"{path} holds one array without a name", hint)
+        with archive:
             return {name: archive[name] for name in archive.files}
-    except (OSError, ValueError, zipfile.BadZipFile, AttributeError) as error:
-        raise UsageError(
-            f"can't read inputs from {path}: {error}", "write them with numpy.savez(path, input_name=array, ...)"
-        ) from error
+    except (OSError, EOFError, ValueError, zipfile.BadZipFile) as error:
+        raise UsageError(f"can't read inputs from {path}: {error}", hint) from error
 
 
 def _addends(symbol: str) -> list[str]:
@@ -157,6 +159,15 @@ def _size(spec: TensorSpec, axis: int, sizes: Mapping[str, int]) -> int:
     if len(spec.shape) == 4:  # most likely an image: channels, height, width
         return 3 if axis == 1 else _IMAGE_SIZE
     return _DEFAULT_SIZE
+
+
+def _as_declared(spec: TensorSpec, value: Any) -> Any:
+    """Raw elements of a type that numpy lacks, as ``np.load`` returns them, under their declared type."""
+    if spec.kind != "tensor":
+        return value
+    array, declared = np.asarray(value), numpy_dtype(spec.dtype)
+    raw = not spec.native and array.dtype.kind in "Vu" and array.dtype.itemsize == declared.itemsize
+    return array.view(declared) if raw and array.dtype != declared else array
 
 
 def _check_override(spec: TensorSpec, array: Array, sizes: dict[str, int]) -> None:

@@ -201,21 +201,22 @@ class Session:
 
             return self._guarded(run_plain)
         binding = session.io_binding()
+        values: dict[str, onnxruntime.OrtValue] = {}
 
         def bind() -> None:
             for spec in self.input_specs:
                 if spec.name in feeds:
-                    binding.bind_ortvalue_input(spec.name, _ort_value(feeds[spec.name], spec))
+                    values[spec.name] = _ort_value(feeds[spec.name], spec)
+                    binding.bind_ortvalue_input(spec.name, values[spec.name])
             for name in self.output_names:
                 binding.bind_output(name, "cpu")
 
-        self._guarded(bind)()
-
-        def run_bound() -> None:
+        # The default keeps the inputs' memory alive: the binding holds bare pointers to it.
+        def run_bound(_inputs: dict[str, onnxruntime.OrtValue] = values) -> None:
             session.run_with_iobinding(binding)
 
-        self._guarded(run_bound)()
-        return run_bound
+        self._guarded(bind)()
+        return self._guarded(run_bound)
 
     def end_profiling(self) -> Path:
         """Stop profiling and return the file that was written; the config must have asked for a profile."""
@@ -257,6 +258,8 @@ class Session:
                 f"provider {short} failed to start and the runtime fell back to the CPU",
                 "check its driver and libraries, or choose provider cpu",
             )
+        if not hasattr(self._session, "get_provider_graph_assignment_info"):  # before onnxruntime 1.24
+            return
         assigned = {part.ep_name for part in self._session.get_provider_graph_assignment_info()}
         if assigned and self._provider not in assigned:
             raise SessionError(

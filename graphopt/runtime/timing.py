@@ -332,7 +332,7 @@ def _over_sessions(tables: Sequence[Array]) -> Paired:
     """
     logs = np.sort([np.median(np.log(table[:, 0] / table[:, 1])) for table in tables])
     count = len(logs)
-    trimmed = int(_TRIM * count)
+    trimmed = int(_TRIM * count) if count >= 8 else 0  # of fewer, none can be spared
     kept = count - 2 * trimmed
     winsorised = np.clip(logs, logs[trimmed], logs[count - 1 - trimmed])
     error = winsorised.std(ddof=1) * math.sqrt(count) / kept

@@ -1,2 +1,5 @@
-"""Search over rewrites: :mod:`problem` (states, actions, budget, outcome), strategies such as :mod:`greedy`, and
-:mod:`select`, where measurement decides which families of rewrites stay."""
+"""Search over rewrites.
+
+:mod:`problem` has states, actions, budget and outcome; :mod:`greedy` is a strategy; :mod:`select` lets measurement decide which
+families of rewrites stay, in the :mod:`arena`.
+"""

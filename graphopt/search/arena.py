@@ -10,7 +10,10 @@ from graphopt.ir.graph import Graph
 from graphopt.onnxio.emit import Emitted, emit
 from graphopt.onnxio.load import Model
 from graphopt.runtime.session import LoadableModel, Session, SessionConfig
-from graphopt.runtime.timing import Paired, measure_pair
+from graphopt.runtime.timing import Paired, measure_models, measure_pair
+
+LUCK = 0.01
+"""Relative difference that a comparison over single sessions must exceed to mean anything."""
 
 
 def loadable(model: Model, emitted: Emitted) -> LoadableModel:
@@ -44,11 +47,23 @@ class Arena:
             return loadable(self.original, emit(self.original, self.original.graph))
         return loadable(self.model, emit(self.model, graph, max_bytes=self.max_bytes))
 
-    def pair(self, baseline: Graph | None, variant: Graph, seconds: float, precision: float | None = 0.01) -> Paired:
-        """Measure ``variant`` against ``baseline`` for about ``seconds`` (the sessions' creation not counted).
+    def pair(self, baseline: Graph, variant: Graph, seconds: float) -> Paired:
+        """A quick comparison of two graphs over one session of each, their opening not counted in ``seconds``.
+
+        Two sessions of the same model can differ by a per cent or two: see :data:`LUCK`.
 
         Raises:
             SessionError: One of the two does not run.
         """
         with Session(self.loadable(baseline), self.config) as a, Session(self.loadable(variant), self.config) as b:
-            return measure_pair(a, b, self.feeds, seconds=seconds, min_rounds=7, precision=precision, seed=self.seed)
+            return measure_pair(a, b, self.feeds, seconds=seconds, min_rounds=7, precision=0.01, seed=self.seed)
+
+    def verdict(self, variant: Graph, seconds: float) -> Paired:
+        """Compare a graph with the original model over several sessions of each, in about ``seconds`` all told.
+
+        Raises:
+            SessionError: One of the two does not run.
+        """
+        return measure_models(
+            self.loadable(None), self.loadable(variant), self.feeds, self.config, seconds=seconds, precision=0.004
+        )

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from graphopt.ir.edit import RefusedError
 from graphopt.rewrite.match import Match
 from graphopt.rewrite.sites import Key
-from graphopt.search.problem import Budget, Outcome, Problem, State, Step
+from graphopt.search.problem import Budget, Outcome, Problem, State, Step, collector_paused
 
 NOTHING = 1e-5
 """Share of the total below which a predicted difference counts as none."""
@@ -24,8 +24,14 @@ class Greedy:
 
     name = "greedy"
 
-    def run(self, problem: Problem, start: State, budget: Budget, report: Callable[[State], None] | None = None) -> Outcome:
+    def run(
+        self, problem: Problem, start: State, budget: Budget, report: Callable[[State], None] | None = None
+    ) -> Outcome:
         """See :class:`graphopt.search.problem.Strategy`."""
+        with collector_paused():
+            return self._run(problem, start, budget, report)
+
+    def _run(self, problem: Problem, start: State, budget: Budget, report: Callable[[State], None] | None) -> Outcome:
         state, steps = start, list[Step]()
         seen = {start.graph.hash}
         queue: list[tuple[float, Key, int]] = []

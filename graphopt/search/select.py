@@ -2,7 +2,7 @@
 
 A sum over kernels does not see all that the runtime does to a graph, and the same family helps one model and hurts the
 next. So the graph with all families is measured against the graph without one of them, family by family; the family
-goes when the whole interval says that the model is faster without it.
+goes when the whole interval says that the model is faster without it by more than the luck of a session.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from graphopt.errors import SessionError
 from graphopt.ir.graph import Graph
-from graphopt.search.arena import Arena
+from graphopt.search.arena import LUCK, Arena
 from graphopt.search.problem import Budget, Outcome, Problem, State, Strategy
 
 Report = Callable[[str, float | None], None]
@@ -85,9 +85,10 @@ def select(
             verdicts.append(FamilyVerdict(family, None, None, True))
             continue
         tell(f"measuring without {family}", None)
-        trial_problem = Problem(problem.library.without(r.id for r in problem.library.rules if r.family == family),
-                                problem.cost, problem.block)  # fmt: skip
-        trial = strategy.run(trial_problem, trial_problem.start(graph), Budget(budget.seconds, budget.candidates, budget.interrupted))
+        gone = [r.id for r in problem.library.rules if r.family == family]
+        trial_problem = Problem(problem.library.without(gone), problem.cost, problem.block)
+        again = Budget(budget.seconds, budget.candidates, budget.interrupted)
+        trial = strategy.run(trial_problem, trial_problem.start(graph), again)
         if trial.state.graph.hash == outcome.state.graph.hash:
             verdicts.append(FamilyVerdict(family, 1.0, None, True))
             continue
@@ -99,7 +100,7 @@ def select(
             verdicts.append(FamilyVerdict(family, None, None, False))
             outcome, problem = trial, trial_problem
             continue
-        kept = paired.ci95[1] >= 1.0
+        kept = paired.ci95[1] >= 1.0 - LUCK
         verdicts.append(FamilyVerdict(family, paired.speedup, paired.ci95, kept))
         if not kept:
             outcome, problem = trial, trial_problem

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from graphopt.ir.graph import Graph, Node
 
-_PASS_THROUGH = frozenset({"Cast", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Identity", "Expand", "Slice"})
+_PASS_THROUGH = frozenset(
+    {"Cast", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Identity", "Expand", "Slice"}
+)
 
 
 def input_ranges(graph: Graph) -> dict[str, tuple[int, int]]:

@@ -103,7 +103,13 @@ def write_evidence(path: Path, verdicts: Sequence[Verdict]) -> None:
     except (FileNotFoundError, ValueError):
         held = {}
     for v in verdicts:
-        held[v.rule] = {"hash": v.hash, "verdict": v.verdict, "method": v.method, "cases": v.cases, "seeds": list(SEEDS)}
+        held[v.rule] = {
+            "hash": v.hash,
+            "verdict": v.verdict,
+            "method": v.method,
+            "cases": v.cases,
+            "seeds": list(SEEDS),
+        }
     text = json.dumps({"schema": "graphopt.evidence/1", "rules": dict(sorted(held.items()))}, indent=1) + "\n"
     handle, name = tempfile.mkstemp(prefix=".evidence", dir=path.parent)
     with os.fdopen(handle, "w", encoding="utf-8") as file:

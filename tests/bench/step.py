@@ -24,14 +24,14 @@ from graphopt.onnxio.load import load
 from graphopt.rewrite.library import load_library
 from graphopt.runtime.environment import block_size
 from graphopt.runtime.session import SessionConfig
-from graphopt.search.problem import Problem
+from graphopt.search.problem import Problem, collector_paused
 from graphopt.zoo import build
 
 
 def measure(path: Path, steps: int, seed: int = 0) -> tuple[int, int, float, float]:
     """Nodes, matches, median and 95th percentile of a step in milliseconds."""
     graph = simplify(load(path).graph)
-    with Store(cache_dir() / "kernels.sqlite") as store:
+    with Store(cache_dir() / "kernels.sqlite") as store, collector_paused():
         problem = Problem(load_library(), KernelCost(store, SessionConfig(), measure=False), block_size())
         state = problem.start(graph)
         actions = state.actions()

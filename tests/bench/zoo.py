@@ -71,12 +71,16 @@ def markdown(entries: list[dict[str, Any]]) -> str:
              "|---|---|---|---|---|---|---|---|---|"]  # fmt: skip
     for e in sorted(entries, key=lambda e: -(ratio(e) or 0)):
         if "error" in e:
-            lines.append(f"| {e['model']} | {e['exporter']} | failed | {e['error'].splitlines()[-1] if e['error'] else ''} | | | | | |")
+            lines.append(
+                f"| {e['model']} | {e['exporter']} | failed | {e['error'].splitlines()[-1] if e['error'] else ''} | | | | | |"
+            )
             continue
         latency = e["latency"]
         if e["kept_original"]:
             measured = "" if latency is None else f"({latency['speedup']:.3f} measured)"
-            lines.append(f"| {e['model']} | {e['exporter']} | 1 (kept) | {measured} | | | {e['nodes']['before']} | | {e['seconds']:.0f} |")
+            lines.append(
+                f"| {e['model']} | {e['exporter']} | 1 (kept) | {measured} | | | {e['nodes']['before']} | | {e['seconds']:.0f} |"
+            )
             continue
         rules = ", ".join(f"{r} x{n}" for r, n in list(e["rules"].items())[:4])
         low, high = latency["ci95"]
@@ -110,7 +114,9 @@ def main() -> int:
             if (name, exporter, arguments.threads) in done:
                 continue
             entry = run(name, exporter, arguments.threads)
-            entries = [e for e in entries if (e["model"], e["exporter"], e["threads"]) != (name, exporter, arguments.threads)]
+            entries = [
+                e for e in entries if (e["model"], e["exporter"], e["threads"]) != (name, exporter, arguments.threads)
+            ]
             entries.append(entry)
             latency = entry.get("latency") or {}
             print(f"{name:20} {exporter:7} {entry.get('error') or latency.get('speedup')} {latency.get('ci95', '')} "

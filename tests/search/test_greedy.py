@@ -57,10 +57,14 @@ rules:
 @pytest.fixture
 def problem(tmp_path):
     with Store(tmp_path / "kernels.sqlite") as store:
-        yield Problem(Library(tuple(parse_rules(RULES, "test.yaml"))), KernelCost(store, SessionConfig(), measure=False))
+        yield Problem(
+            Library(tuple(parse_rules(RULES, "test.yaml"))), KernelCost(store, SessionConfig(), measure=False)
+        )
 
 
-def graph_of(*nodes: onnx.NodeProto, weights: dict[str, tuple[int, ...]], inputs: dict[str, list[int]], outputs: list[str]):
+def graph_of(
+    *nodes: onnx.NodeProto, weights: dict[str, tuple[int, ...]], inputs: dict[str, list[int]], outputs: list[str]
+):
     rng = np.random.default_rng(0)
     initializers = [numpy_helper.from_array(rng.standard_normal(s).astype(np.float32), n) for n, s in weights.items()]
     proto = helper.make_model(

@@ -1,0 +1,123 @@
+"""Fit the roofline of this machine with a few small models, once; later processes find it in the store."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, fields, replace
+
+import numpy as np
+
+from graphopt.cost.blueprint import blueprint
+from graphopt.cost.measure import Stopwatch
+from graphopt.cost.micro import Micro, micro_model
+from graphopt.cost.roofline import Roofline
+from graphopt.cost.shapes import Shapes
+from graphopt.cost.store import Store
+from graphopt.cost.windows import Window
+from graphopt.errors import SessionError
+from graphopt.ir.edit import Edit
+from graphopt.ir.graph import Graph, Value, build
+from graphopt.ir.types import ValueType, digest
+from graphopt.runtime.session import SessionConfig
+
+_PREFIX = "roofline:"
+_SHORT, _LONG = 10, 50
+_NUMBERS = 1 << 18  # elements of an elementwise test: in the second-level cache, as a layer's activations are
+
+
+def stopwatch(store: Store, environment: str, config: SessionConfig) -> Stopwatch:
+    """A stopwatch for this machine, with its roofline from the store, or fitted now in well under a second.
+
+    Args:
+        store: Where the roofline is kept.
+        environment: Digest of the environment of ``config``.
+        config: Provider, threads and level.
+
+    Raises:
+        UnknownNameError: The provider or the level does not exist.
+        UsageError: The provider is not installed.
+    """
+    names = {_PREFIX + f.name: f.name for f in fields(Roofline)}
+    known = store.get_many(environment, names)
+    if len(known) == len(names):
+        return _watch(config, Roofline(**{names[key]: value for key, value in known.items()}))
+    watch = _watch(config, fit(config))
+    remember_pace(store, environment, watch)
+    store.put_many(environment, {_PREFIX + name: value for name, value in asdict(watch.roofline).items()})
+    return watch
+
+
+def remember_pace(store: Store, environment: str, watch: Stopwatch) -> None:
+    """Keep the best pace seen, so that the next process knows what the machine can do."""
+    if watch.best_ms < watch.roofline.pace_ms and math.isfinite(watch.best_ms):
+        watch.roofline = replace(watch.roofline, pace_ms=watch.best_ms)
+        store.put_many(environment, {_PREFIX + "pace_ms": watch.best_ms})
+
+
+def fit(config: SessionConfig) -> Roofline:
+    """Measure the peak numbers; what can't be measured keeps its default.
+
+    Args:
+        config: Provider, threads and level.
+    """
+    bare = _watch(config, Roofline(overhead_ms=0.0, profiler_ms=0.0))
+    try:
+        short, long = _whole(_chain((8,), _SHORT)), _whole(_chain((8,), _LONG))
+        nodes = _LONG - _SHORT
+        overhead = (bare.wall_ms(long.model, long.feeds) - bare.wall_ms(short.model, short.feeds)) / nodes
+        profiled = ((_ms(bare, long) or 0.0) - (_ms(bare, short) or 0.0)) / nodes
+        found = {"overhead_ms": max(1e-5, overhead), "profiler_ms": max(0.0, profiled - overhead), "pace_ms": bare.best_ms}
+        product, copy, erf = (
+            _ms(bare, _whole(g)) for g in (_product(128, 512, 768), _chain((_NUMBERS,), 2), _chain((_NUMBERS,), 1, ("Erf",)))
+        )
+        if product:
+            found["gflops"] = 2 * 128 * 512 * 768 / (product * 1e6)
+        if copy:
+            found["gbytes"] = 2 * 2 * 4 * _NUMBERS / (copy * 1e6)
+        if erf:
+            found["scalar_gops"] = 15 * _NUMBERS / (erf * 1e6)
+        return Roofline(**found)
+    except SessionError:
+        return Roofline()
+
+
+def _watch(config: SessionConfig, roofline: Roofline) -> Stopwatch:
+    reference = _whole(_product(64, 256, 256))
+    try:
+        return Stopwatch(config, roofline, (reference.model, reference.feeds))
+    except SessionError:
+        return Stopwatch(config, roofline)
+
+
+def _ms(watch: Stopwatch, micro: Micro) -> float | None:
+    return watch.kernel_ms(micro.model, micro.feeds)
+
+
+def _whole(graph: Graph) -> Micro:
+    """A graph as one window."""
+    order = tuple(node.id for node in graph.in_order())
+    return micro_model(graph, blueprint(graph, Window(order, order[-1]), Shapes()))
+
+
+def _chain(shape: tuple[int, ...], length: int, operators: tuple[str, ...] = ("Neg", "Abs")) -> Graph:
+    """Elementwise operators one after the other; two kinds in turn, or the runtime would drop some."""
+    edit, key = _start(shape)
+    for i in range(length):
+        key = edit.add(operators[i % len(operators)], [key])[0]
+    return _finish(edit, key)
+
+
+def _product(rows: int, inner: int, columns: int) -> Graph:
+    edit, key = _start((rows, inner))
+    return _finish(edit, edit.add("MatMul", [key, edit.constant(np.ones((inner, columns), np.float32))])[0])
+
+
+def _start(shape: tuple[int, ...]) -> tuple[Edit, int]:
+    type = ValueType("f32", shape)
+    key = digest("input", "x", str(type))
+    return Edit(build([], {key: Value(key, "x", type)}, (key,), (), {"": 17})), key
+
+
+def _finish(edit: Edit, key: int) -> Graph:
+    edit.publish([("y", key)])
+    return edit.commit()[0]

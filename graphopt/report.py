@@ -1,0 +1,128 @@
+"""What an optimisation tells of itself: the report (JSON) and the trace of its steps."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from graphopt.onnxio.emit import Emitted
+from graphopt.onnxio.load import Model
+from graphopt.onnxio.save import write_text
+from graphopt.runtime.environment import fingerprint
+from graphopt.runtime.session import SessionConfig
+from graphopt.runtime.timing import Paired
+from graphopt.search.select import FamilyVerdict, Selection
+from graphopt.verify.numeric import Verification
+
+SCHEMA = "graphopt.report/1"
+TRACE_SCHEMA = "graphopt.trace/1"
+
+
+def make_report(
+    *,
+    source: str | None,
+    output: Path | None,
+    strategy: str,
+    config: SessionConfig,
+    seed: int,
+    selection: Selection,
+    paired: Paired | None,
+    kept: bool,
+    verified: Verification | None,
+    original: Model,
+    final: Emitted,
+    seconds: float,
+) -> dict[str, Any]:
+    """The report of an optimisation, ready for JSON.
+
+    Args:
+        source: The input file, ``None`` for a model in memory.
+        output: The file written, ``None`` for none.
+        strategy: Name of the strategy.
+        config: How the runtime was opened.
+        seed: Of everything random.
+        selection: What the search and the measurement of families left.
+        paired: The final measurement, ``None`` when nothing was measured.
+        kept: Whether the input is written unchanged.
+        verified: The comparison of outputs, ``None`` when there was nothing to compare.
+        original: The model as its user has it.
+        final: What is written.
+        seconds: How long everything took.
+    """
+    outcome = selection.outcome
+    return {
+        "schema": SCHEMA,
+        "input": source,
+        "output": None if output is None else str(output),
+        "strategy": strategy,
+        "provider": config.provider,
+        "threads": config.threads,
+        "seed": seed,
+        "latency": None if paired is None else _latency(paired),
+        "kept_original": kept,
+        "verified": None if verified is None else _verified(verified),
+        "nodes": {"before": len(original.proto.graph.node), "after": len(final.proto.graph.node)},
+        "size": {"before": original.nbytes, "after": final.nbytes},
+        "rules": {} if kept else dict(Counter(s.rule for s in outcome.steps).most_common()),
+        "steps": [
+            {"rule": s.rule, "site": s.node, "cost_before": s.cost_before, "cost_after": s.cost_after}
+            for s in outcome.steps
+        ],
+        "families": [_family(v) for v in selection.families],
+        "search": {"candidates": outcome.candidates, "seconds": outcome.seconds, "stop_reason": outcome.stop_reason},
+        "seconds": seconds,
+        "environment": asdict(fingerprint(config)),
+        "warnings": _warnings(selection, kept, final),
+    }
+
+
+def write_trace(path: Path, model: Model, selection: Selection, report: Mapping[str, Any]) -> None:
+    """Write the steps of the search with what is needed to repeat them.
+
+    Raises:
+        GraphoptError: The file can't be written.
+    """
+    outcome = selection.outcome
+    data = {
+        "schema": TRACE_SCHEMA,
+        "model": f"{model.graph.hash:016x}",
+        "rules": selection.problem.library.hash,
+        "steps": [asdict(step) for step in outcome.steps],
+        "cost": outcome.state.cost,
+        "seed": report["seed"],
+        "stop_reason": outcome.stop_reason,
+        "environment": report["environment"],
+    }
+    write_text(path, json.dumps(data, indent=1) + "\n")
+
+
+def _latency(paired: Paired) -> dict[str, Any]:
+    return {
+        "baseline_ms": paired.baseline_ms,
+        "optimized_ms": paired.variant_ms,
+        "speedup": paired.speedup,
+        "ci95": list(paired.ci95),
+        "rounds": paired.rounds,
+        "sessions": paired.sessions,
+    }
+
+
+def _verified(v: Verification) -> dict[str, Any]:
+    return {"passed": v.passed, "trials": v.trials, "max_abs": v.max_abs, "max_rel": v.max_rel}
+
+
+def _family(v: FamilyVerdict) -> dict[str, Any]:
+    return {"family": v.family, "ratio": v.ratio, "ci95": None if v.ci95 is None else list(v.ci95), "kept": v.kept}
+
+
+def _warnings(selection: Selection, kept: bool, final: Emitted) -> list[str]:
+    if kept:
+        gain = "measurable gain" if selection.outcome.steps else "rewrite that saves anything"
+        return [f"no {gain}: the input is kept unchanged"]
+    if final.unfolded:
+        return [f"{len(final.unfolded)} constants stay computed so that the file does not grow"]
+    return []
