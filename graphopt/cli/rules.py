@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from graphopt.cli import options, paths
-from graphopt.cli.screen import console, facts, table, write_json
+from graphopt.cli.screen import console, facts, one_line, table, write_json
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from graphopt.rewrite.schema import Rule
 
 app = typer.Typer(help="List, show and check rewrite rules.", no_args_is_help=True, rich_markup_mode=None)
@@ -38,10 +41,8 @@ def list_rules(
         rows = [{"id": r.id, "family": r.family, "equal": _claim(r), "doc": r.doc} for r in library.rules]
         write_json({"schema": "graphopt.rules/1", "hash": library.hash, "rules": rows}, json)
     if json != "-":
-        result = table("rule", "family", "equal", "what it does", whole=True)
-        for rule in library.rules:
-            result.add_row(rule.id, rule.family, _claim(rule), rule.doc)
-        console(stderr=False).print(result)
+        screen = console(stderr=False)
+        screen.print(_by_family(library.rules, screen.width))
 
 
 @app.command("show")
@@ -132,6 +133,18 @@ def check_rules(
         )
     if failed or missing:
         raise typer.Exit(1)
+
+
+def _by_family(rules: Sequence[Rule], width: int) -> Table:
+    """One line for each rule under the name of its family; what it does is cut to what fits into `width`."""
+    result = table("rule", "equal", "what it does", whole=True)
+    room = width - max((len(rule.id) for rule in rules), default=0) - len("  " + "approx" + 2 * "   ")
+    for family in sorted({rule.family for rule in rules}):
+        result.add_row(family, style="bold")
+        for rule in rules:
+            if rule.family == family:
+                result.add_row(f"  {rule.id}", rule.claim, one_line(rule.doc, max(room, len("what it does"))))
+    return result
 
 
 def _claim(rule: Rule) -> str:

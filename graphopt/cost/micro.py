@@ -28,6 +28,10 @@ _IR_VERSION = 10
 _PATTERN = 1 << 16
 
 
+_LARGEST = 1 << 29
+"""Bytes of made-up operands; a symbolic dimension taken for its usual size can make a window absurdly large."""
+
+
 class UnbuildableError(Exception):
     """The window has no model of its own: an operand can't be made up, or a constant can't be read."""
 
@@ -57,6 +61,8 @@ def micro_model(graph: Graph, plan: Blueprint) -> Micro:
     """
     if not plan.measurable:
         raise UnbuildableError("unknown types, outer values or no result")
+    if sum(type.nbytes or 0 for type in plan.externals.values()) > _LARGEST:
+        raise UnbuildableError("the operands are too large to make up")
     rng = np.random.default_rng(0)
     names: dict[int, str] = {}
     inputs = []

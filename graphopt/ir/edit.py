@@ -376,6 +376,7 @@ class Edit:
                     raise RefusedError("an unread output would be needed")
                 self._values[mine] = replace(self._values[mine], producer=None)
                 self.alias(mine, theirs)
+                self._doubted.add(mine)
             return
         for key in new.outputs:
             if key is not None:

@@ -301,7 +301,7 @@ class _Emitter:
 
     def _node(self, node: Node) -> NodeProto:
         ins = ["" if k is None else self.names[k] for k in node.operands]
-        outs = ["" if k is None else self.names[k] for k in node.outputs]
+        outs = [self._result(node, i) for i in range(len(node.outputs))]
         if node.source is not None:
             proto = NodeProto()
             proto.CopyFrom(node.source)
@@ -310,8 +310,6 @@ class _Emitter:
             proto.input[:] = ins
             proto.output[:] = outs
             return proto
-        while outs and not outs[-1]:
-            outs.pop()
         proto = NodeProto(op_type=node.op, domain=node.domain, name=self._fresh(node.name or f"{outs[0]}/{node.op}"))
         proto.input.extend(ins)
         proto.output.extend(outs)
@@ -321,6 +319,15 @@ class _Emitter:
                 proto.attribute.append(_attribute(node.op, node.domain, version, name, value))
         proto.doc_string = f"{RULE_NOTE}{node.rule}" if node.rule else ""
         return proto
+
+    def _result(self, node: Node, index: int) -> str:
+        """The name of an output; empty where the original node leaves it out."""
+        key = node.outputs[index]
+        if key is not None:
+            return self.names[key]
+        # What a rewrite defines elsewhere keeps some name here: not every operator may leave an output out (Split may not).
+        label = f"{node.op}_{node.id & 0xFFFFFF:06x}_{index}" if node.source is None else node.source.output[index]
+        return self._fresh(label) if label else ""
 
     def _import_domains(self, proto: ModelProto, nodes: list[NodeProto]) -> None:
         known = {"" if o.domain == "ai.onnx" else o.domain for o in proto.opset_import}

@@ -35,7 +35,7 @@ _TURN_S = 5e-3  # a turn is timed for at least this long: far above the grain of
 _WARM_S = 20e-3  # a model that takes less than this feels the cold caches that the other model leaves
 _MAX_REPEAT = 1000
 _TRIM = 0.2  # share of the sessions dropped at either end
-_SESSION_ROUNDS = 8  # at least so many rounds with each pair of sessions
+_SESSION_ROUNDS = 5  # at least so many rounds with each pair of sessions
 
 # Two-sided 95 % quantiles of Student's t by degrees of freedom, from 1.
 _STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131)
