@@ -77,34 +77,43 @@ def select(
         return strategy.run(p, p.start(graph), budget, lambda state: tell(_predicted(state), None))
 
     outcome = searched(problem)
-    families = _by_gain(outcome)
-    verdicts: list[FamilyVerdict] = []
+    verdicts: dict[str, FamilyVerdict] = {}
     clock = Budget(seconds, None, budget.interrupted)
-    for index, family in enumerate(families):
-        if clock.exhausted() is not None or len(families) == 1:
-            verdicts.append(FamilyVerdict(family, None, None, True))
+    while True:
+        # Without a family others may find their places, so the list is made anew after each one that goes.
+        open_questions = [f for f in _by_gain(outcome) if f not in verdicts]
+        if not open_questions:
+            break
+        family = open_questions[0]
+        if clock.exhausted() is not None:
+            verdicts[family] = FamilyVerdict(family, None, None, True)
             continue
         tell(f"measuring without {family}", None)
         gone = [r.id for r in problem.library.rules if r.family == family]
         trial_problem = Problem(problem.library.without(gone), problem.cost, problem.block)
         again = Budget(budget.seconds, budget.candidates, budget.interrupted)
         trial = strategy.run(trial_problem, trial_problem.start(graph), again)
-        if trial.state.graph.hash == outcome.state.graph.hash:
-            verdicts.append(FamilyVerdict(family, 1.0, None, True))
+        if not trial.steps and len(_by_gain(outcome)) == 1:
+            # All or nothing: the final measurement against the original answers this.
+            verdicts[family] = FamilyVerdict(family, None, None, True)
             continue
-        share = max(1.0, (seconds - clock.elapsed) / (len(families) - index))
-        try:
-            paired = arena.pair(trial.state.graph, outcome.state.graph, share)
-        except SessionError:
-            # One of the two does not run; the family is only safe to keep if it is the smaller graph that fails.
-            verdicts.append(FamilyVerdict(family, None, None, False))
+        share = max(1.0, (seconds - clock.elapsed) / (len(open_questions) + 1))
+        verdicts[family] = verdict = _compare(arena, family, trial, outcome, share)
+        if not verdict.kept:
             outcome, problem = trial, trial_problem
-            continue
-        kept = paired.ci95[1] >= 1.0 - LUCK
-        verdicts.append(FamilyVerdict(family, paired.speedup, paired.ci95, kept))
-        if not kept:
-            outcome, problem = trial, trial_problem
-    return Selection(outcome, problem, tuple(verdicts))
+    return Selection(outcome, problem, tuple(verdicts.values()))
+
+
+def _compare(arena: Arena, family: str, without: Outcome, outcome: Outcome, seconds: float) -> FamilyVerdict:
+    """Measure the graph without a family against the graph with it."""
+    if without.state.graph.hash == outcome.state.graph.hash:
+        return FamilyVerdict(family, 1.0, None, True)
+    try:
+        paired = arena.pair(without.state.graph, outcome.state.graph, seconds)
+    except SessionError:
+        # One of the two does not run, and the input did: the smaller change is the safer one.
+        return FamilyVerdict(family, None, None, False)
+    return FamilyVerdict(family, paired.speedup, paired.ci95, paired.ci95[1] >= 1.0 - LUCK)
 
 
 def _by_gain(outcome: Outcome) -> list[str]:

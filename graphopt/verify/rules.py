@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +20,7 @@ from graphopt.ir.infer import type_proto
 from graphopt.ir.types import NUMPY_NAMES, ValueType
 from graphopt.onnxio.emit import emit
 from graphopt.onnxio.load import Model
+from graphopt.onnxio.save import write_text
 from graphopt.rewrite.apply import apply
 from graphopt.rewrite.examples import Example, build_example, random_array
 from graphopt.rewrite.library import lint_rule
@@ -96,8 +95,14 @@ def compare_sides(rule: Rule, case: Mapping[str, Any], seed: int) -> float:
     return max(_difference(a, b) for a, b in zip(before, after, strict=True))
 
 
-def write_evidence(path: Path, verdicts: Sequence[Verdict]) -> None:
-    """Record verdicts in a lock file, whole or not at all; entries of other rules stay."""
+def write_evidence(path: Path, verdicts: Sequence[Verdict], known: Collection[str] | None = None) -> None:
+    """Record verdicts in a lock file, whole or not at all.
+
+    Args:
+        path: The lock file of a folder of rules.
+        verdicts: What was found.
+        known: Ids of all rules in the folder, where entries of other rules should go.
+    """
     try:
         held = json.loads(path.read_text(encoding="utf-8")).get("rules", {})
     except (FileNotFoundError, ValueError):
@@ -110,12 +115,8 @@ def write_evidence(path: Path, verdicts: Sequence[Verdict]) -> None:
             "cases": v.cases,
             "seeds": list(SEEDS),
         }
-    text = json.dumps({"schema": "graphopt.evidence/1", "rules": dict(sorted(held.items()))}, indent=1) + "\n"
-    handle, name = tempfile.mkstemp(prefix=".evidence", dir=path.parent)
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
-        file.write(text)
-    Path(name).chmod(0o644)
-    Path(name).replace(path)
+    rules = {name: held[name] for name in sorted(held) if known is None or name in known}
+    write_text(path, json.dumps({"schema": "graphopt.evidence/1", "rules": rules}, indent=1) + "\n")
 
 
 def _feeds(graph: Graph, seed: int) -> dict[str, np.ndarray[Any, Any]]:
