@@ -47,7 +47,7 @@ clean:
 
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "graphopt needs Python 3.11 or newer on the PATH (or: make PYTHON=...)"; exit 1; }
-	"$(PYTHON)" -m venv $(VENV) || { rm -rf $(VENV); echo "could not make a virtual environment (Debian and Ubuntu: apt install python3-venv)"; exit 1; }
+	@"$(PYTHON)" -m venv $(VENV) || { rm -rf $(VENV); echo "could not make a virtual environment (Debian and Ubuntu: apt install python3-venv)"; exit 1; }
 
 # The stamps re-install when the dependencies may have changed.
 $(VENV)/.base: pyproject.toml | $(BIN)/python

@@ -42,14 +42,16 @@ class SearchProgress:
 
     def __enter__(self) -> Self:
         """Start to draw."""
-        self._line.start()
+        if not self._line.disable:  # older releases of rich print an empty line even when disabled
+            self._line.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Remove the line."""
-        self._line.stop()
+        if not self._line.disable:
+            self._line.stop()
 
     def __call__(self, report: Progress) -> None:
         """Show one report of the library."""

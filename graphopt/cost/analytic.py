@@ -6,11 +6,12 @@ windows before they are measured and stands in for a measurement that can't be m
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from graphopt.cost.base import TICKS_PER_MS, Costs, WindowCost
+from graphopt.cost.base import TICKS_PER_MS, WindowCost
+from graphopt.cost.layout import Layout, Move
 from graphopt.cost.roofline import Roofline
 from graphopt.cost.shapes import Shapes
 from graphopt.cost.windows import VIEWS, Window, result
@@ -154,25 +155,37 @@ def _einsum(node: Node, shapes: list[tuple[int, ...]]) -> float:
     return float(prod(extent.values()))
 
 
+def move_ms(graph: Graph, move: Move, roofline: Roofline, shapes: Shapes) -> float:
+    """Milliseconds of a conversion into or out of the blocked layout.
+
+    Args:
+        graph: Where it takes place.
+        move: The conversion.
+        roofline: What this machine can do.
+        shapes: Static shapes of the graph's values.
+    """
+    return roofline.overhead_ms + shapes.nbytes(graph, move.key) / (roofline.reorder_gbytes * 1e6)
+
+
 class AnalyticCost(WindowCost):
     """Prices every window by the roofline.
 
     Args:
         roofline: What this machine can do; typical numbers if not given.
         dims: Sizes of symbolic dimensions by name.
+        block: Channels in a block of the runtime's convolution layout, 1 if it has none.
     """
 
     name = "analytic"
 
-    def __init__(self, roofline: Roofline | None = None, dims: dict[str, int] | None = None) -> None:
+    def __init__(self, roofline: Roofline | None = None, dims: Mapping[str, int] | None = None, block: int = 1) -> None:
+        super().__init__(dims, block)
         self.roofline = roofline or Roofline()
-        self.shapes = Shapes(dims)
 
-    def of(self, graph: Graph) -> Costs:
-        """The cost of a graph, from scratch."""
-        self.shapes.resolve(graph)
-        return super().of(graph)
-
-    def prices(self, graph: Graph, windows: Iterable[Window]) -> list[int]:
+    def prices(self, graph: Graph, windows: Sequence[Window], layout: Layout) -> list[int]:
         """The price of each window, in picoseconds."""
         return [round(window_ms(graph, w, self.roofline, self.shapes) * TICKS_PER_MS) for w in windows]
+
+    def move_price(self, graph: Graph, move: Move) -> int:
+        """The price of a conversion into or out of the blocked layout, in picoseconds."""
+        return round(move_ms(graph, move, self.roofline, self.shapes) * TICKS_PER_MS)

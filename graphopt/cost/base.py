@@ -7,10 +7,12 @@ picoseconds: integers add up to the same total in any order, so an update equals
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from graphopt.cost.layout import NOTHING, Layout, Layouts, Move
+from graphopt.cost.shapes import Shapes
 from graphopt.cost.windows import Partition, Window, partition, update
 from graphopt.ir.edit import Delta
 from graphopt.ir.graph import Graph
@@ -25,13 +27,15 @@ class Costs:
     Attributes:
         total: Predicted time of one inference in milliseconds.
         by_node: The same by node id; 0 for nodes that never run and for those fused into another.
-        partition: The window of each node that runs; the model's own state.
+        partition: The window of each node that runs; the model's own state, like the next two.
+        layout: Which values are in the runtime's blocked layout, and the conversions.
         ticks: The total in picoseconds.
     """
 
     total: float
     by_node: Mapping[int, float]
     partition: Partition = field(default_factory=dict, repr=False, compare=False)
+    layout: Layout = field(default=NOTHING, repr=False, compare=False)
     ticks: int = field(default=0, repr=False, compare=False)
 
 
@@ -50,20 +54,28 @@ class CostModel(Protocol):
 
 
 class WindowCost(ABC):
-    """A cost model that prices windows one by one."""
+    """A cost model that prices windows one by one, and the conversions of layout between them.
+
+    Args:
+        dims: Sizes of symbolic dimensions by name.
+        block: Channels in a block of the runtime's convolution layout, 1 if it has none.
+    """
 
     name = "window"
 
+    def __init__(self, dims: Mapping[str, int] | None = None, block: int = 1) -> None:
+        self.shapes = Shapes(dims)
+        self.layouts = Layouts(self.shapes, block)
+
     def of(self, graph: Graph) -> Costs:
         """The cost of a graph, from scratch."""
+        self.shapes.resolve(graph)
         windows = partition(graph)
-        each = list({window.nodes[-1]: window for window in windows.values()}.values())
+        layout = self.layouts.of(graph)
         by_node = dict.fromkeys(graph.nodes, 0.0)
-        total = 0
-        for window, ticks in zip(each, self.prices(graph, each), strict=True):
-            by_node[window.head] = ticks / TICKS_PER_MS
-            total += ticks
-        return Costs(total / TICKS_PER_MS, by_node, windows, total)
+        each = list({window.nodes[-1]: window for window in windows.values()}.values())
+        total = self._add(graph, each, layout, by_node)
+        return Costs(total / TICKS_PER_MS, by_node, windows, layout, total)
 
     def after(self, costs: Costs, graph: Graph, delta: Delta) -> Costs:
         """The cost of ``graph``, which came from the graph of ``costs`` by ``delta``; O(changed nodes).
@@ -74,6 +86,14 @@ class WindowCost(ABC):
             delta: The edit.
         """
         windows, gone, fresh = update(graph, costs.partition, delta)
+        layout, payers = self.layouts.after(costs.layout, graph, delta)
+        seen = {window.nodes[-1] for window in fresh}
+        for id in payers | self._elsewhere(graph, delta):
+            window = windows.get(id)
+            if window is not None and window.nodes[-1] not in seen:
+                seen.add(window.nodes[-1])
+                gone.append(window)
+                fresh.append(window)
         by_node = dict(costs.by_node)
         total = costs.ticks
         for window in gone:
@@ -84,11 +104,29 @@ class WindowCost(ABC):
                 by_node.pop(node.id, None)
         for node in delta.added:
             by_node[node.id] = 0.0
-        for window, ticks in zip(fresh, self.prices(graph, fresh), strict=True):
+        total += self._add(graph, fresh, layout, by_node)
+        return Costs(total / TICKS_PER_MS, by_node, windows, layout, total)
+
+    def _add(self, graph: Graph, windows: Sequence[Window], layout: Layout, by_node: dict[int, float]) -> int:
+        """Enter the prices of some windows; their sum."""
+        total = 0
+        for window, ticks in zip(windows, self.prices(graph, windows, layout), strict=True):
+            if layout.moves:
+                for id in window.nodes:
+                    for move in layout.by_payer.get(id, ()):
+                        ticks += self.move_price(graph, move)
             by_node[window.head] = ticks / TICKS_PER_MS
             total += ticks
-        return Costs(total / TICKS_PER_MS, by_node, windows, total)
+        return total
+
+    def _elsewhere(self, graph: Graph, delta: Delta) -> set[int]:
+        """Nodes not near the edit whose price may depend on it all the same."""
+        return set()
 
     @abstractmethod
-    def prices(self, graph: Graph, windows: Iterable[Window]) -> list[int]:
+    def prices(self, graph: Graph, windows: Sequence[Window], layout: Layout) -> list[int]:
         """The price of each window, in picoseconds."""
+
+    @abstractmethod
+    def move_price(self, graph: Graph, move: Move) -> int:
+        """The price of a conversion into or out of the blocked layout, in picoseconds."""

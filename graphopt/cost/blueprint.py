@@ -8,6 +8,7 @@ scale), else only the type.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,8 @@ from graphopt.ir.graph import Graph, Node, Opaque, Tensor
 from graphopt.ir.types import ValueType
 
 _NUMERIC = CONVOLUTIONS | PRODUCTS | POINTWISE | NORMALISATIONS | {"InstanceNormalization", "GroupNormalization"}
+BLOCKED = -1
+"""Mark of an operand that arrives in the runtime's blocked convolution layout and is used in it."""
 _FEW = 8  # elements; float constants of operators outside _NUMERIC (the scales of a Resize) count up to here
 
 
@@ -30,6 +33,7 @@ class Blueprint:
         externals: Keys of the values that come from outside, and their static types.
         constants: Keys of the constant operands, and whether their content counts.
         outputs: Keys of the values that are read outside.
+        marks: What is special about an external: :data:`BLOCKED`, or the eighths of it that are denormal.
         signature: Equal for windows that cost the same.
         measurable: Whether a model of it can be built.
     """
@@ -38,18 +42,21 @@ class Blueprint:
     externals: dict[int, ValueType]
     constants: dict[int, bool]
     outputs: tuple[int, ...]
+    marks: Mapping[int, int]
     signature: str
     measurable: bool
 
 
-def blueprint(graph: Graph, window: Window, shapes: Shapes) -> Blueprint:
+def blueprint(graph: Graph, window: Window, shapes: Shapes, marks: Iterable[tuple[int, int]] = ()) -> Blueprint:
     """Describe a window.
 
     Args:
         graph: Where it stands.
         window: The nodes.
-        shapes: Shapes of symbolic dimensions.
+        shapes: Static shapes of its values.
+        marks: By operand from outside, see :attr:`Blueprint.marks`.
     """
+    special = dict(marks)
     nodes = tuple(graph.nodes[id] for id in window.nodes)
     made: dict[int, tuple[int, int]] = {}
     externals: dict[int, ValueType] = {}
@@ -81,7 +88,7 @@ def blueprint(graph: Graph, window: Window, shapes: Shapes) -> Blueprint:
             if key not in externals:
                 externals[key] = shapes.type(graph, key)
                 measurable = measurable and value.type.shape is not None and value.type.dtype is not None
-            operands.append(("in", list(externals).index(key), str(externals[key])))
+            operands.append(("in", list(externals).index(key), str(externals[key]), special.get(key, 0)))
         seen: list[bool] = []
         for slot, key in enumerate(node.outputs):
             if key is None:
@@ -99,7 +106,7 @@ def blueprint(graph: Graph, window: Window, shapes: Shapes) -> Blueprint:
         outputs = [key for key in nodes[-1].outputs if key is not None][:1]
         measurable = measurable and bool(outputs)
     signature = hashlib.blake2b(repr(rows).encode(), digest_size=12).hexdigest()
-    return Blueprint(nodes, externals, constants, tuple(outputs), signature, measurable)
+    return Blueprint(nodes, externals, constants, tuple(outputs), special, signature, measurable)
 
 
 def _content_counts(node: Node, type: ValueType) -> bool:

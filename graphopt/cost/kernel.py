@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from graphopt.cost.analytic import window_ms
+from graphopt.cost.analytic import move_ms, window_ms
 from graphopt.cost.base import TICKS_PER_MS, Costs, WindowCost
-from graphopt.cost.blueprint import Blueprint, blueprint
-from graphopt.cost.fit import remember_pace, stopwatch
+from graphopt.cost.blueprint import BLOCKED, Blueprint, blueprint
+from graphopt.cost.denormals import readers, shares
+from graphopt.cost.fit import remember_pace, remembered, stopwatch
+from graphopt.cost.layout import Layout, Move, residuals
 from graphopt.cost.measure import Stopwatch, cache_bytes
 from graphopt.cost.micro import UnbuildableError, micro_model
 from graphopt.cost.roofline import Roofline
-from graphopt.cost.shapes import Shapes
 from graphopt.cost.store import Store
-from graphopt.cost.windows import VIEWS, Window
+from graphopt.cost.windows import NORMALISATIONS, VIEWS, Window, result
+from graphopt.ir.edit import Delta
 from graphopt.ir.graph import Graph
-from graphopt.runtime.environment import fingerprint
+from graphopt.runtime.environment import block_size, fingerprint
+from graphopt.runtime.providers import full_name
 from graphopt.runtime.session import SessionConfig
 
 FAILED = -1.0
@@ -27,6 +31,10 @@ FAILED = -1.0
 WEIGHTS = 1 << 16
 """Bytes; smaller constants are in the cache or fetched in no time."""
 LOOKUPS = frozenset({"Gather", "GatherND", "GatherElements"})
+CAUTION = 1.1
+"""Factor on an estimate: a search should not prefer a window only because nobody measured it."""
+_COLD = "-cold"
+_FIRST = 0.6  # share of the time for measuring that a first look at a graph may use
 
 
 class KernelCost(WindowCost):
@@ -55,17 +63,20 @@ class KernelCost(WindowCost):
         measure: bool = True,
         dims: Mapping[str, int] | None = None,
     ) -> None:
+        cpu = full_name((config or SessionConfig()).provider) == full_name("cpu")
+        super().__init__(dims, block_size() if cpu and (config is None or config.level == "all") else 1)
         self.store = store
         self.config = replace(config or SessionConfig(), profile=None, save_optimized=None)
         self.seconds = seconds
         self.deadline = deadline
         self.measure = measure
-        self.shapes = Shapes(dims)
         self.spent = 0.0
         self.measured = 0
         self.estimated = 0
-        self.environment = fingerprint(self.config).digest
+        self.environment = fingerprint(self.config).digest + _extras(self.config)
+        self._limit = seconds
         self._watch: Stopwatch | None = None
+        self._known_roofline: Roofline | None = None
         self._cold: bool | None = None
         self._prices: dict[str, int] = {}
         self._known: dict[Any, int] = {}
@@ -73,40 +84,59 @@ class KernelCost(WindowCost):
 
     @property
     def roofline(self) -> Roofline:
-        """The peak numbers of this machine; typical ones when nothing may be measured."""
+        """The peak numbers of this machine; typical ones when they are not known and nothing may be measured."""
         watch = self._stopwatch()
-        return Roofline() if watch is None else watch.roofline
+        if watch is not None:
+            return watch.roofline
+        if self._known_roofline is None:
+            self._known_roofline = remembered(self.store, self.environment) or Roofline()
+        return self._known_roofline
 
     def of(self, graph: Graph) -> Costs:
         """The cost of a graph, from scratch; measures the windows not yet known, the largest first."""
-        self.shapes.resolve(graph)
         if self._cold is None:
             weights = sum(v.type.nbytes or 0 for v in graph.values.values() if v.tensor is not None)
             self._cold = weights > cache_bytes() / 2
-        return super().of(graph)
+        # New windows appear throughout a search: something must be left for them.
+        self._limit = self.spent + _FIRST * (self.seconds - self.spent)
+        try:
+            return super().of(graph)
+        finally:
+            self._limit = self.seconds
 
-    def prices(self, graph: Graph, windows: Iterable[Window]) -> list[int]:
+    def prices(self, graph: Graph, windows: Sequence[Window], layout: Layout) -> list[int]:
         """The price of each window, in picoseconds."""
-        keys = [self._key(graph, window) for window in windows]
+        keys = [self._key(graph, window, layout) for window in windows]
         known = self._known
         if any(key not in known for key in keys):
             self._learn(graph, [(k, w) for k, w in zip(keys, windows, strict=True) if k not in known])
         return [known[key] for key in keys]
 
+    def move_price(self, graph: Graph, move: Move) -> int:
+        """The price of a conversion into or out of the blocked layout, in picoseconds."""
+        return round(move_ms(graph, move, self.roofline, self.shapes) * TICKS_PER_MS)
+
     # -- parts ----------------------------------------------------------------------------------------------------
 
-    def _key(self, graph: Graph, window: Window) -> Any:
+    def _key(self, graph: Graph, window: Window, layout: Layout) -> Any:
         """What decides the price of a window, cheaper to find than its signature."""
         values, nodes = graph.values, graph.nodes
-        return window.nodes, tuple([k is None or values[k].const for id in window.nodes for k in nodes[id].inputs])
+        const = tuple([k is None or values[k].const for id in window.nodes for k in nodes[id].inputs])
+        marks = shares(graph, window) + tuple((key, BLOCKED) for key in residuals(graph, window, layout))
+        open_ended = len(window.nodes) > 1 and nodes[window.nodes[-1]].op in NORMALISATIONS
+        seen = tuple(len(graph.users[k]) for i in window.nodes if (k := result(nodes[i])) is not None) if open_ended else ()
+        return window.nodes, const, marks, seen
+
+    def _elsewhere(self, graph: Graph, delta: Delta) -> set[int]:
+        return readers(graph, delta)
 
     def _learn(self, graph: Graph, windows: Sequence[tuple[Any, Window]]) -> None:
         """Find the price of windows not seen before."""
         plans: dict[str, tuple[Blueprint, Window]] = {}
         signatures: dict[Any, str] = {}
         for key, window in windows:
-            plan = blueprint(graph, window, self.shapes)
-            signature = plan.signature + ("-cold" if self._from_memory(graph, plan) else "")
+            plan = blueprint(graph, window, self.shapes, key[2])
+            signature = plan.signature + (_COLD if self._from_memory(graph, plan) else "")
             signatures[key] = signature
             if signature not in self._prices:
                 plans.setdefault(signature, (plan, window))
@@ -116,38 +146,38 @@ class KernelCost(WindowCost):
             self._known[key] = self._prices[signature]
 
     def _price(self, graph: Graph, plans: Mapping[str, tuple[Blueprint, Window]]) -> None:
-        stored = self.store.get_many(self.environment, plans)
+        stored = {s: ms for s, ms in self.store.get_many(self.environment, plans).items() if ms == FAILED or 0 < ms < math.inf}
         analytic = {s: window_ms(graph, window, self.roofline, self.shapes) for s, (_, window) in plans.items()}
         for signature, ms in stored.items():
             if ms != FAILED:
                 self._set(signature, ms)
                 self._compare(graph, plans[signature][1], ms, analytic[signature])
+        left = [signature for signature, ms in stored.items() if ms == FAILED]
         fresh: dict[str, float] = {}
-        left: list[str] = []
-        for signature in sorted(plans.keys() - stored.keys(), key=lambda s: -analytic[s]):
-            plan, window = plans[signature]
-            if all(node.op in VIEWS for node in plan.nodes):
-                self._set(signature, self.roofline.overhead_ms)
-                continue
-            if not self._may_measure():
-                left.append(signature)
-                continue
-            ms = self._run(graph, plan, signature.endswith("-cold"))
-            fresh[signature] = FAILED if ms is None else ms
-            if ms is None:
-                left.append(signature)
-                continue
-            self.measured += 1
-            self._set(signature, ms)
-            self._compare(graph, window, ms, analytic[signature])
-        if fresh:
-            self.store.put_many(self.environment, fresh)
-            if self._watch is not None:
-                remember_pace(self.store, self.environment, self._watch)
-        left.extend(s for s, ms in stored.items() if ms == FAILED)
+        try:
+            for signature in sorted(plans.keys() - stored.keys(), key=lambda s: -analytic[s]):
+                plan, window = plans[signature]
+                if all(node.op in VIEWS for node in plan.nodes):
+                    self._set(signature, self.roofline.overhead_ms)
+                elif not self._may_measure():
+                    left.append(signature)
+                else:
+                    found = self._run(graph, plan, signature.endswith(_COLD))
+                    fresh[signature] = FAILED if found is None else found
+                    if found is None:
+                        left.append(signature)
+                        continue
+                    self.measured += 1
+                    self._set(signature, found)
+                    self._compare(graph, window, found, analytic[signature])
+        finally:
+            if fresh:
+                self.store.put_many(self.environment, fresh)
+                if self._watch is not None:
+                    remember_pace(self.store, self.environment, self._watch)
         for signature in left:
             self.estimated += 1
-            self._set(signature, analytic[signature] * self._correction(graph, plans[signature][1]))
+            self._set(signature, CAUTION * analytic[signature] * self._correction(graph, plans[signature][1]))
 
     def _stopwatch(self) -> Stopwatch | None:
         if self._watch is None and self.measure:
@@ -157,7 +187,7 @@ class KernelCost(WindowCost):
         return self._watch
 
     def _may_measure(self) -> bool:
-        return self.measure and self.spent < self.seconds and not (self.deadline is not None and self.deadline())
+        return self.measure and self.spent < self._limit and not (self.deadline is not None and self.deadline())
 
     def _from_memory(self, graph: Graph, plan: Blueprint) -> bool:
         """Whether the window's weights are worth measuring out of the cache."""
@@ -189,5 +219,12 @@ class KernelCost(WindowCost):
             ratios = [r for each in self._ratios.values() for r in each]
         return math.exp(sum(math.log(r) for r in ratios) / len(ratios)) if ratios else 1.0
 
+    def __getstate__(self) -> dict[str, Any]:
+        # Sessions and the caller's clock stay in this process.
+        return {**self.__dict__, "_watch": None, "deadline": None}
 
-__all__ = ["Costs", "KernelCost"]
+
+def _extras(config: SessionConfig) -> str:
+    """A digest of settings that the environment's own does not know."""
+    settings = sorted(config.entries.items()), sorted(config.provider_options.items())
+    return "-" + hashlib.sha256(repr(settings).encode()).hexdigest()[:8] if any(settings) else ""

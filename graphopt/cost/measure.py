@@ -26,8 +26,11 @@ from graphopt.errors import GraphoptError
 from graphopt.runtime.session import LoadableModel, Session, SessionConfig
 
 REORDERS = frozenset({"ReorderInput", "ReorderOutput"})
-TARGET_MS = 15.0
-_MIN_RUNS, _MAX_RUNS, _COLD_RUNS = 8, 40, 8
+CONTEXT = "ctx"
+"""How the names of nodes begin that only stand for a window's neighbours."""
+TARGET_MS = 10.0
+_UNDISTURBED = 0.9
+_MIN_RUNS, _MAX_RUNS, _COLD_RUNS = 8, 40, 7
 _SUFFIX = "_kernel_time"
 
 
@@ -55,11 +58,13 @@ class Stopwatch:
             self._session = Session(reference[0], config)
             self._pace = self._session.prepare(reference[1])
 
-    def kernel_ms(self, model: LoadableModel, feeds: Mapping[str, Any], *, cold: bool = False) -> float | None:
+    def kernel_ms(
+        self, model: LoadableModel, feeds: Mapping[str, Any], *, cold: bool = False, reorders: bool = False
+    ) -> float | None:
         """Time of a model's kernels.
 
-        Conversions into and out of the blocked layout are left out: they lie at the border of the window, and its
-        neighbours usually keep the layout. A view (Reshape and the like) counts as the runtime's overhead for a node; by
+        Conversions into and out of the blocked layout are left out: whether there is one at the border of a window
+        depends on its neighbours (:mod:`graphopt.cost.layout`). A view (Reshape and the like) counts as the runtime's overhead for a node; by
         itself it would have to copy an input of the model to an output.
 
         Args:
@@ -67,30 +72,33 @@ class Stopwatch:
             feeds: Its inputs.
             cold: Whether the weights come from memory, as they do in a model whose weights exceed the cache: by the
                 time a layer runs again, all others have run. The inputs are in the cache all the same.
+            reorders: Count the conversions, and nothing but them.
 
         Returns:
             Milliseconds; ``None`` when the model does not run.
         """
         try:
-            with tempfile.TemporaryDirectory(prefix="graphopt-window-") as folder:
-                with Session(model, replace(self.config, profile=Path(folder) / "p")) as session:
-                    times, slowdown = self._repeat(session.prepare(feeds), feeds if cold else None)
-                    events = json.loads(session.end_profiling().read_text(encoding="utf-8"))
+            with (
+                tempfile.TemporaryDirectory(prefix="graphopt-window-") as folder,
+                Session(model, replace(self.config, profile=Path(folder) / "p")) as session,
+            ):
+                times, slowdown = self._repeat(session.prepare(feeds), feeds if cold else None)
+                events = json.loads(session.end_profiling().read_text(encoding="utf-8"))
         except (GraphoptError, OSError, ValueError):
             return None
         floor = self.roofline.overhead_ms
-        shares = [_share(wall, cpu) for wall, cpu in times]
         total = 0.0
         kernels = _kernels(events, len(times))
-        for op, each in kernels:
+        for name, op, each in kernels:
+            if (op in REORDERS) != reorders or name.startswith(CONTEXT):
+                continue
             if op in VIEWS:
                 total += floor
-            elif op not in REORDERS:
-                ms = _low([t * share for t, share in zip(each, shares, strict=True)]) / slowdown
-                total += max(floor, ms - self.roofline.profiler_ms)
-        if not kernels:
-            total = _low([wall * share for (wall, _), share in zip(times, shares, strict=True)]) * 1e3 / slowdown
-        return max(total, floor)
+            else:
+                total += max(floor, _typical(each, times) / slowdown - self.roofline.profiler_ms)
+        if not kernels and not reorders:
+            total = _typical([wall * 1e3 for wall, _ in times], times) / slowdown
+        return total if reorders else max(total, floor)
 
     def wall_ms(self, model: LoadableModel, feeds: Mapping[str, Any]) -> float:
         """Time of one run as a stopwatch sees it.
@@ -100,7 +108,7 @@ class Stopwatch:
         """
         with Session(model, self.config) as session:
             times, slowdown = self._repeat(session.prepare(feeds), None)
-            return _low([wall * _share(wall, cpu) for wall, cpu in times]) * 1e3 / slowdown
+            return _typical([wall * 1e3 for wall, _ in times], times) / slowdown
 
     def _repeat(self, run: Callable[[], None], cold: Mapping[str, Any] | None) -> tuple[list[tuple[float, float]], float]:
         """Wall and processor seconds of some runs, few for a slow model, and how much slower than best the machine was."""
@@ -129,27 +137,38 @@ def _timed(run: Callable[[], None]) -> tuple[float, float]:
     return time.perf_counter() - wall, cpu
 
 
-def _share(wall: float, cpu: float) -> float:
-    """The part of a run in which this thread had the processor: other processes may take it away for milliseconds."""
-    return min(1.0, cpu / wall) if wall > 0 else 1.0
+def _typical(each: list[float], times: list[tuple[float, float]]) -> float:
+    """The time of a kernel, from its time in each run.
+
+    Args:
+        each: What is to be summed up, by run.
+        times: Wall and processor time of the runs. Where the second is less, another process had the processor for some
+            milliseconds; such runs are left out, or, when there is hardly any other, cut down to this thread's part.
+    """
+    shares = [min(1.0, cpu / wall) if wall > 0 else 1.0 for wall, cpu in times]
+    clean = [t for t, share in zip(each, shares, strict=True) if share > _UNDISTURBED]
+    if len(clean) >= min(3, len(each)):
+        return _low(clean)
+    scaled = sorted(t * share for t, share in zip(each, shares, strict=True))
+    return scaled[len(scaled) // 2]
 
 
-def _kernels(events: list[dict[str, Any]], timed: int) -> list[tuple[str, list[float]]]:
-    """Operator and milliseconds of each kernel in each of the last ``timed`` runs."""
+def _kernels(events: list[dict[str, Any]], timed: int) -> list[tuple[str, str, list[float]]]:
+    """Name, operator and milliseconds of each kernel in each of the last ``timed`` runs."""
     runs = sum(event.get("name") == "model_run" for event in events) or timed
     found: dict[tuple[str, str], list[float]] = defaultdict(list)
     for event in events:
         if event.get("cat") == "Node" and event["name"].endswith(_SUFFIX):
             found[event["name"], event["args"]["op_name"]].append(event["dur"] / 1e3)
     kernels = []
-    for (_, op), times in found.items():
+    for (name, op), times in found.items():
         # A node in a loop body, or one of several with the same name, has a whole number of events in each run.
         each, rest = divmod(len(times), runs)
         if rest or not each:
             sums = [sum(times) / runs] * timed
         else:
             sums = [sum(times[i * each : (i + 1) * each]) for i in range(runs - timed, runs)]
-        kernels.append((op, sums))
+        kernels.append((name, op, sums))
     return kernels
 
 
@@ -185,5 +204,5 @@ def _low(times: list[float]) -> float:
     On a shared machine what disturbs a run only ever adds to it, and often disturbs most runs; a single minimum would be
     at the mercy of the profiler's grain of a microsecond.
     """
-    quarter = sorted(times)[: max(2, len(times) // 4)]
+    quarter = sorted(times)[: max(3, len(times) // 4)]
     return sum(quarter) / len(quarter)

@@ -14,7 +14,9 @@ import numpy as np
 import onnx
 from onnx import AttributeProto, NodeProto, TensorProto, helper, numpy_helper
 
-from graphopt.cost.blueprint import Blueprint
+from graphopt.cost.blueprint import BLOCKED, Blueprint
+from graphopt.cost.denormals import PARTS
+from graphopt.cost.measure import CONTEXT
 from graphopt.ir.constants import NotConstantError, evaluate
 from graphopt.ir.graph import Graph, Node, Opaque, Tensor
 from graphopt.ir.infer import type_proto
@@ -25,6 +27,7 @@ Array = np.ndarray[Any, Any]
 
 _INLINE = 1 << 16  # bytes; larger initializers are handed to the runtime as arrays
 _IR_VERSION = 10
+_DENORMAL = 1e-40
 _PATTERN = 1 << 16
 
 
@@ -67,11 +70,14 @@ def micro_model(graph: Graph, plan: Blueprint) -> Micro:
     names: dict[int, str] = {}
     inputs = []
     feeds: dict[str, Array] = {}
+    initializers: list[TensorProto] = []
+    context: list[NodeProto] = []
     for index, (key, type) in enumerate(plan.externals.items()):
         names[key] = f"x{index}"
         inputs.append(helper.make_value_info(names[key], type_proto(type)))
         feeds[names[key]] = _feed(plan, key, type, rng)
-    initializers: list[TensorProto] = []
+        if plan.marks.get(key) == BLOCKED:
+            names[key] = _into_blocks(f"x{index}", type, context, initializers)
     arrays: dict[str, Array] = {}
     for index, (key, counts) in enumerate(plan.constants.items()):
         names[key] = f"c{index}"
@@ -82,11 +88,24 @@ def micro_model(graph: Graph, plan: Blueprint) -> Micro:
                 names[made] = f"v{index}_{slot}"
     outputs = [helper.make_value_info(names[key], _output_type(graph.type(key))) for key in plan.outputs]
     nodes = [_node(graph, node, index, names) for index, node in enumerate(plan.nodes)]
-    body = helper.make_graph(nodes, "window", inputs, outputs, initializers)
+    body = helper.make_graph(context + nodes, "window", inputs, outputs, initializers)
     domains = {node.domain for node in plan.nodes} | {""}
     opsets = [helper.make_opsetid(d, graph.opsets.get(d, 1)) for d in sorted(domains)]
     proto = helper.make_model(body, opset_imports=opsets, ir_version=_IR_VERSION)
     return Micro(LoadableModel(proto.SerializeToString(), arrays), feeds)
+
+
+def _into_blocks(name: str, type: ValueType, context: list[NodeProto], initializers: list[TensorProto]) -> str:
+    """A convolution that changes nothing, as a neighbour that delivers its result in blocks.
+
+    The Relu after it keeps the runtime from fusing the window's own operators into it.
+    """
+    channels = _sizes(type)[1]
+    weight, plain, made = (f"{CONTEXT}_{part}_{name}" for part in ("w", "c", "r"))
+    initializers.append(numpy_helper.from_array(np.ones((channels, 1, 1, 1), np.float32), weight))
+    context.append(helper.make_node("Conv", [name, weight], [plain], name=plain, group=channels))
+    context.append(helper.make_node("Relu", [plain], [made], name=made))
+    return made
 
 
 def _output_type(type: ValueType) -> Any:
@@ -153,7 +172,7 @@ def _initializer(
         if array.dtype.name not in NUMPY_NAMES.values():
             raise UnbuildableError(f"a constant of type {array.dtype}")
     else:
-        array = _floats(type, type.shape, rng, *_constant_range(plan, key))  # type: ignore[arg-type]
+        array = _floats(type, _sizes(type), rng, *_constant_range(plan, key))
     if array.nbytes < _INLINE:
         return numpy_helper.from_array(np.ascontiguousarray(array).reshape(array.shape), name)
     arrays[name] = array
@@ -178,16 +197,26 @@ def _constant_range(plan: Blueprint, key: int) -> tuple[float, float, bool]:
 def _feed(plan: Blueprint, key: int, type: ValueType, rng: np.random.Generator) -> Array:
     if type.other is not None or type.dtype not in NUMPY_NAMES:
         raise UnbuildableError(f"an input of type {type}")
-    shape = type.shape or ()
+    shape = _sizes(type)
     if type.dtype in ("f32", "f64", "f16"):
         positive = any(node.op in ("Sqrt", "Log", "Pow") and key in node.inputs for node in plan.nodes)
-        return _floats(type, shape, rng, 0.1, 1.0, positive)  # type: ignore[arg-type]
+        array = _floats(type, shape, rng, 0.1, 1.0, positive)
+        share = plan.marks.get(key, 0)
+        if share > 0:
+            array[rng.random(shape) < share / PARTS] = _DENORMAL
+        return array
     dtype = np.dtype(NUMPY_NAMES[type.dtype])
     if dtype.kind == "c":
         raise UnbuildableError(f"an input of type {type}")
     # Zero is a legal index, axis and flag everywhere; one is too in most places, and makes a lookup less trivial.
     wide = all(node.op in ("Gather", "Where", "Cast", "And", "Or", "Equal") for node in plan.nodes)
     return rng.integers(0, 2 if wide else 1, shape).astype(dtype)
+
+
+def _sizes(type: ValueType) -> tuple[int, ...]:
+    if not type.static:
+        raise UnbuildableError(f"a constant of type {type}")
+    return tuple(int(d) for d in type.shape or ())  # type: ignore[arg-type]
 
 
 def _floats(

@@ -14,6 +14,7 @@ class Roofline:
         gflops: Floating-point operations of a matrix product whose weights are in the cache, 10^9 a second.
         gbytes: Bytes read and written by elementwise operators, 10^9 a second.
         scalar_gops: Elementwise operations (those that :mod:`graphopt.cost.analytic` counts), 10^9 a second.
+        reorder_gbytes: Bytes of a feature map converted into or out of the blocked layout, 10^9 a second.
         overhead_ms: What the runtime spends on a node whatever it does, in milliseconds.
         profiler_ms: What its profiler adds to the time of a kernel, in milliseconds.
         pace_ms: Time of the model that tells how fast the machine is at the moment, at its best.
@@ -22,6 +23,7 @@ class Roofline:
     gflops: float = 150.0
     gbytes: float = 40.0
     scalar_gops: float = 30.0
+    reorder_gbytes: float = 25.0
     overhead_ms: float = 0.0003
     profiler_ms: float = 0.001
     pace_ms: float = math.inf

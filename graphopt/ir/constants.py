@@ -14,7 +14,7 @@ from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
 from graphopt.ir.graph import Graph, Node
-from graphopt.ir.infer import attribute
+from graphopt.ir.infer import make_node
 
 Array = np.ndarray[Any, Any]
 
@@ -74,10 +74,8 @@ def evaluate_node(graph: Graph, node: Node, memo: dict[int, Array]) -> list[Arra
         return [_shape(graph, node)]
     names = ["" if k is None else f"i{i}" for i, k in enumerate(node.inputs)]
     outs = [f"o{i}" for i in range(len(node.outputs))]
-    proto = helper.make_node(
-        node.op, names, outs, domain=node.domain, **{k: attribute(v) for k, v in node.attributes.items()}
-    )
     try:
+        proto = make_node(node.op, node.domain, graph.opsets.get(node.domain, 1), names, outs, node.attributes)
         runner = ReferenceEvaluator(
             helper.make_graph([proto], "g", [helper.make_empty_tensor_value_info(n) for n in names if n],
                               [helper.make_empty_tensor_value_info(o) for o in outs]),

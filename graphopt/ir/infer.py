@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import TypeProto, helper, numpy_helper, shape_inference
+from onnx import AttributeProto, NodeProto, TypeProto, helper, numpy_helper, shape_inference
 
 from graphopt.ir.graph import Opaque, Tensor
 from graphopt.ir.types import DTYPE_NAMES, DTYPES, NUMPY_NAMES, UNKNOWN, Dim, ValueType
@@ -90,13 +90,11 @@ def _infer(
     except onnx.defs.SchemaError:
         return (UNKNOWN,) * n_outputs
     names = ["" if t is None else f"i{i}" for i, t in enumerate(inputs)]
-    node = helper.make_node(
-        op,
-        names,
-        [f"o{i}" for i in range(n_outputs)],
-        domain=domain,
-        **{k: attribute(v) for k, v in attributes.items()},
-    )
+    outputs = [f"o{i}" for i in range(n_outputs)]
+    try:
+        node = make_node(op, domain, version, names, outputs, attributes)
+    except (TypeError, ValueError) as error:
+        raise InferenceError(f"{op}: {error}") from error
     types = {n: type_proto(t) for n, t in zip(names, inputs, strict=True) if t is not None and t != UNKNOWN}
     known = {n: numpy_helper.from_array(d) for n, d in zip(names, data, strict=True) if d is not None}
     try:
@@ -108,16 +106,41 @@ def _infer(
         if any(t is not None and t.dtype is None for t in inputs):
             return (UNKNOWN,) * n_outputs
         raise InferenceError(f"{op}: {error}") from error
-    return tuple(value_type(result[o]) if o in result else UNKNOWN for o in node.output)
+    return tuple(value_type(result[o]) if o in result else UNKNOWN for o in outputs)
 
 
-def attribute(value: Any) -> Any:
-    """An attribute value in the form ``onnx.helper.make_node`` takes."""
-    if isinstance(value, Tensor):
-        return numpy_helper.from_array(np.ascontiguousarray(value.numpy()))
+def make_node(
+    op: str, domain: str, version: int, inputs: Sequence[str], outputs: Sequence[str], attributes: Mapping[str, Any]
+) -> NodeProto:
+    """The ONNX form of a node; an attribute that is ``None`` is left out."""
+    node = NodeProto(op_type=op, domain=domain, input=inputs, output=outputs)
+    for name, value in sorted(attributes.items()):
+        if value is not None:
+            node.attribute.append(attribute(op, domain, version, name, value))
+    return node
+
+
+def attribute(op: str, domain: str, version: int, name: str, value: Any) -> AttributeProto:
+    """An attribute of the type its schema declares (an empty list says nothing of its type, nor does ``1`` for 1.0)."""
     if isinstance(value, Opaque):
-        return value.payload
-    return list(value) if isinstance(value, tuple) else value
+        return value.payload  # type: ignore[no-any-return]
+    if isinstance(value, Tensor):
+        array = value.numpy()
+        return helper.make_attribute(name, numpy_helper.from_array(np.ascontiguousarray(array).reshape(array.shape)))
+    try:
+        declared = onnx.defs.get_schema(op, version, domain).attributes[name].type
+    except (onnx.defs.SchemaError, KeyError):
+        return helper.make_attribute(name, list(value) if isinstance(value, tuple) else value)
+    kinds = onnx.defs.OpSchema.AttrType
+    if declared == kinds.FLOAT:
+        return helper.make_attribute(name, float(value))
+    if declared == kinds.FLOATS:
+        return helper.make_attribute(name, [float(v) for v in value], attr_type=AttributeProto.FLOATS)
+    if declared == kinds.INTS:
+        return helper.make_attribute(name, list(value), attr_type=AttributeProto.INTS)
+    if declared == kinds.STRINGS:
+        return helper.make_attribute(name, list(value), attr_type=AttributeProto.STRINGS)
+    return helper.make_attribute(name, list(value) if isinstance(value, tuple) else value)
 
 
 def type_proto(type: ValueType) -> TypeProto:

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import onnx
 import onnx_ir
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, helper
 
 from graphopt.ir.constants import NotConstantError, evaluate
-from graphopt.ir.graph import Graph, Node, Opaque, Tensor, Value
+from graphopt.ir.graph import Graph, Node, Value
+from graphopt.ir.infer import make_node
 from graphopt.onnxio.load import INLINE, Model
 
 RULE_NOTE = "graphopt rule: "
@@ -310,13 +310,8 @@ class _Emitter:
             proto.input[:] = ins
             proto.output[:] = outs
             return proto
-        proto = NodeProto(op_type=node.op, domain=node.domain, name=self._fresh(node.name or f"{outs[0]}/{node.op}"))
-        proto.input.extend(ins)
-        proto.output.extend(outs)
-        version = self.graph.opsets.get(node.domain, 1)
-        for name, value in sorted(node.attributes.items()):
-            if value is not None:
-                proto.attribute.append(_attribute(node.op, node.domain, version, name, value))
+        proto = make_node(node.op, node.domain, self.graph.opsets.get(node.domain, 1), ins, outs, node.attributes)
+        proto.name = self._fresh(node.name or f"{outs[0]}/{node.op}")
         proto.doc_string = f"{RULE_NOTE}{node.rule}" if node.rule else ""
         return proto
 
@@ -372,26 +367,6 @@ def _ir_tensor(data: Any, name: str) -> Any:
 
 def _ir_tensor_of(array: np.ndarray[Any, Any], name: str) -> Any:
     return onnx_ir.tensor(np.ascontiguousarray(array).reshape(array.shape), name=name)
-
-
-def _attribute(op: str, domain: str, version: int, name: str, value: Any) -> AttributeProto:
-    """An attribute of the type its schema declares (an empty list says nothing of its type, nor does ``1`` for 1.0)."""
-    if isinstance(value, Opaque):
-        return value.payload  # type: ignore[no-any-return]
-    if isinstance(value, Tensor):
-        return helper.make_attribute(name, onnx_ir.serde.serialize_tensor(_ir_tensor(value.data, "")))
-    try:
-        declared = onnx.defs.get_schema(op, version, domain).attributes[name].type
-    except (onnx.defs.SchemaError, KeyError):
-        return helper.make_attribute(name, list(value) if isinstance(value, tuple) else value)
-    kinds = onnx.defs.OpSchema.AttrType
-    if declared == kinds.FLOAT:
-        return helper.make_attribute(name, float(value))
-    if declared == kinds.FLOATS:
-        return helper.make_attribute(name, [float(v) for v in value], attr_type=AttributeProto.FLOATS)
-    if declared == kinds.INTS:
-        return helper.make_attribute(name, list(value), attr_type=AttributeProto.INTS)
-    return helper.make_attribute(name, list(value) if isinstance(value, tuple) else value)
 
 
 __all__ = ["RULE_NOTE", "Emitted", "Value", "emit", "rule_of"]

@@ -411,12 +411,11 @@ def _graph(proto: ModelProto, tensors: Mapping[str, Any], path: Path | None) -> 
             if name:
                 key = output_key(node_id, i)
                 define(name, Value(key, name, types.get(name, UNKNOWN), const, None, node_id))
-        nodes.append(
-            Node(
-                source.op_type, ins, tuple(outs), attributes, domain=domain, name=source.name, source=source, opaque=why,
-                captures=captures, salt=salt, id=node_id,
-            )  # fmt: skip
-        )
+        node = Node(
+            source.op_type, ins, tuple(outs), attributes, domain=domain, name=source.name, source=source, opaque=why,
+            captures=captures, salt=salt, id=node_id,
+        )  # fmt: skip
+        nodes.append(node)
     nodes = _guard_quantised(nodes, values)
     outputs: list[tuple[str, int]] = []
     for info in g.output:

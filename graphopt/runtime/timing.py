@@ -102,7 +102,8 @@ def measure_models(
         seconds: Time to spend at most, opening included; ``min_sessions`` are opened in any case.
         min_sessions: Sessions of each model to open at least, 2 or more; multiples of 4 balance the order.
         max_sessions: Sessions of each model to open at most.
-        precision: Stop as soon as the interval is narrower than this; None uses the whole time.
+        precision: Stop as soon as the interval is narrower than this; None uses the whole time. Stopping at a
+            lucky moment makes intervals a little too narrow: they then hold the truth in about 90 % of cases.
         on_round: Called after each round with the number of rounds done over all sessions and the last ratio.
 
     Raises:

@@ -47,8 +47,8 @@ class Arena:
             return loadable(self.original, emit(self.original, self.original.graph))
         return loadable(self.model, emit(self.model, graph, max_bytes=self.max_bytes))
 
-    def pair(self, baseline: Graph, variant: Graph, seconds: float) -> Paired:
-        """A quick comparison of two graphs over one session of each, their opening not counted in ``seconds``.
+    def pair(self, baseline: Graph | None, variant: Graph, seconds: float) -> Paired:
+        """A quick comparison of two graphs (``None``: the original model) over one session of each, their opening not counted in ``seconds``.
 
         Two sessions of the same model can differ by a per cent or two: see :data:`LUCK`.
 

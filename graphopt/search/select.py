@@ -79,12 +79,14 @@ def select(
     outcome = searched(problem)
     verdicts: dict[str, FamilyVerdict] = {}
     clock = Budget(seconds, None, budget.interrupted)
+    # A graph that gains has at most a small family that loses; one that does not was let down by what it trusted most.
+    losing = bool(outcome.steps) and not _gains(arena, outcome, 0.2 * seconds)
     while True:
         # Without a family others may find their places, so the list is made anew after each one that goes.
         open_questions = [f for f in _by_gain(outcome) if f not in verdicts]
         if not open_questions:
             break
-        family = open_questions[0]
+        family = open_questions[-1 if losing else 0]
         if clock.exhausted() is not None:
             verdicts[family] = FamilyVerdict(family, None, None, True)
             continue
@@ -101,7 +103,16 @@ def select(
         verdicts[family] = verdict = _compare(arena, family, trial, outcome, share)
         if not verdict.kept:
             outcome, problem = trial, trial_problem
+            losing = losing and bool(outcome.steps) and not _gains(arena, outcome, 0.1 * seconds)
     return Selection(outcome, problem, tuple(verdicts.values()))
+
+
+def _gains(arena: Arena, outcome: Outcome, seconds: float) -> bool:
+    """Whether a quick look says that the graph is faster than the original."""
+    try:
+        return arena.pair(None, outcome.state.graph, seconds).speedup > 1.0
+    except SessionError:
+        return False
 
 
 def _compare(arena: Arena, family: str, without: Outcome, outcome: Outcome, seconds: float) -> FamilyVerdict:

@@ -44,7 +44,7 @@ def test_list(cli):
     shown = cli("rules", "list")
     assert shown.code == 0
     assert not shown.err
-    assert all(name in shown.out.replace("\n", "") for name in rules)
+    assert all(f"{name} " in shown.out for name in rules)
 
 
 def test_list_one_family_or_leave_a_rule_out(cli):
@@ -56,11 +56,20 @@ def test_list_one_family_or_leave_a_rule_out(cli):
     assert {rule["id"] for rule in rest} == {rule["id"] for rule in rules} - {first["id"]}
 
 
-def test_list_in_columns_for_other_programs(process):
-    """Without a terminal a rule is one line, however long."""
-    outcome = process("rules", "list")
+def test_a_rule_is_one_line(cli, monkeypatch):
+    rules = json.loads(cli("rules", "list", "--json", "-").out)["rules"]
+    families = {rule["family"] for rule in rules}
+    for columns in ("80", "120"):
+        monkeypatch.setenv("COLUMNS", columns)
+        lines = cli("rules", "list").out.splitlines()
+        assert len(lines) == 2 + len(rules) + len(families)
+        assert max(map(len, lines)) <= int(columns)
+
+
+def test_list_is_whole_for_other_programs(process):
     rules = json.loads(process("rules", "list", "--json", "-").out)["rules"]
-    assert len(outcome.out.splitlines()) == len(rules) + 2  # the head and its rule
+    out = process("rules", "list").out
+    assert all(rule["doc"] in out for rule in rules)
 
 
 def test_show(cli):

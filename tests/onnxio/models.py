@@ -24,7 +24,7 @@ from graphopt.rewrite.library import Library
 from graphopt.rewrite.schema import parse_rules
 from graphopt.rewrite.sites import Sites
 
-F, I, B = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
+F, INT, B = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
 
 Typed = tuple[str, int, Sequence[int | str | None] | None]
 """Name, element type and shape of a graph input or output."""
@@ -39,7 +39,10 @@ def weight(name: str, array: Any) -> TensorProto:
 
 
 def body(
-    nodes: Sequence[NodeProto], outputs: Iterable[Typed], inputs: Iterable[Typed] = (), weights: Sequence[TensorProto] = ()
+    nodes: Sequence[NodeProto],
+    outputs: Iterable[Typed],
+    inputs: Iterable[Typed] = (),
+    weights: Sequence[TensorProto] = (),
 ) -> GraphProto:
     """The body of an If, Loop or Scan."""
     typed = helper.make_tensor_value_info

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 import subprocess
 import sys
 import textwrap
@@ -20,7 +19,21 @@ from graphopt.errors import ModelError
 from graphopt.onnxio.emit import emit
 from graphopt.onnxio.load import load
 from graphopt.onnxio.save import save, to_proto
-from tests.onnxio.models import DROP_IDENTITY, F, I, body, identical, library, model, node, normal, run, same, through, weight
+from tests.onnxio.models import (
+    DROP_IDENTITY,
+    INT,
+    F,
+    body,
+    identical,
+    library,
+    model,
+    node,
+    normal,
+    run,
+    same,
+    through,
+    weight,
+)
 
 N = 64
 
@@ -187,10 +200,20 @@ def test_external_data_in_bodies_and_attributes(tmp_path: Path, rng: np.random.G
     )
     (tmp_path / "in").mkdir()
     onnx.save_model(
-        proto, str(tmp_path / "in" / "m.onnx"), save_as_external_data=True, location="d.bin", size_threshold=0, convert_attribute=True
+        proto,
+        str(tmp_path / "in" / "m.onnx"),
+        save_as_external_data=True,
+        location="d.bin",
+        size_threshold=0,
+        convert_attribute=True,
     )
     stripped = onnx.load(tmp_path / "in" / "m.onnx", load_external_data=False)
-    assert any(external_data_helper.uses_external_data(a.t) for n in stripped.graph.node for a in n.attribute if a.HasField("t"))
+    assert any(
+        external_data_helper.uses_external_data(a.t)
+        for n in stripped.graph.node
+        for a in n.attribute
+        if a.HasField("t")
+    )
     out = tmp_path / "out"
     out.mkdir()
     saved, _, _ = through(tmp_path / "in" / "m.onnx", out)
@@ -205,7 +228,9 @@ def test_more_than_two_gigabytes(tmp_path: Path) -> None:
     """A sparse file stands in for 3 GB of zeros: loading, rewriting and saving must not read them into memory."""
     rows = 3 * (1 << 30) // 4 // 4096
     gather = [node("Identity", ["i"], ["j"]), node("Gather", ["w", "j"], ["y"])]
-    proto = model(gather, [("i", I, [2])], [("y", F, [2, 4096])], [referring("w.bin", dims=(rows, 4096)), weight("b", [1.0])])
+    proto = model(
+        gather, [("i", INT, [2])], [("y", F, [2, 4096])], [referring("w.bin", dims=(rows, 4096)), weight("b", [1.0])]
+    )
     (tmp_path / "m.onnx").write_bytes(proto.SerializeToString())
     with (tmp_path / "w.bin").open("wb") as file:
         file.truncate(rows * 4096 * 4)

@@ -21,8 +21,8 @@ from graphopt.onnxio.load import load
 from graphopt.onnxio.save import save, to_proto
 from tests.onnxio.models import (
     DROP_IDENTITY,
+    INT,
     F,
-    I,
     identical,
     library,
     model,
@@ -123,7 +123,7 @@ def test_initializers_among_the_inputs(ir_version: int, listed: bool, frozen: bo
     if ir_version == 3 and not listed:
         pytest.skip("before IR version 4 every initializer is an input")
     proto = dense(ir_version, listed, size=300)
-    out, loaded, graph = through(proto, tmp_path, library(DROP_IDENTITY), freeze_initializers=frozen, max_bytes=10**6)
+    out, loaded, _ = through(proto, tmp_path, library(DROP_IDENTITY), freeze_initializers=frozen, max_bytes=10**6)
     constant = ir_version == 3 or not listed or frozen
     assert {v.name: v.const for v in loaded.graph.values.values() if v.name in "wbv"} == dict.fromkeys("wbv", constant)
     saved = onnx.load(out)
@@ -164,7 +164,10 @@ def test_outputs_that_are_inputs_or_weights(tmp_path: Path) -> None:
 
 
 def test_one_value_as_several_outputs(tmp_path: Path) -> None:
-    nodes = [node("Relu", ["x"], [name]) for name in "abc"] + [node("Identity", ["c"], ["d"]), node("Neg", ["b"], ["e"])]
+    nodes = [node("Relu", ["x"], [name]) for name in "abc"] + [
+        node("Identity", ["c"], ["d"]),
+        node("Neg", ["b"], ["e"]),
+    ]
     proto = model(nodes, [("x", F, [3])], [(name, F, [3]) for name in "badec"])
     out, _, graph = through(proto, tmp_path, library(DROP_IDENTITY))
     assert sorted(n.op for n in graph.nodes.values()) == ["Neg", "Relu"]
@@ -176,7 +179,9 @@ def test_one_value_as_several_outputs(tmp_path: Path) -> None:
 
 def test_outputs_trade_names(tmp_path: Path) -> None:
     # 'b' is computed from 'a'; afterwards both are the same value, which can carry only one of the names.
-    proto = model([node("Relu", ["x"], ["a"]), node("Relu", ["a"], ["b"])], [("x", F, [3])], [("b", F, [3]), ("a", F, [3])])
+    proto = model(
+        [node("Relu", ["x"], ["a"]), node("Relu", ["a"], ["b"])], [("x", F, [3])], [("b", F, [3]), ("a", F, [3])]
+    )
     idempotent = rule("relu-of-relu", ["r = Relu(x)", "y = Relu(r)"], ["y = Relu(x)"], equal="exact")
     out, _, graph = through(proto, tmp_path, library(idempotent))
     assert len(graph.nodes) == 1
@@ -296,7 +301,7 @@ def test_specialisation_errors(options: dict[str, Any], kind: type[Exception], m
 
 
 def test_only_tensors_have_a_shape_to_give() -> None:
-    proto = model([node("SequenceLength", ["s"], ["n"])], [], [("n", I, [])])
+    proto = model([node("SequenceLength", ["s"], ["n"])], [], [("n", INT, [])])
     proto.graph.input.append(helper.make_tensor_sequence_value_info("s", F, None))
     with pytest.raises(UsageError, match="no tensor"):
         load(proto, input_shapes={"s": [1]})
@@ -321,8 +326,14 @@ REFUSED: dict[str, tuple[Callable[[], ModelProto], str]] = {
     "two inputs": (lambda: relus("xy", inputs="xx"), "'x' is defined twice"),
     "two weights": (lambda: relus("wy", weights="ww"), "'w' is defined twice"),
     "no output": (lambda: relus("xy", outputs=""), "no output"),
-    "old": (lambda: model([node("Relu", ["x"], ["y"])], [("x", F, [3])], [("y", F, [3])], opset=6), "opset 6 is older than 7"),
-    "new": (lambda: model([node("Relu", ["x"], ["y"])], [("x", F, [3])], [("y", F, [3])], opset=999), "newer than the newest"),
+    "old": (
+        lambda: model([node("Relu", ["x"], ["y"])], [("x", F, [3])], [("y", F, [3])], opset=6),
+        "opset 6 is older than 7",
+    ),
+    "new": (
+        lambda: model([node("Relu", ["x"], ["y"])], [("x", F, [3])], [("y", F, [3])], opset=999),
+        "newer than the newest",
+    ),
 }
 
 

@@ -21,9 +21,9 @@ from graphopt.onnxio.save import to_proto
 from graphopt.rewrite.sites import Sites
 from tests.onnxio.models import (
     DROP_IDENTITY,
+    INT,
     B,
     F,
-    I,
     body,
     identical,
     library,
@@ -91,7 +91,9 @@ def test_if_captures(name: str, tmp_path: Path) -> None:
 
 def test_two_bodies_read_a_name_that_is_gone(tmp_path: Path) -> None:
     ifs = [node("If", ["c"], [f"z{i}"], **branches()) for i in range(2)]
-    proto = model([node("Identity", ["x"], ["y"]), *ifs], [("x", F, [3]), ("c", B, [])], [("z0", F, [3]), ("z1", F, [3])])
+    proto = model(
+        [node("Identity", ["x"], ["y"]), *ifs], [("x", F, [3]), ("c", B, [])], [("z0", F, [3]), ("z1", F, [3])]
+    )
     out, _, _ = through(proto, tmp_path, library(DROP_IDENTITY))
     feeds = {"x": X, "c": np.array(False)}
     same(run(out, feeds), run(proto, feeds))
@@ -130,10 +132,14 @@ def loop() -> ModelProto:
     round_ = body(
         [node("Add", ["s", "y"], ["s2"]), node("Identity", ["go"], ["go2"]), node("Mul", ["s2", "k"], ["o"])],
         [("go2", B, []), ("s2", F, [3]), ("o", F, [3])],
-        [("i", I, []), ("go", B, []), ("s", F, [3])],
+        [("i", INT, []), ("go", B, []), ("s", F, [3])],
     )
     return model(
-        [node("Identity", ["x"], ["y"]), node("Identity", ["w"], ["k"]), node("Loop", ["n", "", "x"], ["last", "all"], body=round_)],
+        [
+            node("Identity", ["x"], ["y"]),
+            node("Identity", ["w"], ["k"]),
+            node("Loop", ["n", "", "x"], ["last", "all"], body=round_),
+        ],
         [("x", F, [3])], [("last", F, [3]), ("all", F, ["rounds", 3])],
         [weight("n", np.array(4)), weight("w", np.array([2.0, 3.0, 4.0], np.float32))],
     )  # fmt: skip
@@ -179,8 +185,13 @@ def test_captured_constants(tmp_path: Path) -> None:
         proto.ir_version = ir_version
         if ir_version == 3:
             proto.graph.input.append(helper.make_tensor_value_info("w", F, [3]))
-        out, _, _ = through(proto, tmp_path, library(rule("cut", ["d = Identity(c)"], ["d = c"], where=["not is_const(c)"])))
-        assert {n.op_type for n in onnx.load(out).graph.node} <= {"If", "Constant"}  # the captured constants were folded
+        out, _, _ = through(
+            proto, tmp_path, library(rule("cut", ["d = Identity(c)"], ["d = c"], where=["not is_const(c)"]))
+        )
+        assert {n.op_type for n in onnx.load(out).graph.node} <= {
+            "If",
+            "Constant",
+        }  # the captured constants were folded
         onnx.checker.check_model(str(out), full_check=True)
         for flag in (True, False):
             same(run(out, {"c": np.array(flag)}), run(proto, {"c": np.array(flag)}))
@@ -195,7 +206,9 @@ def test_model_local_functions(tmp_path: Path) -> None:
         [helper.make_opsetid("", 17)], ["unused"],
     )  # fmt: skip
     # It has the name of a standard operator, but not its meaning.
-    relu = helper.make_function("here", "Relu", ["a"], ["r"], [node("Neg", ["a"], ["r"])], [helper.make_opsetid("", 17)])
+    relu = helper.make_function(
+        "here", "Relu", ["a"], ["r"], [node("Neg", ["a"], ["r"])], [helper.make_opsetid("", 17)]
+    )
     proto = model(
         [
             node("Identity", ["x"], ["i"]),
@@ -225,7 +238,7 @@ def test_custom_operators_stay_in_place(tmp_path: Path) -> None:
         ],
         [("x", F, [3])], [("y", F, [3])], domains={"my.ops": 3},
     )  # fmt: skip
-    out, _, graph = through(proto, tmp_path, library(DOUBLE))
+    out, _, _ = through(proto, tmp_path, library(DOUBLE))
     saved = onnx.load(out)
     custom = [n for n in saved.graph.node if n.domain]
     # The rule let 'q' become 'r'.
@@ -252,7 +265,9 @@ def test_a_rule_may_not_remove_a_custom_operator(tmp_path: Path) -> None:
 
 def test_random_nodes_are_not_merged() -> None:
     proto = model(
-        [node("RandomNormalLike", ["x"], [name]) for name in "ab"] + [node("Sub", ["a", "b"], ["y"])], [("x", F, [3])], [("y", F, [3])]
+        [node("RandomNormalLike", ["x"], [name]) for name in "ab"] + [node("Sub", ["a", "b"], ["y"])],
+        [("x", F, [3])],
+        [("y", F, [3])],
     )
     assert len(simplify(load(proto).graph).nodes) == 3
 
@@ -273,7 +288,10 @@ def quantised(rng: np.random.Generator) -> ModelProto:
         node("Relu", ["r3"], ["y"]),
     ]
     weights = [
-        weight("s", np.float32(0.1)), weight("z", np.uint8(128)), weight("ws", np.float32(0.02)), weight("wz", np.int8(0)),
+        weight("s", np.float32(0.1)),
+        weight("z", np.uint8(128)),
+        weight("ws", np.float32(0.02)),
+        weight("wz", np.int8(0)),
         weight("wq", rng.integers(-100, 100, (4, 3, 3, 3)).astype(np.int8)),
     ]  # fmt: skip
     return model(nodes, [("x", F, [1, 3, 8, 8])], [("y", F, [1, 4, 6, 6])], weights)
@@ -312,7 +330,7 @@ def containers() -> ModelProto:
         node("ConcatFromSequence", ["parts"], ["z"], axis=0),
     ]
     proto = model(
-        nodes, [("x", F, [3])], [("y", F, [3]), ("n", I, []), ("z", F, [3])],
+        nodes, [("x", F, [3])], [("y", F, [3]), ("n", INT, []), ("z", F, [3])],
         [weight("w", X), weight("i", np.array(2)), weight("one", np.array(1))], opset=18,
     )  # fmt: skip
     proto.graph.output.append(sequence("s2", F, None))
@@ -333,7 +351,12 @@ def test_sparse_weights(tmp_path: Path) -> None:
     values = weight("w", np.array([5.0, 7.0], np.float32))
     sparse = helper.make_sparse_tensor(values, weight("", np.array([1, 5])), [2, 3])
     other = helper.make_sparse_tensor(weight("", np.array([2.0], np.float32)), weight("", np.array([2])), [3])
-    nodes = [node("Identity", ["x"], ["i"]), node("Add", ["i", "w"], ["h"]), node("Constant", [], ["c"], sparse_value=other), node("Add", ["h", "c"], ["y"])]
+    nodes = [
+        node("Identity", ["x"], ["i"]),
+        node("Add", ["i", "w"], ["h"]),
+        node("Constant", [], ["c"], sparse_value=other),
+        node("Add", ["h", "c"], ["y"]),
+    ]
     proto = model(nodes, [("x", F, [2, 3])], [("y", F, [2, 3])])
     proto.graph.sparse_initializer.append(sparse)
     out, loaded, _ = through(proto, tmp_path, library(DROP_IDENTITY))
@@ -372,8 +395,8 @@ def test_untouched_nodes_keep_every_bit(tmp_path: Path) -> None:
 
 
 def test_an_unknown_attribute_kind_is_opaque() -> None:
-    proto = model([node("Foo", ["x"], ["y"], domain="my.ops", t=helper.make_tensor_type_proto(F, [2]))], [("x", F, [3])],
-                  [("y", F, [3])], domains={"my.ops": 1})  # fmt: skip
+    foo = node("Foo", ["x"], ["y"], domain="my.ops", t=helper.make_tensor_type_proto(F, [2]))
+    proto = model([foo], [("x", F, [3])], [("y", F, [3])], domains={"my.ops": 1})
     loaded = load(proto)
     assert "my.ops.Foo<t=...>" in to_text(loaded.graph)
     edit = Edit(loaded.graph)
@@ -381,14 +404,25 @@ def test_an_unknown_attribute_kind_is_opaque() -> None:
 
 
 def test_dtypes_that_numpy_lacks(tmp_path: Path) -> None:
-    kinds = (TensorProto.BFLOAT16, TensorProto.FLOAT8E4M3FN, TensorProto.FLOAT8E5M2, TensorProto.INT4, TensorProto.UINT4)
+    kinds = (
+        TensorProto.BFLOAT16,
+        TensorProto.FLOAT8E4M3FN,
+        TensorProto.FLOAT8E5M2,
+        TensorProto.INT4,
+        TensorProto.UINT4,
+    )
     x = np.zeros(5, np.float32)
     for kind in kinds:
         for size in (5, 4099):
             packed = helper.make_tensor("w", kind, [size], np.arange(size) % 5)
             raw = onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(packed), "w")
             for tensor in (packed, raw):
-                nodes = [node("Cast", ["w"], ["f"], to=F), node("Identity", ["x"], ["i"]), node("Slice", ["f", "zero", "five"], ["g"]), node("Add", ["i", "g"], ["y"])]
+                nodes = [
+                    node("Cast", ["w"], ["f"], to=F),
+                    node("Identity", ["x"], ["i"]),
+                    node("Slice", ["f", "zero", "five"], ["g"]),
+                    node("Add", ["i", "g"], ["y"]),
+                ]
                 bounds = [weight("zero", np.array([0])), weight("five", np.array([5]))]
                 proto = model(nodes, [("x", F, [5])], [("y", F, [5])], [tensor, *bounds], opset=21, ir_version=10)
                 out, _, _ = through(proto, tmp_path, simplified=False)
@@ -423,7 +457,7 @@ def test_strings(tmp_path: Path) -> None:
         node("Identity", ["c"], ["z"]),
     ]
     proto = model(
-        nodes, [("x", I, ["n"])], [("y", TensorProto.STRING, ["m"]), ("z", TensorProto.STRING, [])],
+        nodes, [("x", INT, ["n"])], [("y", TensorProto.STRING, ["m"]), ("z", TensorProto.STRING, [])],
         [helper.make_tensor("w", TensorProto.STRING, [3], [w.encode() for w in words])],
     )  # fmt: skip
     for rules in (None, library(DROP_IDENTITY)):

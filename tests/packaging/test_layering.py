@@ -26,7 +26,8 @@ FLOORS = [
     {"cost", "verify", "zoo"},
     {"search", "synth"},
     {"rl"},
-    {"api", "report"},
+    {"report"},
+    {"api"},
     {"cli"},
     {"__main__", "__init__"},
 ]

@@ -1,0 +1,224 @@
+"""The commands on real files, end to end: optimise, verify, inspect and explain."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper
+
+RULE = """\
+family: mine
+doc: A family of one.
+rules:
+  - id: drop-double-neg
+    doc: two negations cancel
+    equal: exact
+    match:
+      - y = Neg(x)
+      - z = Neg(y)
+    replace:
+      - z = x
+    examples:
+      accept: [{x: 4x5xf32}]
+      reject: []
+"""
+
+KEYS = {
+    "schema",
+    "input",
+    "output",
+    "strategy",
+    "provider",
+    "threads",
+    "seed",
+    "latency",
+    "kept_original",
+    "verified",
+    "nodes",
+    "size",
+    "rules",
+    "steps",
+    "search",
+    "environment",
+    "families",
+    "warnings",
+}
+
+
+@pytest.fixture
+def negations(tmp_path: Path) -> Path:
+    """Three pairs of negations around a Relu, with a symbolic batch."""
+    names = ["x", "a", "b", "c", "d", "e", "f", "y"]
+    ops = ["Neg", "Neg", "Relu", "Neg", "Neg", "Neg", "Neg"]
+    nodes = [
+        helper.make_node(op, [source], [target], name=f"n{i}")
+        for i, (op, source, target) in enumerate(zip(ops, names[:-1], names[1:], strict=True))
+    ]
+    shape = ["batch", 1000]
+    graph = helper.make_graph(
+        nodes,
+        "negations",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, shape)],
+    )
+    path = tmp_path / "negations.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return path
+
+
+@pytest.fixture
+def rules(cli, tmp_path: Path) -> Path:
+    path = tmp_path / "mine.yaml"
+    path.write_text(RULE, encoding="utf-8")
+    assert cli("rules", "check", path, "--update").code == 0
+    return path
+
+
+def run(path: Path, values: np.ndarray) -> np.ndarray:
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    (result,) = session.run(None, {"x": values})
+    return np.asarray(result)
+
+
+def test_optimize(cli, negations, rules):
+    before = negations.read_bytes()
+    outcome = cli("optimize", negations, "--rules", rules, "--no-measure", "--json", "-", "--trace", "trace.json")
+    assert outcome.code == 0, outcome.err
+    report = json.loads(outcome.out)
+    output = negations.with_name("negations.opt.onnx")
+    assert report.keys() >= KEYS
+    assert report["schema"] == "graphopt.report/1"
+    assert (report["input"], report["output"]) == (str(negations), str(output))
+    assert report["rules"] == {"drop-double-neg": 3}
+    assert report["nodes"]["before"] == 7 and report["nodes"]["after"] == 1
+    assert report["verified"]["passed"]
+    assert report["latency"] is None and not report["kept_original"]
+    assert len(report["steps"]) == 3 and report["steps"][0].keys() >= {"rule", "site", "cost_before", "cost_after"}
+    assert report["search"].keys() >= {"candidates", "seconds", "stop_reason"}
+    assert "drop-double-neg x3" in outcome.err
+    assert json.loads((negations.parent / "trace.json").read_text())["steps"]
+    values = np.random.default_rng(0).normal(size=(3, 1000)).astype(np.float32)
+    np.testing.assert_array_equal(run(output, values), run(negations, values))
+    assert negations.read_bytes() == before
+
+    assert cli("verify", negations, output).code == 0
+    explained = cli("explain", output)
+    assert explained.code == 0, explained.err
+    assert "graphopt" in explained.out
+
+
+def test_optimize_measured(cli, negations, rules):
+    outcome = cli("optimize", negations, "--rules", rules, "--dim", "batch=512", "--budget", "8", "--json", "r.json")
+    assert outcome.code == 0, outcome.err
+    report = json.loads((negations.parent / "r.json").read_text())
+    assert negations.with_name("negations.opt.onnx").exists()
+    latency = report["latency"]
+    if latency is None:  # on a busy machine the prices may say that nothing pays
+        assert report["kept_original"]
+        return
+    assert latency["ci95"][0] <= latency["speedup"] <= latency["ci95"][1]
+    assert latency["rounds"] > 0 and latency["baseline_ms"] > 0 and latency["optimized_ms"] > 0
+    assert report["kept_original"] == (latency["ci95"][0] <= 1)
+
+
+def test_a_dry_run_writes_nothing(cli, negations, rules):
+    before = sorted(negations.parent.iterdir())
+    outcome = cli("optimize", negations, "--rules", rules, "--no-measure", "--dry-run", "--json", "-")
+    assert outcome.code == 0, outcome.err
+    assert json.loads(outcome.out)["output"] is None
+    assert sorted(negations.parent.iterdir()) == before
+
+
+def test_without_an_applicable_rule_the_model_is_copied(cli, model, rules):
+    outcome = cli("optimize", model, "--rules", rules, "--json", "-")
+    assert outcome.code == 0, outcome.err
+    report = json.loads(outcome.out)
+    assert report["kept_original"] and report["rules"] == {} and report["steps"] == []
+    assert onnx.load(model.with_name("net.opt.onnx")) == onnx.load(model)
+    shown = " ".join(outcome.err.split())
+    assert "no rewrite pays" in shown and "the same as the input" in shown
+
+
+def test_real_inputs(cli, negations, rules):
+    np.savez(negations.parent / "data.npz", x=np.ones((2, 1000), np.float32))
+    outcome = cli("optimize", negations, "--rules", rules, "--no-measure", "--inputs", "data.npz")
+    assert outcome.code == 0, outcome.err
+
+
+def test_verify_same(cli, model, tmp_path):
+    outcome = cli("verify", model, model, "--json", "-")
+    assert outcome.code == 0
+    document = json.loads(outcome.out)
+    assert document["schema"] == "graphopt.verification/1"
+    assert document["passed"] and document["trials"] >= 1
+    assert "the outputs agree" in outcome.err
+
+
+@pytest.mark.parametrize("quiet", [[], ["-q"]])
+def test_verify_different(cli, model, other_model, quiet):
+    outcome = cli("verify", model, other_model, "--json", "verdict.json", *quiet)
+    assert outcome.code == 3
+    assert "y" in outcome.error_lines()[0]
+    assert not outcome.out
+    assert json.loads((model.parent / "verdict.json").read_text())["passed"] is False
+
+
+def test_verify_with_room_for_error(cli, model, other_model):
+    assert cli("verify", model, other_model, "--atol", "1000").code == 0
+
+
+def test_verify_different_signatures(cli, model, negations):
+    outcome = cli("verify", model, negations)
+    assert outcome.code in (1, 2, 3)
+    outcome.error_lines()
+
+
+def test_inspect(cli, dynamic_model):
+    outcome = cli("inspect", dynamic_model, "--dim", "batch=2", "--json", "-")
+    assert outcome.code == 0, outcome.err
+    report = json.loads(outcome.out)
+    assert report["nodes"] == 5
+    assert report["operators"]["Conv"] == 1
+    assert report["profile"]
+    shown = cli("inspect", dynamic_model)
+    assert shown.code == 0
+    assert not shown.err
+    for text in ("BatchNormalization", "x: ", "share", "opset"):
+        assert text in shown.out
+
+
+def test_inspect_says_what_is_left_alone_and_why(cli, tmp_path):
+    value = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [4]) for name in "xyz"]
+    flag = helper.make_tensor_value_info("flag", TensorProto.BOOL, [])
+    bodies = [
+        helper.make_graph([helper.make_node(op, ["x"], [name])], name, [], [helper.make_empty_tensor_value_info(name)])
+        for op, name in (("Relu", "t"), ("Neg", "e"))
+    ]
+    node = helper.make_node("If", ["flag"], ["y"], then_branch=bodies[0], else_branch=bodies[1])
+    graph = helper.make_graph([node], "g", [value[0], flag], [value[1]])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "if.onnx")
+    report = json.loads(cli("inspect", "if.onnx", "--json", "-").out)
+    assert report["opaque"]
+    shown = cli("inspect", "if.onnx")
+    assert next(iter(report["opaque"])) in " ".join(shown.out.split())
+
+
+def test_explain_a_model_that_nobody_optimised(cli, model):
+    outcome = cli("explain", model)
+    assert outcome.code == 0
+    assert "none of the 5 nodes" in outcome.out
+
+
+def test_explain_survives_edited_metadata(cli, model):
+    proto = onnx.load(model)
+    for key, value in {"graphopt.version": "\x1b[31m", "graphopt.latency": "[]", "graphopt.environment": "{"}.items():
+        proto.metadata_props.add(key=key, value=value)
+    onnx.save(proto, model)
+    outcome = cli("explain", model)
+    assert outcome.code == 0
+    assert "\x1b" not in outcome.out
