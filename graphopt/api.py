@@ -18,11 +18,13 @@ from graphopt import __version__
 from graphopt.config import cache_dir
 from graphopt.cost.kernel import KernelCost
 from graphopt.cost.store import Store
+from graphopt.equivalence.numeric import Verification, verify_models
+from graphopt.equivalence.ranges import input_ranges
 from graphopt.errors import InputsNeededError, OutputsDifferError, UnknownNameError
 from graphopt.ir.simplify import simplify
 from graphopt.onnxio.emit import Emitted, emit, rule_of
 from graphopt.onnxio.load import Model, load
-from graphopt.onnxio.save import save, to_proto
+from graphopt.onnxio.save import copy, save, to_proto
 from graphopt.report import make_report, write_trace
 from graphopt.rewrite.library import load_library
 from graphopt.runtime.environment import block_size
@@ -34,8 +36,6 @@ from graphopt.search.arena import Arena, loadable
 from graphopt.search.greedy import Greedy
 from graphopt.search.problem import Budget, Problem, Strategy
 from graphopt.search.select import Selection, select
-from graphopt.verify.numeric import Verification, verify_models
-from graphopt.verify.ranges import input_ranges
 
 STRATEGIES: dict[str, Callable[[], Strategy]] = {"greedy": Greedy}
 _SLACK = 1 << 20  # bytes that a model may grow besides ``max_growth``
@@ -66,12 +66,12 @@ class Result:
     Attributes:
         report: What was done and measured, ready for JSON (see ``docs/report.md``).
         emitted: The model in two parts, weights by reference.
-        external: Whether the input kept its weights in files of their own.
+        original: The input.
     """
 
     report: dict[str, Any]
     emitted: Emitted = field(repr=False)
-    external: bool = False
+    original: Model = field(repr=False)
 
     @cached_property
     def model(self) -> ModelProto:
@@ -79,8 +79,13 @@ class Result:
         return to_proto(self.emitted, self._metadata)
 
     def save(self, path: str | Path) -> None:
-        """Write the model, whole or not at all."""
-        save(self.emitted, Path(path), external=self.external, metadata=self._metadata)
+        """Write the model, whole or not at all; an input that was kept is copied byte for byte."""
+        path, source = Path(path), self.original.path
+        external = self.original.external
+        if self.report["kept_original"] and source is not None and (not external or path.parent.samefile(source.parent)):
+            copy(source, path)
+        else:
+            save(self.emitted, path, external=external, metadata=self._metadata)
 
     @property
     def _metadata(self) -> dict[str, str]:
@@ -200,7 +205,7 @@ def optimize(
     )  # fmt: skip
     if trace is not None:
         write_trace(trace, loaded, chosen, report)
-    finished = Result(report, final, original.external)
+    finished = Result(report, final, original)
     if output is not None:
         finished.save(output)
     return finished

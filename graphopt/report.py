@@ -9,6 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from graphopt.equivalence.numeric import Verification
 from graphopt.onnxio.emit import Emitted
 from graphopt.onnxio.load import Model
 from graphopt.onnxio.save import write_text
@@ -16,7 +17,6 @@ from graphopt.runtime.environment import fingerprint
 from graphopt.runtime.session import SessionConfig
 from graphopt.runtime.timing import Paired
 from graphopt.search.select import FamilyVerdict, Selection
-from graphopt.verify.numeric import Verification
 
 SCHEMA = "graphopt.report/1"
 TRACE_SCHEMA = "graphopt.trace/1"

@@ -87,10 +87,10 @@ def check_rules(
 ) -> None:
     """Check rules: their form, and that both sides of every example agree. Exits with 1 if one fails."""
     from graphopt.config import rules_dir
+    from graphopt.equivalence.rules import check_rule, write_evidence
     from graphopt.errors import UnknownNameError
     from graphopt.rewrite.library import LOCK, lint, read_evidence, rule_files
     from graphopt.rewrite.schema import read_rules
-    from graphopt.verify.rules import check_rule, write_evidence
 
     chosen = [path if path.is_dir() else paths.existing_file(path) for path in files or [rules_dir()]]
     screen = console()

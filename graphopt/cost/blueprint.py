@@ -19,6 +19,8 @@ from graphopt.ir.graph import Graph, Node, Opaque, Tensor
 from graphopt.ir.types import ValueType
 
 _NUMERIC = CONVOLUTIONS | PRODUCTS | POINTWISE | NORMALISATIONS | {"InstanceNormalization", "GroupNormalization"}
+METHOD = 2
+"""Raised whenever windows are measured differently, so that no process takes an old time for a new one."""
 BLOCKED = -1
 """Mark of an operand that arrives in the runtime's blocked convolution layout and is used in it."""
 _FEW = 8  # elements; float constants of operators outside _NUMERIC (the scales of a Resize) count up to here
@@ -105,7 +107,7 @@ def blueprint(graph: Graph, window: Window, shapes: Shapes, marks: Iterable[tupl
         # Nothing reads it, but it runs (a custom operator may act on the world).
         outputs = [key for key in nodes[-1].outputs if key is not None][:1]
         measurable = measurable and bool(outputs)
-    signature = hashlib.blake2b(repr(rows).encode(), digest_size=12).hexdigest()
+    signature = hashlib.blake2b(repr((METHOD, rows)).encode(), digest_size=12).hexdigest()
     return Blueprint(nodes, externals, constants, tuple(outputs), special, signature, measurable)
 
 

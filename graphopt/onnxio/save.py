@@ -15,6 +15,7 @@ from graphopt.onnxio.emit import Emitted
 
 LARGEST_PROTOBUF = 2**31 - 1
 _PAGE = 4096
+_CHUNK = 1 << 24
 
 
 def save(emitted: Emitted, path: Path, *, external: bool = False, metadata: Mapping[str, str] | None = None) -> None:
@@ -66,6 +67,19 @@ def with_metadata(proto: ModelProto, metadata: Mapping[str, str]) -> ModelProto:
         else:
             copy.metadata_props.add(key=key, value=value)
     return copy
+
+
+def copy(source: Path, path: Path) -> None:
+    """Copy a file, whole or not at all.
+
+    Raises:
+        GraphoptError: One of the files can't be read or written.
+    """
+    try:
+        with source.open("rb") as file:
+            _replace(path, iter(lambda: file.read(_CHUNK), b""))
+    except OSError as error:
+        raise GraphoptError(f"{path}: can't be written: {error.strerror or error}") from error
 
 
 def write_text(path: Path, text: str) -> None:

@@ -23,7 +23,7 @@ FLOORS = [
     {"ir"},
     {"onnxio", "rewrite"},
     {"runtime", "execution"},
-    {"cost", "verify", "zoo"},
+    {"cost", "equivalence", "zoo"},
     {"search", "synth"},
     {"rl"},
     {"report"},

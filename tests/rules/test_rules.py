@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from graphopt.config import rules_dir
+from graphopt.equivalence.rules import check_rule
 from graphopt.rewrite.examples import build_example
 from graphopt.rewrite.library import LOCK, load_library, read_evidence
 from graphopt.rewrite.schema import Rule
-from graphopt.verify.rules import check_rule
 
 LIBRARY = load_library(evidence=False)
 EVIDENCE = read_evidence(rules_dir() / LOCK)

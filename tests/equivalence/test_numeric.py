@@ -9,10 +9,10 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from graphopt.equivalence.numeric import verify_models
 from graphopt.errors import InputsNeededError, SessionError, UnknownNameError, UsageError
 from graphopt.runtime import session as runtime
 from graphopt.runtime.session import LoadableModel, SessionConfig
-from graphopt.verify.numeric import verify_models
 from tests.runtime.models import LONG, F, chain, model, placeholder, proto
 
 X, Y = [("x", F, ["batch", 8])], [("y", F, ["batch", 8])]

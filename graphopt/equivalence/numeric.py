@@ -23,12 +23,12 @@ from typing import Any
 import numpy as np
 from ml_dtypes import finfo
 
+from graphopt.equivalence.compare import SAME, Difference, Tolerance, compare, default_rtol
 from graphopt.errors import InputsNeededError, SessionError, UsageError
 from graphopt.runtime.dtypes import Array
 from graphopt.runtime.feeds import make_feeds
 from graphopt.runtime.precision import coarsest
 from graphopt.runtime.session import Model, Session, SessionConfig, TensorSpec
-from graphopt.verify.compare import SAME, Difference, Tolerance, compare, default_rtol
 
 _GAIN = 30.0  # tolerated multiple of what moving the inputs by two units in the last place does
 _MOST = 0.05  # but no model is so ill-conditioned that more than this would pass
@@ -109,7 +109,7 @@ def verify_models(
         overrides: Inputs to use as they are.
         dims: Sizes of the original's symbolic dimensions.
         rtol: Tolerance relative to the largest element of an output; None is that of the type
-            (:data:`graphopt.verify.compare.RTOL`), or more where the original itself is more sensitive.
+            (:data:`graphopt.equivalence.compare.RTOL`), or more where the original itself is more sensitive.
         atol: Absolute tolerance, on top.
         levels: By how many levels 8-bit integer outputs may differ.
         trials: Sets of inputs; with more than one, the floats of the last are larger.

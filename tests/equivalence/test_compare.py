@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from graphopt.verify.compare import RTOL, Tolerance, compare, default_rtol
+from graphopt.equivalence.compare import RTOL, Tolerance, compare, default_rtol
 
 PLAIN = Tolerance()
 
