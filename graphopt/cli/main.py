@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Sequence
+from types import FrameType
 from typing import Annotated
 
 import typer
@@ -63,6 +65,11 @@ def root(
 
 def main() -> None:
     """Run the command line of this process and exit."""
+
+    def terminate(number: int, frame: FrameType | None) -> None:
+        sys.exit(128 + number)  # an exception, so that temporary files are removed on the way out
+
+    signal.signal(signal.SIGTERM, terminate)
     sys.exit(run(sys.argv[1:]))
 
 

@@ -86,8 +86,8 @@ def transformer(layers: int = 4, rows: int = 16, width: int = 32, heads: int = 4
 
 def residual_network(blocks: int = 3, channels: int = 32, size: int = 14, gate: bool = False) -> Graph:
     """Convolutions with skips; with a gate, each block scales its channels and so leaves the blocked layout."""
-    nodes: list[NodeProto] = []
-    weights: dict[str, Any] = {}
+    nodes = [node("Conv", ["image", "stem"], ["x"], pads=[1, 1, 1, 1])]
+    weights: dict[str, Any] = {"stem": (channels, 3, 3, 3)}
     x = "x"
     for i in range(blocks):
         for j in (1, 2):
@@ -109,7 +109,7 @@ def residual_network(blocks: int = 3, channels: int = 32, size: int = 14, gate: 
             y = f"m{i}"
         nodes += [node("Add", [y, x], [f"a{i}"]), node("Relu", [f"a{i}"], [f"y{i}"])]
         x = f"y{i}"
-    return graph(nodes, {"x": (1, channels, size, size)}, weights)
+    return graph(nodes, {"image": (1, 3, size, size)}, weights)
 
 
 def windows(graph: Graph) -> list[Window]:

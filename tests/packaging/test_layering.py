@@ -43,7 +43,7 @@ OWNERS = {
         "zoo/",
         "api.py",
         "cost/micro.py",
-        "verify/rules.py",
+        "equivalence/rules.py",
     ),
     "onnx_ir": ("onnxio/", "ir/infer.py", "ir/constants.py", "runtime/", "zoo/"),
     "google": ("onnxio/", "runtime/", "zoo/"),
@@ -57,7 +57,7 @@ OWNERS = {
     "safetensors": ("rl/", "zoo/"),
     "tensorboard": ("rl/",),
     "ray": ("execution/",),
-    "z3": ("verify/",),
+    "z3": ("equivalence/",),
     "typer": ("cli/",),
     "rich": ("cli/", "report/"),
 }

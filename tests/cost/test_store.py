@@ -1,0 +1,163 @@
+"""Measurements on disk: shared, and never in the way."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sqlite3
+import subprocess
+import sys
+import warnings
+
+import pytest
+
+from graphopt.cost.store import FILE_NAME, Store, StoreWarning
+
+
+def test_what_is_put_is_found(tmp_path):
+    path = tmp_path / "deep" / "kernels.sqlite"
+    with Store(path) as store:
+        store.put_many("e", {"a": 1.5, "b": 2.0})
+        store.put_many("f", {"a": 9.0})
+        store.put_many("e", {"b": 2.5})
+    with Store(path) as store:
+        assert store.get_many("e", ["a", "b", "c", "a"]) == {"a": 1.5, "b": 2.5}
+        assert store.get_many("g", ["a"]) == {}
+        assert store.sizes() == {"e": 2, "f": 1}
+        assert store.persistent
+
+
+def test_many_at_once(tmp_path):
+    with Store(tmp_path / "s") as store:
+        times = {str(i): float(i) for i in range(2500)}
+        store.put_many("e", times)
+        assert store.get_many("e", times) == times
+
+
+def test_clear(tmp_path):
+    with Store(tmp_path / "s") as store:
+        store.put_many("e", {"a": 1.0, "b": 1.0})
+        store.put_many("f", {"a": 1.0})
+        assert store.clear("e") == 2
+        assert store.sizes() == {"f": 1}
+        assert store.clear() == 1
+        assert store.sizes() == {}
+
+
+def test_default_place(tmp_path, monkeypatch):
+    monkeypatch.setenv("GRAPHOPT_CACHE_DIR", str(tmp_path / "cache"))
+    with Store() as store:
+        store.put_many("e", {"a": 1.0})
+    assert (tmp_path / "cache" / FILE_NAME).is_file()
+
+
+def test_memory_only():
+    with Store(None) as store:
+        store.put_many("e", {"a": 1.0})
+        assert store.get_many("e", ["a", "b"]) == {"a": 1.0}
+        assert store.sizes() == {"e": 1} and not store.persistent
+        assert store.clear() == 1 and store.get_many("e", ["a"]) == {}
+
+
+def unusable(path, kind):
+    if kind == "text":
+        path.write_text("this is no database, and it is long enough to be looked at as one\n" * 100)
+    elif kind == "folder":
+        path.mkdir()
+    elif kind == "newer":
+        with sqlite3.connect(path) as connection:
+            connection.execute("PRAGMA user_version = 99")
+    elif kind == "damaged":
+        with Store(path) as store:
+            store.put_many("e", {str(i): 1.0 for i in range(3000)})
+        content = bytearray(path.read_bytes())
+        content[4096:] = b"\xff" * (len(content) - 4096)
+        path.write_bytes(content)
+
+
+@pytest.mark.parametrize("kind", ["text", "folder", "newer", "damaged"])
+def test_an_unusable_database_is_left_alone(tmp_path, kind):
+    path = tmp_path / "s"
+    unusable(path, kind)
+    before = path.read_bytes() if path.is_file() else None
+    store = Store(path)
+    with pytest.warns(StoreWarning, match="memory only"):
+        assert store.get_many("e", ["1"]) == {}
+        store.put_many("e", {"1": 2.0})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert store.get_many("e", ["1"]) == {"1": 2.0}
+        assert store.sizes() == {"e": 1}
+    assert not store.persistent
+    store.close()
+    assert before is None or path.read_bytes() == before
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write everywhere")
+def test_a_read_only_folder(tmp_path):
+    tmp_path.chmod(0o500)
+    with pytest.warns(StoreWarning):
+        Store(tmp_path / "s").put_many("e", {"a": 1.0})
+
+
+def test_a_parent_that_is_a_file(tmp_path):
+    (tmp_path / "file").write_text("")
+    store = Store(tmp_path / "file" / "s")
+    with pytest.warns(StoreWarning):
+        store.put_many("e", {"a": 1.0})
+    assert store.get_many("e", ["a"]) == {"a": 1.0}
+
+
+def test_an_older_schema_is_replaced(tmp_path):
+    with sqlite3.connect(tmp_path / "s") as connection:
+        connection.execute("CREATE TABLE measurements (something TEXT)")
+    connection.close()
+    with Store(tmp_path / "s") as store:
+        store.put_many("e", {"a": 1.0})
+        assert store.persistent and store.get_many("e", ["a"]) == {"a": 1.0}
+
+
+def test_a_copy_in_another_process(tmp_path):
+    store = Store(tmp_path / "s")
+    store.put_many("e", {"a": 1.0})
+    copy = pickle.loads(pickle.dumps(store))
+    assert copy.get_many("e", ["a"]) == {"a": 1.0} and copy.persistent
+    memory = pickle.loads(pickle.dumps(Store(None)))
+    memory.put_many("e", {"a": 2.0})
+    assert memory.get_many("e", ["a"]) == {"a": 2.0}
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_fork_opens_its_own_connection(tmp_path):
+    store = Store(tmp_path / "s")
+    store.put_many("e", {"a": 1.0})
+    child = os.fork()
+    if child == 0:
+        store.put_many("e", {"child": 2.0})
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    assert store.get_many("e", ["a", "child"]) == {"a": 1.0, "child": 2.0}
+
+
+WRITER = """
+import sys, warnings
+warnings.simplefilter("error")
+from graphopt.cost.store import Store
+path, name = sys.argv[1:]
+for i in range(60):
+    with Store(path) as store:
+        store.put_many("e", {f"{name}{i}": float(i), "shared": float(i)})
+        assert store.get_many("e", [f"{name}{i}", "shared"]).keys() == {f"{name}{i}", "shared"}
+"""
+
+
+def test_two_processes_write_at_once(tmp_path):
+    path = tmp_path / "s"
+    running = [
+        subprocess.Popen([sys.executable, "-c", WRITER, str(path), name], stderr=subprocess.PIPE, text=True) for name in "ab"
+    ]
+    for process in running:
+        _, errors = process.communicate(timeout=120)
+        assert process.returncode == 0, errors
+    with Store(path) as store:
+        assert store.sizes() == {"e": 121}
