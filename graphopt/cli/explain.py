@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json as json_module
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graphopt.cli import options, paths
@@ -17,8 +16,7 @@ if TYPE_CHECKING:
 def explain(model: options.Model, json: options.Json = None) -> None:
     """Show which rule made which node of a model that graphopt wrote."""
     paths.existing_file(model)
-    if json not in (None, "-"):
-        paths.writable(Path(str(json)), reads={"the model": model}, writes={})
+    paths.report_file(json, {"the model": model})
 
     from graphopt import api
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from graphopt.cli import options, paths
@@ -24,8 +23,7 @@ def inspect(
     paths.existing_file(model)
     if inputs is not None:
         paths.existing_file(inputs)
-    if json not in (None, "-"):
-        paths.writable(Path(str(json)), reads={"the model": model}, writes={})
+    paths.report_file(json, {"the model": model})
     settings = load_settings({"provider": provider, "threads": threads, "dims": options.dims(dim)})
 
     from graphopt import api

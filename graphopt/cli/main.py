@@ -11,12 +11,14 @@ import os
 import signal
 import sys
 import traceback
+import warnings
 from collections.abc import Sequence
 from types import FrameType
-from typing import Annotated
+from typing import Annotated, TextIO
 
 import typer
 
+from graphopt import __version__
 from graphopt.cli import explain, inspect, optimize, rules, verify, zoo
 from graphopt.cli.screen import one_line
 from graphopt.errors import GraphoptError
@@ -44,13 +46,7 @@ app.add_typer(zoo.app, name="zoo")
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        from importlib.metadata import PackageNotFoundError, version
-
-        try:
-            number = version("graphopt")
-        except PackageNotFoundError:
-            number = "(not installed)"
-        print(f"graphopt {number}")
+        print(f"graphopt {__version__}")
         raise typer.Exit
 
 
@@ -87,7 +83,9 @@ def run(arguments: Sequence[str]) -> int:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
     try:
-        code = app(args=list(arguments), prog_name="graphopt", standalone_mode=False)
+        with warnings.catch_warnings():
+            warnings.showwarning = _warn
+            code = app(args=list(arguments), prog_name="graphopt", standalone_mode=False)
     except KeyboardInterrupt:
         code = EXIT_INTERRUPTED
     except BrokenPipeError:
@@ -101,6 +99,19 @@ def run(arguments: Sequence[str]) -> int:
     if code == EXIT_INTERRUPTED:
         _say("error: aborted by Ctrl-C")
     return code if isinstance(code, int) else 0
+
+
+def _warn(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """Print a warning of our own as a line. Those of libraries are for developers, who ask for them with -W."""
+    if category.__module__.partition(".")[0] == "graphopt" or sys.warnoptions:
+        _say(f"warning: {message}")
 
 
 def _report(error: Exception) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -66,6 +67,8 @@ def optimize(
 
     if quiet and verbose:
         raise UsageError("--quiet and --verbose exclude each other")
+    if quiet:
+        warnings.simplefilter("ignore")
     paths.existing_file(model)
     reads = {"the input": model}
     if inputs is not None:
@@ -98,6 +101,7 @@ def optimize(
             "measure": measure,
         }
     )
+    paths.spare_weights(model, writes.values())
 
     from graphopt import api
     from graphopt.cli.progress import Interrupt, SearchProgress

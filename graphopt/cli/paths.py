@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 from graphopt.errors import UsageError
@@ -60,6 +61,45 @@ def writable(path: Path, *, reads: dict[str, Path], writes: dict[str, Path]) -> 
     if not os.access(path.parent, os.W_OK):
         raise UsageError(f"no permission to write in {path.parent}", "choose another place with -o")
     return path
+
+
+def spare_weights(model: Path, targets: Iterable[Path]) -> None:
+    """Make sure that no target is a file in which `model` keeps its weights.
+
+    Args:
+        model: The input.
+        targets: Where the command will write; the file beside a model that takes its weights is looked after here.
+
+    Raises:
+        UsageError: A target is such a file.
+        ModelError: `model` can't be read.
+    """
+    folder = model.resolve().parent
+    pairs = [(target, path) for target in targets for path in (target, target.with_name(f"{target.name}.data"))]
+    # Weights lie in the model's folder or below it, so that the model need be read for few targets only.
+    pairs = [(target, path) for target, path in pairs if path.exists() and path.resolve().is_relative_to(folder)]
+    if not pairs:
+        return
+    from graphopt.onnxio.load import load
+
+    weights = {Path(tensor.path) for tensor in load(model).tensors.values() if hasattr(tensor, "path")}
+    for target, path in pairs:
+        if any(same_file(path, file) for file in weights - {model}):
+            raise UsageError(f"{target} would overwrite weights of the input, in {path}", "choose another name")
+
+
+def report_file(json: str | None, models: dict[str, Path]) -> None:
+    """Check the value of ``--json`` of a command that reads `models` and writes nothing else.
+
+    Raises:
+        UsageError: The report can't be written there without harm.
+        ModelError: A model can't be read.
+    """
+    if json is None or json == "-":
+        return
+    target = writable(Path(json), reads=models, writes={})
+    for model in models.values():
+        spare_weights(model, [target])
 
 
 def same_file(one: Path, other: Path) -> bool:

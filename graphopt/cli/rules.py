@@ -112,7 +112,9 @@ def check_rules(
             if verdict.verdict == "failed":
                 screen.print(f"{file}: {verdict.rule}: {verdict.message}", soft_wrap=True)
         if update:
-            whole = {r.id for f in loaded if f.parent == file.parent for r in loaded[f]} if file.parent in chosen else None
+            whole = (
+                {r.id for f in loaded if f.parent == file.parent for r in loaded[f]} if file.parent in chosen else None
+            )
             write_evidence(file.parent / LOCK, [v for v in found if v.verdict != "failed"], whole)
     if json is not None:
         rows = [

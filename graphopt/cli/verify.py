@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from pathlib import Path
 from typing import Annotated
 
@@ -29,11 +30,12 @@ def verify(
     """Run two models on the same inputs and compare their outputs. Exits with 3 if they differ."""
     from graphopt.config import load_settings
 
+    if quiet:
+        warnings.simplefilter("ignore")
     for path in (original, other, inputs):
         if path is not None:
             paths.existing_file(path)
-    if json not in (None, "-"):
-        paths.writable(Path(str(json)), reads={"the first model": original, "the second model": other}, writes={})
+    paths.report_file(json, {"the first model": original, "the second model": other})
     settings = load_settings(
         {
             "provider": provider,

@@ -208,9 +208,9 @@ class Edit:
         self._pending.discard(root)
         self._defined.add(root)
         self._depend(target)
-        for user in list(self._users[root]):
-            if user in self._nodes:
-                self._rewire(self._nodes[user], {root: target})
+        # One rewiring may bring another about, and with it new ids: so not over a copy of the list.
+        while self._users[root]:
+            self._rewire(self._nodes[self._users[root][0]], {root: target})
         if any(key == root for _, key in self._outputs):
             self._hash -= hash_outputs(self._outputs)
             self._outputs = tuple((name, target if key == root else key) for name, key in self._outputs)

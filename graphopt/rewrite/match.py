@@ -199,10 +199,9 @@ def _judge(graph: Graph, rule: Rule, names: Names, ids: tuple[int, ...], block: 
     roots = tuple(names[r].key for r in rule.roots)
     if len(set(roots)) != len(roots):
         return None
-    if rule.unordered:
-        ranks = [(graph.order[graph.values[r].producer or 0], r) for r in roots]
-        if ranks != sorted(ranks):
-            return None
+    # By key, not by rank: an edit elsewhere may give the roots other ranks.
+    if rule.unordered and roots != tuple(sorted(roots)):
+        return None
     if all(graph.values[r].const for r in roots):
         return None
     env = Env(graph, names, block)

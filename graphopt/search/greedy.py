@@ -1,7 +1,7 @@
 """Greedy search: always the rewrite with the largest predicted saving.
 
-A rule with ``prefer`` hints is taken where they hold and nothing is predicted to be lost (its gain may be one that a sum
-over kernels can't see); a rule without is taken where a saving is predicted. Prices of far-away sites do not change, so
+A rule with ``prefer`` hints is taken where they hold and next to nothing is predicted to be lost (its gain may be one that a
+sum over kernels can't see, and the clock judges its family later); a rule without is taken where a saving is predicted. Prices of far-away sites do not change, so
 each site is priced once.
 """
 
@@ -17,6 +17,8 @@ from graphopt.search.problem import Budget, Outcome, Problem, State, Step, colle
 
 NOTHING = 1e-5
 """Share of the total below which a predicted difference counts as none."""
+LEEWAY = 2e-3
+"""Share of the total that a rule whose hints hold may be predicted to lose."""
 
 
 class Greedy:
@@ -82,5 +84,5 @@ def _price(
 def worth(match: Match, before: float, after: float) -> bool:
     """Whether greedy takes a rewrite, given the predicted cost before and after it."""
     if match.rule.prefer:
-        return match.preferred and after <= before * (1 + NOTHING)
+        return match.preferred and after <= before * (1 + LEEWAY)
     return after < before * (1 - NOTHING)

@@ -139,9 +139,42 @@ def test_without_an_applicable_rule_the_model_is_copied(cli, model, rules):
     assert outcome.code == 0, outcome.err
     report = json.loads(outcome.out)
     assert report["kept_original"] and report["rules"] == {} and report["steps"] == []
-    assert onnx.load(model.with_name("net.opt.onnx")) == onnx.load(model)
+    assert model.with_name("net.opt.onnx").read_bytes() == model.read_bytes()
     shown = " ".join(outcome.err.split())
     assert "no rewrite pays" in shown and "the same as the input" in shown
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["-o", "weights.bin"], ["--json", "weights.bin", "--dry-run"], ["--trace", "weights.bin"], ["-o", "weights"]],
+    ids=" ".join,
+)
+def test_weights_of_the_input_are_not_overwritten(cli, model, arguments):
+    location = "weights.data" if arguments == ["-o", "weights"] else "weights.bin"
+    onnx.save(onnx.load(model), model, save_as_external_data=True, location=location, size_threshold=0)
+    before = {path.name: path.read_bytes() for path in model.parent.iterdir()}
+    outcome = cli("optimize", model, *arguments)
+    assert outcome.code == 2
+    assert "weights of the input" in outcome.error_lines()[0]
+    assert {path.name: path.read_bytes() for path in model.parent.iterdir()} == before
+
+
+@pytest.mark.parametrize("command", ["inspect", "explain", "verify"])
+def test_reports_spare_models_and_weights(cli, model, command):
+    onnx.save(onnx.load(model), model, save_as_external_data=True, location="weights.bin", size_threshold=0)
+    before = {path.name: path.read_bytes() for path in model.parent.iterdir()}
+    models = [model, model] if command == "verify" else [model]
+    for target in ("weights.bin", "net.onnx"):
+        outcome = cli(command, *models, "--json", target)
+        assert outcome.code == 2
+        outcome.error_lines()
+    assert {path.name: path.read_bytes() for path in model.parent.iterdir()} == before
+
+
+def test_an_optimised_model_may_be_written_again(cli, model):
+    onnx.save(onnx.load(model), model, save_as_external_data=True, location="weights.bin", size_threshold=0)
+    for _ in range(2):
+        assert cli("optimize", model, "-o", "again.onnx", "--no-measure").code == 0
 
 
 def test_real_inputs(cli, negations, rules):

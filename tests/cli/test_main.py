@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import errno
-import importlib.metadata
 import os
 import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
+import graphopt
 from graphopt.cli import main as main_module
 from graphopt.errors import GraphoptError, OutputsDifferError, UnknownNameError
 
@@ -62,12 +61,13 @@ def test_help_loads_nothing_heavy():
 
 
 def test_help_is_quick(process):
-    # The best of a few: a loaded machine makes single runs slow, not all of them.
+    """In processor time, the best of a few: a busy machine says nothing about the command."""
     taken = []
-    for _ in range(5):
-        start = time.perf_counter()
+    for _ in range(3):
+        before = os.times()
         assert process("--help").code == 0
-        taken.append(time.perf_counter() - start)
+        after = os.times()
+        taken.append(after.children_user + after.children_system - before.children_user - before.children_system)
     assert min(taken) < 0.5
 
 
@@ -79,12 +79,7 @@ def test_no_command_shows_help(cli):
 
 def test_version(cli):
     outcome = cli("--version")
-    assert outcome.code == 0
-    try:
-        expected = importlib.metadata.version("graphopt")
-    except importlib.metadata.PackageNotFoundError:
-        expected = "(not installed)"
-    assert outcome.out == f"graphopt {expected}\n"
+    assert (outcome.code, outcome.out) == (0, f"graphopt {graphopt.__version__}\n")
 
 
 @pytest.mark.parametrize(

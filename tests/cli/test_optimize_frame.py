@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import types
+import warnings
 from pathlib import Path
 
 import pytest
@@ -224,6 +225,25 @@ def test_verbose_lists_stages_and_steps(cli, library, model):
     assert outcome.err.startswith("[b]\n")
     assert "1.100 to 1.300" in outcome.err and "taken back" in outcome.err and "not measured" in outcome.err
     assert "layer[1]" in outcome.err
+
+
+class OwnWarning(UserWarning):
+    """A warning that graphopt itself gives."""
+
+    __module__ = "graphopt.cost.store"
+
+
+def test_warnings(cli, library, model):
+    def warn(_):
+        warnings.warn("the cache is\nfull", OwnWarning, stacklevel=1)
+        warnings.warn("old style", DeprecationWarning, stacklevel=1)
+        warnings.warn("a library's own affair", UserWarning, stacklevel=1)
+
+    library.during = warn
+    before = warnings.showwarning
+    assert cli("optimize", model).err.startswith("warning: the cache is full\n  ")
+    assert warnings.showwarning is before
+    assert not cli("optimize", model, "-q").err
 
 
 def test_quiet(cli, library, model):

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from onnx import NodeProto, helper, numpy_helper
+from onnx import ModelProto, NodeProto, helper, numpy_helper
 
 from graphopt.cost.windows import Window, partition
 from graphopt.ir.graph import Graph
@@ -16,14 +16,14 @@ node = helper.make_node
 Shape = Sequence[int | str]
 
 
-def graph(
+def model(
     nodes: Sequence[NodeProto],
     inputs: Mapping[str, Shape],
     weights: Mapping[str, Any] | None = None,
     outputs: Sequence[str] | None = None,
     opset: int = 20,
-) -> Graph:
-    """A loaded graph.
+) -> ModelProto:
+    """A model.
 
     Args:
         nodes: Its nodes.
@@ -42,13 +42,26 @@ def graph(
     body = helper.make_graph(
         nodes, "g", typed, results, [numpy_helper.from_array(array, name) for name, array in arrays.items()]
     )
-    model = helper.make_model(
-        body, opset_imports=[helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1)], ir_version=10
-    )
-    return load(model).graph
+    domains = [helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1)]
+    return helper.make_model(body, opset_imports=domains, ir_version=10)
 
 
-def transformer(layers: int = 4, rows: int = 16, width: int = 32, heads: int = 4) -> Graph:
+def graph(*args: Any, **options: Any) -> Graph:
+    """A loaded graph; the arguments are those of :func:`model`."""
+    return load(model(*args, **options)).graph
+
+
+def transformer(*args: int, **options: int) -> Graph:
+    """The graph of :func:`transformer_model`."""
+    return load(transformer_model(*args, **options)).graph
+
+
+def residual_network(*args: Any, **options: Any) -> Graph:
+    """The graph of :func:`residual_model`."""
+    return load(residual_model(*args, **options)).graph
+
+
+def transformer_model(layers: int = 4, rows: int = 16, width: int = 32, heads: int = 4) -> ModelProto:
     """An encoder as exporters write it, each layer with weights of its own."""
     nodes: list[NodeProto] = []
     weights: dict[str, Any] = {
@@ -81,10 +94,10 @@ def transformer(layers: int = 4, rows: int = 16, width: int = 32, heads: int = 4
         x = norm(add("Add", [dense(mixed, "o", width, width), x], "sum1"), "norm1")
         hidden = add("Gelu", [dense(x, "up", width, 4 * width)], "gelu")
         x = norm(add("Add", [dense(hidden, "down", 4 * width, width), x], "sum2"), "norm2")
-    return graph(nodes, {"x": (1, rows, width)}, weights)
+    return model(nodes, {"x": (1, rows, width)}, weights)
 
 
-def residual_network(blocks: int = 3, channels: int = 32, size: int = 14, gate: bool = False) -> Graph:
+def residual_model(blocks: int = 3, channels: int = 32, size: int = 14, gate: bool = False) -> ModelProto:
     """Convolutions with skips; with a gate, each block scales its channels and so leaves the blocked layout."""
     nodes = [node("Conv", ["image", "stem"], ["x"], pads=[1, 1, 1, 1])]
     weights: dict[str, Any] = {"stem": (channels, 3, 3, 3)}
@@ -109,7 +122,7 @@ def residual_network(blocks: int = 3, channels: int = 32, size: int = 14, gate: 
             y = f"m{i}"
         nodes += [node("Add", [y, x], [f"a{i}"]), node("Relu", [f"a{i}"], [f"y{i}"])]
         x = f"y{i}"
-    return graph(nodes, {"image": (1, 3, size, size)}, weights)
+    return model(nodes, {"image": (1, 3, size, size)}, weights)
 
 
 def windows(graph: Graph) -> list[Window]:

@@ -117,7 +117,7 @@ def test_an_update_follows_a_layout_downstream():
     old = layouts.of(g)
     add = next(n for n in g.in_order() if n.op == "Add")
     edit = Edit(g, "abs", [add.outputs[0]])
-    edit.add("Softplus", edit.add(add.op, add.inputs), outputs=add.outputs)
+    edit.add("Softplus", edit.add("Add", add.inputs[::-1]), outputs=add.outputs)
     after, delta = edit.commit()
     new, changed = layouts.after(old, after, delta)
     fresh = layouts.of(after)

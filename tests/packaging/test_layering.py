@@ -162,3 +162,11 @@ def test_the_linter_bans_the_same_libraries():
     for name, ban in tidy["banned-api"].items():
         assert name in OWNERS or name == "click"
         assert len(ban["msg"].split()) >= 5, f"the ban of {name} gives no reason"
+
+
+def test_one_version_everywhere():
+    import graphopt
+
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert PROJECT["version"] == graphopt.__version__
+    assert f"## {graphopt.__version__}" in changelog

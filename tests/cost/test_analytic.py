@@ -1,0 +1,94 @@
+"""Operations and bytes by operator."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from graphopt.cost.analytic import AnalyticCost, work
+from graphopt.cost.roofline import Roofline
+from graphopt.cost.shapes import Shapes
+from tests.cost.graphs import graph, node, residual_network, transformer
+
+W = {"w": (16, 8, 3, 3), "g": (16, 2, 3, 3), "t": (8, 16, 3, 3), "m": (8, 32), "n": (32, 8)}
+
+
+@pytest.mark.parametrize(
+    ("made", "inputs", "flops"),
+    [
+        (node("Conv", ["x", "w"], ["y"], pads=[1, 1, 1, 1]), {"x": (2, 8, 5, 5)}, 2 * 2 * 16 * 25 * 8 * 9),
+        (node("Conv", ["x", "w"], ["y"], strides=[2, 2], pads=[1, 1, 1, 1]), {"x": (1, 8, 6, 6)}, 2 * 16 * 9 * 8 * 9),
+        (node("ConvTranspose", ["x", "t"], ["y"]), {"x": (1, 8, 5, 5)}, 2 * 8 * 25 * 16 * 9),
+        (node("MatMul", ["x", "m"], ["y"]), {"x": (2, 3, 8)}, 2 * 2 * 3 * 8 * 32),
+        (node("MatMul", ["x", "z"], ["y"]), {"x": (4, 3, 8), "z": (4, 8, 5)}, 2 * 4 * 3 * 8 * 5),
+        (node("Gemm", ["x", "n"], ["y"], transB=1), {"x": (3, 8)}, 2 * 3 * 8 * 32),
+        (node("Gemm", ["x", "m"], ["y"], transA=1), {"x": (8, 3)}, 2 * 3 * 8 * 32),
+        (node("Einsum", ["x", "z"], ["y"], equation="bqhd,bkhd->bhqk"),
+         {"x": (2, 3, 4, 5), "z": (2, 6, 4, 5)}, 2 * 2 * 3 * 4 * 5 * 6),
+    ],
+)  # fmt: skip
+def test_products(made, inputs, flops):
+    g = graph([made], inputs, {k: v for k, v in W.items() if k in made.input})
+    assert work(g, next(iter(g.nodes.values())), Shapes()).flops == flops
+
+
+def test_a_narrow_group_costs_more_than_its_operations():
+    g = graph([node("Conv", ["x", "g"], ["y"], group=4, pads=[1, 1, 1, 1])], {"x": (1, 8, 5, 5)}, {"g": (16, 2, 3, 3)})
+    assert work(g, next(iter(g.nodes.values())), Shapes()).flops > 2 * 16 * 25 * 2 * 9
+
+
+def test_bytes_and_views():
+    g = graph([node("Add", ["x", "z"], ["y"])], {"x": (4, 8), "z": (8,)})
+    assert work(g, next(iter(g.nodes.values())), Shapes()).nbytes == 4 * (32 + 8 + 32)
+    g = graph([node("Reshape", ["x", "s"], ["y"])], {"x": (4, 8)}, {"s": np.array([8, 4])})
+    assert work(g, next(iter(g.nodes.values())), Shapes()).view
+    g = graph([node("Gather", ["w", "i"], ["j"])], {"w": (50_000, 8)}, {"i": np.array([1, 2])})
+    assert work(g, next(iter(g.nodes.values())), Shapes()).nbytes < 1000
+
+
+EVERY = [
+    node("Transpose", ["x"], ["y"], perm=[0, 2, 3, 1]),
+    node("MaxPool", ["x"], ["y"], kernel_shape=[3, 3]),
+    node("GlobalAveragePool", ["x"], ["y"]),
+    node("ReduceMean", ["x"], ["y"]),
+    node("Softmax", ["x"], ["y"]),
+    node("Concat", ["x", "x"], ["y"], axis=1),
+    node("Split", ["x"], ["y", "z"], axis=1, num_outputs=2),
+    node("InstanceNormalization", ["x", "s", "s"], ["y"]),
+    node("Erf", ["x"], ["y"]),
+    node("Shape", ["x"], ["y"]),
+    node("NonZero", ["x"], ["y"]),
+]
+
+
+@pytest.mark.parametrize("made", EVERY, ids=lambda n: n.op_type)
+@pytest.mark.parametrize("symbolic", [False, True])
+def test_every_operator_has_a_price(made, symbolic):
+    g = graph([made], {"x": ("batch", 8, "h", "w") if symbolic else (1, 8, 6, 6)}, {"s": (8,)}, [made.output[0]])
+    costs = AnalyticCost().of(g)
+    assert costs.total >= 0 and all(ms >= 0 for ms in costs.by_node.values())
+    if not all(g.is_lazy(n) for n in g.nodes.values()):
+        assert costs.total > 0
+
+
+def test_the_total_is_the_sum():
+    for g in (transformer(), residual_network(gate=True)):
+        costs = AnalyticCost(block=16).of(g)
+        assert costs.by_node.keys() == g.nodes.keys()
+        assert costs.total == pytest.approx(sum(costs.by_node.values()))
+        fused = [id for w in set(costs.partition.values()) for id in w.nodes if id != w.head]
+        assert fused and all(costs.by_node[id] == 0 for id in fused)
+
+
+def test_a_faster_machine_costs_less():
+    g = transformer()
+    slow = Roofline()
+    fast = replace(slow, gflops=10 * slow.gflops, gbytes=10 * slow.gbytes, scalar_gops=10 * slow.scalar_gops)
+    assert AnalyticCost(fast).of(g).total < AnalyticCost(slow).of(g).total
+
+
+def test_leaving_the_blocked_layout_costs():
+    g = residual_network(gate=True)
+    assert AnalyticCost(block=16).of(g).total > AnalyticCost().of(g).total

@@ -1,0 +1,215 @@
+"""Prices by measurement, from the store, and by estimate."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+
+from graphopt.cost.kernel import CAUTION, FAILED, KernelCost
+from graphopt.cost.store import Store
+from graphopt.errors import UnknownNameError
+from graphopt.ir.edit import Edit
+from graphopt.rewrite.apply import apply
+from graphopt.rewrite.sites import Sites
+from graphopt.runtime.session import SessionConfig
+from tests.cost.graphs import graph, node, residual_network, transformer
+from tests.onnxio.models import library, rule
+
+RULES = library(
+    rule("swap", ["y = Add(a, b)"], ["y = Add(b, a)"]),
+    rule("add-to-sum", ["s = Add(a, b)", "y = LayerNormalization<*r>(s, g, c)"],
+         ["t = Sum(a, b)", "y = LayerNormalization<*r>(t, g, c)"]),
+    rule("div-to-mul", ["y = Div(x, c)"], ["r = Reciprocal(c)", "y = Mul(x, r)"], where=["is_const(c)"]),
+    rule("pool", ["y = GlobalAveragePool(x)"], ["y = ReduceMean(x, axes)"], let={"axes": "i64([2, 3])"}),
+    rule("merge", ["y1 = MatMul(x, w1)", "y2 = MatMul(x, w2)"],
+         ["w = Concat<axis = -1>(w1, w2)", "y = MatMul(x, w)", "y1, y2 = Split<axis = -1>(y, widths)"],
+         roots="{unordered: [y1, y2]}", where=["rank(w1) == 2 and rank(w2) == 2"],
+         let={"widths": "i64([dim(w1, -1), dim(w2, -1)])"}),
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    """One store for the module, so that each window is measured once."""
+    with Store(tmp_path_factory.mktemp("cost") / "s") as found:
+        yield found
+
+
+def test_measured_once_for_all(store):
+    g = transformer(layers=6)
+    model = KernelCost(store)
+    costs = model.of(g)
+    assert 0 < costs.total < 100 and costs.by_node.keys() == g.nodes.keys()
+    assert costs.total == pytest.approx(sum(costs.by_node.values()))
+    assert 5 <= model.measured <= 14 and model.estimated == 0
+    assert model.of(g) == costs
+    again = KernelCost(store)
+    assert again.of(g) == costs and again.measured == 0
+    unmeasured = KernelCost(store, measure=False)
+    assert unmeasured.of(g).total == pytest.approx(costs.total, rel=0.01)
+    assert set(store.sizes()) == {model.environment}
+
+
+def test_depth_costs_in_proportion(store):
+    model = KernelCost(store)
+    assert model.of(transformer(layers=8)).total == pytest.approx(2 * model.of(transformer(layers=4)).total, rel=0.01)
+
+
+@pytest.mark.parametrize("make", [transformer, lambda: residual_network(gate=True)])
+def test_an_update_equals_a_fresh_count(store, make):
+    g = make()
+    model = KernelCost(store)
+    costs, sites = model.of(g), Sites.of(g, RULES)
+    random = np.random.default_rng(3)
+    for _ in range(25):
+        keys = sorted(sites.matches)
+        g, delta = apply(g, sites.matches[keys[random.integers(len(keys))]])
+        costs, sites = model.after(costs, g, delta), sites.after(g, delta)
+        assert costs == model.of(g)
+        assert costs.ticks == model.of(g).ticks
+    assert KernelCost(store).of(g) == costs
+
+
+def test_without_measuring():
+    model = KernelCost(Store(None), measure=False)
+    costs = model.of(transformer())
+    assert costs.total > 0 and model.measured == 0 and model.estimated > 5 and model.spent == 0
+
+
+def test_when_time_is_up():
+    g = transformer()
+    calls = iter([False] * 3 + [True] * 100)
+    model = KernelCost(Store(None), deadline=lambda: next(calls))
+    costs = model.of(g)
+    assert model.measured == 3 and model.estimated > 3
+    # What was not measured is estimated in the light of what was, and stays at that price.
+    assert model.of(g) == costs
+    nothing = KernelCost(Store(None), seconds=0.0)
+    assert nothing.of(g).total > 0 and nothing.measured == 0
+
+
+def test_the_largest_is_measured_first():
+    nodes = [node("MatMul", ["x", "small"], ["a"]), node("MatMul", ["x", "large"], ["b"])]
+    g = graph(nodes, {"x": (64, 64)}, {"small": (64, 2), "large": (64, 2048)}, ["a", "b"])
+    calls = iter([False, True, True])
+    model = KernelCost(Store(None), deadline=lambda: next(calls))
+    costs = model.of(g)
+    large = next(n for n in g.nodes.values() if g.type(n.outputs[0]).shape == (64, 2048))
+    reference = KernelCost(Store(None), measure=False)
+    reference.of(g)
+    assert model.measured == 1 and model.estimated == 1
+    ratio = model._ratios["MatMul"]
+    assert len(ratio) == 1
+    small = next(n for n in g.nodes.values() if n is not large)
+    assert costs.by_node[small.id] > 0
+    assert CAUTION > 1
+
+
+def test_a_window_that_does_not_run_is_tried_once(store):
+    # A Reshape whose target is made up can't hold the elements.
+    nodes = [node("Cast", ["s"], ["i"], to=7), node("Reshape", ["x", "i"], ["r"]), node("Expand", ["x", "i"], ["y"]),
+             node("OneHot", ["i", "d", "v"], ["z"])]  # fmt: skip
+    g = graph(nodes, {"x": (4, 4), "s": (3,), "v": (3,)}, {"d": np.array(5)}, ["r", "y", "z"])
+    model = KernelCost(store)
+    costs = model.of(g)
+    assert model.estimated >= 1 and costs.total > 0
+    again = KernelCost(store)
+    assert again.of(g).total > 0 and again.measured == 0
+    known = store.get_many(model.environment, model._prices)
+    assert FAILED in known.values()
+
+
+def test_a_body_is_estimated(store):
+    from onnx import helper
+
+    body = helper.make_graph([node("Neg", ["x"], ["n"])], "b", [], [helper.make_tensor_value_info("n", 1, None)])
+    nodes = [node("ReduceMax", ["x"], ["m"], keepdims=0), node("Cast", ["m"], ["c"], to=9),
+             node("If", ["c"], ["y"], then_branch=body, else_branch=body)]  # fmt: skip
+    model = KernelCost(store)
+    assert model.of(graph(nodes, {"x": (4,)})).total > 0 and model.estimated == 1
+
+
+def test_nonsense_in_the_store_is_not_believed():
+    g = graph([node("Erf", ["x"], ["y"])], {"x": (64, 64)})
+    store = Store(None)
+    first = KernelCost(store)
+    first.of(g)
+    for ms in (float("nan"), float("inf"), 0.0, -3.0):
+        store.put_many(first.environment, {next(iter(first._prices)): ms})
+        model = KernelCost(store)
+        assert 0 < model.of(g).total < 10 and model.measured == 1
+
+
+def test_environments_are_kept_apart(store):
+    one = KernelCost(store, SessionConfig(threads=1))
+    assert one.environment == KernelCost(store).environment
+    others = [SessionConfig(threads=2), SessionConfig(level="basic"), SessionConfig(entries={"session.set_denormal_as_zero": "1"})]
+    assert len({one.environment, *(KernelCost(store, c).environment for c in others)}) == 4
+    with pytest.raises(UnknownNameError):
+        KernelCost(store, SessionConfig(provider="abacus"))
+
+
+def test_at_another_level(store):
+    g = residual_network(blocks=1)
+    model = KernelCost(store, SessionConfig(level="disabled"))
+    assert model.of(g).total > 0 and not model.of(g).layout.live
+
+
+def test_a_copy_goes_on_measuring(store):
+    model = KernelCost(store, deadline=lambda: False)
+    g = transformer(layers=2)
+    costs = model.of(g)
+    copy = pickle.loads(pickle.dumps(model))
+    assert copy.of(g) == costs
+    assert copy.of(graph([node("Erf", ["x"], ["y"])], {"x": (33, 77)})).total > 0
+
+
+def masked(lowest):
+    mask = np.where(np.tri(32, dtype=bool), 0, lowest).astype(np.float32)
+    nodes = [node("Add", ["x", "mask"], ["s"]), node("Reshape", ["s", "shape"], ["r"]), node("Softmax", ["r"], ["p"], axis=-1),
+             node("MatMul", ["p", "v"], ["y"])]  # fmt: skip
+    return graph(nodes, {"x": (1, 8, 32, 32), "v": (8, 32, 16)}, {"mask": mask, "shape": np.array([8, 32, 32])})
+
+
+def test_a_mask_that_breeds_denormals_is_seen_from_the_product(store):
+    model = KernelCost(store)
+    risky, safe = model.of(masked(-100.0)), model.of(masked(-300.0))
+    assert model.measured == 4  # the two products have nothing but their numbers to tell them apart
+    assert risky.total > 0 and safe.total > 0
+    g = masked(-100.0)
+    add = next(n for n in g.nodes.values() if n.op == "Add")
+    edit = Edit(g, "lower", add.outputs)
+    edit.add("Add", [add.inputs[0], edit.constant(np.where(np.tri(32, dtype=bool), 0, -300).astype(np.float32))],
+             outputs=add.outputs)  # fmt: skip
+    after, delta = edit.commit()
+    assert model.after(model.of(g), after, delta) == model.of(after) and model.of(after).total == safe.total
+
+
+@pytest.mark.slow
+def test_prediction_against_the_clock(store):
+    """A coarse guard: the sum of the windows must be near the time of the whole."""
+    import time
+
+    from graphopt.onnxio.emit import emit
+    from graphopt.onnxio.load import load
+    from graphopt.runtime.feeds import make_feeds
+    from graphopt.runtime.session import LoadableModel, Session
+    from tests.cost.graphs import residual_model, transformer_model
+
+    for source in (
+        transformer_model(4, 128, 128),
+        residual_model(6, 64, 28, True),
+    ):
+        loaded = load(source)
+        predicted = KernelCost(store).of(loaded.graph).total
+        emitted = emit(loaded, loaded.graph)
+        with Session(LoadableModel(emitted.proto.SerializeToString(), emitted.arrays())) as session:
+            run = session.prepare(make_feeds(session.input_specs))
+            times = []
+            for _ in range(60):
+                start = time.thread_time()
+                run()
+                times.append(time.thread_time() - start)
+        assert 0.5 < predicted / (sorted(times)[15] * 1e3) < 1.6

@@ -1,0 +1,133 @@
+"""The model of a window, and what a window's signature depends on."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+
+from graphopt.cost.blueprint import BLOCKED, blueprint
+from graphopt.cost.micro import UnbuildableError, micro_model
+from graphopt.cost.shapes import Shapes
+from graphopt.runtime.session import Session
+from tests.cost.graphs import graph, node, operators, residual_network, transformer, windows
+
+
+def plan(g, index=0, marks=()):
+    return blueprint(g, windows(g)[index], Shapes(), marks)
+
+
+def outputs(g, plan):
+    micro = micro_model(g, plan)
+    with Session(micro.model) as session:
+        return session.run(micro.feeds)
+
+
+@pytest.mark.parametrize("make", [transformer, residual_network, lambda: residual_network(gate=True)])
+def test_every_window_runs(make):
+    g = make()
+    for window in windows(g):
+        found = outputs(g, blueprint(g, window, Shapes()))
+        assert found and all(np.isfinite(a).all() for a in found), operators(g, window)
+        for key, array in zip(blueprint(g, window, Shapes()).outputs, found, strict=True):
+            assert g.type(key).shape in (None, array.shape)
+
+
+def test_layers_share_their_windows():
+    for make, most in ((transformer, 14), (residual_network, 6)):
+        counts = []
+        for n in (3, 9):
+            g = make(n)
+            counts.append(len({blueprint(g, w, Shapes()).signature for w in windows(g)}))
+        assert counts[0] == counts[1] <= most
+
+
+DENSE = [node("MatMul", ["x", "w"], ["m"]), node("Add", ["m", "b"], ["y"])]
+SIZES = {"w": (8, 8), "b": (8,)}
+
+
+def signature(nodes, inputs, weights, **options):
+    return plan(graph(nodes, inputs, weights, **options)).signature
+
+
+def test_a_signature_knows_what_matters():
+    base = signature(DENSE, {"x": (4, 8)}, SIZES)
+    renamed = [node("MatMul", ["in", "k"], ["o"]), node("Add", ["o", "c"], ["out"])]
+    assert signature(renamed, {"in": (4, 8)}, {"k": (8, 8), "c": (8,)}) == base
+    different = [
+        signature(DENSE, {"x": (5, 8)}, SIZES),
+        signature(DENSE, {"x": (4, 8)}, {"w": (8, 8), "b": (1,)}),
+        signature(DENSE, {"x": (4, 8), "w": (8, 8)}, {"b": (8,)}),
+        signature(DENSE, {"x": (4, 8)}, SIZES, outputs=["m", "y"]),
+        signature([*DENSE, node("Relu", ["y"], ["z"])], {"x": (4, 8)}, SIZES),
+        signature(DENSE, {"x": (4, 8)}, SIZES, opset=12),
+    ]
+    assert len({base, *different}) == len(different) + 1
+
+
+def test_content_counts_where_it_steers_the_kernel():
+    def of(array):
+        return signature([node("ReduceMean", ["x", "a"], ["y"])], {"x": (4, 4)}, {"a": np.array(array)})
+
+    assert of([0]) != of([1]) and of([1]) == of([1])
+
+    def power(exponent):
+        return signature([node("Pow", ["x", "e"], ["y"])], {"x": (4, 4)}, {"e": np.float32(exponent)})
+
+    assert power(2) != power(2.5)
+
+    def attribute(alpha):
+        return signature([node("LeakyRelu", ["x"], ["y"], alpha=alpha)], {"x": (4, 4)}, {})
+
+    assert attribute(0.1) != attribute(0.2)
+
+
+def test_weights_are_constants_and_large_ones_are_passed_on():
+    g = graph(DENSE, {"x": (4, 256)}, {"w": (256, 256), "b": (256,)})
+    micro = micro_model(g, plan(g))
+    proto = onnx.load_model_from_string(micro.model.proto)
+    assert [i.name for i in proto.graph.input] == list(micro.feeds) and len(proto.graph.initializer) == 2
+    assert len(micro.model.tensors) == 1 and len(micro.model.proto) < 10_000
+    weight = next(iter(micro.model.tensors.values()))
+    assert weight.shape == (256, 256) and np.abs(weight).min() > 1e-3
+
+
+def test_a_rule_may_write_a_whole_number_for_a_float():
+    from graphopt.ir.edit import Edit
+
+    g = graph([node("Relu", ["x"], ["y"])], {"x": (4, 4)})
+    relu = next(iter(g.nodes.values()))
+    edit = Edit(g, "leak", relu.outputs)
+    edit.add("LeakyRelu", relu.inputs, {"alpha": 1}, outputs=relu.outputs)
+    after, _ = edit.commit()
+    assert outputs(after, plan(after))
+
+
+def test_a_blocked_operand_comes_out_of_a_convolution():
+    g = residual_network(blocks=2)
+    window = next(w for w in windows(g) if operators(g, w) == "Conv Add Relu")
+    key = next(k for k in blueprint(g, window, Shapes()).externals if g.producer(k).op == "Conv")
+    marked = blueprint(g, window, Shapes(), [(key, BLOCKED)])
+    assert marked.signature != blueprint(g, window, Shapes()).signature
+    proto = onnx.load_model_from_string(micro_model(g, marked).model.proto)
+    assert [n.op_type for n in proto.graph.node] == ["Conv", "Relu", "Conv", "Add", "Relu"]
+    assert outputs(g, marked)
+
+
+def test_denormal_operands():
+    g = graph([node("MatMul", ["p", "v"], ["y"])], {"p": (16, 16), "v": (16, 16)})
+    key = g.inputs[0]
+    feed = micro_model(g, blueprint(g, windows(g)[0], Shapes(), [(key, 4)])).feeds["x0"]
+    assert 0.3 < (np.abs(feed) < 1e-38).mean() < 0.7 and (feed != 0).all()
+
+
+def test_what_cannot_be_built():
+    body = onnx.helper.make_graph(
+        [node("Neg", ["x"], ["n"])], "b", [], [onnx.helper.make_tensor_value_info("n", 1, None)]
+    )
+    choice = node("If", ["c"], ["y"], then_branch=body, else_branch=body)
+    g = graph([node("Cast", ["x"], ["b"], to=9), node("ReduceMax", ["x"], ["m"], keepdims=0),
+               node("Cast", ["m"], ["c"], to=9), choice], {"x": (4,)})  # fmt: skip
+    window = next(w for w in windows(g) if operators(g, w) == "If")
+    with pytest.raises(UnbuildableError):
+        micro_model(g, blueprint(g, window, Shapes()))
