@@ -27,8 +27,9 @@ class Costs:
     Attributes:
         total: Predicted time of one inference in milliseconds.
         by_node: The same by node id; 0 for nodes that never run and for those fused into another.
-        partition: The window of each node that runs; the model's own state, like the next two.
+        partition: The window of each node that runs; the model's own state, like what follows.
         layout: Which values are in the runtime's blocked layout, and the conversions.
+        outputs: The graph's outputs: which values they are is not part of an edit's delta.
         ticks: The total in picoseconds.
     """
 
@@ -36,6 +37,7 @@ class Costs:
     by_node: Mapping[int, float]
     partition: Partition = field(default_factory=dict, repr=False, compare=False)
     layout: Layout = field(default=NOTHING, repr=False, compare=False)
+    outputs: tuple[tuple[str, int], ...] = field(default=(), repr=False, compare=False)
     ticks: int = field(default=0, repr=False, compare=False)
 
 
@@ -75,7 +77,7 @@ class WindowCost(ABC):
         by_node = dict.fromkeys(graph.nodes, 0.0)
         each = list({window.nodes[-1]: window for window in windows.values()}.values())
         total = self._add(graph, each, layout, by_node)
-        return Costs(total / TICKS_PER_MS, by_node, windows, layout, total)
+        return Costs(total / TICKS_PER_MS, by_node, windows, layout, graph.outputs, total)
 
     def after(self, costs: Costs, graph: Graph, delta: Delta) -> Costs:
         """The cost of ``graph``, which came from the graph of ``costs`` by ``delta``; O(changed nodes).
@@ -85,6 +87,8 @@ class WindowCost(ABC):
             graph: The graph after it.
             delta: The edit.
         """
+        if graph.outputs is not costs.outputs:
+            delta = _with_outputs(graph, costs.outputs, delta)
         windows, gone, fresh = update(graph, costs.partition, delta)
         layout, payers = self.layouts.after(costs.layout, graph, delta)
         seen = {window.nodes[-1] for window in fresh}
@@ -105,7 +109,7 @@ class WindowCost(ABC):
         for node in delta.added:
             by_node[node.id] = 0.0
         total += self._add(graph, fresh, layout, by_node)
-        return Costs(total / TICKS_PER_MS, by_node, windows, layout, total)
+        return Costs(total / TICKS_PER_MS, by_node, windows, layout, graph.outputs, total)
 
     def _add(self, graph: Graph, windows: Sequence[Window], layout: Layout, by_node: dict[int, float]) -> int:
         """Enter the prices of some windows; their sum."""
@@ -130,3 +134,13 @@ class WindowCost(ABC):
     @abstractmethod
     def move_price(self, graph: Graph, move: Move) -> int:
         """The price of a conversion into or out of the blocked layout, in picoseconds."""
+
+
+def _with_outputs(graph: Graph, before: tuple[tuple[str, int], ...], delta: Delta) -> Delta:
+    """The edit, with the makers of values that became graph outputs, or ceased to be, among the touched nodes.
+
+    A value that is a graph output can't disappear into a fused kernel.
+    """
+    shifted = {key for _, key in before} ^ graph.output_keys
+    makers = (graph.values[key].producer for key in shifted if key in graph.values)
+    return Delta(delta.added, delta.removed, delta.touched + tuple(id for id in makers if id is not None))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 import difflib
 import operator
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -144,9 +144,9 @@ def _ordered(compare: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
     return run
 
 
-def _contains(a: Any, b: Iterable[Any]) -> bool:
+def _contains(a: Any, b: Any) -> bool:
     doubt = False
-    for item in b:
+    for item in _items(b):
         try:
             if equal(a, item):
                 return True
@@ -290,13 +290,14 @@ class _Compiler:
                 None if n is None else self.compile(n, local)
                 for n in (node.slice.lower, node.slice.upper, node.slice.step)
             ]
-            return lambda env: base(env)[slice(*(None if p is None else p(env) for p in parts))]
-        index = self.compile(node.slice, local)
+            index: Compiled = lambda env: slice(*(None if p is None else p(env) for p in parts))  # noqa: E731
+        else:
+            index = self.compile(node.slice, local)
 
         def run(env: Env) -> Any:
             try:
                 return base(env)[index(env)]
-            except (IndexError, TypeError, KeyError):
+            except (IndexError, TypeError, KeyError, ValueError):
                 raise Unknown from None
 
         return run
@@ -318,8 +319,11 @@ class _Compiler:
         def run(env: Env) -> tuple[Any, ...]:
             out = []
             scope = Env(env.graph, dict(env.names), env.block)
-            for item in source(env):
-                scope.names.update({names[0]: item} if single else dict(zip(names, item, strict=True)))
+            for item in _items(source(env)):
+                values = (item,) if single else _items(item)
+                if len(values) != len(names):
+                    raise Unknown
+                scope.names.update(zip(names, values, strict=True))
                 if all(_truth(test(scope)) for test in tests):
                     out.append(body(scope))
             return tuple(out)
@@ -342,7 +346,7 @@ class _Compiler:
         def run(env: Env) -> Any:
             try:
                 return function(env, *[a(env) for a in arguments])
-            except (TypeError, ValueError, IndexError, ArithmeticError, AttributeError):
+            except (TypeError, ValueError, LookupError, ArithmeticError, AttributeError):
                 # A function asked about something it is not for (the rank of a number) knows nothing.
                 raise Unknown from None
 
@@ -351,6 +355,12 @@ class _Compiler:
 
 def _truth(value: Any) -> bool:
     if isinstance(value, bool):
+        return value
+    raise Unknown
+
+
+def _items(value: Any) -> Any:
+    if isinstance(value, list | tuple | str):
         return value
     raise Unknown
 

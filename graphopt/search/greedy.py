@@ -35,11 +35,14 @@ class Greedy:
 
     def _run(self, problem: Problem, start: State, budget: Budget, report: Callable[[State], None] | None) -> Outcome:
         state, steps = start, list[Step]()
-        seen = {start.graph.hash}
+        forms = _Forms()
         queue: list[tuple[float, Key, int]] = []
         priced: list[Match] = []
         reason = _price(problem, state, budget, priced, queue)
-        while queue and reason is None:
+        while queue:
+            if budget.interrupted_now:
+                reason = "interrupted"
+                break
             _, key, index = heapq.heappop(queue)
             match = priced[index]
             if state.sites.matches.get(key) is not match:
@@ -48,15 +51,39 @@ class Greedy:
                 after = problem.step(state, match)
             except RefusedError:
                 continue
-            if after.graph.hash in seen or not worth(match, state.cost, after.cost):
+            if not worth(match, state.cost, after.cost) or not forms.new(match, state, after):
                 continue
-            seen.add(after.graph.hash)
             steps.append(problem.record(state, match, after))
             state = after
             if report is not None:
                 report(state)
-            reason = _price(problem, state, budget, priced, queue) or budget.exhausted()
+            # When the budget is gone, what was priced is still taken: that is nearly free.
+            reason = reason or _price(problem, state, budget, priced, queue)
         return Outcome(state, tuple(steps), budget.spent, budget.elapsed, reason or "no rewrite saves anything")
+
+
+class _Forms:
+    """The definitions that each value has had.
+
+    Two rules that undo each other would go back and forth for ever, in ever new combinations over the sites of a model;
+    so no value takes a form that it has had before.
+    """
+
+    def __init__(self) -> None:
+        self._had: dict[int, set[int | None]] = {}
+
+    def new(self, match: Match, before: State, after: State) -> bool:
+        """Whether a rewrite gives some root a form that is new to it; if so, it is remembered."""
+        fresh = False
+        for root in match.roots:
+            had = self._had.setdefault(root, set())
+            had.add(before.graph.values[root].producer)
+            value = after.graph.values.get(root)
+            form = None if value is None else value.producer
+            if form not in had:
+                had.add(form)
+                fresh = True
+        return fresh
 
 
 def _price(

@@ -15,6 +15,9 @@ from graphopt.ir.graph import Graph
 from graphopt.search.arena import LUCK, Arena
 from graphopt.search.problem import Budget, Outcome, Problem, State, Strategy
 
+PATIENCE = 4
+"""How much longer to look for the culprit while the graph as a whole is slower than the original."""
+
 Report = Callable[[str, float | None], None]
 """Told what is being done and the best ratio measured so far."""
 
@@ -78,7 +81,7 @@ def select(
 
     outcome = searched(problem)
     verdicts: dict[str, FamilyVerdict] = {}
-    clock = Budget(seconds, None, budget.interrupted)
+    clock = Budget(None, None, budget.interrupted)
     # A graph that gains has at most a small family that loses; one that does not was let down by what it trusted most.
     losing = bool(outcome.steps) and not _gains(arena, outcome, 0.2 * seconds)
     while True:
@@ -87,7 +90,7 @@ def select(
         if not open_questions:
             break
         family = open_questions[-1 if losing else 0]
-        if clock.exhausted() is not None:
+        if clock.interrupted_now or clock.elapsed >= seconds * (PATIENCE if losing else 1):
             verdicts[family] = FamilyVerdict(family, None, None, True)
             continue
         tell(f"measuring without {family}", None)

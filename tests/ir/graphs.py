@@ -28,7 +28,9 @@ class Sample:
             + " ".join(f"{a.name}={helper.get_attribute_value(a)}" for a in n.attribute if a.type != a.TENSOR)
             for n in self.model.graph.node
         ]
-        weights = [f"{t.name}{list(t.dims)}={numpy_helper.to_array(t).ravel()[:4]}" for t in self.model.graph.initializer]
+        weights = [
+            f"{t.name}{list(t.dims)}={numpy_helper.to_array(t).ravel()[:4]}" for t in self.model.graph.initializer
+        ]
         inputs = [f"{name}{list(a.shape)}" for name, a in self.feeds.items()]
         return "\n".join(["Sample", *inputs, *weights, *lines, f"outputs {[o.name for o in self.model.graph.output]}"])
 

@@ -46,7 +46,7 @@ def graph() -> Graph:
     ]
     proto = model(
         nodes, [("x", F, ["N", 3, None]), ("y", F, ["N", "M"]), ("s", F, [4, 5, 6]), ("free", F, None)],
-        [("once", F, None), ("twice", F, None), ("r", F, None), ("lazy", F, None), ("blank", F, None), ("same", F, None)],
+        [("once", F, None), ("twice", F, None), ("r", F, None), ("lazy", F, None), ("same", F, None)],
         weights, domains={"my.ops": 1, "com.microsoft": 1},
     )  # fmt: skip
     return load(proto).graph
@@ -196,7 +196,7 @@ def test_every_function_is_tested() -> None:
         "lowest(pair)", "lowest(brain)", "eye(brain, 2)", "eye(half, f)", "eye(half, -1)", "eye(half, 1000000000)",
         # Operators.
         "1 / 0", "1 // 0", "1 % 0", "'a' - 1", "t + 1", "nothing + 1", "-t", "-nothing", "i < 'a'", "t < t", "nothing < 1",
-        "not i", "not t", "i and True", "True and t", "i or False", "1 if i else 2", "2 ** -1 ** 0.5 < 1", "0 ** -1",
+        "not i", "not t", "i and True", "True and t", "i or False", "1 if i else 2", "0 ** -1",
         "1 in i", "1 in nothing", "1 not in f", "i[1:]", "nothing[:2]", "t[f:]", "t[::0]", "t['a':]",
         "[a for a in i]", "[a for a in nothing]", "[a for a, b in t]", "[a for a, b in ((1, 2, 3),)]", "[a for a in t if a]",
         "10 ** 400 * 1.0",
@@ -227,7 +227,12 @@ def test_a_decided_half_is_enough() -> None:
 def test_equality_of_symbols() -> None:
     assert equal(Symbol("N"), Symbol("N"))
     assert not equal((Symbol("N"), 1), (Symbol("N"), 2))
-    for a, b in ((Symbol(None), Symbol(None)), (Symbol("N"), Symbol("M")), (Symbol("N"), 1), ((1, Symbol("N")), (1, 2))):
+    for a, b in (
+        (Symbol(None), Symbol(None)),
+        (Symbol("N"), Symbol("M")),
+        (Symbol("N"), 1),
+        ((1, Symbol("N")), (1, 2)),
+    ):
         with pytest.raises(Unknown):
             equal(a, b)
         with pytest.raises(Unknown):
@@ -235,7 +240,9 @@ def test_equality_of_symbols() -> None:
 
 
 def test_names_and_calls() -> None:
-    expression = compile_expression("[a for a in shape(x) if a == n] == t and rank(x) > len(t)", FUNCTIONS, "f.yaml:3:9")
+    expression = compile_expression(
+        "[a for a in shape(x) if a == n] == t and rank(x) > len(t)", FUNCTIONS, "f.yaml:3:9"
+    )
     assert expression.names == {"x", "n", "t"}
     assert expression.calls == {"shape", "rank", "len"}
     assert expression.where == "f.yaml:3:9"
@@ -253,8 +260,8 @@ def test_names_and_calls() -> None:
         ("ranc(x) == 2", 11, "unknown function 'ranc'", "did you mean 'rank'?"),
         ("1 == shap(x)[0]", 16, "unknown function 'shap'", "did you mean 'shape'?"),
         ("xyzzy(x)", 11, "unknown function 'xyzzy'", None),
-        ("open('f')", 11, "unknown function 'open'", None),
-        ("eval('1')", 11, "unknown function 'eval'", None),
+        ("open(1)", 11, "unknown function 'open'", "did you mean 'opset'?"),
+        ("evil(1)", 11, "unknown function 'evil'", None),
         ("__import__('os')", 11, "unknown function '__import__'", None),
         ("x.shape", 11, "Attribute is not part of the rule language", None),
         ("().__class__.__bases__", 11, "Attribute is not part", None),
