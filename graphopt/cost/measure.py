@@ -30,6 +30,9 @@ CONTEXT = "ctx"
 """How the names of nodes begin that only stand for a window's neighbours."""
 TARGET_MS = 10.0
 _UNDISTURBED = 0.9
+_GRAIN_S = 5e-6
+_ENOUGH = 3  # clean runs
+_PATIENCE_S, _PATIENCE_RUNS = 0.3, 50  # for as long a busy machine gets another chance to let a run through
 _MIN_RUNS, _MAX_RUNS, _COLD_RUNS = 8, 40, 7
 _SUFFIX = "_kernel_time"
 
@@ -114,8 +117,14 @@ class Stopwatch:
         """Wall and processor seconds of some runs, few for a slow model, and how much slower than best the machine was."""
         first = min(_timed(run))
         runs = max(_MIN_RUNS if first < 0.05 else 3, min(_MAX_RUNS, math.ceil(TARGET_MS / 1e3 / max(first, 1e-6))))
-        times, paces = [], []
-        for _ in range(runs if cold is None else min(runs, _COLD_RUNS)):
+        if cold is not None:
+            runs = min(runs, _COLD_RUNS)
+        times: list[tuple[float, float]] = []
+        paces: list[float] = []
+        deadline = time.perf_counter() + _PATIENCE_S
+        while len(times) < runs or (
+            sum(map(_clean, times)) < _ENOUGH and len(times) < _PATIENCE_RUNS and time.perf_counter() < deadline
+        ):
             if self._pace is not None:
                 self._pace()  # once for the cache
                 paces.append(min(_timed(self._pace)))
@@ -145,12 +154,17 @@ def _typical(each: list[float], times: list[tuple[float, float]]) -> float:
         times: Wall and processor time of the runs. Where the second is less, another process had the processor for some
             milliseconds; such runs are left out, or, when there is hardly any other, cut down to this thread's part.
     """
-    shares = [min(1.0, cpu / wall) if wall > 0 else 1.0 for wall, cpu in times]
-    clean = [t for t, share in zip(each, shares, strict=True) if share > _UNDISTURBED]
-    if len(clean) >= min(3, len(each)):
+    clean = [t for t, run in zip(each, times, strict=True) if _clean(run)]
+    if len(clean) >= min(_ENOUGH, len(each)):
         return _low(clean)
-    scaled = sorted(t * share for t, share in zip(each, shares, strict=True))
+    scaled = sorted(t * min(1.0, cpu / wall) for t, (wall, cpu) in zip(each, times, strict=True))
     return scaled[len(scaled) // 2]
+
+
+def _clean(run: tuple[float, float]) -> bool:
+    """Whether no other process interrupted a run."""
+    wall, cpu = run
+    return cpu > _UNDISTURBED * wall or wall - cpu < _GRAIN_S
 
 
 def _kernels(events: list[dict[str, Any]], timed: int) -> list[tuple[str, str, list[float]]]:
