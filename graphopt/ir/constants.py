@@ -59,8 +59,13 @@ def evaluate(graph: Graph, key: int, memo: dict[int, Array] | None = None) -> Ar
             stack.extend(missing)
             continue
         for out, array in zip(node.outputs, evaluate_node(graph, node, memo), strict=True):
-            if out is not None:
-                memo[out] = array
+            if out is None:
+                continue
+            type = graph.values[out].type
+            if type.static and array.shape != type.shape:
+                # ONNX's reference implementation and its inference disagree on a few old operators: neither is trusted.
+                raise NotConstantError(f"{node.op}: shape {array.shape} instead of {type.shape}")
+            memo[out] = array
     return memo[key]
 
 

@@ -24,6 +24,7 @@ from graphopt.onnxio.load import INLINE, Model
 RULE_NOTE = "graphopt rule: "
 """Prefix of the ``doc_string`` of a node that a rule made; :func:`rule_of` reads it back."""
 
+_REMEMBERED = 1 << 22  # bytes; larger constants are computed again for each graph rather than held for all of them
 _SLACK = 4096  # bytes; what the original model computes is folded when the file grows by no more than this
 
 
@@ -168,9 +169,12 @@ class _Emitter:
 
     def _evaluate(self, key: int) -> np.ndarray[Any, Any]:
         arrays = self.model.arrays
-        if key not in arrays:
-            arrays[key] = evaluate(self.graph, key, {k: a for k, a in arrays.items() if k in self.graph.values})
-        return arrays[key]
+        found = arrays.get(key)
+        if found is None:
+            found = evaluate(self.graph, key, {k: a for k, a in arrays.items() if k in self.graph.values})
+            if found.nbytes <= _REMEMBERED:
+                arrays[key] = found
+        return found
 
     def _cone(self, key: int) -> tuple[set[int], bool]:
         """Tensors that a lazy constant is computed from, and whether a rule had a hand in it."""

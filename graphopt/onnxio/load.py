@@ -50,7 +50,7 @@ class Model:
         proto: The model without the bytes of its larger weights; never changed.
         tensors: Onnx-ir tensor of each initializer of the main graph.
         path: The file, ``None`` for a model given as a protobuf.
-        arrays: Content of lazy constants evaluated so far, by value key (shared by all graphs derived from this one).
+        arrays: Content of the smaller lazy constants evaluated so far, by value key (shared by all graphs derived from this one).
     """
 
     graph: Graph
