@@ -184,7 +184,9 @@ class _Cursor:
             if not equals or not _NAME.fullmatch(name) or not value:
                 raise self.error(f"expected 'attribute = value', not {item!r}")
             if value.startswith("$"):
-                captures.append((name, value[1:].strip()))
+                if not _NAME.fullmatch(value[1:]):
+                    raise self.error(f"expected a variable after '$', not {value[1:]!r}")
+                captures.append((name, value[1:]))
             else:
                 head, _, base = self.where.rpartition(":")
                 column = offset + start + begin + item.index(value)
@@ -208,9 +210,7 @@ class _Cursor:
         if not self.take("("):
             raise self.error("expected '('")
         found: list[Operand] = []
-        if self.take(")"):
-            return ()
-        while True:
+        while not (not found and self.take(")")):
             number = self.match(_NUMBER)
             if number is not None:
                 found.append(Operand("", "number", float(number)))

@@ -114,6 +114,8 @@ def read_rules(path: Path) -> list[Rule]:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise RuleError(f"can't be read: {error.strerror or error}", str(path)) from error
+    except UnicodeDecodeError as error:
+        raise RuleError(f"not UTF-8 text: {error.reason}", str(path)) from error
     return parse_rules(text, str(path))
 
 
@@ -131,7 +133,7 @@ def parse_rules(text: str, name: str) -> list[Rule]:
         raise RuleError("expected 'family', 'doc' and 'rules'", f"{name}:1:1")
     _known(data, _FILE_KEYS, f"{name}:1:1")
     family = _text(data, "family", name)
-    providers = tuple(_as_text(p) for p in data.get("providers", []))
+    providers = tuple(t.text for t in _texts(data, "providers"))
     rules = data.get("rules")
     if not isinstance(rules, list) or not rules:
         raise RuleError("expected a list of rules under 'rules'", f"{name}:1:1")
@@ -146,6 +148,8 @@ def _plain(node: Any, name: str) -> Any:
     if isinstance(node, yaml.MappingNode):
         out: dict[str, Any] = {}
         for key, value in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                raise RuleError("expected plain text as a key", where)
             if key.value in out:
                 raise RuleError(
                     f"{key.value!r} is given twice", f"{name}:{key.start_mark.line + 1}:{key.start_mark.column + 1}"
@@ -168,12 +172,6 @@ def _known(data: dict[str, Any], keys: tuple[str, ...], where: str) -> None:
             )
 
 
-def _as_text(item: Any) -> str:
-    if not isinstance(item, Text):
-        raise RuleError("expected plain text")
-    return item.text
-
-
 def _text(data: dict[str, Any], key: str, where: str) -> str:
     value = data.get(key)
     if not isinstance(value, Text) or not value.text.strip():
@@ -190,6 +188,27 @@ def _texts(data: dict[str, Any], key: str) -> list[Text]:
     return items
 
 
+def _mapping(data: dict[str, Any], key: str) -> dict[str, Any]:
+    value = data.get(key) or {}
+    if not isinstance(value, dict):
+        raise RuleError(f"{key!r}: expected a mapping", data["__where__"])
+    return {k: v for k, v in value.items() if k != "__where__"}
+
+
+def _list(value: Any, key: str, where: str) -> list[Any]:
+    if value is None or isinstance(value, list):
+        return value or []
+    raise RuleError(f"{key!r}: expected a list", where)
+
+
+def _lets(data: dict[str, Any]) -> list[tuple[str, Text]]:
+    found = list(_mapping(data, "let").items())
+    for name, value in found:
+        if not isinstance(value, Text):
+            raise RuleError(f"{name!r}: expected one line of text", data["__where__"])
+    return found
+
+
 def _rule(data: Any, family: str, providers: tuple[str, ...], name: str) -> Rule:
     if not isinstance(data, dict):
         raise RuleError("a rule is a mapping that starts with 'id'", f"{name}:1:1")
@@ -202,14 +221,12 @@ def _rule(data: Any, family: str, providers: tuple[str, ...], name: str) -> Rule
         raise RuleError(f"rule {ident!r} needs 'match' and 'replace'", at)
     where = tuple(compile_expression(t.text, FUNCTIONS, t.where) for t in _texts(data, "where"))
     prefer = tuple(compile_expression(t.text, FUNCTIONS, t.where) for t in _texts(data, "prefer"))
-    let_data = data.get("let") or {}
-    let = tuple((k, compile_expression(v.text, FUNCTIONS, v.where)) for k, v in let_data.items() if k != "__where__")
+    let = tuple((k, compile_expression(v.text, FUNCTIONS, v.where)) for k, v in _lets(data))
     claim, bound = _claim(_text(data, "equal", at), at)
-    roots, unordered = _roots(data.get("roots"), match, replace, at)
-    examples = data.get("examples") or {}
-    if isinstance(examples, dict):
-        _known(examples, ("accept", "reject"), at)
-    cases = {k: [_example(c) for c in examples.get(k) or []] for k in ("accept", "reject")}
+    roots, unordered = _roots(data, match, replace, at)
+    examples = _mapping(data, "examples")
+    _known(examples, ("accept", "reject"), at)
+    cases = {k: [_example(c, at) for c in _list(examples.get(k), k, at)] for k in ("accept", "reject")}
     rule = Rule(
         ident, family, _text(data, "doc", at), claim, bound, match, replace, where, prefer, let, roots, unordered, cases,
         providers, at,
@@ -230,25 +247,27 @@ def _claim(text: str, where: str) -> tuple[str, float]:
         raise RuleError(f"{text!r}: write approx(1e-4)", where) from None
 
 
-def _roots(data: Any, match: tuple[Line, ...], replace: tuple[Line, ...], where: str) -> tuple[tuple[str, ...], bool]:
+def _roots(
+    data: dict[str, Any], match: tuple[Line, ...], replace: tuple[Line, ...], where: str
+) -> tuple[tuple[str, ...], bool]:
     made = [o for line in match for o in line.outputs if o != "_"]
     redefined = [o for line in replace for o in line.outputs if o in made]
-    unordered = isinstance(data, dict)
+    given = data.get("roots")
+    unordered = isinstance(given, dict)
     if unordered:
-        named = [_as_text(t) for t in data.get("unordered") or []]
-    elif data is not None:
-        named = [_as_text(t) for t in (data if isinstance(data, list) else [data])]
+        _known(given, ("unordered",), where)
+        named = [t.text for t in _texts(given, "unordered")]
     else:
-        named = redefined
+        named = redefined if given is None else [t.text for t in _texts(data, "roots")]
     if sorted(named) != sorted(set(redefined)) or not named:
         raise RuleError(f"the roots {named} are not what 'replace' redefines of 'match': {redefined}", where)
     return tuple(named), unordered
 
 
-def _example(data: Any) -> dict[str, Any]:
+def _example(data: Any, where: str) -> dict[str, Any]:
     if isinstance(data, dict):
-        return {k: _example(v) if isinstance(v, dict) else _strip(v) for k, v in data.items() if k != "__where__"}
-    raise RuleError("an example is a mapping from operand to type")
+        return {k: _example(v, where) if isinstance(v, dict) else _strip(v) for k, v in data.items() if k != "__where__"}
+    raise RuleError("an example is a mapping from operand to type", where)
 
 
 def _strip(value: Any) -> Any:

@@ -73,7 +73,7 @@ def test_other_forms() -> None:
         ("y = Relu:(x)", 18, "expected a variable after ':'"),
         ("y = $(x)", 14, "expected a variable after '$'"),
         ("y = Relu x", 18, "expected '('"),
-        ("y = Relu", 17, "expected '('"),
+        ("y, z = Relu", 20, "expected '('"),
         ("y = Relu(", 18, "expected an operand"),
         ("y = Relu(x", 19, "expected ',' or ')'"),
         ("y = Relu(x y)", 20, "expected ',' or ')'"),
