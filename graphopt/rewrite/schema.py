@@ -254,7 +254,7 @@ def _roots(
     redefined = [o for line in replace for o in line.outputs if o in made]
     given = data.get("roots")
     unordered = isinstance(given, dict)
-    if unordered:
+    if isinstance(given, dict):
         _known(given, ("unordered",), where)
         named = [t.text for t in _texts(given, "unordered")]
     else:
