@@ -64,6 +64,42 @@ class SearchProgress:
         self._line.update(self._task, description=text, best=" ".join(filter(None, [best, used])))
 
 
+class StepProgress:
+    """A bar on stderr for a known number of steps; nothing where stderr is no terminal.
+
+    Args:
+        steps: How many there are.
+    """
+
+    def __init__(self, steps: int) -> None:
+        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+        from rich.progress import Progress as Line
+
+        screen = console()
+        self._line = Line(
+            BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}", markup=False),
+            console=screen, transient=True, disable=not screen.is_terminal,
+        )  # fmt: skip
+        self._task = self._line.add_task("", total=steps)
+
+    def __enter__(self) -> Self:
+        """Start to draw."""
+        if not self._line.disable:
+            self._line.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Remove the bar."""
+        if not self._line.disable:
+            self._line.stop()
+
+    def __call__(self, done: str) -> None:
+        """One step is done."""
+        self._line.update(self._task, advance=1, description=done)
+
+
 class Interrupt:
     """Turns the first Ctrl-C into a request to stop, which the search asks for by calling this object.
 

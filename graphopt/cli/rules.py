@@ -1,22 +1,36 @@
-"""``graphopt rules``: read and check the library of rewrite rules."""
+"""``graphopt rules``: read and check the library of rewrite rules, and see what it does on a model."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from graphopt.cli import options, paths
-from graphopt.cli.screen import console, facts, one_line, table, write_json
+from graphopt.cli.check import check_rules
+from graphopt.cli.screen import change, console, facts, milliseconds, one_line, table, write_json
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from graphopt.rewrite.schema import Rule
+    from graphopt.search.stats import RuleStats, Stats
 
-app = typer.Typer(help="List, show and check rewrite rules.", no_args_is_help=True, rich_markup_mode=None)
+SEARCH = 20.0
+"""Seconds that the greedy search of `graphopt rules stats` may take unless the user says otherwise."""
+WIDEST = 140
+"""Columns beyond which the two sides of a rule are drawn one above the other, however wide the screen."""
+PROOF = ("verdict", "method", "domain", "assignments", "cases", "false_accept", "seeds", "hash")
+"""What is shown of a rule's recorded evidence, where it has it."""
+
+Evidence = Mapping[str, Mapping[str, Any]]
+
+app = typer.Typer(
+    help="List, show and check rewrite rules, and count what they do.", no_args_is_help=True, rich_markup_mode=None
+)
+app.command("check")(check_rules)
 
 
 @app.command("list")
@@ -37,12 +51,23 @@ def list_rules(
     from graphopt.rewrite.library import load_library
 
     library = load_library(settings.rules, settings.exclude, settings.provider, settings.portable)
+    evidence = _evidence(library.rules)
     if json is not None:
-        rows = [{"id": r.id, "family": r.family, "equal": _claim(r), "doc": r.doc} for r in library.rules]
+        rows = [
+            {
+                "id": r.id,
+                "family": r.family,
+                "claim": _claim(r),
+                "verdict": _verdict(r, evidence),
+                "hash": r.hash,
+                "doc": r.doc,
+            }
+            for r in library.rules
+        ]
         write_json({"schema": "graphopt.rules/1", "hash": library.hash, "rules": rows}, json)
     if json != "-":
         screen = console(stderr=False)
-        screen.print(_by_family(library.rules, screen.width))
+        screen.print(_by_family(library.rules, evidence, screen.width))
 
 
 @app.command("show")
@@ -50,7 +75,8 @@ def show_rule(
     rule: Annotated[str, typer.Argument(metavar="RULE", help="The id of a rule.", show_default=False)],
     rules: options.Rules = None,
 ) -> None:
-    """Show what one rule replaces by what, and under which conditions."""
+    """Show what a rule replaces by what, where, and how it was checked."""
+    from graphopt.cli.drawing import draw_rule
     from graphopt.errors import UnknownNameError
     from graphopt.rewrite.library import load_library
 
@@ -62,92 +88,227 @@ def show_rule(
     about = facts()
     about.add_row("rule", chosen.id)
     about.add_row("family", chosen.family)
-    about.add_row("doc", chosen.doc)
-    about.add_row("equal", _claim(chosen))
+    about.add_row("doc", one_line(chosen.doc))
+    about.add_row("claim", _claim(chosen))
     if chosen.providers:
         about.add_row("providers", ", ".join(chosen.providers))
     about.add_row("file", chosen.where_at)
     screen = console(stderr=False)
     screen.print(about)
     screen.print()
-    screen.print(chosen.source, soft_wrap=True)
+    plain = not screen.encoding.lower().startswith("utf")
+    for line in draw_rule(chosen, min(screen.width, WIDEST), ascii=plain):
+        screen.print(line, soft_wrap=True)
+    screen.print()
+    screen.print(_conditions(chosen))
+    screen.print()
+    screen.print(_proof(chosen, _evidence([chosen]).get(chosen.id)))
 
 
-@app.command("check")
-def check_rules(
-    files: Annotated[
-        list[Path] | None,
-        typer.Argument(metavar="FILE", help="Rule files or folders (default: graphopt's).", show_default=False),
+@app.command("stats")
+def rule_stats(
+    model: options.Model,
+    rules: options.Rules = None,
+    exclude: options.Exclude = None,
+    provider: options.Provider = None,
+    threads: options.Threads = None,
+    portable: options.Portable = None,
+    dim: options.Dims = None,
+    budget: Annotated[
+        float | None, options.option("--budget", metavar="SECONDS", help="Limit of the greedy search (default 20).")
     ] = None,
-    rule: Annotated[
-        list[str] | None, typer.Option("--rule", metavar="RULE", help="Only these rules.", show_default=False)
+    measure: Annotated[
+        bool | None,
+        options.option("--measure/--no-measure", help="Measure new kernels rather than estimate them (default: yes)."),
     ] = None,
-    update: Annotated[bool, typer.Option("--update", help="Record the evidence, so that the rules load.")] = False,
+    everything: Annotated[bool, options.option("--all", help="Show the rules that match nowhere as well.")] = False,
     json: options.Json = None,
 ) -> None:
-    """Check rules: their form, and that both sides of every example agree. Exits with 1 if one fails."""
-    from graphopt.config import rules_dir
-    from graphopt.equivalence.rules import check_rule, write_evidence
-    from graphopt.errors import UnknownNameError
-    from graphopt.rewrite.library import LOCK, lint, read_evidence, rule_files
-    from graphopt.rewrite.schema import read_rules
+    """Count what each rule finds, does and saves on a model.
 
-    chosen = [path if path.is_dir() else paths.existing_file(path) for path in files or [rules_dir()]]
-    screen = console()
-    problems = [p for p in lint(chosen) if not p.rule or not rule or p.rule in rule]
-    for problem in problems:
-        screen.print(str(problem), soft_wrap=True)
-    if problems:
-        raise typer.Exit(1)
-    loaded = {file: read_rules(file) for file in rule_files(chosen)}
-    known = {r.id for rules in loaded.values() for r in rules}
-    for name in rule or ():
-        if name not in known:
-            raise UnknownNameError("rule", name, known)
-    verdicts = []
-    for file, rules in loaded.items():
-        found = [check_rule(r) for r in rules if not rule or r.id in rule]
-        verdicts += found
-        for verdict in found:
-            if verdict.verdict == "failed":
-                screen.print(f"{file}: {verdict.rule}: {verdict.message}", soft_wrap=True)
-        if update:
-            whole = (
-                {r.id for f in loaded if f.parent == file.parent for r in loaded[f]} if file.parent in chosen else None
-            )
-            write_evidence(file.parent / LOCK, [v for v in found if v.verdict != "failed"], whole)
-    if json is not None:
-        rows = [
-            {"id": v.rule, "hash": v.hash, "verdict": v.verdict, "cases": v.cases, "worst": v.worst} for v in verdicts
-        ]
-        write_json({"schema": "graphopt.check/1", "rules": rows}, json)
-    failed = sum(v.verdict == "failed" for v in verdicts)
-    missing = [] if update else [
-        r.id for file, rules in loaded.items() for r in rules
-        if (not rule or r.id in rule) and read_evidence(file.parent / LOCK).get(r.id, {}).get("hash") != r.hash
-    ]  # fmt: skip
-    screen.print(
-        f"{len(verdicts) - failed} tested, {failed} failed"
-        + (f", {len(missing)} without recorded evidence" if missing else "")
+    Nodes it is tried on, matches found, matches its hints prefer, milliseconds of matching; then how often the greedy
+    search applies it, and how many microseconds that is predicted to save.
+    """
+    from graphopt.config import load_settings
+
+    paths.existing_file(model)
+    paths.report_file(json, {"the model": model})
+    settings = load_settings(
+        {
+            "rules": rules or None,
+            "exclude": exclude or None,
+            "provider": provider,
+            "threads": threads,
+            "portable": portable,
+            "dims": options.dims(dim),
+            "budget": budget,
+            "measure": measure,
+        }
     )
-    if missing:
-        screen.print(
-            f"record it with --update: {', '.join(missing[:5])}{' ...' if len(missing) > 5 else ''}", soft_wrap=True
-        )
-    if failed or missing:
-        raise typer.Exit(1)
+
+    from graphopt.rewrite.library import load_library
+    from graphopt.runtime.session import SessionConfig
+    from graphopt.search.stats import model_stats
+
+    library = load_library(settings.rules, settings.exclude, settings.provider, settings.portable)
+    found = model_stats(
+        model,
+        library,
+        SessionConfig(provider=settings.provider, threads=settings.threads),
+        seconds=SEARCH if settings.budget is None else settings.budget,
+        measure=settings.measure,
+        dims=settings.dims,
+    )
+    if json is not None:
+        write_json(_stats_document(model, found), json)
+    if json != "-":
+        _show_stats(found, everything=everything)
 
 
-def _by_family(rules: Sequence[Rule], width: int) -> Table:
+def _by_family(rules: Sequence[Rule], evidence: Evidence, width: int) -> Table:
     """One line for each rule under the name of its family; what it does is cut to what fits into `width`."""
-    result = table("rule", "equal", "what it does", whole=True)
-    room = width - max((len(rule.id) for rule in rules), default=0) - len("  " + "approx" + 2 * "   ")
+    result = table("rule", "claim", "verdict", "what it does", whole=True)
+    verdicts = {rule.id: _verdict(rule, evidence) or "-" for rule in rules}
+    columns = (
+        ["rule", *(f"  {rule.id}" for rule in rules)],
+        ["claim", *(rule.claim for rule in rules)],
+        ["verdict", *verdicts.values()],
+    )
+    room = width - sum(max(map(len, column)) + len("   ") for column in columns)
     for family in sorted({rule.family for rule in rules}):
         result.add_row(family, style="bold")
         for rule in rules:
             if rule.family == family:
-                result.add_row(f"  {rule.id}", rule.claim, one_line(rule.doc, max(room, len("what it does"))))
+                doc = one_line(rule.doc, max(room, len("what it does")))
+                result.add_row(f"  {rule.id}", rule.claim, verdicts[rule.id], doc)
     return result
+
+
+def _evidence(rules: Sequence[Rule]) -> Evidence:
+    """What the files beside the rules record, by rule id."""
+    from graphopt.rewrite.library import LOCK, read_evidence
+
+    folders = {rule.id: _file(rule).parent for rule in rules}
+    locks = {folder: read_evidence(folder / LOCK) for folder in set(folders.values())}
+    return {id: locks[folder][id] for id, folder in folders.items() if id in locks[folder]}
+
+
+def _file(rule: Rule) -> Path:
+    return Path(rule.where_at.rsplit(":", 2)[0])
+
+
+def _verdict(rule: Rule, evidence: Evidence) -> str | None:
+    """The recorded verdict on a rule's present text."""
+    entry = evidence.get(rule.id)
+    return None if entry is None or entry.get("hash") != rule.hash else str(entry.get("verdict"))
+
+
+def _conditions(rule: Rule) -> Table:
+    """Where a rule is true, where it is likely to pay, and what it computes first."""
+    result = facts()
+    for name, texts in {
+        "where": [e.text for e in rule.where] or ["everywhere"],
+        "prefer": [e.text for e in rule.prefer] or ["where a saving is predicted"],
+        "let": [f"{name} = {e.text}" for name, e in rule.let],
+    }.items():
+        for number, text in enumerate(texts):
+            result.add_row("" if number else name, one_line(text))
+    return result
+
+
+def _proof(rule: Rule, entry: Mapping[str, Any] | None) -> Table:
+    """What is recorded of how a rule was checked."""
+    result = facts()
+    if entry is None:
+        result.add_row("proof", "none recorded, so the rule does not load")
+        result.add_row("", f"record it: graphopt rules check {_file(rule)} --update")
+        return result
+    if entry.get("hash") != rule.hash:
+        result.add_row("proof", "of another text than the present one, so the rule does not load")
+        result.add_row("", f"renew it: graphopt rules check {_file(rule)} --update")
+    for key in PROOF:
+        if entry.get(key) is not None:
+            result.add_row(key.replace("_", " "), one_line(_plain(entry[key])))
+    return result
+
+
+def _plain(value: Any) -> str:
+    """A value of the evidence file as people read it; what it holds depends on how a rule was checked."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {_plain(item)}" for key, item in value.items())
+    if isinstance(value, list):
+        return ", ".join(map(_plain, value)) or "none"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _stats_document(model: Path, found: Stats) -> dict[str, Any]:
+    return {
+        "schema": "graphopt.rule-stats/1",
+        "model": str(model),
+        "nodes": found.nodes,
+        "predicted_ms": {"before": found.before, "after": found.after},
+        "estimated_kernels": found.estimated,
+        "stop_reason": found.outcome.stop_reason,
+        "rules": [
+            {
+                "id": entry.tally.rule.id,
+                "family": entry.tally.rule.family,
+                "tries": entry.tally.tries,
+                "hits": entry.tally.hits,
+                "preferred": entry.tally.preferred,
+                "match_ms": entry.tally.seconds * 1e3,
+                "applied": entry.applied,
+                "gain_us": entry.gain * 1e3,
+            }
+            for entry in found.rules
+        ],
+    }
+
+
+def _show_stats(found: Stats, *, everything: bool) -> None:
+    """Print what the rules did: those that were applied first, then those that match most often."""
+    # Short enough that most ids stay in one piece on 80 columns.
+    result = table("rule", "tries", "hits", "preferred", "ms", "applied", "gain us", numbers=6)
+
+    def place(entry: RuleStats) -> tuple[bool, float, int, int, str]:
+        return not entry.applied, -entry.gain, -entry.tally.hits, -entry.tally.tries, entry.tally.rule.id
+
+    for entry in sorted(found.rules, key=place):
+        if everything or entry.applied or entry.tally.hits:
+            result.add_row(entry.tally.rule.id, *_numbers([entry]))
+    shown = result.row_count
+    result.add_section()
+    result.add_row(f"all {len(found.rules)} rules", *_numbers(found.rules))
+    screen = console(stderr=False)
+    screen.print(result)
+    screen.print()
+    summary = facts()
+    summary.add_row("nodes", str(found.nodes))
+    summary.add_row(
+        "predicted",
+        f"{milliseconds(found.before)} before, {milliseconds(found.after)} after the greedy search "
+        f"({change(found.before, found.after)})",
+    )
+    if found.estimated:
+        summary.add_row("", f"the prices of {found.estimated} kernels are estimates")
+    summary.add_row("search", f"ended: {found.outcome.stop_reason}")
+    if shown < len(found.rules):
+        summary.add_row("not shown", f"{len(found.rules) - shown} rules that match nowhere (--all shows them)")
+    screen.print(summary)
+
+
+def _numbers(entries: Sequence[RuleStats]) -> tuple[str, ...]:
+    """The numbers of one rule, or their sums over several."""
+    tallies = [entry.tally for entry in entries]
+    applied = sum(entry.applied for entry in entries)
+    return (
+        str(sum(t.tries for t in tallies)),
+        str(sum(t.hits for t in tallies)),
+        str(sum(t.preferred for t in tallies)),
+        f"{sum(t.seconds for t in tallies) * 1e3:.2f}",
+        str(applied),
+        f"{sum(entry.gain for entry in entries) * 1e3:.1f}" if applied else "-",
+    )
 
 
 def _claim(rule: Rule) -> str:

@@ -7,11 +7,12 @@ the inputs get sizes and everything else is inferred from them, node by node, wi
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import prod
 
 from graphopt.ir.constants import small_array
 from graphopt.ir.graph import Graph, Node
 from graphopt.ir.infer import InferenceError, infer, shape_data
-from graphopt.ir.types import BITS, UNKNOWN, ValueType
+from graphopt.ir.types import BITS, TIMES, UNKNOWN, ValueType
 
 ASSUMED = 128
 """The size of a dimension of which nothing is known, unless it looks like a batch, which is 1."""
@@ -96,6 +97,8 @@ class Shapes:
             return 1 if axis == 0 else ASSUMED
         if dim in self.dims:
             return self.dims[dim]
+        if TIMES in dim:
+            return prod(int(part) if part.isdecimal() else self._size(part, axis) for part in dim.split(TIMES))
         if "+" in dim:
             return sum(int(part) if part.isdigit() else self._size(part, axis) for part in map(str.strip, dim.split("+")))
         name = dim.lower()

@@ -13,8 +13,9 @@ import numpy as np
 from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
+from graphopt.ir.content import LIMIT, Content
 from graphopt.ir.graph import Graph, Node
-from graphopt.ir.infer import make_node
+from graphopt.ir.infer import make_node, shape_data
 
 Array = np.ndarray[Any, Any]
 
@@ -127,3 +128,14 @@ def small_array(graph: Graph, key: int | None) -> Array | None:
         except NotConstantError:
             _small[slot] = None
     return _small[slot]
+
+
+def known_content(graph: Graph, key: int | None) -> Content | None:
+    """What is known of the elements of a small integer tensor, constant or not."""
+    if key is None:
+        return None
+    value = graph.values[key]
+    if not value.const or not shape_data(value.type) or (value.type.elements or 0) > LIMIT:
+        return value.content
+    array = small_array(graph, key)
+    return value.content if array is None else tuple(array.ravel().tolist())

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from graphopt.ir import ops
-from graphopt.ir.constants import small_array
+from graphopt.ir.constants import known_content, small_array
+from graphopt.ir.content import Content, content, merged
 from graphopt.ir.graph import Graph, Node, Tensor, Value, expression_id, hash_outputs, output_key
 from graphopt.ir.infer import InferenceError, infer, shape_data
 from graphopt.ir.types import DTYPES, NUMPY_NAMES, ValueType, digest, merge
@@ -157,7 +158,7 @@ class Edit:
                     raise RefusedError("a root would be defined by itself")
                 self._depend(key)
             return keys
-        types = self._infer(op, domain, attributes, ins, len(outputs))
+        types, elements = self._infer(op, domain, attributes, ins, len(outputs))
         const = all(self._values[k].const for k in ins if k is not None) and ops.pure(op, domain, attributes, len(ins))
         if op == "Shape" and ins and ins[0] is not None:
             const = const or self._values[ins[0]].type.static
@@ -167,10 +168,10 @@ class Edit:
                 label = f"{name or op}_{node_id & 0xFFFFFF:06x}" + (f"_{i}" if i else "")
                 if key in self._values:
                     raise RefusedError("a new value exists already")
-                self._values[key] = Value(key, label, type, const, None, node_id)
+                self._values[key] = Value(key, label, type, const, None, node_id, None, None if i else elements)
                 self._users[key] = ()
             else:
-                self._define(root, node_id, type, const)
+                self._define(root, node_id, type, const, None if i else elements)
         self._insert(node)
         self._fresh.append(node_id)
         for key in ins:
@@ -200,11 +201,11 @@ class Edit:
         if root == target:
             raise RefusedError("a value can't replace itself")
         old, new = self._values[root], self._values[target]
-        merged = merge(old.type, new.type)
-        if merged is None:
+        both = merge(old.type, new.type)
+        if both is None:
             raise RefusedError(f"{old.name}: {old.type} would become {new.type}")
-        if merged != new.type:
-            self._values[target] = replace(new, type=merged)
+        if both != new.type:
+            self._values[target] = replace(new, type=both)
         self._pending.discard(root)
         self._defined.add(root)
         self._depend(target)
@@ -258,31 +259,37 @@ class Edit:
 
     def _infer(
         self, op: str, domain: str, attributes: Mapping[str, Any], inputs: tuple[int | None, ...], n: int
-    ) -> tuple[ValueType, ...]:
+    ) -> tuple[tuple[ValueType, ...], Content | None]:
+        """Types of a node's outputs, and what is known of the elements of the first."""
+        view = self._view()
         types = [None if k is None else self._values[k].type for k in inputs]
         data = [
-            small_array(self._view(), k)
+            small_array(view, k)
             if k is not None and t is not None and shape_data(t) and self._values[k].const
             else None
             for k, t in zip(inputs, types, strict=True)
         ]
+        known = [known_content(view, k) for k in inputs]
         try:
-            return infer(op, domain, self.graph.opsets.get(domain, 1), attributes, types, data, n)
+            found = infer(op, domain, self.graph.opsets.get(domain, 1), attributes, types, data, n, known)
         except InferenceError as error:
             raise RefusedError(str(error)) from error
+        return found, None if domain or not found else content(op, attributes, types, known, found[0])
 
     def _view(self) -> Graph:
         """The graph under construction, for reading constants."""
         return Graph(self._nodes, self._values, self._users, self._order, (), (), self.graph.opsets, 0)
 
-    def _define(self, root: int, node: int, type: ValueType, const: bool) -> None:
+    def _define(self, root: int, node: int, type: ValueType, const: bool, elements: Content | None) -> None:
         old = self._values[root]
-        merged = merge(old.type, type)
-        if merged is None:
+        both = merge(old.type, type)
+        if both is None:
             raise RefusedError(f"{old.name}: {old.type} would become {type}")
         if root in self._defined:
             raise RefusedError("a root is defined twice")
-        self._values[root] = Value(root, old.name, merged, const or old.const, None, node)
+        const = const or old.const
+        known = None if const else merged(elements, old.content)
+        self._values[root] = Value(root, old.name, both, const, None, node, None, known)
         self._pending.discard(root)
         self._defined.add(root)
 

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from graphopt.ir.types import ValueType, digest
+from graphopt.ir.types import Dim, ValueType, digest
 
 
 class TensorData(Protocol):
@@ -147,6 +147,7 @@ class Value:
         tensor: The bytes of an initializer or of a Constant node.
         producer: Id of the node that computes it, ``None`` for inputs and tensors.
         source: The original Constant node, when the tensor came from one.
+        content: What is known of the elements of a small integer tensor that the model computes (see :mod:`graphopt.ir.content`).
     """
 
     key: int
@@ -156,6 +157,7 @@ class Value:
     tensor: Tensor | None = None
     producer: int | None = None
     source: Any = None
+    content: tuple[Dim, ...] | None = None
 
 
 @dataclass(frozen=True)

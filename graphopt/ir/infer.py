@@ -8,18 +8,21 @@ stand in a small table here.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import onnx
 from onnx import AttributeProto, NodeProto, TypeProto, helper, numpy_helper, shape_inference
 
+from graphopt.ir.content import Content, shape
 from graphopt.ir.graph import Opaque, Tensor
-from graphopt.ir.types import DTYPE_NAMES, DTYPES, NUMPY_NAMES, UNKNOWN, Dim, ValueType
+from graphopt.ir.types import DTYPE_NAMES, DTYPES, NUMPY_NAMES, UNKNOWN, Dim, ValueType, merge
 
 _MEMO: dict[Any, tuple[ValueType, ...]] = {}
 _MEMO_LIMIT = 200_000
 _SHAPE_DATA_LIMIT = 256  # elements; larger constants never steer a shape
+_MADE_UP = "unk__"  # how the names begin that ONNX's inference gives to dimensions it does not know
 
 # Contributed operators whose first output is like an operand.
 _LIKE_OPERAND: dict[tuple[str, str], int] = {
@@ -37,6 +40,17 @@ class InferenceError(Exception):
     """ONNX's inference rejects the node: its inputs or attributes contradict the schema."""
 
 
+@lru_cache
+def exists(op: str, domain: str, version: int) -> bool:
+    """Whether an operator is in a version of its operator set; what has no schema here is believed to be."""
+    if not onnx.defs.has(op, domain=domain):
+        return True
+    try:
+        return not bool(onnx.defs.get_schema(op, version, domain).deprecated)
+    except onnx.defs.SchemaError:
+        return False
+
+
 def infer(
     op: str,
     domain: str,
@@ -45,6 +59,7 @@ def infer(
     inputs: Sequence[ValueType | None],
     data: Sequence[np.ndarray[Any, Any] | None],
     n_outputs: int,
+    contents: Sequence[Content | None] = (),
 ) -> tuple[ValueType, ...]:
     """Types of a node's outputs.
 
@@ -56,21 +71,41 @@ def infer(
         inputs: Type of each input, ``None`` for an omitted one.
         data: Content of each input that is a small integer constant, else ``None``.
         n_outputs: How many outputs the node has.
+        contents: What is known of the elements of each input, constant or not; none if left out.
 
     Raises:
         InferenceError: The schema forbids the node.
     """
     key = (
         op, domain, version, repr(sorted(attributes.items())) if attributes else "", tuple(inputs), n_outputs,
-        tuple(None if d is None else (d.shape, d.tobytes()) for d in data),
+        tuple(None if d is None else (d.shape, d.tobytes()) for d in data), tuple(contents),
     )  # fmt: skip
     found = _MEMO.get(key)
     if found is None:
         if len(_MEMO) >= _MEMO_LIMIT:
             _MEMO.clear()
         found = _infer(op, domain, version, attributes, inputs, data, n_outputs)
+        dims = shape(op, attributes, inputs, contents) if contents and found and domain == "" else None
+        if dims is not None:
+            found = (refined(found[0], ValueType(found[0].dtype, dims)), *found[1:])
         _MEMO[key] = found
     return found
+
+
+def refined(type: ValueType, other: ValueType) -> ValueType:
+    """A type with what another one of the same value knows more; the type itself where the two contradict each other.
+
+    A number says more than a symbol; a symbol that ONNX's inference made up says no more than that it does not know.
+    """
+    both = merge(type, other)
+    if both is None or both.shape is None or other.shape is None:
+        return type if both is None else both
+    return ValueType(both.dtype, tuple(b if _tells_more(b, a) else a for a, b in zip(both.shape, other.shape, strict=True)))
+
+
+def _tells_more(new: Dim, old: Dim) -> bool:
+    made_up = isinstance(old, str) and old.startswith(_MADE_UP)
+    return isinstance(new, int) or (made_up and isinstance(new, str) and not new.startswith(_MADE_UP))
 
 
 def _infer(

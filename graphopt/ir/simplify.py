@@ -10,9 +10,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from graphopt.ir import ops
-from graphopt.ir.constants import SMALL, small_array
+from graphopt.ir.constants import SMALL, known_content, small_array
+from graphopt.ir.content import Content, content, merged
 from graphopt.ir.graph import Graph, Node, Value, build, expression_id
-from graphopt.ir.infer import InferenceError, infer, shape_data
+from graphopt.ir.infer import InferenceError, infer, refined, shape_data
 from graphopt.ir.types import UNKNOWN, ValueType, merge
 
 
@@ -62,47 +63,41 @@ def simplify(graph: Graph) -> Graph:
         )  # fmt: skip
         by_id[new.id] = new
         nodes.append(new)
-        const, types = _propagate(view, graph, new)
+        const, types, elements = _propagate(view, graph, new)
         for out, type in zip(node.outputs, types, strict=True):
             if out is not None:
-                values[out] = replace(graph.values[out], producer=new.id, const=const, type=type)
-                changed = changed or const != graph.values[out].const or type != graph.values[out].type
+                old = graph.values[out]
+                known = merged(elements, old.content) if out == node.outputs[0] and not const else None
+                values[out] = replace(old, producer=new.id, const=const, type=type, content=known)
+                changed = changed or (const, type, known) != (old.const, old.type, old.content)
     if not changed and len(nodes) == len(graph.nodes) and len(values) == len(graph.values):
         return graph
     outputs = tuple((name, stands_for.get(key, key)) for name, key in graph.outputs)
     return build(nodes, values, graph.inputs, outputs, graph.opsets)
 
 
-def _propagate(view: Graph, graph: Graph, node: Node) -> tuple[bool, list[ValueType]]:
-    """Whether a node's outputs are constant, and their types, given what is now known of its operands."""
+def _propagate(view: Graph, graph: Graph, node: Node) -> tuple[bool, list[ValueType], Content | None]:
+    """Whether a node's outputs are constant, their types and the first one's elements, given what is known of its operands."""
     declared = [graph.values[k].type if k is not None else UNKNOWN for k in node.outputs]
     if node.opaque or node.salt:
-        return any(k is not None and graph.values[k].const for k in node.outputs), declared
+        return any(k is not None and graph.values[k].const for k in node.outputs), declared, None
     operands = [None if k is None else view.values[k] for k in node.inputs]
     const = all(v is None or v.const for v in operands)
     if node.op == "Shape" and operands and operands[0] is not None:
         const = const or operands[0].type.static
-    if all(t.static for k, t in zip(node.outputs, declared, strict=True) if k is not None):
-        return const, declared
-    data = [small_array(view, v.key) if v is not None and v.const and shape_data(v.type) else None for v in operands]
-    version = graph.opsets.get(node.domain, 1)
-    try:
-        found = infer(
-            node.op, node.domain, version, node.attributes, [None if v is None else v.type for v in operands], data,
-            len(node.outputs),
-        )  # fmt: skip
-    except InferenceError:
-        return const, declared
-    return const, [_refined(a, b) for a, b in zip(declared, found, strict=True)]
-
-
-def _refined(declared: ValueType, inferred: ValueType) -> ValueType:
-    """The declared type with numbers in place of what the inference now knows."""
-    merged = merge(declared, inferred)
-    if merged is None or merged.shape is None or inferred.shape is None:
-        return declared if merged is None else merged
-    dims = tuple(b if isinstance(b, int) else a for a, b in zip(merged.shape, inferred.shape, strict=True))
-    return ValueType(merged.dtype, dims)
+    types = [None if v is None else v.type for v in operands]
+    known = [known_content(view, k) for k in node.inputs]
+    if not all(t.static for k, t in zip(node.outputs, declared, strict=True) if k is not None):
+        data = [small_array(view, v.key) if v is not None and v.const and shape_data(v.type) else None for v in operands]
+        version = graph.opsets.get(node.domain, 1)
+        try:
+            found = infer(node.op, node.domain, version, node.attributes, types, data, len(node.outputs), known)
+        except InferenceError:
+            return const, declared, None
+        declared = [refined(a, b) for a, b in zip(declared, found, strict=True)]
+    if node.domain or not declared:
+        return const, declared, None
+    return const, declared, content(node.op, node.attributes, types, known, declared[0])
 
 
 def _live(graph: Graph) -> set[int]:

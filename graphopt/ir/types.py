@@ -7,8 +7,14 @@ nothing is known. Two equal symbols are equal sizes, as ONNX says; ``None`` is n
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
+
+TIMES = "\N{MIDDLE DOT}"
+"""Between the factors of a product, ``7·batch·sequence``: a number first, if any, then the names in order (no exporter
+writes this character into a name)."""
 
 Dim = int | str | None
 Shape = tuple[Dim, ...]
@@ -78,6 +84,45 @@ class ValueType:
 
 
 UNKNOWN = ValueType()
+
+
+def factors(dim: Dim) -> tuple[int, tuple[str, ...]] | None:
+    """A dimension as a number times symbols, ``None`` when nothing is known of it."""
+    if dim is None or isinstance(dim, int):
+        return None if dim is None else (dim, ())
+    head, *rest = dim.split(TIMES)
+    if head.isdecimal():
+        return (int(head), tuple(rest)) if rest else None  # a symbol that is called "7" may be anything
+    return (1, (head, *rest))
+
+
+def _dimension(number: int, symbols: Iterable[str]) -> Dim:
+    names = sorted(symbols)
+    if number == 0 or not names:
+        return number
+    return TIMES.join(names if number == 1 else [str(number), *names]) if number > 0 else None
+
+
+def product(dims: Iterable[Dim]) -> Dim:
+    """The product of dimensions, written so that equal products are equal; ``None`` where one is unknown."""
+    number, symbols = 1, list[str]()
+    for dim in dims:
+        parts = factors(dim)
+        if parts is None:
+            return None
+        number *= parts[0]
+        symbols += parts[1]
+    return _dimension(number, symbols)
+
+
+def quotient(a: Dim, b: Dim) -> Dim:
+    """``a / b`` where it is known to be without a rest (and ``b`` is not 0), else ``None``."""
+    over, under = factors(a), factors(b)
+    if over is None or under is None or under[0] == 0 or over[0] % under[0]:
+        return None
+    left = Counter(over[1])
+    left.subtract(under[1])
+    return None if any(n < 0 for n in left.values()) else _dimension(over[0] // under[0], left.elements())
 
 
 def merge(declared: ValueType, inferred: ValueType) -> ValueType | None:

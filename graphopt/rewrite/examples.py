@@ -23,6 +23,41 @@ DEFAULT_OPSET = 17
 _TYPE = re.compile(r"(?P<const>const\s+)?(?P<dims>(?:[A-Za-z0-9_]+x)*)(?P<dtype>[a-z]+\d*\w*)(?:\s*=\s*(?P<data>.+))?")
 
 
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """The type of an operand as an example writes it.
+
+    Attributes:
+        dtype: Short dtype name.
+        dims: Numbers and symbols.
+        const: Whether it is a constant.
+        data: Its content as nested lists, or one number that fills it; ``None`` for random content.
+    """
+
+    dtype: str
+    dims: tuple[Dim, ...] = ()
+    const: bool = False
+    data: Any = None
+
+    @staticmethod
+    def parse(name: str, given: Any) -> Operand:
+        """Read ``4x5xf32`` or ``const 2xi64 = [1, 2]``; ``name`` is for the message of the :class:`ExampleError`."""
+        if isinstance(given, Operand):
+            return given
+        parsed = _TYPE.fullmatch(str(given).strip())
+        if parsed is None or parsed["dtype"] not in DTYPES:
+            raise ExampleError(f"{name}: {given!r} is not a type such as 4x5xf32, or 'const 2xi64 = [1, 2]'")
+        dims = tuple(int(d) if d.isdigit() else d for d in parsed["dims"].split("x") if d)
+        data = parsed["data"]
+        if data is not None:
+            data = ast.literal_eval(data if "1e999" in data else data.replace("inf", "1e999"))
+        return Operand(parsed["dtype"], dims, bool(parsed["const"] or parsed["data"]), data)
+
+    def __str__(self) -> str:
+        text = ("const " if self.const else "") + "".join(f"{d}x" for d in self.dims) + self.dtype
+        return text if self.data is None else f"{text} = {self.data}"
+
+
 class ExampleError(GraphoptError):
     """An example can't be built as written."""
 
@@ -86,14 +121,11 @@ def build_example(rule: Rule, case: Mapping[str, Any], *, block: int = 16, seed:
     return Example(graph, None, _failing(rule, graph, block))
 
 
-def _value(name: str, text: Any, values: dict[int, Value], inputs: list[int], rng: np.random.Generator) -> int:
-    parsed = _TYPE.fullmatch(str(text).strip())
-    if parsed is None or parsed["dtype"] not in DTYPES:
-        raise ExampleError(f"{name}: {text!r} is not a type such as 4x5xf32, or 'const 2xi64 = [1, 2]'")
-    dims: tuple[Dim, ...] = tuple(int(d) if d.isdigit() else d for d in parsed["dims"].split("x") if d)
-    type = ValueType(parsed["dtype"], dims)
-    if parsed["const"] or parsed["data"]:
-        value = Value(0, name, type, True, tensor_of(_array(type, parsed["data"], rng)))
+def _value(name: str, given: Any, values: dict[int, Value], inputs: list[int], rng: np.random.Generator) -> int:
+    operand = Operand.parse(name, given)
+    type = ValueType(operand.dtype, operand.dims)
+    if operand.const:
+        value = Value(0, name, type, True, tensor_of(_array(operand, rng)))
         value = replace(value, key=digest("example", name, value.tensor.key if value.tensor else 0))
     else:
         value = Value(digest("input", name), name, type)
@@ -102,13 +134,14 @@ def _value(name: str, text: Any, values: dict[int, Value], inputs: list[int], rn
     return value.key
 
 
-def _array(type: ValueType, text: str | None, rng: np.random.Generator) -> np.ndarray[Any, Any]:
-    dtype = np.dtype(NUMPY_NAMES[type.dtype or "f32"])
-    shape = tuple(d if isinstance(d, int) else 3 for d in type.shape or ())
-    if text is not None:
-        literal = text.replace("-inf", "-1e999").replace("inf", "1e999") if "1e999" not in text else text
-        return np.broadcast_to(np.array(ast.literal_eval(literal)).astype(dtype), shape).copy()
-    return random_array(dtype, shape, rng)
+def _array(operand: Operand, rng: np.random.Generator) -> np.ndarray[Any, Any]:
+    dtype = np.dtype(NUMPY_NAMES[operand.dtype])
+    shape = tuple(d if isinstance(d, int) else 3 for d in operand.dims)
+    if operand.data is not None:
+        return np.broadcast_to(np.array(operand.data).astype(dtype), shape).copy()
+    made = random_array(dtype, shape, rng)
+    # Sixteenths: what a rule computes from them is exact, so that provers may compare it.
+    return np.asarray(np.round(made * 16) / 16).astype(dtype) if dtype.kind == "f" else made
 
 
 def random_array(dtype: np.dtype[Any], shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray[Any, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from graphopt.ir.constants import READABLE, NotConstantError, evaluate, small_array
+from graphopt.ir.constants import READABLE, NotConstantError, evaluate, known_content, small_array
 from graphopt.ir.types import FLOATS, NUMPY_NAMES, ValueType
 from graphopt.rewrite.expr import Env, Function, Ref, Symbol, Unknown, equal
 
@@ -101,6 +101,29 @@ def values(env: Env, x: Ref) -> tuple[Any, ...]:
     if array is None:
         raise Unknown
     return tuple(array.ravel().tolist())
+
+
+def content(env: Env, x: Ref) -> tuple[Any, ...]:
+    """Elements of a small integer tensor, flat, as far as they are known before the model runs: numbers and symbols."""
+    found = known_content(env.graph, x.key)
+    if found is None:
+        raise Unknown
+    return tuple(d if isinstance(d, int) else Symbol(d) for d in found)
+
+
+def target(env: Env, x: Ref, y: Ref) -> tuple[int, ...]:
+    """What a Reshape of x to the shape of y is told: numbers, 0 to copy a dimension of x, or -1 for one that is left over."""
+    old, new = _type(env, x).shape, _type(env, y).shape
+    if old is None or new is None:
+        raise Unknown
+    dims = [
+        d if isinstance(d, int) and d > 0 else 0 if d is not None and i < len(old) and d == old[i] else -1
+        for i, d in enumerate(new)
+    ]
+    # What is left over can't be told when a dimension that is copied is 0.
+    if dims.count(-1) > 1 or (-1 in dims and 0 in dims):
+        raise Unknown
+    return tuple(dims)
 
 
 def _array(env: Env, x: Ref) -> np.ndarray[Any, Any]:
@@ -278,7 +301,7 @@ FUNCTIONS: dict[str, Function] = {
     f.__name__: f
     for f in (
         shape, rank, dim, size, dtype, is_float, is_const, present, uses, is_output, value, values, min_of, max_of,
-        distinct, opset, block, axis, axes, broadcast, broadcasts_to, permute, invert, close, is_int, is_static,
+        distinct, content, target, opset, block, axis, axes, broadcast, broadcasts_to, permute, invert, close, is_int, is_static,
         i64, like, eye, full, lowest,
     )
 } | {

@@ -23,7 +23,7 @@ from graphopt.rewrite.pattern import Line, parse_line
 
 CLAIMS = ("exact", "real", "approx")
 _FILE_KEYS = ("family", "doc", "providers", "rules")
-_RULE_KEYS = ("id", "doc", "equal", "match", "roots", "where", "prefer", "let", "replace", "examples")
+_RULE_KEYS = ("id", "doc", "equal", "domain", "match", "roots", "where", "prefer", "let", "replace", "examples")
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,7 @@ class Rule:
         doc: One line: why it is true or what it is for.
         claim: ``exact``, ``real`` or ``approx``.
         bound: Relative error bound of an ``approx`` claim, 0 otherwise.
+        domain: Largest absolute value of the inputs for which an ``approx`` claim is made; ``None`` for all inputs.
         match: Pattern lines.
         replace: Replacement lines.
         where: Conditions for the rule to be true.
@@ -71,6 +72,7 @@ class Rule:
     examples: dict[str, list[dict[str, Any]]] = field(hash=False)
     providers: tuple[str, ...] = ()
     where_at: str = ""
+    domain: float | None = None
 
     @cached_property
     def hash(self) -> str:
@@ -78,6 +80,7 @@ class Rule:
         content = [
             [line.text for line in self.match], [line.text for line in self.replace], [e.text for e in self.where],
             [[n, e.text] for n, e in self.let], list(self.roots), self.unordered, self.claim, self.bound,
+            *([] if self.domain is None else [self.domain]),
         ]  # fmt: skip
         return hashlib.blake2b(json.dumps(content).encode(), digest_size=8).hexdigest()
 
@@ -229,7 +232,7 @@ def _rule(data: Any, family: str, providers: tuple[str, ...], name: str) -> Rule
     cases = {k: [_example(c, at) for c in _list(examples.get(k), k, at)] for k in ("accept", "reject")}
     rule = Rule(
         ident, family, _text(data, "doc", at), claim, bound, match, replace, where, prefer, let, roots, unordered, cases,
-        providers, at,
+        providers, at, _domain(data, claim, at),
     )  # fmt: skip
     _check_names(rule)
     return rule
@@ -245,6 +248,17 @@ def _claim(text: str, where: str) -> tuple[str, float]:
         return "approx", float(rest.rstrip(") "))
     except ValueError:
         raise RuleError(f"{text!r}: write approx(1e-4)", where) from None
+
+
+def _domain(data: dict[str, Any], claim: str, where: str) -> float | None:
+    if "domain" not in data:
+        return None
+    if claim != "approx":
+        raise RuleError("'domain' belongs to approx(bound): other claims are made for all inputs", where)
+    try:
+        return float(_text(data, "domain", where))
+    except ValueError:
+        raise RuleError("'domain' is the largest absolute value of an input, a number", where) from None
 
 
 def _roots(

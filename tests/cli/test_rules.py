@@ -40,7 +40,10 @@ def test_list(cli):
     assert document["schema"] == "graphopt.rules/1"
     rules = {rule["id"]: rule for rule in document["rules"]}
     assert len(rules) == len(document["rules"]) > 0
-    assert all(rule["doc"] and rule["family"] and rule["equal"] for rule in rules.values())
+    keys = {"id", "family", "claim", "verdict", "hash", "doc"}
+    assert all(rule.keys() == keys and all(rule.values()) for rule in rules.values())
+    assert {rule["verdict"] for rule in rules.values()} <= {"proved", "tested"}
+    assert len({rule["hash"] for rule in rules.values()}) > 1
     shown = cli("rules", "list")
     assert shown.code == 0
     assert not shown.err
@@ -81,11 +84,62 @@ def test_show(cli):
     assert "=>" in outcome.out
 
 
+@pytest.mark.parametrize("columns", ["40", "80", "200"])
+def test_show_draws_both_sides(cli, monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", columns)
+    out = cli("rules", "show", "sum-of-weights").out
+    assert "○ m = MatMul(x, a)" in out
+    assert "● y = MatMul(x, w)" in out
+    assert ("\n  =>\n" in out) == (columns == "40")
+    assert "uses(m) == 1 and uses(n) == 1" in " ".join(out.split())
+
+
+def test_show_in_ascii(process):
+    outcome = process("rules", "show", "sum-of-weights", PYTHONIOENCODING="ascii", PYTHONUTF8="0")
+    assert outcome.code == 0, outcome.err
+    assert "`-* y = MatMul(x, w)" in outcome.out
+    assert outcome.out.isascii()
+
+
 def test_show_a_file_without_evidence(cli, mine):
     outcome = cli("rules", "show", "drop-double-neg", "--rules", mine)
     assert outcome.code == 0, outcome.err
     assert "z = Neg(y)" in outcome.out
     assert "mine.yaml:" in outcome.out
+    assert "none recorded" in outcome.out
+    assert "--update" in outcome.out
+
+
+def test_show_whatever_the_evidence_says(cli, mine):
+    """What is recorded depends on how a rule was checked; unknown keys are left out."""
+    from graphopt.rewrite.schema import read_rules
+
+    entry = {
+        "hash": read_rules(mine)[0].hash,
+        "verdict": "proved",
+        "method": "identity testing",
+        "domain": "rationals modulo two primes",
+        "assignments": 3,
+        "false_accept": 2.5e-30,
+        "seeds": [0, 1],
+        "surprise": "[bold]",
+    }
+    lock = mine.with_name("evidence.lock")
+    lock.write_text(json.dumps({"rules": {"drop-double-neg": entry}}), encoding="utf-8")
+    show = ("rules", "show", "drop-double-neg", "--rules", mine)
+    lines = [line.split(maxsplit=1) for line in cli(*show).out.splitlines()]
+    shown = {line[0]: line[1].strip() for line in lines if len(line) == 2}
+    assert shown["verdict"] == "proved"
+    assert shown["domain"] == "rationals modulo two primes"
+    assert shown["assignments"] == "3"
+    assert shown["seeds"] == "0, 1"
+    assert shown["hash"] == entry["hash"]
+    assert "2.5e-30" in shown["false"]
+    assert "surprise" not in shown
+    mine.write_text(RULE.replace("equal: exact", "equal: real"), encoding="utf-8")
+    assert "of another text" in cli(*show).out
+    lock.write_text("[", encoding="utf-8")
+    assert "evidence.lock" in cli(*show).error_lines()[0]
 
 
 def test_show_unknown(cli):
@@ -94,10 +148,75 @@ def test_show_unknown(cli):
     assert outcome.error_lines()[0] == "error: unknown rule 'no-such-rule'"
 
 
-def test_check_the_library(cli):
-    outcome = cli("rules", "check")
+def test_stats(cli, model):
+    stats = ("rules", "stats", model, "--no-measure")
+    outcome = cli(*stats, "--json", "-")
     assert outcome.code == 0, outcome.err
-    assert "0 failed" in outcome.err
+    document = json.loads(outcome.out)
+    assert document["schema"] == "graphopt.rule-stats/1"
+    library = json.loads(cli("rules", "list", "--json", "-").out)["rules"]
+    rules = {rule["id"]: rule for rule in document["rules"]}
+    assert [rule["id"] for rule in library] == list(rules)
+    assert all(rule["preferred"] <= rule["hits"] and rule["match_ms"] >= 0 for rule in rules.values())
+    assert all(rule["tries"] for rule in rules.values() if rule["hits"])
+    hits = {id for id, rule in rules.items() if rule["hits"] or rule["applied"]}
+    assert "batch-norm-after-conv" in hits and len(hits) < len(rules)
+    predicted = document["predicted_ms"]
+    saved = sum(rule["gain_us"] for rule in rules.values())
+    assert saved == pytest.approx((predicted["before"] - predicted["after"]) * 1e3)
+
+    shown = cli(*stats)
+    assert shown.code == 0, shown.err
+    assert {id for id in rules if f"{id} " in shown.out} == hits
+    assert f"all {len(rules)} rules" in shown.out
+    everything = cli(*stats, "--all").out
+    assert [id for id in rules if f"{id} " not in everything] == []
+    lines = shown.out.splitlines()
+    applied = [line.split()[-2] != "0" for line in lines[2 : 2 + len(hits)]]
+    assert applied == sorted(applied, reverse=True)
+
+
+def test_stats_of_some_rules(cli, model):
+    stats = ("rules", "stats", model, "--no-measure", "--json", "-")
+    rules = json.loads(cli(*stats, "--rules", "affine", "--exclude", "batch-norm-after-conv").out)["rules"]
+    assert {rule["family"] for rule in rules} == {"affine"}
+    assert "batch-norm-after-conv" not in {rule["id"] for rule in rules}
+
+
+def test_stats_into_a_file(cli, model):
+    outcome = cli("rules", "stats", model, "--no-measure", "--json", "stats.json")
+    assert outcome.code == 0, outcome.err
+    assert json.loads(model.with_name("stats.json").read_text())["nodes"] > 0
+    assert "gain us" in outcome.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "complaint"),
+    [
+        (["nothing.onnx"], 2, "no such file"),
+        (["rubbish.onnx"], 1, "rubbish.onnx"),
+        (["net.onnx", "--rules", "nonsense"], 2, "nonsense"),
+        (["net.onnx", "--exclude", "nonsense"], 2, "nonsense"),
+        (["net.onnx", "--rules", "nothing.yaml"], 1, "nothing.yaml"),
+        (["net.onnx", "--budget", "0"], 2, "--budget"),
+        (["net.onnx", "--dim", "n=2"], 2, "'n'"),
+        (["net.onnx", "--json", "net.onnx"], 2, "never overwritten"),
+        (["net.onnx", "--json", "nowhere/stats.json"], 2, "no such folder"),
+        ([], 2, "MODEL"),
+    ],
+)
+def test_stats_of_what_makes_no_sense(cli, model, arguments, code, complaint):
+    model.with_name("rubbish.onnx").write_bytes(b"rubbish")
+    outcome = cli("rules", "stats", *arguments)
+    assert outcome.code == code
+    assert complaint in outcome.error_lines()[0]
+    assert not outcome.out
+
+
+def test_check_the_library(cli):
+    outcome = cli("rules", "check", "--changed")
+    assert outcome.code == 0, outcome.err
+    assert "0 proved, 0 tested" in outcome.err
 
 
 def test_check_and_record_a_file(cli, mine):

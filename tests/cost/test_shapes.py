@@ -21,6 +21,12 @@ def test_symbols():
     assert only(g, Shapes({"batch": 4, "length": 7, "past": 5})) == (4, 3, 7, 7)
 
 
+def test_a_product_of_symbols_is_the_product_of_their_sizes():
+    g = graph([node("Relu", ["x"], ["y"])], {"x": ("6·batch·length", 3)})
+    assert only(g) == (6 * ASSUMED, 3)
+    assert only(g, Shapes({"batch": 4, "length": 5})) == (120, 3)
+
+
 def test_a_shape_that_follows_from_the_inputs_is_inferred():
     nodes = [
         node("Expand", ["x", "to"], ["e"]),

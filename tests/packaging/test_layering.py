@@ -43,7 +43,7 @@ OWNERS = {
         "zoo/",
         "api.py",
         "cost/micro.py",
-        "equivalence/rules.py",
+        "equivalence/sides.py",
     ),
     "onnx_ir": ("onnxio/", "ir/infer.py", "ir/constants.py", "runtime/", "zoo/"),
     "google": ("onnxio/", "runtime/", "zoo/"),
@@ -63,7 +63,7 @@ OWNERS = {
 }
 
 # Import names that differ from the name of the distribution.
-DISTRIBUTIONS = {"google": "protobuf", "yaml": "pyyaml", "onnx_ir": "onnx-ir", "torch_geometric": "torch-geometric"}
+DISTRIBUTIONS = {"z3": "z3-solver", "google": "protobuf", "yaml": "pyyaml", "onnx_ir": "onnx-ir", "torch_geometric": "torch-geometric"}
 
 MODULES = sorted(PACKAGE.rglob("*.py"))
 

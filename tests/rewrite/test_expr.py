@@ -122,6 +122,8 @@ RESULTS: list[tuple[str, Any]] = [
     ("values(half), values(empty)", ((0.5,), ())),
     ("min_of(pair), max_of(pair), max_of(big), min_of(lazy)", (-1, 3, 69_999, -2)),
     ("distinct(grid), distinct(lazy), distinct(half)", ((1, 2), (-2, -1), (0.5,))),
+    ("content(pair)", (3, -1)),
+    ("target(s, s), target(y, y)", ((4, 5, 6), (0, 0))),
     ("uses(r), uses(once), uses(half), uses(s)", (3, 1, 2, 0)),  # r: two nodes and an output
     ("is_output(r), is_output(half)", (True, False)),
     ("opset(), block()", (17, 8)),
@@ -185,7 +187,9 @@ def test_every_function_is_tested() -> None:
         "dim(s, 3)", "t[3]", "t['a']", "nothing[0]", "i[0]", "shape(s)[7]", "missing",
         # Not a constant, too large, or beyond computing.
         "value(x)", "values(x)", "value(big)", "distinct(big)", "min_of(x)", "distinct(s)", "min_of(empty)",
-        "value(uncomputable)", "min_of(same)", "distinct(same)",
+        "value(uncomputable)", "min_of(same)", "distinct(same)", "content(x)", "content(half)", "content(absent)", "content(i)",
+        # More than one dimension left over, one next to one that is copied, or nothing known.
+        "target(s, y)", "target(x, x)", "target(s, free)", "target(free, s)", "target(absent, s)", "target(s, i)",
         # A function is asked about something that it is not for.
         "rank(i)", "shape(t)", "dim(s, 0.5)", "is_const(i)", "value(f)", "uses(t)", "axis(4, 4)", "axis(-5, 4)", "axis(f, 2, 3)",
         "axes(3, 4)", "permute(t, (0, 1))", "permute(t, (0, 0, 1))", "invert((0, 2))", "invert(3)", "broadcast((2,), (3,))",

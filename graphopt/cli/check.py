@@ -1,0 +1,85 @@
+"""``graphopt rules check``: prove rules, and record the evidence without which they do not load."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from graphopt.cli import options, paths
+from graphopt.cli.progress import StepProgress
+from graphopt.cli.screen import console, write_json
+
+if TYPE_CHECKING:
+    from graphopt.equivalence.evidence import Verdict
+
+
+def check_rules(
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="FILE", help="Rule files or folders (default: graphopt's).", show_default=False),
+    ] = None,
+    rule: Annotated[
+        list[str] | None, typer.Option("--rule", metavar="RULE", help="Only these rules.", show_default=False)
+    ] = None,
+    changed: Annotated[bool, typer.Option("--changed", help="Only rules whose text has no evidence yet.")] = False,
+    update: Annotated[bool, typer.Option("--update", help="Record the evidence, so that the rules load.")] = False,
+    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Processes to share the work among.")] = 2,
+    json: options.Json = None,
+) -> None:
+    """Prove rules, or refute them with a counterexample. Exits with 1 if one fails or lacks recorded evidence."""
+    from graphopt.config import rules_dir
+    from graphopt.equivalence.evidence import VERDICTS, check_files, write_evidence
+    from graphopt.errors import UnknownNameError
+    from graphopt.rewrite.library import LOCK, lint, read_evidence, rule_files
+    from graphopt.rewrite.schema import read_rules
+
+    chosen = [path if path.is_dir() else paths.existing_file(path) for path in files or [rules_dir()]]
+    screen = console()
+    problems = [p for p in lint(chosen) if not p.rule or not rule or p.rule in rule]
+    for problem in problems:
+        screen.print(str(problem), soft_wrap=True)
+    if problems:
+        raise typer.Exit(1)
+    loaded = {file: read_rules(file) for file in rule_files(chosen)}
+    known = {r.id for rules in loaded.values() for r in rules}
+    for name in rule or ():
+        if name not in known:
+            raise UnknownNameError("rule", name, known)
+    locks = {file: read_evidence(file.parent / LOCK) for file in loaded}
+    stale = {r.id for file, rules in loaded.items() for r in rules if locks[file].get(r.id, {}).get("hash") != r.hash}
+    work = [(file, r.id) for file, rules in loaded.items() for r in rules
+            if (not rule or r.id in rule) and (not changed or r.id in stale)]  # fmt: skip
+
+    verdicts: dict[Path, list[Verdict]] = {file: [] for file in loaded}
+    with StepProgress(len(work)) as progress:
+        for file, verdict in check_files(work, jobs):
+            verdicts[file].append(verdict)
+            progress(verdict.rule)
+            if verdict.verdict not in ("proved", "tested"):
+                screen.print(f"{file}: {verdict.rule}: {verdict.verdict}: {verdict.message}", soft_wrap=True)
+    if update:
+        for folder in {file.parent for file in loaded}:
+            inside = [file for file in loaded if file.parent == folder]
+            whole = {r.id for file in inside for r in loaded[file]} if folder in chosen else None
+            write_evidence(folder / LOCK, [v for file in inside for v in verdicts[file]], whole)
+    found = [v for file in loaded for v in verdicts[file]]
+    if json is not None:
+        rows = [
+            {"id": v.rule, "hash": v.hash, "verdict": v.verdict, "method": v.method, "assignments": v.assignments,
+             "false_accept": v.false_accept, "runtime_cases": v.cases, "worst": v.worst, "message": v.message}
+            for v in found
+        ]  # fmt: skip
+        write_json({"schema": "graphopt.check/2", "rules": rows}, json)
+    counts = Counter(v.verdict for v in found)
+    shown = ", ".join(f"{counts[name]} {name}" for name in VERDICTS if counts[name] or name in ("proved", "tested"))
+    missing = [] if update else sorted(stale & {ident for _, ident in work})
+    screen.print(shown + (f"; {len(missing)} without recorded evidence" if missing else ""))
+    if missing:
+        screen.print(
+            f"record it with --update: {', '.join(missing[:5])}{' ...' if len(missing) > 5 else ''}", soft_wrap=True
+        )
+    if missing or any(counts[name] for name in ("failed", "timeout", "unsupported")):
+        raise typer.Exit(1)

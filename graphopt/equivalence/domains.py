@@ -1,0 +1,415 @@
+"""Element algebras in which both sides of a rule are evaluated.
+
+An array of any domain is a numpy array, so that operators which only move elements are written once, with numpy's own
+indexing. What differs is arithmetic:
+
+    Floats  float64 numbers: finds a counterexample, proves nothing
+    Terms   64-bit hashes of expressions: equal hashes are the same operations on the same operands, bit for bit
+    Field   residues modulo two primes: equal residues of random elements are the same real function, up to a small
+            probability (Schwartz 1980, Zippel 1979)
+
+The order domain, over z3, is in :mod:`graphopt.equivalence.order`.
+
+Transcendental functions are uninterpreted: a keyed hash of their operand, made odd or even where they are. In the field,
+the exponential is a homomorphism: an element is a pair of residues modulo p and q with q | p - 1, and exp(x) is a q-th
+root of unity to the power of x modulo q (Mirage, Wu et al. 2024), so that exp(x + y) = exp(x) exp(y) and what is made of
+it (sigmoid, tanh, softmax) obey their laws. Maximum and minimum follow a random total order of the elements: laws of
+lattices hold, nothing else does.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from typing import Any, Protocol
+
+import numpy as np
+
+from graphopt.equivalence.numbers import meant
+
+Array = np.ndarray[Any, Any]
+
+ODD = frozenset({"sin", "erf", "sign", "tanh"})
+EVEN = frozenset({"cos"})
+WHOLE = frozenset({"floor", "ceil", "round"})  # they give whole numbers, and change nothing about one
+
+
+class Domain(Protocol):
+    """Arithmetic on arrays of elements. Operands broadcast as in numpy."""
+
+    name: str
+    seed: int
+
+    def holds(self, a: Array) -> bool:
+        """Whether an array is of this domain (and not concrete integers or truth values)."""
+        ...
+
+    def fresh(self, name: str, shape: tuple[int, ...]) -> Array:
+        """Independent elements; the same for the same name."""
+        ...
+
+    def constant(self, values: Array) -> Array:
+        """Numbers as elements."""
+        ...
+
+    def add(self, a: Array, b: Array) -> Array:
+        """Sum."""
+        ...
+
+    def neg(self, a: Array) -> Array:
+        """Negative."""
+        ...
+
+    def mul(self, a: Array, b: Array) -> Array:
+        """Product."""
+        ...
+
+    def div(self, a: Array, b: Array) -> Array:
+        """Quotient."""
+        ...
+
+    def max(self, a: Array, b: Array) -> Array:
+        """The larger element."""
+        ...
+
+    def min(self, a: Array, b: Array) -> Array:
+        """The smaller element."""
+        ...
+
+    def less(self, a: Array, b: Array) -> Array:
+        """Truth values of a < b."""
+        ...
+
+    def equal(self, a: Array, b: Array) -> Array:
+        """Truth values of a == b."""
+        ...
+
+    def select(self, condition: Array, a: Array, b: Array) -> Array:
+        """Elements of a where the condition holds, else b."""
+        ...
+
+    def func(self, name: str, *operands: Array) -> Array:
+        """A named function of real numbers, elementwise."""
+        ...
+
+
+def _seed(*parts: Any) -> int:
+    return int.from_bytes(hashlib.blake2b(repr(parts).encode(), digest_size=8).digest(), "little")
+
+
+def _mix(*arrays: Array | int) -> Array:
+    """A 64-bit hash of the operands, elementwise (the finalizer of splitmix64, chained)."""
+    result: Any = np.uint64(0x9E3779B97F4A7C15)
+    for array in arrays:
+        with np.errstate(over="ignore"):
+            z = (result ^ (array if isinstance(array, np.ndarray) else np.uint64(array))) + np.uint64(0x9E3779B97F4A7C15)
+            z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+            z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+            result = z ^ (z >> np.uint64(31))
+    return np.asarray(result)
+
+
+class Floats:
+    """float64 numbers between 1/4 and 2 in size, of either sign or positive."""
+
+    name = "floats"
+
+    def __init__(self, seed: int, positive: bool = False) -> None:
+        self.seed, self.positive = seed, positive
+
+    def holds(self, a: Array) -> bool:
+        return bool(a.dtype == np.float64)
+
+    def fresh(self, name: str, shape: tuple[int, ...]) -> Array:
+        rng = np.random.default_rng(_seed(self.seed, name))
+        sign = 1.0 if self.positive else rng.choice([-1.0, 1.0], shape)
+        return np.asarray(rng.uniform(0.25, 2.0, shape) * sign)
+
+    def constant(self, values: Array) -> Array:
+        return np.asarray(values, np.float64)
+
+    def add(self, a: Array, b: Array) -> Array:
+        return np.asarray(a + b)
+
+    def neg(self, a: Array) -> Array:
+        return np.asarray(-a)
+
+    def mul(self, a: Array, b: Array) -> Array:
+        return np.asarray(a * b)
+
+    def div(self, a: Array, b: Array) -> Array:
+        return np.asarray(a / b)
+
+    def max(self, a: Array, b: Array) -> Array:
+        return np.maximum(a, b)
+
+    def min(self, a: Array, b: Array) -> Array:
+        return np.minimum(a, b)
+
+    def less(self, a: Array, b: Array) -> Array:
+        return np.asarray(a < b)
+
+    def equal(self, a: Array, b: Array) -> Array:
+        return np.asarray(a == b)
+
+    def select(self, condition: Array, a: Array, b: Array) -> Array:
+        return np.where(condition, a, b)
+
+    def func(self, name: str, *operands: Array) -> Array:
+        x = operands[0]
+        if name == "erf":
+            return np.asarray(np.vectorize(math.erf, otypes=[np.float64])(x))
+        if name == "sigmoid":
+            return np.asarray(1 / (1 + np.exp(-x)))
+        if name == "pow":
+            return np.asarray(np.power(x, operands[1]))
+        if name.startswith("cast:"):
+            return np.asarray(x).astype(np.int64) if name[5:6] in "iu" else np.asarray(x, np.float64)
+        made: Any = getattr(np, name)
+        return np.asarray(made(x))
+
+
+_TERM = np.dtype([("h", "u8")])
+_SIGN = np.uint64(1 << 63)
+_SIZE = np.uint64((1 << 63) - 1)
+
+
+class Terms:
+    """Hashes of expressions, with the laws that floating-point numbers obey exactly.
+
+    Those are: commutativity, the rules of signs (the top bit is the sign), and 0 and 1 as neutral elements. Signed zeros
+    are not told apart.
+    """
+
+    name = "terms"
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self._whole: set[int] = set()
+        self._one = self.constant(np.array(1.0))["h"]
+
+    def holds(self, a: Array) -> bool:
+        return bool(a.dtype == _TERM)
+
+    def fresh(self, name: str, shape: tuple[int, ...]) -> Array:
+        rng = np.random.default_rng(_seed(self.seed, name))
+        return _terms(rng.integers(1, 2**64, shape, np.uint64, endpoint=False))
+
+    def constant(self, values: Array) -> Array:
+        values = np.asarray(values, np.float64)
+        size = _mix(np.abs(values).view(np.uint64) if values.shape else np.abs(values).reshape(1).view(np.uint64)[0], 1)
+        hashed = (np.asarray(size) & _SIZE) | np.where(values < 0, _SIGN, np.uint64(0))
+        return _terms(np.where(values == 0, np.uint64(0), hashed))
+
+    def add(self, a: Array, b: Array) -> Array:
+        x, y = np.broadcast_arrays(a["h"], b["h"])
+        first = (x & _SIZE) < (y & _SIZE)
+        low, high = np.where(first, x, y), np.where(first, y, x)
+        sign = low & _SIGN
+        made = (_mix(2, low ^ sign, high ^ sign) & _SIZE) ^ sign
+        made = np.where((low ^ high) == _SIGN, np.uint64(0), made)
+        return _terms(np.where(low == 0, high, made))
+
+    def neg(self, a: Array) -> Array:
+        x = a["h"]
+        return _terms(np.where(x == 0, x, x ^ _SIGN))
+
+    def mul(self, a: Array, b: Array) -> Array:
+        x, y = np.broadcast_arrays(a["h"], b["h"])
+        sign = (x ^ y) & _SIGN
+        p, q = x & _SIZE, y & _SIZE
+        made = _mix(3, np.minimum(p, q), np.maximum(p, q)) & _SIZE
+        made = np.where(p == self._one, q, np.where(q == self._one, p, made))
+        return _terms(np.where(made == 0, made, made ^ sign))
+
+    def div(self, a: Array, b: Array) -> Array:
+        x, y = np.broadcast_arrays(a["h"], b["h"])
+        p, q = x & _SIZE, y & _SIZE
+        made = np.where(q == self._one, p, _mix(4, p, q) & _SIZE)
+        return _terms(np.where(made == 0, made, made ^ ((x ^ y) & _SIGN)))
+
+    def _rank(self, a: Array) -> Array:
+        return _mix(5, a["h"], self.seed)
+
+    def max(self, a: Array, b: Array) -> Array:
+        return self.select(self._rank(a) < self._rank(b), b, a)
+
+    def min(self, a: Array, b: Array) -> Array:
+        return self.select(self._rank(a) < self._rank(b), a, b)
+
+    def less(self, a: Array, b: Array) -> Array:
+        return np.asarray(self._rank(a) < self._rank(b))
+
+    def equal(self, a: Array, b: Array) -> Array:
+        return np.asarray(a["h"] == b["h"])
+
+    def select(self, condition: Array, a: Array, b: Array) -> Array:
+        return _terms(np.where(condition, a["h"], b["h"]))
+
+    def func(self, name: str, *operands: Array) -> Array:
+        x = operands[0]["h"]
+        tag = _seed(name)
+        if name in ODD:
+            return _terms((_mix(tag, x & _SIZE) & _SIZE) ^ (x & _SIGN))
+        if name in EVEN:
+            return _terms(_mix(tag, x & _SIZE))
+        if name == "abs":
+            return _terms(x & _SIZE)
+        if name == "pow":
+            power = operands[1]["h"]
+            return _terms(np.where(power == self._one, x, _mix(tag, x, power)))
+        made = _mix(tag, *[o["h"] for o in operands])
+        if name in WHOLE:
+            made = np.where(np.isin(x, list(self._whole)) if self._whole else False, x, made)
+            self._whole.update(int(h) for h in np.unique(made))
+        return _terms(made)
+
+
+def _terms(hashes: Array) -> Array:
+    made = np.empty(np.shape(hashes), _TERM)
+    made["h"] = hashes
+    return made
+
+
+# p and q = (p - 1) / 2 are prime, and 2 is a square modulo both, so that the root of 2 exists.
+PRIMES = (2147480927, 2147479823)
+_PAIR = np.dtype([("p", "i8"), ("q", "i8")])
+
+
+class Field:
+    """Pairs of residues modulo p and modulo q = (p - 1) / 2.
+
+    Only residues modulo p decide whether two elements are the same: those modulo q are there for exponents.
+    """
+
+    name = "field"
+
+    def __init__(self, seed: int, prime: int = 0) -> None:
+        self.seed = seed
+        self.p = PRIMES[prime]
+        self.q = (self.p - 1) // 2
+        rng = np.random.default_rng(_seed(seed, "field"))
+        self._omega = pow(int(rng.integers(2, self.p - 1)), 2, self.p)  # of order q
+        self._rootpi = _pair(np.array(rng.integers(2, self.p)), np.array(rng.integers(2, self.q)))
+        self._logs: dict[tuple[int, int], tuple[int, int]] = {}
+        self._whole: set[int] = set()
+
+    def holds(self, a: Array) -> bool:
+        return bool(a.dtype == _PAIR)
+
+    def fresh(self, name: str, shape: tuple[int, ...]) -> Array:
+        rng = np.random.default_rng(_seed(self.seed, name))
+        return _pair(rng.integers(1, self.p, shape), rng.integers(1, self.q, shape))
+
+    def constant(self, values: Array) -> Array:
+        values = np.asarray(values, np.float64)
+        different, where = np.unique(values, return_inverse=True)
+        made = np.empty(different.shape, _PAIR)
+        for i, value in enumerate(different.tolist()):
+            made[i] = self._number(value)
+        return made[where].reshape(values.shape)
+
+    def _number(self, value: float) -> Any:
+        exact = meant(value)
+        if exact is None:
+            return self.func(f"constant:{value}", _pair(np.array(1), np.array(1)))
+        top, bottom = exact.rational.numerator, exact.rational.denominator
+        x = _pair(np.array(top * pow(bottom, -1, self.p) % self.p), np.array(top * pow(bottom, -1, self.q) % self.q))
+        for root, power in ((self.func("sqrt", _pair(np.array(2), np.array(2))), exact.root2), (self._rootpi, exact.rootpi)):
+            for _ in range(abs(power)):
+                x = self.mul(x, root) if power > 0 else self.div(x, root)
+        return x
+
+    def add(self, a: Array, b: Array) -> Array:
+        return _pair((a["p"] + b["p"]) % self.p, (a["q"] + b["q"]) % self.q)
+
+    def neg(self, a: Array) -> Array:
+        return _pair(-a["p"] % self.p, -a["q"] % self.q)
+
+    def mul(self, a: Array, b: Array) -> Array:
+        return _pair(a["p"] * b["p"] % self.p, a["q"] * b["q"] % self.q)
+
+    def div(self, a: Array, b: Array) -> Array:
+        inverse = _pair(_power(b["p"], self.p - 2, self.p), _power(b["q"], self.q - 2, self.q))
+        return self.mul(a, inverse)
+
+    def _rank(self, a: Array) -> Array:
+        return _mix(5, a["p"].astype(np.uint64), a["q"].astype(np.uint64), self.seed)
+
+    def max(self, a: Array, b: Array) -> Array:
+        return self.select(self._rank(a) < self._rank(b), b, a)
+
+    def min(self, a: Array, b: Array) -> Array:
+        return self.select(self._rank(a) < self._rank(b), a, b)
+
+    def less(self, a: Array, b: Array) -> Array:
+        return np.asarray(self._rank(a) < self._rank(b))
+
+    def equal(self, a: Array, b: Array) -> Array:
+        return np.asarray(a["p"] == b["p"])
+
+    def select(self, condition: Array, a: Array, b: Array) -> Array:
+        return _pair(np.where(condition, a["p"], b["p"]), np.where(condition, a["q"], b["q"]))
+
+    def func(self, name: str, *operands: Array) -> Array:
+        x = operands[0]
+        one = _pair(np.array(1), np.array(1))
+        if name == "exp":
+            made = _pair(_powers(self._omega, x["q"], self.p), self._hash("exp", x)["q"])
+            self._logs.update(zip(map(tuple, made.ravel().tolist()), map(tuple, x.ravel().tolist()), strict=True))
+            return made
+        if name == "log":
+            made = self._hash("log", x)
+            for i, pair in enumerate(map(tuple, x.ravel().tolist())):
+                if pair in self._logs:
+                    made.reshape(-1)[i] = self._logs[pair]
+            return made
+        if name == "sqrt":
+            # To the power of (p + 1) / 4: multiplicative, and a root of every square, up to the sign.
+            return _pair(_power(x["p"], (self.p + 1) // 4, self.p), _power(x["q"], (self.q + 1) // 4, self.q))
+        if name == "sigmoid":
+            return self.div(one, self.add(one, self.func("exp", self.neg(x))))
+        if name == "tanh":
+            e = self.func("exp", self.add(x, x))
+            return self.div(self.add(e, self.neg(one)), self.add(e, one))
+        if name == "abs":
+            return self.max(x, self.neg(x))
+        if name in ODD or name in EVEN:
+            flip = x["p"] > self.p // 2
+            made = self._hash(name, self.select(flip, self.neg(x), x))
+            return self.select(flip, self.neg(made), made) if name in ODD else made
+        made = self._hash(name, *operands)
+        if name in WHOLE:
+            made = self.select(np.isin(x["p"], list(self._whole)), x, made) if self._whole else made
+            self._whole.update(int(p) for p in np.unique(made["p"]))
+        return made
+
+    def _hash(self, name: str, *operands: Array) -> Array:
+        parts = [o[c].astype(np.uint64) for o in operands for c in ("p", "q")]
+        made = _mix(_seed(name, self.seed), *parts)
+        return _pair((made % np.uint64(self.p)).astype(np.int64), (_mix(made) % np.uint64(self.q)).astype(np.int64))
+
+
+def _pair(p: Array, q: Array) -> Array:
+    made = np.empty(np.broadcast_shapes(np.shape(p), np.shape(q)), _PAIR)
+    made["p"], made["q"] = p, q
+    return made
+
+
+def _power(base: Array, exponent: int, modulus: int) -> Array:
+    result, square = np.ones_like(base), base % modulus
+    while exponent:
+        if exponent & 1:
+            result = result * square % modulus
+        square = square * square % modulus
+        exponent >>= 1
+    return result
+
+
+def _powers(base: int, exponents: Array, modulus: int) -> Array:
+    result, square, left = np.ones_like(exponents), base, exponents.copy()
+    while np.any(left):
+        result = np.where(left & 1, result * square % modulus, result)
+        square = square * square % modulus
+        left >>= 1
+    return result

@@ -1,0 +1,78 @@
+"""Evaluate a small graph over a domain of elements."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import numpy as np
+
+from graphopt.equivalence import linear, movement, windows
+from graphopt.equivalence.domains import Domain
+from graphopt.equivalence.semantics import OPERATORS, Call, ContradictionError, UnsupportedError
+from graphopt.ir.graph import Graph
+from graphopt.ir.types import FLOATS
+
+Array = np.ndarray[Any, Any]
+
+_REGISTERED = (linear, movement, windows)  # importing them registers their operators
+
+
+def evaluate(
+    graph: Graph, domain: Domain, inputs: Mapping[int, Array], symbolic: Collection[int]
+) -> list[Array]:
+    """The graph's outputs.
+
+    Args:
+        graph: A graph of pure nodes.
+        domain: Where to compute.
+        inputs: Elements, or concrete integers, of each graph input by key.
+        symbolic: Keys of floating-point constants that stand for any content; the others are what they are.
+
+    Raises:
+        UnsupportedError: An operator has no semantics here.
+        ContradictionError: The shapes contradict each other.
+    """
+    held: dict[int, Array] = dict(inputs)
+    known: dict[int | None, Array] = {}
+    for key, value in graph.values.items():
+        if value.tensor is None:
+            continue
+        content = np.asarray(value.tensor.numpy())
+        if value.type.dtype not in FLOATS:
+            held[key] = known[key] = content
+        elif key in symbolic:
+            held[key] = domain.fresh(value.name, content.shape)
+        elif domain.name == "order" and not np.isfinite(content).all():
+            known[key] = content  # no term, but an operator may know what it means
+        else:
+            known[key] = content
+            held[key] = domain.constant(content)
+    for node in graph.in_order():
+        semantics = OPERATORS.get((node.domain, node.op))
+        if semantics is None:
+            raise UnsupportedError(f"{node.op} has no semantics here")
+        operands = [None if key is None else held.get(key) for key in node.inputs]
+        to = [None if key is None else graph.type(key).dtype for key in node.outputs]
+        of = [None if key is None else graph.type(key).dtype for key in node.inputs]
+        call = Call(node.op, domain, operands, node.attributes, graph.opset, to, of,
+                    [known.get(key) for key in node.inputs])  # fmt: skip
+        try:
+            made = semantics(call)
+        except (ValueError, IndexError, TypeError) as error:
+            # z3's terms support less than numbers do, and say so with a TypeError.
+            kind = UnsupportedError if domain.name == "order" else ContradictionError
+            raise kind(f"{node.op}: {error}") from error
+        except (KeyError, ArithmeticError, _z3_error()) as error:
+            raise UnsupportedError(f"{node.op}: {error}") from error
+        for out, array in zip(node.outputs, made if isinstance(made, list) else [made], strict=False):
+            if out is not None:
+                held[out] = np.asarray(array)
+    return [held[key] for _, key in graph.outputs]
+
+
+def _z3_error() -> type[Exception]:
+    """z3's exception where z3 is loaded; one that nothing raises elsewhere."""
+    found: type[Exception] | None = getattr(sys.modules.get("z3"), "Z3Exception", None)
+    return StopAsyncIteration if found is None else found

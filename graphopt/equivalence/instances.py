@@ -1,0 +1,384 @@
+"""The bounded family of shapes and attributes at which a rule is tried.
+
+A rule's own examples are the seeds: accepting ones, and rejecting ones too, because a rule whose ``where`` is too weak
+matches exactly those. Each is varied at random: dimensions renamed, made different from each other, made 1 or symbolic;
+ranks, attributes, small constants, operators, optional and variadic operands, element types and operator-set versions
+changed. What the rule then still matches is an instance. Instances are small: no operand has more than a few thousand
+elements.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from graphopt.errors import GraphoptError
+from graphopt.ir.edit import RefusedError
+from graphopt.ir.graph import Graph
+from graphopt.rewrite.apply import apply
+from graphopt.rewrite.examples import ExampleError, Operand, build_example
+from graphopt.rewrite.expr import Ref, Unknown
+from graphopt.rewrite.schema import Rule
+
+Case = dict[str, Any]
+_SIZES = (1, 2, 3, 4, 5, 6, 7)
+_OPSETS = (11, 13, 17, 18, 20, 21, 23)
+_LARGEST = 4096
+# Functions that look at the content of a constant: such a constant is what it is, others stand for any content.
+_READS = frozenset({"value", "values", "min_of", "max_of", "distinct"})
+_NUMBERS = (0.5, 2.0, -1.0, 0.25, 3.0, 1.0, 0.0)
+_BY_NAME: dict[str, tuple[Any, ...]] = {
+    "keepdims": (0, 1), "transA": (0, 1), "transB": (0, 1), "count_include_pad": (0, 1), "ceil_mode": (0, 1),
+    "allowzero": (0, 1), "exclusive": (0, 1), "reverse": (0, 1), "noop_with_empty_axes": (0, 1), "group": (1, 2, 3, 4),
+    "epsilon": (1e-5, 1e-3, 0.1), "alpha": _NUMBERS, "beta": _NUMBERS, "axis": (-3, -2, -1, 0, 1, 2, 3),
+    "auto_pad": ("SAME_UPPER", "SAME_LOWER", "VALID"), "to": (1, 6, 7, 10, 11), "approximate": ("none", "tanh"),
+}  # fmt: skip
+_BY_OPERATOR = {
+    "Conv": ("strides", "pads", "dilations", "auto_pad", "group"),
+    "MaxPool": ("strides", "pads", "dilations", "auto_pad", "ceil_mode", "kernel_shape"),
+    "AveragePool": ("strides", "pads", "auto_pad", "ceil_mode", "count_include_pad", "kernel_shape"),
+    "Gemm": ("alpha", "beta", "transA", "transB"),
+    "LayerNormalization": ("axis", "epsilon"), "RMSNormalization": ("axis", "epsilon"),
+    "BatchNormalization": ("epsilon",), "Concat": ("axis",), "Split": ("axis",), "Softmax": ("axis",), "LogSoftmax": ("axis",),
+    "Gather": ("axis",), "Flatten": ("axis",), "Reshape": ("allowzero",), "LeakyRelu": ("alpha",), "Elu": ("alpha",),
+    "Transpose": ("perm",), "Cast": ("to",), "Gelu": ("approximate",),
+}  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class Instance:
+    """A rule applied to a pattern of given shapes and attributes.
+
+    Attributes:
+        case: In the form of the rule's ``examples``.
+        before: The pattern.
+        after: The rewritten graph.
+        symbolic: Keys of the constants that stand for any content.
+        elements: Size of the operands together.
+    """
+
+    case: Case
+    before: Graph
+    after: Graph
+    symbolic: frozenset[int]
+    elements: int
+
+    @property
+    def shapes(self) -> tuple[str, ...]:
+        """The operands' types."""
+        return tuple(f"{k}: {v}" for k, v in sorted(self.case.items()) if isinstance(v, Operand | list))
+
+    @property
+    def attributes(self) -> tuple[str, ...]:
+        """What is not an operand's type: attributes, operators, the operator-set version."""
+        return tuple(f"{k}: {v}" for k, v in sorted(self.case.items()) if not isinstance(v, Operand | list))
+
+
+def parse_case(rule: Rule, case: Mapping[str, Any]) -> Case:
+    """An example with its operands parsed."""
+    made: Case = {}
+    for name, given in case.items():
+        if name in rule.leaves and isinstance(given, list):
+            made[name] = [Operand.parse(name, text) for text in given]
+        elif name in rule.leaves:
+            made[name] = Operand.parse(name, given)
+        else:
+            made[name] = _number(given)
+    return made
+
+
+def _number(given: Any) -> Any:
+    if isinstance(given, Mapping):
+        return {k: _number(v) for k, v in given.items()}
+    if isinstance(given, list):
+        return [_number(v) for v in given]
+    for kind in (int, float):
+        try:
+            return kind(given)
+        except (TypeError, ValueError):
+            continue
+    return given
+
+
+def build_instance(rule: Rule, case: Case, block: int = 16) -> Instance | None:
+    """The instance of a case; ``None`` where the rule does not match or the engine refuses the rewrite."""
+    try:
+        example = build_example(rule, case, block=block)
+        if example.match is None:
+            return None
+        after, _ = apply(example.graph, example.match, block)
+    except (ExampleError, RefusedError, GraphoptError, Unknown, ArithmeticError, ValueError, TypeError, IndexError):
+        return None
+    read = {n for e in _expressions(rule) if e.calls & _READS for n in e.names}
+    symbolic: set[int] = set()
+    for name in rule.leaves:
+        bound = example.match.names[name]
+        given = case.get(name)
+        for ref, operand in zip([bound] if isinstance(bound, Ref) else bound, given if isinstance(given, list) else [given], strict=True):
+            if operand is not None and operand.const and operand.data is None and name not in read and ref.key is not None:
+                symbolic.add(ref.key)
+    elements = sum(math.prod(d if isinstance(d, int) else 3 for d in o.dims) for o in _operands(case))
+    return Instance(case, example.graph, after, frozenset(symbolic), elements)
+
+
+def _expressions(rule: Rule) -> list[Any]:
+    in_lines = [e for line in (*rule.match, *rule.replace) for _, e in line.attributes]
+    return [*rule.where, *(e for _, e in rule.let), *in_lines]
+
+
+def instances(rule: Rule, *, seed: int = 0, limit: int = 40, tries: int = 300) -> list[Instance]:
+    """Different instances of a rule, the smallest first.
+
+    Args:
+        rule: The rule.
+        seed: Of the variation.
+        limit: How many are wanted.
+        tries: How many variations are made for it, at most.
+    """
+    rng = np.random.default_rng(seed)
+    accepts = [parse_case(rule, c) for c in rule.examples["accept"]]
+    rejects = [parse_case(rule, c) for c in rule.examples["reject"]]
+    found: dict[str, Instance] = {}
+    seen: set[str] = set()
+    for attempt, case in enumerate(_cases(rule, accepts, rejects, rng)):
+        if attempt >= tries + len(accepts) + len(rejects) or len(found) >= limit:
+            break
+        text = repr(sorted(case.items(), key=lambda item: item[0]))
+        if text in seen or any(_too_large(o) for o in _operands(case)):
+            continue
+        seen.add(text)
+        made = build_instance(rule, case, 8 if attempt % 4 == 3 else 16)
+        if made is not None:
+            found[text] = made
+    return sorted(found.values(), key=lambda i: (i.elements, repr(i.case)))
+
+
+def _cases(rule: Rule, accepts: list[Case], rejects: list[Case], rng: np.random.Generator) -> Iterator[Case]:
+    yield from accepts
+    yield from rejects
+    seeds = [*accepts, *accepts, *rejects]
+    vary = _Variation(rule, rng, [*accepts, *rejects])
+    while seeds:
+        case = copy.deepcopy(seeds[int(rng.integers(len(seeds)))])
+        for _ in range(int(rng.integers(1, 4))):
+            vary(case)
+        yield case
+
+
+def _operands(case: Mapping[str, Any]) -> list[Operand]:
+    found: list[Operand] = []
+    for value in case.values():
+        found += [value] if isinstance(value, Operand) else []
+        found += [v for v in value if isinstance(v, Operand)] if isinstance(value, list) else []
+    return found
+
+
+def _too_large(operand: Operand) -> bool:
+    return math.prod(d if isinstance(d, int) else 3 for d in operand.dims) > _LARGEST
+
+
+class _Variation:
+    """Random changes of a case, in place. A change that does not apply does nothing."""
+
+    def __init__(self, rule: Rule, rng: np.random.Generator, examples: list[Case]) -> None:
+        self.rule, self.rng, self.examples = rule, rng, examples
+        self.captured = [(a, v, line) for line in rule.match for a, v in line.captures]
+        self.rests = {line.rest: line for line in rule.match if line.rest and line.rest != "_"}
+        self.operators = {line.op_variable: line for line in rule.match if line.op_variable}
+        self.optional = {o.name for line in rule.match for o in line.operands if o.kind == "optional"}
+        attributes = [self._attribute] * 3 if self.captured or self.rests else []
+        operators = [self._operator] * 2 if self.operators else []
+        self.changes: list[Callable[[Case], None]] = [
+            self._rename, self._rename, self._rename, self._single, self._single, self._lead, self._symbol, self._data, self._data,
+            self._constness, self._dtype, self._opset, self._optional, self._variadic, *attributes, *operators,
+        ]  # fmt: skip
+
+    def __call__(self, case: Case) -> None:
+        self.changes[int(self.rng.integers(len(self.changes)))](case)
+
+    def _pick(self, items: Any) -> Any:
+        items = list(items)
+        return items[int(self.rng.integers(len(items)))] if items else None
+
+    def _change(self, case: Case, function: Callable[[Operand], Operand], only: Operand | None = None) -> None:
+        for name, value in case.items():
+            if isinstance(value, Operand) and (only is None or value is only):
+                case[name] = function(value)
+            elif isinstance(value, list):
+                case[name] = [function(v) if isinstance(v, Operand) and (only is None or v is only) else v for v in value]
+
+    def _rename(self, case: Case) -> None:
+        """Dimensions of one size get another size everywhere, small integers in data and attributes perhaps with them."""
+        sizes = sorted({d for o in _operands(case) for d in o.dims if isinstance(d, int)})
+        chosen = [s for s in sizes if self.rng.random() < 0.5] or sizes[:1]
+        pool = [1] if self.rng.random() < 0.15 else _SIZES
+        to = {s: int(self._pick(pool)) for s in chosen}
+        with_data = self.rng.random() < 0.5
+
+        def renamed(operand: Operand) -> Operand:
+            dims = tuple(to.get(d, d) if isinstance(d, int) else d for d in operand.dims)
+            data = operand.data
+            if data is not None and with_data and operand.dtype == "i64":
+                data = _mapped(data, to)
+            return replace(operand, dims=dims, data=data)
+
+        self._change(case, renamed)
+        if with_data and self.rng.random() < 0.5:
+            for name in [*self.rests, *(v for _, v, _ in self.captured)]:
+                if name in case:
+                    case[name] = _mapped(case[name], to)
+
+    def _single(self, case: Case) -> None:
+        """One dimension of one operand, or its rank, changes alone."""
+        operand = self._pick(_operands(case))
+        if operand is None:
+            return
+        dims = list(operand.dims)
+        kind = int(self.rng.integers(4))
+        if kind == 0 and dims:
+            dims[int(self.rng.integers(len(dims)))] = 1
+        elif kind == 1 and dims:
+            dims.pop(0)
+        elif kind == 2 and len(dims) < 5:
+            dims.insert(0, int(self._pick(_SIZES)))
+        elif dims:
+            dims[int(self.rng.integers(len(dims)))] = int(self._pick(_SIZES))
+        self._change(case, lambda o: replace(o, dims=tuple(dims), data=None if operand.dtype != "i64" else o.data), operand)
+
+    def _lead(self, case: Case) -> None:
+        """Operands of the highest rank get one more leading dimension, or lose theirs."""
+        rank = max((len(o.dims) for o in _operands(case)), default=0)
+        size = self._pick([*_SIZES, "M"])
+        less = self.rng.random() < 0.4
+
+        def led(operand: Operand) -> Operand:
+            if len(operand.dims) != rank or rank == 0 or operand.dtype == "i64" or (operand.const and size == "M" and not less):
+                return operand
+            return replace(operand, dims=operand.dims[1:] if less else (size, *operand.dims))
+
+        self._change(case, led)
+
+    def _symbol(self, case: Case) -> None:
+        """Dimensions of one size become symbolic, or symbolic ones become numbers."""
+        names = sorted({d for o in _operands(case) for d in o.dims if isinstance(d, str)})
+        sizes = sorted({d for o in _operands(case) for d in o.dims if isinstance(d, int) and not o.const})
+        old: Any = self._pick(names) if names and self.rng.random() < 0.5 else self._pick(sizes)
+        if old is None:
+            return
+        new: Any = int(self._pick(_SIZES)) if isinstance(old, str) else "S"
+        self._change(case, lambda o: o if o.const else replace(o, dims=tuple(new if d == old else d for d in o.dims)))
+
+    def _data(self, case: Case) -> None:
+        """One number in the content of a constant changes."""
+        operand = self._pick([o for o in _operands(case) if o.data is not None])
+        if operand is None:
+            return
+        whole = operand.dtype not in ("f16", "f32", "f64")
+        data = copy.deepcopy(operand.data)
+        to: Any = int(self.rng.integers(-4, 6)) if whole else self._pick(_NUMBERS)
+        if operand.dtype == "bool":
+            to = bool(to % 2)
+        if isinstance(data, list) and data and not isinstance(data[0], list):
+            if self.rng.random() < 0.3 and len(operand.dims) == 1 and isinstance(operand.dims[0], int):
+                longer = self.rng.random() < 0.5
+                data = [*data, to] if longer else data[:-1]
+                self._change(case, lambda o: replace(o, data=data, dims=(len(data),)), operand)
+                return
+            data[int(self.rng.integers(len(data)))] = to
+        elif not isinstance(data, list):
+            data = to
+        self._change(case, lambda o: replace(o, data=data), operand)
+
+    def _constness(self, case: Case) -> None:
+        operand = self._pick([o for o in _operands(case) if all(isinstance(d, int) for d in o.dims)])
+        if operand is not None:
+            self._change(case, lambda o: replace(o, const=not o.const, data=None), operand)
+
+    def _dtype(self, case: Case) -> None:
+        if any(o.dtype == "f32" and o.data is not None for o in _operands(case)):
+            return
+        to = self._pick(("i32", "i64", "f64", "f16"))
+        self._change(case, lambda o: replace(o, dtype=to) if o.dtype == "f32" else o)
+
+    def _opset(self, case: Case) -> None:
+        case["opset"] = self._pick(_OPSETS)
+
+    def _optional(self, case: Case) -> None:
+        name = self._pick(sorted(self.optional))
+        if name in case:
+            del case[name]
+        elif name is not None:
+            given = self._pick([e[name] for e in self.examples if name in e])
+            if given is not None:
+                case[name] = given
+
+    def _variadic(self, case: Case) -> None:
+        name = self._pick([k for k, v in case.items() if isinstance(v, list) and k in self.rule.leaves])
+        if name is None:
+            return
+        if case[name] and self.rng.random() < 0.5:
+            case[name] = [*case[name], self._pick(case[name])]
+        else:
+            case[name] = case[name][:-1]
+
+    def _operator(self, case: Case) -> None:
+        name = self._pick(sorted(self.operators))
+        domain, op = self._pick(self.operators[name].ops)
+        case[name] = f"{domain}.{op}" if domain else op
+
+    def _attribute(self, case: Case) -> None:
+        if self.rests and (not self.captured or self.rng.random() < 0.5):
+            name = self._pick(sorted(self.rests))
+            line = self.rests[name]
+            held = dict(case.get(name) or {})
+            op = line.ops[0][1] if not line.op_variable else str(case.get(line.op_variable) or line.ops[0][1])
+            named = {a for a, _ in (*line.attributes, *line.captures)}
+            attribute = self._pick([*held, *(a for a in _BY_OPERATOR.get(op, ()) if a not in named)])
+            if attribute is None:
+                return
+            if attribute in held and self.rng.random() < 0.25:
+                del held[attribute]
+            else:
+                held[attribute] = self._value(attribute, held.get(attribute), case)
+            case[name] = held
+        elif self.captured:
+            attribute, variable, _ = self.captured[int(self.rng.integers(len(self.captured)))]
+            if variable in case and self.rng.random() < 0.15:
+                del case[variable]
+            else:
+                case[variable] = self._value(attribute, case.get(variable), case)
+
+    def _value(self, attribute: str, held: Any, case: Case) -> Any:
+        ranks = [len(o.dims) for o in _operands(case)]
+        rank = int(self._pick(ranks or [2])) if not isinstance(held, list) else len(held)
+        if attribute in ("strides", "dilations", "kernel_shape"):
+            n = len(held) if isinstance(held, list) else max(max(ranks, default=4) - 2, 1)
+            return [int(self.rng.integers(1, 4)) for _ in range(n)]
+        if attribute == "pads":
+            n = len(held) // 2 if isinstance(held, list) else max(max(ranks, default=4) - 2, 1)
+            return [int(self.rng.integers(0, 3)) for _ in range(2 * n)]
+        if attribute == "perm":
+            return [int(i) for i in self.rng.permutation(rank)]
+        if attribute in _BY_NAME:
+            return self._pick(_BY_NAME[attribute])
+        if isinstance(held, list):
+            items = list(held)
+            if items and all(isinstance(i, int) for i in items):
+                items[int(self.rng.integers(len(items)))] = int(self.rng.integers(-4, 6))
+            return items
+        if isinstance(held, int):
+            return int(self.rng.integers(-4, 6))
+        return self._pick(_NUMBERS) if isinstance(held, float) or held is None else held
+
+
+def _mapped(data: Any, to: Mapping[int, int]) -> Any:
+    if isinstance(data, list):
+        return [_mapped(d, to) for d in data]
+    if isinstance(data, dict):
+        return {k: _mapped(v, to) for k, v in data.items()}
+    return to.get(data, data) if isinstance(data, int) and not isinstance(data, bool) else data

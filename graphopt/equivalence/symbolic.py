@@ -1,0 +1,350 @@
+"""The prover: is a rule's claim true at every instance of its bounded family?
+
+Each instance is first attacked, then proved, by the cheapest method that succeeds:
+
+    floats  both sides on random float64 numbers: a difference beyond rounding is a counterexample
+    terms   both sides do the same operations on the same operands: equal bit for bit
+    field   both sides agree on random elements of a prime field: the same real function
+    order   z3 finds no real numbers on which the sides differ; for small instances
+
+A rule is proved when every instance is. A rule that claims ``exact`` needs terms, or order where both sides only select
+among their operands (no rounding takes place). ``approx`` rules are never proved, only tested.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from graphopt.equivalence.domains import PRIMES, Domain, Field, Floats, Terms
+from graphopt.equivalence.evaluate import evaluate
+from graphopt.equivalence.instances import Instance, instances
+from graphopt.equivalence.semantics import ContradictionError, UnsupportedError
+from graphopt.ir.graph import Graph
+from graphopt.ir.infer import exists
+from graphopt.ir.types import FLOATS
+from graphopt.rewrite.schema import Rule
+
+Array = np.ndarray[Any, Any]
+
+METHODS = ("terms", "field", "order")
+_ROUNDING = 2e-5  # constants are float32, and let-expressions round to it
+_ORDER_ELEMENTS = 400  # operands larger than this together are not given to z3
+_ORDER_MILLISECONDS = 1500
+# Integers as inputs: of any sign, positions in a small tensor, steps and sizes. A pattern may be defined for some only.
+_INTEGERS = ((-4, 5), (0, 2), (1, 4))
+_UNDECIDED = "z3 did not decide in time"
+_DEGREE = 1000  # of the polynomials compared; see false_accept
+# Operators that choose or move elements, or change signs, and so never round.
+_SELECTING = frozenset(
+    {"Relu", "Max", "Min", "Clip", "Abs", "Neg", "Where", "Identity", "Greater", "Less", "Equal", "Not", "And", "Or", "Sign",
+     "GreaterOrEqual", "LessOrEqual", "MaxPool", "GlobalMaxPool", "ReduceMax", "ReduceMin", "Transpose", "Reshape", "Concat",
+     "Slice", "Split", "Gather", "Squeeze", "Unsqueeze", "Flatten", "Expand", "Tile", "Pad", "Exp", "Sigmoid", "Tanh", "Softplus",
+     "Erf", "Sqrt", "Floor", "Ceil", "Round", "Shape", "HardSigmoid", "Softmax", "Dropout"}
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Counterexample:
+    """Where the two sides of a rule differ.
+
+    Attributes:
+        case: The operands' types and the attributes.
+        inputs: Content of the operands by name; empty when the sides differ whatever it is.
+        message: What differs: an element with both results, a shape, or why the replacement can't be computed.
+    """
+
+    case: tuple[str, ...]
+    inputs: Mapping[str, Array] = field(default_factory=dict)
+    message: str = ""
+
+    def __str__(self) -> str:
+        shown = [f"{name} = {_shown(array)}" for name, array in self.inputs.items()]
+        return "; ".join([", ".join(self.case), *shown, self.message])
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What the prover found.
+
+    Attributes:
+        outcome: ``proved``, ``failed``, ``tested`` (nothing wrong found, but not all instances proved), ``timeout`` or
+            ``unsupported`` (no instance could be evaluated).
+        methods: How many instances each method proved.
+        instances: Instances evaluated.
+        shapes: Different shape assignments among them.
+        attributes: Different attribute assignments among them.
+        open: Why some instance is not proved; empty when all are.
+        counterexample: Of a failed rule.
+    """
+
+    outcome: str
+    methods: Mapping[str, int]
+    instances: int
+    shapes: int
+    attributes: int
+    open: str = ""
+    counterexample: Counterexample | None = None
+
+    @property
+    def false_accept(self) -> float:
+        """Bound on the chance that a wrong instance passed (Schwartz-Zippel for degree 1000, over both primes)."""
+        bound = 1.0
+        for prime in PRIMES:
+            bound *= _DEGREE / prime
+        return bound * self.instances
+
+
+def prove(rule: Rule, *, seed: int = 0, limit: int = 40, tries: int = 300, seconds: float = 60.0) -> Proof:
+    """Try to prove, or to refute, a rule at the instances of its bounded family.
+
+    Args:
+        rule: The rule.
+        seed: Of the instances and of the random elements.
+        limit: Instances wanted.
+        tries: Variations of the examples made for them.
+        seconds: Time for the whole rule; a rule that takes longer has timed out.
+    """
+    deadline = time.monotonic() + seconds
+    family = instances(rule, seed=seed, limit=limit, tries=tries)
+    methods: Counter[str] = Counter()
+    shapes: set[tuple[str, ...]] = set()
+    attributes: set[tuple[str, ...]] = set()
+    left_open = ""
+    undecided = 0  # instances on which z3 ran out of time: it will on others
+
+    def result(outcome: str, why: str = "", wrong: Counterexample | None = None) -> Proof:
+        return Proof(outcome, dict(methods), sum(methods.values()), len(shapes), len(attributes), why, wrong)
+
+    for instance in family:
+        if time.monotonic() > deadline:
+            return result("timeout", f"{seconds:g} s were over after {sum(methods.values())} of {len(family)} instances")
+        verdict = judge(instance, rule, seed, use_order=undecided < 2)
+        if isinstance(verdict, Counterexample):
+            return result("failed", wrong=verdict)
+        method, why = verdict
+        if method in ("undefined", "large"):
+            continue
+        undecided += why == _UNDECIDED
+        methods[method] += 1
+        shapes.add(instance.shapes)
+        attributes.add(instance.attributes)
+        if method == "floats":
+            left_open = left_open or why
+    if not methods:
+        return result("unsupported", "no instance could be evaluated")
+    return result("tested" if methods["floats"] else "proved", left_open)
+
+
+def judge(instance: Instance, rule: Rule, seed: int, use_order: bool = True) -> Counterexample | tuple[str, str]:
+    """A counterexample, or the method that proved the instance and why a stronger one did not.
+
+    ``floats`` means that nothing wrong was found; ``undefined`` that the pattern itself can't be computed; ``large`` that
+    only z3 could prove it, which is for small instances.
+    """
+    if _missing(instance.before):
+        return "undefined", ""
+    missing = _missing(instance.after)
+    if missing:
+        return Counterexample((*instance.shapes, *instance.attributes), {}, f"{missing} is not in this operator set")
+    binds = _bindings(instance.before)
+    try:
+        computed = [_attack(instance, rule, seed + i, bind) for i, bind in enumerate(binds)]
+    except UnsupportedError as error:
+        return "floats", str(error)
+    wrong = next((c for c in computed if isinstance(c, Counterexample)), None)
+    if wrong is not None:
+        return wrong
+    if not any(computed):
+        return "undefined", ""
+    if rule.claim == "approx":
+        return "floats", "an approximation is tested, not proved"
+    # The same seeds as in the attack give the same integers as inputs, for which the pattern is known to be defined.
+    tried = [(seed + i, bind) for i, bind in enumerate(binds) if computed[i]]
+    try:
+        if all(_agree(instance, Terms(n), bind) for n, bind in tried):
+            return "terms", ""
+        if rule.claim == "real" and all(_agree(instance, Field(n, i), b) for n, b in tried for i in range(len(PRIMES))):
+            return "field", ""
+        return _order(instance, rule, *tried[0]) if use_order else ("floats", _UNDECIDED)
+    except (UnsupportedError, ContradictionError) as error:
+        return "floats", str(error)
+
+
+def _missing(graph: Graph) -> str:
+    """An operator that the graph's version of the operator set does not have."""
+    nodes = graph.nodes.values()
+    return next((n.op for n in nodes if not exists(n.op, n.domain, graph.opsets.get(n.domain, 1))), "")
+
+
+def _bindings(graph: Graph) -> list[dict[str, int]]:
+    """Sizes for the symbolic dimensions of a graph's inputs."""
+    names = sorted({d for k in graph.inputs for d in graph.type(k).shape or () if isinstance(d, str)})
+    if not names:
+        return [{}, {}]
+    different = {name: (3, 5, 2, 4)[i % 4] for i, name in enumerate(names)}
+    return [different, dict.fromkeys(names, 1), dict.fromkeys(names, 2)]
+
+
+def _elements(
+    instance: Instance, domain: Domain, bind: Mapping[str, int], integers: tuple[int, int] = _INTEGERS[0]
+) -> dict[int, Array]:
+    """An element, or an integer between the given bounds, for every element of the inputs."""
+    made: dict[int, Array] = {}
+    for key in instance.before.inputs:
+        value = instance.before.values[key]
+        shape = tuple(d if isinstance(d, int) else bind[str(d)] for d in value.type.shape or ())
+        if value.type.dtype in FLOATS:
+            made[key] = domain.fresh(value.name, shape)
+            continue
+        rng = np.random.default_rng([domain.seed, len(value.name), *value.name.encode()])
+        if value.type.dtype == "bool":
+            made[key] = np.asarray(rng.integers(0, 2, shape)).astype(bool)
+        else:
+            kind = np.int32 if value.type.dtype == "i32" else np.int64
+            made[key] = np.asarray(rng.integers(*integers, shape)).astype(kind)
+    return made
+
+
+def _pattern(
+    instance: Instance, domain: Domain, bind: Mapping[str, int]
+) -> tuple[dict[int, Array], list[Array]] | None:
+    """Inputs on which the pattern is defined, and its outputs; ``None`` when there are none to be found."""
+    return next(_patterns(instance, domain, bind), None)
+
+
+def _patterns(
+    instance: Instance, domain: Domain, bind: Mapping[str, int]
+) -> Iterator[tuple[dict[int, Array], list[Array]]]:
+    types = [instance.before.type(k) for k in instance.before.inputs]
+    whole = any(t.dtype not in FLOATS and t.dtype != "bool" for t in types)
+    for integers in _INTEGERS if whole else _INTEGERS[:1]:
+        inputs = _elements(instance, domain, bind, integers)
+        with contextlib.suppress(ContradictionError):
+            yield inputs, evaluate(instance.before, domain, inputs, instance.symbolic)
+
+
+def _attack(instance: Instance, rule: Rule, seed: int, bind: Mapping[str, int]) -> Counterexample | bool:
+    """Both sides on random float64 numbers; whether they could be computed."""
+    computed = False
+    for positive in (False, True):
+        domain = Floats(seed, positive)
+        with np.errstate(all="ignore"):
+            for found in _patterns(instance, domain, bind):
+                wrong = _compare(instance, domain, bind, found, rule.bound if rule.claim == "approx" else _ROUNDING)
+                if wrong is not None:
+                    return wrong
+                computed = True
+    return computed
+
+
+def _compare(
+    instance: Instance, domain: Floats, bind: Mapping[str, int], found: tuple[dict[int, Array], list[Array]], tolerance: float
+) -> Counterexample | None:
+    inputs, left = found
+    named = {instance.before.values[k].name: a for k, a in inputs.items()}
+    case = (*instance.shapes, *instance.attributes, *(f"{k} = {v}" for k, v in bind.items()))
+    try:
+        with np.errstate(all="ignore"):
+            right = evaluate(instance.after, domain, inputs, instance.symbolic)
+    except ContradictionError as error:
+        return Counterexample(case, named, f"the replacement is undefined: {error}")
+    for (name, _), a, b in zip(instance.before.outputs, left, right, strict=True):
+        message = _difference(name, a, b, tolerance)
+        if message:
+            return Counterexample(case, named, message)
+    return None
+
+
+def _difference(name: str, a: Array, b: Array, tolerance: float) -> str:
+    if a.shape != b.shape:
+        return f"{name} has shape {a.shape}, the replacement's {b.shape}"
+    if (a.dtype == np.float64) != (b.dtype == np.float64):
+        return f"{name} holds {a.dtype}, the replacement's {b.dtype}"
+    if a.dtype != np.float64:
+        different = a != b
+    else:
+        finite = np.isfinite(a)
+        # Not defined, or infinite: rules speak of real numbers, and of nothing that division by zero gives.
+        scale = float(np.abs(a[finite]).max(initial=0.0))
+        with np.errstate(all="ignore"):
+            different = ~(np.abs(a - b) <= tolerance * max(scale, 1e-6)) & ~(~finite & ~np.isfinite(b))
+    if not different.any():
+        return ""
+    at = tuple(int(i) for i in np.argwhere(different)[0])
+    return f"{name}{list(at)} is {a[at]:.6g}, the replacement's {b[at]:.6g}"
+
+
+def _agree(instance: Instance, domain: Domain, bind: Mapping[str, int]) -> bool:
+    found = _pattern(instance, domain, bind)
+    if found is None:
+        return False
+    inputs, left = found
+    try:
+        right = evaluate(instance.after, domain, inputs, instance.symbolic)
+    except ContradictionError:
+        return False
+    return all(a.dtype == b.dtype and _same(domain, a, b) for a, b in zip(left, right, strict=True))
+
+
+def _same(domain: Domain, a: Array, b: Array) -> bool:
+    return a.shape == b.shape and bool(np.all(domain.equal(a, b) if domain.holds(a) else a == b))
+
+
+def _order(instance: Instance, rule: Rule, seed: int, bind: Mapping[str, int]) -> Counterexample | tuple[str, str]:
+    if instance.elements > _ORDER_ELEMENTS:
+        return "large", f"{instance.elements} elements are too many for z3"
+    used = {node.op for graph in (instance.before, instance.after) for node in graph.nodes.values()}
+    if rule.claim == "exact" and not used <= _SELECTING:
+        return "floats", f"rounding of {', '.join(sorted(used - _SELECTING))} is not modelled"
+    try:
+        from graphopt.equivalence.order import Order, refute
+    except ImportError:
+        return "floats", "needs z3: pip install 'graphopt[prove]'"
+    domain = Order(seed)
+    found = _pattern(instance, domain, bind)
+    if found is None:
+        return "floats", "the pattern is not defined for terms"
+    inputs, left = found
+    right = evaluate(instance.after, domain, inputs, instance.symbolic)
+    for a, b in zip(left, right, strict=True):
+        if a.dtype != object or b.dtype != object:
+            if a.dtype != b.dtype or not np.array_equal(a, b):
+                return "floats", "z3 can't compare these"
+            continue
+        outcome, values = refute(domain, a, b, _ORDER_MILLISECONDS)
+        if outcome == "differs":
+            return _confirmed(instance, rule, bind, values)
+        if outcome == "unknown":
+            return "floats", _UNDECIDED
+    return "order", ""
+
+
+def _confirmed(
+    instance: Instance, rule: Rule, bind: Mapping[str, int], values: Mapping[str, float]
+) -> Counterexample | tuple[str, str]:
+    """Whether the sides really differ where z3, to which most functions mean nothing, says so."""
+
+    class Given(Floats):
+        def fresh(self, name: str, shape: tuple[int, ...]) -> Array:
+            made = np.zeros(shape)
+            for index in np.ndindex(*shape):
+                made[index] = values.get(f"{name}[{','.join(map(str, index))}]", 0.0)
+            return made
+
+    domain = Given(0)
+    with np.errstate(all="ignore"):
+        found = _pattern(instance, domain, bind)
+    wrong = None if found is None else _compare(instance, domain, bind, found, _ROUNDING)
+    return wrong or ("floats", "z3 finds a difference for functions that are only like those of the rule")
+
+
+def _shown(array: Array) -> str:
+    text = np.array2string(array, precision=4, threshold=24, edgeitems=2, separator=", ", max_line_width=200)
+    return " ".join(text.split())

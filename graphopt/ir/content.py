@@ -1,0 +1,223 @@
+"""Shape arithmetic: what is known of the elements of small integer tensors before the model runs.
+
+Exporters compute shapes with ordinary operators: the Shape of a tensor, some elements of it, their product, a Concat, a
+Reshape. Where a dimension is a symbol no constant folding gets anywhere, but the symbol can be followed: an element is a
+number, a symbol or unknown, just as a dimension is. So the Reshape's result has symbols for dimensions instead of nothing.
+
+Computed sizes are taken to be exact in the 32 bits that some exporters compute them in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from graphopt.ir.types import Dim, Shape, ValueType, factors, product, quotient
+
+Content = tuple[Dim, ...]
+"""The elements of an integer tensor in row-major order."""
+
+LIMIT = 64  # elements; nothing longer is shape arithmetic
+_END = 2**31 - 1  # exporters write this, or the 64-bit maximum, for "up to the end"
+_SAME_ELEMENTS = frozenset({"Identity", "Cast", "Reshape", "Squeeze", "Unsqueeze", "Flatten"})
+
+
+def content(
+    op: str,
+    attributes: Mapping[str, Any],
+    types: Sequence[ValueType | None],
+    known: Sequence[Content | None],
+    result: ValueType,
+) -> Content | None:
+    """The elements of a node's first output, ``None`` when nothing is known of them.
+
+    Args:
+        op: Operator type, of ONNX's own domain.
+        attributes: As in :class:`graphopt.ir.graph.Node`.
+        types: Type of each input, ``None`` for an omitted one.
+        known: Elements of each input, as far as known.
+        result: Type of the output.
+    """
+    if result.dtype not in ("i64", "i32") or (result.elements is not None and result.elements > LIMIT):
+        return None
+    found = _content(op, attributes, types, known, result)
+    if found is None or len(found) > LIMIT or all(d is None for d in found):
+        return None
+    # What contradicts the inferred shape is not to be trusted.
+    return found if result.elements in (None, len(found)) else None
+
+
+def _content(
+    op: str,
+    attributes: Mapping[str, Any],
+    types: Sequence[ValueType | None],
+    known: Sequence[Content | None],
+    result: ValueType,
+) -> Content | None:
+    first = types[0] if types else None
+    if first is None:
+        return None
+    if op == "Shape":
+        return None if first.shape is None else first.shape[attributes.get("start", 0) : attributes.get("end")]
+    if op == "Size":
+        return None if first.shape is None else (product(first.shape),)
+    if op == "Concat":
+        return _concat(types, known)
+    if not known or known[0] is None or first.dtype not in ("i64", "i32"):
+        return None
+    if op in _SAME_ELEMENTS:
+        return known[0]
+    if op in _ARITHMETIC and len(known) == 2 and known[1] is not None:
+        return _elementwise(op, types, (known[0], known[1]))
+    if first.shape is None or len(first.shape) != 1:
+        return None
+    if op == "Gather":
+        return _gather(known[0], known[1])
+    if op == "Slice":
+        bounds = _bounds(attributes, known)
+        return None if bounds is None or [axis for axis, *_ in bounds] not in ([0], [-1]) else known[0][slice(*bounds[0][1:])]
+    if op == "ReduceProd" and result.elements == 1:
+        return (product(known[0]),)
+    return None
+
+
+def _concat(types: Sequence[ValueType | None], known: Sequence[Content | None]) -> Content | None:
+    """Vectors after one another; one of a known length may be unknown itself."""
+    parts: list[Dim] = []
+    for type, items in zip(types, known, strict=True):
+        if type is None or type.shape is None or len(type.shape) != 1:
+            return None
+        length = type.shape[0]
+        if items is None and (not isinstance(length, int) or length > LIMIT):
+            return None
+        parts.extend(items if items is not None else (None,) * int(length or 0))
+    return tuple(parts)
+
+
+def _gather(items: Content, picks: Content | None) -> Content | None:
+    if picks is None or not all(isinstance(i, int) and -len(items) <= i < len(items) for i in picks):
+        return None
+    return tuple(items[i] for i in picks if isinstance(i, int))
+
+
+def _plus(a: Dim, b: Dim) -> Dim:
+    if isinstance(a, int) and isinstance(b, int):
+        return a + b
+    return a if b == 0 else b if a == 0 else None
+
+
+def _minus(a: Dim, b: Dim) -> Dim:
+    if isinstance(a, int) and isinstance(b, int):
+        return a - b
+    return 0 if a is not None and a == b else a if b == 0 else None
+
+
+_ARITHMETIC = {"Add": _plus, "Sub": _minus, "Mul": lambda a, b: product((a, b)), "Div": quotient}
+
+
+def _elementwise(op: str, types: Sequence[ValueType | None], known: tuple[Content, Content]) -> Content | None:
+    """An operator on two vectors or numbers of which one may be stretched."""
+    if any(t is None or t.shape is None or len(t.shape) > 1 for t in types):
+        return None
+    n = max(len(known[0]), len(known[1]))
+    a, b = (items * n if len(items) == 1 else items for items in known)
+    return tuple(_ARITHMETIC[op](x, y) for x, y in zip(a, b, strict=True)) if len(a) == len(b) else None
+
+
+def _bounds(attributes: Mapping[str, Any], known: Sequence[Content | None]) -> list[tuple[int, Any, Any, int]] | None:
+    """Axis, start, end and step of each axis of a Slice; ``None`` unless they are known to be numbers."""
+    if "starts" in attributes:  # before operator set 10
+        given: list[Any] = [attributes["starts"], attributes["ends"], attributes.get("axes"), None]
+    else:
+        given = [*known[1:], None, None, None][:4]
+        if any(k is None for k in known[1:3]):
+            return None
+    starts, ends, axes, steps = given
+    axes = range(len(starts)) if axes is None else axes
+    steps = (1,) * len(starts) if steps is None else steps
+    rows = list(zip(axes, starts, ends, steps, strict=False))
+    return rows if all(isinstance(i, int) for row in rows for i in row) and all(row[3] for row in rows) else None
+
+
+# Shapes that contents decide ---------------------------------------------------------------------------------------
+
+
+def shape(
+    op: str, attributes: Mapping[str, Any], types: Sequence[ValueType | None], known: Sequence[Content | None]
+) -> Shape | None:
+    """The shape of a node's first output as far as the content of its operands decides it, else ``None``."""
+    first = types[0] if types else None
+    if first is None:
+        return None
+    if op == "Reshape" and len(known) > 1 and known[1] is not None:
+        return _reshaped(first.shape, known[1], bool(attributes.get("allowzero", 0)))
+    if op == "Expand" and first.shape is not None and len(known) > 1 and known[1] is not None:
+        return _expanded(first.shape, known[1])
+    if op == "ConstantOfShape" and known[0] is not None:
+        return known[0]
+    if op == "Slice" and first.shape is not None:
+        return _sliced(first.shape, attributes, known)
+    return None
+
+
+def _reshaped(x: Shape | None, target: Content, allowzero: bool) -> Shape | None:
+    """The shape after a Reshape.
+
+    A computed size that turns out 0 copies a dimension of ``x`` instead. Then ``x`` is empty, if the size is a factor of
+    its size, and so must be what is copied (or another dimension): only such sizes are believed.
+    """
+    total = None if x is None else product(x)
+    dims: list[Dim] = []
+    for i, d in enumerate(target):
+        if d == 0 and not allowzero:
+            dims.append(x[i] if x is not None and i < len(x) else None)
+        elif isinstance(d, str) and not allowzero and _vanishes_with(total, d):
+            dims.append(d)
+        else:
+            dims.append(d if isinstance(d, int) and d >= 0 else None)
+    unknown = [i for i, d in enumerate(dims) if d is None]
+    if len(unknown) == 1:
+        others = product(d for d in dims if d is not None)
+        # A 0 among the others would leave the last one open; with a -1 the runtime refuses that.
+        if target[unknown[0]] == -1 or (isinstance(others, int) and others > 0):
+            dims[unknown[0]] = quotient(total, others)
+    return tuple(dims)
+
+
+def _vanishes_with(total: Dim, part: str) -> bool:
+    """Whether a tensor of ``total`` elements is empty when ``part`` is 0."""
+    if total is None:
+        return False
+    whole, pieces = factors(total), factors(part)
+    return whole is not None and pieces is not None and set(pieces[1]) <= set(whole[1])
+
+
+def _expanded(x: Shape, target: Content) -> Shape:
+    n = max(len(x), len(target))
+    pairs = zip((1,) * (n - len(x)) + x, (1,) * (n - len(target)) + target, strict=True)
+    return tuple(
+        b if a == 1 or (isinstance(b, int) and b > 1) else a if b == 1 or a == b or isinstance(a, int) else None
+        for a, b in pairs
+    )
+
+
+def _sliced(x: Shape, attributes: Mapping[str, Any], known: Sequence[Content | None]) -> Shape | None:
+    """The shape after a Slice; an axis that is taken whole keeps its symbol."""
+    bounds = _bounds(attributes, known)
+    if bounds is None:
+        return None
+    dims = list(x)
+    for axis, start, end, step in bounds:
+        if not -len(x) <= axis < len(x):
+            return None
+        if not (start == 0 and step == 1 and end >= _END):
+            dims[axis] = None  # a number is known by ONNX's own inference
+    return tuple(dims)
+
+
+def merged(a: Content | None, b: Content | None) -> Content | None:
+    """What two sources say of the same elements: a number says more than a symbol, a symbol more than nothing."""
+    if a is None or b is None or len(a) != len(b):
+        return b if a is None else a
+    return tuple(y if x is None or (isinstance(y, int) and isinstance(x, str)) else x for x, y in zip(a, b, strict=True))
+

@@ -1,0 +1,191 @@
+"""What is known of shapes that a model computes, and what must not be believed of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from onnx import TensorProto
+
+from graphopt.ir.constants import known_content
+from graphopt.ir.content import shape as decided
+from graphopt.ir.graph import Graph
+from graphopt.ir.simplify import simplify
+from graphopt.ir.types import ValueType, factors, product, quotient
+from graphopt.onnxio.load import load
+from tests.onnxio.models import F, model, node, weight
+
+I = TensorProto.INT64  # noqa: E741
+C = {
+    "first": [0], "both": [0, 1], "last": [2], "zero": 0, "none": [], "one": [1], "eight": [8], "free": [-1], "two": [2],
+    "end": [2**63 - 1], "heads": [2, 4], "axis0": [0],
+}  # fmt: skip
+
+
+def graph(nodes, shape=("N", "S", 8), opset=17, out="y") -> Graph:
+    read = {name for n in nodes for name in n.input}
+    weights = [weight(name, np.array(items, np.int64)) for name, items in C.items() if name in read]
+    inputs = [("x", F, list(shape)), ("k", I, ["K"]), ("q", F, ["Q", 3])]
+    proto = model(nodes, [i for i in inputs if i[0] in read], [(out, 0, None)], weights, opset=opset)
+    return simplify(load(proto).graph)
+
+
+def value(g: Graph, name: str) -> int:
+    return next(key for key, v in g.values.items() if v.name == name)
+
+
+def content(nodes, name="y", **more):
+    g = graph(nodes, **more)
+    return known_content(g, value(g, name))
+
+
+def shape(nodes, **more):
+    """Dimensions, ``None`` for those that ONNX's inference made up a name for."""
+    g = graph(nodes, **more)
+    dims = g.type(value(g, "y")).shape
+    return dims and tuple(None if isinstance(d, str) and d.startswith("unk__") else d for d in dims)
+
+
+SHAPE = node("Shape", ["x"], ["s"])
+
+
+@pytest.mark.parametrize(
+    ("dims", "written"),
+    [
+        ((2, 3), 6),
+        (("N", 2, "B", 3), "6·B·N"),
+        (("6·B·N", "N"), "6·B·N·N"),
+        (("N",), "N"),
+        (("N", 0), 0),
+        (("N", None), None),
+        ((-1, "N"), None),
+        (("7", 2), None),
+        ((), 1),
+    ],
+)
+def test_product(dims, written):
+    assert product(dims) == written
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "result"),
+    [
+        (6, 3, 2), (7, 3, None), (6, 0, None), ("6·B·N", "N", "6·B"), ("6·B·N", "3·B·N", 2), ("N", "N", 1), ("N", "M", None),
+        ("N·N", "N", "N"), ("N", "N·N", None), ("6·N", 4, None), (None, 2, None), (6, "N", None),
+    ],
+)  # fmt: skip
+def test_quotient(a, b, result):
+    assert quotient(a, b) == result
+
+
+def test_a_symbol_may_look_like_a_number():
+    assert factors("7") is None and factors("7·N") == (7, ("N",)) and factors("N7") == (1, ("N7",))
+
+
+@pytest.mark.parametrize(
+    ("nodes", "expected"),
+    [
+        ([node("Shape", ["x"], ["y"])], ("N", "S", 8)),
+        ([node("Shape", ["x"], ["y"], start=1)], ("S", 8)),
+        ([node("Size", ["x"], ["y"])], ("8·N·S",)),
+        ([SHAPE, node("Gather", ["s", "both"], ["y"])], ("N", "S")),
+        ([SHAPE, node("Gather", ["s", "zero"], ["y"])], ("N",)),
+        ([SHAPE, node("Slice", ["s", "one", "end"], ["y"])], ("S", 8)),
+        ([SHAPE, node("Slice", ["s", "free", "first", "axis0", "free"], ["y"])], (8, "S")),
+        ([SHAPE, node("Gather", ["s", "both"], ["b"]), node("ReduceProd", ["b"], ["y"], keepdims=0)], ("N·S",)),
+        ([SHAPE, node("Gather", ["s", "both"], ["b"]), node("Concat", ["b", "free", "eight"], ["y"], axis=0)],
+         ("N", "S", -1, 8)),
+        ([SHAPE, node("Mul", ["s", "two"], ["y"])], ("2·N", "2·S", 16)),
+        ([SHAPE, node("Div", ["s", "eight"], ["y"])], (None, None, 1)),
+        ([SHAPE, node("Add", ["s", "one"], ["y"])], (None, None, 9)),
+        ([SHAPE, node("Sub", ["s", "s"], ["y"])], (0, 0, 0)),
+        ([SHAPE, node("Cast", ["s"], ["c"], to=TensorProto.INT32), node("Unsqueeze", ["c", "axis0"], ["y"])], ("N", "S", 8)),
+        # A vector whose length alone is known, among others; one of unknown length; a float on the way.
+        ([SHAPE, node("Gather", ["k", "one"], ["g"]), node("Concat", ["s", "g"], ["y"], axis=0)], ("N", "S", 8, None)),
+        ([SHAPE, node("Concat", ["s", "k"], ["y"], axis=0)], None),
+        ([SHAPE, node("Cast", ["s"], ["c"], to=F), node("Cast", ["c"], ["y"], to=I)], None),
+        ([SHAPE, node("Gather", ["s", "k"], ["y"])], None),
+        ([SHAPE, node("Slice", ["s", "k", "end"], ["y"])], None),
+    ],
+)  # fmt: skip
+def test_content(nodes, expected):
+    assert content(nodes) == expected
+
+
+def reshape(*parts):
+    """A Reshape of x to the Concat of these."""
+    picks = [SHAPE, node("Gather", ["s", "first"], ["N"]), node("Gather", ["s", "one"], ["S"]), node("Mul", ["N", "S"], ["NS"])]  # fmt: skip
+    made = {name for n in picks for name in n.output}
+    needed = set(parts) & made
+    for n in reversed(picks):
+        if needed & set(n.output):
+            needed |= set(n.input) & made
+    return [n for n in picks if needed & set(n.output)] + [
+        node("Concat", list(parts), ["to"], axis=0),
+        node("Reshape", ["x", "to"], ["y"]),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("parts", "expected"),
+    [
+        (("NS", "eight"), ("N·S", 8)),
+        (("N", "S", "heads"), ("N", "S", 2, 4)),
+        (("N", "free", "heads"), ("N", "S", 2, 4)),
+        (("free", "eight"), ("N·S", 8)),
+        (("axis0", "axis0", "heads"), ("N", "S", 2, 4)),
+        (("S", "N", "eight"), ("S", "N", 8)),
+    ],
+)
+def test_shape_of_reshape(parts, expected):
+    assert shape(reshape(*parts)) == expected
+
+
+@pytest.mark.parametrize(
+    ("x", "target", "expected"),
+    [
+        # Unrelated to x: were it 0, it would copy a dimension of x.
+        (("N", "S", 8), ("Q", -1), (None, None)),
+        (("N", "S", 8), ("Q", 8), ("N·S", 8)),
+        ((None, 8), ("Q", 8), (None, 8)),
+        # Were N 0, the last one could be anything; a -1 would be refused then.
+        (("N", "S", 8), ("N", None, 8), ("N", None, 8)),
+        (("N", "S", 8), ("N", -1, 8), ("N", "S", 8)),
+        (("N", "S", 8), (None, None, 8), (None, None, 8)),
+        (("N", 8), (0, 0, 3), ("N", 8, 3)),
+        (("N", 8), (2, 2, 0), (2, 2, "2·N")),
+        (None, (2, -1), (2, None)),
+    ],
+)
+def test_sizes_of_a_reshape_that_are_believed(x, target, expected):
+    types = [ValueType("f32", x), ValueType("i64", (len(target),))]
+    assert decided("Reshape", {}, types, [None, target]) == expected
+
+
+def test_shape_of_reshape_of_something_unknown():
+    assert shape(reshape("NS", "eight"), shape=("N", "S", None)) == (None, 8)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "expected"),
+    [
+        ([node("Slice", ["x", "first", "end", "one"], ["y"])], ("N", "S", 8)),
+        ([node("Slice", ["x", "one", "end", "one"], ["y"])], ("N", None, 8)),
+        ([node("Slice", ["x", "first", "two", "one"], ["y"])], ("N", None, 8)),
+        ([node("Shape", ["q"], ["s"]), node("ConstantOfShape", ["s"], ["y"])], ("Q", 3)),
+        # At most one is neither 1 nor more.
+        ([SHAPE, node("Slice", ["x", "first", "one", "axis0"], ["a"]), node("Expand", ["a", "s"], ["y"])], (None, "S", 8)),
+        ([SHAPE, node("Gather", ["x", "first"], ["a"]), node("Expand", ["a", "s"], ["y"])], ("N", "S", 8)),
+    ],
+)
+def test_shapes_that_contents_decide(nodes, expected):
+    assert shape(nodes) == expected
+
+
+def test_slices_before_operator_set_10_have_attributes():
+    nodes = [SHAPE, node("Slice", ["s"], ["y"], starts=[0], ends=[2])]
+    assert content(nodes, opset=9) == ("N", "S")
+
+
+def test_a_symbol_that_inference_made_up_gives_way():
+    nodes = [node("Slice", ["x", "first", "end", "axis0"], ["a"]), node("Relu", ["a"], ["y"])]
+    assert shape(nodes) == ("N", "S", 8)
