@@ -9,7 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from graphopt.equivalence.semantics import Call, ContradictionError, Result, UnsupportedError, operator, truncated
+from graphopt.equivalence.semantics import (
+    Call,
+    ContradictionError,
+    Result,
+    UnsupportedError,
+    front,
+    operator,
+    truncated,
+)
 
 Array = np.ndarray[Any, Any]
 
@@ -41,7 +49,7 @@ def reduce_axes(c: Call) -> tuple[tuple[int, ...], bool]:
     axes = c.attributes.get("axes") if given is None else tuple(int(a) for a in np.atleast_1d(given))
     if axes is None or len(axes) == 0:
         axes = () if c["noop_with_empty_axes"] else tuple(range(x.ndim))
-    return tuple(sorted(a % x.ndim for a in axes)), bool(c["keepdims"])
+    return tuple(sorted(front(a, x.ndim) for a in axes)), bool(c["keepdims"])
 
 
 def _reduced(c: Call, x: Array, operation: Callable[[Array, Array], Array], start: Array | None = None) -> Array:
@@ -93,18 +101,18 @@ def _softmax(c: Call) -> Result:
     x, axis = c.arg(0), c["axis"]
     shape = x.shape
     if c.opset < 13:
-        axis %= max(x.ndim, 1)
+        axis = front(axis, x.ndim)
         x = x.reshape(int(np.prod(shape[:axis], dtype=np.int64)), -1)
         axis = 1
     e = c.d.func("exp", x)
-    sums = np.expand_dims(total(c, e, axis % x.ndim), axis)
+    sums = np.expand_dims(total(c, e, front(axis, x.ndim)), axis)
     made = c.d.div(e, sums) if c.op == "Softmax" else c.d.add(x, c.d.neg(c.d.func("log", sums)))
     return made.reshape(shape)
 
 
 @operator("CumSum")
 def _cumsum(c: Call) -> Result:
-    x, axis = c.arg(0), int(c.arg(1)) % c.arg(0).ndim
+    x, axis = c.arg(0), front(int(c.arg(1)), c.arg(0).ndim)
     n = x.shape[axis]
     parts = [np.take(x, i, axis) for i in range(n)]
     if c["reverse"]:
@@ -154,7 +162,7 @@ def _layer_norm(c: Call) -> Result:
     x = c.arg(0)
     if len([t for t in c.to if t]) > 1:
         raise UnsupportedError("LayerNormalization with statistics as outputs")
-    axes = range(c["axis"] % x.ndim, x.ndim)
+    axes = range(front(c["axis"], x.ndim), x.ndim)
     made = _affine(c, _normalised(c, x, axes, c["epsilon"], c.op == "LayerNormalization"), c.arg(1), c.opt(2))
     if made.shape != x.shape:
         raise ContradictionError(f"{c.op} with a scale larger than its operand")

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from graphopt.equivalence.semantics import Call, ContradictionError, Result, UnsupportedError, operator
+from graphopt.equivalence.semantics import Call, ContradictionError, Result, UnsupportedError, front, operator
 
 Array = np.ndarray[Any, Any]
 
@@ -35,7 +35,7 @@ def _reshape(c: Call) -> Result:
 @operator("Flatten")
 def _flatten(c: Call) -> Result:
     x, axis = c.arg(0), c["axis"]
-    axis += x.ndim if axis < 0 else 0
+    axis = axis if axis == x.ndim else front(axis, x.ndim)
     return x.reshape(int(np.prod(x.shape[:axis], dtype=np.int64)), int(np.prod(x.shape[axis:], dtype=np.int64)))
 
 
@@ -83,7 +83,7 @@ def _slice(c: Call) -> Result:
     starts, ends, axes, steps = c.arg(1), c.arg(2), c.opt(3), c.opt(4)
     where = [slice(None)] * x.ndim
     for i, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
-        axis = (i if axes is None else int(axes[i])) % x.ndim
+        axis = front(i if axes is None else int(axes[i]), x.ndim)
         step = 1 if steps is None else int(steps[i])
         n = x.shape[axis]
         start, end = start + n if start < 0 else start, end + n if end < 0 else end
@@ -128,7 +128,7 @@ def _pad(c: Call) -> Result:
     if c.opset < 11 or c["mode"] not in ("constant", "reflect", "edge"):
         raise UnsupportedError("this form of Pad")
     given = c.arg(1).tolist()
-    over = range(x.ndim) if axes is None else [int(a) % x.ndim for a in axes]
+    over = range(x.ndim) if axes is None else [front(int(a), x.ndim) for a in axes]
     width = [(0, 0)] * x.ndim
     for i, axis in enumerate(over):
         width[axis] = (given[i], given[len(given) // 2 + i])
@@ -158,7 +158,10 @@ def _expand(c: Call) -> Result:
 
 @operator("Tile")
 def _tile(c: Call) -> Result:
-    return np.tile(c.arg(0), tuple(int(n) for n in c.arg(1)))
+    repeats = tuple(int(n) for n in c.arg(1))
+    if len(repeats) != c.arg(0).ndim:
+        raise ContradictionError("a Tile whose repeats do not fit")
+    return np.tile(c.arg(0), repeats)
 
 
 @operator("Shape")
@@ -199,7 +202,8 @@ def _depth_to_space(c: Call) -> Result:
 def _space_to_depth(c: Call) -> Result:
     x, b = c.arg(0), c.attributes["blocksize"]
     n, channels, h, w = x.shape
-    return x.reshape(n, channels, h // b, b, w // b, b).transpose(0, 3, 5, 1, 2, 4).reshape(n, -1, h // b, w // b)
+    order = (0, 1, 3, 5, 2, 4) if c.attributes.get("mode") == "CRD" else (0, 3, 5, 1, 2, 4)
+    return x.reshape(n, channels, h // b, b, w // b, b).transpose(order).reshape(n, -1, h // b, w // b)
 
 
 @operator("Trilu")

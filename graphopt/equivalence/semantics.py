@@ -76,6 +76,13 @@ class Call:
         return self.d.constant(np.array(value, np.float64))
 
 
+def front(axis: int, rank: int) -> int:
+    """An axis counted from the front."""
+    if not -rank <= axis < rank:
+        raise ContradictionError(f"axis {axis} of a tensor of rank {rank}")
+    return axis % rank
+
+
 Result = Array | list[Array]
 Semantics = Callable[[Call], Result]
 OPERATORS: dict[tuple[str, str], Semantics] = {}
@@ -121,7 +128,7 @@ def _elementwise(c: Call) -> Result:
         arrays = [c.arg(i) for i in range(len(c.x))]
         if c.op == "Div":
             return truncated(*arrays)
-        if c.op == "Mean" or (c.op == "Mod" and np.any(arrays[1] == 0)) or (c.op == "Pow" and np.any(arrays[1] < 0)):
+        if c.op == "Mean" or (c.op == "Mod" and (c["fmod"] or np.any(arrays[1] == 0))) or (c.op == "Pow" and np.any(arrays[1] < 0)):
             raise UnsupportedError(f"{c.op} of integers")
         with np.errstate(all="ignore"):
             made = _NUMPY[c.op](arrays[0]) if len(arrays) == 1 and c.op not in ("Max", "Min", "Sum") else reduce(_NUMPY[c.op], arrays)
@@ -357,13 +364,13 @@ _NUMPY_INT = {"i64": np.int64, "i32": np.int32, "i16": np.int16, "i8": np.int8, 
 @operator("Cast", "CastLike")
 def _cast(c: Call) -> Result:
     x, source, target = c.arg(0), c.of[0], c.to[0]
-    if source is None or target is None:
-        raise UnsupportedError("Cast of an unknown type")
+    if not {source, target} <= {*_NARROWER, *_NUMPY_INT}:
+        raise UnsupportedError(f"Cast of {source} to {target}")
     if not c.d.holds(x):
         if target in _NUMPY_INT:
-            return x.astype(_NUMPY_INT[target])
+            return x.astype(_NUMPY_INT[str(target)])
         return c.d.constant(x)
-    if source == target or _NARROWER.get(target, 0) >= _NARROWER.get(source, 9):
+    if source == target or _NARROWER.get(str(target), 0) >= _NARROWER.get(str(source), 9):
         return x  # every number of the narrower type is one of the wider
     if target == "bool":
         return np.asarray(~c.d.equal(x, c.number(0)))
