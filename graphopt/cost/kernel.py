@@ -14,7 +14,7 @@ from graphopt.cost.base import TICKS_PER_MS, Costs, WindowCost
 from graphopt.cost.blueprint import BLOCKED, Blueprint, blueprint
 from graphopt.cost.denormals import readers, shares
 from graphopt.cost.fit import remember_pace, remembered, stopwatch
-from graphopt.cost.layout import Layout, Move, residuals
+from graphopt.cost.layout import Layout, Move, arrives_blocked
 from graphopt.cost.measure import Stopwatch, cache_bytes
 from graphopt.cost.micro import UnbuildableError, micro_model
 from graphopt.cost.roofline import Roofline
@@ -122,7 +122,7 @@ class KernelCost(WindowCost):
         """What decides the price of a window, cheaper to find than its signature."""
         values, nodes = graph.values, graph.nodes
         const = tuple([k is None or values[k].const for id in window.nodes for k in nodes[id].inputs])
-        marks = shares(graph, window) + tuple((key, BLOCKED) for key in residuals(graph, window, layout))
+        marks = shares(graph, window) + tuple((key, BLOCKED) for key in arrives_blocked(graph, window, layout))
         open_ended = len(window.nodes) > 1 and nodes[window.nodes[-1]].op in NORMALISATIONS
         seen = tuple(len(graph.users[k]) for i in window.nodes if (k := result(nodes[i])) is not None) if open_ended else ()
         return window.nodes, const, marks, seen

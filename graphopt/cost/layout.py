@@ -271,10 +271,18 @@ class Layouts:
         return key is None or key not in blocked or self._direct(graph, node)
 
 
-def residuals(graph: Graph, window: Window, layout: Layout) -> tuple[int, ...]:
-    """Blocked operands from outside that a window adds to a convolution's blocked result: one kernel does both."""
+def arrives_blocked(graph: Graph, window: Window, layout: Layout) -> tuple[int, ...]:
+    """Operands from outside that a window is measured with in the blocked layout, because its kernel is another one there.
+
+    A convolution adds a blocked residual in its own kernel, and a Resize has a kernel of its own for blocks.
+    """
     nodes = graph.nodes
-    if len(window.nodes) == 1 or not layout.live or nodes[window.head].op not in ("Conv", "FusedConv"):
+    if not layout.live:
+        return ()
+    if len(window.nodes) == 1:
+        node = nodes[window.head]
+        return tuple(k for k in node.inputs[:1] if k is not None) if node.op == "Resize" and result(node) in layout.blocked else ()
+    if nodes[window.head].op not in ("Conv", "FusedConv"):
         return ()
     found: list[int] = []
     for id in window.nodes:

@@ -135,7 +135,7 @@ def known_content(graph: Graph, key: int | None) -> Content | None:
     if key is None:
         return None
     value = graph.values[key]
-    if not value.const or not shape_data(value.type) or (value.type.elements or 0) > LIMIT:
+    if not value.const or value.type.dtype == "f32" or not shape_data(value.type) or (value.type.elements or 0) > LIMIT:
         return value.content
     array = small_array(graph, key)
     return value.content if array is None else tuple(array.ravel().tolist())

@@ -22,6 +22,7 @@ from graphopt.ir.types import DTYPE_NAMES, DTYPES, NUMPY_NAMES, UNKNOWN, Dim, Va
 _MEMO: dict[Any, tuple[ValueType, ...]] = {}
 _MEMO_LIMIT = 200_000
 _SHAPE_DATA_LIMIT = 256  # elements; larger constants never steer a shape
+_FACTORS_LIMIT = 5  # elements; the factors of a Resize, one for each axis
 _MADE_UP = "unk__"  # how the names begin that ONNX's inference gives to dimensions it does not know
 
 # Contributed operators whose first output is like an operand.
@@ -211,4 +212,6 @@ def _dim(dim: Any) -> Dim:
 def shape_data(type: ValueType) -> bool:
     """Whether a constant of this type may steer a shape, so that its content is worth giving to the inference."""
     n = type.elements
-    return type.dtype in ("i64", "i32") and n is not None and n <= _SHAPE_DATA_LIMIT and type.dtype in NUMPY_NAMES
+    if type.dtype == "f32":
+        return n is not None and type.shape == (n,) and n <= _FACTORS_LIMIT
+    return type.dtype in ("i64", "i32") and n is not None and n <= _SHAPE_DATA_LIMIT

@@ -1,14 +1,15 @@
 """Greedy search: always the rewrite with the largest predicted saving.
 
 A rule with ``prefer`` hints is taken where they hold and next to nothing is predicted to be lost (its gain may be one that a
-sum over kernels can't see, and the clock judges its family later); a rule without is taken where a saving is predicted. Prices of far-away sites do not change, so
-each site is priced once.
+sum over kernels can't see, and the clock judges its family later); a rule without is taken where a saving is predicted. A step
+hardly changes the prices of other sites, so each site is priced once; but what layout the runtime uses is decided over whole
+regions, so at the end all sites are priced again, until nothing more pays.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from graphopt.ir.edit import RefusedError
 from graphopt.rewrite.match import Match
@@ -38,11 +39,16 @@ class Greedy:
         forms = _Forms()
         queue: list[tuple[float, Key, int]] = []
         priced: list[Match] = []
-        reason = _price(problem, state, budget, priced, queue)
-        while queue:
+        reason = _price(problem, state, budget, priced, queue, state.sites.fresh)
+        settled = 0  # number of steps when all sites were last priced
+        while queue or (reason is None and settled < len(steps)):
             if budget.interrupted_now:
                 reason = "interrupted"
                 break
+            if not queue:
+                settled = len(steps)
+                reason = _price(problem, state, budget, priced, queue, state.sites.matches)
+                continue
             _, key, index = heapq.heappop(queue)
             match = priced[index]
             if state.sites.matches.get(key) is not match:
@@ -58,7 +64,7 @@ class Greedy:
             if report is not None:
                 report(state)
             # When the budget is gone, what was priced is still taken: that is nearly free.
-            reason = reason or _price(problem, state, budget, priced, queue)
+            reason = reason or _price(problem, state, budget, priced, queue, state.sites.fresh)
         return Outcome(state, tuple(steps), budget.spent, budget.elapsed, reason or "no rewrite saves anything")
 
 
@@ -87,10 +93,15 @@ class _Forms:
 
 
 def _price(
-    problem: Problem, state: State, budget: Budget, priced: list[Match], queue: list[tuple[float, Key, int]]
+    problem: Problem,
+    state: State,
+    budget: Budget,
+    priced: list[Match],
+    queue: list[tuple[float, Key, int]],
+    keys: Iterable[Key],
 ) -> str | None:
-    """Price the sites that the last step brought and queue those that pay; returns why to stop, if so."""
-    for key in sorted(state.sites.fresh):
+    """Price sites and queue those that pay; returns why to stop, if so."""
+    for key in sorted(keys):
         match = state.sites.matches[key]
         if match.rule.prefer and not match.preferred:
             continue

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from onnx import helper, numpy_helper
 
-from graphopt.cost.layout import Layouts, residuals
+from graphopt.cost.layout import Layouts, arrives_blocked
 from graphopt.cost.shapes import Shapes
 from graphopt.ir.edit import Edit
 from graphopt.runtime.environment import block_size
@@ -105,10 +105,10 @@ def test_no_blocks():
 def test_a_skip_is_marked_where_one_kernel_adds_it():
     g = residual_network(blocks=2, channels=C)
     found = layout(g)
-    assert [len(residuals(g, w, found)) for w in windows(g) if operators(g, w) == "Conv Add Relu"] == [1, 1]
+    assert [len(arrives_blocked(g, w, found)) for w in windows(g) if operators(g, w) == "Conv Add Relu"] == [1, 1]
     g = residual_network(blocks=2, channels=C, gate=True)
     found = layout(g)
-    assert not any(residuals(g, w, found) for w in windows(g))
+    assert not any(arrives_blocked(g, w, found) for w in windows(g))
 
 
 def test_an_update_follows_a_layout_downstream():
