@@ -15,7 +15,6 @@ import numpy as np
 from onnx import ModelProto
 
 from graphopt import __version__
-from graphopt.config import cache_dir
 from graphopt.cost.kernel import KernelCost
 from graphopt.cost.store import Store
 from graphopt.equivalence.numeric import Verification, verify_models
@@ -170,9 +169,10 @@ def optimize(
     overrides = load_npz(Path(inputs)) if isinstance(inputs, str | Path) else dict(inputs or {})
     baseline_s, feeds = _first_run(original, config, ranges, overrides, _bound(loaded, original), seed)
     arena = Arena(loaded, original, config, feeds, limit, seed)
-    total = budget if budget is not None else min(40.0, 6.0 + 250 * baseline_s)
+    # A slow model takes long to measure, one of many nodes long to search.
+    total = budget if budget is not None else min(40.0, 6.0 + 250 * baseline_s + len(loaded.graph.nodes) / 250)
 
-    with Store(cache_dir() / "kernels.sqlite") as store:
+    with Store() as store:
         cost = KernelCost(store, config, seconds=0.25 * total, measure=measure)
         problem = Problem(library, cost, block_size())
         search = Budget(0.5 * total, None, interrupted)
@@ -211,6 +211,9 @@ def optimize(
     finished = Result(report, final, original)
     if output is not None:
         finished.save(output)
+        if not kept:
+            with Store() as store:
+                store.count_uses(Counter(step.rule for step in outcome.steps))
     return finished
 
 

@@ -22,7 +22,7 @@ SEARCH = 20.0
 """Seconds that the greedy search of `graphopt rules stats` may take unless the user says otherwise."""
 WIDEST = 140
 """Columns beyond which the two sides of a rule are drawn one above the other, however wide the screen."""
-PROOF = ("verdict", "method", "domain", "assignments", "cases", "false_accept", "seeds", "hash")
+PROOF = ("verdict", "method", "open", "domain", "assignments", "false_accept", "runtime_cases", "seeds", "hash")
 """What is shown of a rule's recorded evidence, where it has it."""
 
 Evidence = Mapping[str, Mapping[str, Any]]
@@ -41,17 +41,20 @@ def list_rules(
     portable: options.Portable = None,
     json: options.Json = None,
 ) -> None:
-    """List the rules that `graphopt optimize` uses with the same options."""
+    """List the rules that `graphopt optimize` uses with the same options, and how often they were applied in files it wrote."""
     from graphopt.config import load_settings
 
     settings = load_settings(
         {"rules": rules or None, "exclude": exclude or None, "provider": provider, "portable": portable}
     )
 
+    from graphopt.cost.store import Store
     from graphopt.rewrite.library import load_library
 
     library = load_library(settings.rules, settings.exclude, settings.provider, settings.portable)
     evidence = _evidence(library.rules)
+    with Store() as store:
+        uses = store.uses()
     if json is not None:
         rows = [
             {
@@ -60,6 +63,7 @@ def list_rules(
                 "claim": _claim(r),
                 "verdict": _verdict(r, evidence),
                 "hash": r.hash,
+                "used": uses.get(r.id, 0),
                 "doc": r.doc,
             }
             for r in library.rules
@@ -67,7 +71,7 @@ def list_rules(
         write_json({"schema": "graphopt.rules/1", "hash": library.hash, "rules": rows}, json)
     if json != "-":
         screen = console(stderr=False)
-        screen.print(_by_family(library.rules, evidence, screen.width))
+        screen.print(_by_family(library.rules, evidence, uses, screen.width))
 
 
 @app.command("show")
@@ -165,22 +169,25 @@ def rule_stats(
         _show_stats(found, everything=everything)
 
 
-def _by_family(rules: Sequence[Rule], evidence: Evidence, width: int) -> Table:
+def _by_family(rules: Sequence[Rule], evidence: Evidence, uses: Mapping[str, int], width: int) -> Table:
     """One line for each rule under the name of its family; what it does is cut to what fits into `width`."""
-    result = table("rule", "claim", "verdict", "what it does", whole=True)
-    verdicts = {rule.id: _verdict(rule, evidence) or "-" for rule in rules}
-    columns = (
-        ["rule", *(f"  {rule.id}" for rule in rules)],
-        ["claim", *(rule.claim for rule in rules)],
-        ["verdict", *verdicts.values()],
-    )
-    room = width - sum(max(map(len, column)) + len("   ") for column in columns)
+    columns = {
+        "rule": {rule.id: f"  {rule.id}" for rule in rules},
+        "claim": {rule.id: rule.claim for rule in rules},
+        "verdict": {rule.id: _verdict(rule, evidence) or "-" for rule in rules},
+        "used": {rule.id: str(uses.get(rule.id, "")) for rule in rules},
+    }
+    widths = {name: max(map(len, (name, *texts.values()))) + len("   ") for name, texts in columns.items()}
+    least = len("what it does")
+    if width - sum(widths.values()) < least:
+        del columns["used"], widths["used"]  # a narrow screen
+    room = max(width - sum(widths.values()), least)
+    result = table(*columns, "what it does", whole=True)
     for family in sorted({rule.family for rule in rules}):
         result.add_row(family, style="bold")
         for rule in rules:
             if rule.family == family:
-                doc = one_line(rule.doc, max(room, len("what it does")))
-                result.add_row(f"  {rule.id}", rule.claim, verdicts[rule.id], doc)
+                result.add_row(*(texts[rule.id] for texts in columns.values()), one_line(rule.doc, room))
     return result
 
 

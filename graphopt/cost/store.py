@@ -1,4 +1,4 @@
-"""Measurements on disk: one SQLite table, shared by all processes of a user.
+"""Measurements on disk: one SQLite file, shared by all processes of a user.
 
 A measurement is a cache entry: losing it costs milliseconds, so nothing here may fail a search. A database that can't be
 opened, read or written is left alone with one warning, and the store goes on in memory.
@@ -19,6 +19,7 @@ from graphopt.config import cache_dir
 
 SCHEMA = 1
 FILE_NAME = "kernels.sqlite"
+_USES = "CREATE TABLE IF NOT EXISTS uses (rule TEXT PRIMARY KEY, times INTEGER NOT NULL) WITHOUT ROWID"
 _BUSY_S = 5.0
 _CHUNK = 500  # SQLite limits the number of parameters of a statement
 _TABLE = """
@@ -92,6 +93,17 @@ class Store:
         with self._lock:
             if not self._write("INSERT OR REPLACE INTO measurements VALUES (?, ?, ?)", rows):
                 self._memory.update({(environment, signature): ms for environment, signature, ms in rows})
+
+    def count_uses(self, rules: Mapping[str, int]) -> None:
+        """Add to how often rules were applied in files that were written."""
+        statement = "INSERT INTO uses VALUES (?, ?) ON CONFLICT (rule) DO UPDATE SET times = times + excluded.times"
+        with self._lock:
+            self._write(statement, list(rules.items()))
+
+    def uses(self) -> dict[str, int]:
+        """How often each rule was applied in files that were written."""
+        with self._lock:
+            return dict(self._execute("SELECT rule, times FROM uses", ()))
 
     def sizes(self) -> dict[str, int]:
         """How many measurements there are, by environment digest."""
@@ -186,6 +198,7 @@ class Store:
             if version < SCHEMA:
                 connection.execute("DROP TABLE IF EXISTS measurements")
             connection.execute(_TABLE)
+            connection.execute(_USES)
             connection.execute(f"PRAGMA user_version = {SCHEMA}")
 
     def _give_up(self, error: Exception) -> None:

@@ -163,6 +163,8 @@ class Floats:
             return np.asarray(1 / (1 + np.exp(-x)))
         if name == "pow":
             return np.asarray(np.power(x, operands[1]))
+        if name == "dropout":
+            return np.asarray(2 * x)
         if name.startswith("cast:"):
             return np.asarray(x).astype(np.int64) if name[5:6] in "iu" else np.asarray(x, np.float64)
         made: Any = getattr(np, name)

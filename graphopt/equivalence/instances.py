@@ -36,7 +36,7 @@ _BY_NAME: dict[str, tuple[Any, ...]] = {
     "keepdims": (0, 1), "transA": (0, 1), "transB": (0, 1), "count_include_pad": (0, 1), "ceil_mode": (0, 1),
     "allowzero": (0, 1), "exclusive": (0, 1), "reverse": (0, 1), "noop_with_empty_axes": (0, 1), "group": (1, 2, 3, 4),
     "epsilon": (1e-5, 1e-3, 0.1), "alpha": _NUMBERS, "beta": _NUMBERS, "axis": (-3, -2, -1, 0, 1, 2, 3),
-    "auto_pad": ("SAME_UPPER", "SAME_LOWER", "VALID"), "to": (1, 6, 7, 10, 11), "approximate": ("none", "tanh"),
+    "start": (-2, -1, 0, 1, 2), "end": (-2, -1, 0, 1, 2), "auto_pad": ("SAME_UPPER", "SAME_LOWER", "VALID"), "to": (1, 6, 7, 10, 11), "approximate": ("none", "tanh"),
 }  # fmt: skip
 _BY_OPERATOR = {
     "Conv": ("strides", "pads", "dilations", "auto_pad", "group"),
@@ -46,7 +46,8 @@ _BY_OPERATOR = {
     "LayerNormalization": ("axis", "epsilon"), "RMSNormalization": ("axis", "epsilon"),
     "BatchNormalization": ("epsilon",), "Concat": ("axis",), "Split": ("axis",), "Softmax": ("axis",), "LogSoftmax": ("axis",),
     "Gather": ("axis",), "Flatten": ("axis",), "Reshape": ("allowzero",), "LeakyRelu": ("alpha",), "Elu": ("alpha",),
-    "Transpose": ("perm",), "Cast": ("to",), "Gelu": ("approximate",),
+    "Transpose": ("perm",), "Cast": ("to",), "Gelu": ("approximate",), "HardSigmoid": ("alpha", "beta"), "Celu": ("alpha",),
+    "Selu": ("alpha",), "ThresholdedRelu": ("alpha",), "Swish": ("alpha",), "Shape": ("start", "end"),
 }  # fmt: skip
 
 
@@ -194,7 +195,7 @@ class _Variation:
         attributes = [self._attribute] * 3 if self.captured or self.rests else []
         operators = [self._operator] * 2 if self.operators else []
         self.changes: list[Callable[[Case], None]] = [
-            self._rename, self._rename, self._rename, self._single, self._single, self._lead, self._symbol, self._data, self._data,
+            self._rename, self._rename, self._rename, self._square, self._single, self._single, self._lead, self._symbol, self._data, self._data,
             self._constness, self._dtype, self._opset, self._optional, self._variadic, *attributes, *operators,
         ]  # fmt: skip
 
@@ -232,6 +233,14 @@ class _Variation:
             for name in [*self.rests, *(v for _, v, _ in self.captured)]:
                 if name in case:
                     case[name] = _mapped(case[name], to)
+
+    def _square(self, case: Case) -> None:
+        """Dimensions of several sizes become equal: types do not tell a matrix from its transpose then."""
+        sizes = sorted({d for o in _operands(case) for d in o.dims if isinstance(d, int) and d > 1})
+        chosen = sizes if self.rng.random() < 0.7 else [s for s in sizes if self.rng.random() < 0.6]
+        one = int(self._pick((2, 3)))
+        to = dict.fromkeys(chosen, one)
+        self._change(case, lambda o: replace(o, dims=tuple(to.get(d, d) if isinstance(d, int) else d for d in o.dims)))
 
     def _single(self, case: Case) -> None:
         """One dimension of one operand, or its rank, changes alone."""
@@ -328,8 +337,13 @@ class _Variation:
 
     def _operator(self, case: Case) -> None:
         name = self._pick(sorted(self.operators))
-        domain, op = self._pick(self.operators[name].ops)
+        line = self.operators[name]
+        domain, op = self._pick(line.ops)
         case[name] = f"{domain}.{op}" if domain else op
+        if line.rest and line.rest != "_":
+            # What was written for another operator means nothing for this one.
+            chosen = [a for a in _BY_OPERATOR.get(op, ()) if self.rng.random() < 0.6 or a == "to"]
+            case[line.rest] = {a: self._value(a, None, case) for a in chosen}
 
     def _attribute(self, case: Case) -> None:
         if self.rests and (not self.captured or self.rng.random() < 0.5):

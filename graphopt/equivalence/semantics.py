@@ -128,7 +128,9 @@ def _elementwise(c: Call) -> Result:
         arrays = [c.arg(i) for i in range(len(c.x))]
         if c.op == "Div":
             return truncated(*arrays)
-        if c.op == "Mean" or (c.op == "Mod" and (c["fmod"] or np.any(arrays[1] == 0))) or (c.op == "Pow" and np.any(arrays[1] < 0)):
+        if (c.op == "Mod" and np.any(arrays[1] == 0)) or (c.op == "Pow" and np.any(arrays[1] < 0)):
+            raise ContradictionError(f"{c.op} of integers that has no integer for a result")
+        if c.op == "Mean" or (c.op == "Mod" and c["fmod"]):
             raise UnsupportedError(f"{c.op} of integers")
         with np.errstate(all="ignore"):
             made = _NUMPY[c.op](arrays[0]) if len(arrays) == 1 and c.op not in ("Max", "Min", "Sum") else reduce(_NUMPY[c.op], arrays)

@@ -27,7 +27,8 @@ Array = np.ndarray[Any, Any]
 _SYMBOL_SIZE = 3
 _TOLERANCE = {"exact": 0.0, "real": 2e-5}
 # Inputs that approximations meet: ordinary, tiny, denormal, huge, and no numbers at all.
-_EXTREMES = (0.0, 1.0, -1.0, 3.0, -3.0, 9.0, -9.0, 30.0, -30.0, 1e-6, -1e-6, 1e-30, 1e-40, -1e-40, 1e4, -1e4, 1e30, -1e30,
+_EXTREMES = (0.0, 1.0, -1.0, 3.0, -3.0, 9.0, -9.0, 30.0, -30.0, 150.0, -150.0, 250.0, 1e-6, -1e-6, 1e-30, 1e-40,
+             -1e-40, 1e4, -1e4, 1e30, -1e30,
              np.inf, -np.inf, np.nan)  # fmt: skip
 
 

@@ -98,7 +98,7 @@ def _max_pool(c: Call) -> Result:
     for i, place in enumerate(places):
         valid = (place >= 0) & (place < x.shape[2 + i])
         if not valid.any(1).all():
-            raise UnsupportedError("a window of padding alone")
+            raise ContradictionError("a window of padding alone")
         # A maximum does not see repetition: padding is replaced by an element that is in the window.
         first = np.take_along_axis(place, valid.argmax(1)[:, None], 1)
         inside.append(np.where(valid, place, first))
@@ -120,7 +120,7 @@ def _average_pool(c: Call) -> Result:
         low, high = (-pads[i], x.shape[2 + i] + pads[n + i]) if c["count_include_pad"] else (0, x.shape[2 + i])
         counts = np.multiply.outer(counts, ((place >= low) & (place < high)).sum(1))
     if np.any(counts == 0):
-        raise UnsupportedError("a window of padding alone")
+        raise ContradictionError("a window of padding alone")
     padded, moved = _padded(x, places, c.number(0))
     windows = _gather_windows(padded, moved)
     sums = total(c, windows.reshape((*windows.shape[:x.ndim], -1)), x.ndim)

@@ -17,7 +17,7 @@ from onnx import AttributeProto, NodeProto, TypeProto, helper, numpy_helper, sha
 
 from graphopt.ir.content import Content, shape
 from graphopt.ir.graph import Opaque, Tensor
-from graphopt.ir.types import DTYPE_NAMES, DTYPES, NUMPY_NAMES, UNKNOWN, Dim, ValueType, merge
+from graphopt.ir.types import DTYPE_NAMES, DTYPES, UNKNOWN, Dim, ValueType, merge
 
 _MEMO: dict[Any, tuple[ValueType, ...]] = {}
 _MEMO_LIMIT = 200_000

@@ -1,10 +1,12 @@
 """The zoo through ``graphopt optimize``: the table of measured results in the README.
 
     python -m tests.bench.zoo [NAME ...] [--exporter dynamo legacy] [--threads 1] [--json FILE] [--markdown FILE]
+        [--families FILE] [--keep DIR]
 
 Every model runs in a process of its own, so that its peak memory is its own. The ratio is the latency of the original
 under the runtime's full optimisation (``ORT_ENABLE_ALL``) over that of the written file under the same, from interleaved
-rounds; a model whose input was kept counts as 1. Results are written after each model, and models that the JSON file
+rounds; a model whose input was kept counts as 1. ``--families`` tabulates what the clock said of every family of rules on
+every model (the model without the family over the model with it), ``--keep`` keeps the written files. Results are written after each model, and models that the JSON file
 holds already are not run again.
 """
 
@@ -13,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -25,7 +28,7 @@ import onnx
 from graphopt.zoo import build, describe, names
 
 
-def run(name: str, exporter: str, threads: int) -> dict[str, Any]:
+def run(name: str, exporter: str, threads: int, keep: Path | None = None) -> dict[str, Any]:
     """Optimise one model; what came of it."""
     source = build(name, exporter)  # type: ignore[arg-type]
     with tempfile.TemporaryDirectory() as folder:
@@ -44,6 +47,9 @@ def run(name: str, exporter: str, threads: int) -> dict[str, Any]:
             return {**entry, "error": "\n".join(lines[-3:])}
         data = json.loads(report.read_text())
         onnx.checker.check_model(str(out))
+        if keep is not None:
+            keep.mkdir(parents=True, exist_ok=True)
+            shutil.copy(out, keep / f"{name}.{exporter}.onnx")
         for key in ("latency", "kept_original", "verified", "nodes", "size", "rules", "families", "search", "warnings"):
             entry[key] = data[key]
         return entry
@@ -95,6 +101,24 @@ def markdown(entries: list[dict[str, Any]]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def by_family(entries: list[dict[str, Any]]) -> str:
+    """What each family of rules earns, model by model: the time without it over the time with it."""
+    found: dict[str, list[tuple[float, str]]] = {}
+    for e in entries:
+        for f in e.get("families", []):
+            if f["ratio"] is None or f["ci95"] is None:
+                continue
+            low, high = f["ci95"]
+            text = f"{e['model']} {e['exporter']} {f['ratio']:.3f} [{low:.3f}, {high:.3f}]"
+            found.setdefault(f["family"], []).append((f["ratio"], text if f["kept"] else f"{text} taken back"))
+    lines = ["| family | models measured | best | worst |", "|---|---|---|---|"]
+    for family in sorted(found, key=lambda name: -max(found[name])[0]):
+        rows = sorted(found[family], reverse=True)
+        best = "; ".join(text for _, text in rows[:3])
+        lines.append(f"| {family} | {len(rows)} | {best} | {rows[-1][1] if len(rows) > 3 else ''} |")
+    return "\n".join(lines) + "\n"
+
+
 def main() -> int:
     """Run the models that are not in the JSON file yet and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -103,6 +127,8 @@ def main() -> int:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--markdown", type=Path)
+    parser.add_argument("--families", type=Path)
+    parser.add_argument("--keep", type=Path)
     arguments = parser.parse_args()
     chosen = arguments.names or [n for n in names() if describe(n).family not in ("tiny", "demo")]
     entries: list[dict[str, Any]] = []
@@ -113,7 +139,7 @@ def main() -> int:
         for exporter in arguments.exporter:
             if (name, exporter, arguments.threads) in done:
                 continue
-            entry = run(name, exporter, arguments.threads)
+            entry = run(name, exporter, arguments.threads, arguments.keep)
             entries = [
                 e for e in entries if (e["model"], e["exporter"], e["threads"]) != (name, exporter, arguments.threads)
             ]
@@ -127,6 +153,8 @@ def main() -> int:
     print(text)
     if arguments.markdown:
         arguments.markdown.write_text(text)
+    if arguments.families:
+        arguments.families.write_text(by_family(entries))
     return 1 if any("error" in e for e in entries) else 0
 
 

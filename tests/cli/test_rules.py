@@ -40,8 +40,10 @@ def test_list(cli):
     assert document["schema"] == "graphopt.rules/1"
     rules = {rule["id"]: rule for rule in document["rules"]}
     assert len(rules) == len(document["rules"]) > 0
-    keys = {"id", "family", "claim", "verdict", "hash", "doc"}
-    assert all(rule.keys() == keys and all(rule.values()) for rule in rules.values())
+    keys = {"id", "family", "claim", "verdict", "hash", "used", "doc"}
+    assert all(rule.keys() == keys for rule in rules.values())
+    assert all(rule[key] for rule in rules.values() for key in keys - {"used"})
+    assert all(rule["used"] >= 0 for rule in rules.values())
     assert {rule["verdict"] for rule in rules.values()} <= {"proved", "tested"}
     assert len({rule["hash"] for rule in rules.values()}) > 1
     shown = cli("rules", "list")

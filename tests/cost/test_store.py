@@ -162,3 +162,13 @@ def test_two_processes_write_at_once(tmp_path):
         assert process.returncode == 0, errors
     with Store(path) as store:
         assert store.sizes() == {"e": 121}
+
+
+def test_uses_of_rules_add_up(tmp_path):
+    with Store(tmp_path / "k.sqlite") as store:
+        assert store.uses() == {}
+        store.count_uses({"a": 2, "b": 1})
+        store.count_uses({"a": 3})
+    with Store(tmp_path / "k.sqlite") as again:
+        assert again.uses() == {"a": 5, "b": 1}
+        assert again.sizes() == {}

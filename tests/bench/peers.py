@@ -1,0 +1,112 @@
+"""graphopt's files against those of onnxsim, onnxslim and the onnxscript optimizer, on every model of the zoo.
+
+    python -m tests.bench.peers --ours DIR [NAME ...] [--exporter dynamo legacy] [--seconds 5] [--json FILE] [--markdown FILE]
+
+``DIR`` holds what ``python -m tests.bench.zoo --keep DIR`` wrote. Each peer runs as its users run it, in a process of its
+own, and its file is timed against ours under ``ORT_ENABLE_ALL`` on one thread, in interleaved rounds over several sessions.
+Above 1 ours is faster. Models that the JSON file holds already are not run again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from graphopt.runtime.feeds import make_feeds
+from graphopt.runtime.session import Session, SessionConfig
+from graphopt.runtime.timing import measure_models
+from graphopt.zoo import build, describe, names
+
+PEERS = {
+    "onnxsim": "import onnx, onnxsim, sys; m, ok = onnxsim.simplify(sys.argv[1]); onnx.save(m, sys.argv[2])",
+    "onnxslim": "import onnx, onnxslim, sys; onnx.save(onnxslim.slim(sys.argv[1]), sys.argv[2])",
+    "onnxscript": "import onnx, onnxscript.optimizer as o, sys; onnx.save(o.optimize(onnx.load(sys.argv[1])), sys.argv[2])",
+}
+
+
+def run(name: str, exporter: str, ours: Path, seconds: float) -> dict[str, Any]:
+    """One model against every peer."""
+    source = build(name, exporter)  # type: ignore[arg-type]
+    mine = ours / f"{name}.{exporter}.onnx"
+    entry: dict[str, Any] = {"model": name, "exporter": exporter, "peers": {}}
+    with Session(source, SessionConfig(threads=1)) as session:
+        feeds = make_feeds(session.input_specs, seed=0)
+    with tempfile.TemporaryDirectory() as folder:
+        for peer, code in PEERS.items():
+            theirs = Path(folder) / f"{peer}.onnx"
+            begin = time.monotonic()
+            try:
+                done = subprocess.run([sys.executable, "-c", code, str(source), str(theirs)], capture_output=True, text=True,
+                                      check=False, timeout=300)  # fmt: skip
+                error = "" if done.returncode == 0 and theirs.exists() else (done.stderr.strip().splitlines() or ["failed"])[-1]
+            except subprocess.TimeoutExpired:
+                error = "no result after 300 s"
+            took = time.monotonic() - begin
+            if error:
+                entry["peers"][peer] = {"error": error[:200], "seconds": took}
+                continue
+            paired = measure_models(theirs, mine if mine.exists() else source, feeds, SessionConfig(threads=1), seconds=seconds)
+            entry["peers"][peer] = {"speedup": paired.speedup, "ci95": list(paired.ci95), "seconds": took}
+            theirs.unlink()
+    return entry
+
+
+def markdown(entries: list[dict[str, Any]]) -> str:
+    """The table, and the geometric means."""
+    lines = ["| model | exporter | " + " | ".join(f"over {p}" for p in PEERS) + " |", "|---|---|" + "---|" * len(PEERS)]
+    for e in entries:
+        cells = []
+        for peer in PEERS:
+            found = e["peers"][peer]
+            cells.append(
+                f"failed: {found['error'][:60]}" if "error" in found
+                else f"{found['speedup']:.3f} [{found['ci95'][0]:.3f}, {found['ci95'][1]:.3f}]"
+            )  # fmt: skip
+        lines.append(f"| {e['model']} | {e['exporter']} | " + " | ".join(cells) + " |")
+    means = []
+    for peer in PEERS:
+        logs = [math.log(e["peers"][peer]["speedup"]) for e in entries if "speedup" in e["peers"][peer]]
+        means.append(f"**{math.exp(sum(logs) / len(logs)):.3f}**" if logs else "")
+    lines.append("| geometric mean | | " + " | ".join(means) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def main() -> int:
+    """Run what is missing and print the table; 1 when a peer's file is faster beyond the interval."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--ours", type=Path, required=True)
+    parser.add_argument("--exporter", nargs="+", default=["dynamo", "legacy"])
+    parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--markdown", type=Path)
+    given = parser.parse_args()
+    entries: list[dict[str, Any]] = json.loads(given.json.read_text()) if given.json and given.json.exists() else []
+    done = {(e["model"], e["exporter"]) for e in entries}
+    for name in given.names or [n for n in names() if describe(n).family not in ("tiny", "demo")]:
+        for exporter in given.exporter:
+            if (name, exporter) in done:
+                continue
+            entries.append(run(name, exporter, given.ours, given.seconds))
+            print(markdown(entries[-1:]).splitlines()[2], flush=True)
+            if given.json:
+                given.json.write_text(json.dumps(entries, indent=1) + "\n")
+    text = markdown(entries)
+    print(text)
+    if given.markdown:
+        given.markdown.write_text(text)
+    behind = [f"{e['model']} {e['exporter']}: {p}" for e in entries for p, r in e["peers"].items() if r.get("ci95", (1, 1))[1] < 1]
+    for line in behind:
+        print("behind:", line)
+    return 1 if behind else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
