@@ -16,12 +16,15 @@ if TYPE_CHECKING:
     from graphopt.api import Progress, Result, optimize, verify
     from graphopt.onnxio.load import load
     from graphopt.onnxio.save import save
+    from graphopt.retrace import bisect, replay
 
-__all__ = ["Progress", "Result", "__version__", "load", "optimize", "save", "verify"]
+__all__ = ["Progress", "Result", "__version__", "bisect", "load", "optimize", "replay", "save", "verify"]
 
 _HOME = {
     "Progress": "graphopt.api",
     "Result": "graphopt.api",
+    "bisect": "graphopt.retrace",
+    "replay": "graphopt.retrace",
     "load": "graphopt.onnxio.load",
     "optimize": "graphopt.api",
     "save": "graphopt.onnxio.save",

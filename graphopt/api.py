@@ -25,7 +25,7 @@ from graphopt.ir.simplify import simplify
 from graphopt.onnxio.emit import Emitted, emit, rule_of
 from graphopt.onnxio.load import Model, load
 from graphopt.onnxio.save import copy, save, to_proto
-from graphopt.report import make_report, write_trace
+from graphopt.report import make_report
 from graphopt.rewrite.library import load_library
 from graphopt.runtime.environment import block_size
 from graphopt.runtime.feeds import load_npz, make_feeds
@@ -33,11 +33,16 @@ from graphopt.runtime.profile import by_op, profile
 from graphopt.runtime.session import Session, SessionConfig
 from graphopt.runtime.timing import Paired
 from graphopt.search.arena import Arena, loadable
+from graphopt.search.auto import Auto
+from graphopt.search.backtracking import Backtracking, Beam, RandomWalk
 from graphopt.search.greedy import Greedy
 from graphopt.search.problem import Budget, Problem, Strategy
 from graphopt.search.select import Selection, select
+from graphopt.search.trace import Trace
 
-STRATEGIES: dict[str, Callable[[], Strategy]] = {"greedy": Greedy}
+STRATEGIES: dict[str, Callable[[], Strategy]] = {
+    "auto": Auto, "greedy": Greedy, "backtracking": Backtracking, "beam": Beam, "random": RandomWalk,
+}  # fmt: skip
 _SLACK = 1 << 20  # bytes that a model may grow besides ``max_growth``
 _HURRY = 2.0  # seconds for the last measurement after Ctrl-C
 _VISIBLE = 1.003  # a measured ratio below which a second look is not worth its time
@@ -78,7 +83,7 @@ class Result:
     @cached_property
     def model(self) -> ModelProto:
         """The optimised model."""
-        return to_proto(self.emitted, self._metadata)
+        return to_proto(self.emitted, self.metadata)
 
     def save(self, path: str | Path) -> None:
         """Write the model, whole or not at all; an input that was kept is copied byte for byte."""
@@ -87,10 +92,11 @@ class Result:
         if self.report["kept_original"] and source is not None and (not external or path.parent.samefile(source.parent)):
             copy(source, path)
         else:
-            save(self.emitted, path, external=external, metadata=self._metadata)
+            save(self.emitted, path, external=external, metadata=self.metadata)
 
     @property
-    def _metadata(self) -> dict[str, str]:
+    def metadata(self) -> dict[str, str]:
+        """What is recorded in the written model."""
         if self.report["kept_original"]:
             return {}
         latency = self.report["latency"]
@@ -167,7 +173,7 @@ def optimize(
     limit = int(loaded.nbytes * (1 + max_growth)) + _SLACK
     ranges = input_ranges(loaded.graph)
     overrides = load_npz(Path(inputs)) if isinstance(inputs, str | Path) else dict(inputs or {})
-    baseline_s, feeds = _first_run(original, config, ranges, overrides, _bound(loaded, original), seed)
+    baseline_s, feeds = first_run(original, config, ranges, overrides, _bound(loaded, original), seed)
     arena = Arena(loaded, original, config, feeds, limit, seed)
     # A slow model takes long to measure, one of many nodes long to search.
     total = budget if budget is not None else min(40.0, 6.0 + 250 * baseline_s + len(loaded.graph.nodes) / 250)
@@ -206,9 +212,21 @@ def optimize(
         seed=seed, selection=chosen, paired=paired, kept=kept, verified=verified, original=original, final=final,
         seconds=time.monotonic() - started,
     )  # fmt: skip
-    if trace is not None:
-        write_trace(trace, loaded, chosen, report)
     finished = Result(report, final, original)
+    if trace is not None:
+        options = {
+            "dims": dict(dims or {}), "input_shapes": {k: list(v) for k, v in (input_shapes or {}).items()},
+            "freeze_initializers": freeze_initializers, "rules": list(rules), "exclude": list(exclude),
+            "provider": provider, "portable": portable,
+        }  # fmt: skip
+        about = {
+            "strategy": strategy, "seed": seed, "stop_reason": outcome.stop_reason, "cost": outcome.state.cost,
+            "kept_original": kept, "environment": report["environment"],
+        }  # fmt: skip
+        Trace(
+            f"{loaded.graph.hash:016x}", library.hash, problem.block, limit, options, outcome.steps,
+            f"{graph.hash:016x}", finished.metadata, about,
+        ).write(trace)  # fmt: skip
     if output is not None:
         finished.save(output)
         if not kept:
@@ -248,7 +266,7 @@ def _search(
     return Selection(outcome, problem, ())
 
 
-def _first_run(
+def first_run(
     original: Model,
     config: SessionConfig,
     ranges: Mapping[str, tuple[int, int]],
@@ -334,7 +352,7 @@ def inspect_model(
     unprofiled: str | None = None
     kernels: list[dict[str, Any]] | None = None
     try:
-        _, feeds = _first_run(model, config, input_ranges(graph), overrides, {}, 0)
+        _, feeds = first_run(model, config, input_ranges(graph), overrides, {}, 0)
         kernels = [asdict(k) for k in by_op(profile(loadable(model, emit(model, graph)), feeds, config, runs=runs))]
     except InputsNeededError as error:
         unprofiled = str(error)

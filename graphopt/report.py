@@ -1,10 +1,8 @@
-"""What an optimisation tells of itself: the report (JSON) and the trace of its steps."""
+"""What an optimisation tells of itself, ready for JSON."""
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -12,14 +10,12 @@ from typing import Any
 from graphopt.equivalence.numeric import Verification
 from graphopt.onnxio.emit import Emitted
 from graphopt.onnxio.load import Model
-from graphopt.onnxio.save import write_text
 from graphopt.runtime.environment import fingerprint
 from graphopt.runtime.session import SessionConfig
 from graphopt.runtime.timing import Paired
 from graphopt.search.select import FamilyVerdict, Selection
 
 SCHEMA = "graphopt.report/1"
-TRACE_SCHEMA = "graphopt.trace/1"
 
 
 def make_report(
@@ -78,26 +74,6 @@ def make_report(
         "environment": asdict(fingerprint(config)),
         "warnings": _warnings(selection, kept, final),
     }
-
-
-def write_trace(path: Path, model: Model, selection: Selection, report: Mapping[str, Any]) -> None:
-    """Write the steps of the search with what is needed to repeat them.
-
-    Raises:
-        GraphoptError: The file can't be written.
-    """
-    outcome = selection.outcome
-    data = {
-        "schema": TRACE_SCHEMA,
-        "model": f"{model.graph.hash:016x}",
-        "rules": selection.problem.library.hash,
-        "steps": [asdict(step) for step in outcome.steps],
-        "cost": outcome.state.cost,
-        "seed": report["seed"],
-        "stop_reason": outcome.stop_reason,
-        "environment": report["environment"],
-    }
-    write_text(path, json.dumps(data, indent=1) + "\n")
 
 
 def _latency(paired: Paired) -> dict[str, Any]:

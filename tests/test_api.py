@@ -84,7 +84,7 @@ def test_trace_tells_every_step(optimised):
     _, _, trace, result = optimised
     data = json.loads(trace.read_text())
     assert [s["rule"] for s in data["steps"]] == [s["rule"] for s in result.report["steps"]]
-    assert data["model"] and data["rules"] and data["stop_reason"]
+    assert data["model"] and data["rules"] and data["about"]["stop_reason"]
 
 
 def test_a_model_without_sites_is_written_unchanged(tmp_path):

@@ -19,7 +19,7 @@ from typing import Annotated, TextIO
 import typer
 
 from graphopt import __version__
-from graphopt.cli import explain, inspect, optimize, rules, verify, zoo
+from graphopt.cli import explain, inspect, optimize, replay, rules, verify, zoo
 from graphopt.cli.screen import one_line
 from graphopt.errors import GraphoptError
 
@@ -41,6 +41,8 @@ app.command("inspect", short_help="Show what a model consists of and where its t
 app.command("verify", short_help="Check that two models compute the same.")(verify.verify)
 app.add_typer(rules.app, name="rules")
 app.command("explain", short_help="Show which rule made which node.")(explain.explain)
+app.command("replay", short_help="Make the steps of a trace again.")(replay.replay)
+app.command("bisect", short_help="Find the step of a trace that did harm.")(replay.bisect)
 app.add_typer(zoo.app, name="zoo")
 
 

@@ -152,6 +152,7 @@ class Outcome:
         candidates: Rewrites priced.
         seconds: Time spent.
         stop_reason: Why it stopped.
+        others: What else it found, the cheapest first: prices err, so the clock is asked about these too.
     """
 
     state: State
@@ -159,6 +160,7 @@ class Outcome:
     candidates: int
     seconds: float
     stop_reason: str
+    others: tuple[Outcome, ...] = ()
 
 
 @contextmanager

@@ -28,6 +28,7 @@ FLOORS = [
     {"rl"},
     {"report"},
     {"api"},
+    {"retrace"},
     {"cli"},
     {"__main__", "__init__"},
 ]
@@ -42,6 +43,7 @@ OWNERS = {
         "runtime/",
         "zoo/",
         "api.py",
+        "retrace.py",
         "cost/micro.py",
         "equivalence/sides.py",
     ),

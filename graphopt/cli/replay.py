@@ -1,0 +1,74 @@
+"""``graphopt replay`` and ``graphopt bisect``: do again what a trace tells, and find the step that did harm."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from graphopt.cli import options, paths
+from graphopt.cli.screen import console, facts, write_json
+from graphopt.errors import UsageError
+
+TraceFile = Annotated[Path, typer.Argument(metavar="TRACE", help="What `optimize --trace` wrote.", show_default=False)]
+
+
+def replay(
+    trace: TraceFile,
+    model: options.Model,
+    output: Annotated[Path | None, options.option("-o", "--output", metavar="FILE", help="Where to write the model.")] = None,
+    steps: Annotated[
+        int | None, options.option("--steps", metavar="N", help="Stop after the first N steps (default: all).")
+    ] = None,
+    quiet: options.Quiet = False,
+) -> None:
+    """Make the steps of a trace again: the same model, the same rules, the same result bit for bit."""
+    for path in (trace, model):
+        paths.existing_file(path)
+    if output is not None and output.exists() and output.samefile(model):
+        raise UsageError(f"{output}: would overwrite the input", "choose another name with -o")
+    if steps is not None and steps < 0:
+        raise UsageError(f"--steps must be 0 or more, not {steps}")
+
+    from graphopt import retrace
+
+    done = retrace.replay(trace, model, output=output, steps=steps)
+    if not quiet:
+        about = facts()
+        about.add_row("steps", f"{done.steps} of {done.of}")
+        about.add_row("nodes", f"{done.nodes_before} before, {done.nodes_after} after")
+        if output is not None:
+            about.add_row("written", str(output))
+        console().print(about)
+
+
+def bisect(
+    trace: TraceFile,
+    model: options.Model,
+    slower: Annotated[
+        bool, options.option("--slower", help="Look for the step that made the model slower, not for one that broke it.")
+    ] = False,
+    threads: options.Threads = None,
+    seed: options.Seed = None,
+    json: options.Json = None,
+) -> None:
+    """Find the first step of a trace that changes what the model computes (exit code 3), or with --slower how fast it is."""
+    for path in (trace, model):
+        paths.existing_file(path)
+    paths.report_file(json, {"the model": model, "the trace": trace})
+
+    from graphopt import retrace
+
+    found = retrace.bisect(trace, model, slower=slower, threads=threads or 1, seed=seed or 0)
+    if json is not None:
+        write_json({"schema": "graphopt.bisect/1", "step": found.step, "rule": found.rule, "node": found.node,
+                    "message": found.message, "tried": found.tried}, json)  # fmt: skip
+    if json != "-":
+        screen = console(stderr=False)
+        if found.step is None:
+            screen.print(f"no step does harm: {found.message}", soft_wrap=True)
+        else:
+            screen.print(f"step {found.step}: {found.rule} at {found.node}: {found.message}", soft_wrap=True)
+    if found.step is not None:
+        raise typer.Exit(1 if slower else 3)

@@ -1,0 +1,161 @@
+"""Recipes over traces: make the steps again, and find the one that did harm."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from onnx import ModelProto
+
+from graphopt.api import first_run
+from graphopt.equivalence.numeric import verify_models
+from graphopt.equivalence.ranges import input_ranges
+from graphopt.errors import SessionError
+from graphopt.ir.graph import Graph
+from graphopt.ir.simplify import simplify
+from graphopt.onnxio.emit import Emitted, emit
+from graphopt.onnxio.load import Model, load
+from graphopt.onnxio.save import save
+from graphopt.rewrite.library import load_library
+from graphopt.runtime.session import SessionConfig
+from graphopt.search.arena import LUCK, Arena
+from graphopt.search.problem import Step
+from graphopt.search.trace import Trace, TraceError, carry_out, read_trace
+
+
+@dataclass(frozen=True, eq=False)
+class Replayed:
+    """A trace made again.
+
+    Attributes:
+        emitted: The model, weights by reference.
+        loaded: The input.
+        steps: Steps made.
+        of: Steps in the trace.
+    """
+
+    emitted: Emitted
+    loaded: Model
+    steps: int
+    of: int
+
+    @property
+    def nodes_before(self) -> int:
+        """Nodes of the input."""
+        return len(self.loaded.proto.graph.node)
+
+    @property
+    def nodes_after(self) -> int:
+        """Nodes of the result."""
+        return len(self.emitted.proto.graph.node)
+
+
+def replay(
+    trace: str | Path, model: str | Path | ModelProto, *, output: Path | None = None, steps: int | None = None
+) -> Replayed:
+    """Make the steps of a trace again; with all of them the graph is the one that the trace was written for.
+
+    Args:
+        trace: What :func:`optimize` wrote.
+        model: The model it was written for.
+        output: Where to write the result; nowhere by default.
+        steps: How many steps to make; all by default.
+
+    Raises:
+        TraceError: It is not a trace of this model and of the present rules.
+    """
+    told = read_trace(Path(trace))
+    loaded, graph = _retrace(told, model, told.steps[:steps])
+    if len(told.steps[:steps]) == len(told.steps) and f"{graph.hash:016x}" != told.result:
+        raise TraceError("the steps lead to another graph than they did", "was the trace edited?")
+    emitted = emit(loaded, graph, max_bytes=told.max_bytes)
+    if output is not None:
+        save(emitted, output, external=loaded.external, metadata=dict(told.metadata))
+    return Replayed(emitted, loaded, len(told.steps[:steps]), len(told.steps))
+
+
+def _retrace(told: Trace, model: str | Path | ModelProto, steps: Sequence[Step]) -> tuple[Model, Graph]:
+    options = dict(told.options)
+    library = load_library(options["rules"], options["exclude"], options["provider"], options["portable"])
+    if library.hash != told.rules:
+        raise TraceError("the rules are not those that the trace was made with", "replay with the same version of graphopt")
+    loaded = load(
+        model, freeze_initializers=options["freeze_initializers"], dims=options["dims"] or None,
+        input_shapes=options["input_shapes"] or None,
+    )  # fmt: skip
+    if f"{loaded.graph.hash:016x}" != told.model:
+        raise TraceError("the model is not the one that the trace was written for")
+    return loaded, carry_out(simplify(loaded.graph), library, told.block, steps) if steps else loaded.graph
+
+
+@dataclass(frozen=True)
+class Culprit:
+    """What :func:`bisect` found.
+
+    Attributes:
+        step: Number of the step, from 1; ``None`` when no step does harm.
+        rule: Its rule.
+        node: Name of the value that it redefined.
+        message: What is wrong after it.
+        tried: How many prefixes of the trace were looked at.
+    """
+
+    step: int | None
+    rule: str
+    node: str
+    message: str
+    tried: int
+
+
+def bisect(
+    trace: str | Path, model: str | Path, *, slower: bool = False, threads: int = 1, seed: int = 0, seconds: float = 3.0
+) -> Culprit:
+    """Find the first step of a trace after which the model computes something else, or is slower.
+
+    Args:
+        trace: What :func:`optimize` wrote.
+        model: The model it was written for.
+        slower: Look for a loss of speed instead of a wrong result.
+        threads: Threads within an operator.
+        seed: Of the inputs.
+        seconds: For each comparison of speed.
+
+    Raises:
+        TraceError: It is not a trace of this model and of the present rules.
+    """
+    told = read_trace(Path(trace))
+    config = SessionConfig(provider=told.options["provider"], threads=threads)
+    loaded, _ = _retrace(told, model, ())
+    ranges, dims = input_ranges(loaded.graph), told.options["dims"] or None
+    _, feeds = first_run(loaded, config, ranges, {}, {}, seed)
+    arena = Arena(loaded, loaded, config, feeds, told.max_bytes, seed)
+
+    def harm(low: int, high: int) -> str:
+        """What is wrong after ``high`` steps that was not after ``low``; empty for nothing."""
+        graph = _retrace(told, model, told.steps[:high])[1]
+        if slower:
+            base = _retrace(told, model, told.steps[:low])[1] if low else None
+            paired = arena.pair(base, graph, seconds)
+            return f"{1 / paired.speedup:.3f} times the time before it" if paired.ci95[1] < 1 - LUCK / 2 else ""
+        try:
+            verdict = verify_models(
+                arena.loadable(None), arena.loadable(graph), config=config, ranges=ranges, dims=dims, seed=seed
+            )
+        except SessionError as error:
+            return str(error)
+        return "" if verdict.passed else verdict.message
+
+    low, high, tried = 0, len(told.steps), 1
+    wrong = harm(low, high) if high else ""
+    if not wrong:
+        return Culprit(None, "", "", f"the model is {'no slower' if slower else 'the same'} after all {high} steps", tried)
+    while high - low > 1:
+        middle, tried = (low + high) // 2, tried + 1
+        found = harm(low, middle)
+        if found:
+            high, wrong = middle, found
+        else:
+            low = middle
+    step = told.steps[high - 1]
+    return Culprit(high, step.rule, step.node, wrong, tried)

@@ -1,0 +1,213 @@
+"""TASO's cost-based relaxed search, and two controls that spend the same budget.
+
+Jia et al., "TASO: Optimizing Deep Learning Computation with Automatic Generation of Graph Substitutions", SOSP 2019,
+algorithm 2: graphs wait in a queue ordered by cost; the cheapest is taken out, every substitution is tried on it, and the
+result waits in its turn if it costs less than alpha times the best so far. With alpha = 1 no step that costs is ever made.
+The queue here holds quotients (:mod:`graphopt.search.quotient`), is bounded, and knows a graph again by its hash.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from graphopt.ir.edit import RefusedError
+from graphopt.rewrite.match import Match
+from graphopt.search.problem import Budget, Outcome, Problem, State, collector_paused
+from graphopt.search.quotient import Quotient, Signatures, Spread
+
+Report = Callable[[State], None]
+
+
+@dataclass(frozen=True, eq=False)
+class _Candidate:
+    """A rewrite that was priced and not made yet.
+
+    Attributes:
+        parent: Where it is to be made.
+        match: The rewrite.
+        cost: Predicted milliseconds after it, made everywhere.
+    """
+
+    parent: Quotient
+    match: Match
+    cost: float
+
+    def made(self, search: _Search) -> Quotient:
+        return self.parent.after(search.problem, self.match, search.signatures)
+
+
+class _Search:
+    """What the strategies of this module share: pricing, the graphs seen, and the best plans."""
+
+    def __init__(self, problem: Problem, start: State, budget: Budget, keep: int) -> None:
+        self.problem, self.start, self.budget, self.keep = problem, start, budget, keep
+        self.signatures = Signatures()
+        self.root = Quotient.start(start, self.signatures)
+        self.seen = {start.graph.hash}
+        self.best = start.cost
+        self._top: list[tuple[float, int, _Candidate]] = []
+        self._count = itertools.count()
+
+    def candidates(self, quotient: Quotient) -> Iterator[_Candidate]:
+        """Price every open site of a quotient whose result was not seen before, while the budget lasts."""
+        state = quotient.state
+        for key in sorted(quotient.open):
+            if self.budget.exhausted() is not None:
+                return
+            match = state.sites.matches[key]
+            self.budget.spent += 1
+            try:
+                graph, cost = self.problem.price(state, match)
+            except RefusedError:
+                continue
+            if graph.hash in self.seen:
+                continue
+            self.seen.add(graph.hash)
+            found = _Candidate(quotient, match, quotient.cost + quotient.open[key] * (cost - state.cost))
+            self._note(found)
+            yield found
+
+    def _note(self, found: _Candidate) -> None:
+        if found.cost >= self.start.cost:
+            return
+        self.best = min(self.best, found.cost)
+        heapq.heappush(self._top, (-found.cost, next(self._count), found))
+        if len(self._top) > self.keep:
+            heapq.heappop(self._top)
+
+    def outcome(self, reason: str, report: Report | None) -> Outcome:
+        """The best plans carried out everywhere, the one that is predicted to be fastest first."""
+        found: list[Outcome] = []
+        spread = Spread(self.problem, self.start, self.signatures)
+        for _, _, candidate in sorted(self._top, key=lambda item: item[2].cost):
+            try:
+                plan = candidate.made(self).plan
+            except RefusedError:
+                continue
+            state, steps = spread.of(plan)
+            if steps and state.cost < self.start.cost and all(state.graph.hash != o.state.graph.hash for o in found):
+                found.append(Outcome(state, steps, self.budget.spent, self.budget.elapsed, reason))
+        found.sort(key=lambda o: o.state.cost)
+        if not found:
+            return Outcome(self.start, (), self.budget.spent, self.budget.elapsed, reason)
+        if report is not None:
+            report(found[0].state)
+        best = found[0]
+        return Outcome(best.state, best.steps, best.candidates, self.budget.elapsed, reason, tuple(found[1:]))
+
+
+class Backtracking:
+    """Best-first search that goes through steps that cost.
+
+    Args:
+        alpha: How much dearer than the best a graph may be and still be searched from.
+        width: Candidates that wait at most; beyond, the dearer half is forgotten.
+        keep: Best plans to carry out and to measure.
+    """
+
+    name = "backtracking"
+
+    def __init__(self, alpha: float = 1.05, width: int = 2000, keep: int = 4) -> None:
+        self.alpha, self.width, self.keep = alpha, width, keep
+
+    def run(self, problem: Problem, start: State, budget: Budget, report: Report | None = None) -> Outcome:
+        """See :class:`graphopt.search.problem.Strategy`."""
+        with collector_paused():
+            search = _Search(problem, start, budget, self.keep)
+            queue: list[tuple[float, int, _Candidate]] = []
+            order = itertools.count()
+            self._push(queue, search, order, search.root)
+            while queue and budget.exhausted() is None:
+                cost, _, candidate = heapq.heappop(queue)
+                if cost > self.alpha * search.best:
+                    continue
+                try:
+                    quotient = candidate.made(search)
+                except RefusedError:
+                    continue
+                self._push(queue, search, order, quotient)
+                if len(queue) > self.width:
+                    queue = heapq.nsmallest(self.width // 2, queue)
+            return search.outcome(budget.exhausted() or "everything within alpha was searched", report)
+
+    def _push(
+        self, queue: list[tuple[float, int, _Candidate]], search: _Search, order: Iterator[int], quotient: Quotient
+    ) -> None:
+        for found in search.candidates(quotient):
+            if found.cost <= self.alpha * search.best:
+                heapq.heappush(queue, (found.cost, next(order), found))
+
+
+class Beam:
+    """The best few graphs of each number of steps, whatever they cost: a control for :class:`Backtracking`.
+
+    Args:
+        width: Graphs kept of each number of steps.
+        patience: Numbers of steps without a better graph after which it ends.
+        keep: Best plans to carry out and to measure.
+    """
+
+    name = "beam"
+
+    def __init__(self, width: int = 8, patience: int = 6, keep: int = 4) -> None:
+        self.width, self.patience, self.keep = width, patience, keep
+
+    def run(self, problem: Problem, start: State, budget: Budget, report: Report | None = None) -> Outcome:
+        """See :class:`graphopt.search.problem.Strategy`."""
+        with collector_paused():
+            search = _Search(problem, start, budget, self.keep)
+            level, idle = [search.root], 0
+            while level and idle < self.patience and budget.exhausted() is None:
+                best = search.best
+                found = [c for quotient in level for c in search.candidates(quotient)]
+                level = []
+                for candidate in heapq.nsmallest(2 * self.width, found, key=lambda c: c.cost):
+                    if len(level) < self.width:
+                        try:
+                            level.append(candidate.made(search))
+                        except RefusedError:
+                            continue
+                idle = 0 if search.best < best else idle + 1
+            return search.outcome(budget.exhausted() or "no better graph in the last steps", report)
+
+
+class RandomWalk:
+    """Random rewrites from the start, again and again: the control that any other strategy must beat.
+
+    Args:
+        length: Rewrites of a walk.
+        walks: Walks without a better graph after which it ends.
+        seed: Of the choices.
+        keep: Best plans to carry out and to measure.
+    """
+
+    name = "random"
+
+    def __init__(self, length: int = 20, walks: int = 200, seed: int = 0, keep: int = 4) -> None:
+        self.length, self.walks, self.seed, self.keep = length, walks, seed, keep
+
+    def run(self, problem: Problem, start: State, budget: Budget, report: Report | None = None) -> Outcome:
+        """See :class:`graphopt.search.problem.Strategy`."""
+        with collector_paused():
+            search = _Search(problem, start, budget, self.keep)
+            chance = random.Random(self.seed)
+            idle = 0
+            while idle < self.walks and budget.exhausted() is None and search.root.open:
+                best, here = search.best, search.root
+                for _ in range(self.length):
+                    if budget.exhausted() is not None or not here.open:
+                        break
+                    key = chance.choice(sorted(here.open))
+                    budget.spent += 1
+                    try:
+                        after = here.after(problem, here.state.sites.matches[key], search.signatures)
+                    except RefusedError:
+                        continue
+                    search._note(_Candidate(here, here.state.sites.matches[key], after.cost))
+                    here = after
+                idle = 0 if search.best < best else idle + 1
+            return search.outcome(budget.exhausted() or "no better graph in the last walks", report)

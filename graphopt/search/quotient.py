@@ -1,0 +1,150 @@
+"""Explore one of many equal places, apply what is found to all of them.
+
+Twelve equal layers offer every rewrite twelve times. A search over them needs one: in a :class:`Quotient` a rewrite is
+carried out at one place of a class of equal ones, its predicted saving counts as often as there are disjoint places, and
+places that it makes count as often as itself. So a candidate costs the same whether a model has 12 layers or 48.
+:class:`Spread` carries the finished plan out everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from graphopt.ir.edit import RefusedError
+from graphopt.ir.graph import Graph, Node
+from graphopt.ir.types import digest
+from graphopt.rewrite.match import Match
+from graphopt.rewrite.sites import Key
+from graphopt.search.problem import Problem, State, Step
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A rewrite at all places of a class.
+
+    Attributes:
+        rule: Rule id.
+        signature: What the matched nodes look like, see :class:`Signatures`.
+    """
+
+    rule: str
+    signature: int
+
+
+class Signatures:
+    """What matched nodes look like apart from where they stand: operators, attributes, types, constness, numbers of readers."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, tuple[int, ...]], int] = {}
+
+    def of(self, graph: Graph, match: Match) -> int:
+        """Equal for matches of a rule at equal places."""
+        return hash((match.rule.id, tuple(self._node(graph, graph.nodes[id]) for id in match.nodes)))
+
+    def _node(self, graph: Graph, node: Node) -> int:
+        users = tuple(0 if key is None else len(graph.users[key]) for key in node.outputs)
+        found = self._known.get((node.id, users))
+        if found is None:
+            operands = [None if k is None else (str(graph.type(k)), graph.values[k].const) for k in node.inputs]
+            results = [None if k is None else (str(graph.type(k)), k in graph.output_keys) for k in node.outputs]
+            found = digest(node.domain, node.op, sorted(node.attributes.items()), operands, results, users)
+            self._known[node.id, users] = found
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class Quotient:
+    """A state in which every plan step was carried out at one place.
+
+    Attributes:
+        state: The graph with its sites and costs.
+        open: Sites to try, and how many places each stands for.
+        cost: Predicted milliseconds with the plan carried out everywhere.
+        plan: The moves so far.
+    """
+
+    state: State
+    open: Mapping[Key, int]
+    cost: float
+    plan: tuple[Move, ...] = ()
+
+    @classmethod
+    def start(cls, state: State, signatures: Signatures) -> Quotient:
+        """One place for each class of equal ones, all from the same region of the graph so that their rewrites can meet."""
+        position = {node.id: i for i, node in enumerate(state.graph.in_order())}
+        classes: dict[int, list[Key]] = {}
+        for key in sorted(state.sites.matches, key=lambda k: (position[k[1][0]], k)):
+            classes.setdefault(signatures.of(state.graph, state.sites.matches[key]), []).append(key)
+        # The middle of the most frequent place: a layer that has neighbours like itself on both sides.
+        largest = max(classes.values(), key=len, default=[])
+        anchor = position[largest[len(largest) // 2][1][0]] if largest else 0
+        chosen: dict[Key, int] = {}
+        for keys in classes.values():
+            nearest = min(keys, key=lambda k: (abs(position[k[1][0]] - anchor), k))
+            # Sites that overlap the chosen one are other ways to do the same to the same layer: they stay open too.
+            for key in keys:
+                if key == nearest or set(key[1]) & set(nearest[1]):
+                    chosen[key] = disjoint(keys)
+        return cls(state, chosen, state.cost)
+
+    def after(self, problem: Problem, match: Match, signatures: Signatures) -> Quotient:
+        """The quotient after a rewrite at one of the open sites.
+
+        Raises:
+            RefusedError: The rewrite would break an invariant of the graph.
+        """
+        times = self.open[match.rule.id, match.nodes]
+        state = problem.step(self.state, match)
+        matches = state.sites.matches
+        left = {key: n for key, n in self.open.items() if key in matches}
+        for key in state.sites.fresh:
+            left.setdefault(key, times)
+        cost = self.cost + times * (state.cost - self.state.cost)
+        move = Move(match.rule.id, signatures.of(self.state.graph, match))
+        return Quotient(state, left, cost, (*self.plan, move))
+
+
+def disjoint(keys: Iterable[Key]) -> int:
+    """How many sites of a class can be rewritten side by side: those that share no node with one before."""
+    taken: set[int] = set()
+    count = 0
+    for _, nodes in keys:
+        if taken.isdisjoint(nodes):
+            taken.update(nodes)
+            count += 1
+    return count
+
+
+class Spread:
+    """Carries plans out at every place that looks like the one where they were found. Plans share what they begin with."""
+
+    def __init__(self, problem: Problem, start: State, signatures: Signatures) -> None:
+        self.problem, self.signatures = problem, signatures
+        self._made: dict[tuple[Move, ...], tuple[State, tuple[Step, ...]]] = {(): (start, ())}
+
+    def of(self, plan: tuple[Move, ...]) -> tuple[State, tuple[Step, ...]]:
+        """The state after a plan, and its steps."""
+        known = len(plan)
+        while plan[:known] not in self._made:
+            known -= 1
+        state, steps = self._made[plan[:known]]
+        for i in range(known, len(plan)):
+            state, steps = self._everywhere(state, steps, plan[i])
+            self._made[plan[: i + 1]] = state, steps
+        return state, steps
+
+    def _everywhere(self, state: State, steps: tuple[Step, ...], move: Move) -> tuple[State, tuple[Step, ...]]:
+        made = list(steps)
+        for key in sorted(k for k in state.sites.matches if k[0] == move.rule):
+            match = state.sites.matches.get(key)
+            # An earlier rewrite of this move may have used a node of this place.
+            if match is None or self.signatures.of(state.graph, match) != move.signature:
+                continue
+            try:
+                after = self.problem.step(state, match)
+            except RefusedError:
+                continue
+            made.append(self.problem.record(state, match, after))
+            state = after
+        return state, tuple(made)

@@ -1,0 +1,110 @@
+"""Traces: what a search did to a model, written down so that it can be done again, step by step."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from graphopt.errors import GraphoptError
+from graphopt.ir.edit import RefusedError
+from graphopt.ir.graph import Graph
+from graphopt.ir.types import digest
+from graphopt.onnxio.save import write_text
+from graphopt.rewrite.apply import apply
+from graphopt.rewrite.library import Library
+from graphopt.rewrite.match import Match
+from graphopt.rewrite.sites import Sites
+from graphopt.search.problem import Step
+
+SCHEMA = "graphopt.trace/2"
+
+
+class TraceError(GraphoptError):
+    """A trace can't be read, or is not of this model or of these rules."""
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What was done to a model.
+
+    Attributes:
+        model: Hash of its graph as loaded.
+        rules: Hash of the library.
+        block: Channel block that the rules were told.
+        max_bytes: How large the file may become; decides which constants are folded.
+        options: How the model was loaded and the rules were chosen, as arguments of :func:`graphopt.optimize`.
+        steps: The rewrites, in order.
+        result: Hash of the graph after them.
+        metadata: What was recorded in the written model.
+        about: For people: strategy, seed, stop reason, predicted cost, environment.
+    """
+
+    model: str
+    rules: str
+    block: int
+    max_bytes: int
+    options: Mapping[str, Any]
+    steps: tuple[Step, ...]
+    result: str
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    about: Mapping[str, Any] = field(default_factory=dict)
+
+    def write(self, path: Path) -> None:
+        """Write it as JSON, whole or not at all.
+
+        Raises:
+            GraphoptError: The file can't be written.
+        """
+        data = {"schema": SCHEMA, **asdict(self)}
+        write_text(path, json.dumps(data, indent=1) + "\n")
+
+
+def read_trace(path: Path) -> Trace:
+    """Read a trace.
+
+    Raises:
+        TraceError: It is no trace.
+    """
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise TraceError(f"{path}: not a trace: {error}") from error
+    schema = data.get("schema") if isinstance(data, dict) else None
+    if schema != SCHEMA:
+        raise TraceError(f"{path}: not a trace of this version: schema {schema!r} instead of {SCHEMA!r}",
+                         "make it again with graphopt optimize --trace")  # fmt: skip
+    try:
+        steps = tuple(Step(**step) for step in data["steps"])
+        return Trace(**{**{k: v for k, v in data.items() if k != "schema"}, "steps": steps})
+    except (KeyError, TypeError) as error:
+        raise TraceError(f"{path}: not a whole trace: {error}") from error
+
+
+def carry_out(graph: Graph, library: Library, block: int, steps: Sequence[Step]) -> Graph:
+    """Make the steps of a trace again.
+
+    Raises:
+        TraceError: A step finds no such place.
+    """
+    sites = Sites.of(graph, library, block)
+    for number, step in enumerate(steps, 1):
+        match = find(sites, step)
+        if match is None:
+            raise TraceError(f"step {number}: {step.rule} does not apply at {step.node!r} ({step.site})")
+        try:
+            graph, delta = apply(graph, match, block)
+        except RefusedError as error:
+            raise TraceError(f"step {number}: {step.rule} at {step.node!r}: {error}") from error
+        sites = sites.after(graph, delta)
+    return graph
+
+
+def find(sites: Sites, step: Step) -> Match | None:
+    """The match that a step speaks of."""
+    for key, match in sites.matches.items():
+        if key[0] == step.rule and f"{digest(*key):016x}" == step.site:
+            return match
+    return None

@@ -1,0 +1,127 @@
+"""Backtracking and its controls over small rules and estimated prices."""
+
+from __future__ import annotations
+
+import pytest
+from onnx import helper
+
+from graphopt.cost.kernel import KernelCost
+from graphopt.cost.store import Store
+from graphopt.ir.check import problems
+from graphopt.rewrite.library import Library
+from graphopt.rewrite.schema import parse_rules
+from graphopt.runtime.session import SessionConfig
+from graphopt.search.auto import Auto
+from graphopt.search.backtracking import Backtracking, Beam, RandomWalk
+from graphopt.search.greedy import Greedy
+from graphopt.search.problem import Budget, Problem
+from graphopt.search.quotient import Quotient, Signatures, disjoint
+from tests.search.test_greedy import graph_of
+
+# Not laws: a search does not ask. The way to the cheap operator leads over a dearer graph.
+RULES = """
+family: test
+doc: A detour and what it leads to.
+rules:
+  - id: detour
+    doc: Costs a pass over memory.
+    equal: real
+    match: ["y = Erf(x)"]
+    replace: ["n = Neg(x)", "t = Erf(n)", "y = Neg(t)"]
+    examples: {accept: [{x: 3xf32}]}
+  - id: shortcut
+    doc: Saves two.
+    equal: real
+    match: ["n = Neg(x)", "t = Erf(n)", "y = Neg(t)"]
+    replace: ["y = Relu(x)"]
+    examples: {accept: [{x: 3xf32}]}
+"""
+
+
+@pytest.fixture
+def problem(tmp_path):
+    with Store(tmp_path / "kernels.sqlite") as store:
+        yield Problem(
+            Library(tuple(parse_rules(RULES, "test.yaml"))), KernelCost(store, SessionConfig(), measure=False)
+        )
+
+
+def layers(n: int):
+    nodes = []
+    for i in range(n):
+        nodes.append(helper.make_node("MatMul", [f"v{i}", f"w{i}"], [f"m{i}"]))
+        nodes.append(helper.make_node("Erf", [f"m{i}"], [f"v{i + 1}"]))
+    weights = {f"w{i}": (64, 64) for i in range(n)}
+    return graph_of(*nodes, weights=weights, inputs={"v0": [512, 64]}, outputs=[f"v{n}"])
+
+
+def operators(graph) -> list[str]:
+    return sorted(node.op for node in graph.nodes.values())
+
+
+def test_greedy_does_not_go_through_a_step_that_costs(problem):
+    assert Greedy().run(problem, problem.start(layers(1)), Budget()).steps == ()
+
+
+def test_backtracking_does_if_alpha_lets_it(problem):
+    start = problem.start(layers(1))
+    assert Backtracking(alpha=1.0).run(problem, start, Budget()).steps == ()
+    found = Backtracking(alpha=3.0).run(problem, start, Budget())
+    assert [s.rule for s in found.steps] == ["detour", "shortcut"]
+    assert operators(found.state.graph) == ["MatMul", "Relu"]
+    assert found.state.cost < start.cost
+    assert found.steps[0].cost_after > found.steps[0].cost_before
+    assert problems(found.state.graph) == []
+
+
+@pytest.mark.parametrize("n", [4, 12, 48])
+def test_equal_layers_are_explored_once_and_rewritten_everywhere(problem, n: int):
+    found = Backtracking(alpha=3.0).run(problem, problem.start(layers(n)), Budget(candidates=20))
+    # The last layer makes the model's output, so it is not like the others.
+    assert operators(found.state.graph).count("Relu") >= n - 1
+    assert problems(found.state.graph) == []
+
+
+def test_the_cost_of_a_quotient_is_that_of_the_graph_it_stands_for(problem):
+    start = problem.start(layers(6))
+    signatures = Signatures()
+    quotient = Quotient.start(start, signatures)
+    assert set(quotient.open.values()) <= {1, 5}
+    found = Backtracking(alpha=3.0).run(problem, start, Budget())
+    assert found.state.cost == pytest.approx(problem.start(found.state.graph).cost)
+
+
+def test_sites_that_share_a_node_count_once():
+    assert disjoint([("r", (1, 2)), ("r", (2, 3)), ("r", (4, 5))]) == 2
+
+
+@pytest.mark.parametrize("strategy", [Backtracking(3.0), Beam(), RandomWalk(length=4, walks=20), Auto(3.0)], ids=lambda s: s.name)
+def test_every_strategy_finds_it_and_keeps_to_the_budget(problem, strategy):
+    start = problem.start(layers(3))
+    found = strategy.run(problem, start, Budget())
+    assert found.state.cost < start.cost
+    assert problems(found.state.graph) == []
+    short = strategy.run(problem, start, Budget(candidates=1))
+    assert short.candidates <= 1
+    assert short.stop_reason == "candidate budget used up"
+    assert short.state.cost <= start.cost
+
+
+@pytest.mark.parametrize("strategy", [Backtracking, Beam, RandomWalk, Auto], ids=lambda s: s.name)
+def test_the_same_start_gives_the_same_result(problem, strategy):
+    graphs = {strategy().run(problem, problem.start(layers(3)), Budget(candidates=60)).state.graph.hash for _ in range(2)}
+    assert len(graphs) == 1
+
+
+def test_other_plans_are_kept_for_the_clock(problem):
+    found = Backtracking(alpha=3.0).run(problem, problem.start(layers(3)), Budget())
+    costs = [o.state.cost for o in (found, *found.others)]
+    assert costs == sorted(costs)
+    assert len({o.state.graph.hash for o in (found, *found.others)}) == 1 + len(found.others)
+
+
+def test_an_interruption_keeps_the_best_so_far(problem):
+    asked = iter([False] * 8 + [True] * 10_000)
+    found = Backtracking(alpha=3.0).run(problem, problem.start(layers(3)), Budget(interrupted=lambda: next(asked)))
+    assert found.stop_reason == "interrupted"
+    assert problems(found.state.graph) == []
