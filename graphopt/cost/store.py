@@ -82,6 +82,13 @@ class Store:
                     found[signature] = self._memory[environment, signature]
         return found
 
+    def all(self, environment: str) -> dict[str, float]:
+        """Every measurement of an environment: milliseconds by signature."""
+        with self._lock:
+            found = dict(self._execute("SELECT signature, ms FROM measurements WHERE environment = ?", (environment,)))
+            found.update({signature: ms for (name, signature), ms in self._memory.items() if name == environment})
+        return found
+
     def put_many(self, environment: str, times: Mapping[str, float]) -> None:
         """Keep measurements; a newer one replaces an older one.
 

@@ -1,0 +1,58 @@
+"""``graphopt cost``: the store as a command sees it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from graphopt.cost.store import Store
+
+
+@pytest.fixture
+def store(cli):
+    with Store() as made:
+        made.put_many("a" * 16, {"one": 1.0, "two": 2.0})
+        made.put_many("b" * 16, {"three": 3.0})
+    return made
+
+
+def sizes(cli) -> dict[str, int]:
+    return json.loads(cli("cost", "show", "--json", "-").out)["environments"]
+
+
+def test_show(cli, store):
+    assert sizes(cli) == {"a" * 16: 2, "b" * 16: 1}
+    shown = cli("cost", "show")
+    assert shown.code == 0 and "a" * 16 in shown.out
+
+
+def test_clear_one_and_all(cli, store):
+    assert cli("cost", "clear", "--environment", "a" * 16).code == 0
+    assert sizes(cli) == {"b" * 16: 1}
+    assert cli("cost", "clear").code == 0
+    assert sizes(cli) == {}
+
+
+def test_export_and_import(cli, store, tmp_path):
+    file = tmp_path / "k.json"
+    assert cli("cost", "export", file).code == 0
+    assert cli("cost", "clear").code == 0
+    done = cli("cost", "import", file)
+    assert done.code == 0, done.err
+    with Store() as again:
+        assert again.all("a" * 16) == {"one": 1.0, "two": 2.0}
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"schema": "x"}', '{"schema": "graphopt.kernels/1", "environments": {"a": {"b": "c"}}}'])
+def test_rubbish_is_one_line(cli, store, tmp_path, content):
+    file = tmp_path / "k.json"
+    file.write_text(content)
+    done = cli("cost", "import", file)
+    assert done.code == 2
+    assert done.err.startswith("error: ") and "Traceback" not in done.err
+    assert sizes(cli) == {"a" * 16: 2, "b" * 16: 1}
+
+
+def test_an_unknown_environment_is_named(cli, store):
+    assert cli("cost", "clear", "--environment", "c").code == 2
