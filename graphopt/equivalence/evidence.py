@@ -74,9 +74,9 @@ def check_rule(
     worst, cases, message = worst_difference(rule, seeds)
     if not message and rule.claim == "approx":
         message = extremes(rule)
-    if message:
-        return Verdict(rule.id, rule.hash, "failed", "examples in the runtime", cases=cases, worst=worst, message=message)
     proof = prove(rule, seed=seeds[0], limit=limit, tries=tries, seconds=seconds)
+    if message and proof.counterexample is None:
+        return Verdict(rule.id, rule.hash, "failed", "examples in the runtime", cases=cases, worst=worst, message=message)
     return _verdict(rule, proof, cases, worst)
 
 
@@ -136,6 +136,8 @@ def write_evidence(path: Path, verdicts: Sequence[Verdict], known: Collection[st
         if v.verdict in ("proved", "tested"):
             held[v.rule] = _entry(v)
     rules = {name: held[name] for name in sorted(held) if known is None or name in known}
+    if not rules and not path.exists():
+        return
     write_text(path, json.dumps({"schema": "graphopt.evidence/2", "rules": rules}, indent=1) + "\n")
 
 
