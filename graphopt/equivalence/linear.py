@@ -252,6 +252,8 @@ def _contributed_rotary(c: Call) -> Result:
     x, positions = c.arg(0), c.arg(1)
     if x.ndim != 4 or any(c.attributes.get(name, 0) for name in ("interleaved", "num_heads", "rotary_embedding_dim")):
         raise UnsupportedError("this form of RotaryEmbedding")
+    if c.of[0] not in ("f32", "f16", "bf16"):
+        raise ContradictionError(f"com.microsoft.RotaryEmbedding of {c.of[0]}")
     rows = positions[0] + np.arange(x.shape[2]) if positions.ndim == 1 else positions
     if np.max(rows, initial=0) >= c.arg(2).shape[0]:
         raise ContradictionError("a RotaryEmbedding whose angles do not fit")

@@ -146,7 +146,8 @@ def _without(problem: Problem, graph: Graph, outcome: Outcome, family: str, budg
         steps.append(problem.record(state, match, after))
         state = after
     rest = Greedy().run(problem, state, budget)
-    return replace(rest, steps=(*steps, *rest.steps))
+    # Candidates, time and the reason to stop are those of the search, of which this is a part.
+    return replace(outcome, state=rest.state, steps=(*steps, *rest.steps), others=())
 
 
 def _gains(arena: Arena, outcome: Outcome, seconds: float) -> bool:
