@@ -3,7 +3,9 @@
 Jia et al., "TASO: Optimizing Deep Learning Computation with Automatic Generation of Graph Substitutions", SOSP 2019,
 algorithm 2: graphs wait in a queue ordered by cost; the cheapest is taken out, every substitution is tried on it, and the
 result waits in its turn if it costs less than alpha times the best so far. With alpha = 1 no step that costs is ever made.
-The queue here holds quotients (:mod:`graphopt.search.quotient`), is bounded, and knows a graph again by its hash.
+The queue here holds quotients (:mod:`graphopt.search.quotient`), is bounded, and knows a graph again by its hash. Order and
+alpha go by the cost with a rewrite made at one place, as if there were no quotients: a step that costs one per cent at each
+of fifty places is within reach of alpha = 1.05.
 """
 
 from __future__ import annotations
@@ -30,11 +32,13 @@ class _Candidate:
         parent: Where it is to be made.
         match: The rewrite.
         cost: Predicted milliseconds after it, made everywhere.
+        here: Predicted milliseconds after it, made at one place: what a search without quotients would see.
     """
 
     parent: Quotient
     match: Match
     cost: float
+    here: float
 
     def made(self, search: _Search) -> Quotient:
         return self.parent.after(search.problem, self.match, search.signatures)
@@ -48,7 +52,7 @@ class _Search:
         self.signatures = Signatures()
         self.root = Quotient.start(start, self.signatures)
         self.seen = {start.graph.hash}
-        self.best = start.cost
+        self.best = self.best_here = start.cost
         self._top: list[tuple[float, int, _Candidate]] = []
         self._count = itertools.count()
 
@@ -67,11 +71,12 @@ class _Search:
             if graph.hash in self.seen:
                 continue
             self.seen.add(graph.hash)
-            found = _Candidate(quotient, match, quotient.cost + quotient.open[key] * (cost - state.cost))
+            found = _Candidate(quotient, match, quotient.cost + quotient.open[key] * (cost - state.cost), cost)
             self._note(found)
             yield found
 
     def _note(self, found: _Candidate) -> None:
+        self.best_here = min(self.best_here, found.here)
         if found.cost >= self.start.cost:
             return
         self.best = min(self.best, found.cost)
@@ -123,7 +128,7 @@ class Backtracking:
             self._push(queue, search, order, search.root)
             while queue and budget.exhausted() is None:
                 cost, _, candidate = heapq.heappop(queue)
-                if cost > self.alpha * search.best:
+                if cost > self.alpha * search.best_here:
                     continue
                 try:
                     quotient = candidate.made(search)
@@ -138,8 +143,8 @@ class Backtracking:
         self, queue: list[tuple[float, int, _Candidate]], search: _Search, order: Iterator[int], quotient: Quotient
     ) -> None:
         for found in search.candidates(quotient):
-            if found.cost <= self.alpha * search.best:
-                heapq.heappush(queue, (found.cost, next(order), found))
+            if found.here <= self.alpha * search.best_here:
+                heapq.heappush(queue, (found.here, next(order), found))
 
 
 class Beam:
@@ -207,7 +212,7 @@ class RandomWalk:
                         after = here.after(problem, here.state.sites.matches[key], search.signatures)
                     except RefusedError:
                         continue
-                    search._note(_Candidate(here, here.state.sites.matches[key], after.cost))
+                    search._note(_Candidate(here, here.state.sites.matches[key], after.cost, after.state.cost))
                     here = after
                 idle = 0 if search.best < best else idle + 1
             return search.outcome(budget.exhausted() or "no better graph in the last walks", report)

@@ -82,6 +82,12 @@ def test_equal_layers_are_explored_once_and_rewritten_everywhere(problem, n: int
     assert problems(found.state.graph) == []
 
 
+def test_alpha_is_for_one_place_however_many_there_are(problem):
+    start = problem.start(layers(24))
+    found = Backtracking(alpha=1.1).run(problem, start, Budget(candidates=400))
+    assert operators(found.state.graph).count("Relu") >= 23
+
+
 def test_the_cost_of_a_quotient_is_that_of_the_graph_it_stands_for(problem):
     start = problem.start(layers(6))
     signatures = Signatures()
