@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from abc import ABC, abstractmethod
 from typing import Any, Protocol
 
 import numpy as np
@@ -171,12 +172,31 @@ class Floats:
         return np.asarray(made(x))
 
 
+class _RandomOrder(ABC):
+    """Maximum and minimum by a random total order: of all laws, those of lattices hold."""
+
+    @abstractmethod
+    def _rank(self, a: Array) -> Array: ...
+
+    @abstractmethod
+    def select(self, condition: Array, a: Array, b: Array) -> Array: ...
+
+    def max(self, a: Array, b: Array) -> Array:
+        return self.select(self._rank(a) < self._rank(b), b, a)
+
+    def min(self, a: Array, b: Array) -> Array:
+        return self.select(self._rank(a) < self._rank(b), a, b)
+
+    def less(self, a: Array, b: Array) -> Array:
+        return np.asarray(self._rank(a) < self._rank(b))
+
+
 _TERM = np.dtype([("h", "u8")])
 _SIGN = np.uint64(1 << 63)
 _SIZE = np.uint64((1 << 63) - 1)
 
 
-class Terms:
+class Terms(_RandomOrder):
     """Hashes of expressions, with the laws that floating-point numbers obey exactly.
 
     Those are: commutativity, the rules of signs (the top bit is the sign), and 0 and 1 as neutral elements. Signed zeros
@@ -233,15 +253,6 @@ class Terms:
     def _rank(self, a: Array) -> Array:
         return _mix(5, a["h"], self.seed)
 
-    def max(self, a: Array, b: Array) -> Array:
-        return self.select(self._rank(a) < self._rank(b), b, a)
-
-    def min(self, a: Array, b: Array) -> Array:
-        return self.select(self._rank(a) < self._rank(b), a, b)
-
-    def less(self, a: Array, b: Array) -> Array:
-        return np.asarray(self._rank(a) < self._rank(b))
-
     def equal(self, a: Array, b: Array) -> Array:
         return np.asarray(a["h"] == b["h"])
 
@@ -278,7 +289,7 @@ PRIMES = (2147480927, 2147479823)
 _PAIR = np.dtype([("p", "i8"), ("q", "i8")])
 
 
-class Field:
+class Field(_RandomOrder):
     """Pairs of residues modulo p and modulo q = (p - 1) / 2.
 
     Only residues modulo p decide whether two elements are the same: those modulo q are there for exponents.
@@ -337,15 +348,6 @@ class Field:
 
     def _rank(self, a: Array) -> Array:
         return _mix(5, a["p"].astype(np.uint64), a["q"].astype(np.uint64), self.seed)
-
-    def max(self, a: Array, b: Array) -> Array:
-        return self.select(self._rank(a) < self._rank(b), b, a)
-
-    def min(self, a: Array, b: Array) -> Array:
-        return self.select(self._rank(a) < self._rank(b), a, b)
-
-    def less(self, a: Array, b: Array) -> Array:
-        return np.asarray(self._rank(a) < self._rank(b))
 
     def equal(self, a: Array, b: Array) -> Array:
         return np.asarray(a["p"] == b["p"])
