@@ -71,7 +71,7 @@ class Result:
     """An optimised model.
 
     Attributes:
-        report: What was done and measured, ready for JSON (see ``docs/report.md``).
+        report: What was done and measured, ready for JSON (see :func:`graphopt.report.make_report`).
         emitted: The model in two parts, weights by reference.
         original: The input.
     """
