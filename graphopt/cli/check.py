@@ -75,6 +75,8 @@ def check_rules(
         write_json({"schema": "graphopt.check/2", "rules": rows}, json)
     counts = Counter(v.verdict for v in found)
     shown = ", ".join(f"{counts[name]} {name}" for name in VERDICTS if counts[name] or name in ("proved", "tested"))
+    if any("graphopt[prove]" in v.message for v in found):
+        screen.print("z3 is not installed, so some rules are only tested: pip install 'graphopt[prove]'", markup=False)
     missing = [] if update else sorted(stale & {ident for _, ident in work})
     screen.print(shown + (f"; {len(missing)} without recorded evidence" if missing else ""))
     if missing:
