@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,10 +16,9 @@ from graphopt.ir.simplify import simplify
 from graphopt.onnxio.emit import Emitted, emit
 from graphopt.onnxio.load import Model, load
 from graphopt.onnxio.save import save
-from graphopt.rewrite.library import load_library
+from graphopt.rewrite.library import Library, load_library
 from graphopt.runtime.session import SessionConfig
 from graphopt.search.arena import LUCK, Arena
-from graphopt.search.problem import Step
 from graphopt.search.trace import Trace, TraceError, carry_out, read_trace
 
 
@@ -66,16 +64,20 @@ def replay(
         TraceError: It is not a trace of this model and of the present rules.
     """
     told = read_trace(Path(trace))
-    loaded, graph = _retrace(told, model, told.steps[:steps])
-    if len(told.steps[:steps]) == len(told.steps) and f"{graph.hash:016x}" != told.result:
+    library, loaded = _opened(told, model)
+    chosen = told.steps[:steps]
+    # Without a step the model stays as it is, not even simplified, as `optimize` leaves one that it finds nothing for.
+    graph = carry_out(simplify(loaded.graph), library, told.block, chosen) if chosen else loaded.graph
+    if len(chosen) == len(told.steps) and f"{graph.hash:016x}" != told.result:
         raise TraceError("the steps lead to another graph than they did", "was the trace edited?")
     emitted = emit(loaded, graph, max_bytes=told.max_bytes)
     if output is not None:
         save(emitted, output, external=loaded.external, metadata=dict(told.metadata))
-    return Replayed(emitted, loaded, len(told.steps[:steps]), len(told.steps))
+    return Replayed(emitted, loaded, len(chosen), len(told.steps))
 
 
-def _retrace(told: Trace, model: str | Path | ModelProto, steps: Sequence[Step]) -> tuple[Model, Graph]:
+def _opened(told: Trace, model: str | Path | ModelProto) -> tuple[Library, Model]:
+    """The rules and the model of a trace, if they are those that it was made with."""
     options = dict(told.options)
     library = load_library(options["rules"], options["exclude"], options["provider"], options["portable"])
     if library.hash != told.rules:
@@ -86,7 +88,7 @@ def _retrace(told: Trace, model: str | Path | ModelProto, steps: Sequence[Step])
     )  # fmt: skip
     if f"{loaded.graph.hash:016x}" != told.model:
         raise TraceError("the model is not the one that the trace was written for")
-    return loaded, carry_out(simplify(loaded.graph), library, told.block, steps) if steps else loaded.graph
+    return library, loaded
 
 
 @dataclass(frozen=True)
@@ -126,16 +128,20 @@ def bisect(
     """
     told = read_trace(Path(trace))
     config = SessionConfig(provider=told.options["provider"], threads=threads)
-    loaded, _ = _retrace(told, model, ())
+    library, loaded = _opened(told, model)
+    start = simplify(loaded.graph)
     ranges, dims = input_ranges(loaded.graph), told.options["dims"] or None
     _, feeds = first_run(loaded, config, ranges, {}, {}, seed)
     arena = Arena(loaded, loaded, config, feeds, told.max_bytes, seed)
 
+    def after(steps: int) -> Graph:
+        return carry_out(start, library, told.block, told.steps[:steps])
+
     def harm(low: int, high: int) -> str:
         """What is wrong after ``high`` steps that was not after ``low``; empty for nothing."""
-        graph = _retrace(told, model, told.steps[:high])[1]
+        graph = after(high)
         if slower:
-            base = _retrace(told, model, told.steps[:low])[1] if low else None
+            base = after(low) if low else None
             paired = arena.pair(base, graph, seconds)
             return f"{1 / paired.speedup:.3f} times the time before it" if paired.ci95[1] < 1 - LUCK / 2 else ""
         try:

@@ -26,8 +26,8 @@ def replay(
     """Make the steps of a trace again: the same model, the same rules, the same result bit for bit."""
     for path in (trace, model):
         paths.existing_file(path)
-    if output is not None and output.exists() and output.samefile(model):
-        raise UsageError(f"{output}: would overwrite the input", "choose another name with -o")
+    if output is not None:
+        _spare(output, trace, model)
     if steps is not None and steps < 0:
         raise UsageError(f"--steps must be 0 or more, not {steps}")
 
@@ -56,7 +56,8 @@ def bisect(
     """Find the first step of a trace that changes what the model computes (exit code 3), or with --slower how fast it is."""
     for path in (trace, model):
         paths.existing_file(path)
-    paths.report_file(json, {"the model": model, "the trace": trace})
+    if json not in (None, "-"):
+        _spare(Path(str(json)), trace, model)
 
     from graphopt import retrace
 
@@ -72,3 +73,9 @@ def bisect(
             screen.print(f"step {found.step}: {found.rule} at {found.node}: {found.message}", soft_wrap=True)
     if found.step is not None:
         raise typer.Exit(1 if slower else 3)
+
+
+def _spare(target: Path, trace: Path, model: Path) -> None:
+    """Make sure that a file can be written without harm to what the command reads, the model's weights included."""
+    paths.writable(target, reads={"the trace": trace, "the model": model}, writes={})
+    paths.spare_weights(model, [target])

@@ -36,6 +36,8 @@ def test_bisect(cli, optimised):
     done = cli("bisect", folder / "t.json", source, "--json", "-")
     assert done.code == 0, done.err
     assert json.loads(done.out)["step"] is None
+    for _ in range(2):  # the second time the report is there already
+        assert cli("bisect", folder / "t.json", source, "--json", folder / "r.json").code == 0
 
 
 @pytest.mark.parametrize(
@@ -44,6 +46,10 @@ def test_bisect(cli, optimised):
         (["replay", "none.json", "m.onnx"], 2),
         (["replay", "m.onnx", "m.onnx"], 1),
         (["replay", "t.json", "m.onnx", "-o", "m.onnx"], 2),
+        (["replay", "t.json", "m.onnx", "-o", "t.json"], 2),
+        (["replay", "t.json", "m.onnx", "-o", "no/such/folder.onnx"], 2),
+        (["bisect", "t.json", "m.onnx", "--json", "m.onnx"], 2),
+        (["bisect", "t.json", "m.onnx", "--json", "t.json"], 2),
         (["replay", "t.json", "m.onnx", "--steps", "-1"], 2),
         (["replay", "t.json", "a.onnx"], 1),
         (["bisect", "m.onnx", "m.onnx"], 1),
