@@ -10,10 +10,31 @@ from typing import TYPE_CHECKING, Any, Self
 from graphopt.cli.screen import console, one_line
 
 if TYPE_CHECKING:
+    from rich.progress import Progress as Line
+
     from graphopt.api import Progress
 
 
-class SearchProgress:
+class _Drawn:
+    """What rich draws on stderr between entering and leaving a block."""
+
+    _line: Line
+
+    def __enter__(self) -> Self:
+        """Start to draw."""
+        if not self._line.disable:  # older releases of rich print an empty line even when disabled
+            self._line.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Remove the line."""
+        if not self._line.disable:
+            self._line.stop()
+
+
+class SearchProgress(_Drawn):
     """Shows `Progress` reports on stderr: as one moving line on a terminal, as plain lines with ``-v``.
 
     Args:
@@ -40,19 +61,6 @@ class SearchProgress:
         )
         self._task = self._line.add_task("starting", total=None, best="")
 
-    def __enter__(self) -> Self:
-        """Start to draw."""
-        if not self._line.disable:  # older releases of rich print an empty line even when disabled
-            self._line.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Remove the line."""
-        if not self._line.disable:
-            self._line.stop()
-
     def __call__(self, report: Progress) -> None:
         """Show one report of the library."""
         text = one_line(report.message or report.stage, 60)
@@ -64,7 +72,7 @@ class SearchProgress:
         self._line.update(self._task, description=text, best=" ".join(filter(None, [best, used])))
 
 
-class StepProgress:
+class StepProgress(_Drawn):
     """A bar on stderr for a known number of steps; nothing where stderr is no terminal.
 
     Args:
@@ -81,19 +89,6 @@ class StepProgress:
             console=screen, transient=True, disable=not screen.is_terminal,
         )  # fmt: skip
         self._task = self._line.add_task("", total=steps)
-
-    def __enter__(self) -> Self:
-        """Start to draw."""
-        if not self._line.disable:
-            self._line.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Remove the bar."""
-        if not self._line.disable:
-            self._line.stop()
 
     def __call__(self, done: str) -> None:
         """One step is done."""

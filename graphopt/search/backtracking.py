@@ -14,7 +14,7 @@ import heapq
 import itertools
 import random
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from graphopt.ir.edit import RefusedError
 from graphopt.rewrite.match import Match
@@ -101,8 +101,7 @@ class _Search:
             return Outcome(self.start, (), self.budget.spent, self.budget.elapsed, reason)
         if report is not None:
             report(found[0].state)
-        best = found[0]
-        return Outcome(best.state, best.steps, best.candidates, self.budget.elapsed, reason, tuple(found[1:]))
+        return replace(found[0], seconds=self.budget.elapsed, others=tuple(found[1:]))
 
 
 class Backtracking:
