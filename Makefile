@@ -57,5 +57,5 @@ $(VENV)/.base: pyproject.toml | $(BIN)/python
 $(VENV)/.dev: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --retries 1 --extra-index-url $(TORCH_INDEX) $(TORCH)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --retries 1 --extra-index-url $(TORCH_INDEX) --no-deps $(TORCHVISION)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[prove,train,zoo,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[prove,train,zoo,ray,dev]'
 	@touch $@

@@ -8,9 +8,7 @@ bounded family; ``proved`` says that all these instances were proved besides.
 from __future__ import annotations
 
 import json
-import multiprocessing
 from collections.abc import Collection, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -18,6 +16,7 @@ from typing import Any
 
 from graphopt.equivalence.sides import extremes, worst_difference
 from graphopt.equivalence.symbolic import METHODS, Proof, prove
+from graphopt.execution import make_executor
 from graphopt.onnxio.save import write_text
 from graphopt.rewrite.library import lint_rule
 from graphopt.rewrite.schema import Rule, read_rules
@@ -101,12 +100,9 @@ def check_files(work: Sequence[tuple[Path, str]], jobs: int = 1) -> Iterator[tup
         work: File and rule id.
         jobs: Processes; 1 for this one.
     """
-    if jobs == 1 or len(work) < 2 * jobs:
-        yield from map(_check_one, work)
-        return
-    # Spawned, because a fork would copy the runtime's thread pools in whatever state they are.
-    with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
-        yield from pool.map(_check_one, work, chunksize=4)
+    few = jobs == 1 or len(work) < 2 * jobs  # not worth starting a process
+    with make_executor("inline" if few else "processes", jobs) as executor:
+        yield from executor.map(_check_one, work)
 
 
 def _check_one(item: tuple[Path, str]) -> tuple[Path, Verdict]:

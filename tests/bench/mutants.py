@@ -10,13 +10,12 @@ counted apart: some are right (a condition about kernels dropped), and of the ot
 from __future__ import annotations
 
 import argparse
-import multiprocessing
 import sys
 import time
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 from graphopt.config import rules_dir
+from graphopt.execution import make_executor
 from graphopt.rewrite.library import rule_files
 from tests.equivalence.mutants import accepted, mutants, wrong
 
@@ -35,8 +34,8 @@ def main() -> int:
     given = parser.parse_args()
     files = [f for f in rule_files([rules_dir()]) if not given.family or f.stem in given.family]
     begin = time.monotonic()
-    with ProcessPoolExecutor(given.jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
-        rows = [row for found in pool.map(family, files) for row in found]
+    with make_executor("processes", given.jobs) as executor:
+        rows = [row for found in executor.map(family, files) for row in found]
     kinds = sorted({kind for _, kind, *_ in rows})
     print(f"{'':24}{'wrong':>8}{'refused':>9}{'accepted':>10}   {'not told apart':>14}{'refused':>9}")
     for kind in [*kinds, "all"]:
