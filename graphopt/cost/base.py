@@ -54,6 +54,10 @@ class CostModel(Protocol):
         """The cost of ``graph``, which came from the graph of ``costs`` by ``delta``; O(changed nodes)."""
         ...
 
+    def total_after(self, costs: Costs, graph: Graph, delta: Delta) -> float:
+        """The total of :meth:`after`, for a search that only wants to compare."""
+        ...
+
 
 class WindowCost(ABC):
     """A cost model that prices windows one by one, and the conversions of layout between them.
@@ -87,22 +91,18 @@ class WindowCost(ABC):
             graph: The graph after it.
             delta: The edit.
         """
-        if graph.outputs is not costs.outputs:
-            delta = _with_outputs(graph, costs.outputs, delta)
-        windows, gone, fresh = update(graph, costs.partition, delta)
-        layout, payers = self.layouts.after(costs.layout, graph, delta)
-        seen = {window.nodes[-1] for window in fresh}
-        for id in payers | self._elsewhere(graph, delta):
-            window = windows.get(id)
-            if window is not None and window.nodes[-1] not in seen:
-                seen.add(window.nodes[-1])
-                gone.append(window)
-                fresh.append(window)
+        changes, gone, fresh, layout = self._changes(costs, graph, delta)
+        windows = dict(costs.partition)
+        for id, window in changes.items():
+            if window is None:
+                windows.pop(id, None)
+            else:
+                windows[id] = window
         by_node = dict(costs.by_node)
         total = costs.ticks
-        for window in gone:
-            total -= round(by_node[window.head] * TICKS_PER_MS)
-            by_node[window.head] = 0.0
+        for old in gone:
+            total -= round(by_node[old.head] * TICKS_PER_MS)
+            by_node[old.head] = 0.0
         for node in delta.removed:
             if node.id not in graph.nodes:
                 by_node.pop(node.id, None)
@@ -110,6 +110,29 @@ class WindowCost(ABC):
             by_node[node.id] = 0.0
         total += self._add(graph, fresh, layout, by_node)
         return Costs(total / TICKS_PER_MS, by_node, windows, layout, graph.outputs, total)
+
+    def total_after(self, costs: Costs, graph: Graph, delta: Delta) -> float:
+        """The total of :meth:`after` alone, in less time: nothing is copied that grows with the graph."""
+        _, gone, fresh, layout = self._changes(costs, graph, delta)
+        total = costs.ticks - sum(round(costs.by_node[old.head] * TICKS_PER_MS) for old in gone)
+        return (total + self._add(graph, fresh, layout, {})) / TICKS_PER_MS
+
+    def _changes(
+        self, costs: Costs, graph: Graph, delta: Delta
+    ) -> tuple[dict[int, Window | None], list[Window], list[Window], Layout]:
+        """How the windows change, those that lose their price, those to be priced, and the layout."""
+        if graph.outputs is not costs.outputs:
+            delta = _with_outputs(graph, costs.outputs, delta)
+        changes, gone, fresh = update(graph, costs.partition, delta)
+        layout, payers = self.layouts.after(costs.layout, graph, delta)
+        seen = {window.nodes[-1] for window in fresh}
+        for id in payers | self._elsewhere(graph, delta):
+            window = changes[id] if id in changes else costs.partition.get(id)
+            if window is not None and window.nodes[-1] not in seen:
+                seen.add(window.nodes[-1])
+                gone.append(window)
+                fresh.append(window)
+        return changes, gone, fresh, layout
 
     def _add(self, graph: Graph, windows: Sequence[Window], layout: Layout, by_node: dict[int, float]) -> int:
         """Enter the prices of some windows; their sum."""

@@ -67,8 +67,8 @@ def partition(graph: Graph) -> dict[int, Window]:
     return found
 
 
-def update(graph: Graph, old: Partition, delta: Delta) -> tuple[dict[int, Window], list[Window], list[Window]]:
-    """The windows after an edit.
+def update(graph: Graph, old: Partition, delta: Delta) -> tuple[dict[int, Window | None], list[Window], list[Window]]:
+    """How the windows change by an edit.
 
     Args:
         graph: The new graph.
@@ -76,20 +76,20 @@ def update(graph: Graph, old: Partition, delta: Delta) -> tuple[dict[int, Window
         delta: The edit.
 
     Returns:
-        All windows, the old ones that are gone, and those that are new or hold a value that may have changed.
+        The window of each node that has another one now (``None`` where it has none any more), the old windows that are
+        gone, and those that are new or hold a value that may have changed.
     """
     links = _Links(graph)
-    windows = dict(old)
     gone: list[Window] = []
     fresh: dict[int, Window] = {}
+    dissolved: dict[int, Window | None] = {}
     todo = [n.id for n in delta.removed] + list(_near(graph, links, delta))
 
     def dissolve(id: int) -> None:
-        window = windows.get(id)
-        if window is not None and id not in fresh:
+        window = old.get(id)
+        if window is not None and id not in dissolved:
             gone.append(window)
-            for member in window.nodes:
-                del windows[member]
+            dissolved.update(dict.fromkeys(window.nodes))
             todo.extend(window.nodes)
 
     while todo:
@@ -102,8 +102,7 @@ def update(graph: Graph, old: Partition, delta: Delta) -> tuple[dict[int, Window
                 # Whoever shared a window with a node that now belongs elsewhere has to be looked at again.
                 dissolve(member)
                 fresh[member] = window
-    windows.update(fresh)
-    return windows, gone, list({w.nodes[-1]: w for w in fresh.values()}.values())
+    return dissolved | fresh, gone, list({w.nodes[-1]: w for w in fresh.values()}.values())
 
 
 def _near(graph: Graph, links: _Links, delta: Delta) -> set[int]:

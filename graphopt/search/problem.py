@@ -96,7 +96,7 @@ class Problem:
             RefusedError: The rewrite would break an invariant of the graph.
         """
         graph, delta = apply(state.graph, match, self.block)
-        return graph, self.cost.after(state.costs, graph, delta).total
+        return graph, self.cost.total_after(state.costs, graph, delta)
 
     def record(self, before: State, match: Match, after: State) -> Step:
         """What a trace says of a rewrite."""

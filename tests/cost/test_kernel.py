@@ -66,8 +66,10 @@ def test_an_update_equals_a_fresh_count(store, make):
     for _ in range(25):
         keys = sorted(sites.matches)
         g, delta = apply(g, sites.matches[keys[random.integers(len(keys))]])
+        total = model.total_after(costs, g, delta)
         costs, sites = model.after(costs, g, delta), sites.after(g, delta)
         assert costs == model.of(g)
+        assert costs.total == total
         assert costs.ticks == model.of(g).ticks
     assert KernelCost(store).of(g) == costs
 

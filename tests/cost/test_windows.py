@@ -137,8 +137,10 @@ def test_an_update_equals_a_fresh_count(sample: Sample, random):
             g, delta = apply(g, sites.matches[random.choice(sorted(sites.matches))])
         except RefusedError:
             continue
+        total = model.total_after(costs, g, delta)
         costs, sites = model.after(costs, g, delta), sites.after(g, delta)
         fresh = model.of(g)
+        assert costs.total == total
         assert costs == fresh and costs.ticks == fresh.ticks
         assert {w.nodes for w in costs.partition.values()} == {w.nodes for w in partition(g).values()}
         assert costs.partition.keys() == partition(g).keys()
