@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from graphopt.cost.base import TICKS_PER_MS, WindowCost
+from graphopt.cost.base import TICKS_PER_MS, Price, WindowCost
 from graphopt.cost.layout import Layout, Move
 from graphopt.cost.roofline import Roofline
 from graphopt.cost.shapes import Shapes
@@ -182,9 +182,10 @@ class AnalyticCost(WindowCost):
         super().__init__(dims, block)
         self.roofline = roofline or Roofline()
 
-    def prices(self, graph: Graph, windows: Sequence[Window], layout: Layout) -> list[int]:
-        """The price of each window, in picoseconds."""
-        return [round(window_ms(graph, w, self.roofline, self.shapes) * TICKS_PER_MS) for w in windows]
+    def prices(self, graph: Graph, windows: Sequence[Window], layout: Layout) -> list[Price]:
+        """The price of each window."""
+        ticks = (round(window_ms(graph, w, self.roofline, self.shapes) * TICKS_PER_MS) for w in windows)
+        return [Price(each, each) for each in ticks]
 
     def move_price(self, graph: Graph, move: Move) -> int:
         """The price of a conversion into or out of the blocked layout, in picoseconds."""

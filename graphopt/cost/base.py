@@ -2,22 +2,50 @@
 
 The price of a graph is the sum of the prices of its windows (:mod:`graphopt.cost.windows`). Prices are kept as whole
 picoseconds: integers add up to the same total in any order, so an update equals a fresh count to the last bit.
+
+A window has two prices: with its weights in the processor's last-level cache, and with weights that come from memory. Which
+holds is a matter of the whole graph. All weights of a model take turns, and where others share the cache (other processes, the
+neighbours of a virtual machine) only a small model's stay until theirs comes again. A weight that is read several times in an
+inference, as in an unrolled recurrent network, waits for a shorter time. The runtime packs a weight once for each type of
+operator that reads it, so a rewrite that lets two types read one weight takes room for two.
 """
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Protocol
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import NamedTuple, Protocol
 
-from graphopt.cost.layout import NOTHING, Layout, Layouts, Move
+from graphopt.cost.layout import Layout, Layouts, Move
 from graphopt.cost.shapes import Shapes
 from graphopt.cost.windows import Partition, Window, partition, update
 from graphopt.ir.edit import Delta
 from graphopt.ir.graph import Graph
 
 TICKS_PER_MS = 10**9
+WARM, COLD = 0.25, 1.0
+"""Size of all weights as a share of the last-level cache: up to the first they stay there, from the second on all come from memory.
+Between the two lies what activations and the neighbours of a virtual machine take (measured on models of 5 to 21 MB, cache 32 MB)."""
+
+Packed = tuple[int, str]
+"""Key of a weight, and the type of the operators that it is packed for."""
+
+
+class Price(NamedTuple):
+    """The price of a window.
+
+    Attributes:
+        warm: Picoseconds with its weights in the cache.
+        cold: Picoseconds with weights that come from memory.
+        weights: Its weights, and their bytes.
+    """
+
+    warm: int
+    cold: int
+    weights: tuple[tuple[Packed, int], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -26,19 +54,76 @@ class Costs:
 
     Attributes:
         total: Predicted time of one inference in milliseconds.
-        by_node: The same by node id; 0 for nodes that never run and for those fused into another.
+        prices: The price of each window, by the id of its head.
         partition: The window of each node that runs; the model's own state, like what follows.
         layout: Which values are in the runtime's blocked layout, and the conversions.
         outputs: The graph's outputs: which values they are is not part of an edit's delta.
-        ticks: The total in picoseconds.
+        sums: What the prices add up to.
     """
 
     total: float
-    by_node: Mapping[int, float]
-    partition: Partition = field(default_factory=dict, repr=False, compare=False)
-    layout: Layout = field(default=NOTHING, repr=False, compare=False)
-    outputs: tuple[tuple[str, int], ...] = field(default=(), repr=False, compare=False)
-    ticks: int = field(default=0, repr=False, compare=False)
+    prices: Mapping[int, Price] = field(repr=False)
+    partition: Partition = field(repr=False, compare=False)
+    layout: Layout = field(repr=False, compare=False)
+    outputs: tuple[tuple[str, int], ...] = field(repr=False, compare=False)
+    sums: Sums
+
+    @cached_property
+    def by_node(self) -> Mapping[int, float]:
+        """Milliseconds by node id; 0 for nodes that are fused into another. Nodes that never run are left out."""
+        found = dict.fromkeys(self.partition, 0.0)
+        for id, price in self.prices.items():
+            found[id] = (price.warm + self.sums.share * (price.cold - price.warm)) / TICKS_PER_MS
+        return found
+
+
+@dataclass(frozen=True)
+class Sums:
+    """What prices add up to.
+
+    Attributes:
+        warm: Picoseconds with all weights in the cache.
+        cold: Picoseconds with all weights from memory.
+        readers: How many windows read each weight.
+        bytes: Size of all weights.
+        read: Bytes of weights read in an inference.
+        cache: Size of the last-level cache.
+    """
+
+    warm: int = 0
+    cold: int = 0
+    readers: Mapping[Packed, int] = field(default_factory=dict, repr=False)
+    bytes: int = 0
+    read: int = 0
+    cache: int = 1
+
+    @property
+    def share(self) -> float:
+        """Share of the weights that come from memory."""
+        # One that is read n times waits n times shorter, but what others take of the cache comes and goes: hence the root.
+        size = self.bytes * math.sqrt(self.bytes / self.read) if self.read else 0.0
+        return min(1.0, max(0.0, (size / self.cache - WARM) / (COLD - WARM)))
+
+    @property
+    def ms(self) -> float:
+        """Predicted milliseconds."""
+        return (self.warm + self.share * (self.cold - self.warm)) / TICKS_PER_MS
+
+    def changed(self, gone: Iterable[Price], fresh: Iterable[Price]) -> tuple[Sums, dict[Packed, int]]:
+        """The sums without some prices and with others, whose ``readers`` are those before; and how these change."""
+        warm, cold, size, read = self.warm, self.cold, self.bytes, self.read
+        readers: dict[Packed, int] = {}
+        for prices, sign in ((fresh, 1), (gone, -1)):
+            for price in prices:
+                warm += sign * price.warm
+                cold += sign * price.cold
+                for weight, nbytes in price.weights:
+                    before = readers[weight] if weight in readers else self.readers.get(weight, 0)
+                    readers[weight] = before + sign
+                    read += sign * nbytes
+                    if not before or not before + sign:
+                        size += sign * nbytes
+        return Sums(warm, cold, self.readers, size, read, self.cache), readers
 
 
 class CostModel(Protocol):
@@ -65,11 +150,13 @@ class WindowCost(ABC):
     Args:
         dims: Sizes of symbolic dimensions by name.
         block: Channels in a block of the runtime's convolution layout, 1 if it has none.
+        cache: Bytes of the last-level cache; by default nothing is known of weights.
     """
 
     name = "window"
 
-    def __init__(self, dims: Mapping[str, int] | None = None, block: int = 1) -> None:
+    def __init__(self, dims: Mapping[str, int] | None = None, block: int = 1, cache: int = 1) -> None:
+        self.cache = cache
         self.shapes = Shapes(dims)
         self.layouts = Layouts(self.shapes, block)
 
@@ -78,10 +165,11 @@ class WindowCost(ABC):
         self.shapes.resolve(graph)
         windows = partition(graph)
         layout = self.layouts.of(graph)
-        by_node = dict.fromkeys(graph.nodes, 0.0)
         each = list({window.nodes[-1]: window for window in windows.values()}.values())
-        total = self._add(graph, each, layout, by_node)
-        return Costs(total / TICKS_PER_MS, by_node, windows, layout, graph.outputs, total)
+        prices = self._price(graph, each, layout)
+        sums, readers = Sums(cache=self.cache).changed((), prices.values())
+        sums = replace(sums, readers=readers)
+        return Costs(sums.ms, prices, windows, layout, graph.outputs, sums)
 
     def after(self, costs: Costs, graph: Graph, delta: Delta) -> Costs:
         """The cost of ``graph``, which came from the graph of ``costs`` by ``delta``; O(changed nodes).
@@ -92,30 +180,26 @@ class WindowCost(ABC):
             delta: The edit.
         """
         changes, gone, fresh, layout = self._changes(costs, graph, delta)
-        windows = dict(costs.partition)
+        windows, prices = dict(costs.partition), dict(costs.prices)
         for id, window in changes.items():
             if window is None:
                 windows.pop(id, None)
             else:
                 windows[id] = window
-        by_node = dict(costs.by_node)
-        total = costs.ticks
-        for old in gone:
-            total -= round(by_node[old.head] * TICKS_PER_MS)
-            by_node[old.head] = 0.0
-        for node in delta.removed:
-            if node.id not in graph.nodes:
-                by_node.pop(node.id, None)
-        for node in delta.added:
-            by_node[node.id] = 0.0
-        total += self._add(graph, fresh, layout, by_node)
-        return Costs(total / TICKS_PER_MS, by_node, windows, layout, graph.outputs, total)
+        old = [prices.pop(window.head) for window in gone]
+        new = self._price(graph, fresh, layout)
+        prices.update(new)
+        sums, changed = costs.sums.changed(old, new.values())
+        if changed:
+            readers = {**costs.sums.readers, **changed}
+            sums = replace(sums, readers={weight: n for weight, n in readers.items() if n})
+        return Costs(sums.ms, prices, windows, layout, graph.outputs, sums)
 
     def total_after(self, costs: Costs, graph: Graph, delta: Delta) -> float:
         """The total of :meth:`after` alone, in less time: nothing is copied that grows with the graph."""
         _, gone, fresh, layout = self._changes(costs, graph, delta)
-        total = costs.ticks - sum(round(costs.by_node[old.head] * TICKS_PER_MS) for old in gone)
-        return (total + self._add(graph, fresh, layout, {})) / TICKS_PER_MS
+        prices = self._price(graph, fresh, layout)
+        return costs.sums.changed([costs.prices[window.head] for window in gone], prices.values())[0].ms
 
     def _changes(
         self, costs: Costs, graph: Graph, delta: Delta
@@ -134,25 +218,25 @@ class WindowCost(ABC):
                 fresh.append(window)
         return changes, gone, fresh, layout
 
-    def _add(self, graph: Graph, windows: Sequence[Window], layout: Layout, by_node: dict[int, float]) -> int:
-        """Enter the prices of some windows; their sum."""
-        total = 0
-        for window, ticks in zip(windows, self.prices(graph, windows, layout), strict=True):
+    def _price(self, graph: Graph, windows: Sequence[Window], layout: Layout) -> dict[int, Price]:
+        """The prices of some windows with the conversions that they pay for, by head."""
+        found: dict[int, Price] = {}
+        for window, price in zip(windows, self.prices(graph, windows, layout), strict=True):
+            moved = 0
             if layout.moves:
                 for id in window.nodes:
                     for move in layout.by_payer.get(id, ()):
-                        ticks += self.move_price(graph, move)
-            by_node[window.head] = ticks / TICKS_PER_MS
-            total += ticks
-        return total
+                        moved += self.move_price(graph, move)
+            found[window.head] = Price(price.warm + moved, price.cold + moved, price.weights) if moved else price
+        return found
 
     def _elsewhere(self, graph: Graph, delta: Delta) -> set[int]:
         """Nodes not near the edit whose price may depend on it all the same."""
         return set()
 
     @abstractmethod
-    def prices(self, graph: Graph, windows: Sequence[Window], layout: Layout) -> list[int]:
-        """The price of each window, in picoseconds."""
+    def prices(self, graph: Graph, windows: Sequence[Window], layout: Layout) -> list[Price]:
+        """The price of each window."""
 
     @abstractmethod
     def move_price(self, graph: Graph, move: Move) -> int:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from graphopt.cost.analytic import move_ms, window_ms
-from graphopt.cost.base import TICKS_PER_MS, Costs, WindowCost
+from graphopt.cost.base import COLD, TICKS_PER_MS, WARM, Costs, Packed, Price, WindowCost
 from graphopt.cost.blueprint import BLOCKED, Blueprint, blueprint
 from graphopt.cost.denormals import readers, shares
 from graphopt.cost.fit import remember_pace, remembered, stopwatch
@@ -33,7 +33,8 @@ WEIGHTS = 1 << 16
 LOOKUPS = frozenset({"Gather", "GatherND", "GatherElements"})
 CAUTION = 1.1
 """Factor on an estimate: a search should not prefer a window only because nobody measured it."""
-_COLD = "-cold"
+_OWN, _SHARED, _MEMORY = "", "-shared", "-cold"
+"""Suffix of a signature that was measured with weights from a core's own cache, the last-level cache, or memory."""
 _FIRST = 0.6  # share of the time for measuring that a first look at a graph may use
 
 
@@ -64,7 +65,7 @@ class KernelCost(WindowCost):
         dims: Mapping[str, int] | None = None,
     ) -> None:
         cpu = full_name((config or SessionConfig()).provider) == full_name("cpu")
-        super().__init__(dims, block_size() if cpu and (config is None or config.level == "all") else 1)
+        super().__init__(dims, block_size() if cpu and (config is None or config.level == "all") else 1, cache_bytes()[1])
         self.store = store
         self.config = replace(config or SessionConfig(), profile=None, save_optimized=None)
         self.seconds = seconds
@@ -77,9 +78,9 @@ class KernelCost(WindowCost):
         self._limit = seconds
         self._watch: Stopwatch | None = None
         self._known_roofline: Roofline | None = None
-        self._cold: bool | None = None
+        self._sources: tuple[str, str] | None = None
         self._prices: dict[str, int] = {}
-        self._known: dict[Any, int] = {}
+        self._known: dict[Any, Price] = {}
         self._ratios: dict[str, list[float]] = {}
 
     @property
@@ -94,9 +95,8 @@ class KernelCost(WindowCost):
 
     def of(self, graph: Graph) -> Costs:
         """The cost of a graph, from scratch; measures the windows not yet known, the largest first."""
-        if self._cold is None:
-            weights = sum(v.type.nbytes or 0 for v in graph.values.values() if v.tensor is not None)
-            self._cold = weights > cache_bytes() / 2
+        if self._sources is None:
+            self._sources = _sources(sum(v.type.nbytes or 0 for v in graph.values.values() if v.tensor is not None))
         # New windows appear throughout a search: something must be left for them.
         self._limit = self.spent + _FIRST * (self.seconds - self.spent)
         try:
@@ -104,8 +104,8 @@ class KernelCost(WindowCost):
         finally:
             self._limit = self.seconds
 
-    def prices(self, graph: Graph, windows: Sequence[Window], layout: Layout) -> list[int]:
-        """The price of each window, in picoseconds."""
+    def prices(self, graph: Graph, windows: Sequence[Window], layout: Layout) -> list[Price]:
+        """The price of each window."""
         keys = [self._key(graph, window, layout) for window in windows]
         known = self._known
         if any(key not in known for key in keys):
@@ -115,6 +115,11 @@ class KernelCost(WindowCost):
     def move_price(self, graph: Graph, move: Move) -> int:
         """The price of a conversion into or out of the blocked layout, in picoseconds."""
         return round(move_ms(graph, move, self.roofline, self.shapes) * TICKS_PER_MS)
+
+    def slowdown(self) -> float:
+        """How much slower the machine is just now than when its kernels were measured: prices are those of its best pace."""
+        watch = self._stopwatch()
+        return 1.0 if watch is None else watch.slowdown()
 
     # -- parts ----------------------------------------------------------------------------------------------------
 
@@ -132,20 +137,37 @@ class KernelCost(WindowCost):
 
     def _learn(self, graph: Graph, windows: Sequence[tuple[Any, Window]]) -> None:
         """Find the price of windows not seen before."""
+        assert self._sources is not None
         plans: dict[str, tuple[Blueprint, Window]] = {}
-        signatures: dict[Any, str] = {}
+        found: dict[Any, tuple[str, str, tuple[tuple[Packed, int], ...]]] = {}
         for key, window in windows:
             plan = blueprint(graph, window, self.shapes, key[2])
-            signature = plan.signature + (_COLD if self._from_memory(graph, plan) else "")
-            signatures[key] = signature
-            if signature not in self._prices:
-                plans.setdefault(signature, (plan, window))
+            weights = self._weights(graph, window)
+            sources = self._sources if weights else (_OWN, _OWN)
+            found[key] = plan.signature + sources[0], plan.signature + sources[1], weights
+            for signature in found[key][:2]:
+                if signature not in self._prices:
+                    plans.setdefault(signature, (plan, window))
         if plans:
-            self._price(graph, plans)
-        for key, signature in signatures.items():
-            self._known[key] = self._prices[signature]
+            self._price_all(graph, plans)
+        for key, (warm, cold, weights) in found.items():
+            self._known[key] = Price(self._prices[warm], self._prices[cold], weights)
 
-    def _price(self, graph: Graph, plans: Mapping[str, tuple[Blueprint, Window]]) -> None:
+    def _weights(self, graph: Graph, window: Window) -> tuple[tuple[Packed, int], ...]:
+        """The constants of a window that are large enough for it to matter where they come from."""
+        found: dict[Packed, int] = {}
+        for id in window.nodes:
+            node = graph.nodes[id]
+            if node.op in LOOKUPS:
+                continue  # reads a few rows
+            for key in node.inputs:
+                if key is not None and graph.values[key].const:
+                    nbytes = self.shapes.nbytes(graph, key)
+                    if nbytes >= WEIGHTS:
+                        found[key, node.op] = nbytes
+        return tuple(found.items())
+
+    def _price_all(self, graph: Graph, plans: Mapping[str, tuple[Blueprint, Window]]) -> None:
         stored = {s: ms for s, ms in self.store.get_many(self.environment, plans).items() if ms == FAILED or 0 < ms < math.inf}
         analytic = {s: window_ms(graph, window, self.roofline, self.shapes) for s, (_, window) in plans.items()}
         for signature, ms in stored.items():
@@ -162,7 +184,7 @@ class KernelCost(WindowCost):
                 elif not self._may_measure():
                     left.append(signature)
                 else:
-                    found = self._run(graph, plan, signature.endswith(_COLD))
+                    found = self._run(graph, plan, _ballast(signature))
                     fresh[signature] = FAILED if found is None else found
                     if found is None:
                         left.append(signature)
@@ -189,17 +211,12 @@ class KernelCost(WindowCost):
     def _may_measure(self) -> bool:
         return self.measure and self.spent < self._limit and not (self.deadline is not None and self.deadline())
 
-    def _from_memory(self, graph: Graph, plan: Blueprint) -> bool:
-        """Whether the window's weights are worth measuring out of the cache."""
-        weights = sum(self.shapes.nbytes(graph, key) for key in plan.constants)
-        return bool(self._cold) and weights >= WEIGHTS and plan.nodes[0].op not in LOOKUPS
-
-    def _run(self, graph: Graph, plan: Blueprint, cold: bool) -> float | None:
+    def _run(self, graph: Graph, plan: Blueprint, evict: int) -> float | None:
         start = time.monotonic()
         try:
             micro = micro_model(graph, plan)
             watch = self._stopwatch()
-            return None if watch is None else watch.kernel_ms(micro.model, micro.feeds, cold=cold)
+            return None if watch is None else watch.kernel_ms(micro.model, micro.feeds, evict=evict)
         except UnbuildableError:
             return None
         finally:
@@ -222,6 +239,27 @@ class KernelCost(WindowCost):
     def __getstate__(self) -> dict[str, Any]:
         # Sessions and the caller's clock stay in this process.
         return {**self.__dict__, "_watch": None, "deadline": None}
+
+
+def _sources(weights: int) -> tuple[str, str]:
+    """Where the weights of a model come from, for its warm and for its cold price.
+
+    Args:
+        weights: Their size in bytes. Far from where it matters one measurement is enough: a weight is read a few times in
+            an inference at most, and rewrites make the weights a little larger or smaller.
+    """
+    own, shared = cache_bytes()
+    if weights < own / 2:
+        return _OWN, _OWN
+    if weights < WARM * shared / 2:
+        return _SHARED, _SHARED
+    return (_MEMORY, _MEMORY) if weights > 4 * COLD * shared else (_SHARED, _MEMORY)
+
+
+def _ballast(signature: str) -> int:
+    """Bytes to touch so that the weights come from where a signature says."""
+    own, shared = cache_bytes()
+    return 2 * shared if signature.endswith(_MEMORY) else 2 * own if signature.endswith(_SHARED) else 0
 
 
 def _extras(config: SessionConfig) -> str:

@@ -34,6 +34,7 @@ _GRAIN_S = 5e-6
 _ENOUGH = 3  # clean runs
 _PATIENCE_S, _PATIENCE_RUNS = 0.3, 50  # for as long a busy machine gets another chance to let a run through
 _MIN_RUNS, _MAX_RUNS, _COLD_RUNS = 8, 40, 7
+_QUICK = 8 << 20  # bytes that are touched in a fraction of a millisecond
 _SUFFIX = "_kernel_time"
 
 
@@ -62,7 +63,7 @@ class Stopwatch:
             self._pace = self._session.prepare(reference[1])
 
     def kernel_ms(
-        self, model: LoadableModel, feeds: Mapping[str, Any], *, cold: bool = False, reorders: bool = False
+        self, model: LoadableModel, feeds: Mapping[str, Any], *, evict: int = 0, reorders: bool = False
     ) -> float | None:
         """Time of a model's kernels.
 
@@ -73,8 +74,8 @@ class Stopwatch:
         Args:
             model: The model.
             feeds: Its inputs.
-            cold: Whether the weights come from memory, as they do in a model whose weights exceed the cache: by the
-                time a layer runs again, all others have run. The inputs are in the cache all the same.
+            evict: Bytes to touch before each run, so that weights have left the caches of that size, as they have in a
+                model by the time a layer runs again: all others have run. The inputs are in the cache all the same.
             reorders: Count the conversions, and nothing but them.
 
         Returns:
@@ -85,7 +86,7 @@ class Stopwatch:
                 tempfile.TemporaryDirectory(prefix="graphopt-window-") as folder,
                 Session(model, replace(self.config, profile=Path(folder) / "p")) as session,
             ):
-                times, slowdown = self._repeat(session.prepare(feeds), feeds if cold else None)
+                times, slowdown = self._repeat(session.prepare(feeds), evict, feeds)
                 events = json.loads(session.end_profiling().read_text(encoding="utf-8"))
         except (GraphoptError, OSError, ValueError):
             return None
@@ -110,14 +111,25 @@ class Stopwatch:
             SessionError: The model does not run.
         """
         with Session(model, self.config) as session:
-            times, slowdown = self._repeat(session.prepare(feeds), None)
+            times, slowdown = self._repeat(session.prepare(feeds))
             return _typical([wall * 1e3 for wall, _ in times], times) / slowdown
 
-    def _repeat(self, run: Callable[[], None], cold: Mapping[str, Any] | None) -> tuple[list[tuple[float, float]], float]:
+    def slowdown(self) -> float:
+        """How much slower than ever seen the machine is just now; 1 when that is not known."""
+        if self._pace is None:
+            return 1.0
+        self._pace()
+        pace = _low([min(_timed(self._pace)) for _ in range(_MAX_RUNS)]) * 1e3
+        self.best_ms = min(self.best_ms, pace)
+        return pace / self.best_ms
+
+    def _repeat(
+        self, run: Callable[[], None], evict: int = 0, feeds: Mapping[str, Any] | None = None
+    ) -> tuple[list[tuple[float, float]], float]:
         """Wall and processor seconds of some runs, few for a slow model, and how much slower than best the machine was."""
         first = min(_timed(run))
         runs = max(_MIN_RUNS if first < 0.05 else 3, min(_MAX_RUNS, math.ceil(TARGET_MS / 1e3 / max(first, 1e-6))))
-        if cold is not None:
+        if evict > _QUICK:
             runs = min(runs, _COLD_RUNS)
         times: list[tuple[float, float]] = []
         paces: list[float] = []
@@ -128,8 +140,8 @@ class Stopwatch:
             if self._pace is not None:
                 self._pace()  # once for the cache
                 paces.append(min(_timed(self._pace)))
-            if cold is not None:
-                _evict(cold)
+            if evict:
+                _evict(evict, feeds or {})
             times.append(_timed(run))
         if not paces:
             return times, 1.0
@@ -187,29 +199,31 @@ def _kernels(events: list[dict[str, Any]], timed: int) -> list[tuple[str, str, l
 
 
 @cache
-def _ballast() -> np.ndarray[Any, np.dtype[np.int64]]:
-    return np.ones(2 * cache_bytes() // 8, np.int64)
+def _ballast(nbytes: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+    return np.ones(nbytes // 8, np.int64)
 
 
-def _evict(feeds: Mapping[str, Any]) -> None:
+def _evict(nbytes: int, feeds: Mapping[str, Any]) -> None:
     """Fill the caches with something else, then bring the inputs back: a neighbour has just made them."""
-    _ballast().max()
+    _ballast(nbytes).max()
     for array in feeds.values():
         if array.dtype.kind == "f":
             array.max(initial=0)
 
 
 @cache
-def cache_bytes() -> int:
-    """Size of the last-level cache, 32 MB where the system does not tell."""
-    sizes = []
+def cache_bytes() -> tuple[int, int]:
+    """Size of a core's own cache and of the last-level cache, 1 MB and 32 MB where the system does not tell."""
+    sizes = {}
     for file in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
         try:
             text = file.read_text(encoding="ascii").strip()
-            sizes.append(int(text.rstrip("KMG")) * {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}.get(text[-1], 1))
+            level = int((file.parent / "level").read_text(encoding="ascii"))
+            sizes[level] = int(text.rstrip("KMG")) * {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}.get(text[-1], 1)
         except (OSError, ValueError):
             continue
-    return min(max(sizes, default=32 << 20), 256 << 20)
+    last = sizes[max(sizes)] if sizes else 32 << 20
+    return min(sizes.get(2, 1 << 20), last), min(last, 256 << 20)
 
 
 def _low(times: list[float]) -> float:

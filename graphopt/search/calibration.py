@@ -1,0 +1,199 @@
+"""How well predicted prices agree with the clock, over graphs that random rewrites make of a model.
+
+A search believes its prices, and a deep one finds where they are wrong. So prices are put to the test where a search would go:
+each graph comes from a random walk over the rules, made at all equal places, and is measured in turns with the graph that
+the walk started from.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+import numpy as np
+
+from graphopt.errors import SessionError
+from graphopt.ir.edit import RefusedError
+from graphopt.search.arena import Arena
+from graphopt.search.problem import Problem, State, collector_paused
+from graphopt.search.quotient import Quotient, Signatures, Spread
+
+LONGEST = 12
+"""Moves of a walk, at most."""
+_WALKS = 20  # for each graph asked for: random graphs crowd around a few prices, so most are left out
+
+
+@dataclass(frozen=True)
+class Point:
+    """A rewritten graph.
+
+    Attributes:
+        model: Name of the model that it came from.
+        steps: Rewrites.
+        predicted_ms: What the cost model says of one inference.
+        measured_ms: What the clock says: the latency of the graph that the walk started from, over the measured ratio.
+        ci95: Interval of ``measured_ms``.
+    """
+
+    model: str
+    steps: int
+    predicted_ms: float
+    measured_ms: float
+    ci95: tuple[float, float]
+
+    @property
+    def error(self) -> float:
+        """Predicted over measured time, less 1."""
+        return self.predicted_ms / self.measured_ms - 1
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Predicted against measured.
+
+    Attributes:
+        graphs: How many were measured.
+        spearman: Rank correlation of predicted and measured time; ``nan`` where all are equal.
+        median_error: Median of the relative errors, without their signs.
+        p95_error: Their 95th percentile.
+        spread: Slowest over fastest measured time: what there was to be told apart.
+    """
+
+    graphs: int
+    spearman: float
+    median_error: float
+    p95_error: float
+    spread: float
+
+
+def agreement(points: Sequence[Point]) -> Agreement:
+    """Sum up the points of one model, or the errors of several.
+
+    Raises:
+        ValueError: There are no points.
+    """
+    errors = np.abs([p.error for p in points])
+    measured = np.array([p.measured_ms for p in points])
+    return Agreement(
+        len(points),
+        spearman([p.predicted_ms for p in points], measured.tolist()),
+        float(np.median(errors)),
+        float(np.quantile(errors, 0.95)),
+        float(measured.max() / measured.min()),
+    )
+
+
+def spearman(a: Sequence[float], b: Sequence[float]) -> float:
+    """Spearman's rank correlation, ties by their mean rank; ``nan`` where one side has no order."""
+    if len(a) < 2:
+        return math.nan
+    x, y = _ranks(a), _ranks(b)
+    x, y = x - x.mean(), y - y.mean()
+    scale = math.sqrt(float((x * x).sum() * (y * y).sum()))
+    return float((x * y).sum()) / scale if scale else math.nan
+
+
+def _ranks(values: Sequence[float]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """Rank of each value from 0, equal values the mean of their ranks."""
+    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
+    ends = np.cumsum(counts)
+    ranks: np.ndarray[tuple[int], np.dtype[np.float64]] = ((ends - counts + ends - 1) / 2)[place]
+    return ranks
+
+
+def samples(problem: Problem, start: State, count: int, seed: int = 0, longest: int = LONGEST) -> list[tuple[State, int]]:
+    """Graphs at the end of random walks, and how many rewrites made each.
+
+    Most walks end at about the same price. Of many, those are taken whose prices lie furthest from each other: from the
+    cheapest to the dearest, the whole range that a search could mistake.
+
+    Args:
+        problem: Rules and prices.
+        start: Where the walks begin.
+        count: Graphs to find, each another one; fewer are found where the rules make fewer.
+        seed: Of the choices.
+        longest: Moves of a walk at most; each is made at all equal places.
+    """
+    chance = random.Random(seed)
+    signatures = Signatures()
+    root = Quotient.start(start, signatures)
+    spread = Spread(problem, start, signatures)
+    found: dict[int, Quotient] = {}
+    with collector_paused():
+        for _ in range(_WALKS * count):
+            here = root
+            for _ in range(chance.randint(1, longest)):
+                if not here.open:
+                    break
+                try:
+                    here = here.after(problem, here.state.sites.matches[chance.choice(sorted(here.open))], signatures)
+                except RefusedError:
+                    continue
+            found.setdefault(here.state.graph.hash, here)
+        found.pop(start.graph.hash, None)
+        made: dict[int, tuple[State, int]] = {}
+        for quotient in _far_apart(list(found.values()), count):
+            state, steps = spread.of(quotient.plan)
+            made.setdefault(state.graph.hash, (state, len(steps)))
+    return list(made.values())
+
+
+def _far_apart(found: list[Quotient], count: int) -> list[Quotient]:
+    """Some of many, so that the smallest difference of their predicted costs is large: always the one furthest from those taken."""
+    if not found:
+        return []
+    taken = [min(found, key=lambda q: q.cost)]
+    distance = [abs(q.cost - taken[0].cost) for q in found]
+    while len(taken) < min(count, len(found)):
+        best = max(range(len(found)), key=distance.__getitem__)
+        if distance[best] == 0.0:
+            break
+        taken.append(found[best])
+        distance = [min(d, abs(q.cost - found[best].cost)) for d, q in zip(distance, found, strict=True)]
+    return taken
+
+
+def calibrate(
+    name: str,
+    problem: Problem,
+    start: State,
+    arena: Arena,
+    *,
+    graphs: int = 12,
+    seconds: float = 1.0,
+    seed: int = 0,
+    slowdown: Callable[[], float] = lambda: 1.0,
+    on_graph: Callable[[int], None] | None = None,
+) -> list[Point]:
+    """Measure graphs that random walks make of a model.
+
+    Args:
+        name: Of the model, for the points.
+        problem: Rules and prices.
+        start: Where the walks begin.
+        arena: Where to measure.
+        graphs: How many to measure.
+        seconds: For the measurement of each.
+        seed: Of the walks.
+        slowdown: How much slower the machine is just now than prices suppose.
+        on_graph: Hears how many are done.
+    """
+    paired = []
+    for state, steps in samples(problem, start, graphs, seed):
+        try:
+            pair = arena.pair(start.graph, state.graph, seconds)
+        except SessionError:
+            continue  # the runtime does not take it: no search would keep it either
+        paired.append((state, steps, pair, pair.baseline_ms / slowdown()))
+        if on_graph is not None:
+            on_graph(len(paired))
+    if not paired:
+        return []
+    # What the start takes is the same in all pairs: the median is free of slow spells.
+    base = median(ms for *_, ms in paired)
+    return [
+        Point(name, steps, state.cost, base / p.speedup, (base / p.ci95[1], base / p.ci95[0])) for state, steps, p, _ in paired
+    ]
