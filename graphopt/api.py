@@ -40,9 +40,14 @@ from graphopt.search.problem import Budget, Problem, Strategy
 from graphopt.search.select import Selection, select
 from graphopt.search.trace import Trace
 
-STRATEGIES: dict[str, Callable[[], Strategy]] = {
-    "auto": Auto, "greedy": Greedy, "backtracking": Backtracking, "beam": Beam, "random": RandomWalk,
-}  # fmt: skip
+STRATEGIES: dict[str, Callable[[float, int], Strategy]] = {
+    "auto": lambda alpha, seed: Auto(alpha),
+    "greedy": lambda alpha, seed: Greedy(),
+    "backtracking": lambda alpha, seed: Backtracking(alpha),
+    "beam": lambda alpha, seed: Beam(),
+    "random": lambda alpha, seed: RandomWalk(seed=seed),
+}
+"""Strategies by name, made from the relaxation alpha and a seed."""
 _SLACK = 1 << 20  # bytes that a model may grow besides ``max_growth``
 _HURRY = 2.0  # seconds for the last measurement after Ctrl-C
 _VISIBLE = 1.003  # a measured ratio below which a second look is not worth its time
@@ -112,7 +117,8 @@ def optimize(
     model: str | Path | ModelProto,
     *,
     output: Path | None = None,
-    strategy: str = "greedy",
+    strategy: str = "auto",
+    alpha: float = 1.05,
     provider: str = "cpu",
     threads: int = 1,
     budget: float | None = None,
@@ -137,10 +143,11 @@ def optimize(
     Args:
         model: A file or a parsed model.
         output: Where to write the result; nowhere by default.
-        strategy: How to search: ``greedy``.
+        strategy: How to search, one of :data:`STRATEGIES`.
+        alpha: How much dearer than the best a graph may be that backtracking searches from.
         provider: Short name of the execution provider.
         threads: Threads within an operator.
-        budget: Seconds for search and measurement together; by default a few seconds, more for a slow model.
+        budget: Seconds for search and measurement together; by default a few, more for a slow or a large model, at most 40.
         rules: Rule files, folders, families or ids; all shipped ones by default.
         exclude: Rules or families to leave out.
         dims: Sizes for symbolic dimensions.
@@ -177,13 +184,14 @@ def optimize(
     arena = Arena(loaded, original, config, feeds, limit, seed)
     # A slow model takes long to measure, one of many nodes long to search.
     total = budget if budget is not None else min(40.0, 6.0 + 250 * baseline_s + len(loaded.graph.nodes) / 250)
+    clock = Budget(total, None, interrupted)
 
     with Store() as store:
         cost = KernelCost(store, config, seconds=0.25 * total, measure=measure)
         problem = Problem(library, cost, block_size())
-        search = Budget(0.5 * total, None, interrupted)
+        search = Budget(0.4 * total, None, interrupted)
         chosen = _search(
-            problem, STRATEGIES[strategy](), simplify(loaded.graph), search, arena, measure, 0.35 * total, tell
+            problem, STRATEGIES[strategy](alpha, seed), simplify(loaded.graph), search, arena, measure, 0.3 * total, tell
         )
 
     outcome = chosen.outcome
@@ -204,7 +212,7 @@ def optimize(
             )
         if measure:
             tell(Progress("measure", "measuring against the original"))
-            paired = _verdict(arena, graph, 0.4 * total, search)
+            paired = _verdict(arena, graph, clock)
     kept = not outcome.steps or (paired is not None and paired.ci95[0] <= 1.0)
     final = emit(original, original.graph) if kept else result
     report = make_report(
@@ -235,14 +243,15 @@ def optimize(
     return finished
 
 
-def _verdict(arena: Arena, graph: Graph, seconds: float, budget: Budget) -> Paired:
+def _verdict(arena: Arena, graph: Graph, clock: Budget) -> Paired:
     """The measurement against the original; a gain that noise hides gets a second, longer look."""
-    if budget.interrupted_now:
+    if clock.interrupted_now:
         return arena.verdict(graph, _HURRY)
-    first = arena.verdict(graph, seconds)
-    if first.ci95[0] > 1.0 or first.speedup < _VISIBLE or budget.interrupted_now:
+    assert clock.seconds is not None
+    first = arena.verdict(graph, max(0.2 * clock.seconds, 0.6 * (clock.seconds - clock.elapsed)))
+    if first.ci95[0] > 1.0 or first.speedup < _VISIBLE or clock.interrupted_now:
         return first
-    return arena.verdict(graph, min(3 * seconds, _LONGEST))
+    return arena.verdict(graph, min(0.5 * clock.seconds, _LONGEST))
 
 
 def _search(

@@ -34,7 +34,8 @@ class Settings:
         strategy: How to search.
         provider: The ONNX Runtime execution provider to run faster on.
         threads: Intra-op threads of the runtime, at least 1.
-        budget: Seconds for the search; None lets the strategy decide.
+        alpha: How much dearer than the best a graph may be that backtracking searches from, at least 1.
+        budget: Seconds for search and measurement; None goes by the model.
         rules: Rule files, folders or families to use; empty means the whole library.
         exclude: Ids of rules not to use.
         dims: Sizes for the model's symbolic dimensions.
@@ -48,9 +49,10 @@ class Settings:
         measure: Time the result against the original.
     """
 
-    strategy: str = "greedy"
+    strategy: str = "auto"
     provider: str = "cpu"
     threads: int = 1
+    alpha: float = 1.05
     budget: float | None = None
     rules: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
@@ -204,13 +206,13 @@ def _integer(least: int) -> _Kind:
     return _Kind(check, read)
 
 
-def _number(*, zero: bool) -> _Kind:
-    wanted = "a number of at least 0" if zero else "a number above 0"
+def _number(*, least: float = 0.0, above: bool = False) -> _Kind:
+    wanted = f"a number above {least:g}" if above else f"a number of at least {least:g}"
 
     def check(value: Any) -> float:
         if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
             raise ValueError(wanted)
-        if value < 0 or (value == 0 and not zero):
+        if value < least or (above and value == least):
             raise ValueError(wanted)
         return float(value)
 
@@ -264,17 +266,18 @@ _KINDS: dict[str, _Kind] = {
     "strategy": _NAME,
     "provider": _NAME,
     "threads": _integer(1),
-    "budget": _number(zero=False),
+    "alpha": _number(least=1.0),
+    "budget": _number(above=True),
     "rules": _NAMES,
     "exclude": _NAMES,
     "dims": _Kind(_dims, lambda text: dict(map(parse_dim, _split(text)))),
     "input_shapes": _Kind(_shapes, lambda text: dict(map(parse_input_shape, _split(text)))),
-    "rtol": _number(zero=True),
-    "atol": _number(zero=True),
+    "rtol": _number(),
+    "atol": _number(),
     "seed": _integer(0),
     "portable": _SWITCH,
     "freeze_initializers": _SWITCH,
-    "max_growth": _number(zero=True),
+    "max_growth": _number(),
     "measure": _SWITCH,
 }
 assert set(_KINDS) == {f.name for f in fields(Settings)}  # a setting without a check would be taken unchecked

@@ -69,7 +69,13 @@ def make_report(
             for s in outcome.steps
         ],
         "families": [_family(v) for v in selection.families],
-        "search": {"candidates": outcome.candidates, "seconds": outcome.seconds, "stop_reason": outcome.stop_reason},
+        "search": {
+            "candidates": outcome.candidates,
+            "seconds": outcome.seconds,
+            "stop_reason": outcome.stop_reason,
+            "rounds": selection.rounds,
+            "more": _more(selection),
+        },
         "seconds": seconds,
         "environment": asdict(fingerprint(config)),
         "warnings": _warnings(selection, kept, final),
@@ -92,7 +98,19 @@ def _verified(v: Verification) -> dict[str, Any]:
 
 
 def _family(v: FamilyVerdict) -> dict[str, Any]:
-    return {"family": v.family, "ratio": v.ratio, "ci95": None if v.ci95 is None else list(v.ci95), "kept": v.kept}
+    return {"family": v.family, "ratio": v.ratio, "ci95": None if v.ci95 is None else list(v.ci95), "kept": v.kept,
+            "predicted": v.predicted}  # fmt: skip
+
+
+def _more(selection: Selection) -> list[str]:
+    """What a longer budget would be spent on."""
+    found = []
+    if selection.outcome.waiting:
+        found.append(f"{selection.outcome.waiting} graphs wait to be searched from")
+    unmeasured = [v.family for v in selection.families if v.ratio is None and v.kept]
+    if len(selection.families) > 1 and unmeasured:
+        found.append(f"not measured apart: {', '.join(unmeasured)}")
+    return found
 
 
 def _warnings(selection: Selection, kept: bool, final: Emitted) -> list[str]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import groupby
 from pathlib import Path
 
 from onnx import ModelProto
@@ -76,6 +78,13 @@ def replay(
     return Replayed(emitted, loaded, len(chosen), len(told.steps))
 
 
+def _arena(told: Trace, loaded: Model, threads: int, seed: int) -> Arena:
+    """Where graphs of a trace's model are measured."""
+    config = SessionConfig(provider=told.options["provider"], threads=threads)
+    _, feeds = first_run(loaded, config, input_ranges(loaded.graph), {}, {}, seed)
+    return Arena(loaded, loaded, config, feeds, told.max_bytes, seed)
+
+
 def _opened(told: Trace, model: str | Path | ModelProto) -> tuple[Library, Model]:
     """The rules and the model of a trace, if they are those that it was made with."""
     options = dict(told.options)
@@ -127,12 +136,10 @@ def bisect(
         TraceError: It is not a trace of this model and of the present rules.
     """
     told = read_trace(Path(trace))
-    config = SessionConfig(provider=told.options["provider"], threads=threads)
     library, loaded = _opened(told, model)
-    start = simplify(loaded.graph)
+    arena = _arena(told, loaded, threads, seed)
+    start, config = simplify(loaded.graph), arena.config
     ranges, dims = input_ranges(loaded.graph), told.options["dims"] or None
-    _, feeds = first_run(loaded, config, ranges, {}, {}, seed)
-    arena = Arena(loaded, loaded, config, feeds, told.max_bytes, seed)
 
     def after(steps: int) -> Graph:
         return carry_out(start, library, told.block, told.steps[:steps])
@@ -165,3 +172,67 @@ def bisect(
             low = middle
     step = told.steps[high - 1]
     return Culprit(high, step.rule, step.node, wrong, tried)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Steps of a trace that follow each other and are of one rule.
+
+    Attributes:
+        rule: The rule.
+        first: Number of the first step, from 1.
+        steps: How many.
+        node: Name of the value that the first one redefined.
+        predicted: Predicted milliseconds before them over those after them.
+        measured: The same by the clock; ``None`` when not measured.
+        ci95: Interval of ``measured``.
+    """
+
+    rule: str
+    first: int
+    steps: int
+    node: str
+    predicted: float
+    measured: float | None = None
+    ci95: tuple[float, float] | None = None
+
+
+def stages(
+    trace: str | Path,
+    model: str | Path,
+    *,
+    seconds: float | None = 2.0,
+    threads: int = 1,
+    seed: int = 0,
+    on_stage: Callable[[Stage], None] | None = None,
+) -> list[Stage]:
+    """What each rule of a trace was predicted to gain when its turn came, and what the clock says it gained.
+
+    Args:
+        trace: What :func:`optimize` wrote.
+        model: The model it was written for.
+        seconds: For each measurement; ``None`` to measure nothing.
+        threads: Threads within an operator.
+        seed: Of the inputs.
+        on_stage: Hears of each stage.
+
+    Raises:
+        TraceError: It is not a trace of this model and of the present rules.
+    """
+    told = read_trace(Path(trace))
+    library, loaded = _opened(told, model)
+    arena = None if seconds is None else _arena(told, loaded, threads, seed)
+    before, found, done = simplify(loaded.graph), list[Stage](), 0
+    for rule, group in groupby(told.steps, key=lambda step: step.rule):
+        steps = list(group)
+        after = carry_out(before, library, told.block, steps)
+        cost = steps[0].cost_before / steps[-1].cost_after
+        stage = Stage(rule, done + 1, len(steps), steps[0].node, cost)
+        if arena is not None and seconds is not None:
+            paired = arena.pair(before, after, seconds)
+            stage = replace(stage, measured=paired.speedup, ci95=paired.ci95)
+        found.append(stage)
+        if on_stage is not None:
+            on_stage(stage)
+        before, done = after, done + len(steps)
+    return found

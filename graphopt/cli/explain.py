@@ -1,30 +1,77 @@
-"""``graphopt explain``: which rule made which node of an optimised model."""
+"""``graphopt explain``: which rule made which node of an optimised model, and what each step of its making gained."""
 
 from __future__ import annotations
 
 import json as json_module
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from graphopt.cli import options, paths
+from graphopt.cli.options import option
 from graphopt.cli.screen import console, facts, milliseconds, one_line, table, write_json
 
 if TYPE_CHECKING:
     from rich.table import Table
 
 
-def explain(model: options.Model, json: options.Json = None) -> None:
-    """Show which rule made which node of a model that graphopt wrote."""
+def explain(
+    model: Annotated[
+        Path, typer.Argument(metavar="MODEL", help="A model that graphopt wrote; with --trace its original.", show_default=False)
+    ],
+    trace: Annotated[
+        Path | None, option("--trace", metavar="FILE", help="Tell each step that `optimize --trace` recorded for MODEL.")
+    ] = None,
+    seconds: Annotated[
+        float, typer.Option("--seconds", metavar="S", min=0.0, help="With --trace: time to measure each step; 0 measures nothing.")
+    ] = 2.0,
+    threads: options.Threads = None,
+    json: options.Json = None,
+) -> None:
+    """Show which rule made which node of a model that graphopt wrote, or what each step gained, predicted and measured."""
     paths.existing_file(model)
-    paths.report_file(json, {"the model": model})
+    reads = {"the model": model}
+    if trace is not None:
+        reads["the trace"] = paths.existing_file(trace)
+    paths.report_file(json, reads)
 
-    from graphopt import api
+    if trace is None:
+        from graphopt import api
 
-    report = api.explain_model(model)
+        report = api.explain_model(model)
+    else:
+        from graphopt import retrace
+
+        found = retrace.stages(trace, model, seconds=seconds or None, threads=threads or 1)
+        report = {"schema": "graphopt.stages/1", "path": str(model), "trace": str(trace), "stages": [asdict(s) for s in found]}
     if json is not None:
         write_json(report, json)
     if json != "-":
-        show(report)
+        (show if trace is None else show_stages)(report)
+
+
+def show_stages(report: Mapping[str, Any]) -> None:
+    """Print what each stage of a trace gained, on stdout."""
+    screen = console(stderr=False)
+    if not report["stages"]:
+        screen.print("the trace has no step")
+        return
+    rows = table("steps", "rule", "at", "predicted", "measured", "95 % interval", numbers=3)
+    for stage in report["stages"]:
+        last = stage["first"] + stage["steps"] - 1
+        interval = stage["ci95"]
+        rows.add_row(
+            str(stage["first"]) if stage["steps"] == 1 else f"{stage['first']}-{last}",
+            one_line(stage["rule"]),
+            one_line(stage["node"], 40),
+            f"{stage['predicted']:.3f}x",
+            "" if stage["measured"] is None else f"{stage['measured']:.3f}x",
+            "" if interval is None else f"{interval[0]:.3f} to {interval[1]:.3f}",
+        )
+    screen.print(rows)
 
 
 def show(report: Mapping[str, Any]) -> None:

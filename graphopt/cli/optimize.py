@@ -21,9 +21,16 @@ def optimize(
         Path | None,
         option("--output", "-o", metavar="OUT", help="The file to write (default: MODEL.opt.onnx beside MODEL)."),
     ] = None,
-    strategy: Annotated[str | None, option(metavar="NAME", help="How to search (default greedy).")] = None,
+    strategy: Annotated[
+        str | None, option(metavar="NAME", help="How to search: auto (default), greedy, backtracking, beam or random.")
+    ] = None,
     budget: Annotated[
-        float | None, option(metavar="SECONDS", help="Time for the search (default: until it ends by itself).")
+        float | None,
+        option(metavar="SECONDS", help="Time for search and measurement (default: by the model, at most a minute)."),
+    ] = None,
+    alpha: Annotated[
+        float | None,
+        option(metavar="X", help="How much dearer than the best a graph may be that backtracking goes on from (default 1.05)."),
     ] = None,
     rules: options.Rules = None,
     exclude: options.Exclude = None,
@@ -85,6 +92,7 @@ def optimize(
     settings = load_settings(
         {
             "strategy": strategy,
+            "alpha": alpha,
             "provider": provider,
             "threads": threads,
             "budget": budget,
@@ -173,6 +181,8 @@ def _story(report: Mapping[str, Any], *, interrupted: bool) -> Table:
         f"{report['strategy']}, {_plural(search['candidates'], 'candidate')} in {seconds(search['seconds'])}, "
         f"ended: {one_line(str(search['stop_reason']))}",
     )
+    if search["more"]:
+        result.add_row("with more", f"{'; '.join(search['more'])}: see --budget")
     result.add_row("took", f"{seconds(report['seconds'])} in all")
     if interrupted:
         result.add_row("stopped", "by Ctrl-C: this is the best found until then, verified")

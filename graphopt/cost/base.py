@@ -143,6 +143,12 @@ class CostModel(Protocol):
         """The total of :meth:`after`, for a search that only wants to compare."""
         ...
 
+    def correct(
+        self, before: tuple[Graph, Costs], after: tuple[Graph, Costs], speedup: float, ci95: tuple[float, float]
+    ) -> bool:
+        """Learn from a comparison of two graphs by the clock; whether any price has changed."""
+        ...
+
 
 class WindowCost(ABC):
     """A cost model that prices windows one by one, and the conversions of layout between them.
@@ -200,6 +206,12 @@ class WindowCost(ABC):
         _, gone, fresh, layout = self._changes(costs, graph, delta)
         prices = self._price(graph, fresh, layout)
         return costs.sums.changed([costs.prices[window.head] for window in gone], prices.values())[0].ms
+
+    def correct(
+        self, before: tuple[Graph, Costs], after: tuple[Graph, Costs], speedup: float, ci95: tuple[float, float]
+    ) -> bool:
+        """See :meth:`CostModel.correct`; a model without measurements has nothing to correct."""
+        return False
 
     def _changes(
         self, costs: Costs, graph: Graph, delta: Delta

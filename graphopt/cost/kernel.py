@@ -30,6 +30,10 @@ FAILED = -1.0
 """Stored for a window that the runtime does not run by itself, so that nobody tries again."""
 WEIGHTS = 1 << 16
 """Bytes; smaller constants are in the cache or fetched in no time."""
+_TRIFLE = 0.01
+"""Share of a graph's time that sessions of the same model differ by."""
+_FARTHEST = 5.0
+"""Limit of a correction: beyond, something else is wrong."""
 LOOKUPS = frozenset({"Gather", "GatherND", "GatherElements"})
 CAUTION = 1.1
 """Factor on an estimate: a search should not prefer a window only because nobody measured it."""
@@ -37,11 +41,13 @@ _OWN, _SHARED, _MEMORY = "", "-shared", "-cold"
 """Suffix of a signature that was measured with weights from a core's own cache, the last-level cache, or memory."""
 _FIRST = 0.6  # share of the time for measuring that a first look at a graph may use
 
+Priced = tuple[Graph, Costs]
+
 
 class KernelCost(WindowCost):
     """Prices a window by what was measured, here or by an earlier process; by a corrected estimate where nothing was.
 
-    A price, once given, stays: the same graph costs the same throughout the life of this object.
+    A price, once given, stays: the same graph costs the same throughout the life of this object, until :meth:`correct`.
 
     Args:
         store: Measurements of earlier runs; new ones go there.
@@ -81,6 +87,8 @@ class KernelCost(WindowCost):
         self._sources: tuple[str, str] | None = None
         self._prices: dict[str, int] = {}
         self._known: dict[Any, Price] = {}
+        self._signatures: dict[Any, tuple[str, str]] = {}
+        self._factors: dict[str, float] | None = None
         self._ratios: dict[str, list[float]] = {}
 
     @property
@@ -116,12 +124,60 @@ class KernelCost(WindowCost):
         """The price of a conversion into or out of the blocked layout, in picoseconds."""
         return round(move_ms(graph, move, self.roofline, self.shapes) * TICKS_PER_MS)
 
+    def correct(self, before: Priced, after: Priced, speedup: float, ci95: tuple[float, float]) -> bool:
+        """Learn from a comparison of two graphs by the clock.
+
+        Where their predicted ratio lies outside of the measured interval, the windows that only the second graph has are
+        taken to be the cause, in proportion to their prices. The correction goes to the store and holds for all graphs that
+        are priced from now on; graphs that were priced before must be priced again.
+
+        Args:
+            before: The first graph and its costs.
+            after: The second.
+            speedup: Time of the first over time of the second.
+            ci95: Its interval.
+
+        Returns:
+            Whether a price has changed.
+        """
+        predicted = before[1].total / after[1].total
+        believed = min(max(predicted, ci95[0]), ci95[1])  # the end of the interval that asks for the least
+        off = before[1].total / believed - after[1].total
+        if abs(off) < _TRIFLE * after[1].total:
+            return False
+        had, has = self._census(*before), self._census(*after)
+        fresh = {pair: (n - had.get(pair, (0, 0.0))[0], ms) for pair, (n, ms) in has.items()}
+        fresh = {pair: (n, ms) for pair, (n, ms) in fresh.items() if n > 0 and ms > 0}
+        total = sum(n * ms for n, ms in fresh.values())
+        if not total:
+            return False
+        factor = min(max(1 + off / total, 1 / _FARTHEST), _FARTHEST)
+        known = self.store.corrections(self.environment)
+        changed = {s: known.get(s, 1.0) * factor for pair in fresh for s in pair}
+        changed = {s: min(max(f, 1 / _FARTHEST), _FARTHEST) for s, f in changed.items()}
+        self.store.put_corrections(self.environment, changed)
+        self._factors = None
+        self._prices.clear()
+        self._known.clear()
+        self._signatures.clear()
+        return True
+
     def slowdown(self) -> float:
         """How much slower the machine is just now than when its kernels were measured: prices are those of its best pace."""
         watch = self._stopwatch()
         return 1.0 if watch is None else watch.slowdown()
 
     # -- parts ----------------------------------------------------------------------------------------------------
+
+    def _census(self, graph: Graph, costs: Costs) -> dict[tuple[str, str], tuple[int, float]]:
+        """How many windows of each signature a graph has, and what one costs in milliseconds."""
+        windows = list({window.nodes[-1]: window for window in costs.partition.values()}.values())
+        self.prices(graph, windows, costs.layout)  # a correction may have come in between
+        found: dict[tuple[str, str], tuple[int, float]] = {}
+        for window in windows:
+            pair = self._signatures[self._key(graph, window, costs.layout)]
+            found[pair] = found.get(pair, (0, 0.0))[0] + 1, costs.by_node[window.head]
+        return found
 
     def _key(self, graph: Graph, window: Window, layout: Layout) -> Any:
         """What decides the price of a window, cheaper to find than its signature."""
@@ -152,6 +208,7 @@ class KernelCost(WindowCost):
             self._price_all(graph, plans)
         for key, (warm, cold, weights) in found.items():
             self._known[key] = Price(self._prices[warm], self._prices[cold], weights)
+            self._signatures[key] = warm, cold
 
     def _weights(self, graph: Graph, window: Window) -> tuple[tuple[Packed, int], ...]:
         """The constants of a window that are large enough for it to matter where they come from."""
@@ -223,7 +280,9 @@ class KernelCost(WindowCost):
             self.spent += time.monotonic() - start
 
     def _set(self, signature: str, ms: float) -> None:
-        self._prices[signature] = round(ms * TICKS_PER_MS)
+        if self._factors is None:
+            self._factors = self.store.corrections(self.environment)
+        self._prices[signature] = round(ms * self._factors.get(signature, 1.0) * TICKS_PER_MS)
 
     def _compare(self, graph: Graph, window: Window, ms: float, estimate: float) -> None:
         """Learn how far off the estimate is for windows of this kind."""

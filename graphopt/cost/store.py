@@ -20,6 +20,14 @@ from graphopt.config import cache_dir
 SCHEMA = 1
 FILE_NAME = "kernels.sqlite"
 _USES = "CREATE TABLE IF NOT EXISTS uses (rule TEXT PRIMARY KEY, times INTEGER NOT NULL) WITHOUT ROWID"
+_FACTORS = """
+CREATE TABLE IF NOT EXISTS corrections (
+    environment TEXT NOT NULL,
+    signature TEXT NOT NULL,
+    factor REAL NOT NULL,
+    PRIMARY KEY (environment, signature)
+) WITHOUT ROWID
+"""
 _BUSY_S = 5.0
 _CHUNK = 500  # SQLite limits the number of parameters of a statement
 _TABLE = """
@@ -49,6 +57,7 @@ class Store:
     def __init__(self, path: Path | str | None = FILE_NAME) -> None:
         self.path = cache_dir() / FILE_NAME if path == FILE_NAME else None if path is None else Path(path)
         self._memory: dict[tuple[str, str], float] = {}
+        self._factors: dict[tuple[str, str], float] = {}
         self._lock = threading.RLock()
         self._connection: sqlite3.Connection | None = None
         self._pid = 0
@@ -112,6 +121,20 @@ class Store:
         with self._lock:
             return dict(self._execute("SELECT rule, times FROM uses", ()))
 
+    def corrections(self, environment: str) -> dict[str, float]:
+        """By what factor measurements are off where whole models were compared, by signature."""
+        with self._lock:
+            found = dict(self._execute("SELECT signature, factor FROM corrections WHERE environment = ?", (environment,)))
+            found.update({signature: f for (name, signature), f in self._factors.items() if name == environment})
+        return found
+
+    def put_corrections(self, environment: str, factors: Mapping[str, float]) -> None:
+        """Keep corrections; a newer one replaces an older one."""
+        rows = [(environment, signature, float(factor)) for signature, factor in factors.items()]
+        with self._lock:
+            if not self._write("INSERT OR REPLACE INTO corrections VALUES (?, ?, ?)", rows):
+                self._factors.update({(environment, signature): factor for environment, signature, factor in rows})
+
     def sizes(self) -> dict[str, int]:
         """How many measurements there are, by environment digest."""
         with self._lock:
@@ -121,18 +144,20 @@ class Store:
         return counts
 
     def clear(self, environment: str | None = None) -> int:
-        """Forget the measurements of an environment, or all.
+        """Forget the measurements of an environment, or all, with their corrections.
 
         Returns:
             How many were forgotten.
         """
         with self._lock:
             gone = sum(n for name, n in self.sizes().items() if environment in (None, name))
-            if environment is None:
-                self._write("DELETE FROM measurements", [()])
-            else:
-                self._write("DELETE FROM measurements WHERE environment = ?", [(environment,)])
+            for table in ("measurements", "corrections"):
+                if environment is None:
+                    self._write(f"DELETE FROM {table}", [()])
+                else:
+                    self._write(f"DELETE FROM {table} WHERE environment = ?", [(environment,)])
             self._memory = {key: ms for key, ms in self._memory.items() if environment not in (None, key[0])}
+            self._factors = {key: f for key, f in self._factors.items() if environment not in (None, key[0])}
         return gone
 
     def close(self) -> None:
@@ -151,11 +176,11 @@ class Store:
         self.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"path": self.path, "memory": dict(self._memory), "broken": self._broken}
+        return {"path": self.path, "memory": dict(self._memory), "factors": dict(self._factors), "broken": self._broken}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(state["path"])  # type: ignore[misc]
-        self._memory, self._broken = state["memory"], state["broken"]
+        self._memory, self._factors, self._broken = state["memory"], state["factors"], state["broken"]
 
     # -- the database ---------------------------------------------------------------------------------------------
 
@@ -206,6 +231,7 @@ class Store:
                 connection.execute("DROP TABLE IF EXISTS measurements")
             connection.execute(_TABLE)
             connection.execute(_USES)
+            connection.execute(_FACTORS)
             connection.execute(f"PRAGMA user_version = {SCHEMA}")
 
     def _give_up(self, error: Exception) -> None:

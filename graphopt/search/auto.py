@@ -1,4 +1,4 @@
-"""The default strategy: greedy, then backtracking with what is left of the budget."""
+"""The default strategy: greedy, then backtracking with what is left of the budget, from the start and from where greedy ended."""
 
 from __future__ import annotations
 
@@ -11,28 +11,41 @@ from graphopt.search.problem import Budget, Outcome, Problem, State
 
 
 class Auto:
-    """Greedy first, because it knows the hints of rules whose gain no price shows; then cost-based search from there.
+    """Greedy, because it knows the hints of rules whose gain no price shows; then cost-based search.
+
+    Backtracking starts twice: from the model itself, because what greedy does first can stand in the way of something better,
+    and from greedy's result, because a search of the whole may not get as far.
 
     Args:
         alpha: Of the backtracking.
+        keep: Best graphs to measure.
     """
 
     name = "auto"
 
-    def __init__(self, alpha: float = 1.05) -> None:
-        self.greedy, self.backtracking = Greedy(), Backtracking(alpha)
+    def __init__(self, alpha: float = 1.05, keep: int = 4) -> None:
+        self.greedy, self.backtracking, self.keep = Greedy(), Backtracking(alpha, keep=keep), keep
 
     def run(
         self, problem: Problem, start: State, budget: Budget, report: Callable[[State], None] | None = None
     ) -> Outcome:
         """See :class:`graphopt.search.problem.Strategy`."""
         first = self.greedy.run(problem, start, budget, report)
-        if budget.exhausted() is not None:
-            return first
-        second = self.backtracking.run(problem, first.state, budget, report)
-        found = [
-            replace(o, steps=(*first.steps, *o.steps), others=()) for o in (second, *second.others) if o.steps
-        ]
-        if not found:
-            return replace(first, candidates=second.candidates, seconds=second.seconds, stop_reason=second.stop_reason)
-        return replace(found[0], others=(first, *found[1:]))
+        found, reason, waiting = [first], first.stop_reason, 0
+        for origin, share in ((start, 0.5), (first.state, 1.0)):
+            if budget.exhausted() is not None:
+                break
+            part = budget.part(share)
+            outcome = self.backtracking.run(problem, origin, part, report)
+            budget.spent += part.spent
+            before = () if origin is start else first.steps
+            found += [replace(o, steps=(*before, *o.steps), others=()) for o in (outcome, *outcome.others) if o.steps]
+            reason, waiting = outcome.stop_reason, waiting + outcome.waiting
+        unlike = {o.state.graph.hash: o for o in reversed(found)}.values()  # equal graphs: the first one found
+        best, *others = sorted(unlike, key=lambda o: o.state.cost)[: self.keep]
+        if all(o.state is not first.state for o in (best, *others)):
+            others.append(first)
+        return replace(
+            best, candidates=budget.spent, seconds=budget.elapsed, stop_reason=budget.exhausted() or reason,
+            others=tuple(others), waiting=waiting,
+        )  # fmt: skip

@@ -12,14 +12,21 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import math
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from graphopt.ir.edit import RefusedError
+from graphopt.rewrite.apply import apply
 from graphopt.rewrite.match import Match
 from graphopt.search.problem import Budget, Outcome, Problem, State, collector_paused
-from graphopt.search.quotient import Quotient, Signatures, Spread
+from graphopt.search.quotient import Move, Quotient, Signatures, Spread
+
+STRIDES = 6
+"""Moves that a search makes without coming to a cheaper graph than where they began."""
+TOLL = 2e-3
+"""How much dearer each of them makes a graph wait: graphs that differ by what costs next to nothing are many."""
 
 Report = Callable[[State], None]
 
@@ -40,9 +47,6 @@ class _Candidate:
     cost: float
     here: float
 
-    def made(self, search: _Search) -> Quotient:
-        return self.parent.after(search.problem, self.match, search.signatures)
-
 
 class _Search:
     """What the strategies of this module share: pricing, the graphs seen, and the best plans."""
@@ -51,29 +55,60 @@ class _Search:
         self.problem, self.start, self.budget, self.keep = problem, start, budget, keep
         self.signatures = Signatures()
         self.root = Quotient.start(start, self.signatures)
+        self.spread = Spread(problem, start, self.signatures)
         self.seen = {start.graph.hash}
         self.best = self.best_here = start.cost
         self._top: list[tuple[float, int, _Candidate]] = []
         self._count = itertools.count()
 
     def candidates(self, quotient: Quotient) -> Iterator[_Candidate]:
-        """Price every open site of a quotient whose result was not seen before, while the budget lasts."""
+        """Price the sites from which to go on, while the budget lasts; those whose change is known are not priced again."""
         state = quotient.state
-        for key in sorted(quotient.open):
+        for key in quotient.sites():
             if self.budget.exhausted() is not None:
                 return
             match = state.sites.matches[key]
-            self.budget.spent += 1
-            try:
-                graph, cost = self.problem.price(state, match)
-            except RefusedError:
-                continue
-            if graph.hash in self.seen:
-                continue
-            self.seen.add(graph.hash)
-            found = _Candidate(quotient, match, quotient.cost + quotient.open[key] * (cost - state.cost), cost)
-            self._note(found)
-            yield found
+            change = quotient.known.get(key)
+            if change is None:
+                self.budget.spent += 1
+                try:
+                    change = self.problem.price(state, match)[1] - state.cost
+                except RefusedError:
+                    change = math.inf
+                quotient.known[key] = change
+            if change < math.inf:
+                yield _Candidate(quotient, match, quotient.cost + quotient.open[key] * change, state.cost + change)
+
+    def make(self, candidate: _Candidate) -> Quotient | None:
+        """Make a rewrite; ``None`` if that can't be done, or leads to a graph that was met before."""
+        parent, match = candidate.parent, candidate.match
+        if self.budget.exhausted() is not None:
+            return None
+        self.budget.spent += 1
+        try:
+            graph, delta = apply(parent.state.graph, match, self.problem.block)
+        except RefusedError:
+            return None
+        if graph.hash in self.seen:
+            return None
+        self.seen.add(graph.hash)
+        made = parent.reached(self.problem.reached(parent.state, graph, delta), match, self.signatures)
+        if made.region is None and not self._adds_up(parent, made):
+            return None
+        self._note(_Candidate(parent, match, made.cost, made.state.cost))
+        return made
+
+    def _adds_up(self, parent: Quotient, made: Quotient) -> bool:
+        """Whether what a move saves at one place is saved at all.
+
+        Savings add up but for one thing: a weight more here and there can be too much for the cache. Where that could be, the
+        move is carried out everywhere.
+        """
+        before, after = parent.state.costs.sums, made.state.costs.sums
+        if after.bytes <= before.bytes or after.warm == after.cold:
+            return True
+        cost = self.spread.of(parent.plan)[0].cost
+        return self.spread.of(made.plan)[0].cost < cost
 
     def _note(self, found: _Candidate) -> None:
         self.best_here = min(self.best_here, found.here)
@@ -87,13 +122,9 @@ class _Search:
     def outcome(self, reason: str, report: Report | None) -> Outcome:
         """The best plans carried out everywhere, the one that is predicted to be fastest first."""
         found: list[Outcome] = []
-        spread = Spread(self.problem, self.start, self.signatures)
         for _, _, candidate in sorted(self._top, key=lambda item: item[2].cost):
-            try:
-                plan = candidate.made(self).plan
-            except RefusedError:
-                continue
-            state, steps = spread.of(plan)
+            signature = self.signatures.of(candidate.parent.state.graph, candidate.match)
+            state, steps = self.spread.of((*candidate.parent.plan, Move(candidate.match.rule.id, signature)))
             if steps and state.cost < self.start.cost and all(state.graph.hash != o.state.graph.hash for o in found):
                 found.append(Outcome(state, steps, self.budget.spent, self.budget.elapsed, reason))
         found.sort(key=lambda o: o.state.cost)
@@ -119,31 +150,58 @@ class Backtracking:
         self.alpha, self.width, self.keep = alpha, width, keep
 
     def run(self, problem: Problem, start: State, budget: Budget, report: Report | None = None) -> Outcome:
-        """See :class:`graphopt.search.problem.Strategy`."""
+        """See :class:`graphopt.search.problem.Strategy`.
+
+        What is found is carried out at all equal places. These need not be equal any more after that, so the search goes on
+        from there, each time in a half of what is left of the budget, until it finds nothing more.
+        """
+        best, others = Outcome(start, (), 0, 0.0, ""), list[Outcome]()
+        while True:
+            part = budget.part(0.5)
+            found = self._round(problem, best.state, part, report)
+            budget.spent += part.spent
+            gained = found.state.cost < best.state.cost
+            here = [replace(o, steps=(*best.steps, *o.steps), others=()) for o in (found, *found.others)]
+            if gained:
+                others = [*here[1:], *([best] if best.steps else []), *others][: self.keep - 1]
+                best = here[0]
+            reason = budget.exhausted()
+            if reason or not gained:
+                return replace(
+                    best, candidates=budget.spent, seconds=budget.elapsed, stop_reason=reason or found.stop_reason,
+                    others=tuple(others), waiting=found.waiting,
+                )  # fmt: skip
+
+    def _round(self, problem: Problem, start: State, budget: Budget, report: Report | None) -> Outcome:
         with collector_paused():
             search = _Search(problem, start, budget, self.keep)
             queue: list[tuple[float, int, _Candidate]] = []
             order = itertools.count()
             self._push(queue, search, order, search.root)
             while queue and budget.exhausted() is None:
-                cost, _, candidate = heapq.heappop(queue)
-                if cost > self.alpha * search.best_here:
-                    continue
-                try:
-                    quotient = candidate.made(search)
-                except RefusedError:
+                _, _, candidate = heapq.heappop(queue)
+                quotient = search.make(candidate) if candidate.here <= self.alpha * search.best_here else None
+                if quotient is None or quotient.state.cost > self.alpha * search.best_here:
                     continue
                 self._push(queue, search, order, quotient)
                 if len(queue) > self.width:
                     queue = heapq.nsmallest(self.width // 2, queue)
-            return search.outcome(budget.exhausted() or "everything within alpha was searched", report)
+            reach = self.alpha * search.best_here
+            waiting = sum(candidate.here <= reach for _, _, candidate in queue)
+            return replace(
+                search.outcome(budget.exhausted() or "everything within alpha was searched", report), waiting=waiting
+            )
 
     def _push(
         self, queue: list[tuple[float, int, _Candidate]], search: _Search, order: Iterator[int], quotient: Quotient
     ) -> None:
+        detour = 1 + TOLL * quotient.strides
         for found in search.candidates(quotient):
-            if found.here <= self.alpha * search.best_here:
-                heapq.heappush(queue, (found.here, next(order), found))
+            limit = self.alpha * search.best_here
+            if quotient.strides == STRIDES - 1:
+                limit = min(limit, math.nextafter(quotient.base, 0.0))  # the last stride must pay
+            if found.here <= limit:
+                heapq.heappush(queue, (found.here * detour, next(order), found))
 
 
 class Beam:
@@ -169,12 +227,10 @@ class Beam:
                 best = search.best
                 found = [c for quotient in level for c in search.candidates(quotient)]
                 level = []
-                for candidate in heapq.nsmallest(2 * self.width, found, key=lambda c: c.cost):
-                    if len(level) < self.width:
-                        try:
-                            level.append(candidate.made(search))
-                        except RefusedError:
-                            continue
+                for candidate in heapq.nsmallest(4 * self.width, found, key=lambda c: c.cost):
+                    quotient = search.make(candidate) if len(level) < self.width else None
+                    if quotient is not None:
+                        level.append(quotient)
                 idle = 0 if search.best < best else idle + 1
             return search.outcome(budget.exhausted() or "no better graph in the last steps", report)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from graphopt.cost.base import CostModel, Costs
+from graphopt.ir.edit import Delta
 from graphopt.ir.graph import Graph
 from graphopt.rewrite.apply import apply
 from graphopt.rewrite.library import Library
@@ -86,7 +88,10 @@ class Problem:
         Raises:
             RefusedError: The rewrite would break an invariant of the graph.
         """
-        graph, delta = apply(state.graph, match, self.block)
+        return self.reached(state, *apply(state.graph, match, self.block))
+
+    def reached(self, state: State, graph: Graph, delta: Delta) -> State:
+        """The state of a graph that came from another by an edit."""
         return State(graph, state.sites.after(graph, delta), self.cost.after(state.costs, graph, delta))
 
     def price(self, state: State, match: Match) -> tuple[Graph, float]:
@@ -131,6 +136,12 @@ class Budget:
         """Whether someone asked to stop."""
         return self.interrupted is not None and self.interrupted()
 
+    def part(self, share: float) -> Budget:
+        """A budget of a share of what is left; what is spent of it is to be added to this one's."""
+        seconds = None if self.seconds is None else share * max(0.0, self.seconds - self.elapsed)
+        candidates = None if self.candidates is None else math.ceil(share * max(0, self.candidates - self.spent))
+        return Budget(seconds, candidates, self.interrupted)
+
     def exhausted(self) -> str | None:
         """Why the search must stop, ``None`` while it may go on."""
         if self.interrupted_now:
@@ -153,6 +164,7 @@ class Outcome:
         seconds: Time spent.
         stop_reason: Why it stopped.
         others: What else it found, the cheapest first: prices err, so the clock is asked about these too.
+        waiting: Graphs that were found and not searched from: what more time would be spent on.
     """
 
     state: State
@@ -161,6 +173,7 @@ class Outcome:
     seconds: float
     stop_reason: str
     others: tuple[Outcome, ...] = ()
+    waiting: int = 0
 
 
 @contextmanager

@@ -8,8 +8,9 @@ places that it makes count as often as itself. So a candidate costs the same whe
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from graphopt.ir.edit import RefusedError
 from graphopt.ir.graph import Graph, Node
@@ -62,12 +63,21 @@ class Quotient:
         open: Sites to try, and how many places each stands for.
         cost: Predicted milliseconds with the plan carried out everywhere.
         plan: The moves so far.
+        base: Predicted milliseconds of the last state on the way that was the cheapest until then.
+        strides: Moves made since that state.
+        region: Nodes around these moves; ``None`` where this is that state. A move that costs is made for
+            the sake of what it makes possible, so only sites that touch the region follow: the others can be tried without it.
+        known: What sites were found to change: predicted milliseconds with the move made at one place.
     """
 
     state: State
     open: Mapping[Key, int]
     cost: float
     plan: tuple[Move, ...] = ()
+    base: float = math.inf
+    strides: int = 0
+    region: frozenset[int] | None = None
+    known: dict[Key, float] = field(default_factory=dict)
 
     @classmethod
     def start(cls, state: State, signatures: Signatures) -> Quotient:
@@ -86,7 +96,12 @@ class Quotient:
             for key in keys:
                 if key == nearest or set(key[1]) & set(nearest[1]):
                     chosen[key] = disjoint(keys)
-        return cls(state, chosen, state.cost)
+        return cls(state, chosen, state.cost, base=state.cost)
+
+    def sites(self) -> list[Key]:
+        """The sites from which a search may go on, in a fixed order."""
+        region = self.region
+        return sorted(k for k in self.open if region is None or not region.isdisjoint(k[1]))
 
     def after(self, problem: Problem, match: Match, signatures: Signatures) -> Quotient:
         """The quotient after a rewrite at one of the open sites.
@@ -94,15 +109,24 @@ class Quotient:
         Raises:
             RefusedError: The rewrite would break an invariant of the graph.
         """
+        return self.reached(problem.step(self.state, match), match, signatures)
+
+    def reached(self, state: State, match: Match, signatures: Signatures) -> Quotient:
+        """The quotient after a rewrite that made ``state``."""
         times = self.open[match.rule.id, match.nodes]
-        state = problem.step(self.state, match)
-        matches = state.sites.matches
+        matches, fresh = state.sites.matches, state.sites.fresh
         left = {key: n for key, n in self.open.items() if key in matches}
-        for key in state.sites.fresh:
+        for key in fresh:
             left.setdefault(key, times)
         cost = self.cost + times * (state.cost - self.state.cost)
-        move = Move(match.rule.id, signatures.of(self.state.graph, match))
-        return Quotient(state, left, cost, (*self.plan, move))
+        plan = (*self.plan, Move(match.rule.id, signatures.of(self.state.graph, match)))
+        near = frozenset(node for key in fresh for node in key[1])
+        if state.cost < self.base:
+            # Far from the rewrite nothing has changed, so prices still hold there; what is made of them is priced anew.
+            known = {k: d for k, d in self.known.items() if k in left and near.isdisjoint(k[1])}
+            return Quotient(state, left, cost, plan, state.cost, known=known)
+        region = near if self.region is None else self.region | near
+        return Quotient(state, left, cost, plan, self.base, self.strides + 1, region)
 
 
 def disjoint(keys: Iterable[Key]) -> int:

@@ -1,8 +1,10 @@
-"""Measurement decides: run a strategy, then take back every rule family that the clock shows to lose.
+"""Measurement decides: of what a search found, keep what the clock says is fastest.
 
-A sum over kernels does not see all that the runtime does to a graph, and the same family helps one model and hurts the
-next. So the graph with all families is measured against the graph without one of them, family by family; the family
-goes when the whole interval says that the model is faster without it by more than the luck of a session.
+A sum over kernels does not see all that the runtime does to a graph, and the same family of rules helps one model and hurts the
+next. So the best few graphs are measured against each other, then the best with all its families against the same without one of
+them, family by family; a family goes when the whole interval says that the model is faster without it by more than the luck of
+a session. Where a pair contradicts the prediction, the prices are corrected, and as long as there is time the search goes on
+with the new prices.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from dataclasses import dataclass, replace
 from graphopt.errors import SessionError
 from graphopt.ir.edit import RefusedError
 from graphopt.ir.graph import Graph
+from graphopt.runtime.timing import Paired
 from graphopt.search.arena import LUCK, Arena
 from graphopt.search.greedy import Greedy
 from graphopt.search.problem import Budget, Outcome, Problem, State, Step, Strategy
@@ -20,6 +23,9 @@ from graphopt.search.trace import find
 
 PATIENCE = 4
 """How much longer to look for the culprit while the graph as a whole is slower than the original."""
+
+SHARE = 0.6
+"""Of what is left of the time, how much a round may use: the rest is for rounds with corrected prices."""
 
 Report = Callable[[str, float | None], None]
 """Told what is being done and the best ratio measured so far."""
@@ -34,12 +40,14 @@ class FamilyVerdict:
         ratio: Latency without the family over latency with it; above 1 the family pays. ``None`` when not measured.
         ci95: Interval of the ratio.
         kept: Whether its rewrites stay.
+        predicted: What the ratio was predicted to be; ``None`` when not measured.
     """
 
     family: str
     ratio: float | None
     ci95: tuple[float, float] | None
     kept: bool
+    predicted: float | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,11 +58,13 @@ class Selection:
         outcome: What is left.
         problem: The problem without the families that were taken back.
         families: A verdict for each family that was used.
+        rounds: How often the search ran, each time with prices that measurements had corrected.
     """
 
     outcome: Outcome
     problem: Problem
     families: tuple[FamilyVerdict, ...]
+    rounds: int = 1
 
 
 def select(
@@ -66,68 +76,153 @@ def select(
     seconds: float,
     report: Report | None = None,
 ) -> Selection:
-    """Search, then measure families away.
+    """Search, measure, correct the prices, and search again while there is time and something was learned.
 
     Args:
         problem: Rules and prices.
         strategy: How to search.
         graph: Where to start.
-        budget: Of the search.
+        budget: Of the search, all rounds together.
         arena: Where to measure.
-        seconds: For the measurements.
+        seconds: For the measurements, all rounds together.
         report: Hears what is being done.
     """
-    tell = report or (lambda message, best: None)
-
-    def searched(p: Problem) -> Outcome:
-        return strategy.run(p, p.start(graph), budget, lambda state: tell(_predicted(state), None))
-
-    outcome = _fastest(arena, searched(problem), 0.4 * seconds, tell)
-    verdicts: dict[str, FamilyVerdict] = {}
-    clock = Budget(None, None, budget.interrupted)
-    # A graph that gains has at most a small family that loses; one that does not was let down by what it trusted most.
-    losing = bool(outcome.steps) and not _gains(arena, outcome, 0.2 * seconds)
-    while True:
-        # Without a family others may find their places, so the list is made anew after each one that goes.
-        open_questions = [f for f in _by_gain(outcome) if f not in verdicts]
-        if not open_questions:
+    judge = _Judge(problem, strategy, graph, budget, arena, seconds, report or (lambda message, best: None))
+    best = judge.round(problem)
+    rounds, seen = 1, {graph.hash, best.outcome.state.graph.hash}
+    while judge.learned and not judge.over():
+        rounds += 1
+        judge.learned = False
+        found = judge.search(best.problem)
+        if found.state.graph.hash in seen:
             break
-        family = open_questions[-1 if losing else 0]
-        if clock.interrupted_now or clock.elapsed >= seconds * (PATIENCE if losing else 1):
-            verdicts[family] = FamilyVerdict(family, None, None, True)
-            continue
-        tell(f"measuring without {family}", None)
-        gone = [r.id for r in problem.library.rules if r.family == family]
-        trial_problem = Problem(problem.library.without(gone), problem.cost, problem.block)
-        again = Budget(budget.seconds, budget.candidates, budget.interrupted)
-        if isinstance(strategy, Greedy):
-            trial = strategy.run(trial_problem, trial_problem.start(graph), again)
-        else:
-            trial = _without(trial_problem, graph, outcome, family, again)  # a whole search for each family takes too long
-        if not trial.steps and len(_by_gain(outcome)) == 1:
-            # All or nothing: the final measurement against the original answers this.
-            verdicts[family] = FamilyVerdict(family, None, None, True)
-            continue
-        share = max(1.0, (seconds - clock.elapsed) / (len(open_questions) + 1))
-        verdicts[family] = verdict = _compare(arena, family, trial, outcome, share)
-        if not verdict.kept:
-            outcome, problem = trial, trial_problem
-            losing = losing and bool(outcome.steps) and not _gains(arena, outcome, 0.1 * seconds)
-    return Selection(outcome, problem, tuple(verdicts.values()))
+        seen.add(found.state.graph.hash)
+        if judge.faster(best.outcome, found, SHARE * judge.left):
+            best = judge.settle(best.problem, found, best.families)
+            seen.add(best.outcome.state.graph.hash)
+    return replace(best, rounds=rounds)
 
 
-def _fastest(arena: Arena, outcome: Outcome, seconds: float, tell: Report) -> Outcome:
-    """Of all that a search found, what the clock says is fastest; what is predicted to be, unless another clearly is."""
-    best, left = outcome, list(outcome.others)
-    for i, other in enumerate(left):
-        tell(f"measuring alternative {i + 1} of {len(left)}", None)
+class _Judge:
+    """Searches and measures for :func:`select`, within its time."""
+
+    def __init__(
+        self, problem: Problem, strategy: Strategy, graph: Graph, budget: Budget, arena: Arena, seconds: float, tell: Report
+    ) -> None:
+        self.strategy, self.graph, self.budget, self.arena, self.tell = strategy, graph, budget, arena, tell
+        self.start = problem.start(graph)
+        self.cost = problem.cost
+        self.seconds = seconds
+        self.clock = Budget(None, None, budget.interrupted)
+        self.searched = 0.0
+        self.spent = 0
+        self.learned = False
+
+    @property
+    def left(self) -> float:
+        """Seconds left for measurements."""
+        return max(0.0, self.seconds - (self.clock.elapsed - self.searched))
+
+    def over(self) -> bool:
+        """Whether there is no time for another round."""
+        return (
+            self.budget.interrupted_now
+            or self.left < 0.1 * self.seconds
+            or (self.budget.seconds is not None and self.searched >= 0.9 * self.budget.seconds)
+            or (self.budget.candidates is not None and self.spent >= self.budget.candidates)
+        )
+
+    def search(self, problem: Problem) -> Outcome:
+        """Run the strategy in a part of what is left of the search's time."""
+        whole = self.budget
+        seconds = None if whole.seconds is None else SHARE * (whole.seconds - self.searched)
+        budget = Budget(seconds, None if whole.candidates is None else whole.candidates - self.spent, whole.interrupted)
+        found = self.strategy.run(problem, problem.start(self.graph), budget, lambda s: self.tell(_predicted(s), None))
+        self.searched += budget.elapsed
+        self.spent += budget.spent
+        return found
+
+    def round(self, problem: Problem) -> Selection:
+        """Search, and settle what was found."""
+        return self.settle(problem, self.search(problem), ())
+
+    def settle(self, problem: Problem, outcome: Outcome, verdicts: tuple[FamilyVerdict, ...]) -> Selection:
+        """Keep the fastest of what a search found, without the families that lose."""
+        seconds = SHARE * self.left
+        outcome = self._fastest(outcome, 0.4 * seconds)
+        asked = {v.family: v for v in verdicts}
+        clock = Budget(seconds * PATIENCE, None, self.budget.interrupted)
+        # A graph that gains has at most a small family that loses; one that does not was let down by what it trusted most.
+        losing = bool(outcome.steps) and not self._gains(outcome, 0.2 * seconds)
+        while True:
+            # Without a family others may find their places, so the list is made anew after each one that goes.
+            questions = [f for f in _by_gain(outcome) if f not in asked]
+            if not questions:
+                break
+            family = questions[-1 if losing else 0]
+            if clock.exhausted() or (not losing and clock.elapsed >= seconds):
+                asked[family] = FamilyVerdict(family, None, None, True)
+                continue
+            self.tell(f"measuring without {family}", None)
+            smaller = replace(
+                problem, library=problem.library.without([r.id for r in problem.library.rules if r.family == family])
+            )
+            budget = Budget(self.budget.seconds, self.budget.candidates, self.budget.interrupted)
+            if isinstance(self.strategy, Greedy):
+                trial = self.strategy.run(smaller, smaller.start(self.graph), budget)
+            else:
+                trial = _without(smaller, self.graph, outcome, family, budget)  # a whole search for each takes too long
+            if not trial.steps and len(_by_gain(outcome)) == 1:
+                # All or nothing: the final measurement against the original answers this.
+                asked[family] = FamilyVerdict(family, None, None, True)
+                continue
+            share = max(1.0, (seconds - clock.elapsed) / (len(questions) + 1))
+            asked[family] = verdict = self._compare(family, trial, outcome, share)
+            if not verdict.kept:
+                outcome, problem = trial, smaller
+                losing = losing and bool(outcome.steps) and not self._gains(outcome, 0.1 * seconds)
+        return Selection(outcome, problem, tuple(asked.values()))
+
+    def faster(self, best: Outcome, other: Outcome, seconds: float) -> bool:
+        """Whether another outcome is clearly faster than the best."""
+        paired = self._pair(best.state, other.state, seconds)
+        return paired is not None and paired.ci95[0] > 1.0 + LUCK
+
+    def _pair(self, one: State, two: State, seconds: float, original: bool = False) -> Paired | None:
+        """Measure two states and correct the prices where they differ; ``None`` when one of them does not run."""
         try:
-            paired = arena.pair(best.state.graph, other.state.graph, seconds / len(left))
+            paired = self.arena.pair(None if original else one.graph, two.graph, seconds)
         except SessionError:
-            continue
-        if paired.ci95[0] > 1.0 + LUCK:
-            best = other
-    return replace(best, candidates=outcome.candidates, seconds=outcome.seconds, others=())
+            return None
+        self.learned |= self.cost.correct((one.graph, one.costs), (two.graph, two.costs), paired.speedup, paired.ci95)
+        return paired
+
+    def _fastest(self, outcome: Outcome, seconds: float) -> Outcome:
+        """Of all that a search found, what the clock says is fastest; what is predicted to be, unless another clearly is."""
+        best, left = outcome, list(outcome.others)
+        for i, other in enumerate(left):
+            if self.clock.interrupted_now:
+                break
+            self.tell(f"measuring alternative {i + 1} of {len(left)}", None)
+            if self.faster(best, other, seconds / len(left)):
+                best = other
+        return replace(best, candidates=outcome.candidates, seconds=outcome.seconds, waiting=outcome.waiting, others=())
+
+    def _gains(self, outcome: Outcome, seconds: float) -> bool:
+        """Whether a quick look says that the graph is faster than the original."""
+        paired = self._pair(self.start, outcome.state, seconds, original=True)
+        return paired is not None and paired.speedup > 1.0
+
+    def _compare(self, family: str, without: Outcome, outcome: Outcome, seconds: float) -> FamilyVerdict:
+        """Measure the graph without a family against the graph with it."""
+        if without.state.graph.hash == outcome.state.graph.hash:
+            return FamilyVerdict(family, 1.0, None, True, 1.0)
+        predicted = without.state.cost / outcome.state.cost
+        paired = self._pair(without.state, outcome.state, seconds)
+        if paired is None:
+            # One of the two does not run, and the input did: the smaller change is the safer one.
+            return FamilyVerdict(family, None, None, False)
+        return FamilyVerdict(family, paired.speedup, paired.ci95, paired.ci95[1] >= 1.0 - LUCK, predicted)
 
 
 def _without(problem: Problem, graph: Graph, outcome: Outcome, family: str, budget: Budget) -> Outcome:
@@ -148,26 +243,6 @@ def _without(problem: Problem, graph: Graph, outcome: Outcome, family: str, budg
     rest = Greedy().run(problem, state, budget)
     # Candidates, time and the reason to stop are those of the search, of which this is a part.
     return replace(outcome, state=rest.state, steps=(*steps, *rest.steps), others=())
-
-
-def _gains(arena: Arena, outcome: Outcome, seconds: float) -> bool:
-    """Whether a quick look says that the graph is faster than the original."""
-    try:
-        return arena.pair(None, outcome.state.graph, seconds).speedup > 1.0
-    except SessionError:
-        return False
-
-
-def _compare(arena: Arena, family: str, without: Outcome, outcome: Outcome, seconds: float) -> FamilyVerdict:
-    """Measure the graph without a family against the graph with it."""
-    if without.state.graph.hash == outcome.state.graph.hash:
-        return FamilyVerdict(family, 1.0, None, True)
-    try:
-        paired = arena.pair(without.state.graph, outcome.state.graph, seconds)
-    except SessionError:
-        # One of the two does not run, and the input did: the smaller change is the safer one.
-        return FamilyVerdict(family, None, None, False)
-    return FamilyVerdict(family, paired.speedup, paired.ci95, paired.ci95[1] >= 1.0 - LUCK)
 
 
 def _by_gain(outcome: Outcome) -> list[str]:

@@ -20,7 +20,7 @@ REPORT = {
     "schema": "graphopt.report/1",
     "input": "net.onnx",
     "output": "net.opt.onnx",
-    "strategy": "greedy",
+    "strategy": "auto",
     "provider": "cpu",
     "threads": 1,
     "seed": 0,
@@ -31,7 +31,7 @@ REPORT = {
     "size": {"before": 17_300_000, "after": 18_000_000},
     "rules": {"fold-batchnorm": 3, "eliminate-identity": 21},
     "steps": [{"rule": "fold-batchnorm", "site": "layer[1]", "cost_before": 18.3, "cost_after": 17.9}],
-    "search": {"candidates": 312, "seconds": 12.3, "stop_reason": "no rule improves the cost"},
+    "search": {"candidates": 312, "seconds": 12.3, "stop_reason": "no rule improves the cost", "rounds": 1, "more": []},
     "seconds": 31.4,
     "environment": {"onnxruntime": "1.31.1"},
     "families": [],
@@ -71,7 +71,7 @@ def test_defaults(cli, library, model):
     (call,) = library.calls
     assert call["model"] == model
     assert call["output"] == model.with_name("net.opt.onnx")
-    assert (call["strategy"], call["provider"], call["threads"], call["seed"]) == ("greedy", "cpu", 1, 0)
+    assert (call["strategy"], call["provider"], call["threads"], call["seed"]) == ("auto", "cpu", 1, 0)
     assert call["budget"] is None and call["rtol"] is None and call["atol"] is None and call["inputs"] is None
     assert call["measure"] is True and call["portable"] is False and call["freeze_initializers"] is False
     assert call["rules"] == () and call["exclude"] == () and call["dims"] == {} and call["input_shapes"] == {}
@@ -82,7 +82,7 @@ def test_every_option(cli, library, model, tmp_path):
     (tmp_path / "data.npz").touch()
     outcome = cli(
         *("optimize", model, "-o", "fast.onnx", "--strategy", "beam", "--provider", "cuda", "--threads", "4"),
-        *("--budget", "2.5", "--rules", "conv", "--rules", "mine.yaml", "--exclude", "a", "--exclude", "b"),
+        *("--budget", "2.5", "--alpha", "1.1", "--rules", "conv", "--rules", "mine.yaml", "--exclude", "a", "--exclude", "b"),
         *("--dim", "batch=2", "--dim", "seq=8", "--input-shape", "x:0:1x3", "--input-shape", "s:"),
         *("--inputs", "data.npz", "--rtol", "1e-3", "--atol", "1e-5", "--seed", "7", "--portable"),
         *("--freeze-initializers", "--max-growth", "0.5", "--no-measure", "--trace", "trace.json"),
@@ -96,6 +96,7 @@ def test_every_option(cli, library, model, tmp_path):
         "strategy": "beam",
         "provider": "cuda",
         "threads": 4,
+        "alpha": 1.1,
         "budget": 2.5,
         "rules": ("conv", "mine.yaml"),
         "exclude": ("a", "b"),

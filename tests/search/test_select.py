@@ -1,0 +1,95 @@
+"""Measurement decides, and corrects the prices that it contradicts."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from graphopt.cost.kernel import KernelCost
+from graphopt.cost.store import Store
+from graphopt.onnxio.load import load
+from graphopt.runtime.session import SessionConfig
+from graphopt.search.arena import Arena
+from graphopt.search.auto import Auto
+from graphopt.search.greedy import Greedy
+from graphopt.search.problem import Budget, Problem
+from graphopt.search.select import select
+from tests.onnxio.models import library, rule
+
+SLOWER = library(
+    # A square root by logarithm and exponential: right for positive numbers, and never faster.
+    rule("slow-sqrt", ["y = Sqrt(x)"], ["l = Log(x)", "h = Mul(l, 0.5)", "y = Exp(h)"]),
+)
+
+
+@pytest.fixture
+def store(tmp_path):
+    with Store(tmp_path / "s") as found:
+        yield found
+
+
+def _two(store):
+    """A problem, and two states of which the second is slower."""
+    from onnx import TensorProto, helper
+
+    nodes = [helper.make_node("Sqrt", ["x"], ["y"])]
+    made = helper.make_graph(
+        nodes, "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1 << 18])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1 << 18])],
+    )  # fmt: skip
+    model = load(helper.make_model(made, opset_imports=[helper.make_opsetid("", 17)], ir_version=8))
+    problem = Problem(SLOWER, KernelCost(store), 16)
+    first = problem.start(model.graph)
+    second = problem.step(first, first.actions()[0])
+    return model, problem, first, second
+
+
+def test_a_pair_that_contradicts_the_prediction_corrects_the_prices_and_the_store(store):
+    _, problem, first, second = _two(store)
+    cost = problem.cost
+    assert second.cost > 2 * first.cost
+    # Say that the clock found the second graph to be twice as fast as the first.
+    assert cost.correct((first.graph, first.costs), (second.graph, second.costs), 2.0, (1.9, 2.1))
+    assert cost.of(first.graph).total == first.cost
+    believed = cost.of(second.graph).total
+    assert believed < second.cost
+    again = KernelCost(store)
+    assert again.of(second.graph).total == believed and again.measured == 0
+    # Nothing more to learn from the same pair once it is believed.
+    third = KernelCost(Store(None))
+    a, b = third.of(first.graph), third.of(second.graph)
+    ratio = a.total / b.total
+    assert not third.correct((first.graph, a), (second.graph, b), ratio, (0.99 * ratio, 1.01 * ratio))
+    assert not third.correct((first.graph, a), (second.graph, b), 3 * ratio, (0.9 * ratio, 5 * ratio))
+    assert third.of(second.graph) == b
+
+
+def test_a_correction_has_a_limit(store):
+    _, problem, first, second = _two(store)
+    for _ in range(4):
+        priced = problem.cost.of(first.graph), problem.cost.of(second.graph)
+        problem.cost.correct((first.graph, priced[0]), (second.graph, priced[1]), 1e-3, (0.9e-3, 1.1e-3))
+    assert max(store.corrections(problem.cost.environment).values()) == 5.0
+
+
+def test_a_graph_that_is_predicted_to_gain_and_loses_is_left_and_the_search_goes_on(store):
+    model, problem, first, second = _two(store)
+    # The store believes that the slow form takes next to no time.
+    cost = problem.cost
+    cost.correct((first.graph, first.costs), (second.graph, second.costs), 1e3, (1e3, 1e3))
+    environment = cost.environment
+    store.put_corrections(environment, dict.fromkeys(store.corrections(environment), 0.02))
+    fooled = Problem(SLOWER, KernelCost(store), 16)
+    start = fooled.start(model.graph)
+    assert fooled.step(start, start.actions()[0]).cost < 0.5 * start.cost
+
+    feeds = {"x": np.random.default_rng(0).uniform(1, 2, 1 << 18).astype(np.float32)}
+    arena = Arena(model, model, SessionConfig(), feeds)
+    for strategy in (Greedy(), Auto()):
+        chosen = select(Problem(SLOWER, KernelCost(store), 16), strategy, model.graph, Budget(20.0), arena, 6.0)
+        assert not chosen.outcome.steps or chosen.rounds > 1
+    # What was learned stays: a later search is not fooled again.
+    later = Problem(SLOWER, KernelCost(store), 16)
+    start = later.start(model.graph)
+    assert later.step(start, start.actions()[0]).cost > start.cost
+
