@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from graphopt.cli import options, paths
 from graphopt.cli.options import option
 from graphopt.cli.screen import console, facts, table, write_json
+
+if TYPE_CHECKING:
+    from rich.status import Status
+
+    from graphopt.search.calibration import Agreement
 
 app = typer.Typer(help="Show and manage the measured kernel times.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -79,7 +86,6 @@ def import_(
 ) -> None:
     """Add the kernel times of a file to the store; where both know a kernel, the file's time counts."""
     import json
-    import math
 
     from graphopt.cost.store import Store
     from graphopt.errors import UsageError
@@ -98,3 +104,56 @@ def import_(
         for name, found in times.items():
             store.put_many(name, found)
     console().print(f"{sum(map(len, times.values()))} kernel times read from {file}")
+
+
+@app.command("calibrate")
+def calibrate(
+    models: Annotated[list[Path], typer.Argument(metavar="MODEL...", help="ONNX models.", show_default=False)],
+    graphs: Annotated[int, typer.Option("--graphs", min=2, metavar="N", help="Graphs to make of each model.")] = 12,
+    seconds: Annotated[float, typer.Option("--seconds", min=0.0, metavar="S", help="Time to measure each graph.")] = 2.0,
+    rules: options.Rules = None,
+    exclude: options.Exclude = None,
+    provider: options.Provider = None,
+    threads: options.Threads = None,
+    dim: options.Dims = None,
+    seed: options.Seed = None,
+    json: options.Json = None,
+    quiet: options.Quiet = False,
+) -> None:
+    """Compare predicted with measured times of randomly rewritten graphs."""
+    for model in models:
+        paths.existing_file(model)
+    paths.report_file(json, {f"the model {m}": m for m in models})
+
+    from graphopt.calibrate import calibrate_model
+    from graphopt.search.calibration import agreement
+
+    rows = table("model", "graphs", "rank correlation", "median error", "95 %", "slowest / fastest", numbers=5)
+    points, screen = [], console()
+    for model in models:
+        with screen.status(f"measuring {model.name}") as status:
+
+            def told(done: int, name: str = model.name, status: Status = status) -> None:
+                status.update(f"measuring {name}: {done} of {graphs}")
+
+            found = calibrate_model(
+                model, graphs=graphs, seconds=seconds, rules=rules or (), exclude=exclude or (), provider=provider or "cpu",
+                threads=threads or 1, dims=options.dims(dim) or None, seed=seed or 0,
+                on_graph=told,
+            )  # fmt: skip
+        if found:
+            rows.add_row(model.name, *_agreement(agreement(found)))
+        else:
+            rows.add_row(model.name, "0", "", "", "", "")
+        points += found
+    if json is not None:
+        write_json({"schema": "graphopt.calibration/1", "points": [asdict(p) for p in points]}, json)
+    if json != "-" and not quiet:
+        if len(models) > 1 and points:
+            rows.add_row("all", *_agreement(agreement(points)))
+        console(stderr=False).print(rows)
+
+
+def _agreement(found: Agreement) -> tuple[str, ...]:
+    rank = "" if math.isnan(found.spearman) else f"{found.spearman:.3f}"
+    return str(found.graphs), rank, f"{found.median_error:.1%}", f"{found.p95_error:.1%}", f"{found.spread:.3f}"

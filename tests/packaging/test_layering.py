@@ -28,7 +28,7 @@ FLOORS = [
     {"rl"},
     {"report"},
     {"api"},
-    {"retrace"},
+    {"retrace", "calibrate"},
     {"cli"},
     {"__main__", "__init__"},
 ]

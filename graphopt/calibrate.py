@@ -1,0 +1,68 @@
+"""Recipe: how well the predicted prices of a model's rewritten graphs agree with the clock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from graphopt.api import first_run
+from graphopt.cost.kernel import KernelCost
+from graphopt.cost.store import Store
+from graphopt.equivalence.ranges import input_ranges
+from graphopt.ir.simplify import simplify
+from graphopt.onnxio.load import load
+from graphopt.rewrite.library import load_library
+from graphopt.runtime.environment import block_size
+from graphopt.runtime.session import SessionConfig
+from graphopt.search.arena import Arena
+from graphopt.search.calibration import Point, calibrate
+from graphopt.search.problem import Problem
+
+_MEASURING = 60.0  # seconds for the kernels of all graphs of a model
+
+
+def calibrate_model(
+    path: str | Path,
+    *,
+    name: str | None = None,
+    graphs: int = 12,
+    seconds: float = 2.0,
+    rules: Sequence[str] = (),
+    exclude: Sequence[str] = (),
+    provider: str = "cpu",
+    threads: int = 1,
+    dims: Mapping[str, int] | None = None,
+    seed: int = 0,
+    on_graph: Callable[[int], None] | None = None,
+) -> list[Point]:
+    """Rewrite a model at random and compare what each graph is predicted to take with what it takes.
+
+    Args:
+        path: The model.
+        name: What the points are to call it; by default the file's name.
+        graphs: How many to measure.
+        seconds: For the measurement of each.
+        rules: Rule files, folders, families or ids; all shipped ones by default.
+        exclude: Rules or families to leave out.
+        provider: Short name of the execution provider.
+        threads: Threads within an operator.
+        dims: Sizes for symbolic dimensions.
+        seed: Of the rewrites and of the inputs.
+        on_graph: Hears how many are done.
+
+    Raises:
+        GraphoptError: The model can't be loaded or run.
+    """
+    config = SessionConfig(provider=provider, threads=threads)
+    library = load_library(rules, exclude, provider)
+    model = load(path, dims=dims)
+    _, feeds = first_run(model, config, input_ranges(model.graph), {}, {}, seed)
+    arena = Arena(model, model, config, feeds, seed=seed)
+    with Store() as store:
+        cost = KernelCost(store, config, seconds=_MEASURING)
+        problem = Problem(library, cost, block_size())
+        start = problem.start(simplify(model.graph))
+        return calibrate(
+            name or Path(path).name, problem, start, arena, graphs=graphs, seconds=seconds, seed=seed,
+            slowdown=cost.slowdown, on_graph=on_graph,
+        )  # fmt: skip
