@@ -7,7 +7,7 @@ from pathlib import Path
 
 from onnx import ModelProto
 
-from graphopt.api import first_run
+from graphopt.api import first_run, session_config
 from graphopt.equivalence.numeric import verify_models
 from graphopt.equivalence.ranges import input_ranges
 from graphopt.errors import SessionError
@@ -17,7 +17,6 @@ from graphopt.onnxio.emit import Emitted, emit
 from graphopt.onnxio.load import Model, load
 from graphopt.onnxio.save import save
 from graphopt.rewrite.library import Library, load_library
-from graphopt.runtime.session import SessionConfig
 from graphopt.search.arena import LUCK, Arena
 from graphopt.search.trace import Trace, TraceError, carry_out, read_trace
 
@@ -127,7 +126,7 @@ def bisect(
         TraceError: It is not a trace of this model and of the present rules.
     """
     told = read_trace(Path(trace))
-    config = SessionConfig(provider=told.options["provider"], threads=threads)
+    config = session_config(told.options["provider"], told.options.get("provider_options"), threads)
     library, loaded = _opened(told, model)
     start = simplify(loaded.graph)
     ranges, dims = input_ranges(loaded.graph), told.options["dims"] or None

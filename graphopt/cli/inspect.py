@@ -12,6 +12,7 @@ from graphopt.cli.screen import console, facts, milliseconds, one_line, size, ta
 def inspect(
     model: options.Model,
     provider: options.Provider = None,
+    provider_option: options.ProviderOptions = None,
     threads: options.Threads = None,
     dim: options.Dims = None,
     inputs: options.Inputs = None,
@@ -24,12 +25,24 @@ def inspect(
     if inputs is not None:
         paths.existing_file(inputs)
     paths.report_file(json, {"the model": model})
-    settings = load_settings({"provider": provider, "threads": threads, "dims": options.dims(dim)})
+    settings = load_settings(
+        {
+            "provider": provider,
+            "provider_options": options.provider_options(provider_option),
+            "threads": threads,
+            "dims": options.dims(dim),
+        }
+    )
 
     from graphopt import api
 
     report = api.inspect_model(
-        model, provider=settings.provider, threads=settings.threads, dims=settings.dims, inputs=inputs
+        model,
+        provider=settings.provider,
+        provider_options=settings.provider_options,
+        threads=settings.threads,
+        dims=settings.dims,
+        inputs=inputs,
     )
     if json is not None:
         write_json(report, json)

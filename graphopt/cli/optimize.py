@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
+_SHOWN = 6  # operators that the provider leaves to others
+
+
 def optimize(
     model: options.Model,
     output: Annotated[
@@ -34,6 +37,7 @@ def optimize(
         option(metavar="X", help="How much larger the file may become, as a fraction of it (default 0.1)."),
     ] = None,
     provider: options.Provider = None,
+    provider_option: options.ProviderOptions = None,
     threads: options.Threads = None,
     dim: options.Dims = None,
     input_shape: options.InputShapes = None,
@@ -86,6 +90,7 @@ def optimize(
         {
             "strategy": strategy,
             "provider": provider,
+            "provider_options": options.provider_options(provider_option),
             "threads": threads,
             "budget": budget,
             "rules": rules or None,
@@ -159,6 +164,10 @@ def _story(report: Mapping[str, Any], *, interrupted: bool) -> Table:
     result.add_row("speed", _speed(report))
     rules = sorted(report["rules"].items(), key=lambda item: (-item[1], item[0]))
     result.add_row("rules", ", ".join(f"{rule} x{count}" for rule, count in rules) or "none applied")
+    placement = report["placement"]
+    if placement:
+        result.add_row("placement", _placement(placement))
+        result.add_row("timing", _timing(report["timing"]))
     verified = report["verified"]
     if verified:
         verdict = "same outputs" if verified["passed"] else "OUTPUTS DIFFER"
@@ -179,6 +188,28 @@ def _story(report: Mapping[str, Any], *, interrupted: bool) -> Table:
     unchanged = ", the same as the input" if report["kept_original"] else ""
     result.add_row("written", one_line(report["output"]) + unchanged if report["output"] else "nothing (dry run)")
     return result
+
+
+def _placement(placement: Mapping[str, Any]) -> str:
+    """Which provider runs how many nodes, and what the provider asked for leaves to others."""
+
+    def counts(nodes: Mapping[str, int]) -> str:
+        return ", ".join(f"{provider} {_plural(count, 'node')}" for provider, count in nodes.items()) or "no nodes"
+
+    before, after = counts(placement["before"]), counts(placement["after"])
+    text = before if before == after else f"{before}; afterwards {after}"
+    left = [one_line(op, 40) + (f" x{count}" if count > 1 else "") for op, count in placement["elsewhere"].items()]
+    more = f" and {_plural(len(left) - _SHOWN, 'operator')} more" if len(left) > _SHOWN else ""
+    return text + (f" ({', '.join(left[:_SHOWN])}{more})" if left else "")
+
+
+def _timing(timing: Mapping[str, Any]) -> str:
+    """What the latencies include."""
+    if timing["device"] != "cpu":
+        return f"inputs and outputs stay on {timing['device']}: copies from and to the host are not counted"
+    if timing["copies"]:
+        return "inputs and outputs are in the host's memory: the provider's copies from and to its device are counted"
+    return "inputs and outputs are in the host's memory, where the provider works"
 
 
 def _speed(report: Mapping[str, Any]) -> str:
@@ -204,7 +235,7 @@ def _families(report: Mapping[str, Any]) -> Table:
             family["family"],
             "not measured" if ratio is None else f"{ratio:.3f}x",
             "" if interval is None else f"{interval[0]:.3f} to {interval[1]:.3f}",
-            "kept" if family["kept"] else "taken back",
+            "kept" if family["kept"] else "taken back: wrong results" if family["wrong"] else "taken back",
         )
     return result
 

@@ -34,12 +34,14 @@ class FamilyVerdict:
         ratio: Latency without the family over latency with it; above 1 the family pays. ``None`` when not measured.
         ci95: Interval of the ratio.
         kept: Whether its rewrites stay.
+        wrong: Whether it was taken back because the provider computes something else with it.
     """
 
     family: str
     ratio: float | None
     ci95: tuple[float, float] | None
     kept: bool
+    wrong: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,6 +116,28 @@ def select(
             outcome, problem = trial, trial_problem
             losing = losing and bool(outcome.steps) and not _gains(arena, outcome, 0.1 * seconds)
     return Selection(outcome, problem, tuple(verdicts.values()))
+
+
+def take_back(selection: Selection, graph: Graph, budget: Budget, agrees: Callable[[Outcome], bool]) -> Selection:
+    """Leave out the families that a provider computes something else with: one if that is enough, else more.
+
+    Args:
+        selection: What does not agree.
+        graph: Where the search started.
+        budget: Of the search.
+        agrees: Whether an outcome computes what the original does.
+    """
+    families = _by_gain(selection.outcome)
+    for wrong in [[f] for f in families] + [families[:n] for n in range(2, len(families) + 1)]:
+        gone = [r.id for r in selection.problem.library.rules if r.family in wrong]
+        problem = Problem(selection.problem.library.without(gone), selection.problem.cost, selection.problem.block)
+        outcome = selection.outcome
+        for family in wrong:
+            outcome = _without(problem, graph, outcome, family, Budget(budget.seconds, budget.candidates, budget.interrupted))
+        if not outcome.steps or agrees(outcome):
+            rest = [v for v in selection.families if v.family not in wrong]
+            return Selection(outcome, problem, (*rest, *(FamilyVerdict(f, None, None, False, True) for f in wrong)))
+    return selection
 
 
 def _fastest(arena: Arena, outcome: Outcome, seconds: float, tell: Report) -> Outcome:
