@@ -23,9 +23,10 @@ def show(json: options.Json = None) -> None:
     """Show how many kernel times are stored, by environment."""
     from graphopt.cost.store import Store
     from graphopt.runtime.environment import fingerprint
+    from graphopt.runtime.providers import available
     from graphopt.runtime.session import SessionConfig
 
-    here = fingerprint(SessionConfig()).digest
+    here = {provider: fingerprint(SessionConfig(provider)).digest for provider in available()}
     with Store() as store:
         sizes, where = store.sizes(), store.path
     if json is not None:
@@ -36,8 +37,9 @@ def show(json: options.Json = None) -> None:
         about.add_row("store", str(where))
         screen.print(about)
         rows = table("environment", "kernels", "", whole=True)
+        names = {digest: f"this machine, {provider}, one thread" for provider, digest in here.items()}
         for name, count in sorted(sizes.items(), key=lambda item: -item[1]):
-            rows.add_row(name, str(count), "this machine, one thread" if name == here else "")
+            rows.add_row(name, str(count), names.get(name, ""))
         screen.print(rows)
 
 

@@ -64,7 +64,9 @@ TRAITS = {
     "coreml": Traits("onnxruntime", system=("darwin", "macOS")),
     "directml": Traits("onnxruntime-directml", "a DirectX 12 GPU", ("win32", "Windows"), memory="dml"),
     "qnn": Traits(
-        "onnxruntime-qnn", "a Qualcomm processor, or the option backend_type=htp to simulate one", plugin="onnxruntime_qnn"
+        "onnxruntime-qnn",
+        "a Qualcomm processor, or the option backend_type=htp to simulate one",
+        plugin="onnxruntime_qnn",
     ),
 }
 

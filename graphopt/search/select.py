@@ -127,17 +127,24 @@ def take_back(selection: Selection, graph: Graph, budget: Budget, agrees: Callab
         budget: Of the search.
         agrees: Whether an outcome computes what the original does.
     """
-    families = _by_gain(selection.outcome)
-    for wrong in [[f] for f in families] + [families[:n] for n in range(2, len(families) + 1)]:
-        gone = [r.id for r in selection.problem.library.rules if r.family in wrong]
-        problem = Problem(selection.problem.library.without(gone), selection.problem.cost, selection.problem.block)
-        outcome = selection.outcome
-        for family in wrong:
-            outcome = _without(problem, graph, outcome, family, Budget(budget.seconds, budget.candidates, budget.interrupted))
-        if not outcome.steps or agrees(outcome):
-            rest = [v for v in selection.families if v.family not in wrong]
-            return Selection(outcome, problem, (*rest, *(FamilyVerdict(f, None, None, False, True) for f in wrong)))
-    return selection
+    outcome, problem = selection.outcome, selection.problem
+    gone: list[str] = []
+    settled = False
+    while outcome.steps and not settled:
+        families = _by_gain(outcome)
+        for wrong in [[f] for f in families] + [families[:n] for n in range(2, len(families) + 1)]:
+            rules = [r.id for r in problem.library.rules if r.family in wrong]
+            left = Problem(problem.library.without(rules), problem.cost, problem.block)
+            trial = outcome
+            for family in wrong:
+                again = Budget(budget.seconds, budget.candidates, budget.interrupted)
+                trial = _without(left, graph, trial, family, again)
+            settled = not trial.steps or agrees(trial)
+            if settled or wrong == families:
+                break  # without all of them others may have found a place, so that the question comes up again
+        outcome, problem, gone = trial, left, gone + wrong
+    kept = [v for v in selection.families if v.family not in gone]
+    return Selection(outcome, problem, (*kept, *(FamilyVerdict(f, None, None, False, True) for f in gone)))
 
 
 def _fastest(arena: Arena, outcome: Outcome, seconds: float, tell: Report) -> Outcome:

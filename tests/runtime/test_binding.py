@@ -21,7 +21,12 @@ def test_the_name_of_a_place():
 
 def test_a_bound_run_computes_on_the_values_it_was_bound_to():
     # y = x + 1 into an output that is bound beforehand: what the run leaves there can be looked at.
-    graph = model([helper.make_node("Add", ["x", "one"], ["y"])], [("x", F, [3])], [("y", F, [3])], {"one": np.ones(1, np.float32)})
+    graph = model(
+        [helper.make_node("Add", ["x", "one"], ["y"])],
+        [("x", F, [3])],
+        [("y", F, [3])],
+        {"one": np.ones(1, np.float32)},
+    )
     with Session(graph) as session:
         bindings = []
 

@@ -107,7 +107,9 @@ def test_two_in_places_of_their_own(site, tmp_path):
         add_package(place, name)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (site, other, ROOT)))}
     code = "from graphopt.runtime import ort, packages; print(packages.owner(packages.installed()).name)"
-    done = subprocess.run([sys.executable, "-S", "-c", code], env=environment, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
     assert done.stdout.strip() == "onnxruntime"
 
 
@@ -116,7 +118,10 @@ def test_what_is_left_when_one_of_two_is_uninstalled(site):
     add_package(site, "onnxruntime-openvino")
     code, _, err = graphopt(site, "inspect", MODEL)
     assert code == 2
-    assert err == ["error: onnxruntime is broken: files are missing", "hint: pip install --force-reinstall onnxruntime-openvino"]
+    assert err == [
+        "error: onnxruntime is broken: files are missing",
+        "hint: pip install --force-reinstall onnxruntime-openvino",
+    ]
 
 
 def test_a_package_that_does_not_load(site):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
+import platform
 import sys
 
+import numpy as np
 import onnxruntime
 import pytest
 
@@ -20,6 +22,12 @@ AZURE = pytest.mark.skipif(
 CUDA_WITHOUT_GPU = pytest.mark.skipif(
     "cuda" not in providers.available() or importlib.util.find_spec("nvidia") is not None,
     reason="needs onnxruntime-gpu on a machine without CUDA",
+)
+
+
+QNN = pytest.mark.skipif(
+    "qnn" not in providers.available() or platform.machine() not in ("x86_64", "AMD64"),
+    reason="needs onnxruntime-qnn, and a machine that has to simulate the device",
 )
 
 
@@ -107,3 +115,24 @@ def test_a_package_without_its_device_is_an_error_that_says_why(name, capfd):
     assert "would use the CPU instead: Failed to load library" in text or "install TensorRT libraries" in text
     assert "\n" not in text and "onnxruntime_src" not in text
     assert capfd.readouterr() == ("", "")
+
+
+@QNN
+def test_a_plug_in_runs_and_is_told_its_options():
+    options = {"backend_type": "htp"}
+    with Session(chain(2), SessionConfig("qnn", provider_options=options)) as session, Session(chain(2)) as cpu:
+        assert "qnn" in session.placement.nodes and session.placement.copies
+        feeds = {"x": np.ones((4, 64), np.float32)}
+        assert np.allclose(session.run(feeds)[0], cpu.run(feeds)[0], atol=1e-2)
+
+
+@QNN
+def test_a_plug_in_that_registers_and_takes_no_node_is_an_error():
+    with pytest.raises(SessionError, match="provider qnn takes no node"):
+        Session(chain(2), SessionConfig("qnn", provider_options={"backend_type": "gpu"}))
+
+
+@QNN
+def test_a_plug_in_that_does_not_start_is_an_error():
+    with pytest.raises(SessionError, match="backend"):
+        Session(chain(2), SessionConfig("qnn"))
