@@ -375,7 +375,8 @@ def inspect_model(
 
     Returns:
         ``operators`` (count by type), ``opaque`` (count by reason), ``inputs``, ``outputs``, ``nodes``, ``size``, ``opset``,
-        ``ir_version`` and ``profile`` (milliseconds by operator as the runtime runs it; ``None`` when it can't run).
+        ``ir_version``, ``placement`` (``None`` on the CPU) and ``profile`` (milliseconds by operator as the runtime runs it; ``None``
+        when it can't run).
     """
     model = load(path, dims=dims)
     graph = model.graph
@@ -383,6 +384,10 @@ def inspect_model(
     overrides = load_npz(Path(inputs)) if isinstance(inputs, str | Path) else dict(inputs or {})
     unprofiled: str | None = None
     kernels: list[dict[str, Any]] | None = None
+    placement: Placement | None = None
+    if config.provider != "cpu":
+        with Session(loadable(model, emit(model, graph)), config) as session:
+            placement = session.placement
     try:
         _, feeds = first_run(model, config, input_ranges(graph), overrides, {}, 0)
         kernels = [asdict(k) for k in by_op(profile(loadable(model, emit(model, graph)), feeds, config, runs=runs))]
@@ -401,6 +406,8 @@ def inspect_model(
         "opaque": dict(Counter(n.opaque for n in graph.nodes.values() if n.opaque).most_common()),
         "inputs": {graph.values[k].name: str(graph.type(k)) for k in graph.inputs},
         "outputs": {name: str(graph.type(k)) for name, k in graph.outputs},
+        "provider": config.provider,
+        "placement": None if placement is None else asdict(placement),
         "profile": kernels,
         "unprofiled": unprofiled,
     }

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from graphopt.cli import options, paths
-from graphopt.cli.screen import console, facts, milliseconds, one_line, size, table, write_json
+from graphopt.cli.screen import console, facts, milliseconds, one_line, placed, size, table, write_json
 
 
 def inspect(
@@ -61,6 +61,9 @@ def show(report: Mapping[str, Any]) -> None:
     for what in ("inputs", "outputs"):
         values = (one_line(f"{name}: {shape}") for name, shape in report[what].items())
         summary.add_row(what, "\n".join(values) or "none")
+    placement = report["placement"]
+    if placement:
+        summary.add_row("placement", placed(placement["nodes"], placement["elsewhere"]))
     screen.print(summary)
     screen.print()
 
@@ -84,5 +87,7 @@ def show(report: Mapping[str, Any]) -> None:
     for row in report["profile"]:
         share = f"{row['share'] * 100:.1f} %"
         kernels.add_row(one_line(row["op_type"]), str(row["count"]), milliseconds(row["ms"]), share)
+    if placement and placement["device"] != "cpu":
+        screen.print("The device works on its own: the times are those of launching its kernels.", soft_wrap=True)
     kernels.add_row("all", "", milliseconds(sum(row["ms"] for row in report["profile"])), "")
     screen.print(kernels)

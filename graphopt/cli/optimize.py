@@ -9,13 +9,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from graphopt.cli import options, paths
 from graphopt.cli.options import option
-from graphopt.cli.screen import change, console, facts, milliseconds, one_line, seconds, size, table, write_json
+from graphopt.cli.screen import (
+    change,
+    console,
+    facts,
+    milliseconds,
+    one_line,
+    placed,
+    plural,
+    seconds,
+    size,
+    table,
+    write_json,
+)
 
 if TYPE_CHECKING:
     from rich.table import Table
-
-
-_SHOWN = 6  # operators that the provider leaves to others
 
 
 def optimize(
@@ -173,13 +182,13 @@ def _story(report: Mapping[str, Any], *, interrupted: bool) -> Table:
         verdict = "same outputs" if verified["passed"] else "OUTPUTS DIFFER"
         result.add_row(
             "verified",
-            f"{verdict} in {_plural(verified['trials'], 'trial')}, largest error "
+            f"{verdict} in {plural(verified['trials'], 'trial')}, largest error "
             f"{_error(verified['max_abs'])} absolute, {_error(verified['max_rel'])} relative",
         )
     search = report["search"]
     result.add_row(
         "search",
-        f"{report['strategy']}, {_plural(search['candidates'], 'candidate')} in {seconds(search['seconds'])}, "
+        f"{report['strategy']}, {plural(search['candidates'], 'candidate')} in {seconds(search['seconds'])}, "
         f"ended: {one_line(str(search['stop_reason']))}",
     )
     result.add_row("took", f"{seconds(report['seconds'])} in all")
@@ -192,15 +201,9 @@ def _story(report: Mapping[str, Any], *, interrupted: bool) -> Table:
 
 def _placement(placement: Mapping[str, Any]) -> str:
     """Which provider runs how many nodes, and what the provider asked for leaves to others."""
-
-    def counts(nodes: Mapping[str, int]) -> str:
-        return ", ".join(f"{provider} {_plural(count, 'node')}" for provider, count in nodes.items()) or "no nodes"
-
-    before, after = counts(placement["before"]), counts(placement["after"])
-    text = before if before == after else f"{before}; afterwards {after}"
-    left = [one_line(op, 40) + (f" x{count}" if count > 1 else "") for op, count in placement["elsewhere"].items()]
-    more = f" and {_plural(len(left) - _SHOWN, 'operator')} more" if len(left) > _SHOWN else ""
-    return text + (f" ({', '.join(left[:_SHOWN])}{more})" if left else "")
+    before, after = placement["before"], placement["after"]
+    text = placed(after, placement["elsewhere"])
+    return text if before == after else f"{placed(before)}; afterwards {text}"
 
 
 def _timing(timing: Mapping[str, Any]) -> str:
@@ -218,7 +221,7 @@ def _speed(report: Mapping[str, Any]) -> str:
     if not latency:
         return "no rewrite pays; the original is kept" if report["kept_original"] else "not measured"
     interval = latency["ci95"]
-    spread = f" (95 % interval {interval[0]:.3f} to {interval[1]:.3f}, {_plural(latency['rounds'], 'round')})"
+    spread = f" (95 % interval {interval[0]:.3f} to {interval[1]:.3f}, {plural(latency['rounds'], 'round')})"
     if report["kept_original"]:
         return "no faster graph found; the original is kept" + spread
     if interval[0] > 1:
@@ -247,10 +250,6 @@ def _steps(report: Mapping[str, Any]) -> Table:
         before, after = (f"{step[key]:.4g}" if step[key] is not None else "-" for key in ("cost_before", "cost_after"))
         result.add_row(str(number), step["rule"], one_line(str(step["site"]), 60), before, after)
     return result
-
-
-def _plural(count: int, noun: str) -> str:
-    return f"{count} {noun}" + ("" if count == 1 else "s")
 
 
 def _error(value: float | None) -> str:

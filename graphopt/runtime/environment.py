@@ -62,7 +62,9 @@ class Environment:
 
     def to_json(self) -> str:
         """The fields as one line of JSON with sorted keys; what is empty is left out."""
-        return json.dumps({key: value for key, value in asdict(self).items() if value != "" and value != {}}, sort_keys=True)
+        return json.dumps(
+            {key: value for key, value in asdict(self).items() if value != "" and value != {}}, sort_keys=True
+        )
 
     @cached_property
     def digest(self) -> str:

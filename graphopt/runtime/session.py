@@ -45,6 +45,7 @@ _RUNTIME_ERRORS: tuple[type[Exception], ...] = (
     TypeError,
 )
 
+
 @dataclass(frozen=True, eq=False)
 class LoadableModel:
     """A model in memory.
@@ -168,7 +169,9 @@ class Session:
         self.output_specs = [_spec(argument) for argument in self._session.get_outputs()]
         self.output_names = [spec.name for spec in self.output_specs]
         self._native = all(spec.native for spec in self.input_specs + self.output_specs)
-        self._bindable = all(spec.kind == "tensor" and spec.dtype != "str" for spec in self.input_specs + self.output_specs)
+        self._bindable = all(
+            spec.kind == "tensor" and spec.dtype != "str" for spec in self.input_specs + self.output_specs
+        )
         memory = self._memory()
         self._places = places(self._session, self.input_specs, self.output_specs, memory)
         self.placement = Placement(
@@ -260,7 +263,9 @@ class Session:
         nodes, elsewhere = assigned(self._session, self._provider)
         short = providers.short_name(self._provider)
         if self.config.required and nodes and short not in nodes:
-            raise SessionError(f"provider {short} takes no node of this model: all of it would run on the CPU", "choose provider cpu")
+            raise SessionError(
+                f"provider {short} takes no node of this model: all of it would run on the CPU", "choose provider cpu"
+            )
         return nodes, elsewhere
 
     def _memory(self) -> Memory:
@@ -269,6 +274,7 @@ class Session:
         if kind == HOST.kind:
             return HOST
         return Memory(kind, int(self.config.provider_options.get("device_id", "0")))
+
 
 def _options(config: SessionConfig) -> Any:
     if config.level not in _LEVELS:
