@@ -28,7 +28,6 @@ from graphopt.onnxio.load import Model, load
 from graphopt.onnxio.save import copy, save, to_proto
 from graphopt.report import make_report
 from graphopt.rewrite.library import load_library
-from graphopt.runtime.environment import rule_block
 from graphopt.runtime.feeds import load_npz, make_feeds
 from graphopt.runtime.placement import Placement
 from graphopt.runtime.profile import by_op, profile
@@ -184,7 +183,7 @@ def optimize(
 
     with Store() as store:
         cost = KernelCost(store, config, seconds=0.25 * total, measure=measure)
-        problem = Problem(library, cost, rule_block(config))
+        problem = Problem.where(library, cost, config)
         search = Budget(0.5 * total, None, interrupted)
         chosen = _search(
             problem, STRATEGIES[strategy](), simplify(loaded.graph), search, arena, measure, 0.35 * total, tell

@@ -100,7 +100,7 @@ def select(
             continue
         tell(f"measuring without {family}", None)
         gone = [r.id for r in problem.library.rules if r.family == family]
-        trial_problem = Problem(problem.library.without(gone), problem.cost, problem.block)
+        trial_problem = replace(problem, library=problem.library.without(gone))
         again = Budget(budget.seconds, budget.candidates, budget.interrupted)
         if isinstance(strategy, Greedy):
             trial = strategy.run(trial_problem, trial_problem.start(graph), again)
@@ -134,7 +134,7 @@ def take_back(selection: Selection, graph: Graph, budget: Budget, agrees: Callab
         families = _by_gain(outcome)
         for wrong in [[f] for f in families] + [families[:n] for n in range(2, len(families) + 1)]:
             rules = [r.id for r in problem.library.rules if r.family in wrong]
-            left = Problem(problem.library.without(rules), problem.cost, problem.block)
+            left = replace(problem, library=problem.library.without(rules))
             trial = outcome
             for family in wrong:
                 again = Budget(budget.seconds, budget.candidates, budget.interrupted)
