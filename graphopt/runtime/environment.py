@@ -45,7 +45,7 @@ class Environment:
         system: Operating system and architecture, such as ``linux-x86_64``.
         provider_options: Options of the provider.
         package: The package that brings the provider, and its version; empty for the CPU's.
-        device: Name and driver of the device, where it is not the processor and known.
+        device: Name and driver of the device that another provider computes on, where that is known.
     """
 
     cpu: str
@@ -93,7 +93,7 @@ def fingerprint(config: SessionConfig) -> Environment:
         system=f"{platform.system()}-{platform.machine()}".lower(),
         provider_options=dict(config.provider_options),
         package="" if cpu else package_of(provider),
-        device="" if cpu else device_name(provider, config.provider_options.get("device_id", "0")),
+        device="" if cpu else device_name(provider, config.provider_options),
     )
 
 
@@ -115,27 +115,31 @@ def package_of(provider: str) -> str:
     return f"{found.name} {found.version}" if found else ""
 
 
-@lru_cache
-def device_name(provider: str, number: str = "0") -> str:
+def device_name(provider: str, options: Mapping[str, str]) -> str:
     """Name of the device that a provider computes on, with its driver where that is known; empty where nothing is.
 
     Args:
         provider: Short name of a provider.
-        number: Which of several devices.
+        options: Its options, which may choose one of several devices.
     """
     from graphopt.runtime import providers
 
-    if providers.traits(provider).memory == "cuda":
-        query = ["nvidia-smi", f"--id={number}", "--query-gpu=name,driver_version", "--format=csv,noheader"]
-        return _output(query).replace(", ", ", driver ")
-    if providers.on_host(provider, {}):
+    if providers.on_host(provider, options):
         return cpu_model()
+    if providers.traits(provider).memory == "cuda":
+        return _nvidia(options.get("device_id", "0"))
     from graphopt.runtime.ort import onnxruntime
 
     for device in onnxruntime.get_ep_devices() if hasattr(onnxruntime, "get_ep_devices") else ():
         if providers.short_name(device.ep_name) == provider:
             return f"{device.device.vendor} {device.device.metadata.get('Description', '')}".strip()
     return ""
+
+
+@lru_cache
+def _nvidia(number: str) -> str:
+    query = ["nvidia-smi", f"--id={number}", "--query-gpu=name,driver_version", "--format=csv,noheader"]
+    return _output(query).replace(", ", ", driver ")
 
 
 def usable_cores() -> int:

@@ -116,7 +116,8 @@ def available() -> list[str]:
     from graphopt.runtime.ort import onnxruntime
 
     for name in TRAITS:
-        _register(name)
+        with contextlib.suppress(SessionError):  # a plug-in that does not load is not there
+            _register(name)
     return [short_name(name) for name in onnxruntime.get_available_providers()]
 
 

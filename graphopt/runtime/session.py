@@ -151,13 +151,14 @@ class Session:
         else:
             source = str(model)
         onnxruntime.set_default_logger_severity(FATAL_ONLY)
-        chosen = providers.choose(options, self._provider, config.provider_options, config.threads)
+        chosen: list[Any] | None = None
 
         def build() -> Any:
             # Without enable_fallback=False the binding prints to stdout and tries again on the CPU.
             return onnxruntime.InferenceSession(source, options, providers=chosen, enable_fallback=False)
 
         try:
+            chosen = providers.choose(options, self._provider, config.provider_options, config.threads)
             self._session = build()
         except _RUNTIME_ERRORS as error:
             raise SessionError(f"onnxruntime can't open the model: {one_line(error)}") from error

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from graphopt.config import PROVIDERS
-from graphopt.errors import GraphoptError, RuntimePackageError
+from graphopt.errors import GraphoptError, RuntimePackageError, SessionError, UsageError
 from graphopt.runtime import providers
 
 _REMOTE = "AzureExecutionProvider"  # calls a service elsewhere: nothing to run a model on here
@@ -39,21 +39,24 @@ class Entry:
 def survey() -> list[Entry]:
     """Every provider that has a short name, and whatever else the runtime holds; all absent where there is no runtime."""
     try:
-        present = providers.available()
+        others = [name for name in providers.available() if name not in PROVIDERS and name != _REMOTE]
     except RuntimePackageError:
-        present = []
-    others = [name for name in present if name not in PROVIDERS and name != _REMOTE]
-    return [_entry(name, name in present) for name in [*PROVIDERS, *others]]
+        others = []
+    return [_entry(name) for name in [*PROVIDERS, *others]]
 
 
-def _entry(name: str, present: bool) -> Entry:
+def _entry(name: str) -> Entry:
     full = PROVIDERS.get(name, name)
-    if not present:
+    try:
+        providers.require(name)
+        trouble = _trouble(name)
+    except UsageError:
         return Entry(name, full, "absent", "", "", providers.how_to_get(name))
+    except SessionError as error:  # a plug-in that the runtime does not load
+        trouble = str(error)
     from graphopt.runtime.environment import device_name, package_of
 
-    trouble = _trouble(name)
-    device = "" if trouble else device_name(name)
+    device = "" if trouble else device_name(name, {})
     return Entry(name, full, "fails" if trouble else "works", package_of(name), device, trouble)
 
 

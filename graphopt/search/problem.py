@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from graphopt.config import provider_name
 from graphopt.cost.base import CostModel, Costs
@@ -17,7 +17,9 @@ from graphopt.rewrite.library import Library
 from graphopt.rewrite.match import Match
 from graphopt.rewrite.sites import Sites
 from graphopt.runtime.environment import rule_block
-from graphopt.runtime.session import SessionConfig
+
+if TYPE_CHECKING:
+    from graphopt.runtime.session import SessionConfig
 
 NOTHING = 1e-5
 """Share of the total below which a predicted difference counts as none."""
