@@ -51,11 +51,11 @@ $(BIN)/python:
 
 # The stamps re-install when the dependencies may have changed.
 $(VENV)/.base: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[cpu]'
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --retries 1 --extra-index-url $(TORCH_INDEX) $(TORCH)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --retries 1 --extra-index-url $(TORCH_INDEX) --no-deps $(TORCHVISION)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[prove,train,zoo,ray,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[cpu,prove,train,zoo,ray,dev]'
 	@touch $@

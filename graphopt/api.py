@@ -15,6 +15,7 @@ import numpy as np
 from onnx import ModelProto
 
 from graphopt import __version__
+from graphopt.config import provider_name
 from graphopt.cost.kernel import KernelCost
 from graphopt.cost.store import Store
 from graphopt.equivalence.numeric import Verification, verify_models
@@ -27,8 +28,8 @@ from graphopt.onnxio.load import Model, load
 from graphopt.onnxio.save import copy, save, to_proto
 from graphopt.report import make_report
 from graphopt.rewrite.library import load_library
-from graphopt.runtime.environment import block_size
 from graphopt.runtime.feeds import load_npz, make_feeds
+from graphopt.runtime.placement import Placement
 from graphopt.runtime.profile import by_op, profile
 from graphopt.runtime.session import Session, SessionConfig
 from graphopt.runtime.timing import Paired
@@ -36,8 +37,8 @@ from graphopt.search.arena import Arena, loadable
 from graphopt.search.auto import Auto
 from graphopt.search.backtracking import Backtracking, Beam, RandomWalk
 from graphopt.search.greedy import Greedy
-from graphopt.search.problem import Budget, Problem, Strategy
-from graphopt.search.select import Selection, select
+from graphopt.search.problem import Budget, Outcome, Problem, Strategy
+from graphopt.search.select import Selection, select, take_back
 from graphopt.search.trace import Trace
 
 STRATEGIES: dict[str, Callable[[float, int], Strategy]] = {
@@ -120,6 +121,7 @@ def optimize(
     strategy: str = "auto",
     alpha: float = 1.05,
     provider: str = "cpu",
+    provider_options: Mapping[str, str] | None = None,
     threads: int = 1,
     budget: float | None = None,
     rules: Sequence[str] = (),
@@ -145,7 +147,8 @@ def optimize(
         output: Where to write the result; nowhere by default.
         strategy: How to search, one of :data:`STRATEGIES`.
         alpha: How much dearer than the best a graph may be that backtracking searches from.
-        provider: Short name of the execution provider.
+        provider: Short or full name of the execution provider.
+        provider_options: Its options, as the runtime documents them.
         threads: Threads within an operator.
         budget: Seconds for search and measurement together; by default a few, more for a slow or a large model, at most 40.
         rules: Rule files, folders, families or ids; all shipped ones by default.
@@ -173,8 +176,8 @@ def optimize(
     started = time.monotonic()
     tell = progress or (lambda p: None)
     tell(Progress("load", "loading"))
-    config = SessionConfig(provider=provider, threads=threads)
-    library = load_library(rules, exclude, provider, portable)
+    config = session_config(provider, provider_options, threads)
+    library = load_library(rules, exclude, config.provider, portable)
     loaded = load(model, freeze_initializers=freeze_initializers, dims=dims, input_shapes=input_shapes)
     original = load(model) if dims or input_shapes or freeze_initializers else loaded
     limit = int(loaded.nbytes * (1 + max_growth)) + _SLACK
@@ -188,23 +191,32 @@ def optimize(
 
     with Store() as store:
         cost = KernelCost(store, config, seconds=0.25 * total, measure=measure)
-        problem = Problem(library, cost, block_size())
+        problem = Problem.where(library, cost, config)
         search = Budget(0.4 * total, None, interrupted)
         chosen = _search(
             problem, STRATEGIES[strategy](alpha, seed), simplify(loaded.graph), search, arena, measure, 0.3 * total, tell
         )
 
+    def check(outcome: Outcome, where: SessionConfig) -> Verification:
+        return verify_models(
+            arena.loadable(None), arena.loadable(outcome.state.graph), config=where, ranges=ranges, overrides=overrides,
+            dims=_bound(loaded, original), rtol=rtol, atol=atol, seed=seed,
+        )  # fmt: skip
+
+    verified: Verification | None = None
+    paired: Paired | None = None
+    if chosen.outcome.steps:
+        tell(Progress("verify", "comparing outputs"))
+        verified = check(chosen.outcome, config)
+        # Other providers have their own errors: what is right on the CPU is not the rules' fault.
+        if not verified.passed and config.provider != "cpu" and check(chosen.outcome, session_config()).passed:
+            tell(Progress("verify", f"looking for what {config.provider} gets wrong"))
+            chosen = take_back(chosen, simplify(loaded.graph), search, lambda o: check(o, config).passed)
+            verified = check(chosen.outcome, config) if chosen.outcome.steps else None
     outcome = chosen.outcome
     graph = outcome.state.graph if outcome.steps else loaded.graph
     result = emit(loaded, graph, max_bytes=limit)
-    verified: Verification | None = None
-    paired: Paired | None = None
-    if outcome.steps:
-        tell(Progress("verify", "comparing outputs"))
-        verified = verify_models(
-            arena.loadable(None), loadable(loaded, result), config=config, ranges=ranges, overrides=overrides,
-            dims=_bound(loaded, original), rtol=rtol, atol=atol, seed=seed,
-        )  # fmt: skip
+    if verified is not None:
         if not verified.passed:
             used = sorted({s.rule for s in outcome.steps})
             raise OutputsDifferError(
@@ -218,14 +230,14 @@ def optimize(
     report = make_report(
         source=str(model) if isinstance(model, str | Path) else None, output=output, strategy=strategy, config=config,
         seed=seed, selection=chosen, paired=paired, kept=kept, verified=verified, original=original, final=final,
-        seconds=time.monotonic() - started,
+        placements=_placements(arena, None if kept else graph), seconds=time.monotonic() - started,
     )  # fmt: skip
     finished = Result(report, final, original)
     if trace is not None:
         options = {
             "dims": dict(dims or {}), "input_shapes": {k: list(v) for k, v in (input_shapes or {}).items()},
             "freeze_initializers": freeze_initializers, "rules": list(rules), "exclude": list(exclude),
-            "provider": provider, "portable": portable,
+            "provider": config.provider, "provider_options": dict(config.provider_options), "portable": portable,
         }  # fmt: skip
         about = {
             "strategy": strategy, "seed": seed, "stop_reason": outcome.stop_reason, "cost": outcome.state.cost,
@@ -241,6 +253,23 @@ def optimize(
             with Store() as store:
                 store.count_uses(Counter(step.rule for step in outcome.steps))
     return finished
+
+
+def session_config(
+    provider: str = "cpu", provider_options: Mapping[str, Any] | None = None, threads: int = 1
+) -> SessionConfig:
+    """How to open a model for a user: the provider by its short name, its options as texts."""
+    options = {key: str(value) for key, value in (provider_options or {}).items()}
+    return SessionConfig(provider_name(provider), threads, provider_options=options)
+
+
+def _placements(arena: Arena, graph: Graph | None) -> list[Placement]:
+    """Where the original's nodes run, and those of the graph; empty on the CPU, where there is nothing to tell."""
+    placements: list[Placement] = []
+    for each in [] if arena.config.provider == "cpu" else [None] if graph is None else [None, graph]:
+        with Session(arena.loadable(each), arena.config) as session:
+            placements.append(session.placement)
+    return placements
 
 
 def _verdict(arena: Arena, graph: Graph, clock: Budget) -> Paired:
@@ -322,6 +351,7 @@ def verify(
     b: str | Path | ModelProto,
     *,
     provider: str = "cpu",
+    provider_options: Mapping[str, str] | None = None,
     threads: int = 1,
     inputs: str | Path | Mapping[str, Any] | None = None,
     rtol: float | None = None,
@@ -334,7 +364,7 @@ def verify(
     overrides = load_npz(Path(inputs)) if isinstance(inputs, str | Path) else dict(inputs or {})
     return verify_models(
         loadable(first, emit(first, first.graph)), loadable(second, emit(second, second.graph)),
-        config=SessionConfig(provider=provider, threads=threads), ranges=input_ranges(first.graph), overrides=overrides,
+        config=session_config(provider, provider_options, threads), ranges=input_ranges(first.graph), overrides=overrides,
         dims=dims or {}, rtol=rtol, atol=atol, seed=seed,
     )  # fmt: skip
 
@@ -343,6 +373,7 @@ def inspect_model(
     path: str | Path,
     *,
     provider: str = "cpu",
+    provider_options: Mapping[str, str] | None = None,
     threads: int = 1,
     dims: Mapping[str, int] | None = None,
     inputs: str | Path | Mapping[str, Any] | None = None,
@@ -352,14 +383,19 @@ def inspect_model(
 
     Returns:
         ``operators`` (count by type), ``opaque`` (count by reason), ``inputs``, ``outputs``, ``nodes``, ``size``, ``opset``,
-        ``ir_version`` and ``profile`` (milliseconds by operator as the runtime runs it; ``None`` when it can't run).
+        ``ir_version``, ``placement`` (``None`` on the CPU) and ``profile`` (milliseconds by operator as the runtime runs it; ``None``
+        when it can't run).
     """
     model = load(path, dims=dims)
     graph = model.graph
-    config = SessionConfig(provider=provider, threads=threads)
+    config = session_config(provider, provider_options, threads)
     overrides = load_npz(Path(inputs)) if isinstance(inputs, str | Path) else dict(inputs or {})
     unprofiled: str | None = None
     kernels: list[dict[str, Any]] | None = None
+    placement: Placement | None = None
+    if config.provider != "cpu":
+        with Session(loadable(model, emit(model, graph)), config) as session:
+            placement = session.placement
     try:
         _, feeds = first_run(model, config, input_ranges(graph), overrides, {}, 0)
         kernels = [asdict(k) for k in by_op(profile(loadable(model, emit(model, graph)), feeds, config, runs=runs))]
@@ -378,6 +414,8 @@ def inspect_model(
         "opaque": dict(Counter(n.opaque for n in graph.nodes.values() if n.opaque).most_common()),
         "inputs": {graph.values[k].name: str(graph.type(k)) for k in graph.inputs},
         "outputs": {name: str(graph.type(k)) for name, k in graph.outputs},
+        "provider": config.provider,
+        "placement": None if placement is None else asdict(placement),
         "profile": kernels,
         "unprofiled": unprofiled,
     }

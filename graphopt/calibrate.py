@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from graphopt.api import first_run
+from graphopt.api import first_run, session_config
 from graphopt.cost.kernel import KernelCost
 from graphopt.cost.store import Store
 from graphopt.equivalence.ranges import input_ranges
 from graphopt.ir.simplify import simplify
 from graphopt.onnxio.load import load
 from graphopt.rewrite.library import load_library
-from graphopt.runtime.environment import block_size
-from graphopt.runtime.session import SessionConfig
 from graphopt.search.arena import Arena
 from graphopt.search.calibration import Point, calibrate
 from graphopt.search.problem import Problem
@@ -30,6 +28,7 @@ def calibrate_model(
     rules: Sequence[str] = (),
     exclude: Sequence[str] = (),
     provider: str = "cpu",
+    provider_options: Mapping[str, str] | None = None,
     threads: int = 1,
     dims: Mapping[str, int] | None = None,
     seed: int = 0,
@@ -44,7 +43,8 @@ def calibrate_model(
         seconds: For the measurement of each.
         rules: Rule files, folders, families or ids; all shipped ones by default.
         exclude: Rules or families to leave out.
-        provider: Short name of the execution provider.
+        provider: Short or full name of the execution provider.
+        provider_options: Its options.
         threads: Threads within an operator.
         dims: Sizes for symbolic dimensions.
         seed: Of the rewrites and of the inputs.
@@ -53,14 +53,14 @@ def calibrate_model(
     Raises:
         GraphoptError: The model can't be loaded or run.
     """
-    config = SessionConfig(provider=provider, threads=threads)
+    config = session_config(provider, provider_options, threads)
     library = load_library(rules, exclude, provider)
     model = load(path, dims=dims)
     _, feeds = first_run(model, config, input_ranges(model.graph), {}, {}, seed)
     arena = Arena(model, model, config, feeds, seed=seed)
     with Store() as store:
         cost = KernelCost(store, config, seconds=_MEASURING)
-        problem = Problem(library, cost, block_size())
+        problem = Problem.where(library, cost, config)
         start = problem.start(simplify(model.graph))
         return calibrate(
             name or Path(path).name, problem, start, arena, graphs=graphs, seconds=seconds, seed=seed,

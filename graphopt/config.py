@@ -25,6 +25,18 @@ from graphopt.errors import GraphoptError, UnknownNameError, UsageError
 SECTION = "tool.graphopt"
 ENV_PREFIX = "GRAPHOPT_"
 
+PROVIDERS = {
+    "cpu": "CPUExecutionProvider",
+    "cuda": "CUDAExecutionProvider",
+    "tensorrt": "TensorrtExecutionProvider",
+    "openvino": "OpenVINOExecutionProvider",
+    "coreml": "CoreMLExecutionProvider",
+    "directml": "DmlExecutionProvider",
+    "qnn": "QNNExecutionProvider",
+}
+"""What ONNX Runtime calls the execution providers that have a short name here."""
+_ALIASES = {"dml": "directml", "trt": "tensorrt"} | {full.lower(): short for short, full in PROVIDERS.items()}
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -33,6 +45,7 @@ class Settings:
     Attributes:
         strategy: How to search.
         provider: The ONNX Runtime execution provider to run faster on.
+        provider_options: Its options, as ONNX Runtime documents them.
         threads: Intra-op threads of the runtime, at least 1.
         alpha: How much dearer than the best a graph may be that backtracking searches from, at least 1.
         budget: Seconds for search and measurement; None goes by the model.
@@ -51,6 +64,7 @@ class Settings:
 
     strategy: str = "auto"
     provider: str = "cpu"
+    provider_options: Mapping[str, str] = field(default_factory=dict)
     threads: int = 1
     alpha: float = 1.05
     budget: float | None = None
@@ -129,6 +143,24 @@ def rules_dir() -> Path:
         if folder.is_dir():
             return folder
     raise GraphoptError("the rules that come with graphopt are missing", "reinstall graphopt")
+
+
+def provider_name(name: str) -> str:
+    """The short name of an execution provider, from that or the runtime's; any other name is returned unchanged."""
+    lower = name.lower()
+    return lower if lower in PROVIDERS else _ALIASES.get(lower, name)
+
+
+def parse_provider_option(text: str) -> tuple[str, str]:
+    """Read ``KEY=VALUE``; the value may be empty and may contain more equals signs.
+
+    Raises:
+        ValueError: It is not of that form.
+    """
+    key, equals, value = text.partition("=")
+    if not (equals and key.strip()):
+        raise ValueError("KEY=VALUE, such as device_id=1")
+    return key.strip(), value
 
 
 def parse_dim(text: str) -> tuple[str, int]:
@@ -258,13 +290,25 @@ def _shapes(value: Any) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
+def _options(value: Any) -> dict[str, str]:
+    wanted = "a table of texts and numbers, such as {device_id = 1}"
+    if not isinstance(value, Mapping):
+        raise ValueError(wanted)
+    # No truth values: the runtime takes texts, and its options call truth 1, true or True as each likes.
+    if any(isinstance(item, bool) or not isinstance(item, str | int | float) for item in value.values()):
+        raise ValueError(wanted)
+    return {str(key): str(item) for key, item in value.items()}
+
+
 _NAME = _Kind(_text, str)
+_PROVIDER = _Kind(lambda value: provider_name(_text(value)), str)
 _SWITCH = _Kind(_flag, _read_flag)
 _NAMES = _Kind(_texts, _split)
 
 _KINDS: dict[str, _Kind] = {
     "strategy": _NAME,
-    "provider": _NAME,
+    "provider": _PROVIDER,
+    "provider_options": _Kind(_options, lambda text: dict(map(parse_provider_option, _split(text)))),
     "threads": _integer(1),
     "alpha": _number(least=1.0),
     "budget": _number(above=True),

@@ -4,6 +4,7 @@
     +-- UsageError               exit 2  the command or the call was wrong
     |   +-- UnknownNameError     exit 2  a provider, dimension, rule, model ... that does not exist
     |   +-- MissingExtraError    exit 2  an optional dependency is not installed
+    |   +-- RuntimePackageError  exit 2  no package of ONNX Runtime is installed, or two that overwrite each other
     +-- ModelError               exit 1  the model can't be read, or is not valid ONNX
     |   +-- UnsupportedModelError  exit 1  valid, but beyond what graphopt handles
     +-- RuleError                exit 1  a rule file is wrong (file, line, column)
@@ -72,6 +73,10 @@ class MissingExtraError(UsageError):
 
     def __init__(self, extra: str, module: str) -> None:
         super().__init__(f"{module} is not installed", f"pip install 'graphopt[{extra}]'")
+
+
+class RuntimePackageError(UsageError):
+    """ONNX Runtime is not installed, can't be imported, or is installed twice over."""
 
 
 class ModelError(GraphoptError):

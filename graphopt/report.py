@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from graphopt.equivalence.numeric import Verification
 from graphopt.onnxio.emit import Emitted
 from graphopt.onnxio.load import Model
 from graphopt.runtime.environment import fingerprint
+from graphopt.runtime.placement import Placement
 from graphopt.runtime.session import SessionConfig
 from graphopt.runtime.timing import Paired
 from graphopt.search.select import FamilyVerdict, Selection
@@ -31,6 +33,7 @@ def make_report(
     verified: Verification | None,
     original: Model,
     final: Emitted,
+    placements: Sequence[Placement],
     seconds: float,
 ) -> dict[str, Any]:
     """The report of an optimisation, ready for JSON.
@@ -47,6 +50,7 @@ def make_report(
         verified: The comparison of outputs, ``None`` when there was nothing to compare.
         original: The model as its user has it.
         final: What is written.
+        placements: Where the nodes of the original run, and those of another model that is written; empty on the CPU.
         seconds: How long everything took.
     """
     outcome = selection.outcome
@@ -56,12 +60,15 @@ def make_report(
         "output": None if output is None else str(output),
         "strategy": strategy,
         "provider": config.provider,
+        "provider_options": dict(config.provider_options),
         "threads": config.threads,
         "seed": seed,
         "latency": None if paired is None else _latency(paired),
         "kept_original": kept,
         "verified": None if verified is None else _verified(verified),
         "nodes": {"before": len(original.proto.graph.node), "after": len(final.proto.graph.node)},
+        "placement": _placement(placements),
+        "timing": None if not placements else {"device": placements[0].device, "copies": placements[0].copies},
         "size": {"before": original.nbytes, "after": final.nbytes},
         "rules": {} if kept else dict(Counter(s.rule for s in outcome.steps).most_common()),
         "steps": [
@@ -78,7 +85,7 @@ def make_report(
         },
         "seconds": seconds,
         "environment": asdict(fingerprint(config)),
-        "warnings": _warnings(selection, kept, final),
+        "warnings": _warnings(selection, kept, final, config.provider),
     }
 
 
@@ -97,9 +104,19 @@ def _verified(v: Verification) -> dict[str, Any]:
     return {"passed": v.passed, "trials": v.trials, "max_abs": v.max_abs, "max_rel": v.max_rel}
 
 
+def _placement(placements: Sequence[Placement]) -> dict[str, Any] | None:
+    if not placements:
+        return None
+    return {
+        "before": dict(placements[0].nodes),
+        "after": dict(placements[-1].nodes),
+        "elsewhere": dict(placements[-1].elsewhere),
+    }
+
+
 def _family(v: FamilyVerdict) -> dict[str, Any]:
-    return {"family": v.family, "ratio": v.ratio, "ci95": None if v.ci95 is None else list(v.ci95), "kept": v.kept,
-            "predicted": v.predicted}  # fmt: skip
+    interval = None if v.ci95 is None else list(v.ci95)
+    return {"family": v.family, "ratio": v.ratio, "ci95": interval, "kept": v.kept, "wrong": v.wrong, "predicted": v.predicted}
 
 
 def _more(selection: Selection) -> list[str]:
@@ -113,10 +130,14 @@ def _more(selection: Selection) -> list[str]:
     return found
 
 
-def _warnings(selection: Selection, kept: bool, final: Emitted) -> list[str]:
+def _warnings(selection: Selection, kept: bool, final: Emitted, provider: str) -> list[str]:
+    warnings = []
+    wrong = [v.family for v in selection.families if v.wrong]
+    if wrong:
+        warnings.append(f"provider {provider} computes something else with {', '.join(wrong)}: taken back")
     if kept:
         gain = "measurable gain" if selection.outcome.steps else "rewrite that saves anything"
-        return [f"no {gain}: the input is kept unchanged"]
-    if final.unfolded:
-        return [f"{len(final.unfolded)} constants stay computed so that the file does not grow"]
-    return []
+        warnings.append(f"no {gain}: the input is kept unchanged")
+    elif final.unfolded:
+        warnings.append(f"{len(final.unfolded)} constants stay computed so that the file does not grow")
+    return warnings

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from onnx import ModelProto
 
-from graphopt.api import first_run
+from graphopt.api import first_run, session_config
 from graphopt.equivalence.numeric import verify_models
 from graphopt.equivalence.ranges import input_ranges
 from graphopt.errors import SessionError
@@ -19,7 +19,6 @@ from graphopt.onnxio.emit import Emitted, emit
 from graphopt.onnxio.load import Model, load
 from graphopt.onnxio.save import save
 from graphopt.rewrite.library import Library, load_library
-from graphopt.runtime.session import SessionConfig
 from graphopt.search.arena import LUCK, Arena
 from graphopt.search.trace import Trace, TraceError, carry_out, read_trace
 
@@ -80,7 +79,7 @@ def replay(
 
 def _arena(told: Trace, loaded: Model, threads: int, seed: int) -> Arena:
     """Where graphs of a trace's model are measured."""
-    config = SessionConfig(provider=told.options["provider"], threads=threads)
+    config = session_config(told.options["provider"], told.options.get("provider_options"), threads)
     _, feeds = first_run(loaded, config, input_ranges(loaded.graph), {}, {}, seed)
     return Arena(loaded, loaded, config, feeds, told.max_bytes, seed)
 

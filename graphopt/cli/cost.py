@@ -30,9 +30,10 @@ def show(json: options.Json = None) -> None:
     """Show how many kernel times are stored, by environment."""
     from graphopt.cost.store import Store
     from graphopt.runtime.environment import fingerprint
+    from graphopt.runtime.providers import available
     from graphopt.runtime.session import SessionConfig
 
-    here = fingerprint(SessionConfig()).digest
+    here = {provider: fingerprint(SessionConfig(provider)).digest for provider in available()}
     with Store() as store:
         sizes, where = store.sizes(), store.path
     if json is not None:
@@ -43,8 +44,9 @@ def show(json: options.Json = None) -> None:
         about.add_row("store", str(where))
         screen.print(about)
         rows = table("environment", "kernels", "", whole=True)
+        names = {digest: f"this machine, {provider}, one thread" for provider, digest in here.items()}
         for name, count in sorted(sizes.items(), key=lambda item: -item[1]):
-            rows.add_row(name, str(count), "this machine, one thread" if name == here else "")
+            rows.add_row(name, str(count), names.get(name, ""))
         screen.print(rows)
 
 
@@ -114,6 +116,7 @@ def calibrate(
     rules: options.Rules = None,
     exclude: options.Exclude = None,
     provider: options.Provider = None,
+    provider_option: options.ProviderOptions = None,
     threads: options.Threads = None,
     dim: options.Dims = None,
     seed: options.Seed = None,
@@ -138,7 +141,7 @@ def calibrate(
 
             found = calibrate_model(
                 model, graphs=graphs, seconds=seconds, rules=rules or (), exclude=exclude or (), provider=provider or "cpu",
-                threads=threads or 1, dims=options.dims(dim) or None, seed=seed or 0,
+                provider_options=options.provider_options(provider_option), threads=threads or 1, dims=options.dims(dim) or None, seed=seed or 0,
                 on_graph=told,
             )  # fmt: skip
         if found:

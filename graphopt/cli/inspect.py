@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from graphopt.cli import options, paths
-from graphopt.cli.screen import console, facts, milliseconds, one_line, size, table, write_json
+from graphopt.cli.screen import console, facts, milliseconds, one_line, placed, size, table, write_json
 
 
 def inspect(
     model: options.Model,
     provider: options.Provider = None,
+    provider_option: options.ProviderOptions = None,
     threads: options.Threads = None,
     dim: options.Dims = None,
     inputs: options.Inputs = None,
@@ -24,12 +25,24 @@ def inspect(
     if inputs is not None:
         paths.existing_file(inputs)
     paths.report_file(json, {"the model": model})
-    settings = load_settings({"provider": provider, "threads": threads, "dims": options.dims(dim)})
+    settings = load_settings(
+        {
+            "provider": provider,
+            "provider_options": options.provider_options(provider_option),
+            "threads": threads,
+            "dims": options.dims(dim),
+        }
+    )
 
     from graphopt import api
 
     report = api.inspect_model(
-        model, provider=settings.provider, threads=settings.threads, dims=settings.dims, inputs=inputs
+        model,
+        provider=settings.provider,
+        provider_options=settings.provider_options,
+        threads=settings.threads,
+        dims=settings.dims,
+        inputs=inputs,
     )
     if json is not None:
         write_json(report, json)
@@ -48,6 +61,9 @@ def show(report: Mapping[str, Any]) -> None:
     for what in ("inputs", "outputs"):
         values = (one_line(f"{name}: {shape}") for name, shape in report[what].items())
         summary.add_row(what, "\n".join(values) or "none")
+    placement = report["placement"]
+    if placement:
+        summary.add_row("placement", placed(placement["nodes"], placement["elsewhere"]))
     screen.print(summary)
     screen.print()
 
@@ -71,5 +87,7 @@ def show(report: Mapping[str, Any]) -> None:
     for row in report["profile"]:
         share = f"{row['share'] * 100:.1f} %"
         kernels.add_row(one_line(row["op_type"]), str(row["count"]), milliseconds(row["ms"]), share)
+    if placement and placement["device"] != "cpu":
+        screen.print("The device works on its own: the times are those of launching its kernels.", soft_wrap=True)
     kernels.add_row("all", "", milliseconds(sum(row["ms"] for row in report["profile"])), "")
     screen.print(kernels)

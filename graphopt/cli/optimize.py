@@ -9,7 +9,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from graphopt.cli import options, paths
 from graphopt.cli.options import option
-from graphopt.cli.screen import change, console, facts, milliseconds, one_line, seconds, size, table, write_json
+from graphopt.cli.screen import (
+    change,
+    console,
+    facts,
+    milliseconds,
+    one_line,
+    placed,
+    plural,
+    seconds,
+    size,
+    table,
+    write_json,
+)
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -41,6 +53,7 @@ def optimize(
         option(metavar="X", help="How much larger the file may become, as a fraction of it (default 0.1)."),
     ] = None,
     provider: options.Provider = None,
+    provider_option: options.ProviderOptions = None,
     threads: options.Threads = None,
     dim: options.Dims = None,
     input_shape: options.InputShapes = None,
@@ -94,6 +107,7 @@ def optimize(
             "strategy": strategy,
             "alpha": alpha,
             "provider": provider,
+            "provider_options": options.provider_options(provider_option),
             "threads": threads,
             "budget": budget,
             "rules": rules or None,
@@ -167,18 +181,22 @@ def _story(report: Mapping[str, Any], *, interrupted: bool) -> Table:
     result.add_row("speed", _speed(report))
     rules = sorted(report["rules"].items(), key=lambda item: (-item[1], item[0]))
     result.add_row("rules", ", ".join(f"{rule} x{count}" for rule, count in rules) or "none applied")
+    placement = report["placement"]
+    if placement:
+        result.add_row("placement", _placement(placement))
+        result.add_row("timing", _timing(report["timing"]))
     verified = report["verified"]
     if verified:
         verdict = "same outputs" if verified["passed"] else "OUTPUTS DIFFER"
         result.add_row(
             "verified",
-            f"{verdict} in {_plural(verified['trials'], 'trial')}, largest error "
+            f"{verdict} in {plural(verified['trials'], 'trial')}, largest error "
             f"{_error(verified['max_abs'])} absolute, {_error(verified['max_rel'])} relative",
         )
     search = report["search"]
     result.add_row(
         "search",
-        f"{report['strategy']}, {_plural(search['candidates'], 'candidate')} in {seconds(search['seconds'])}, "
+        f"{report['strategy']}, {plural(search['candidates'], 'candidate')} in {seconds(search['seconds'])}, "
         f"ended: {one_line(str(search['stop_reason']))}",
     )
     if search["more"]:
@@ -191,13 +209,29 @@ def _story(report: Mapping[str, Any], *, interrupted: bool) -> Table:
     return result
 
 
+def _placement(placement: Mapping[str, Any]) -> str:
+    """Which provider runs how many nodes, and what the provider asked for leaves to others."""
+    before, after = placement["before"], placement["after"]
+    text = placed(after, placement["elsewhere"])
+    return text if before == after else f"{placed(before)}; afterwards {text}"
+
+
+def _timing(timing: Mapping[str, Any]) -> str:
+    """What the latencies include."""
+    if timing["device"] != "cpu":
+        return f"inputs and outputs stay on {timing['device']}: copies from and to the host are not counted"
+    if timing["copies"]:
+        return "inputs and outputs are in the host's memory: the provider's copies from and to its device are counted"
+    return "inputs and outputs are in the host's memory, where the provider works"
+
+
 def _speed(report: Mapping[str, Any]) -> str:
     """One sentence on the measurement, which never claims more than the interval does."""
     latency = report["latency"]
     if not latency:
         return "no rewrite pays; the original is kept" if report["kept_original"] else "not measured"
     interval = latency["ci95"]
-    spread = f" (95 % interval {interval[0]:.3f} to {interval[1]:.3f}, {_plural(latency['rounds'], 'round')})"
+    spread = f" (95 % interval {interval[0]:.3f} to {interval[1]:.3f}, {plural(latency['rounds'], 'round')})"
     if report["kept_original"]:
         return "no faster graph found; the original is kept" + spread
     if interval[0] > 1:
@@ -214,7 +248,7 @@ def _families(report: Mapping[str, Any]) -> Table:
             family["family"],
             "not measured" if ratio is None else f"{ratio:.3f}x",
             "" if interval is None else f"{interval[0]:.3f} to {interval[1]:.3f}",
-            "kept" if family["kept"] else "taken back",
+            "kept" if family["kept"] else "taken back: wrong results" if family["wrong"] else "taken back",
         )
     return result
 
@@ -226,10 +260,6 @@ def _steps(report: Mapping[str, Any]) -> Table:
         before, after = (f"{step[key]:.4g}" if step[key] is not None else "-" for key in ("cost_before", "cost_after"))
         result.add_row(str(number), step["rule"], one_line(str(step["site"]), 60), before, after)
     return result
-
-
-def _plural(count: int, noun: str) -> str:
-    return f"{count} {noun}" + ("" if count == 1 else "s")
 
 
 def _error(value: float | None) -> str:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from graphopt.config import parse_dim, parse_input_shape
+from graphopt.config import parse_dim, parse_input_shape, parse_provider_option
 from graphopt.errors import UsageError
 
 T = TypeVar("T")
@@ -21,7 +21,11 @@ def option(*names: str, help: str, metavar: str | None = None) -> Any:
 
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX model.", show_default=False)]
 Provider = Annotated[
-    str | None, option("--provider", metavar="NAME", help="Execution provider: cpu (default), cuda, openvino, ...")
+    str | None, option("--provider", metavar="NAME", help="Execution provider: cpu (default), or see `graphopt providers`.")
+]
+ProviderOptions = Annotated[
+    list[str] | None,
+    option("--provider-option", metavar="KEY=VALUE", help="An option of the provider, for ONNX Runtime; repeatable."),
 ]
 Threads = Annotated[int | None, option("--threads", metavar="N", help="Threads within an operator (default 1).")]
 Dims = Annotated[list[str] | None, option("--dim", metavar="NAME=N", help="Size of a symbolic dimension; repeatable.")]
@@ -76,3 +80,8 @@ def dims(texts: Sequence[str] | None) -> dict[str, int] | None:
 def input_shapes(texts: Sequence[str] | None) -> dict[str, tuple[int, ...]] | None:
     """Read ``--input-shape``."""
     return named("--input-shape", texts, parse_input_shape)
+
+
+def provider_options(texts: Sequence[str] | None) -> dict[str, str] | None:
+    """Read ``--provider-option``."""
+    return named("--provider-option", texts, parse_provider_option)

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+_SHOWN = 6  # operators that a provider leaves to others
+
 
 def console(*, stderr: bool = True) -> Console:
     """A console that prints text as it is: a model's names may look like markup."""
@@ -102,6 +104,19 @@ def change(before: float | None, after: float | None) -> str:
         return ""
     percent = (after / before - 1) * 100
     return "same" if after == before else f"{percent:+.1f} %"
+
+
+def plural(count: int, noun: str) -> str:
+    """A number with its noun."""
+    return f"{count} {noun}" + ("" if count == 1 else "s")
+
+
+def placed(nodes: Mapping[str, int], elsewhere: Mapping[str, int] | None = None) -> str:
+    """Which provider runs how many nodes, and the operators that the one asked for leaves to others."""
+    text = ", ".join(f"{provider} {plural(count, 'node')}" for provider, count in nodes.items()) or "no nodes"
+    left = [one_line(op, 40) + (f" x{count}" if count > 1 else "") for op, count in (elsewhere or {}).items()]
+    more = f" and {plural(len(left) - _SHOWN, 'operator')} more" if len(left) > _SHOWN else ""
+    return text + (f" ({', '.join(left[:_SHOWN])}{more})" if left else "")
 
 
 def write_json(document: Mapping[str, Any], target: str) -> None:

@@ -18,6 +18,7 @@ def verify(
     original: Annotated[Path, typer.Argument(metavar="A", help="An ONNX model.", show_default=False)],
     other: Annotated[Path, typer.Argument(metavar="B", help="The model to compare with it.", show_default=False)],
     provider: options.Provider = None,
+    provider_option: options.ProviderOptions = None,
     threads: options.Threads = None,
     inputs: options.Inputs = None,
     dim: options.Dims = None,
@@ -39,6 +40,7 @@ def verify(
     settings = load_settings(
         {
             "provider": provider,
+            "provider_options": options.provider_options(provider_option),
             "threads": threads,
             "dims": options.dims(dim),
             "rtol": rtol,
@@ -53,6 +55,7 @@ def verify(
         original,
         other,
         provider=settings.provider,
+        provider_options=settings.provider_options,
         threads=settings.threads,
         inputs=inputs,
         rtol=settings.rtol,

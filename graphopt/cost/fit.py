@@ -72,9 +72,14 @@ def fit(config: SessionConfig) -> Roofline:
     try:
         short, long = _whole(_chain((8,), _SHORT)), _whole(_chain((8,), _LONG))
         nodes = _LONG - _SHORT
-        overhead = (bare.wall_ms(long.model, long.feeds) - bare.wall_ms(short.model, short.feeds)) / nodes
-        profiled = ((_ms(bare, long) or 0.0) - (_ms(bare, short) or 0.0)) / nodes
-        found = {"overhead_ms": max(1e-5, overhead), "profiler_ms": max(0.0, profiled - overhead), "pace_ms": bare.best_ms}
+        call = bare.wall_ms(short.model, short.feeds)
+        overhead = (bare.wall_ms(long.model, long.feeds) - call) / nodes
+        if bare.outside:
+            added = call - _SHORT * overhead
+            bare.roofline = replace(bare.roofline, profiler_ms=max(0.0, added))
+        else:
+            added = ((_ms(bare, long) or 0.0) - (_ms(bare, short) or 0.0)) / nodes - overhead
+        found = {"overhead_ms": max(1e-5, overhead), "profiler_ms": max(0.0, added), "pace_ms": bare.best_ms}
         product, copy, erf = (
             _ms(bare, _whole(g)) for g in (_product(128, 512, 768), _chain((_NUMBERS,), 2), _chain((_NUMBERS,), 1, ("Erf",)))
         )

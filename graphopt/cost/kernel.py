@@ -23,7 +23,7 @@ from graphopt.cost.windows import NORMALISATIONS, VIEWS, Window, result
 from graphopt.ir.edit import Delta
 from graphopt.ir.graph import Graph
 from graphopt.runtime.environment import block_size, fingerprint
-from graphopt.runtime.providers import full_name
+from graphopt.runtime.providers import CPU, full_name, on_host
 from graphopt.runtime.session import SessionConfig
 
 FAILED = -1.0
@@ -70,10 +70,13 @@ class KernelCost(WindowCost):
         measure: bool = True,
         dims: Mapping[str, int] | None = None,
     ) -> None:
-        cpu = full_name((config or SessionConfig()).provider) == full_name("cpu")
-        super().__init__(dims, block_size() if cpu and (config is None or config.level == "all") else 1, cache_bytes()[1])
+        config = config or SessionConfig()
+        # Only the CPU provider, at its highest level, keeps tensors in blocks from one node to the next.
+        blocked = full_name(config.provider) == CPU and config.level == "all"
+        super().__init__(dims, block_size() if blocked else 1, cache_bytes()[1])
         self.store = store
-        self.config = replace(config or SessionConfig(), profile=None, save_optimized=None)
+        # A window of operators that the provider lacks runs elsewhere, as it does in the model.
+        self.config = replace(config, profile=None, save_optimized=None, required=False)
         self.seconds = seconds
         self.deadline = deadline
         self.measure = measure
@@ -104,7 +107,10 @@ class KernelCost(WindowCost):
     def of(self, graph: Graph) -> Costs:
         """The cost of a graph, from scratch; measures the windows not yet known, the largest first."""
         if self._sources is None:
-            self._sources = _sources(sum(v.type.nbytes or 0 for v in graph.values.values() if v.tensor is not None))
+            weights = sum(v.type.nbytes or 0 for v in graph.values.values() if v.tensor is not None)
+            # The caches are the processor's.
+            host = on_host(self.config.provider, self.config.provider_options)
+            self._sources = _sources(weights) if host else (_OWN, _OWN)
         # New windows appear throughout a search: something must be left for them.
         self._limit = self.spent + _FIRST * (self.seconds - self.spent)
         try:
@@ -323,5 +329,5 @@ def _ballast(signature: str) -> int:
 
 def _extras(config: SessionConfig) -> str:
     """A digest of settings that the environment's own does not know."""
-    settings = sorted(config.entries.items()), sorted(config.provider_options.items())
-    return "-" + hashlib.sha256(repr(settings).encode()).hexdigest()[:8] if any(settings) else ""
+    settings = sorted(config.entries.items())
+    return "-" + hashlib.sha256(repr(settings).encode()).hexdigest()[:8] if settings else ""

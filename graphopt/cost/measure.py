@@ -1,8 +1,12 @@
-"""The time of the kernels of a small model, taken from the runtime's own profile.
+"""The time of the kernels of a small model.
 
-A stopwatch around such a model sees mostly the call into the runtime, and the conversions into and out of the blocked
-convolution layout that the window's neighbours would share; the profile tells the kernels apart. What the profiler
-itself adds to each kernel (about a microsecond) is known from :mod:`graphopt.cost.roofline` and taken off.
+On the CPU provider it is taken from the runtime's own profile. A stopwatch around such a model sees mostly the call into the
+runtime, and the conversions into and out of the blocked convolution layout that the window's neighbours would share; the
+profile tells the kernels apart. What the profiler itself adds to each kernel (about a microsecond) is known from
+:mod:`graphopt.cost.roofline` and taken off.
+
+Other providers compile the whole window into one kernel, or launch kernels and return at once: the profile tells nothing
+about them. There the model is timed from outside, on bound inputs, and the call into the runtime is taken off.
 """
 
 from __future__ import annotations
@@ -23,6 +27,7 @@ import numpy as np
 from graphopt.cost.roofline import Roofline
 from graphopt.cost.windows import VIEWS
 from graphopt.errors import GraphoptError
+from graphopt.runtime.providers import CPU, full_name
 from graphopt.runtime.session import LoadableModel, Session, SessionConfig
 
 REORDERS = frozenset({"ReorderInput", "ReorderOutput"})
@@ -47,7 +52,7 @@ class Stopwatch:
 
     Args:
         config: Provider, threads and level.
-        roofline: Supplies the profiler's and the runtime's overhead for a node, and the pace of the machine at its best.
+        roofline: Supplies what measuring adds and the runtime's overhead for a node, and the pace of the machine at its best.
         reference: The model that tells the pace, with its inputs; ``None`` to correct nothing.
     """
 
@@ -55,6 +60,7 @@ class Stopwatch:
         self, config: SessionConfig, roofline: Roofline, reference: tuple[LoadableModel, Mapping[str, Any]] | None = None
     ) -> None:
         self.config = config
+        self.outside = full_name(config.provider) != CPU
         self.roofline = roofline
         self.best_ms = roofline.pace_ms
         self._pace: Callable[[], None] | None = None
@@ -81,6 +87,8 @@ class Stopwatch:
         Returns:
             Milliseconds; ``None`` when the model does not run.
         """
+        if self.outside:
+            return None if reorders else self._from_outside(model, feeds, evict)
         try:
             with (
                 tempfile.TemporaryDirectory(prefix="graphopt-window-") as folder,
@@ -103,6 +111,16 @@ class Stopwatch:
         if not kernels and not reorders:
             total = _typical([wall * 1e3 for wall, _ in times], times) / slowdown
         return total if reorders else max(total, floor)
+
+    def _from_outside(self, model: LoadableModel, feeds: Mapping[str, Any], evict: int) -> float | None:
+        """Time of a run without that of an empty one."""
+        try:
+            with Session(model, self.config) as session:
+                times, slowdown = self._repeat(session.prepare(feeds), evict, feeds)
+        except (GraphoptError, ValueError):
+            return None
+        typical = _typical([wall * 1e3 for wall, _ in times], times) / slowdown
+        return max(self.roofline.overhead_ms, typical - self.roofline.profiler_ms)
 
     def wall_ms(self, model: LoadableModel, feeds: Mapping[str, Any]) -> float:
         """Time of one run as a stopwatch sees it.
@@ -142,7 +160,9 @@ class Stopwatch:
                 paces.append(min(_timed(self._pace)))
             if evict:
                 _evict(evict, feeds or {})
-            times.append(_timed(run))
+            wall, cpu = _timed(run)
+            # This thread's time says nothing of a device, nor of a provider with threads of its own.
+            times.append((wall, wall if self.outside else cpu))
         if not paces:
             return times, 1.0
         pace = _low(paces) * 1e3

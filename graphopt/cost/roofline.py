@@ -16,7 +16,8 @@ class Roofline:
         scalar_gops: Elementwise operations (those that :mod:`graphopt.cost.analytic` counts), 10^9 a second.
         reorder_gbytes: Bytes of a feature map converted into or out of the blocked layout, 10^9 a second.
         overhead_ms: What the runtime spends on a node whatever it does, in milliseconds.
-        profiler_ms: What its profiler adds to the time of a kernel, in milliseconds.
+        profiler_ms: What measuring adds to the time of a window, in milliseconds: the profiler to a kernel, or where windows
+            are timed from outside, the call into the runtime.
         pace_ms: Time of the model that tells how fast the machine is at the moment, at its best.
     """
 

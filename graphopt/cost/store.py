@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
+import time
 import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -213,7 +214,7 @@ class Store:
             # A connection must not cross a fork: the child leaves the parent's alone and opens its own.
             self.path.parent.mkdir(parents=True, exist_ok=True)
             connection = sqlite3.connect(self.path, timeout=_BUSY_S, check_same_thread=False)
-            connection.execute("PRAGMA journal_mode = WAL")
+            _write_ahead(connection)
             connection.execute("PRAGMA synchronous = NORMAL")
             self._migrate(connection)
             self._connection, self._pid = connection, os.getpid()
@@ -244,3 +245,16 @@ class Store:
             StoreWarning,
             stacklevel=4,
         )
+
+
+def _write_ahead(connection: sqlite3.Connection) -> None:
+    """Switch to write-ahead logging; while another process does the same, SQLite does not wait but fails at once."""
+    deadline = time.monotonic() + _BUSY_S
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)

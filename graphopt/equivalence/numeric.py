@@ -9,6 +9,10 @@ driven far from where it was trained. So the original is also run on inputs that
 place, and ten times what that does to an output is tolerated, where it is more than the default of the type. (Over
 a zoo of 50 exports, what the runtime's optimiser does to the results is within a factor of two of that movement.)
 
+Other providers than the CPU round in their own way, some in half precision. The reference is the original on the CPU all
+the same, as that is what the model says; an output also passes if it is about as near to what the provider makes of the
+original as that is to the reference.
+
 One session is open at a time; what is kept of the others is their outputs.
 """
 
@@ -28,9 +32,11 @@ from graphopt.errors import InputsNeededError, SessionError, UsageError
 from graphopt.runtime.dtypes import Array
 from graphopt.runtime.feeds import make_feeds
 from graphopt.runtime.precision import coarsest
+from graphopt.runtime.providers import short_name
 from graphopt.runtime.session import Model, Session, SessionConfig, TensorSpec
 
 _GAIN = 30.0  # tolerated multiple of what moving the inputs by two units in the last place does
+_NEAR = 2.0  # tolerated multiple of what another provider does to the original
 _MOST = 0.05  # but no model is so ill-conditioned that more than this would pass
 _FLOATS = ("float", "bfloat", "complex")
 _SCALE = 4.0  # of the last trial: saturates what saturates, so that errors in the tails show
@@ -46,7 +52,8 @@ class OutputCheck:
         max_abs: Largest difference of an element over the trials.
         max_rel: The same, relative to the largest element of the output.
         tolerance: The largest relative tolerance used.
-        reference: The original's optimisation level it was judged by.
+        reference: How the original that it was judged by was run: the optimisation level, with the provider if that
+            is not the CPU.
         random: Whether the original disagrees with itself, so that only types and shapes were compared.
         message: What is wrong, empty if nothing is.
     """
@@ -140,8 +147,8 @@ def verify_models(
         message = f"the optimised model fails where the original does not: {error}"
         return Verification(False, 0, math.inf, math.inf, None, message)
     checks = _check(before, after)
-    if before.level != config.level and not all(check.passed for check in checks):
-        checks = _check_as_run(original, config, before, after, checks)
+    if before.config != config and not all(check.passed for check in checks):
+        checks = _check_as_run(original, config, before, after, checks, strict=rtol is not None)
     return _summary(checks, before)
 
 
@@ -176,14 +183,14 @@ class _Reference:
     """What the original does.
 
     Attributes:
-        level: Its optimisation level.
+        config: How it was run.
         names: Names of its outputs.
         feeds: Inputs of each trial.
         outputs: Outputs of each trial.
         tolerances: What to tolerate, for each trial and output.
     """
 
-    level: str
+    config: SessionConfig
     names: Sequence[str]
     feeds: Sequence[Mapping[str, Any]]
     outputs: Sequence[Sequence[Any]]
@@ -191,17 +198,19 @@ class _Reference:
 
 
 def _run_original(original: Model, config: SessionConfig, inputs: _Inputs, tolerance: Tolerance) -> _Reference:
-    """Run the original unoptimised; as configured where that fails (some models only run once they are optimised)."""
-    if config.level != "disabled":
-        try:
-            return _run_at("disabled", original, config, inputs, tolerance)
-        except SessionError:
-            pass
-    return _run_at(config.level, original, config, inputs, tolerance)
+    """Run the original on the CPU and unoptimised; optimised, or on the provider, where that is the only way to run it."""
+    on_cpu = config if short_name(config.provider) == "cpu" else replace(config, provider="cpu", provider_options={})
+    for each in (replace(on_cpu, level="disabled"), on_cpu):
+        if each != config:
+            try:
+                return _run_as(each, original, inputs, tolerance)
+            except SessionError:
+                pass
+    return _run_as(config, original, inputs, tolerance)
 
 
-def _run_at(level: str, original: Model, config: SessionConfig, inputs: _Inputs, tolerance: Tolerance) -> _Reference:
-    with Session(original, replace(config, level=level)) as session:
+def _run_as(config: SessionConfig, original: Model, inputs: _Inputs, tolerance: Tolerance) -> _Reference:
+    with Session(original, config) as session:
         feeds = inputs.make(session.input_specs)
         try:
             outputs = [session.run(each) for each in feeds]
@@ -221,7 +230,7 @@ def _run_at(level: str, original: Model, config: SessionConfig, inputs: _Inputs,
         ]
         for trial in range(len(feeds))
     ]
-    return _Reference(level, names, feeds, outputs, tolerances)
+    return _Reference(config, names, feeds, outputs, tolerances)
 
 
 def _moved(feeds: Mapping[str, Any]) -> dict[str, Any]:
@@ -290,12 +299,17 @@ def _check(before: _Reference, after: Sequence[Sequence[Any]]) -> list[OutputChe
                 max_abs=total.max_abs,
                 max_rel=total.max_rel,
                 tolerance=max(tolerance.rtol or 0.0 for tolerance in tolerances),
-                reference=before.level,
+                reference=_described(before.config),
                 random=tolerances[0].structure_only,
                 message=total.message,
             )
         )
     return checks
+
+
+def _described(config: SessionConfig) -> str:
+    provider = short_name(config.provider)
+    return config.level if provider == "cpu" else f"{provider}, {config.level}"
 
 
 def _check_as_run(
@@ -304,15 +318,30 @@ def _check_as_run(
     before: _Reference,
     after: Sequence[Sequence[Any]],
     checks: Sequence[OutputCheck],
+    strict: bool,
 ) -> list[OutputCheck]:
-    """Give outputs that failed a second chance, against the original as the runtime optimises it."""
+    """Give outputs that failed a second chance, against the original as it is run; ``strict`` about the tolerance."""
     try:
         with Session(original, config) as session:
-            as_run = replace(before, level=config.level, outputs=[session.run(feeds) for feeds in before.feeds])
+            outputs = [session.run(feeds) for feeds in before.feeds]
     except SessionError:  # the runtime's optimiser breaks the original: then what the model says stands alone
         return list(checks)
+    as_run = replace(before, config=config, outputs=outputs)
+    if config.provider != before.config.provider and not strict:
+        as_run = replace(as_run, tolerances=[
+            [_widened(*each) for each in zip(*trial, strict=True)]
+            for trial in zip(before.tolerances, before.outputs, outputs, strict=True)
+        ])  # fmt: skip
     second = _check(as_run, after)
     return [b if b.passed and not a.passed else a for a, b in zip(checks, second, strict=True)]
+
+
+def _widened(tolerance: Tolerance, reference: Any, as_run: Any) -> Tolerance:
+    """The tolerance for an output of a provider that makes ``as_run`` of the reference."""
+    found = compare(reference, as_run, Tolerance(rtol=0.0))
+    error = found.max_rel if math.isfinite(found.max_rel) else 0.0
+    rtol, flips = tolerance.rtol or 0.0, tolerance.flips
+    return replace(tolerance, rtol=max(rtol, min(_NEAR * error, _MOST)), flips=max(flips, math.ceil(_NEAR * found.flips)))
 
 
 def _is_zero(value: Any) -> bool:

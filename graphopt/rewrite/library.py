@@ -10,13 +10,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from graphopt.config import rules_dir
+from graphopt.config import provider_name, rules_dir
 from graphopt.errors import RuleError, UnknownNameError
 from graphopt.ir.graph import Node
 from graphopt.rewrite.examples import ExampleError, build_example
 from graphopt.rewrite.match import Plan, plans
 from graphopt.rewrite.schema import Rule, read_rules
 
+_CONTRIBUTED = ("cpu", "cuda", "directml")
+"""Providers with kernels for ONNX Runtime's own operators. The others compile graphs of standard ones; a node that they do
+not know is left to the CPU, with copies around it."""
 LOCK = "evidence.lock"
 VERDICTS = ("proved", "tested")
 """Verdicts that let a rule load."""
@@ -113,7 +116,8 @@ def load_library(
     Args:
         selection: Files, folders, families or rule ids; empty for the whole shipped library.
         exclude: Rule ids or families to leave out.
-        provider: Families that name providers load only for those.
+        provider: Families that name providers load only for those, and rules whose replacement uses operators outside
+            the ONNX standard only for providers that have kernels for them.
         portable: Leave out rules whose replacement uses operators outside the ONNX standard.
         evidence: Leave out shipped rules without recorded evidence for their present text.
 
@@ -142,7 +146,9 @@ def load_library(
         if name not in known:
             raise UnknownNameError("rule or family", name, known)
     rules = [r for r in rules if r.id not in exclude and r.family not in exclude]
-    rules = [r for r in rules if (not r.providers or provider in r.providers) and not (portable and r.contributed)]
+    provider = provider_name(provider)
+    standard = portable or provider not in _CONTRIBUTED
+    rules = [r for r in rules if (not r.providers or provider in r.providers) and not (standard and r.contributed)]
     seen: dict[str, Rule] = {}
     for rule in rules:
         if rule.id in seen:

@@ -16,6 +16,7 @@ from typing import Any
 
 import yaml
 
+from graphopt.config import PROVIDERS, provider_name
 from graphopt.errors import RuleError
 from graphopt.rewrite.expr import Expression, compile_expression
 from graphopt.rewrite.functions import FUNCTIONS
@@ -136,7 +137,7 @@ def parse_rules(text: str, name: str) -> list[Rule]:
         raise RuleError("expected 'family', 'doc' and 'rules'", f"{name}:1:1")
     _known(data, _FILE_KEYS, f"{name}:1:1")
     family = _text(data, "family", name)
-    providers = tuple(t.text for t in _texts(data, "providers"))
+    providers = tuple(_provider(t) for t in _texts(data, "providers"))
     rules = data.get("rules")
     if not isinstance(rules, list) or not rules:
         raise RuleError("expected a list of rules under 'rules'", f"{name}:1:1")
@@ -189,6 +190,15 @@ def _texts(data: dict[str, Any], key: str) -> list[Text]:
         if not isinstance(item, Text):
             raise RuleError(f"{key!r}: expected one line of text an item", data["__where__"])
     return items
+
+
+def _provider(given: Text) -> str:
+    name = provider_name(given.text)
+    if name not in PROVIDERS:
+        near = difflib.get_close_matches(name, PROVIDERS, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(PROVIDERS)}"
+        raise RuleError(f"unknown provider {given.text!r}", given.where, hint)
+    return name
 
 
 def _mapping(data: dict[str, Any], key: str) -> dict[str, Any]:

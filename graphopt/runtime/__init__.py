@@ -1,10 +1,16 @@
 """Sessions, made-up inputs, paired timing, kernel profiles and the environment they are valid in.
 
-The only package that imports onnxruntime. Import the modules directly: this file stays empty so that asking for
+The only package that imports onnxruntime, in ``ort``. Import the modules directly: this file stays empty so that asking for
 ``graphopt.runtime.environment`` does not load the runtime.
 
     dtypes       element types: the names ONNX, numpy and the runtime use for them
-    providers    execution providers by short name, and which are installed here
+    packages     which packages of the runtime are installed, and whether they get in each other's way
+    ort          the runtime itself, or what to do where it can't be imported
+    log          what it says of a failure
+    providers    execution providers by short name, and how a session is told to use one
+    survey       which of them start on this machine
+    placement    which provider runs which nodes of a session
+    binding      values where a session wants them, on a device or the host
     session      a model in memory or on disk, opened and run
     feeds        made-up inputs for a session
     timing       which of two models is faster, with an interval

@@ -12,7 +12,8 @@ import os
 import platform
 import subprocess
 import sys
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -42,6 +43,9 @@ class Environment:
         level: The runtime's optimisation level.
         onnxruntime: Version of the runtime.
         system: Operating system and architecture, such as ``linux-x86_64``.
+        provider_options: Options of the provider.
+        package: The package that brings the provider, and its version; empty for the CPU's.
+        device: Name and driver of the device that another provider computes on, where that is known.
     """
 
     cpu: str
@@ -52,10 +56,15 @@ class Environment:
     level: str
     onnxruntime: str
     system: str
+    provider_options: Mapping[str, str] = field(default_factory=dict)
+    package: str = ""
+    device: str = ""
 
     def to_json(self) -> str:
-        """The fields as one line of JSON with sorted keys."""
-        return json.dumps(asdict(self), sort_keys=True)
+        """The fields as one line of JSON with sorted keys; what is empty is left out."""
+        return json.dumps(
+            {key: value for key, value in asdict(self).items() if value != "" and value != {}}, sort_keys=True
+        )
 
     @cached_property
     def digest(self) -> str:
@@ -71,23 +80,66 @@ def fingerprint(config: SessionConfig) -> Environment:
     """
     from graphopt.runtime import providers
 
+    provider = providers.short_name(providers.full_name(config.provider))
+    cpu = provider == "cpu"
     return Environment(
         cpu=cpu_model(),
         isa=isa_flags(),
         cores=usable_cores(),
         threads=config.threads,
-        provider=providers.short_name(providers.full_name(config.provider)),
+        provider=provider,
         level=config.level,
         onnxruntime=runtime_version(),
         system=f"{platform.system()}-{platform.machine()}".lower(),
+        provider_options=dict(config.provider_options),
+        package="" if cpu else package_of(provider),
+        device="" if cpu else device_name(provider, config.provider_options),
     )
 
 
 def runtime_version() -> str:
     """Version of the installed onnxruntime, under whichever distribution name it came."""
-    import onnxruntime
+    from graphopt.runtime.ort import onnxruntime
 
     return str(onnxruntime.__version__)
+
+
+def package_of(provider: str) -> str:
+    """Name and version of the installed package that brings a provider; empty if pip does not know it."""
+    from graphopt.runtime import packages, providers
+
+    present = packages.installed()
+    about = providers.traits(provider)
+    plugins = [package for package in present if about.plugin and package.name == about.package]
+    found = plugins[0] if plugins else packages.owner(present)
+    return f"{found.name} {found.version}" if found else ""
+
+
+def device_name(provider: str, options: Mapping[str, str]) -> str:
+    """Name of the device that a provider computes on, with its driver where that is known; empty where nothing is.
+
+    Args:
+        provider: Short name of a provider.
+        options: Its options, which may choose one of several devices.
+    """
+    from graphopt.runtime import providers
+
+    if providers.on_host(provider, options):
+        return cpu_model()
+    if providers.traits(provider).memory == "cuda":
+        return _nvidia(options.get("device_id", "0"))
+    from graphopt.runtime.ort import onnxruntime
+
+    for device in onnxruntime.get_ep_devices() if hasattr(onnxruntime, "get_ep_devices") else ():
+        if providers.short_name(device.ep_name) == provider:
+            return f"{device.device.vendor} {device.device.metadata.get('Description', '')}".strip()
+    return ""
+
+
+@lru_cache
+def _nvidia(number: str) -> str:
+    query = ["nvidia-smi", f"--id={number}", "--query-gpu=name,driver_version", "--format=csv,noheader"]
+    return _output(query).replace(", ", ", driver ")
 
 
 def usable_cores() -> int:
@@ -141,6 +193,17 @@ def block_size() -> int:
     return _probed_block_size()
 
 
+def rule_block(config: SessionConfig) -> int:
+    """The block that rules bring channels to: that of the processor, also for other providers that compute on it; else 1.
+
+    Raises:
+        UsageError: ``GRAPHOPT_BLOCK_SIZE`` is not a positive integer.
+    """
+    from graphopt.runtime.providers import on_host
+
+    return block_size() if on_host(config.provider, config.provider_options) else 1
+
+
 @lru_cache(maxsize=1)
 def _probed_block_size() -> int:
     blocked = [size for size in _BLOCK_SIZES if _is_blocked(size)]
@@ -188,7 +251,12 @@ def _macos_x86_flags() -> set[str]:
 
 
 def _sysctl(key: str) -> str:
+    return _output(["sysctl", "-n", key])
+
+
+def _output(command: Sequence[str]) -> str:
+    """What a command prints; nothing where there is no such command, or it fails."""
     try:
-        return subprocess.run(["sysctl", "-n", key], capture_output=True, text=True, check=True).stdout.strip()
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
         return ""

@@ -8,8 +8,6 @@ arrays may be read-only, unaligned views of a memory-mapped file and may be rele
 
 from __future__ import annotations
 
-import ctypes
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,13 +15,16 @@ from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
-import onnxruntime
-from onnxruntime.capi import onnxruntime_pybind11_state as _binding
 
 from graphopt.errors import SessionError, UnknownNameError, UsageError
 from graphopt.runtime import providers
-from graphopt.runtime.dtypes import BY_CODE, BY_NAME, BY_RUNTIME, Array, numpy_dtype
+from graphopt.runtime.binding import HOST, Memory, borrowed, bound_run, places, to_numpy, to_runtime
+from graphopt.runtime.dtypes import BY_CODE, BY_NAME, BY_RUNTIME, Array
+from graphopt.runtime.log import FATAL_ONLY, first_complaint, one_line
+from graphopt.runtime.ort import onnxruntime
+from graphopt.runtime.placement import Placement, assigned
 
+_binding = onnxruntime.capi.onnxruntime_pybind11_state
 _LEVELS = {
     "all": onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL,
     "extended": onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED,
@@ -43,8 +44,6 @@ _RUNTIME_ERRORS: tuple[type[Exception], ...] = (
     ValueError,
     TypeError,
 )
-
-_FATAL_ONLY = 4  # log severity: what goes wrong reaches the caller as an exception, so the log adds only noise
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,12 +72,13 @@ class SessionConfig:
 
     Attributes:
         provider: Short or full name of the execution provider; the CPU takes what it leaves.
-        threads: Threads within an operator; 0 leaves the number to the runtime.
+        threads: Threads within an operator, on the processor; 0 leaves the number to the runtime.
         level: The runtime's own graph optimisation: ``all``, ``extended``, ``basic`` or ``disabled``.
         provider_options: Options of the execution provider.
         profile: Prefix of the profile file to write, or None for no profile.
         save_optimized: File to write the graph to that the runtime really runs, or None.
         entries: Further session configuration entries.
+        required: Whether the provider has to take a node of the model at least.
     """
 
     provider: str = "cpu"
@@ -88,6 +88,7 @@ class SessionConfig:
     profile: Path | None = None
     save_optimized: Path | None = None
     entries: Mapping[str, str] = field(default_factory=dict)
+    required: bool = True
 
 
 @dataclass(frozen=True)
@@ -120,10 +121,17 @@ class Session:
         model: A file, or a model in memory.
         config: Provider, threads and optimisation level.
 
+    Attributes:
+        input_specs: What is known of its inputs.
+        output_specs: What is known of its outputs.
+        output_names: Names of the outputs.
+        placement: Where its nodes run, and how it is timed; without nodes on the CPU provider, which takes them all.
+
     Raises:
         UnknownNameError: The provider or the level does not exist, or ``tensors`` names no placeholder.
-        UsageError: The provider is not installed.
-        SessionError: The runtime refuses the model, or runs none of it on the provider.
+        UsageError: The provider is not installed, or takes no options.
+        SessionError: The runtime refuses the model, or the provider does not start, or takes no node of the model
+            (unless it need not).
     """
 
     def __init__(self, model: Model, config: SessionConfig | None = None) -> None:
@@ -142,21 +150,38 @@ class Session:
                 )
         else:
             source = str(model)
-        chosen: list[Any] = [(self._provider, dict(config.provider_options))]
-        if self._provider != "CPUExecutionProvider":
-            chosen.append("CPUExecutionProvider")
-        onnxruntime.set_default_logger_severity(_FATAL_ONLY)
-        try:
+        onnxruntime.set_default_logger_severity(FATAL_ONLY)
+        chosen: list[Any] | None = None
+
+        def build() -> Any:
             # Without enable_fallback=False the binding prints to stdout and tries again on the CPU.
-            self._session = onnxruntime.InferenceSession(source, options, providers=chosen, enable_fallback=False)
+            return onnxruntime.InferenceSession(source, options, providers=chosen, enable_fallback=False)
+
+        try:
+            chosen = providers.choose(options, self._provider, config.provider_options, config.threads)
+            self._session = build()
         except _RUNTIME_ERRORS as error:
             raise SessionError(f"onnxruntime can't open the model: {one_line(error)}") from error
+        if self._provider not in self._session.get_providers():
+            raise providers.did_not_start(self._provider, first_complaint(build))
         del values
-        self._require_provider()
+        nodes, elsewhere = self._placed()
         self.input_specs = [_spec(argument) for argument in self._session.get_inputs()]
         self.output_specs = [_spec(argument) for argument in self._session.get_outputs()]
         self.output_names = [spec.name for spec in self.output_specs]
         self._native = all(spec.native for spec in self.input_specs + self.output_specs)
+        self._bindable = all(
+            spec.kind == "tensor" and spec.dtype != "str" for spec in self.input_specs + self.output_specs
+        )
+        memory = self._memory()
+        self._places = places(self._session, self.input_specs, self.output_specs, memory)
+        self.placement = Placement(
+            nodes,
+            elsewhere,
+            device=str(memory if memory in self._places.inputs + self._places.outputs else HOST),
+            copies=not providers.on_host(self._provider, config.provider_options)
+            and (memory == HOST or not self._bindable or not self._native),
+        )
 
     def run(self, feeds: Mapping[str, Any]) -> list[Any]:
         """Run once.
@@ -174,10 +199,10 @@ class Session:
             if self._native:
                 result: list[Any] = self._open().run(None, dict(feeds))
                 return result
-            values = {spec.name: _ort_value(feeds[spec.name], spec) for spec in self.input_specs if spec.name in feeds}
+            values = {spec.name: to_runtime(feeds[spec.name], spec) for spec in self.input_specs if spec.name in feeds}
             outputs = self._open().run_with_ort_values(self.output_names, values)
             return [
-                _array(value) if spec.kind == "tensor" else value.numpy()
+                to_numpy(value) if spec.kind == "tensor" else value.numpy()
                 for value, spec in zip(outputs, self.output_specs, strict=True)
             ]
         except _RUNTIME_ERRORS as error:
@@ -186,37 +211,21 @@ class Session:
     def prepare(self, feeds: Mapping[str, Any]) -> Callable[[], None]:
         """Bind inputs once and return a function that runs the model on them and drops the outputs.
 
-        The inputs are converted and the outputs allocated outside of the returned function, so that it costs about
-        two microseconds over the model itself; this is what a stopwatch should see.
+        The inputs are converted, copied to the provider's device if it has memory of its own, and the outputs left
+        there, all outside of the returned function: it costs about two microseconds over the model itself and is what
+        a stopwatch should see. (Strings, sequences and the like can't be bound: a model of those is run as it is.)
 
         Raises:
             SessionError: As for :meth:`run`, here or when the returned function is called.
         """
         session = self._open()
-        if any(spec.kind != "tensor" or spec.dtype == "str" for spec in self.input_specs + self.output_specs):
+        if not self._bindable:
             frozen = dict(feeds)
-
-            def run_plain() -> None:
-                session.run(None, frozen)
-
-            return self._guarded(run_plain)
-        binding = session.io_binding()
-        values: dict[str, onnxruntime.OrtValue] = {}
-
-        def bind() -> None:
-            for spec in self.input_specs:
-                if spec.name in feeds:
-                    values[spec.name] = _ort_value(feeds[spec.name], spec)
-                    binding.bind_ortvalue_input(spec.name, values[spec.name])
-            for name in self.output_names:
-                binding.bind_output(name, "cpu")
-
-        # The default keeps the inputs' memory alive: the binding holds bare pointers to it.
-        def run_bound(_inputs: dict[str, onnxruntime.OrtValue] = values) -> None:
-            session.run_with_iobinding(binding)
-
-        self._guarded(bind)()
-        return self._guarded(run_bound)
+            return self._guarded(lambda: session.run(None, frozen))
+        try:
+            return self._guarded(bound_run(session, feeds, self.input_specs, self.output_specs, self._places))
+        except _RUNTIME_ERRORS as error:
+            raise SessionError(f"onnxruntime can't run the model: {one_line(error)}") from error
 
     def end_profiling(self) -> Path:
         """Stop profiling and return the file that was written; the config must have asked for a profile."""
@@ -239,7 +248,7 @@ class Session:
             raise SessionError("the session is closed")
         return self._session
 
-    def _guarded(self, call: Callable[[], None]) -> Callable[[], None]:
+    def _guarded(self, call: Callable[[], Any]) -> Callable[[], None]:
         def guarded() -> None:
             try:
                 call()
@@ -248,32 +257,24 @@ class Session:
 
         return guarded
 
-    def _require_provider(self) -> None:
-        """Refuse a session that the runtime quietly moved to the CPU as a whole."""
-        if self._provider == "CPUExecutionProvider":
-            return
+    def _placed(self) -> tuple[dict[str, int], dict[str, int]]:
+        """Nodes by provider, and what runs elsewhere; a session that moved to the CPU as a whole is refused."""
+        if self._provider == providers.CPU:
+            return {}, {}
+        nodes, elsewhere = assigned(self._session, self._provider)
         short = providers.short_name(self._provider)
-        if self._provider not in self._session.get_providers():
+        if self.config.required and nodes and short not in nodes:
             raise SessionError(
-                f"provider {short} failed to start and the runtime fell back to the CPU",
-                "check its driver and libraries, or choose provider cpu",
+                f"provider {short} takes no node of this model: all of it would run on the CPU", "choose provider cpu"
             )
-        if not hasattr(self._session, "get_provider_graph_assignment_info"):  # before onnxruntime 1.24
-            return
-        assigned = {part.ep_name for part in self._session.get_provider_graph_assignment_info()}
-        if assigned and self._provider not in assigned:
-            raise SessionError(
-                f"provider {short} took no node of this model: all of it would run on the CPU", "choose provider cpu"
-            )
+        return nodes, elsewhere
 
-
-def one_line(error: BaseException) -> str:
-    """The message of a runtime error without its status prefix, source location and C++ signature."""
-    text = " ".join(str(error).split())
-    text = re.sub(r"\[ONNXRuntimeError\] : \d+ : [A-Z_]+ : ", "", text)
-    text = re.sub(r"\S+\.(?:cc|cpp|h|hpp|cu):\d+ ", "@@", text)
-    text = re.sub(r"@@[^@()]*\((?:[^()]|\([^()]*\))*\)(?: const)?(?: \[with [^\]]*\])?(?:::<lambda[^>]*>)? ?", "", text)
-    return text.replace("@@", "").strip() or type(error).__name__
+    def _memory(self) -> Memory:
+        """The memory that the provider computes on."""
+        kind = providers.traits(self._provider).memory
+        if kind == HOST.kind:
+            return HOST
+        return Memory(kind, int(self.config.provider_options.get("device_id", "0")))
 
 
 def _options(config: SessionConfig) -> Any:
@@ -286,7 +287,7 @@ def _options(config: SessionConfig) -> Any:
     options.intra_op_num_threads = config.threads
     options.inter_op_num_threads = 1
     options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
-    options.log_severity_level = _FATAL_ONLY
+    options.log_severity_level = FATAL_ONLY
     if config.profile is not None:
         options.enable_profiling = True
         options.profile_file_prefix = str(config.profile)
@@ -317,7 +318,7 @@ def _prepare(model: LoadableModel) -> tuple[bytes, dict[str, onnxruntime.OrtValu
         tensor = placeholders[name]
         kind = BY_CODE[tensor.data_type]
         if kind.bits >= 8:
-            values[name] = _from_array(array, kind.code)
+            values[name] = borrowed(array, kind.code)
             continue
         # Strings and packed types have no array that the runtime could borrow: they go into the protobuf.
         inlined = True
@@ -340,38 +341,6 @@ def pack(array: Array, bits: int) -> Array:
     shifts = np.arange(per_byte, dtype=np.uint8) * np.uint8(bits)
     packed: Array = np.bitwise_or.reduce(codes << shifts, axis=1).astype(np.uint8)
     return packed
-
-
-def _from_array(array: Array, code: int) -> onnxruntime.OrtValue:
-    """A runtime value that borrows the array's memory, read as the given element type."""
-    # The binding reads the pointer as dense row-major memory and ignores strides.
-    dense = array if array.flags.c_contiguous else np.ascontiguousarray(array)
-    return onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(dense, code)
-
-
-def _ort_value(value: Any, spec: TensorSpec) -> onnxruntime.OrtValue:
-    array = np.asarray(value)
-    expected = numpy_dtype(spec.dtype)
-    if array.dtype != expected:
-        raise ValueError(f"input {spec.name} is {array.dtype}, the model wants {spec.dtype}")
-    if BY_NAME[spec.dtype].bits < 8:
-        raise ValueError(f"input {spec.name}: {spec.dtype} inputs can't be passed from Python")
-    return _from_array(array, BY_NAME[spec.dtype].code)
-
-
-def _array(value: onnxruntime.OrtValue) -> Array:
-    """Copy a runtime tensor out, also where its element type is not one of numpy's own."""
-    kind = BY_CODE[value.element_type()]
-    if kind.native:
-        native: Array = value.numpy()
-        return native
-    shape = tuple(value.shape())
-    count = int(np.prod(shape, dtype=np.int64))
-    if kind.bits < 8:  # stay packed: nothing here looks inside them
-        raw = ctypes.string_at(value.data_ptr(), (count * kind.bits + 7) // 8)
-        return np.frombuffer(raw, dtype=np.uint8)
-    raw = ctypes.string_at(value.data_ptr(), count * kind.bits // 8)
-    return np.frombuffer(raw, dtype=numpy_dtype(kind.name)).reshape(shape)
 
 
 _KINDS = {"tensor": "tensor", "seq": "sequence", "optional": "optional", "map": "map", "sparse_tensor": "sparse"}

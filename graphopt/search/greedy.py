@@ -14,12 +14,7 @@ from collections.abc import Callable, Iterable
 from graphopt.ir.edit import RefusedError
 from graphopt.rewrite.match import Match
 from graphopt.rewrite.sites import Key
-from graphopt.search.problem import Budget, Outcome, Problem, State, Step, collector_paused
-
-NOTHING = 1e-5
-"""Share of the total below which a predicted difference counts as none."""
-LEEWAY = 2e-3
-"""Share of the total that a rule whose hints hold may be predicted to lose."""
+from graphopt.search.problem import NOTHING, Budget, Outcome, Problem, State, Step, collector_paused
 
 
 class Greedy:
@@ -57,7 +52,7 @@ class Greedy:
                 after = problem.step(state, match)
             except RefusedError:
                 continue
-            if not worth(match, state.cost, after.cost) or not forms.new(match, state, after):
+            if not worth(problem, match, state.cost, after.cost) or not forms.new(match, state, after):
                 continue
             steps.append(problem.record(state, match, after))
             state = after
@@ -113,14 +108,14 @@ def _price(
             _, cost = problem.price(state, match)
         except RefusedError:
             continue
-        if worth(match, state.cost, cost):
+        if worth(problem, match, state.cost, cost):
             priced.append(match)
             heapq.heappush(queue, (cost - state.cost, key, len(priced) - 1))
     return None
 
 
-def worth(match: Match, before: float, after: float) -> bool:
+def worth(problem: Problem, match: Match, before: float, after: float) -> bool:
     """Whether greedy takes a rewrite, given the predicted cost before and after it."""
     if match.rule.prefer:
-        return match.preferred and after <= before * (1 + LEEWAY)
+        return match.preferred and after <= before * (1 + problem.leeway)
     return after < before * (1 - NOTHING)

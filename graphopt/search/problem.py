@@ -8,8 +8,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
+from graphopt.config import provider_name
 from graphopt.cost.base import CostModel, Costs
 from graphopt.ir.edit import Delta
 from graphopt.ir.graph import Graph
@@ -17,6 +18,16 @@ from graphopt.rewrite.apply import apply
 from graphopt.rewrite.library import Library
 from graphopt.rewrite.match import Match
 from graphopt.rewrite.sites import Sites
+from graphopt.runtime.environment import rule_block
+
+if TYPE_CHECKING:
+    from graphopt.runtime.session import SessionConfig
+
+NOTHING = 1e-5
+"""Share of the total below which a predicted difference counts as none."""
+LEEWAY = 2e-3
+"""Share of the total that a rule whose hints hold may be predicted to lose."""
+NO_LEEWAY = -NOTHING
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,11 +83,19 @@ class Problem:
         library: The rules.
         cost: Prices a graph.
         block: Channel block of the target's fast convolution layout.
+        leeway: Share of the total that greedy lets a rule lose whose hints hold. They are about the CPU provider's kernels: for
+            any other it is :data:`NO_LEEWAY`, and what counts is the price.
     """
 
     library: Library
     cost: CostModel
     block: int = 16
+    leeway: float = LEEWAY
+
+    @classmethod
+    def where(cls, library: Library, cost: CostModel, config: SessionConfig) -> Problem:
+        """The problem of a graph that is to run fast with some provider and options."""
+        return cls(library, cost, rule_block(config), LEEWAY if provider_name(config.provider) == "cpu" else NO_LEEWAY)
 
     def start(self, graph: Graph) -> State:
         """The state of a graph, from scratch."""

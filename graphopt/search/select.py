@@ -41,6 +41,7 @@ class FamilyVerdict:
         ci95: Interval of the ratio.
         kept: Whether its rewrites stay.
         predicted: What the ratio was predicted to be; ``None`` when not measured.
+        wrong: Whether it was taken back because the provider computes something else with it.
     """
 
     family: str
@@ -48,6 +49,7 @@ class FamilyVerdict:
     ci95: tuple[float, float] | None
     kept: bool
     predicted: float | None = None
+    wrong: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,6 +103,35 @@ def select(
             best = judge.settle(best.problem, found, best.families)
             seen.add(best.outcome.state.graph.hash)
     return replace(best, rounds=rounds)
+
+
+def take_back(selection: Selection, graph: Graph, budget: Budget, agrees: Callable[[Outcome], bool]) -> Selection:
+    """Leave out the families that a provider computes something else with: one if that is enough, else more.
+
+    Args:
+        selection: What does not agree.
+        graph: Where the search started.
+        budget: Of the search.
+        agrees: Whether an outcome computes what the original does.
+    """
+    outcome, problem = selection.outcome, selection.problem
+    gone: list[str] = []
+    settled = False
+    while outcome.steps and not settled:
+        families = _by_gain(outcome)
+        for wrong in [[f] for f in families] + [families[:n] for n in range(2, len(families) + 1)]:
+            rules = [r.id for r in problem.library.rules if r.family in wrong]
+            left = replace(problem, library=problem.library.without(rules))
+            trial = outcome
+            for family in wrong:
+                again = Budget(budget.seconds, budget.candidates, budget.interrupted)
+                trial = _without(left, graph, trial, family, again)
+            settled = not trial.steps or agrees(trial)
+            if settled or wrong == families:
+                break  # without all of them others may have found a place, so that the question comes up again
+        outcome, problem, gone = trial, left, gone + wrong
+    kept = [v for v in selection.families if v.family not in gone]
+    return Selection(outcome, problem, (*kept, *(FamilyVerdict(f, None, None, False, wrong=True) for f in gone)))
 
 
 class _Judge:

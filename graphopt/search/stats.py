@@ -13,7 +13,6 @@ from graphopt.ir.simplify import simplify
 from graphopt.onnxio.load import load
 from graphopt.rewrite.library import Library
 from graphopt.rewrite.tally import Tally, tally
-from graphopt.runtime.environment import block_size
 from graphopt.runtime.session import SessionConfig
 from graphopt.search.greedy import Greedy
 from graphopt.search.problem import Budget, Outcome, Problem, collector_paused
@@ -106,5 +105,5 @@ def model_stats(
     graph = simplify(load(path, dims=dims).graph)
     with Store() as store:
         cost = KernelCost(store, config, seconds=_MEASURING, measure=measure)
-        found = rule_stats(Problem(library, cost, block_size()), graph, Budget(seconds))
+        found = rule_stats(Problem.where(library, cost, config), graph, Budget(seconds))
         return Stats(found.rules, found.nodes, found.outcome, found.before, cost.estimated)

@@ -1,6 +1,6 @@
 """The zoo through ``graphopt optimize``: the table of measured results in the README.
 
-    python -m tests.bench.zoo [NAME ...] [--exporter dynamo legacy] [--threads 1] [--json FILE] [--markdown FILE]
+    python -m tests.bench.zoo [NAME ...] [--exporter dynamo legacy] [--threads 1] [--provider cpu] [--json FILE] [--markdown FILE]
         [--families FILE] [--keep DIR]
 
 Every model runs in a process of its own, so that its peak memory is its own. The ratio is the latency of the original
@@ -28,17 +28,17 @@ import onnx
 from graphopt.zoo import build, describe, names
 
 
-def run(name: str, exporter: str, threads: int, keep: Path | None = None) -> dict[str, Any]:
+def run(name: str, exporter: str, threads: int, keep: Path | None = None, provider: str = "cpu") -> dict[str, Any]:
     """Optimise one model; what came of it."""
     source = build(name, exporter)  # type: ignore[arg-type]
     with tempfile.TemporaryDirectory() as folder:
         out, report = Path(folder) / "out.onnx", Path(folder) / "report.json"
         command = [sys.executable, "-m", "graphopt", "optimize", str(source), "-o", str(out), "--json", str(report),
-                   "--threads", str(threads), "-q"]  # fmt: skip
+                   "--threads", str(threads), "--provider", provider, "-q"]  # fmt: skip
         begin = time.monotonic()
         done = subprocess.run([sys.executable, "-c", _PEAK, *command], capture_output=True, text=True, check=False)
         seconds = time.monotonic() - begin
-        entry: dict[str, Any] = {"model": name, "exporter": exporter, "threads": threads, "seconds": seconds,
+        entry: dict[str, Any] = {"model": name, "exporter": exporter, "threads": threads, "provider": provider, "seconds": seconds,
                                  "size_mb": source.stat().st_size / 1e6, "exit": done.returncode}  # fmt: skip
         lines = done.stderr.strip().splitlines()
         if lines and lines[-1].startswith("peak_kb "):
@@ -62,6 +62,11 @@ code = subprocess.call(sys.argv[1:])
 print("peak_kb", resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss, file=sys.stderr)
 sys.exit(code)
 """
+
+
+def key(entry: dict[str, Any]) -> tuple[str, str, int, str]:
+    """What was measured, and where."""
+    return entry["model"], entry["exporter"], entry["threads"], entry.get("provider", "cpu")
 
 
 def ratio(entry: dict[str, Any]) -> float | None:
@@ -125,6 +130,7 @@ def main() -> int:
     parser.add_argument("names", nargs="*")
     parser.add_argument("--exporter", nargs="+", default=["dynamo", "legacy"])
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--provider", default="cpu")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--markdown", type=Path)
     parser.add_argument("--families", type=Path)
@@ -134,22 +140,20 @@ def main() -> int:
     entries: list[dict[str, Any]] = []
     if arguments.json and arguments.json.exists():
         entries = json.loads(arguments.json.read_text())
-    done = {(e["model"], e["exporter"], e["threads"]) for e in entries if "error" not in e}
+    here = (arguments.threads, arguments.provider)
+    done = {key(e) for e in entries if "error" not in e}
     for name in chosen:
         for exporter in arguments.exporter:
-            if (name, exporter, arguments.threads) in done:
+            if (name, exporter, *here) in done:
                 continue
-            entry = run(name, exporter, arguments.threads, arguments.keep)
-            entries = [
-                e for e in entries if (e["model"], e["exporter"], e["threads"]) != (name, exporter, arguments.threads)
-            ]
-            entries.append(entry)
+            entry = run(name, exporter, arguments.threads, arguments.keep, arguments.provider)
+            entries = [*(e for e in entries if key(e) != key(entry)), entry]
             latency = entry.get("latency") or {}
             print(f"{name:20} {exporter:7} {entry.get('error') or latency.get('speedup')} {latency.get('ci95', '')} "
                   f"kept={entry.get('kept_original')} {entry['seconds']:.0f}s peak {entry.get('peak_mb', 0):.0f} MB", flush=True)  # fmt: skip
             if arguments.json:
                 arguments.json.write_text(json.dumps(entries, indent=1) + "\n")
-    text = markdown([e for e in entries if e["threads"] == arguments.threads])
+    text = markdown([e for e in entries if key(e)[2:] == here])
     print(text)
     if arguments.markdown:
         arguments.markdown.write_text(text)

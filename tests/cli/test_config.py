@@ -14,6 +14,8 @@ from graphopt.config import (
     nearest_pyproject,
     parse_dim,
     parse_input_shape,
+    parse_provider_option,
+    provider_name,
     rules_dir,
 )
 from graphopt.errors import UsageError
@@ -47,7 +49,8 @@ def test_every_setting_from_the_file(tmp_path):
     project(
         tmp_path,
         'strategy = "backtracking"',
-        'provider = "cuda"',
+        'provider = "CUDAExecutionProvider"',
+        'provider-options = {device_id = 1, gpu_mem_limit = "2e9"}',
         "threads = 8",
         "alpha = 1.02",
         "budget = 1.5",
@@ -66,6 +69,7 @@ def test_every_setting_from_the_file(tmp_path):
     assert load_settings(cwd=tmp_path, environ={}) == Settings(
         strategy="backtracking",
         provider="cuda",
+        provider_options={"device_id": "1", "gpu_mem_limit": "2e9"},
         threads=8,
         alpha=1.02,
         budget=1.5,
@@ -93,6 +97,7 @@ def test_every_setting_from_the_environment(tmp_path):
         "GRAPHOPT_EXCLUDE": "fold-batchnorm",
         "GRAPHOPT_DIMS": "batch=4,seq=128",
         "GRAPHOPT_INPUT_SHAPES": "image:1x3x8x8",
+        "GRAPHOPT_PROVIDER_OPTIONS": "device_id=1, gpu_mem_limit=2e9",
         "GRAPHOPT_RTOL": "1e-3",
         "GRAPHOPT_ATOL": "0",
         "GRAPHOPT_SEED": "7",
@@ -104,6 +109,7 @@ def test_every_setting_from_the_environment(tmp_path):
     assert load_settings(cwd=tmp_path, environ=environ) == Settings(
         strategy="backtracking",
         provider="cuda",
+        provider_options={"device_id": "1", "gpu_mem_limit": "2e9"},
         threads=8,
         alpha=1.02,
         budget=1.5,
@@ -143,6 +149,9 @@ def test_every_setting_from_the_environment(tmp_path):
         "input_shapes = {x = 4}",
         'input_shapes = {x = ["a"]}',
         "input_shapes = 4",
+        'provider_options = "device_id=1"',
+        "provider_options = {device_id = [1]}",
+        "provider_options = {device_id = true}",
     ],
 )
 def test_wrong_value_in_the_file(tmp_path, line):
@@ -170,6 +179,7 @@ def test_unknown_key_in_the_file(tmp_path):
         ("GRAPHOPT_PORTABLE", "maybe"),
         ("GRAPHOPT_DIMS", "batch"),
         ("GRAPHOPT_INPUT_SHAPES", "image=1x3"),
+        ("GRAPHOPT_PROVIDER_OPTIONS", "device_id"),
     ],
 )
 def test_wrong_value_in_the_environment(tmp_path, variable, text):
@@ -231,6 +241,36 @@ def test_parse_input_shape(text, expected):
 def test_parse_input_shape_refuses(text):
     with pytest.raises(ValueError, match="NAME:SIZES"):
         parse_input_shape(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("a=b", ("a", "b")), ("a=", ("a", "")), ('a={"b":"c=d"}', ("a", '{"b":"c=d"}'))]
+)
+def test_parse_provider_option(text, expected):
+    assert parse_provider_option(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "a", "=b", " =b"])
+def test_parse_provider_option_refuses(text):
+    with pytest.raises(ValueError, match="KEY=VALUE"):
+        parse_provider_option(text)
+
+
+@pytest.mark.parametrize(
+    ("name", "short"),
+    [
+        ("cpu", "cpu"),
+        ("CUDA", "cuda"),
+        ("dml", "directml"),
+        ("DmlExecutionProvider", "directml"),
+        ("trt", "tensorrt"),
+        ("TensorRT", "tensorrt"),
+        ("tensorrtexecutionprovider", "tensorrt"),
+        ("MIGraphXExecutionProvider", "MIGraphXExecutionProvider"),
+    ],
+)
+def test_provider_names(name, short):
+    assert provider_name(name) == short
 
 
 def test_cache_dir(monkeypatch, tmp_path):

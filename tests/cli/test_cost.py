@@ -27,6 +27,17 @@ def test_show(cli, store):
     assert shown.code == 0 and "a" * 16 in shown.out
 
 
+def test_show_says_which_is_this_machine(cli, store):
+    from graphopt.runtime.environment import fingerprint
+    from graphopt.runtime.session import SessionConfig
+
+    digest = fingerprint(SessionConfig()).digest
+    store.put_many(digest, {"four": 4.0})
+    assert json.loads(cli("cost", "show", "--json", "-").out)["here"]["cpu"] == digest
+    (row,) = [line for line in cli("cost", "show").out.splitlines() if line.startswith(digest)]
+    assert "this machine, cpu, one thread" in row
+
+
 def test_clear_one_and_all(cli, store):
     assert cli("cost", "clear", "--environment", "a" * 16).code == 0
     assert sizes(cli) == {"b" * 16: 1}

@@ -22,6 +22,9 @@ REPORT = {
     "output": "net.opt.onnx",
     "strategy": "auto",
     "provider": "cpu",
+    "provider_options": {},
+    "placement": None,
+    "timing": None,
     "threads": 1,
     "seed": 0,
     "latency": {"baseline_ms": 18.3, "optimized_ms": 12.93, "speedup": 1.415, "ci95": [1.398, 1.431], "rounds": 40},
@@ -83,6 +86,7 @@ def test_every_option(cli, library, model, tmp_path):
     outcome = cli(
         *("optimize", model, "-o", "fast.onnx", "--strategy", "beam", "--provider", "cuda", "--threads", "4"),
         *("--budget", "2.5", "--alpha", "1.1", "--rules", "conv", "--rules", "mine.yaml", "--exclude", "a", "--exclude", "b"),
+        *("--provider-option", "device_id=1", "--provider-option", "config={a=b}"),
         *("--dim", "batch=2", "--dim", "seq=8", "--input-shape", "x:0:1x3", "--input-shape", "s:"),
         *("--inputs", "data.npz", "--rtol", "1e-3", "--atol", "1e-5", "--seed", "7", "--portable"),
         *("--freeze-initializers", "--max-growth", "0.5", "--no-measure", "--trace", "trace.json"),
@@ -95,6 +99,7 @@ def test_every_option(cli, library, model, tmp_path):
         "output": Path("fast.onnx"),
         "strategy": "beam",
         "provider": "cuda",
+        "provider_options": {"device_id": "1", "config": "{a=b}"},
         "threads": 4,
         "alpha": 1.1,
         "budget": 2.5,
@@ -133,6 +138,9 @@ def test_the_command_line_beats_environment_and_file(cli, library, model, tmp_pa
         ["net.onnx", "--dim", "batch=1", "--dim", "batch=2"],
         ["net.onnx", "--input-shape", "x"],
         ["net.onnx", "--input-shape", "x:1,3"],
+        ["net.onnx", "--provider-option", "device_id"],
+        ["net.onnx", "--provider-option", "=1"],
+        ["net.onnx", "--provider-option", "a=1", "--provider-option", "a=2"],
         ["net.onnx", "--threads", "0"],
         ["net.onnx", "--budget", "0"],
         ["net.onnx", "--budget", "nan"],
@@ -207,6 +215,26 @@ def test_screen(cli, library, model):
     assert "\x1b" not in outcome.err
 
 
+def test_screen_of_another_provider(cli, library, model):
+    library.report["placement"] = {
+        "before": {"cuda": 12, "cpu": 3},
+        "after": {"cuda": 10, "cpu": 1},
+        "elsewhere": {"TopK": 2, "NonZero": 1},
+    }
+    library.report["timing"] = {"device": "cuda:0", "copies": False}
+    outcome = cli("optimize", model)
+    text = " ".join(outcome.err.split())
+    assert "placement cuda 12 nodes, cpu 3 nodes; afterwards cuda 10 nodes, cpu 1 node (TopK x2, NonZero)" in text
+    assert "timing inputs and outputs stay on cuda:0: copies from and to the host are not counted" in text
+
+    library.report["placement"]["after"] = library.report["placement"]["before"]
+    library.report["placement"]["elsewhere"] = {f"Op{i}": 1 for i in range(9)}
+    library.report["timing"] = {"device": "cpu", "copies": True}
+    text = " ".join(cli("optimize", model).err.split())
+    assert "placement cuda 12 nodes, cpu 3 nodes (Op0, Op1, Op2, Op3, Op4, Op5 and 3 operators more)" in text
+    assert "timing inputs and outputs are in the host's memory: the provider's copies" in text
+
+
 @pytest.mark.parametrize("columns", ["80", "120"])
 def test_screen_width(cli, library, model, monkeypatch, columns):
     monkeypatch.setenv("COLUMNS", columns)
@@ -218,13 +246,15 @@ def test_screen_width(cli, library, model, monkeypatch, columns):
 
 def test_verbose_lists_stages_and_steps(cli, library, model):
     library.report["families"] = [
-        {"family": "conv", "ratio": 1.2, "ci95": [1.1, 1.3], "kept": True},
-        {"family": "gelu", "ratio": 0.9, "ci95": [0.8, 0.95], "kept": False},
-        {"family": "pow", "ratio": None, "ci95": None, "kept": True},
+        {"family": "conv", "ratio": 1.2, "ci95": [1.1, 1.3], "kept": True, "wrong": False},
+        {"family": "gelu", "ratio": 0.9, "ci95": [0.8, 0.95], "kept": False, "wrong": False},
+        {"family": "pow", "ratio": None, "ci95": None, "kept": True, "wrong": False},
+        {"family": "layout", "ratio": None, "ci95": None, "kept": False, "wrong": True},
     ]
     outcome = cli("optimize", model, "-v")
     assert outcome.err.startswith("[b]\n")
     assert "1.100 to 1.300" in outcome.err and "taken back" in outcome.err and "not measured" in outcome.err
+    assert "taken back: wrong results" in outcome.err
     assert "layer[1]" in outcome.err
 
 

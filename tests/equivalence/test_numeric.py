@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
@@ -316,3 +317,13 @@ def test_files_and_weights_in_memory(tmp_path):
 
 def test_threads():
     assert verify_models(chain(3), chain(3), config=SessionConfig(threads=2)).passed
+
+
+@pytest.mark.skipif(
+    "AzureExecutionProvider" not in onnxruntime.get_available_providers(), reason="this build has no idle provider"
+)
+def test_another_provider_is_held_against_the_cpu():
+    config = SessionConfig("AzureExecutionProvider", required=False)
+    found = verify_models(affine(), affine(), config=config)
+    assert found.passed and found.outputs[0].reference == "disabled"
+    assert not verify_models(affine(), affine(bias=0.02), config=config).passed

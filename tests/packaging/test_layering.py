@@ -49,7 +49,7 @@ OWNERS = {
     ),
     "onnx_ir": ("onnxio/", "ir/infer.py", "ir/constants.py", "runtime/", "zoo/"),
     "google": ("onnxio/", "runtime/", "zoo/"),
-    "onnxruntime": ("runtime/",),
+    "onnxruntime": ("runtime/ort.py",),
     "onnxscript": ("zoo/",),
     "torch": ("rl/", "zoo/"),
     "torch_geometric": ("rl/",),
@@ -148,6 +148,20 @@ def test_every_library_is_declared():
 def test_base_dependencies_are_light():
     heavy = {"torch", "torchvision", "torch-geometric", "transformers", "ray", "gymnasium", "tensorboard", "pandas"}
     assert not BASE & heavy
+
+
+RUNTIMES = {"cpu", "gpu", "openvino", "directml", "qnn"}
+
+
+def test_a_package_of_the_runtime_is_chosen_and_never_forced():
+    def runtimes(names: set[str]) -> set[str]:
+        return {name for name in names if name.startswith("onnxruntime")}
+
+    assert not runtimes(BASE)
+    assert {name for name, extra in EXTRAS.items() if runtimes(extra)} == RUNTIMES
+    # One each; only a plug-in goes beside the runtime that it is plugged into.
+    assert all(len(runtimes(EXTRAS[name])) == 1 for name in RUNTIMES - {"qnn"})
+    assert runtimes(EXTRAS["qnn"]) == {"onnxruntime", "onnxruntime-qnn"}
 
 
 def test_import_of_the_package_is_light():

@@ -51,6 +51,11 @@ def test_installed_elsewhere(wheel, tmp_path):
     scripts = tmp_path / "env" / ("Scripts" if os.name == "nt" else "bin")
     python = scripts / "python"
     run(python, "-m", "pip", "install", "--quiet", wheel, cwd=tmp_path)
+    # Without a runtime, what needs none works, and the rest says what to install.
+    run(scripts / "graphopt", "rules", "list", cwd=tmp_path)
+    bare = subprocess.run([scripts / "graphopt", "providers"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert bare.returncode == 2 and "error: onnxruntime is not installed\nhint: pip install onnxruntime" in bare.stderr
+    run(python, "-m", "pip", "install", "--quiet", f"{wheel}[cpu]", cwd=tmp_path)
 
     where = Path(run(python, "-c", "import graphopt; print(graphopt.__file__)", cwd=tmp_path).strip())
     assert where.is_relative_to(tmp_path)

@@ -12,7 +12,7 @@ import pytest
 
 from graphopt.errors import UnknownNameError, UsageError
 from graphopt.runtime import environment
-from graphopt.runtime.environment import block_size, fingerprint
+from graphopt.runtime.environment import block_size, fingerprint, rule_block
 from graphopt.runtime.session import SessionConfig
 
 
@@ -36,6 +36,9 @@ def test_digest_follows_what_matters_and_nothing_else():
         {"onnxruntime": "0"},
         {"system": "?"},
         {"level": "basic"},
+        {"provider_options": {"device_id": "1"}},
+        {"package": "onnxruntime-gpu 1.31.1"},
+        {"device": "GPU, driver 1"},
     ):
         assert replace(found, **change).digest != found.digest
 
@@ -47,6 +50,21 @@ def test_digest_is_the_same_in_another_process():
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert out.strip() == fingerprint(SessionConfig()).digest
+
+
+def test_options_package_and_device_of_other_providers():
+    cpu = fingerprint(SessionConfig())
+    assert not cpu.package and not cpu.device and "package" not in cpu.to_json()
+    found = fingerprint(SessionConfig("AzureExecutionProvider", provider_options={"a": "b"}))
+    package = "onnxruntime" if not found.package.startswith("onnxruntime-") else found.package.split()[0]
+    assert found.package == f"{package} {onnxruntime.__version__}"
+    assert json.loads(found.to_json())["provider_options"] == {"a": "b"}
+
+
+def test_blocks_are_the_processors():
+    assert rule_block(SessionConfig()) == rule_block(SessionConfig("openvino")) == block_size()
+    assert rule_block(SessionConfig("openvino", provider_options={"device_type": "GPU"})) == 1
+    assert rule_block(SessionConfig("cuda")) == rule_block(SessionConfig("AzureExecutionProvider")) == 1
 
 
 def test_unknown_provider():

@@ -13,9 +13,10 @@ from graphopt.ir.check import problems
 from graphopt.onnxio.load import load
 from graphopt.rewrite.library import Library
 from graphopt.rewrite.schema import parse_rules
+from graphopt.runtime.environment import block_size
 from graphopt.runtime.session import SessionConfig
 from graphopt.search.greedy import Greedy
-from graphopt.search.problem import Budget, Problem
+from graphopt.search.problem import LEEWAY, NO_LEEWAY, Budget, Problem
 
 RULES = """
 family: test
@@ -87,6 +88,15 @@ def test_hint_is_followed_once_and_not_undone(problem):
     assert [s.rule for s in outcome.steps] == ["to-sum"]
     assert outcome.stop_reason == "no rewrite saves anything"
     assert problems(outcome.state.graph) == []
+
+
+def test_hints_of_the_cpu_are_not_followed_on_other_providers(problem):
+    here = Problem.where(problem.library, problem.cost, SessionConfig())
+    assert (here.block, here.leeway) == (block_size(), LEEWAY)
+    elsewhere = Problem.where(problem.library, problem.cost, SessionConfig("cuda"))
+    assert (elsewhere.block, elsewhere.leeway) == (1, NO_LEEWAY)
+    graph = graph_of(helper.make_node("Add", ["a", "b"], ["y"]), weights={}, inputs={"a": [3], "b": [3]}, outputs=["y"])
+    assert not Greedy().run(elsewhere, elsewhere.start(graph), Budget()).steps
 
 
 def test_rule_whose_hint_fails_is_not_taken(problem):

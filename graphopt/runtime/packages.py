@@ -1,0 +1,72 @@
+"""Which of the runtime's packages are installed.
+
+onnxruntime, onnxruntime-gpu, onnxruntime-openvino and the like are one program built in different ways: each writes the
+same folder ``onnxruntime``, and pip does not know that they exclude each other. Whoever was installed last has overwritten
+some files of the others, so that providers vanish without a word, and uninstalling one of them leaves a ruin. Plug-ins such
+as onnxruntime-qnn have a folder of their own and go beside any of them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.metadata import Distribution, distributions
+
+from graphopt.errors import RuntimePackageError
+
+_FOLDER = "onnxruntime"
+_PREFIXES = ("onnxruntime", "ort-", "ort_")  # nightly builds are called ort-nightly
+
+
+@dataclass(frozen=True)
+class Package:
+    """An installed package of the runtime.
+
+    Attributes:
+        name: What pip calls it.
+        version: Its version.
+        folder: The folder of Python packages that it is installed in.
+        whole: Whether it holds the runtime itself; a plug-in does not.
+    """
+
+    name: str
+    version: str
+    folder: str
+    whole: bool
+
+
+def installed() -> list[Package]:
+    """The runtime's packages on the path, in its order."""
+    found: dict[tuple[str, str], Package] = {}
+    for distribution in distributions():
+        name = (distribution.metadata["Name"] or "").lower()
+        if name.startswith(_PREFIXES):
+            folder = os.path.realpath(str(distribution.locate_file("")))
+            package = Package(name, distribution.version, folder, _holds_the_runtime(distribution, name))
+            found.setdefault((name, folder), package)
+    return list(found.values())
+
+
+def owner(packages: Sequence[Package]) -> Package | None:
+    """The package that ``import onnxruntime`` finds first; None where there is none, or a build that pip does not know."""
+    return next((package for package in packages if package.whole), None)
+
+
+def conflict(packages: Sequence[Package]) -> RuntimePackageError | None:
+    """The error that two packages in one place make, if there are two."""
+    for package in packages:
+        rivals = sorted(p.name for p in packages if p.whole and package.whole and p.folder == package.folder)
+        if len(rivals) > 1:
+            names = " ".join(rivals)
+            return RuntimePackageError(
+                f"{' and '.join(rivals)} are installed together, but they overwrite each other's files",
+                f"pip uninstall -y {names}, then install the one you want, such as pip install {rivals[-1]}",
+            )
+    return None
+
+
+def _holds_the_runtime(distribution: Distribution, name: str) -> bool:
+    if distribution.files is None:  # not installed by pip: no list of files
+        return name == _FOLDER
+    return any(file.parts[:2] == (_FOLDER, "__init__.py") for file in distribution.files)
