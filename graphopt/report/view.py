@@ -74,7 +74,7 @@ class SearchCurve:
 
     Attributes:
         name: Of the strategy.
-        points: Seconds since the start and predicted milliseconds of one inference; the first is the original's.
+        points: Seconds and predicted milliseconds of one inference; the first is the original's.
         seconds: When the search ended.
     """
 
@@ -112,11 +112,13 @@ class FamilyRow:
 
     Attributes:
         name: The family.
+        predicted: What the ratio below was predicted to be; ``None`` where only the prices of the steps are known.
         measured: The model with its rewrites against the model without them.
         kept: Whether they stayed.
     """
 
     name: str
+    predicted: float | None
     measured: Ratio | None
     kept: bool
 
