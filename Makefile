@@ -31,7 +31,7 @@ help:
 demo: $(VENV)/.base
 	@test -n "$(MODEL)" || { echo "no model in models/"; exit 1; }
 	@mkdir -p build
-	$(BIN)/graphopt optimize $(MODEL) -o build/demo.opt.onnx $(DEMO_ARGS)
+	$(BIN)/graphopt optimize $(MODEL) -o build/demo.opt.onnx --report build/demo.html $(DEMO_ARGS)
 
 test: lint unit
 
@@ -39,7 +39,7 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-unit: $(VENV)/.dev
+unit: $(VENV)/.dev $(VENV)/.browser
 	$(BIN)/python -m pytest -n $(JOBS) $(PYTEST_ARGS)
 
 clean:
@@ -58,4 +58,9 @@ $(VENV)/.dev: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --retries 1 --extra-index-url $(TORCH_INDEX) $(TORCH)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --retries 1 --extra-index-url $(TORCH_INDEX) --no-deps $(TORCHVISION)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[cpu,prove,train,zoo,ray,dev]'
+	@touch $@
+
+# A Chromium for the tests of the HTML report, unless there is one; without any those tests are skipped.
+$(VENV)/.browser: tests/report/browser.py | $(VENV)/.dev
+	$(BIN)/python -m tests.report.browser
 	@touch $@

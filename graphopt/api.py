@@ -27,6 +27,7 @@ from graphopt.onnxio.emit import Emitted, emit, rule_of
 from graphopt.onnxio.load import Model, load
 from graphopt.onnxio.save import copy, save, to_proto
 from graphopt.report import make_report
+from graphopt.report.optimization import Found, write_report
 from graphopt.rewrite.library import load_library
 from graphopt.runtime.feeds import load_npz, make_feeds
 from graphopt.runtime.placement import Placement
@@ -37,8 +38,8 @@ from graphopt.search.arena import Arena, loadable
 from graphopt.search.auto import Auto
 from graphopt.search.backtracking import Backtracking, Beam, RandomWalk
 from graphopt.search.greedy import Greedy
-from graphopt.search.problem import Budget, Outcome, Problem, Strategy
-from graphopt.search.select import Selection, select, take_back
+from graphopt.search.problem import Budget, Outcome, Problem, State, Strategy
+from graphopt.search.select import Better, Selection, select, take_back
 from graphopt.search.trace import Trace
 
 STRATEGIES: dict[str, Callable[[float, int], Strategy]] = {
@@ -60,7 +61,7 @@ class Progress:
     """What an optimisation is doing.
 
     Attributes:
-        stage: ``load``, ``search``, ``verify`` or ``measure``.
+        stage: ``load``, ``search``, ``verify``, ``measure`` or ``report``.
         message: One line for people.
         fraction: Part of the budget that is used, when known.
         best: Best speed-up measured so far, when known.
@@ -80,11 +81,13 @@ class Result:
         report: What was done and measured, ready for JSON (see :func:`graphopt.report.make_report`).
         emitted: The model in two parts, weights by reference.
         original: The input.
+        found: What a page shows besides: graphs, steps, samples.
     """
 
     report: dict[str, Any]
     emitted: Emitted = field(repr=False)
     original: Model = field(repr=False)
+    found: Found = field(repr=False)
 
     @cached_property
     def model(self) -> ModelProto:
@@ -137,6 +140,7 @@ def optimize(
     max_growth: float = 0.10,
     measure: bool = True,
     trace: Path | None = None,
+    report: Path | None = None,
     progress: Callable[[Progress], None] | None = None,
     interrupted: Callable[[], bool] | None = None,
 ) -> Result:
@@ -164,6 +168,7 @@ def optimize(
         max_growth: How much larger the file may become, as a fraction (1 MB more is always allowed).
         measure: Measure, and fall back to the original unless the result is faster.
         trace: Where to write the steps of the search, as JSON.
+        report: Where to write what was found and measured, as an HTML page.
         progress: Hears what is being done.
         interrupted: Asked now and then; true ends the search with the best so far.
 
@@ -193,9 +198,11 @@ def optimize(
         cost = KernelCost(store, config, seconds=0.25 * total, measure=measure)
         problem = Problem.where(library, cost, config)
         search = Budget(0.4 * total, None, interrupted)
+        curve: list[tuple[int, float, float]] = []
         chosen = _search(
-            problem, STRATEGIES[strategy](alpha, seed), simplify(loaded.graph), search, arena, measure, 0.3 * total, tell
-        )
+            problem, STRATEGIES[strategy](alpha, seed), simplify(loaded.graph), search, arena, measure, 0.3 * total, tell,
+            lambda number, state: curve.append((number, search.elapsed, state.cost)),
+        )  # fmt: skip
 
     def check(outcome: Outcome, where: SessionConfig) -> Verification:
         return verify_models(
@@ -227,12 +234,13 @@ def optimize(
             paired = _verdict(arena, graph, clock)
     kept = not outcome.steps or (paired is not None and paired.ci95[0] <= 1.0)
     final = emit(original, original.graph) if kept else result
-    report = make_report(
+    told = make_report(
         source=str(model) if isinstance(model, str | Path) else None, output=output, strategy=strategy, config=config,
         seed=seed, selection=chosen, paired=paired, kept=kept, verified=verified, original=original, final=final,
         placements=_placements(arena, None if kept else graph), seconds=time.monotonic() - started,
     )  # fmt: skip
-    finished = Result(report, final, original)
+    found = Found(chosen, paired, loaded.graph, graph, tuple(curve))
+    finished = Result(told, final, original, found)
     if trace is not None:
         options = {
             "dims": dict(dims or {}), "input_shapes": {k: list(v) for k, v in (input_shapes or {}).items()},
@@ -241,7 +249,7 @@ def optimize(
         }  # fmt: skip
         about = {
             "strategy": strategy, "seed": seed, "stop_reason": outcome.stop_reason, "cost": outcome.state.cost,
-            "kept_original": kept, "environment": report["environment"],
+            "kept_original": kept, "environment": told["environment"],
         }  # fmt: skip
         Trace(
             f"{loaded.graph.hash:016x}", library.hash, problem.block, limit, options, outcome.steps,
@@ -252,6 +260,9 @@ def optimize(
         if not kept:
             with Store() as store:
                 store.count_uses(Counter(step.rule for step in outcome.steps))
+    if report is not None:
+        tell(Progress("report", "writing the report"))
+        write_report(report, told, found, arena, hurried=search.interrupted_now)
     return finished
 
 
@@ -292,15 +303,23 @@ def _search(
     measure: bool,
     seconds: float,
     tell: Callable[[Progress], None],
+    better: Better,
 ) -> Selection:
     tell(Progress("search", "pricing the model"))
     if measure:
         return select(
-            problem, strategy, graph, budget, arena, seconds, lambda m, best: tell(Progress("search", m, None, best))
-        )
-    outcome = strategy.run(
-        problem, problem.start(graph), budget, lambda s: tell(Progress("search", f"predicted {s.cost:.2f} ms"))
-    )
+            problem, strategy, graph, budget, arena, seconds, lambda m, best: tell(Progress("search", m, None, best)),
+            better,
+        )  # fmt: skip
+
+    def heard(state: State) -> None:
+        tell(Progress("search", f"predicted {state.cost:.2f} ms"))
+        better(1, state)
+
+    start = problem.start(graph)
+    better(1, start)
+    outcome = strategy.run(problem, start, budget, heard)
+    better(1, outcome.state)
     return Selection(outcome, problem, ())
 
 

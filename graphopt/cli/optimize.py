@@ -75,6 +75,9 @@ def optimize(
     trace: Annotated[
         Path | None, option(metavar="FILE", help="Write the steps of the search, from which it can be replayed.")
     ] = None,
+    report: Annotated[
+        Path | None, option(metavar="FILE", help="Write an HTML page of what was found, changed and measured.")
+    ] = None,
     quiet: options.Quiet = False,
     verbose: Annotated[bool, option("--verbose", "-v", help="Say what is being done, and list every step.")] = False,
 ) -> None:
@@ -99,6 +102,7 @@ def optimize(
         "the model": None if dry_run else target,
         "the JSON report": None if json in (None, "-") else Path(str(json)),
         "the trace": trace,
+        "the page": report,
     }.items():
         if path is not None:
             writes[what] = paths.writable(path, reads=reads, writes=writes)
@@ -134,6 +138,7 @@ def optimize(
             output=None if dry_run else target,
             inputs=inputs,
             trace=trace,
+            report=report,
             progress=progress,
             interrupted=interrupt,
             **{name: getattr(settings, name) for name in settings.__dataclass_fields__},
@@ -141,17 +146,19 @@ def optimize(
     if json is not None:
         write_json(result.report, json)
     if not quiet:
-        show(result.report, interrupted=interrupt.requested, verbose=verbose)
+        show(result.report, interrupted=interrupt.requested, verbose=verbose, page=report)
 
 
-def show(report: Mapping[str, Any], *, interrupted: bool = False, verbose: bool = False) -> None:
-    """Print a report of `graphopt.optimize` for people, on stderr."""
+def show(
+    report: Mapping[str, Any], *, interrupted: bool = False, verbose: bool = False, page: Path | None = None
+) -> None:
+    """Print a report of `graphopt.optimize` for people, on stderr, and where its page lies."""
     screen = console()
     for warning in report["warnings"]:
         screen.print(f"warning: {one_line(warning)}", style="yellow", soft_wrap=True)
     screen.print(_numbers(report))
     screen.print()
-    screen.print(_story(report, interrupted=interrupted))
+    screen.print(_story(report, interrupted=interrupted, page=page))
     for part in (_families(report), _steps(report)) if verbose else ():
         if part.row_count:
             screen.print()
@@ -175,7 +182,7 @@ def _numbers(report: Mapping[str, Any]) -> Table:
     return result
 
 
-def _story(report: Mapping[str, Any], *, interrupted: bool) -> Table:
+def _story(report: Mapping[str, Any], *, interrupted: bool, page: Path | None) -> Table:
     """What was done, checked and written."""
     result = facts()
     result.add_row("speed", _speed(report))
@@ -206,6 +213,8 @@ def _story(report: Mapping[str, Any], *, interrupted: bool) -> Table:
         result.add_row("stopped", "by Ctrl-C: this is the best found until then, verified")
     unchanged = ", the same as the input" if report["kept_original"] else ""
     result.add_row("written", one_line(report["output"]) + unchanged if report["output"] else "nothing (dry run)")
+    if page is not None:
+        result.add_row("report", one_line(str(page)))
     return result
 
 

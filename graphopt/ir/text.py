@@ -28,9 +28,18 @@ def to_text(graph: Graph) -> str:
 
 def describe(node: Node) -> str:
     """Operator and attributes, ``Conv<group=4>``."""
-    attributes = ", ".join(f"{k}={_attribute(v)}" for k, v in sorted(node.attributes.items()))
-    name = f"{node.domain}.{node.op}" if node.domain else node.op
-    return f"{name}<{attributes}>" if attributes else name
+    attributes = describe_attributes(node)
+    return f"{operator(node)}<{attributes}>" if attributes else operator(node)
+
+
+def operator(node: Node) -> str:
+    """The operator, with its domain unless that is ONNX's own."""
+    return f"{node.domain}.{node.op}" if node.domain else node.op
+
+
+def describe_attributes(node: Node) -> str:
+    """The attributes, ``group=4, pads=[1,1,1,1]``."""
+    return ", ".join(f"{k}={_attribute(v)}" for k, v in sorted(node.attributes.items()))
 
 
 def reference(value: Value) -> str:

@@ -21,7 +21,7 @@ import gc
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -52,6 +52,7 @@ class Paired:
         ci95: 95 % interval of ``speedup``.
         rounds: Rounds measured.
         sessions: Sessions opened of each model, where the interval is one over sessions; else 1.
+        samples: Milliseconds of one run in each round (rows), of the baseline and of the variant (columns).
     """
 
     baseline_ms: float
@@ -60,6 +61,7 @@ class Paired:
     ci95: tuple[float, float]
     rounds: int
     sessions: int = 1
+    samples: Array | None = field(default=None, repr=False, compare=False)
 
     @property
     def width(self) -> float:
@@ -320,6 +322,7 @@ def _outcomes(table: Array, seed: int) -> list[Paired]:
                 speedup=float(np.median(ratios)),
                 ci95=bootstrap_median(ratios, seed=seed),
                 rounds=len(table),
+                samples=table[:, [0, column]] * 1e3,
             )
         )
     return outcomes
@@ -346,6 +349,7 @@ def _over_sessions(tables: Sequence[Array]) -> Paired:
         ci95=(math.exp(mean - half), math.exp(mean + half)),
         rounds=len(everything),
         sessions=count,
+        samples=everything * 1e3,
     )
 
 

@@ -30,6 +30,9 @@ SHARE = 0.6
 Report = Callable[[str, float | None], None]
 """Told what is being done and the best ratio measured so far."""
 
+Better = Callable[[int, State], None]
+"""Told the number of the round, from 1, and a state: prices of different rounds can't be compared."""
+
 
 @dataclass(frozen=True)
 class FamilyVerdict:
@@ -77,6 +80,7 @@ def select(
     arena: Arena,
     seconds: float,
     report: Report | None = None,
+    better: Better | None = None,
 ) -> Selection:
     """Search, measure, correct the prices, and search again while there is time and something was learned.
 
@@ -88,12 +92,13 @@ def select(
         arena: Where to measure.
         seconds: For the measurements, all rounds together.
         report: Hears what is being done.
+        better: Hears of every better state of every round, of where it started and of where it ended.
     """
-    judge = _Judge(problem, strategy, graph, budget, arena, seconds, report or (lambda message, best: None))
+    tell, hear = report or (lambda message, best: None), better or (lambda number, state: None)
+    judge = _Judge(problem, strategy, graph, budget, arena, seconds, tell, hear)
     best = judge.round(problem)
-    rounds, seen = 1, {graph.hash, best.outcome.state.graph.hash}
+    seen = {graph.hash, best.outcome.state.graph.hash}
     while judge.learned and not judge.over():
-        rounds += 1
         judge.learned = False
         found = judge.search(best.problem)
         if found.state.graph.hash in seen:
@@ -102,7 +107,7 @@ def select(
         if judge.faster(best.outcome, found, SHARE * judge.left):
             best = judge.settle(best.problem, found, best.families)
             seen.add(best.outcome.state.graph.hash)
-    return replace(best, rounds=rounds)
+    return replace(best, rounds=judge.rounds)
 
 
 def take_back(selection: Selection, graph: Graph, budget: Budget, agrees: Callable[[Outcome], bool]) -> Selection:
@@ -138,9 +143,18 @@ class _Judge:
     """Searches and measures for :func:`select`, within its time."""
 
     def __init__(
-        self, problem: Problem, strategy: Strategy, graph: Graph, budget: Budget, arena: Arena, seconds: float, tell: Report
+        self,
+        problem: Problem,
+        strategy: Strategy,
+        graph: Graph,
+        budget: Budget,
+        arena: Arena,
+        seconds: float,
+        tell: Report,
+        hear: Better,
     ) -> None:
-        self.strategy, self.graph, self.budget, self.arena, self.tell = strategy, graph, budget, arena, tell
+        self.strategy, self.graph, self.budget, self.arena = strategy, graph, budget, arena
+        self.tell, self.hear, self.rounds = tell, hear, 0
         self.start = problem.start(graph)
         self.cost = problem.cost
         self.seconds = seconds
@@ -168,7 +182,16 @@ class _Judge:
         whole = self.budget
         seconds = None if whole.seconds is None else SHARE * (whole.seconds - self.searched)
         budget = Budget(seconds, None if whole.candidates is None else whole.candidates - self.spent, whole.interrupted)
-        found = self.strategy.run(problem, problem.start(self.graph), budget, lambda s: self.tell(_predicted(s), None))
+        self.rounds += 1
+
+        def heard(state: State) -> None:
+            self.tell(f"searching, predicted {state.cost:.2f} ms", None)
+            self.hear(self.rounds, state)
+
+        start = problem.start(self.graph)
+        self.hear(self.rounds, start)
+        found = self.strategy.run(problem, start, budget, heard)
+        self.hear(self.rounds, found.state)
         self.searched += budget.elapsed
         self.spent += budget.spent
         return found
@@ -282,7 +305,3 @@ def _by_gain(outcome: Outcome) -> list[str]:
     for step in outcome.steps:
         gains[step.family] = gains.get(step.family, 0.0) + step.cost_before - step.cost_after
     return sorted(gains, key=lambda f: (gains[f], f))
-
-
-def _predicted(state: State) -> str:
-    return f"searching, predicted {state.cost:.2f} ms"

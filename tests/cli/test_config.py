@@ -92,6 +92,7 @@ def test_every_setting_from_the_environment(tmp_path):
         "GRAPHOPT_STRATEGY": "backtracking",
         "GRAPHOPT_PROVIDER": "cuda",
         "GRAPHOPT_THREADS": "8",
+        "GRAPHOPT_ALPHA": "1.02",
         "GRAPHOPT_BUDGET": "1.5",
         "GRAPHOPT_RULES": "conv, extra.yaml",
         "GRAPHOPT_EXCLUDE": "fold-batchnorm",

@@ -90,6 +90,7 @@ def test_every_option(cli, library, model, tmp_path):
         *("--dim", "batch=2", "--dim", "seq=8", "--input-shape", "x:0:1x3", "--input-shape", "s:"),
         *("--inputs", "data.npz", "--rtol", "1e-3", "--atol", "1e-5", "--seed", "7", "--portable"),
         *("--freeze-initializers", "--max-growth", "0.5", "--no-measure", "--trace", "trace.json"),
+        *("--report", "page.html"),
     )
     assert outcome.code == 0, outcome.err
     (call,) = library.calls
@@ -116,6 +117,7 @@ def test_every_option(cli, library, model, tmp_path):
         "max_growth": 0.5,
         "measure": False,
         "trace": Path("trace.json"),
+        "report": Path("page.html"),
     }
 
 
@@ -158,6 +160,10 @@ def test_the_command_line_beats_environment_and_file(cli, library, model, tmp_pa
         ["net.onnx", "-o", "same", "--json", "same"],
         ["net.onnx", "--trace", "same", "--json", "./same"],
         ["net.onnx", "--json", "net.opt.onnx"],
+        ["net.onnx", "--report", "net.onnx"],
+        ["net.onnx", "--report", "-"],
+        ["net.onnx", "--report", "no/such/folder/page.html"],
+        ["net.onnx", "--report", "same", "--trace", "same"],
     ],
     ids=" ".join,
 )

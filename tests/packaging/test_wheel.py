@@ -40,7 +40,8 @@ def test_contents(wheel):
     names = set(zipfile.ZipFile(wheel).namelist())
     assert {name.removeprefix("graphopt/_data/rules/") for name in names if "_data/rules/" in name} == set(RULES)
     sources = {path.relative_to(ROOT).as_posix() for path in (ROOT / "graphopt").rglob("*.py")}
-    assert sources | {"graphopt/py.typed"} <= names
+    page = {path.relative_to(ROOT).as_posix() for path in (ROOT / "graphopt/report/page").rglob("*") if path.is_file()}
+    assert page and sources | page | {"graphopt/py.typed"} <= names
     info = {name for name in names if name.partition("/")[0].endswith(".dist-info")}
     assert {name.partition("/")[0] for name in names - info} == {"graphopt"}
 
@@ -73,8 +74,13 @@ def test_installed_elsewhere(wheel, tmp_path):
     assert models, "no committed model"
     output = tmp_path / "out.onnx"
     report = json.loads(
-        run(graphopt, "optimize", models[0], "-o", output, "--budget", "20", "--json", "-", cwd=tmp_path)
+        run(
+            *(graphopt, "optimize", models[0], "-o", output, "--budget", "20", "--json", "-"),
+            *("--report", "page.html"),
+            cwd=tmp_path,
+        )
     )
     assert output.stat().st_size > 0
+    assert "dagre" in (tmp_path / "page.html").read_text(encoding="utf-8")
     assert report["verified"]["passed"]
     run(graphopt, "verify", models[0], output, cwd=tmp_path)

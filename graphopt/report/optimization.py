@@ -1,0 +1,214 @@
+"""The page of one optimisation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from graphopt.errors import SessionError
+from graphopt.ir.graph import Graph
+from graphopt.report.changes import compare, places
+from graphopt.report.view import Facts, FamilyRow, Page, Ratio, SearchCurve, StepRow, Subject, Variant
+from graphopt.runtime.profile import by_op, profile
+from graphopt.runtime.timing import Paired
+from graphopt.search.arena import Arena
+from graphopt.search.select import Selection
+from graphopt.wording import change, milliseconds, seconds, size
+
+_PROFILED_S = 1.5  # for the profile of each of the two models
+_RUNS = (1, 50)  # of a profile, at least and at most
+
+_ENVIRONMENT = {
+    "cpu": "Processor",
+    "isa": "Instruction sets",
+    "cores": "Processors usable",
+    "threads": "Threads within an operator",
+    "provider": "Execution provider",
+    "level": "Optimisation level of the runtime",
+    "onnxruntime": "ONNX Runtime",
+    "system": "System",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """What an optimisation found, besides the figures in its JSON report.
+
+    Attributes:
+        selection: What the search and the measurement of families left.
+        paired: The final measurement, ``None`` when nothing was measured.
+        before: The graph of the input.
+        after: The graph that was measured, written or not.
+        curve: Whenever the search found something better, when it began and when it ended: the number of the round (its
+            prices can't be compared with those of another), seconds, predicted milliseconds.
+    """
+
+    selection: Selection
+    paired: Paired | None
+    before: Graph
+    after: Graph
+    curve: tuple[tuple[int, float, float], ...]
+
+
+def write_report(path: Path, told: Mapping[str, Any], found: Found, arena: Arena, *, hurried: bool = False) -> None:
+    """Profile both models, if they were measured, and write the page of an optimisation.
+
+    Args:
+        path: The HTML file.
+        told: What :func:`graphopt.report.make_report` made of it.
+        found: What it found.
+        arena: Where it was measured.
+        hurried: Leave the profiles out: the user wants to see an end.
+
+    Raises:
+        GraphoptError: The file can't be written.
+    """
+    from graphopt.report.render import write_page  # brings the template engine, which only a page needs
+
+    subject = subject_of(told, found)
+    if found.paired is not None and not hurried:
+        runs = round(min(max(1e3 * _PROFILED_S / found.paired.baseline_ms, _RUNS[0]), _RUNS[1]))
+        graphs = None, found.after
+        try:
+            profiles = [by_op(profile(arena.loadable(graph), arena.feeds, arena.config, runs)) for graph in graphs]
+        except SessionError as error:
+            subject = replace(subject, notes=(*subject.notes, f"no times by operator: {error}"))
+        else:
+            pairs = zip(subject.variants, profiles, strict=True)
+            subject = replace(subject, variants=tuple(replace(v, operators=tuple(rows)) for v, rows in pairs))
+    what = "kept as it is" if told["kept_original"] else "optimised"
+    write_page(Page(f"{subject.name}, {what}", (subject,), environment_of(told)), path)
+
+
+def subject_of(told: Mapping[str, Any], found: Found) -> Subject:
+    """An optimisation as a subject of a page, without times by operator."""
+    name = Path(told["input"]).name if told["input"] else "model"
+    outcome = found.selection.outcome
+    other = "candidate, not written" if told["kept_original"] else "optimised"
+    graph = compare(found.before, found.after, outcome.steps, names=("original", other))
+    where = places(graph)
+    steps = tuple(
+        StepRow(s.rule, s.family, s.node, s.cost_before, s.cost_after, None, where.get(s.node)) for s in outcome.steps
+    )
+    families = tuple(
+        FamilyRow(
+            v.family, v.predicted, None if v.ratio is None or v.ci95 is None else Ratio.of(v.ratio, v.ci95), v.kept
+        )
+        for v in found.selection.families
+    )
+    return Subject(
+        name=name,
+        summary=_sentence(name, told, found.paired),
+        facts=_facts(told),
+        variants=() if found.paired is None else _variants(told, found.paired, other),
+        curves=_curves(told["strategy"], found),
+        steps=steps,
+        families=families,
+        graph=graph,
+        notes=tuple(told["warnings"]),
+    )
+
+
+def _curves(strategy: str, found: Found) -> tuple[SearchCurve, ...]:
+    """A curve for each round of the search, none when no round found anything."""
+    rounds: dict[int, list[tuple[float, float]]] = {}
+    ends: dict[int, float] = {}
+    for number, second, cost in found.curve:
+        points = rounds.setdefault(number, [])
+        if not points or cost < points[-1][1]:
+            points.append((second, cost))
+        ends[number] = second
+    if all(len(points) == 1 for points in rounds.values()):
+        return ()
+    names = {number: strategy if number == 1 else f"{strategy}, round {number}" for number in rounds}
+    return tuple(SearchCurve(names[n], tuple(points), ends[n]) for n, points in rounds.items())
+
+
+def _variants(told: Mapping[str, Any], paired: Paired, other: str) -> tuple[Variant, Variant]:
+    samples = [()] * 2 if paired.samples is None else [tuple(map(float, column)) for column in paired.samples.T]
+    nodes, sizes, written = told["nodes"], told["size"], not told["kept_original"]
+    return (
+        Variant("original", True, samples[0], nodes=nodes["before"], file_bytes=sizes["before"]),
+        Variant(
+            other, False, samples[1], Ratio.of(paired.speedup, paired.ci95),
+            nodes=nodes["after"] if written else None, file_bytes=sizes["after"] if written else None,
+        ),
+    )  # fmt: skip
+
+
+def _sentence(name: str, told: Mapping[str, Any], paired: Paired | None) -> str:
+    """What was measured and how, and never more than the interval says."""
+    environment = told["environment"]
+    where = (
+        f"ONNX Runtime {environment['onnxruntime']} at ORT_ENABLE_{environment['level'].upper()}, "
+        f"{environment['provider']} provider, {_plural(environment['threads'], 'thread')}, {environment['cpu']}"
+    )
+    if paired is None:
+        if told["kept_original"]:
+            return f"No rewrite is predicted to make {name} faster, so it is kept as it is and nothing was measured; {where}."
+        return (
+            f"{name} was rewritten but not measured: every gain on this page is predicted. {_agreement(told)} {where}."
+        )
+    interval = f"(95 % interval {paired.ci95[0]:.3f} to {paired.ci95[1]:.3f})"
+    how = (
+        f"original and candidate took turns over {_plural(paired.rounds, 'round')} in "
+        f"{_plural(paired.sessions, 'session')} of each; {where}."
+    )
+    if told["kept_original"]:
+        head = (
+            f"{name} is kept as it is, because the best candidate ran {paired.speedup:.3f} times as fast {interval}, "
+            "which is not surely faster:"
+        )
+    else:
+        head = f"{name} runs {paired.speedup:.3f} times as fast as before {interval}:"
+    return f"{head} {how} {_agreement(told)}"
+
+
+def _agreement(told: Mapping[str, Any]) -> str:
+    verified = told["verified"]
+    if not verified:
+        return "Outputs were not compared."
+    error = f"{verified['max_abs']:.1e} absolute, {verified['max_rel']:.1e} relative"
+    return f"Outputs agree on {verified['trials']} sets of inputs, the largest error is {error}."
+
+
+def _facts(told: Mapping[str, Any]) -> Facts:
+    facts = []
+    latency, nodes, sizes, search = told["latency"], told["nodes"], told["size"], told["search"]
+    if latency:
+        of = " of the candidate" if told["kept_original"] else ""
+        facts.append((f"Speed-up{of}", f"{latency['speedup']:.3f}\N{MULTIPLICATION SIGN}"))
+        times = milliseconds(latency["baseline_ms"]), milliseconds(latency["optimized_ms"])
+        facts.append((f"Latency{of}", _arrow(*times)))
+    facts.append(("Nodes in the file", _arrow(str(nodes["before"]), str(nodes["after"]))))
+    grown = change(sizes["before"], sizes["after"])
+    facts.append(("File size", f"{_arrow(size(sizes['before']), size(sizes['after']))} ({grown})"))
+    made = f"{len(told['steps'])} tried, none kept" if told["kept_original"] and told["steps"] else "none"
+    if told["rules"]:
+        made = f"{sum(told['rules'].values())} by {_plural(len(told['rules']), 'rule')}"
+    facts.append(("Rewrites", made))
+    facts.append(("Search", f"{_plural(search['candidates'], 'candidate')} in {seconds(search['seconds'])}"))
+    facts.append(("Search ended", search["stop_reason"]))
+    facts.append(("All in all", seconds(told["seconds"])))
+    return tuple(facts)
+
+
+def _plural(count: int, noun: str) -> str:
+    return f"{count} {noun}" + ("" if count == 1 else "s")
+
+
+def _arrow(before: str, after: str) -> str:
+    return before if before == after else f"{before} \N{RIGHTWARDS ARROW} {after}"
+
+
+def environment_of(told: Mapping[str, Any]) -> Facts:
+    """Where an optimisation was measured, and by what."""
+    from graphopt import __version__
+
+    facts = [
+        (_ENVIRONMENT.get(key, key), ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value))
+        for key, value in told["environment"].items()
+    ]
+    return (*facts, ("graphopt", __version__), ("Strategy", told["strategy"]), ("Seed", str(told["seed"])))

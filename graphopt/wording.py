@@ -1,0 +1,48 @@
+"""Names and numbers as people read them, on a screen or a page."""
+
+from __future__ import annotations
+
+
+def one_line(text: str, limit: int | None = None) -> str:
+    """`text` without line breaks and control characters, at most `limit` characters long.
+
+    A file name or a name in a model can contain an escape sequence; the terminal must not obey it.
+    """
+    safe = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in " ".join(text.split()))
+    return safe if limit is None or len(safe) <= limit else safe[: limit - 3] + "..."
+
+
+def milliseconds(value: float | None) -> str:
+    """A latency with three significant digits."""
+    if value is None:
+        return "-"
+    digits = 3 if value < 1 else 2 if value < 100 else 0
+    return f"{value:.{digits}f} ms"
+
+
+def seconds(value: float | None) -> str:
+    """A duration of a search."""
+    if value is None:
+        return "-"
+    return f"{value:.1f} s" if value < 120 else f"{value / 60:.1f} min"
+
+
+def size(value: float | None) -> str:
+    """A number of bytes in decimal units, as file managers show it."""
+    if value is None:
+        return "-"
+    if value < 1000:
+        return f"{value:.0f} B"
+    for unit in ("kB", "MB", "GB"):
+        value /= 1000
+        if value < 1000 or unit == "GB":
+            break
+    return f"{value:.1f} {unit}"
+
+
+def change(before: float | None, after: float | None) -> str:
+    """How much `after` differs from `before`, as a signed percentage."""
+    if before is None or after is None or not before:
+        return ""
+    percent = (after / before - 1) * 100
+    return "same" if after == before else f"{percent:+.1f} %"
