@@ -28,7 +28,7 @@ FLOORS = [
     {"rl"},
     {"report"},
     {"api"},
-    {"retrace"},
+    {"retrace", "benchmark"},
     {"cli"},
     {"__main__", "__init__"},
 ]
