@@ -32,6 +32,10 @@ MIN_ROUNDS = 5
 PATIENCE = 3
 """How many times the planned time a measurement may take that is not precise enough."""
 
+SETTLE_S = 0.05
+"""Pause before each turn where sessions have threads of their own: after a run these spin for tens of milliseconds in
+wait of the next, and take the processors from whoever's turn it is then (twice the latency, with two threads on two cores)."""
+
 Timed = Callable[[], list[float]]
 """Takes a turn and returns the seconds of its runs."""
 
@@ -201,6 +205,7 @@ def _cycle(
     opened, turns = [0.0] * count, dict[int, Timed]()
     rows: list[list[float]] = []
     runs: list[list[float]] = [[] for _ in contenders]
+    pause = SETTLE_S if any(c.config.threads != 1 or c.config.parallel > 1 for c in contenders) else 0.0
     begin = time.perf_counter()
     collecting = gc.isenabled()
     with ExitStack() as stack:
@@ -218,6 +223,8 @@ def _cycle(
                 row = [0.0] * count
                 for place in turn_order(count, len(rows)):
                     i = order[place]
+                    if pause:
+                        time.sleep(pause)
                     taken = turns[i]()
                     runs[i].extend(taken)
                     row[i] = statistics.fmean(taken)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
@@ -16,7 +17,7 @@ import numpy as np
 from graphopt import __version__
 from graphopt.api import Progress, first_run
 from graphopt.benchmark import variants
-from graphopt.benchmark.plan import Plan
+from graphopt.benchmark.plan import ORIGINAL, Plan
 from graphopt.benchmark.results import SAMPLES, Bench, Case, Latency, Tuning, Variant
 from graphopt.benchmark.rounds import Contender, Measured, in_process, measure
 from graphopt.benchmark.tune import Tuner
@@ -26,7 +27,6 @@ from graphopt.equivalence.numeric import verify_many
 from graphopt.equivalence.ranges import input_ranges
 from graphopt.errors import GraphoptError, SessionError, UsageError
 from graphopt.onnxio.load import load
-from graphopt.runtime import providers
 from graphopt.runtime.dtypes import Array
 from graphopt.runtime.environment import fingerprint
 from graphopt.runtime.feeds import load_npz
@@ -40,7 +40,7 @@ def bench(
     plan: Plan | None = None,
     *,
     progress: Callable[[Progress], None] | None = None,
-    on_case: Callable[[Case], None] | None = None,
+    on_case: Callable[[Bench], None] | None = None,
     interrupted: Callable[[], bool] | None = None,
 ) -> Bench:
     """Measure what graphopt and others make of models against the originals under ``ORT_ENABLE_ALL``.
@@ -49,7 +49,7 @@ def bench(
         models: Files, or names of the zoo.
         plan: What to measure; the installed peers, greedy and all levels of the runtime, on one thread, by default.
         progress: Hears what is being done.
-        on_case: Hears of each model, with each provider and number of threads, when it is done.
+        on_case: Hears the results so far, the last case being the new one, whenever a case is done.
         interrupted: Asked now and then; true ends the benchmark with what was measured until then.
 
     Raises:
@@ -62,31 +62,39 @@ def bench(
     if plan.inputs is not None and len(models) > 1:
         raise UsageError("inputs can be given for one model only")
     sources = [find_model(model) for model in models]
-    total = len(sources) * len(plan.providers) * len(plan.threads)
+    settings = [SessionConfig(provider=p, threads=n) for p in plan.providers for n in plan.threads]
+    total = len(sources) * len(settings)
     cases: list[Case] = []
+
+    def so_far(ended_early: bool) -> Bench:
+        return Bench(tuple(cases), plan.precision, ended_early, time.monotonic() - begin, __version__)
+
+    def tell(model: str, text: str, used: float | None = None) -> None:
+        if progress is not None:
+            place = f"{len(cases) + 1}/{total} " if total > 1 else ""
+            progress(Progress("bench", f"{place}{model}: {text}", used))
+
     for name, path in sources:
         with tempfile.TemporaryDirectory(prefix="graphopt-bench-") as folder:
-
-            def tell(text: str, used: float | None = None, best: float | None = None, name: str = name) -> None:
-                if progress is not None:
-                    place = f"{len(cases) + 1}/{total} " if total > 1 else ""
-                    progress(Progress("bench", f"{place}{name}: {text}", used, best))
-
+            told = partial(tell, name)
             # Made once for all cases, but not before the model is known to run.
-            opponents = cache(partial(variants.opponents, path, plan, Path(folder), tell, stop))
-            for provider in plan.providers:
-                for threads in plan.threads:
-                    if stop():
-                        break
-                    config = SessionConfig(provider=provider, threads=threads)
-                    run = _Run(name, path, config, plan, Path(folder), tell, stop)
+            opponents = cache(partial(variants.opponents, path, plan, Path(folder), told, stop))
+            for config in settings:
+                if stop():
+                    break
+                run = _Run(name, path, config, plan, Path(folder), told, stop)
+                try:
                     case = run.case(opponents)
-                    if stop() and not any(v.status == "measured" for v in case.variants):
-                        break
-                    cases.append(case)
-                    if on_case is not None:
-                        on_case(case)
-    return Bench(tuple(cases), plan.precision, stop(), time.monotonic() - begin, __version__)
+                except GraphoptError as error:
+                    if isinstance(error, UsageError) and not cases:
+                        raise  # nothing is lost by that
+                    case = run.failed(error)
+                if stop() and not any(v.status == "measured" for v in case.variants):
+                    break
+                cases.append(case)
+                if on_case is not None:
+                    on_case(so_far(True))
+    return so_far(stop())
 
 
 def find_model(model: str | Path) -> tuple[str, Path]:
@@ -122,21 +130,20 @@ class _Run:
         """Where the inputs lie for other processes."""
         return self.folder / "feeds.npz"
 
-    def case(self, opponents: Callable[[], Sequence[Made]]) -> Case:
-        """Measure it; what goes wrong with the original is in the case."""
-        case = Case(
-            self.name, str(self.path), providers.short_name(self.config.provider), self.config.threads, (),
-            environment=json.loads(fingerprint(self.config).to_json()),
-        )  # fmt: skip
-        try:
-            return self._measured(case, opponents)
-        except UsageError:
-            raise
-        except GraphoptError as error:
-            hint = f" ({error.hint})" if error.hint else ""
-            return replace(case, variants=(Variant("original", "level", status="failed", message=f"{error}{hint}"),))
+    def failed(self, error: GraphoptError) -> Case:
+        """The case when the original can't be measured."""
+        hint = f" ({error.hint})" if error.hint else ""
+        return self._case((Variant(ORIGINAL, "level", status="failed", message=f"{error}{hint}"),))
 
-    def _measured(self, case: Case, opponents: Callable[[], Sequence[Made]]) -> Case:
+    def case(self, opponents: Callable[[], Sequence[Made]]) -> Case:
+        """Measure the case.
+
+        Args:
+            opponents: Makes the peers' variants and the other files.
+
+        Raises:
+            GraphoptError: The original can't be measured.
+        """
         plan = self.plan
         self.tell("loading")
         model = load(self.path)
@@ -147,29 +154,31 @@ class _Run:
         for strategy in plan.strategies:
             target = self.folder / f"{self.config.provider}-{self.config.threads}-{strategy}.onnx"
             made.append(variants.optimised(self.path, strategy, self.config, plan, target, self.tell, self.stop))
-        made = self._checked(made, ranges, overrides)
-        if made[0].path is None:  # the runtime's optimiser breaks the model, or it was interrupted
-            return replace(case, variants=tuple(m.variant for m in made))
-        made = self._weighed(made, feeds)
+        made = self._weighed(self._checked(made, ranges, overrides), feeds)
+        if made[0].path is None:  # the runtime's optimiser changes what the original computes, or it was interrupted
+            return self._case(m.variant for m in made)
         ready = [i for i, m in enumerate(made) if m.path is not None]
         measured = self._timed([made[i] for i in ready], feeds)
         if measured is None:
-            return replace(case, variants=tuple(_skipped(m).variant for m in made))
-        for column, i in enumerate(ready):
-            made[i] = replace(made[i], variant=self._result(made[i].variant, measured, column))
-        best = _best_level([m.variant for m in made])
-        if best != "all":
-            base = next(
-                c for c, i in enumerate(ready) if made[i].variant.kind == "level" and made[i].variant.level == best
-            )
-            for column, i in enumerate(ready):
-                if column != base:
-                    over = measured.over(base, column, plan.precision)
-                    made[i] = replace(made[i], variant=replace(made[i].variant, over_best=over))
+            return self._case(_skipped(m).variant for m in made)
+        best = self._enter(made, ready, measured)
         made = self._profiled(made, feeds)
         return replace(
-            case, tuning=self._tuned(made, feeds) if plan.tune_session else None, variants=tuple(m.variant for m in made), best_level=best, sessions=len(measured.cycles),
-            rounds=measured.rounds, measured_s=measured.seconds, noisy=tuple(made[ready[c]].variant.name for c in measured.noisy),
+            self._case(m.variant for m in made),
+            best_level=best,
+            sessions=len(measured.cycles),
+            rounds=measured.rounds,
+            measured_s=measured.seconds,
+            noisy=tuple(made[ready[column]].variant.name for column in measured.noisy),
+            tuning=self._tuned(made, feeds) if plan.tune_session else None,
+        )
+
+    def _case(self, found: Iterable[Variant]) -> Case:
+        """A case without a measurement."""
+        environment = fingerprint(self.config)
+        return Case(
+            self.name, str(self.path), environment.provider, environment.threads, tuple(found),
+            environment=json.loads(environment.to_json()),
         )  # fmt: skip
 
     def _config(self, made: Made) -> SessionConfig:
@@ -201,14 +210,14 @@ class _Run:
         Raises:
             SessionError: They do not.
         """
-        save_feeds(feeds, self.feeds_file)
-        result = []
-        for m in made:
-            if m.path is not None and not self.stop():
-                self.tell(f"memory of {m.variant.name}")
-                with Worker(m.path, self._config(m), self.feeds_file) as worker:
-                    m = replace(m, variant=replace(m.variant, peak=worker.peak))
-            result.append(m)
+        result = list(made)
+        with suppress(SessionError):  # some inputs can't be handed to another process: then memory stays unknown
+            save_feeds(feeds, self.feeds_file)
+            for i, m in enumerate(made):
+                if m.path is not None and not self.stop():
+                    self.tell(f"memory of {m.variant.name}")
+                    with Worker(m.path, self._config(m), self.feeds_file) as worker:
+                        result[i] = replace(m, variant=replace(m.variant, peak=worker.peak))
         needed, free = sum(m.variant.peak or 0 for m in result if m.path is not None), _free_memory()
         if free is not None and needed > free:
             raise SessionError(
@@ -220,38 +229,51 @@ class _Run:
     def _timed(self, ready: Sequence[Made], feeds: Mapping[str, Any]) -> Measured | None:
         contenders = [Contender(m.variant.name, m.path, self._config(m)) for m in ready if m.path is not None]
 
-        return measure(
-            contenders,
-            in_process(feeds),
-            self.plan.effort,
-            interrupted=self.stop,
-            on_round=lambda used: self.tell(_measuring(f"{len(contenders)} variants", used), used),
-        )
+        def on_round(used: float) -> None:
+            going_on = ", noisy: going on" if used > 1 else ""
+            self.tell(f"measuring {len(contenders)} variants{going_on}", used)
 
-    def _result(self, variant: Variant, measured: Measured, column: int) -> Variant:
-        return replace(
-            variant,
-            status="measured",
-            ratio=measured.ratios[column - 1] if column else None,
-            latency=_latency(measured.runs(column) * 1e3),
-            open_ms=measured.opened(column) * 1e3,
-        )
+        return measure(contenders, in_process(feeds), self.plan.effort, on_round=on_round, interrupted=self.stop)
+
+    def _enter(self, made: list[Made], ready: Sequence[int], measured: Measured) -> str:
+        """Put what was measured down in the variants.
+
+        Returns:
+            The runtime's best level.
+        """
+        for column, i in enumerate(ready):
+            variant = replace(
+                made[i].variant,
+                status="measured",
+                ratio=measured.ratios[column - 1] if column else None,
+                latency=_latency(measured.runs(column) * 1e3),
+                open_ms=measured.opened(column) * 1e3,
+            )
+            made[i] = replace(made[i], variant=variant)
+        best = _best_level([m.variant for m in made])
+        if best is made[0].variant:
+            return best.level
+        base = next(column for column, i in enumerate(ready) if made[i].variant is best)
+        for column, i in enumerate(ready):
+            if column != base:
+                over = measured.over(base, column, self.plan.precision)
+                made[i] = replace(made[i], variant=replace(made[i].variant, over_best=over))
+        return best.level
 
     def _profiled(self, made: Sequence[Made], feeds: Mapping[str, Any]) -> list[Made]:
         """Look into the original and graphopt's variants."""
-        result = []
-        for index, m in enumerate(made):
-            if m.path is not None and (index == 0 or m.variant.kind == "graphopt") and not self.stop():
+        result = list(made)
+        for i, m in enumerate(made):
+            if m.path is not None and (i == 0 or m.variant.kind == "graphopt") and not self.stop():
                 self.tell(f"profiling {m.variant.name}")
                 found = variants.operators(m.path, feeds, self._config(m))
-                m = replace(m, variant=replace(m.variant, operators=found))
-            result.append(m)
+                result[i] = replace(m, variant=replace(m.variant, operators=found))
         return result
 
     def _tuned(self, made: Sequence[Made], feeds: Mapping[str, Any]) -> Tuning | None:
         """Try settings of the session on the fastest model of graphopt's, or on the original."""
         final = max((m for m in made if m.variant.kind == "graphopt"), key=_speed, default=made[0])
-        if _speed(final) <= 1.0 or final.path is None:
+        if _speed(final) <= 1.0:
             final = made[0]
         assert final.path is not None
         tuner = Tuner(final.path, feeds, self.feeds_file, self.plan.effort, self.tell, self.stop)
@@ -264,18 +286,14 @@ def _speed(made: Made) -> float:
     return ratio.value if ratio is not None and ratio.verdict == "faster" else 1.0
 
 
-def _measuring(what: str, used: float) -> str:
-    return f"measuring {what}" + (", noisy: going on" if used > 1 else "")
-
-
 def _skipped(made: Made) -> Made:
     return made.failed("skipped", INTERRUPTED) if made.path is not None else made
 
 
-def _best_level(found: Sequence[Variant]) -> str:
-    """The runtime's level that is fastest: ``all`` unless the interval of another lies above 1."""
+def _best_level(found: Sequence[Variant]) -> Variant:
+    """The runtime's level that is fastest on the original: ``all`` unless the interval of another lies above 1."""
     faster = [v for v in found if v.kind == "level" and v.ratio is not None and v.ratio.verdict == "faster"]
-    return max(faster, key=lambda v: v.ratio.value if v.ratio else 0.0).level if faster else "all"
+    return max(faster, key=lambda v: v.ratio.value if v.ratio else 0.0, default=found[0])
 
 
 def _latency(times: Array) -> Latency:

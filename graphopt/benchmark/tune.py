@@ -163,7 +163,7 @@ class Tuner:
 
     def _try(self, base: SessionConfig, settings: Sequence[Setting]) -> tuple[list[Setting], list[Trial]]:
         """Measure settings one by one against a base; what is faster but computes something else is not advised."""
-        works = [s for s in settings if self._opens(s.applied(base))]
+        works = [s for s in settings if self._runs(s.applied(base), s.apart)]
         measured = self._measure([base, *(s.applied(base) for s in works)], any(s.apart for s in works))
         if measured is None:
             return [], []
@@ -202,10 +202,9 @@ class Tuner:
 on_round=lambda used: self.tell(f"trying {len(contenders) - 1} settings", used),
         )  # fmt: skip
 
-    def _opens(self, config: SessionConfig) -> bool:
+    def _runs(self, config: SessionConfig, apart: bool) -> bool:
         try:
-            with Session(self.model, config) as session:
-                session.run(self.feeds)
+            self._outputs(config, apart)
         except SessionError:
             return False
         return True

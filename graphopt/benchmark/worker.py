@@ -118,15 +118,18 @@ def in_workers(feeds: Path) -> Opener:
 
 
 def save_feeds(feeds: Mapping[str, Any], path: Path) -> None:
-    """Write inputs for a worker."""
-    arrays: dict[str, Any] = {name: _plain(value) for name, value in feeds.items()}
+    """Write inputs for a worker.
+
+    Raises:
+        SessionError: One of them is no array.
+    """
+    arrays: dict[str, Any] = {}
+    for name, value in feeds.items():
+        if not isinstance(value, np.ndarray):
+            raise SessionError(f"input {name!r} is no array: it can't be handed to another process")
+        # Text becomes one of fixed width: objects could only be pickled.
+        arrays[name] = value.astype(np.str_) if value.dtype == object else value
     np.savez(path, **arrays)
-
-
-def _plain(value: Any) -> Array:
-    """An array without Python objects in it: text of fixed width."""
-    array = np.asarray(value)
-    return array.astype(np.str_) if array.dtype == object else array
 
 
 def _wide(array: Array) -> Array:

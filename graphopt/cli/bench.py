@@ -15,7 +15,7 @@ from graphopt.errors import GraphoptError, TooSlowError, UsageError
 
 if TYPE_CHECKING:
     from graphopt.benchmark.plan import Plan
-    from graphopt.benchmark.results import Bench, Case
+    from graphopt.benchmark.results import Bench
 
 _SHARED = ("rules", "exclude", "rtol", "atol", "budget", "portable", "freeze_initializers", "max_growth")
 
@@ -102,7 +102,6 @@ def bench(
     files = _check_files(model, inputs, {"the JSON results": json, "the CSV results": csv})
     settings = load_settings({"budget": budget, "rules": rules or None, "dims": options.dims(dim), "seed": seed})
 
-    from graphopt.benchmark.csv import to_csv
     from graphopt.benchmark.plan import NONE, Plan
     from graphopt.runtime.session import LEVELS
 
@@ -127,13 +126,8 @@ def bench(
     plan.check()
     for path in files:
         paths.spare_weights(path, [Path(target) for target in (json, csv) if target not in (None, "-")])
-    found = _run(model, plan, stdout="-" not in (json, csv), quiet=quiet, verbose=verbose)
-    if json is not None:
-        write_json(found.to_dict(), json)
-    if csv == "-":
-        print(to_csv(found), end="")
-    elif csv is not None:
-        write_whole(Path(csv), to_csv(found))
+    targets = {what: target for what, target in (("json", json), ("csv", csv)) if target is not None}
+    found = _run(model, plan, targets, quiet=quiet, verbose=verbose)
     _judge(found, fail_under)
 
 
@@ -157,27 +151,41 @@ def _names(texts: list[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name.strip() for text in texts for name in text.split(",") if name.strip()))
 
 
-def _run(models: list[str], plan: Plan, *, stdout: bool, quiet: bool, verbose: bool) -> Bench:
-    """Measure, and show each case as soon as it is there: on stdout unless that is for a document."""
+def _run(models: list[str], plan: Plan, targets: dict[str, str], *, quiet: bool, verbose: bool) -> Bench:
+    """Measure, and show and write each case as soon as it is there."""
     from graphopt.benchmark.run import bench as measure
     from graphopt.cli import benchtable
     from graphopt.cli.progress import Interrupt, SearchProgress
 
-    screen = console(stderr=not stdout)
+    screen = console(stderr="-" in targets.values())
     with (
         Interrupt("what was measured so far") as interrupt,
         SearchProgress(shown=not quiet, verbose=verbose) as progress,
     ):
 
-        def show(case: Case) -> None:
+        def on_case(found: Bench) -> None:
+            _write(found, {what: target for what, target in targets.items() if target != "-"})
             if not quiet:
                 with progress.hidden():
-                    benchtable.show_case(case, screen, plan.precision)
+                    benchtable.show_case(found.cases[-1], screen, plan.precision)
 
-        found = measure(models, plan, progress=progress, on_case=show, interrupted=interrupt)
+        found = measure(models, plan, progress=progress, on_case=on_case, interrupted=interrupt)
+    _write(found, targets)
     if not quiet and len(found.cases) > 1:
         benchtable.show_summary(found, screen)
     return found
+
+
+def _write(found: Bench, targets: dict[str, str]) -> None:
+    """Write the documents, to stdout where the target is ``-``."""
+    from graphopt.benchmark.csv import to_csv
+
+    if "json" in targets:
+        write_json(found.to_dict(), targets["json"])
+    if targets.get("csv") == "-":
+        print(to_csv(found), end="")
+    elif "csv" in targets:
+        write_whole(Path(targets["csv"]), to_csv(found))
 
 
 def _judge(found: Bench, fail_under: float | None) -> None:
