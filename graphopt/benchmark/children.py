@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-
-import graphopt
 
 _POLL_S = 0.2
 
@@ -36,12 +33,6 @@ class Ended:
         return f"killed by signal {-self.code}" if self.code is not None and self.code < 0 else f"exit code {self.code}"
 
 
-def environment() -> dict[str, str]:
-    """The environment in which a child finds the same graphopt as we do."""
-    root = str(Path(graphopt.__file__).resolve().parents[1])
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))}
-
-
 def call(
     command: Sequence[str],
     *,
@@ -59,7 +50,7 @@ def call(
     """
     limit = time.monotonic() + seconds
     with subprocess.Popen(
-        command, cwd=folder, env=environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        command, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         text=True, encoding="utf-8", errors="replace", start_new_session=True,
     ) as process:  # fmt: skip
         try:

@@ -88,19 +88,17 @@ def optimised(
             source, strategy=strategy, provider=config.provider, threads=config.threads, dims=plan.dims, inputs=plan.inputs,
             seed=plan.seed, progress=lambda p: tell(f"graphopt {strategy}: {p.message}"), interrupted=interrupted, **plan.optimize,
         )  # fmt: skip
+        report = result.report
+        if not report["kept_original"]:
+            result.save(target)
     except UsageError:
         raise
     except OutputsDifferError as error:
         return made.failed("differs", str(error))
     except GraphoptError as error:
         return made.failed("failed", str(error))
-    report = result.report
-    path = source
-    if not report["kept_original"]:
-        path = target
-        result.save(target)
     variant = replace(made.variant, optimise_s=report["seconds"], search=_search(report))
-    return described(Made(variant, path))
+    return described(Made(variant, source if report["kept_original"] else target))
 
 
 def described(made: Made) -> Made:

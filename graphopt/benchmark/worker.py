@@ -3,9 +3,9 @@
 Two questions can only be asked of such a process: how much memory it takes to load and run a model, and what
 ``session.set_denormal_as_zero`` is worth, for on the calling thread only the first session of a process decides that.
 
-``python -m graphopt.benchmark.worker MODEL FEEDS.npz CONFIG`` opens the model, runs it once and prints a line of JSON with
-the seconds that opening took and the peak memory in bytes. Then it answers each line of its input: ``turn`` with the
-seconds of the runs of a turn, and ``outputs FILE`` by writing the outputs to an ``.npz`` file.
+The process opens a model, runs it once and prints a line of JSON with the seconds that opening took and the peak memory in
+bytes. Then it answers each line of its input: ``turn`` with the seconds of the runs of a turn, and ``outputs FILE`` by writing
+the outputs to an ``.npz`` file.
 """
 
 from __future__ import annotations
@@ -33,6 +33,11 @@ from graphopt.runtime.feeds import load_npz, make_feeds
 from graphopt.runtime.session import Session, SessionConfig
 from graphopt.runtime.timing import Turn
 
+# The child looks for modules where we do, wherever graphopt was found.
+_START = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv.pop(1)); from graphopt.benchmark import worker; worker.run()"
+)
+
 
 class Worker:
     """A session in a process of its own, from our side.
@@ -49,8 +54,8 @@ class Worker:
     def __init__(self, model: Path, config: SessionConfig, feeds: Path) -> None:
         self._complaints = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115 (lives as long as the process)
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "graphopt.benchmark.worker", str(model.resolve()), str(feeds), json.dumps(asdict(config))],
-            env=children.environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._complaints, text=True,
+            [sys.executable, "-c", _START, json.dumps(sys.path), str(model.resolve()), str(feeds), json.dumps(asdict(config))],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._complaints, text=True,
             start_new_session=True,
         )  # fmt: skip
         try:
@@ -154,8 +159,15 @@ def peak_memory() -> int | None:
         return None
 
 
-def main() -> None:
-    """Be the process."""
+def run() -> None:
+    """Be the process: its arguments are the model, an ``.npz`` file of inputs and the configuration as JSON."""
+    try:
+        _serve()
+    except GraphoptError as error:
+        sys.exit(str(error))
+
+
+def _serve() -> None:
     model, feeds_file, config_text = sys.argv[1:]
     config = SessionConfig(**json.loads(config_text))
     start = time.perf_counter()
@@ -176,10 +188,3 @@ def main() -> None:
                 outputs = zip(session.output_names, session.run(feeds), strict=True)
                 save_feeds({name: _wide(value) for name, value in outputs if isinstance(value, np.ndarray)}, Path(rest))
             print(json.dumps(answer), flush=True)
-
-
-if __name__ == "__main__":
-    try:
-        main()
-    except GraphoptError as error:
-        sys.exit(str(error))
