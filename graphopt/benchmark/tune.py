@@ -199,7 +199,7 @@ class Tuner:
         contenders = [Contender(str(i), self.model, config) for i, config in enumerate(configs)]
         return measure(
             contenders, in_workers(self.file) if apart else in_process(self.feeds), self.effort, interrupted=self.stop,
-on_round=lambda used: self.tell(f"trying {len(contenders) - 1} settings", used),
+            on_round=lambda used: self.tell(f"trying {len(contenders) - 1} settings", used),
         )  # fmt: skip
 
     def _runs(self, config: SessionConfig, apart: bool) -> bool:
