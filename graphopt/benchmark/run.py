@@ -132,8 +132,8 @@ class _Run:
 
     def failed(self, error: GraphoptError) -> Case:
         """The case when the original can't be measured."""
-        hint = f" ({error.hint})" if error.hint else ""
-        return self._case((Variant(ORIGINAL, "level", status="failed", message=f"{error}{hint}"),))
+        message = str(error).removeprefix(f"{self.path}: ") + (f" ({error.hint})" if error.hint else "")
+        return self._case((Variant(ORIGINAL, "level", status="failed", message=message),))
 
     def case(self, opponents: Callable[[], Sequence[Made]]) -> Case:
         """Measure the case.

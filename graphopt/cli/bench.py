@@ -165,7 +165,8 @@ def _run(models: list[str], plan: Plan, targets: dict[str, str], *, quiet: bool,
 
         def on_case(found: Bench) -> None:
             _write(found, {what: target for what, target in targets.items() if target != "-"})
-            if not quiet:
+            failed = found.cases[-1].baseline.status == "failed"
+            if not quiet and not (failed and len(models) == 1):  # of a single model the error is told at the end
                 with progress.hidden():
                     benchtable.show_case(found.cases[-1], screen, plan.precision)
 
@@ -198,9 +199,12 @@ def _judge(found: Bench, fail_under: float | None) -> None:
     """
     if found.interrupted and not found.cases:
         raise KeyboardInterrupt
-    for case in found.cases:
-        if case.baseline.status not in ("measured", "skipped"):
-            raise GraphoptError(f"{case.model}: {case.baseline.message}")
+    failed = [case for case in found.cases if case.baseline.status not in ("measured", "skipped")]
+    if failed:
+        count = (
+            f"{len(failed)} of {len(found.cases)} models can't be measured, the first: " if len(found.cases) > 1 else ""
+        )
+        raise GraphoptError(f"{count}{failed[0].model}: {failed[0].baseline.message}")
     for case in found.cases if fail_under is not None else ():
         for variant in case.of_kind("graphopt"):
             ratio, what = variant.ratio, f"{case.model}, {variant.name}"

@@ -42,6 +42,11 @@ _COLUMNS: tuple[tuple[str, Cell, int], ...] = (
 def show_case(case: Case, screen: Console, precision: float) -> None:
     """Print a case: how it was measured, its table, what to know about it, and settings of the session if there are any."""
     screen.print()
+    if case.baseline.status == "failed":
+        screen.print(
+            f"{one_line(_label(case))}: failed: {one_line(case.baseline.message)}", style="red", soft_wrap=True
+        )
+        return
     screen.print(
         f"{one_line(_label(case))}: {case.sessions} sessions, {case.rounds} rounds in {seconds(case.measured_s)}",
         style="bold",
@@ -67,7 +72,8 @@ def show_summary(bench: Bench, screen: Console) -> None:
     for case in bench.cases:
         found = {v.name: v for v in case.variants}
         best = next((v.ratio for v in case.of_kind("level") if v.level == case.best_level), None)
-        cells = ["all" if best is None else f"{case.best_level} {_signed(best)}"]
+        all_levels = "failed" if case.baseline.status == "failed" else "all"
+        cells = [all_levels if best is None else f"{case.best_level} {_signed(best)}"]
         for name in names:
             ratio = found[name].ratio if name in found else None
             cells.append(_signed(ratio) if ratio else found[name].status if name in found else "")

@@ -78,8 +78,16 @@ def test_one_broken_model_does_not_lose_the_others(cli, model, tmp_path):
     (tmp_path / "junk.onnx").write_bytes(b"junk")
     done = cli("bench", "junk.onnx", "net.onnx", *QUICK, "--json", "b.json")
     assert done.code == 1
-    assert done.err.splitlines()[-1].startswith("error: junk.onnx: ")
+    assert done.err.splitlines()[-1].startswith("error: 1 of 2 models can't be measured, the first: junk.onnx: ")
+    assert "junk.onnx (cpu, 1 thread): failed: " in done.out
     assert [case.baseline.status for case in Bench.load(tmp_path / "b.json").cases] == ["failed", "measured"]
+
+
+def test_a_broken_model_is_one_line(cli, tmp_path):
+    (tmp_path / "junk.onnx").write_bytes(b"junk")
+    done = cli("bench", "junk.onnx", *QUICK)
+    assert done.code == 1 and not done.out
+    assert done.error_lines()[0].count("junk.onnx") == 1
 
 
 def test_fail_under(cli, model):
