@@ -14,15 +14,19 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from graphopt.api import Progress, Result, optimize, verify
+    from graphopt.benchmark.plan import Plan
+    from graphopt.benchmark.run import bench
     from graphopt.onnxio.load import load
     from graphopt.onnxio.save import save
     from graphopt.retrace import bisect, replay
 
-__all__ = ["Progress", "Result", "__version__", "bisect", "load", "optimize", "replay", "save", "verify"]
+__all__ = ["Plan", "Progress", "Result", "__version__", "bench", "bisect", "load", "optimize", "replay", "save", "verify"]
 
 _HOME = {
+    "Plan": "graphopt.benchmark.plan",
     "Progress": "graphopt.api",
     "Result": "graphopt.api",
+    "bench": "graphopt.benchmark.run",
     "bisect": "graphopt.retrace",
     "replay": "graphopt.retrace",
     "load": "graphopt.onnxio.load",

@@ -11,6 +11,7 @@
     +-- SessionError             exit 1  the runtime refused to build or run a session
     |   +-- InputsNeededError    exit 1  the model fails on made-up inputs: real ones are needed
     +-- OutputsDifferError       exit 3  two models that should agree do not
+    +-- TooSlowError             exit 4  a model gains less than was asked for
 
 The command line prints ``str(error)`` on one line, then ``hint:`` and the hint, and exits with ``exit_code``.
 """
@@ -112,3 +113,9 @@ class OutputsDifferError(GraphoptError):
     """The optimised model does not compute what the original computes."""
 
     exit_code = 3
+
+
+class TooSlowError(GraphoptError):
+    """A model gains less than was asked for."""
+
+    exit_code = 4

@@ -19,7 +19,7 @@ from typing import Annotated, TextIO
 import typer
 
 from graphopt import __version__
-from graphopt.cli import cost, explain, inspect, optimize, providers, replay, rules, verify, zoo
+from graphopt.cli import bench, cost, explain, inspect, optimize, providers, replay, rules, verify, zoo
 from graphopt.cli.screen import one_line
 from graphopt.errors import GraphoptError
 
@@ -29,7 +29,7 @@ EXIT_INTERRUPTED = 130  # what shells report for a command that Ctrl-C ended
 app = typer.Typer(
     name="graphopt",
     help="Rewrite an ONNX model until ONNX Runtime runs it faster, and prove it.",
-    epilog="Exit codes: 0 done, 1 failure, 2 wrong usage, 3 outputs differ, 130 aborted.",
+    epilog="Exit codes: 0 done, 1 failure, 2 wrong usage, 3 outputs differ, 4 too slow, 130 aborted.",
     no_args_is_help=True,
     # Plain help: it fits 80 columns, pipes into a pager, and needs no import of rich.
     rich_markup_mode=None,
@@ -39,6 +39,7 @@ app = typer.Typer(
 app.command("optimize", short_help="Make a model faster.")(optimize.optimize)
 app.command("inspect", short_help="Show what a model consists of and where its time goes.")(inspect.inspect)
 app.command("verify", short_help="Check that two models compute the same.")(verify.verify)
+app.command("bench", short_help="Measure what graphopt and others gain.")(bench.bench)
 app.add_typer(rules.app, name="rules")
 app.command("explain", short_help="Show which rule made which node.")(explain.explain)
 app.command("replay", short_help="Make the steps of a trace again.")(replay.replay)
@@ -80,7 +81,8 @@ def run(arguments: Sequence[str]) -> int:
         arguments: What follows ``graphopt``.
 
     Returns:
-        The exit code: 0 done, 1 failure, 2 wrong usage, 3 outputs differ, 130 aborted by Ctrl-C.
+        The exit code: 0 done, 1 failure, 2 wrong usage, 3 outputs differ, 4 slower than ``--fail-under``, 130 aborted by
+        Ctrl-C.
     """
     for stream in (sys.stdout, sys.stderr):
         # A model may name its nodes in any script; a terminal that can't show it is no reason to fail.

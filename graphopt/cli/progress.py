@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -32,6 +34,16 @@ class _Drawn:
         """Remove the line."""
         if not self._line.disable:
             self._line.stop()
+
+    @contextmanager
+    def hidden(self) -> Iterator[None]:
+        """A block in which other things are printed: the line is away meanwhile."""
+        if self._line.disable:
+            yield
+            return
+        self._line.stop()
+        yield
+        self._line.start()
 
 
 class SearchProgress(_Drawn):
@@ -99,10 +111,14 @@ class Interrupt:
     """Turns the first Ctrl-C into a request to stop, which the search asks for by calling this object.
 
     A second Ctrl-C aborts as usual. Where Ctrl-C is ignored (under nohup, for example) it stays ignored.
+
+    Args:
+        result: What the command then ends with.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, result: str = "the best so far") -> None:
         self.requested = False
+        self._result = result
         self._previous: Any = None
 
     def __call__(self) -> bool:
@@ -127,4 +143,4 @@ class Interrupt:
             raise KeyboardInterrupt
         self.requested = True
         # Straight to the descriptor: the signal may have come in the middle of a print.
-        os.write(2, b"\nstopping with the best so far; Ctrl-C again aborts\n")
+        os.write(2, f"\nstopping with {self._result}; Ctrl-C again aborts\n".encode())

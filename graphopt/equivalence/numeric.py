@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -130,12 +130,57 @@ def verify_models(
         InputsNeededError: The original fails on the inputs made up for it.
         UsageError: An input, range or dimension given is wrong, or there are no trials.
     """
+    (verification,) = verify_many(
+        original, [(optimised, config or SessionConfig())], ranges=ranges, overrides=overrides, dims=dims, rtol=rtol,
+        atol=atol, levels=levels, trials=trials, seed=seed,
+    )  # fmt: skip
+    return verification
+
+
+def verify_many(
+    original: Model,
+    optimised: Iterable[tuple[Model, SessionConfig]],
+    *,
+    ranges: Mapping[str, tuple[int, int]] | None = None,
+    overrides: Mapping[str, Array] | None = None,
+    dims: Mapping[str, int] | None = None,
+    rtol: float | None = None,
+    atol: float | None = None,
+    levels: int = 0,
+    trials: int = 3,
+    seed: int = 0,
+) -> Iterator[Verification]:
+    """Compare several models with one reference, which is run once: as :func:`verify_models`, one after the other.
+
+    Args:
+        original: The reference.
+        optimised: The models that should compute the same, and how each will be run; all on one provider.
+        ranges: As for :func:`verify_models`, like all that follow.
+        overrides: Inputs to use as they are.
+        dims: Sizes of the original's symbolic dimensions.
+        rtol: Relative tolerance.
+        atol: Absolute tolerance.
+        levels: Tolerance of 8-bit integers.
+        trials: Sets of inputs.
+        seed: Seed of the inputs.
+
+    Yields:
+        The outcome for each model, as it is found.
+    """
     if trials < 1:
         raise UsageError(f"a comparison needs at least one trial, got {trials}")
-    config = config or SessionConfig()
     tolerance = Tolerance(rtol, atol, levels=levels)
     inputs = _Inputs(ranges or {}, overrides or {}, dims or {}, trials, seed)
-    before = _run_original(original, config, inputs, tolerance)
+    before: _Reference | None = None
+    for model, config in optimised:
+        before = before or _run_original(original, config, inputs, tolerance)
+        yield _verify(original, before, model, config, strict=rtol is not None)
+
+
+def _verify(
+    original: Model, before: _Reference, optimised: Model, config: SessionConfig, *, strict: bool
+) -> Verification:
+    """Compare a model with the reference."""
     try:
         with Session(optimised, config) as session:
             complaint = _signature_change(before, session)
@@ -148,7 +193,7 @@ def verify_models(
         return Verification(False, 0, math.inf, math.inf, None, message)
     checks = _check(before, after)
     if before.config != config and not all(check.passed for check in checks):
-        checks = _check_as_run(original, config, before, after, checks, strict=rtol is not None)
+        checks = _check_as_run(original, config, before, after, checks, strict=strict)
     return _summary(checks, before)
 
 

@@ -79,6 +79,9 @@ class SessionConfig:
         save_optimized: File to write the graph to that the runtime really runs, or None.
         entries: Further session configuration entries.
         required: Whether the provider has to take a node of the model at least.
+        parallel: Threads between operators: above 1, operators that do not depend on each other run at the same time.
+        arena: Whether the CPU provider keeps freed memory for itself.
+        pattern: Whether the memory of a run is planned from that of the first.
     """
 
     provider: str = "cpu"
@@ -89,6 +92,9 @@ class SessionConfig:
     save_optimized: Path | None = None
     entries: Mapping[str, str] = field(default_factory=dict)
     required: bool = True
+    parallel: int = 1
+    arena: bool = True
+    pattern: bool = True
 
 
 @dataclass(frozen=True)
@@ -285,8 +291,11 @@ def _options(config: SessionConfig) -> Any:
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = _LEVELS[config.level]
     options.intra_op_num_threads = config.threads
-    options.inter_op_num_threads = 1
-    options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
+    options.inter_op_num_threads = config.parallel
+    mode = onnxruntime.ExecutionMode
+    options.execution_mode = mode.ORT_PARALLEL if config.parallel > 1 else mode.ORT_SEQUENTIAL
+    options.enable_cpu_mem_arena = config.arena
+    options.enable_mem_pattern = config.pattern
     options.log_severity_level = FATAL_ONLY
     if config.profile is not None:
         options.enable_profiling = True

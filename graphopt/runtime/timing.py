@@ -18,7 +18,9 @@ Two things that rounds do not average out are dealt with apart:
 from __future__ import annotations
 
 import gc
+import itertools
 import math
+import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -242,7 +244,7 @@ def _rounds(
 ) -> Array:
     """Run rounds and return seconds per run, one row for each round and one column for each session."""
     start = time.perf_counter()
-    first = [_Turn(session.prepare(feeds)) for session in (reversed(sessions) if backwards else sessions)]
+    first = [Turn(session.prepare(feeds)) for session in (reversed(sessions) if backwards else sessions)]
     turns = first[::-1] if backwards else first
     times: list[list[float]] = []
     next_check = min_rounds
@@ -253,8 +255,8 @@ def _rounds(
             if len(times) >= min_rounds and time.perf_counter() - start >= seconds:
                 break
             row = [0.0] * len(turns)
-            for index in _order(len(turns), len(times) + backwards):
-                row[index] = turns[index].time()
+            for index in turn_order(len(turns), len(times) + backwards):
+                row[index] = statistics.fmean(turns[index].take())
             times.append(row)
             if on_round is not None:
                 on_round(len(times), [row[0] / each for each in row[1:]])
@@ -268,34 +270,39 @@ def _rounds(
     return np.array(times)
 
 
-class _Turn:
-    """One session's turn: warmed up where that matters, repeated until it is long enough to be timed."""
+class Turn:
+    """One session's turn: warmed up where that matters, repeated until it is long enough to be timed.
+
+    Args:
+        run: Runs the model once, see :meth:`graphopt.runtime.session.Session.prepare`.
+    """
 
     def __init__(self, run: Callable[[], None]) -> None:
         self._run = run
         run()
-        best = min(self._clock(1) for _ in range(3))
+        best = min(self._clock(1)[0] for _ in range(3))
         self._repeat = max(1, min(_MAX_REPEAT, math.ceil(_TURN_S / max(best, 1e-7))))
         self._warm = best < _WARM_S
 
-    def time(self) -> float:
+    def take(self) -> list[float]:
         """Take the turn.
 
         Returns:
-            Seconds for one run.
+            Seconds of each of its runs.
         """
         if self._warm:
             self._run()
         return self._clock(self._repeat)
 
-    def _clock(self, repeat: int) -> float:
-        start = time.perf_counter()
+    def _clock(self, repeat: int) -> list[float]:
+        marks = [time.perf_counter()]
         for _ in range(repeat):
             self._run()
-        return (time.perf_counter() - start) / repeat
+            marks.append(time.perf_counter())
+        return [end - start for start, end in itertools.pairwise(marks)]
 
 
-def _order(count: int, round_index: int) -> list[int]:
+def turn_order(count: int, round_index: int) -> list[int]:
     """Turns of a round: the baseline's place moves on, and every other round runs backwards."""
     shift = round_index // 2 % count if count > 2 else 0
     order = [(index + shift) % count for index in range(count)]
@@ -340,7 +347,7 @@ def _over_sessions(tables: Sequence[Array]) -> Paired:
     kept = count - 2 * trimmed
     winsorised = np.clip(logs, logs[trimmed], logs[count - 1 - trimmed])
     error = winsorised.std(ddof=1) * math.sqrt(count) / kept
-    mean, half = float(logs[trimmed : count - trimmed].mean()), float(_student(kept - 1) * error)
+    mean, half = float(logs[trimmed : count - trimmed].mean()), float(student(kept - 1) * error)
     everything = np.concatenate(tables)
     return Paired(
         baseline_ms=float(np.median(everything[:, 0])) * 1e3,
@@ -353,6 +360,6 @@ def _over_sessions(tables: Sequence[Array]) -> Paired:
     )
 
 
-def _student(freedom: int) -> float:
+def student(freedom: int) -> float:
     """The two-sided 95 % quantile of Student's t; beyond the table by its leading terms."""
     return _STUDENT[freedom - 1] if freedom <= len(_STUDENT) else 1.96 + 2.5 / freedom

@@ -2,9 +2,8 @@
 
     python -m tests.bench.peers --ours DIR [NAME ...] [--exporter dynamo legacy] [--seconds 5] [--json FILE] [--markdown FILE]
 
-``DIR`` holds what ``python -m tests.bench.zoo --keep DIR`` wrote. Each peer runs as its users run it, in a process of its
-own, and its file is timed against ours under ``ORT_ENABLE_ALL`` on one thread, in interleaved rounds over several sessions.
-Above 1 ours is faster. Models that the JSON file holds already are not run again.
+``DIR`` holds what ``python -m tests.bench.zoo --keep DIR`` wrote. Each peer runs as in ``graphopt bench``, and its file is
+timed against ours under ``ORT_ENABLE_ALL`` on one thread, in interleaved rounds over several sessions. Above 1 ours is faster. Models that the JSON file holds already are not run again.
 """
 
 from __future__ import annotations
@@ -12,23 +11,15 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import subprocess
-import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
+from graphopt.benchmark.peers import PEERS, run_peer
 from graphopt.runtime.feeds import make_feeds
 from graphopt.runtime.session import Session, SessionConfig
 from graphopt.runtime.timing import measure_models
 from graphopt.zoo import build, describe, names
-
-PEERS = {
-    "onnxsim": "import onnx, onnxsim, sys; m, ok = onnxsim.simplify(sys.argv[1]); onnx.save(m, sys.argv[2])",
-    "onnxslim": "import onnx, onnxslim, sys; onnx.save(onnxslim.slim(sys.argv[1]), sys.argv[2])",
-    "onnxscript": "import onnx, onnxscript.optimizer as o, sys; onnx.save(o.optimize(onnx.load(sys.argv[1])), sys.argv[2])",
-}
 
 
 def run(name: str, exporter: str, ours: Path, seconds: float) -> dict[str, Any]:
@@ -39,22 +30,14 @@ def run(name: str, exporter: str, ours: Path, seconds: float) -> dict[str, Any]:
     with Session(source, SessionConfig(threads=1)) as session:
         feeds = make_feeds(session.input_specs, seed=0)
     with tempfile.TemporaryDirectory() as folder:
-        for peer, code in PEERS.items():
-            theirs = Path(folder) / f"{peer}.onnx"
-            begin = time.monotonic()
-            try:
-                done = subprocess.run([sys.executable, "-c", code, str(source), str(theirs)], capture_output=True, text=True,
-                                      check=False, timeout=300)  # fmt: skip
-                error = "" if done.returncode == 0 and theirs.exists() else (done.stderr.strip().splitlines() or ["failed"])[-1]
-            except subprocess.TimeoutExpired:
-                error = "no result after 300 s"
-            took = time.monotonic() - begin
-            if error:
-                entry["peers"][peer] = {"error": error[:200], "seconds": took}
+        for peer in PEERS:
+            theirs = run_peer(peer, source, Path(folder) / peer)
+            if theirs.path is None:
+                entry["peers"][peer] = {"error": theirs.error}
                 continue
-            paired = measure_models(theirs, mine if mine.exists() else source, feeds, SessionConfig(threads=1), seconds=seconds)
-            entry["peers"][peer] = {"speedup": paired.speedup, "ci95": list(paired.ci95), "seconds": took}
-            theirs.unlink()
+            paired = measure_models(theirs.path, mine if mine.exists() else source, feeds, SessionConfig(threads=1), seconds=seconds)
+            entry["peers"][peer] = {"speedup": paired.speedup, "ci95": list(paired.ci95), "seconds": theirs.seconds}
+            theirs.path.unlink()
     return entry
 
 

@@ -93,3 +93,17 @@ def test_ctrl_c_twice_aborts(model):
     assert seen.rstrip().endswith("error: aborted by Ctrl-C")
     assert "Traceback" not in seen
     assert [path.name for path in model.parent.iterdir()] == ["net.onnx"]
+
+
+def test_bench_draws_its_progress_beside_its_tables(model):
+    quick = ("--strategy", "none", "--against", "original", "--level", "all", "--rounds", "60", "--precision", "0.5")
+    code, out, seen = on_terminal(model.parent, "bench", "net.onnx", "net.onnx", *quick)
+    assert code == 0, seen
+    assert "net.onnx: " in seen and "\x1b[" in seen
+    assert out.count("60 rounds") == 2 and "\x1b" not in out
+
+
+def test_bench_interrupted_before_anything_was_measured(model):
+    code, out, seen = on_terminal(model.parent, "bench", "net.onnx", "--json", "b.json", interrupts=1)
+    assert code == 130, seen
+    assert seen.rstrip().endswith("error: aborted by Ctrl-C") and not out

@@ -28,7 +28,7 @@ FLOORS = [
     {"rl"},
     {"report"},
     {"api"},
-    {"retrace", "calibrate"},
+    {"retrace", "calibrate", "benchmark"},
     {"cli"},
     {"__main__", "__init__"},
 ]

@@ -10,7 +10,15 @@ import pytest
 from graphopt.errors import SessionError, UsageError
 from graphopt.runtime import timing
 from graphopt.runtime.session import LoadableModel, Session
-from graphopt.runtime.timing import Paired, bootstrap_median, measure_many, measure_models, measure_pair
+from graphopt.runtime.timing import (
+    Paired,
+    bootstrap_median,
+    measure_many,
+    measure_models,
+    measure_pair,
+    student,
+    turn_order,
+)
 from tests.runtime.models import chain
 
 FEEDS = {"x": np.ones((4, 64), np.float32)}
@@ -64,8 +72,8 @@ def test_precision_ends_it():
 
 
 def test_the_order_of_a_round_takes_turns():
-    assert [timing._order(2, i) for i in range(4)] == [[0, 1], [1, 0], [0, 1], [1, 0]]
-    rounds = [timing._order(3, i) for i in range(6)]
+    assert [turn_order(2, i) for i in range(4)] == [[0, 1], [1, 0], [0, 1], [1, 0]]
+    rounds = [turn_order(3, i) for i in range(6)]
     assert all(sorted(order) == [0, 1, 2] for order in rounds)
     assert sorted(order.index(0) for order in rounds) == [0, 0, 1, 1, 2, 2]
 
@@ -133,6 +141,6 @@ def test_the_interval_over_sessions_covers_in_spite_of_luck_and_slow_spells(coun
 
 
 def test_students_quantiles_go_on_smoothly():
-    assert timing._student(1) == pytest.approx(12.706)
-    assert timing._student(16) == pytest.approx(2.120, abs=0.01)
-    assert timing._student(39) == pytest.approx(2.023, abs=0.01)
+    assert student(1) == pytest.approx(12.706)
+    assert student(16) == pytest.approx(2.120, abs=0.01)
+    assert student(39) == pytest.approx(2.023, abs=0.01)

@@ -1,0 +1,107 @@
+"""Other people's optimisers, run the way their users run them: as they are documented, with their defaults.
+
+Each runs in a process of its own, because some of them crash, hang, print or change the process they run in. None is a
+dependency: one that is not installed is said to be missing.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from graphopt.benchmark import children
+from graphopt.errors import UnknownNameError
+
+LIMIT_S = 300.0
+"""Time after which a peer is stopped."""
+
+# What a user writes who follows the tool's readme; `source` is the path of the model.
+PEERS = {
+    "onnxsim": "import onnxsim; begin(); model, valid = onnxsim.simplify(source); assert valid",
+    "onnxslim": "import onnxslim; begin(); model = onnxslim.slim(source)",
+    "onnxscript": "import onnxscript.optimizer as tool; begin(); model = tool.optimize(onnx.load(source))",
+}
+
+_CHILD = """
+import json, sys, time
+import onnx
+source, target = sys.argv[1:]
+def begin():
+    global start
+    start = time.perf_counter()
+{code}
+seconds = time.perf_counter() - start
+try:
+    onnx.save(model, target)
+except Exception:  # beyond 2 GB, which the tools themselves leave to their users
+    onnx.save(model, target, save_as_external_data=True, location="weights.data")
+print()
+print(json.dumps(seconds))
+"""
+
+
+@dataclass(frozen=True)
+class PeerRun:
+    """What a peer did.
+
+    Attributes:
+        peer: Its name.
+        path: The file it wrote, None if it wrote none.
+        seconds: How long it took, without its import.
+        version: Its version.
+        missing: Whether it is not installed.
+        error: What went wrong, empty if nothing did.
+    """
+
+    peer: str
+    path: Path | None = None
+    seconds: float | None = None
+    version: str | None = None
+    missing: bool = False
+    error: str = ""
+
+
+def installed() -> list[str]:
+    """The peers that can be imported here."""
+    return [peer for peer in PEERS if importlib.util.find_spec(peer) is not None]
+
+
+def run_peer(
+    peer: str,
+    source: Path,
+    folder: Path,
+    *,
+    limit: float = LIMIT_S,
+    interrupted: Callable[[], bool] = lambda: False,
+) -> PeerRun:
+    """Have a peer optimise a model.
+
+    Args:
+        peer: One of :data:`PEERS`.
+        source: The model.
+        folder: Where to write, and where the process runs; made if need be.
+        limit: Seconds after which it is stopped.
+        interrupted: Asked now and then; true stops it.
+
+    Raises:
+        UnknownNameError: There is no such peer.
+    """
+    if peer not in PEERS:
+        raise UnknownNameError("peer", peer, PEERS)
+    if peer not in installed():
+        return PeerRun(peer, missing=True, error=f"not installed: pip install {peer}")
+    version = importlib.metadata.version(peer)
+    folder.mkdir(parents=True, exist_ok=True)
+    target = folder / "model.onnx"
+    command = [sys.executable, "-c", _CHILD.format(code=PEERS[peer]), str(source.resolve()), str(target.resolve())]
+    ended = children.call(command, seconds=limit, folder=folder, interrupted=interrupted)
+    if ended.code is None:
+        return PeerRun(peer, version=version, error="interrupted" if interrupted() else f"no result after {limit:g} s")
+    if ended.code != 0 or not target.exists():
+        return PeerRun(peer, version=version, error=ended.complaint())
+    return PeerRun(peer, target, float(json.loads(ended.out.splitlines()[-1])), version)

@@ -1,0 +1,94 @@
+"""What a benchmark is asked to do."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from graphopt.api import STRATEGIES
+from graphopt.benchmark import peers
+from graphopt.benchmark.rounds import MIN_CYCLES, MIN_ROUNDS, Effort
+from graphopt.errors import UnknownNameError, UsageError
+from graphopt.runtime import providers
+from graphopt.runtime.session import LEVELS
+
+ORIGINAL = "original"
+NONE = "none"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to measure, and how long.
+
+    Attributes:
+        strategies: graphopt's strategies, each a variant; empty for none.
+        against: Peers (names of :data:`graphopt.benchmark.peers.PEERS`) and other ONNX files, each a variant; None
+            stands for the peers that are installed.
+        levels: The runtime's own optimisation levels to measure the original at; ``all`` is the baseline and always is.
+        providers: Execution providers, each a case of its own.
+        threads: Numbers of threads, each a case of its own.
+        seconds: Time to measure each case; longer where it is too noisy for the precision.
+        rounds: Rounds to measure each case, in place of the time.
+        precision: How far an interval may reach to either side, relative.
+        inputs: Arrays by input name or an ``.npz`` file of them; made up by default.
+        dims: Sizes for symbolic dimensions.
+        seed: Of everything random.
+        optimize: Further arguments of :func:`graphopt.optimize`.
+        tune_session: Whether to look for settings of the session that are worth using.
+    """
+
+    strategies: tuple[str, ...] = ("greedy",)
+    against: tuple[str, ...] | None = None
+    levels: tuple[str, ...] = LEVELS
+    providers: tuple[str, ...] = ("cpu",)
+    threads: tuple[int, ...] = (1,)
+    seconds: float = 20.0
+    rounds: int | None = None
+    precision: float = 0.02
+    inputs: str | Path | Mapping[str, Any] | None = None
+    dims: Mapping[str, int] = field(default_factory=dict)
+    seed: int = 0
+    optimize: Mapping[str, Any] = field(default_factory=dict)
+    tune_session: bool = False
+
+    @property
+    def opponents(self) -> list[str]:
+        """Peers and files."""
+        named = peers.installed() if self.against is None else self.against
+        return [name for name in dict.fromkeys(named) if name != ORIGINAL]
+
+    @property
+    def effort(self) -> Effort:
+        """How long to measure each case."""
+        return Effort(self.seconds, self.rounds, self.precision)
+
+    def check(self) -> None:
+        """Look for mistakes before the work begins.
+
+        Raises:
+            UsageError: Something does not exist or makes no sense.
+        """
+        _known("strategy", self.strategies, STRATEGIES)
+        _known("level", self.levels, LEVELS)
+        for name in self.opponents:
+            if name not in peers.PEERS and not Path(name).is_file():
+                if name.endswith(".onnx") or "/" in name:
+                    raise UsageError(f"no such file: {name}")
+                raise UnknownNameError("opponent", name, [ORIGINAL, *peers.PEERS, "FILE.onnx"])
+        for provider in self.providers:
+            providers.require(provider)
+        if not self.providers or not self.threads or min(self.threads) < 1:
+            raise UsageError("a benchmark needs a provider and at least 1 thread")
+        if self.rounds is not None and self.rounds < MIN_CYCLES * MIN_ROUNDS:
+            raise UsageError(f"need at least {MIN_CYCLES * MIN_ROUNDS} rounds, got {self.rounds}")
+        if not 0 < self.seconds < math.inf or not 0 < self.precision < 1:
+            raise UsageError("seconds must be positive and the precision between 0 and 1")
+
+
+def _known(kind: str, given: Iterable[str], known: Iterable[str]) -> None:
+    for name in given:
+        if name not in known:
+            raise UnknownNameError(kind, name, known)

@@ -1,0 +1,368 @@
+"""What a benchmark found: frozen records, and the one document (``graphopt.bench/1``) that holds them.
+
+Times are in milliseconds where a name ends in ``_ms``, in seconds where it ends in ``_s``. A ratio is the time of the
+baseline over that of the variant: above 1 the variant is faster. A field that was not measured is None.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from graphopt.errors import UsageError
+
+SCHEMA = "graphopt.bench/1"
+SAMPLES = 500
+"""Latency samples kept of a variant, at most."""
+
+Verdict = Literal["faster", "slower", "equal", "unclear"]
+Kind = Literal["level", "peer", "file", "graphopt"]
+Status = Literal["measured", "missing", "failed", "differs", "skipped"]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """How many times as fast as the baseline.
+
+    Attributes:
+        value: The ratio.
+        low: Lower end of the interval in which the ratio of another run would lie, with 95 %.
+        high: Its upper end.
+        verdict: ``faster`` or ``slower`` if the interval lies on one side of 1, ``equal`` if it holds 1 and nothing
+            further from 1 than the precision asked for, else ``unclear``.
+    """
+
+    value: float
+    low: float
+    high: float
+    verdict: Verdict
+
+    @property
+    def half_width(self) -> float:
+        """Half the width of the interval, relative to the ratio."""
+        return (self.high - self.low) / (2 * self.value)
+
+
+@dataclass(frozen=True)
+class Latency:
+    """The times of single runs.
+
+    Attributes:
+        p50_ms: The median.
+        p90_ms: The 90th percentile.
+        p95_ms: The 95th percentile.
+        p99_ms: The 99th percentile.
+        samples_ms: At most :data:`SAMPLES` of them, in the order of their size.
+    """
+
+    p50_ms: float
+    p90_ms: float
+    p95_ms: float
+    p99_ms: float
+    samples_ms: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class Check:
+    """The comparison of a variant's outputs with those of the original.
+
+    Attributes:
+        passed: Whether they agree.
+        trials: Sets of inputs.
+        max_abs: Largest difference of an element; None where one is not finite.
+        max_rel: The same relative to the largest element of its output.
+        message: What is wrong or worth knowing.
+    """
+
+    passed: bool
+    trials: int
+    max_abs: float | None
+    max_rel: float | None
+    message: str = ""
+
+
+@dataclass(frozen=True)
+class Operator:
+    """The time of all nodes of an operator, in the graph that the runtime runs.
+
+    Attributes:
+        op: The operator.
+        count: How many nodes.
+        ms: Their time in one run.
+        share: Its share of the time of all nodes, 0 to 1.
+    """
+
+    op: str
+    count: int
+    ms: float
+    share: float
+
+
+@dataclass(frozen=True)
+class Step:
+    """A rewrite of the search.
+
+    Attributes:
+        rule: Id of the rule.
+        site: Name of the node where it was applied.
+        before_ms: Predicted cost of the whole model before it.
+        after_ms: The same after it.
+    """
+
+    rule: str
+    site: str
+    before_ms: float
+    after_ms: float
+
+
+@dataclass(frozen=True)
+class Family:
+    """What the clock said of a family of rules, within the search.
+
+    Attributes:
+        name: The family.
+        ratio: Time without it over time with it; None where it was not measured.
+        low: Lower end of the 95 % interval.
+        high: Its upper end.
+        kept: Whether its rewrites stayed.
+    """
+
+    name: str
+    ratio: float | None
+    low: float | None
+    high: float | None
+    kept: bool
+
+
+@dataclass(frozen=True)
+class Search:
+    """How graphopt came to its variant.
+
+    Attributes:
+        strategy: How it searched.
+        candidates: Graphs that were priced.
+        seconds: Time of the search without its measurements.
+        stop_reason: Why it ended.
+        kept_original: Whether the variant is the input, unchanged.
+        steps: The rewrites in order; kept here also when they were given up in the end.
+        families: What measurement said of the families of rules.
+    """
+
+    strategy: str
+    candidates: int
+    seconds: float
+    stop_reason: str
+    kept_original: bool
+    steps: tuple[Step, ...] = ()
+    families: tuple[Family, ...] = ()
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One way to run a model.
+
+    Attributes:
+        name: ``original``, ``original (basic)``, ``onnxsim``, ``graphopt greedy``, a file ...
+        kind: The original at a ``level`` of the runtime, a ``peer``, another ``file``, or ``graphopt``.
+        level: The runtime's optimisation level it runs at.
+        status: ``measured``; ``missing`` (not installed), ``failed``, ``differs`` (computes something else, so that
+            its speed means nothing) or ``skipped``.
+        message: Why it was not measured, or what is worth knowing.
+        ratio: Speed relative to the original at level ``all``; None for that itself.
+        over_best: The same relative to the best of the runtime's levels, where that is not ``all``.
+        latency: Times of single runs.
+        open_ms: Median time to create a session.
+        size: Bytes of the file and of its weights in other files.
+        peak: Peak memory in bytes of a process that only loads and runs it.
+        nodes: Nodes in the file.
+        optimise_s: Time the tool took to make it.
+        version: Version of the tool that made it.
+        check: The comparison with the original.
+        operators: Where the time goes, for the original and graphopt's variants.
+        search: The search, for graphopt's variants.
+    """
+
+    name: str
+    kind: Kind
+    level: str = "all"
+    status: Status = "skipped"
+    message: str = ""
+    ratio: Ratio | None = None
+    over_best: Ratio | None = None
+    latency: Latency | None = None
+    open_ms: float | None = None
+    size: int | None = None
+    peak: int | None = None
+    nodes: int | None = None
+    optimise_s: float | None = None
+    version: str | None = None
+    check: Check | None = None
+    operators: tuple[Operator, ...] = ()
+    search: Search | None = None
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A setting of the session that was tried.
+
+    Attributes:
+        name: What people call it.
+        options: It, as options of the session (see :func:`graphopt.benchmark.tune.session_options`).
+        ratio: Speed relative to the same without it; for all but threads, with the best number of threads.
+        message: Why it is not advised in spite of its ratio.
+    """
+
+    name: str
+    options: Mapping[str, Any]
+    ratio: Ratio
+    message: str = ""
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """Settings of the session worth using.
+
+    Attributes:
+        variant: Name of the variant they were measured on.
+        tried: All settings.
+        advised: Names of those worth using.
+        options: All advised ones together as options of the session; empty if none is.
+        ratio: Speed with all of them relative to the setting of the benchmark.
+        python: The same as Python.
+    """
+
+    variant: str
+    tried: tuple[Trial, ...]
+    advised: tuple[str, ...]
+    options: Mapping[str, Any]
+    ratio: Ratio | None
+    python: str
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model with a provider and a number of threads.
+
+    Attributes:
+        model: Its name: a name of the zoo, or the path as it was given.
+        path: The file.
+        provider: Short name of the execution provider.
+        threads: Threads within an operator.
+        variants: The original first, then the others in the order they were asked for.
+        best_level: The runtime's level that is fastest on the original: ``all`` unless another is clearly faster.
+        sessions: Sessions opened of each variant.
+        rounds: Rounds over all sessions.
+        measured_s: Time of the measurement.
+        noisy: Names of the variants whose interval stayed wider than the precision asked for.
+        environment: What the figures hold for: processor, runtime, threads.
+        tuning: The session's settings, if asked for.
+    """
+
+    model: str
+    path: str
+    provider: str
+    threads: int
+    variants: tuple[Variant, ...]
+    best_level: str = "all"
+    sessions: int = 0
+    rounds: int = 0
+    measured_s: float = 0.0
+    noisy: tuple[str, ...] = ()
+    environment: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    tuning: Tuning | None = None
+
+    @property
+    def baseline(self) -> Variant:
+        """The original at level ``all``."""
+        return self.variants[0]
+
+    def of_kind(self, kind: Kind) -> list[Variant]:
+        """The variants of a kind."""
+        return [v for v in self.variants if v.kind == kind]
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A whole benchmark.
+
+    Attributes:
+        cases: One for each model, provider and number of threads.
+        precision: How far an interval may reach from its middle, relative.
+        interrupted: Whether it was ended early; the cases are those measured until then.
+        seconds: How long it took.
+        version: Version of graphopt.
+    """
+
+    cases: tuple[Case, ...]
+    precision: float
+    interrupted: bool = False
+    seconds: float = 0.0
+    version: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The document, ready for JSON."""
+        return {"schema": SCHEMA, **dataclasses.asdict(self)}
+
+    @staticmethod
+    def from_dict(document: Mapping[str, Any]) -> Bench:
+        """Read a document.
+
+        Raises:
+            UsageError: It is not one of a benchmark, or of another version.
+        """
+        found = document.get("schema") if isinstance(document, Mapping) else None
+        if found != SCHEMA:
+            raise UsageError(f"not a benchmark's results: schema is {found!r}, expected {SCHEMA!r}")
+        try:
+            return _read(Bench, {key: value for key, value in document.items() if key != "schema"})
+        except (KeyError, TypeError, ValueError) as error:
+            raise UsageError(f"damaged results of a benchmark: {error}") from error
+
+    @staticmethod
+    def load(path: Path) -> Bench:
+        """Read a file that ``graphopt bench --json`` wrote.
+
+        Raises:
+            UsageError: It can't be read or is something else.
+        """
+        try:
+            return Bench.from_dict(json.loads(path.read_text(encoding="utf-8")))
+        except (OSError, ValueError) as error:
+            raise UsageError(f"{path}: can't be read: {error}") from error
+        except UsageError as error:
+            raise UsageError(f"{path}: {error}") from error
+
+
+def finite(value: float) -> float | None:
+    """A number, or None for one that JSON can't hold."""
+    return value if math.isfinite(value) else None
+
+
+def _read(kind: type[T], value: Any) -> T:
+    """A record from its fields; fields of a later version are ignored, those that are missing have their default."""
+    hints = typing.get_type_hints(kind)
+    known = {f.name for f in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    return kind(**{name: _decode(hints[name], item) for name, item in value.items() if name in known})
+
+
+def _decode(hint: Any, value: Any) -> Any:
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is types.UnionType:
+        return None if value is None else _decode(next(a for a in arguments if a is not types.NoneType), value)
+    if origin is tuple:
+        return tuple(_decode(arguments[0], item) for item in value)
+    if origin is Literal:
+        if value not in arguments:
+            raise ValueError(f"{value!r} is not one of {', '.join(map(repr, arguments))}")
+        return value
+    if dataclasses.is_dataclass(hint):
+        return _read(typing.cast(type[Any], hint), value)
+    return value

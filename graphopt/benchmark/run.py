@@ -1,0 +1,313 @@
+"""The benchmark itself: make the variants of each model, check them, measure them against each other, put down what was found."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from graphopt import __version__
+from graphopt.api import Progress, first_run
+from graphopt.benchmark import variants
+from graphopt.benchmark.plan import ORIGINAL, Plan
+from graphopt.benchmark.results import SAMPLES, Bench, Case, Latency, Tuning, Variant
+from graphopt.benchmark.rounds import Contender, Measured, in_process, measure
+from graphopt.benchmark.tune import Tuner
+from graphopt.benchmark.variants import Made
+from graphopt.benchmark.worker import Worker, save_feeds
+from graphopt.equivalence.numeric import verify_many
+from graphopt.equivalence.ranges import input_ranges
+from graphopt.errors import GraphoptError, SessionError, UsageError
+from graphopt.onnxio.load import load
+from graphopt.runtime.dtypes import Array
+from graphopt.runtime.environment import fingerprint
+from graphopt.runtime.feeds import load_npz
+from graphopt.runtime.session import SessionConfig
+
+INTERRUPTED = "interrupted"
+
+
+def bench(
+    models: Sequence[str | Path],
+    plan: Plan | None = None,
+    *,
+    progress: Callable[[Progress], None] | None = None,
+    on_case: Callable[[Bench], None] | None = None,
+    interrupted: Callable[[], bool] | None = None,
+) -> Bench:
+    """Measure what graphopt and others make of models against the originals under ``ORT_ENABLE_ALL``.
+
+    Args:
+        models: Files, or names of the zoo.
+        plan: What to measure; the installed peers, greedy and all levels of the runtime, on one thread, by default.
+        progress: Hears what is being done.
+        on_case: Hears the results so far, the last case being the new one, whenever a case is done.
+        interrupted: Asked now and then; true ends the benchmark with what was measured until then.
+
+    Raises:
+        UsageError: The plan makes no sense, or a model does not exist. What goes wrong with one model or variant is in
+            the results instead.
+    """
+    plan, begin = plan or Plan(), time.monotonic()
+    stop = interrupted or (lambda: False)
+    plan.check()
+    if plan.inputs is not None and len(models) > 1:
+        raise UsageError("inputs can be given for one model only")
+    sources = [find_model(model) for model in models]
+    settings = [SessionConfig(provider=p, threads=n) for p in plan.providers for n in plan.threads]
+    total = len(sources) * len(settings)
+    cases: list[Case] = []
+
+    def so_far(ended_early: bool) -> Bench:
+        return Bench(tuple(cases), plan.precision, ended_early, time.monotonic() - begin, __version__)
+
+    def tell(model: str, text: str, used: float | None = None) -> None:
+        if progress is not None:
+            place = f"{len(cases) + 1}/{total} " if total > 1 else ""
+            progress(Progress("bench", f"{place}{model}: {text}", used))
+
+    for name, path in sources:
+        with tempfile.TemporaryDirectory(prefix="graphopt-bench-") as folder:
+            told = partial(tell, name)
+            # Made once for all cases, but not before the model is known to run.
+            opponents = cache(partial(variants.opponents, path, plan, Path(folder), told, stop))
+            for config in settings:
+                if stop():
+                    break
+                run = _Run(name, path, config, plan, Path(folder), told, stop)
+                try:
+                    case = run.case(opponents)
+                except GraphoptError as error:
+                    if isinstance(error, UsageError) and not cases:
+                        raise  # nothing is lost by that
+                    case = run.failed(error)
+                if stop() and not any(v.status == "measured" for v in case.variants):
+                    break
+                cases.append(case)
+                if on_case is not None:
+                    on_case(so_far(True))
+    return so_far(stop())
+
+
+def find_model(model: str | Path) -> tuple[str, Path]:
+    """Name and file of a model, built if it is one of the zoo.
+
+    Raises:
+        UsageError: There is no such file and no such model of the zoo, or building it needs what is not installed.
+    """
+    path = Path(model)
+    if path.is_file():
+        return str(model), path
+    if path.suffix or len(path.parts) > 1:
+        raise UsageError(f"no such file: {model}")
+    from graphopt import zoo
+
+    return str(model), zoo.build(str(model))
+
+
+@dataclass(frozen=True)
+class _Run:
+    """One case: a model with a provider and a number of threads."""
+
+    name: str
+    path: Path
+    config: SessionConfig
+    plan: Plan
+    folder: Path
+    tell: Callable[..., None]
+    stop: Callable[[], bool]
+
+    @property
+    def feeds_file(self) -> Path:
+        """Where the inputs lie for other processes."""
+        return self.folder / "feeds.npz"
+
+    def failed(self, error: GraphoptError) -> Case:
+        """The case when the original can't be measured."""
+        message = str(error).removeprefix(f"{self.path}: ") + (f" ({error.hint})" if error.hint else "")
+        return self._case((Variant(ORIGINAL, "level", status="failed", message=message),))
+
+    def case(self, opponents: Callable[[], Sequence[Made]]) -> Case:
+        """Measure the case.
+
+        Args:
+            opponents: Makes the peers' variants and the other files.
+
+        Raises:
+            GraphoptError: The original can't be measured.
+        """
+        plan = self.plan
+        self.tell("loading")
+        model = load(self.path)
+        ranges = input_ranges(model.graph)
+        overrides = load_npz(Path(plan.inputs)) if isinstance(plan.inputs, str | Path) else dict(plan.inputs or {})
+        _, feeds = first_run(model, self.config, ranges, overrides, plan.dims, plan.seed)
+        made = [*variants.originals(self.path, plan.levels), *opponents()]
+        for strategy in plan.strategies:
+            target = self.folder / f"{self.config.provider}-{self.config.threads}-{strategy}.onnx"
+            made.append(variants.optimised(self.path, strategy, self.config, plan, target, self.tell, self.stop))
+        made = self._weighed(self._checked(made, ranges, overrides), feeds)
+        if made[0].path is None:  # the runtime's optimiser changes what the original computes, or it was interrupted
+            return self._case(m.variant for m in made)
+        ready = [i for i, m in enumerate(made) if m.path is not None]
+        measured = self._timed([made[i] for i in ready], feeds)
+        if measured is None:
+            return self._case(_skipped(m).variant for m in made)
+        best = self._enter(made, ready, measured)
+        made = self._profiled(made, feeds)
+        return replace(
+            self._case(m.variant for m in made),
+            best_level=best,
+            sessions=len(measured.cycles),
+            rounds=measured.rounds,
+            measured_s=measured.seconds,
+            noisy=tuple(made[ready[column]].variant.name for column in measured.noisy),
+            tuning=self._tuned(made, feeds) if plan.tune_session else None,
+        )
+
+    def _case(self, found: Iterable[Variant]) -> Case:
+        """A case without a measurement."""
+        environment = fingerprint(self.config)
+        return Case(
+            self.name, str(self.path), environment.provider, environment.threads, tuple(found),
+            environment=json.loads(environment.to_json()),
+        )  # fmt: skip
+
+    def _config(self, made: Made) -> SessionConfig:
+        return replace(self.config, level=made.variant.level)
+
+    def _checked(
+        self, made: Sequence[Made], ranges: Mapping[str, tuple[int, int]], overrides: Mapping[str, Any]
+    ) -> list[Made]:
+        """Compare what can be run with the original."""
+        ready = [m for m in made if m.path is not None]
+        outcomes = verify_many(
+            self.path, ((m.path, self._config(m)) for m in ready if m.path is not None), ranges=ranges,
+            overrides=overrides, dims=self.plan.dims, rtol=self.plan.optimize.get("rtol"), atol=self.plan.optimize.get("atol"),
+            seed=self.plan.seed,
+        )  # fmt: skip
+        result = []
+        for m in made:
+            if m.path is not None and self.stop():
+                m = _skipped(m)
+            elif m.path is not None:
+                self.tell(f"checking {m.variant.name}")
+                m = variants.checked(m, next(outcomes))
+            result.append(m)
+        return result
+
+    def _weighed(self, made: Sequence[Made], feeds: Mapping[str, Any]) -> list[Made]:
+        """Measure the peak memory of each, and see whether all fit into memory at once.
+
+        Raises:
+            SessionError: They do not.
+        """
+        result = list(made)
+        with suppress(SessionError):  # some inputs can't be handed to another process: then memory stays unknown
+            save_feeds(feeds, self.feeds_file)
+            for i, m in enumerate(made):
+                if m.path is not None and not self.stop():
+                    self.tell(f"memory of {m.variant.name}")
+                    with Worker(m.path, self._config(m), self.feeds_file) as worker:
+                        result[i] = replace(m, variant=replace(m.variant, peak=worker.peak))
+        needed, free = sum(m.variant.peak or 0 for m in result if m.path is not None), _free_memory()
+        if free is not None and needed > free:
+            raise SessionError(
+                f"all variants at once take {needed / 1e9:.1f} GB of memory, and {free / 1e9:.1f} GB are free",
+                "leave some out with --level and --against",
+            )
+        return result
+
+    def _timed(self, ready: Sequence[Made], feeds: Mapping[str, Any]) -> Measured | None:
+        contenders = [Contender(m.variant.name, m.path, self._config(m)) for m in ready if m.path is not None]
+
+        def on_round(used: float) -> None:
+            going_on = ", noisy: going on" if used > 1 else ""
+            self.tell(f"measuring {len(contenders)} variants{going_on}", used)
+
+        return measure(contenders, in_process(feeds), self.plan.effort, on_round=on_round, interrupted=self.stop)
+
+    def _enter(self, made: list[Made], ready: Sequence[int], measured: Measured) -> str:
+        """Put what was measured down in the variants.
+
+        Returns:
+            The runtime's best level.
+        """
+        for column, i in enumerate(ready):
+            variant = replace(
+                made[i].variant,
+                status="measured",
+                ratio=measured.ratios[column - 1] if column else None,
+                latency=_latency(measured.runs(column) * 1e3),
+                open_ms=measured.opened(column) * 1e3,
+            )
+            made[i] = replace(made[i], variant=variant)
+        best = _best_level([m.variant for m in made])
+        if best is made[0].variant:
+            return best.level
+        base = next(column for column, i in enumerate(ready) if made[i].variant is best)
+        for column, i in enumerate(ready):
+            if column != base:
+                over = measured.over(base, column, self.plan.precision)
+                made[i] = replace(made[i], variant=replace(made[i].variant, over_best=over))
+        return best.level
+
+    def _profiled(self, made: Sequence[Made], feeds: Mapping[str, Any]) -> list[Made]:
+        """Look into the original and graphopt's variants."""
+        result = list(made)
+        for i, m in enumerate(made):
+            if m.path is not None and (i == 0 or m.variant.kind == "graphopt") and not self.stop():
+                self.tell(f"profiling {m.variant.name}")
+                found = variants.operators(m.path, feeds, self._config(m))
+                result[i] = replace(m, variant=replace(m.variant, operators=found))
+        return result
+
+    def _tuned(self, made: Sequence[Made], feeds: Mapping[str, Any]) -> Tuning | None:
+        """Try settings of the session on the fastest model of graphopt's, or on the original."""
+        final = max((m for m in made if m.variant.kind == "graphopt"), key=_speed, default=made[0])
+        if _speed(final) <= 1.0:
+            final = made[0]
+        assert final.path is not None
+        tuner = Tuner(final.path, feeds, self.feeds_file, self.plan.effort, self.tell, self.stop)
+        return tuner.tune(final.variant.name, self.config)
+
+
+def _speed(made: Made) -> float:
+    """The ratio of a variant that is faster with certainty, else 1."""
+    ratio = made.variant.ratio
+    return ratio.value if ratio is not None and ratio.verdict == "faster" else 1.0
+
+
+def _skipped(made: Made) -> Made:
+    return made.failed("skipped", INTERRUPTED) if made.path is not None else made
+
+
+def _best_level(found: Sequence[Variant]) -> Variant:
+    """The runtime's level that is fastest on the original: ``all`` unless the interval of another lies above 1."""
+    faster = [v for v in found if v.kind == "level" and v.ratio is not None and v.ratio.verdict == "faster"]
+    return max(faster, key=lambda v: v.ratio.value if v.ratio else 0.0, default=found[0])
+
+
+def _latency(times: Array) -> Latency:
+    """Percentiles and thinned samples of times in milliseconds."""
+    count = min(len(times), SAMPLES)
+    samples = np.quantile(times, np.linspace(0, 1, count))
+    p50, p90, p95, p99 = (float(q) for q in np.quantile(times, (0.5, 0.9, 0.95, 0.99)))
+    return Latency(p50, p90, p95, p99, tuple(float(f"{sample:.6g}") for sample in samples))
+
+
+def _free_memory() -> int | None:
+    """Bytes that new processes can have, None where the system does not tell."""
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return None
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), None)

@@ -1,0 +1,144 @@
+"""The variants of a model: the file itself, what peers and graphopt make of it, and what is known of each before it is timed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from graphopt import __version__, api
+from graphopt.benchmark import peers
+from graphopt.benchmark.peers import PeerRun
+from graphopt.benchmark.plan import ORIGINAL, Plan
+from graphopt.benchmark.results import Check, Family, Operator, Search, Step, Variant, finite
+from graphopt.equivalence.numeric import Verification
+from graphopt.errors import GraphoptError, ModelError, OutputsDifferError, UsageError
+from graphopt.onnxio.load import load
+from graphopt.runtime.profile import by_op, profile
+from graphopt.runtime.session import SessionConfig
+
+Tell = Callable[[str], None]
+Interrupted = Callable[[], bool]
+
+
+@dataclass(frozen=True)
+class Made:
+    """A variant and its file.
+
+    Attributes:
+        variant: What is known of it.
+        path: The file; None if there is none to run.
+    """
+
+    variant: Variant
+    path: Path | None = None
+
+    def failed(self, status: Any, message: str) -> Made:
+        """The same without a file to run."""
+        return Made(replace(self.variant, status=status, message=message))
+
+
+def originals(source: Path, levels: Sequence[str]) -> list[Made]:
+    """The original, at level ``all`` first and then at the other levels."""
+    first = described(Made(Variant(ORIGINAL, "level"), source))
+    others = [level for level in dict.fromkeys(levels) if level != "all"]
+    return [
+        first,
+        *(
+            replace(first, variant=replace(first.variant, name=f"{ORIGINAL} ({level})", level=level))
+            for level in others
+        ),
+    ]
+
+
+def opponents(source: Path, plan: Plan, folder: Path, tell: Tell, interrupted: Interrupted) -> list[Made]:
+    """Peers' files and others: they depend on neither provider nor threads."""
+    made = []
+    for number, name in enumerate(plan.opponents):
+        if name not in peers.PEERS:
+            made.append(described(Made(Variant(name, "file"), Path(name))))
+            continue
+        tell(f"running {name}")
+        run = PeerRun(name, error="interrupted") if interrupted() else peers.run_peer(
+            name, source, folder / f"peer{number}", interrupted=interrupted
+        )  # fmt: skip
+        variant = Variant(name, "peer", optimise_s=run.seconds, version=run.version)
+        if run.path is not None:
+            made.append(described(Made(variant, run.path)))
+        else:
+            status = "missing" if run.missing else "skipped" if interrupted() else "failed"
+            made.append(Made(variant).failed(status, run.error))
+    return made
+
+
+def optimised(
+    source: Path, strategy: str, config: SessionConfig, plan: Plan, target: Path, tell: Tell, interrupted: Interrupted
+) -> Made:
+    """What graphopt makes of a model; the input's own file where it keeps that.
+
+    Raises:
+        UsageError: The plan does not fit the model.
+    """
+    made = Made(Variant(f"graphopt {strategy}", "graphopt", version=__version__))
+    if interrupted():
+        return made.failed("skipped", "interrupted")
+    try:
+        result = api.optimize(
+            source, strategy=strategy, provider=config.provider, threads=config.threads, dims=plan.dims, inputs=plan.inputs,
+            seed=plan.seed, progress=lambda p: tell(f"graphopt {strategy}: {p.message}"), interrupted=interrupted, **plan.optimize,
+        )  # fmt: skip
+        report = result.report
+        if not report["kept_original"]:
+            result.save(target)
+    except UsageError:
+        raise
+    except OutputsDifferError as error:
+        return made.failed("differs", str(error))
+    except GraphoptError as error:
+        return made.failed("failed", str(error))
+    variant = replace(made.variant, optimise_s=report["seconds"], search=_search(report))
+    return described(Made(variant, source if report["kept_original"] else target))
+
+
+def described(made: Made) -> Made:
+    """With the size and the nodes of its file, where that can be read."""
+    assert made.path is not None
+    try:
+        model = load(made.path)
+    except ModelError:  # the runtime may take what we don't
+        return made
+    file = made.path.resolve()
+    elsewhere = [t for t in model.tensors.values() if hasattr(t, "path") and Path(t.path).resolve() != file]
+    size = file.stat().st_size + sum(int(t.nbytes) for t in elsewhere)
+    return replace(made, variant=replace(made.variant, size=size, nodes=len(model.proto.graph.node)))
+
+
+def checked(made: Made, verification: Verification) -> Made:
+    """With the outcome of the comparison; without a file if it computes something else."""
+    v = verification
+    check = Check(v.passed, v.trials, finite(v.max_abs), finite(v.max_rel), v.message)
+    made = replace(made, variant=replace(made.variant, check=check))
+    if v.passed:
+        return made
+    # Without a single trial it did not run at all, or is not a model of the same inputs and outputs.
+    return made.failed("differs" if v.trials else "failed", v.message)
+
+
+def operators(path: Path, feeds: Any, config: SessionConfig) -> tuple[Operator, ...]:
+    """Where the time of a model goes, most expensive first."""
+    return tuple(Operator(o.op_type, o.count, o.ms, o.share) for o in by_op(profile(path, feeds, config)))
+
+
+def _search(report: dict[str, Any]) -> Search:
+    """What the report of an optimisation says of its search."""
+    families = [(f["family"], f["ratio"], *(f["ci95"] or (None, None)), f["kept"]) for f in report["families"]]
+    return Search(
+        strategy=report["strategy"],
+        candidates=report["search"]["candidates"],
+        seconds=report["search"]["seconds"],
+        stop_reason=report["search"]["stop_reason"],
+        kept_original=report["kept_original"],
+        steps=tuple(Step(s["rule"], str(s["site"]), s["cost_before"], s["cost_after"]) for s in report["steps"]),
+        families=tuple(Family(*f) for f in families),
+    )

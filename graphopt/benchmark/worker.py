@@ -1,0 +1,190 @@
+"""One session in a process of its own.
+
+Two questions can only be asked of such a process: how much memory it takes to load and run a model, and what
+``session.set_denormal_as_zero`` is worth, for on the calling thread only the first session of a process decides that.
+
+The process opens a model, runs it once and prints a line of JSON with the seconds that opening took and the peak memory in
+bytes. Then it answers each line of its input: ``turn`` with the seconds of the runs of a turn, and ``outputs FILE`` by writing
+the outputs to an ``.npz`` file.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack, suppress
+from dataclasses import asdict
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+
+from graphopt.benchmark import children
+from graphopt.benchmark.rounds import Contender, Opener, Timed
+from graphopt.errors import GraphoptError, SessionError
+from graphopt.runtime.dtypes import Array
+from graphopt.runtime.feeds import load_npz, make_feeds
+from graphopt.runtime.session import Session, SessionConfig
+from graphopt.runtime.timing import Turn
+
+# The child looks for modules where we do, wherever graphopt was found.
+_START = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv.pop(1)); from graphopt.benchmark import worker; worker.run()"
+)
+
+
+class Worker:
+    """A session in a process of its own, from our side.
+
+    Args:
+        model: The file.
+        config: How to open it.
+        feeds: An ``.npz`` file of its inputs, see :func:`save_feeds`.
+
+    Raises:
+        SessionError: The model can't be opened or run there.
+    """
+
+    def __init__(self, model: Path, config: SessionConfig, feeds: Path) -> None:
+        self._complaints = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115 (lives as long as the process)
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", _START, json.dumps(sys.path), str(model.resolve()), str(feeds), json.dumps(asdict(config))],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._complaints, text=True,
+            start_new_session=True,
+        )  # fmt: skip
+        try:
+            first = self._answer()
+        except BaseException:
+            self.close()
+            raise
+        self.opened: float = first["opened"]
+        """Seconds that opening the session took."""
+        self.peak: int | None = first["peak"]
+        """Peak memory of the process after one run, in bytes; None where the system does not tell."""
+
+    def turn(self) -> list[float]:
+        """Take a turn (see :class:`graphopt.runtime.timing.Turn`)."""
+        taken: list[float] = self._ask("turn")
+        return taken
+
+    def outputs(self, path: Path) -> dict[str, Array]:
+        """The outputs that are arrays, by name, by way of a file; types that numpy lacks become ``float64``."""
+        self._ask(f"outputs {path}")
+        return load_npz(path)
+
+    def close(self) -> None:
+        """End the process."""
+        with self._complaints, self._process:
+            self._process.kill()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _ask(self, question: str) -> Any:
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):  # the answer says why
+            self._process.stdin.write(question + "\n")
+            self._process.stdin.flush()
+        return self._answer()
+
+    def _answer(self) -> Any:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if line:
+            return json.loads(line)
+        code = self._process.wait()
+        self._complaints.seek(0)
+        raise SessionError(children.Ended(code, "", self._complaints.read()).complaint())
+
+
+def in_workers(feeds: Path) -> Opener:
+    """Opens sessions in processes of their own.
+
+    Args:
+        feeds: Inputs of all contenders, see :func:`save_feeds`.
+    """
+
+    def open_worker(contender: Contender, stack: ExitStack) -> tuple[float, Timed]:
+        worker = stack.enter_context(Worker(contender.model, contender.config, feeds))
+        return worker.opened, worker.turn
+
+    return open_worker
+
+
+def save_feeds(feeds: Mapping[str, Any], path: Path) -> None:
+    """Write inputs for a worker.
+
+    Raises:
+        SessionError: One of them is no array.
+    """
+    arrays: dict[str, Any] = {}
+    for name, value in feeds.items():
+        if not isinstance(value, np.ndarray):
+            raise SessionError(f"input {name!r} is no array: it can't be handed to another process")
+        # Text becomes one of fixed width: objects could only be pickled.
+        arrays[name] = value.astype(np.str_) if value.dtype == object else value
+    np.savez(path, **arrays)
+
+
+def _wide(array: Array) -> Array:
+    """An array of a type that files can name."""
+    return array if array.dtype.isbuiltin == 1 else array.astype(np.float64)
+
+
+def peak_memory() -> int | None:
+    """Peak resident memory of this process in bytes, None where the system does not tell.
+
+    On Linux not by way of ``getrusage``: there the peak of the parent is handed down to a child.
+    """
+    if sys.platform == "linux":
+        status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
+        found = re.search(r"VmHWM:\s+(\d+) kB", status)
+        return int(found[1]) * 1024 if found else None
+    elif sys.platform == "darwin":
+        import resource
+
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # in bytes
+    else:
+        return None
+
+
+def run() -> None:
+    """Be the process: its arguments are the model, an ``.npz`` file of inputs and the configuration as JSON."""
+    try:
+        _serve()
+    except GraphoptError as error:
+        sys.exit(str(error))
+
+
+def _serve() -> None:
+    model, feeds_file, config_text = sys.argv[1:]
+    config = SessionConfig(**json.loads(config_text))
+    start = time.perf_counter()
+    with Session(Path(model), config) as session:
+        opened = time.perf_counter() - start
+        given = {name: a.astype(object) if a.dtype.kind == "U" else a for name, a in load_npz(Path(feeds_file)).items()}
+        feeds = make_feeds(session.input_specs, overrides=given)
+        session.run(feeds)
+        print(json.dumps({"opened": opened, "peak": peak_memory()}), flush=True)
+        turn: Turn | None = None
+        for line in sys.stdin:
+            question, _, rest = line.strip().partition(" ")
+            answer: Any = None
+            if question == "turn":
+                turn = turn or Turn(session.prepare(feeds))
+                answer = turn.take()
+            elif question == "outputs":
+                outputs = zip(session.output_names, session.run(feeds), strict=True)
+                save_feeds({name: _wide(value) for name, value in outputs if isinstance(value, np.ndarray)}, Path(rest))
+            print(json.dumps(answer), flush=True)

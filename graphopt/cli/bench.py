@@ -1,0 +1,216 @@
+"""``graphopt bench``: what graphopt and others gain, measured."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from graphopt.cli import options, paths
+from graphopt.cli.options import option
+from graphopt.cli.screen import console, write_json, write_whole
+from graphopt.errors import GraphoptError, TooSlowError, UsageError
+
+if TYPE_CHECKING:
+    from graphopt.benchmark.plan import Plan
+    from graphopt.benchmark.results import Bench
+
+_SHARED = ("rules", "exclude", "rtol", "atol", "budget", "portable", "freeze_initializers", "max_growth")
+
+
+def bench(
+    model: Annotated[
+        list[str], typer.Argument(metavar="MODEL", help="ONNX models, or names of the zoo.", show_default=False)
+    ],
+    strategy: Annotated[
+        list[str] | None,
+        option(
+            "--strategy", metavar="NAME", help="How graphopt searches (default greedy); repeatable; none: not at all."
+        ),
+    ] = None,
+    against: Annotated[
+        list[str] | None,
+        option(
+            "--against",
+            metavar="NAMES",
+            help="What else to measure: onnxsim, onnxslim, onnxscript, and ONNX files of your own, with commas "
+            "(default: the installed ones; original: none).",
+        ),
+    ] = None,
+    level: Annotated[
+        list[str] | None,
+        option(
+            "--level",
+            metavar="NAMES",
+            help="Levels of the runtime's own optimisation to measure the original at "
+            "(default all,extended,basic,disabled); all is what the others are compared with.",
+        ),
+    ] = None,
+    provider: Annotated[
+        list[str] | None, option("--provider", metavar="NAME", help="Execution provider (default cpu); repeatable.")
+    ] = None,
+    threads: Annotated[
+        list[int] | None, option("--threads", metavar="N", help="Threads within an operator (default 1); repeatable.")
+    ] = None,
+    seconds: Annotated[
+        float | None, option(metavar="S", help="Time to measure each model (default 20); longer if it is too noisy.")
+    ] = None,
+    rounds: Annotated[
+        int | None, option(metavar="N", help="Rounds to measure each model, in place of --seconds; at least 20.")
+    ] = None,
+    precision: Annotated[
+        float, option(metavar="X", help="How far an interval may reach to either side (default 0.02, two per cent).")
+    ] = 0.02,
+    budget: Annotated[float | None, option(metavar="SECONDS", help="Time for each of graphopt's searches.")] = None,
+    rules: options.Rules = None,
+    dim: options.Dims = None,
+    inputs: options.Inputs = None,
+    seed: options.Seed = None,
+    tune_session: Annotated[
+        bool, option("--tune-session", help="Look for settings of the session worth using: threads, memory, levels ...")
+    ] = False,
+    fail_under: Annotated[
+        float | None,
+        option(
+            metavar="RATIO", help="Exit with 4 if a model that graphopt wrote is clearly less than RATIO times as fast."
+        ),
+    ] = None,
+    json: options.Json = None,
+    csv: Annotated[
+        str | None,
+        option("--csv", metavar="FILE|-", help="Write a row for each variant as CSV to FILE, or with - to stdout."),
+    ] = None,
+    quiet: options.Quiet = False,
+    verbose: Annotated[bool, option("--verbose", "-v", help="Say what is being done.")] = False,
+) -> None:
+    """Measure models as they are, as graphopt writes them and as other optimisers do, in interleaved rounds.
+
+    All are compared with the original under ORT_ENABLE_ALL. Ctrl-C ends it with what was measured so far.
+    """
+    from graphopt.config import load_settings
+
+    if quiet and verbose:
+        raise UsageError("--quiet and --verbose exclude each other")
+    if rounds is not None and seconds is not None:
+        raise UsageError("--rounds and --seconds exclude each other")
+    if json == "-" and csv == "-":
+        raise UsageError("only one of --json and --csv can go to stdout")
+    if quiet:
+        warnings.simplefilter("ignore")
+    files = _check_files(model, inputs, {"the JSON results": json, "the CSV results": csv})
+    settings = load_settings({"budget": budget, "rules": rules or None, "dims": options.dims(dim), "seed": seed})
+
+    from graphopt.benchmark.plan import NONE, Plan
+    from graphopt.runtime.session import LEVELS
+
+    strategies = tuple(s for s in dict.fromkeys(strategy or [settings.strategy]) if s != NONE)
+    if fail_under is not None and not strategies:
+        raise UsageError("--fail-under judges what graphopt writes, and --strategy none leaves nothing of that")
+    plan = Plan(
+        strategies=strategies,
+        against=None if against is None else _names(against),
+        levels=LEVELS if level is None else _names(level),
+        providers=tuple(dict.fromkeys(provider or [settings.provider])),
+        threads=tuple(dict.fromkeys(threads or [settings.threads])),
+        seconds=20.0 if seconds is None else seconds,
+        rounds=rounds,
+        precision=precision,
+        inputs=inputs,
+        dims=settings.dims,
+        seed=settings.seed,
+        optimize={name: getattr(settings, name) for name in _SHARED},
+        tune_session=tune_session,
+    )
+    plan.check()
+    for path in files:
+        paths.spare_weights(path, [Path(target) for target in (json, csv) if target not in (None, "-")])
+    targets = {what: target for what, target in (("json", json), ("csv", csv)) if target is not None}
+    found = _run(model, plan, targets, quiet=quiet, verbose=verbose)
+    _judge(found, fail_under)
+
+
+def _check_files(models: list[str], inputs: Path | None, outputs: dict[str, str | None]) -> list[Path]:
+    """Check all paths before the work starts; returns the models that are files."""
+    files = [
+        Path(model) for model in models if Path(model).suffix or Path(model).exists() or len(Path(model).parts) > 1
+    ]
+    reads = {f"the model {path}": paths.existing_file(path) for path in files}
+    if inputs is not None:
+        reads["the file of inputs"] = paths.existing_file(inputs)
+    writes: dict[str, Path] = {}
+    for what, target in outputs.items():
+        if target is not None and target != "-":
+            writes[what] = paths.writable(Path(target), reads=reads, writes=writes)
+    return files
+
+
+def _names(texts: list[str]) -> tuple[str, ...]:
+    """Names that were given one by one or with commas."""
+    return tuple(dict.fromkeys(name.strip() for text in texts for name in text.split(",") if name.strip()))
+
+
+def _run(models: list[str], plan: Plan, targets: dict[str, str], *, quiet: bool, verbose: bool) -> Bench:
+    """Measure, and show and write each case as soon as it is there."""
+    from graphopt.benchmark.run import bench as measure
+    from graphopt.cli import benchtable
+    from graphopt.cli.progress import Interrupt, SearchProgress
+
+    screen = console(stderr="-" in targets.values())
+    with (
+        Interrupt("what was measured so far") as interrupt,
+        SearchProgress(shown=not quiet, verbose=verbose) as progress,
+    ):
+
+        def on_case(found: Bench) -> None:
+            _write(found, {what: target for what, target in targets.items() if target != "-"})
+            failed = found.cases[-1].baseline.status == "failed"
+            if not quiet and not (failed and len(models) == 1):  # of a single model the error is told at the end
+                with progress.hidden():
+                    benchtable.show_case(found.cases[-1], screen, plan.precision)
+
+        found = measure(models, plan, progress=progress, on_case=on_case, interrupted=interrupt)
+    _write(found, targets)
+    if not quiet and len(found.cases) > 1:
+        benchtable.show_summary(found, screen)
+    return found
+
+
+def _write(found: Bench, targets: dict[str, str]) -> None:
+    """Write the documents, to stdout where the target is ``-``."""
+    from graphopt.benchmark.csv import to_csv
+
+    if "json" in targets:
+        write_json(found.to_dict(), targets["json"])
+    if targets.get("csv") == "-":
+        print(to_csv(found), end="")
+    elif "csv" in targets:
+        write_whole(Path(targets["csv"]), to_csv(found))
+
+
+def _judge(found: Bench, fail_under: float | None) -> None:
+    """Turn what went wrong into an error.
+
+    Raises:
+        KeyboardInterrupt: It was interrupted before anything was measured.
+        GraphoptError: A model could not be measured at all.
+        TooSlowError: A model of graphopt's is slower than asked for, with certainty, or there is none.
+    """
+    if found.interrupted and not found.cases:
+        raise KeyboardInterrupt
+    failed = [case for case in found.cases if case.baseline.status not in ("measured", "skipped")]
+    if failed:
+        count = (
+            f"{len(failed)} of {len(found.cases)} models can't be measured, the first: " if len(found.cases) > 1 else ""
+        )
+        raise GraphoptError(f"{count}{failed[0].model}: {failed[0].baseline.message}")
+    for case in found.cases if fail_under is not None else ():
+        for variant in case.of_kind("graphopt"):
+            ratio, what = variant.ratio, f"{case.model}, {variant.name}"
+            if ratio is None:
+                raise TooSlowError(f"{what}: nothing to judge by --fail-under, {variant.message}")
+            if fail_under is not None and ratio.high < fail_under:
+                raise TooSlowError(
+                    f"{what}: {ratio.value:.3f} ({ratio.low:.3f} to {ratio.high:.3f}) is below {fail_under:g}"
+                )

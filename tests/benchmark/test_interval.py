@@ -1,0 +1,70 @@
+"""Intervals: another run comes out inside them, equal contenders are not told apart, and a planted difference is."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from graphopt.benchmark.interval import ratio, verdict
+
+
+def cycles(rng, count, truth=1.0, luck=0.01, noise=0.02, rounds=6):
+    """Cycles of two contenders of which the second is ``truth`` times as fast; of many, some fall into a slow spell."""
+    found = []
+    for _ in range(count):
+        spell = rng.normal(0, 0.1) if count >= 8 and rng.random() < 0.04 else 0.0
+        shift = np.log(truth) + rng.normal(0, luck) + spell
+        found.append(np.stack([np.exp(shift + rng.normal(0, noise, rounds)), np.ones(rounds)], axis=1))
+    return found
+
+
+@pytest.mark.parametrize("count", [4, 6, 8, 15, 30])
+def test_another_run_falls_inside(count):
+    rng = np.random.default_rng(count)
+    inside = equal = 0
+    for _ in range(200):
+        first, second = ratio(cycles(rng, count), 0, 1, 0.02), ratio(cycles(rng, count), 0, 1, 0.02)
+        inside += first.low <= second.value <= first.high
+        equal += first.verdict not in ("faster", "slower")
+    assert inside >= 180
+    assert equal >= 194
+
+
+def test_what_is_planted_is_found():
+    rng = np.random.default_rng(0)
+    for truth, wanted in ((0.95, "slower"), (1.05, "faster"), (1.0, "equal")):
+        verdicts = [ratio(cycles(rng, 16, truth), 0, 1, 0.02).verdict for _ in range(60)]
+        assert verdicts.count(wanted) >= 54, (truth, verdicts)
+
+
+def test_value_is_inside_and_inverse_is_the_inverse():
+    found = cycles(np.random.default_rng(1), 9, 1.3)
+    there, back = ratio(found, 0, 1, 0.02), ratio(found, 1, 0, 0.02)
+    assert there.low <= there.value <= there.high
+    assert there.value == pytest.approx(1 / back.value)
+    assert there.value == pytest.approx(1.3, rel=0.05)
+    assert there.half_width == pytest.approx((there.high - there.low) / 2 / there.value)
+
+
+def test_more_cycles_are_surer_than_more_rounds():
+    rng = np.random.default_rng(2)
+    few, rounds, many = (
+        np.mean([ratio(cycles(rng, n, rounds=r), 0, 1, 0.02).half_width for _ in range(40)])
+        for n, r in ((5, 5), (5, 50), (25, 5))
+    )
+    assert many < 0.6 * few and rounds > 0.6 * few
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "wanted"),
+    [
+        (1.001, 1.2, "faster"),
+        (0.5, 0.999, "slower"),
+        (0.981, 1.019, "equal"),
+        (1.0, 1.0, "equal"),
+        (0.979, 1.01, "unclear"),
+        (0.99, 1.021, "unclear"),
+    ],
+)
+def test_verdict(low, high, wanted):
+    assert verdict(low, high, 0.02) == wanted

@@ -1,0 +1,124 @@
+"""The document of a benchmark: everything comes back from JSON, and what is something else is refused."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+
+import pytest
+
+from graphopt.benchmark.csv import to_csv
+from graphopt.benchmark.results import (
+    Bench,
+    Case,
+    Check,
+    Family,
+    Latency,
+    Operator,
+    Ratio,
+    Search,
+    Step,
+    Trial,
+    Tuning,
+    Variant,
+)
+from graphopt.errors import UsageError
+
+RATIO = Ratio(1.25, 1.2, 1.3, "faster")
+CASE = Case(
+    model="net.onnx",
+    path="net.onnx",
+    provider="cpu",
+    threads=2,
+    variants=(
+        Variant(
+            "original",
+            "level",
+            status="measured",
+            latency=Latency(4.0, 5.0, 6.0, 7.0, (3.5, 4.0)),
+            open_ms=12.0,
+            size=100,
+        ),
+        Variant("original (basic)", "level", "basic", "measured", ratio=Ratio(0.5, 0.4, 0.6, "slower")),
+        Variant("onnxsim", "peer", status="missing", message="not installed, sorry"),
+        Variant(
+            "graphopt greedy",
+            "graphopt",
+            status="measured",
+            ratio=RATIO,
+            over_best=RATIO,
+            peak=5,
+            nodes=7,
+            optimise_s=1.5,
+            version="0.1",
+            check=Check(True, 3, 1e-6, None, "fine"),
+            operators=(Operator("Conv", 3, 1.5, 0.75),),
+            search=Search(
+                "greedy", 5, 0.5, "done", False, (Step("r", "n", 2.0, 1.0),), (Family("f", None, None, None, True),)
+            ),
+        ),
+    ),
+    best_level="all",
+    sessions=8,
+    rounds=40,
+    measured_s=1.5,
+    noisy=("original (basic)",),
+    environment={"cpu": "x", "isa": ["avx2"]},
+    tuning=Tuning(
+        "original",
+        (Trial("2 threads", {"intra_op_num_threads": 2}, RATIO, "no"),),
+        ("2 threads",),
+        {"a": 1},
+        RATIO,
+        "import x",
+    ),
+)
+BENCH = Bench((CASE, Case("b", "b", "cpu", 1, ())), precision=0.02, interrupted=True, seconds=3.0, version="0.1.0")
+
+
+def test_round_trip(tmp_path):
+    path = tmp_path / "bench.json"
+    path.write_text(json.dumps(BENCH.to_dict()), encoding="utf-8")
+    assert Bench.load(path) == BENCH
+    assert BENCH.to_dict()["schema"] == "graphopt.bench/1"
+
+
+def test_fields_may_come_and_go():
+    document = BENCH.to_dict()
+    document["news"] = document["cases"][0]["variants"][0]["news"] = 1
+    del document["seconds"], document["cases"][0]["tuning"]
+    read = Bench.from_dict(document)
+    assert read.seconds == 0 and read.cases[0].tuning is None and read.cases[0].variants == CASE.variants
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '{"schema": "graphopt.bench/2"}', '{"schema": "graphopt.bench/1"}', "\x00",
+             '{"schema": "graphopt.bench/1", "precision": 0.1, "cases": [{"variants": 1}]}',
+             '{"schema": "graphopt.bench/1", "precision": 0.1, "cases": 7}']
+)  # fmt: skip
+def test_something_else(tmp_path, text):
+    path = tmp_path / "bench.json"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(UsageError, match=r"bench\.json"):
+        Bench.load(path)
+    with pytest.raises(UsageError, match="absent"):
+        Bench.load(tmp_path / "absent")
+
+
+def test_a_wrong_verdict_is_refused():
+    document = json.loads(json.dumps(BENCH.to_dict()))
+    document["cases"][0]["variants"][3]["ratio"]["verdict"] = "great"
+    with pytest.raises(UsageError, match="great"):
+        Bench.from_dict(document)
+
+
+def test_csv():
+    rows = list(csv.DictReader(io.StringIO(to_csv(BENCH))))
+    assert [row["variant"] for row in rows] == [v.name for v in CASE.variants]
+    first, basic, peer, ours = rows
+    assert first["ratio"] == "" and first["p99_ms"] == "7.0" and first["open_ms"] == "12.0"
+    assert (basic["level"], basic["verdict"]) == ("basic", "slower")
+    assert (peer["status"], peer["message"]) == ("missing", "not installed, sorry")
+    assert (ours["ratio"], ours["same"], ours["max_rel"], ours["threads"]) == ("1.25", "True", "", "2")
+    assert to_csv(Bench((), 0.02)).startswith("model,provider,threads,variant,")
