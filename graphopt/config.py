@@ -32,6 +32,7 @@ class Settings:
 
     Attributes:
         strategy: How to search.
+        agent: Folder of a trained agent, for a strategy that is one.
         provider: The ONNX Runtime execution provider to run faster on.
         threads: Intra-op threads of the runtime, at least 1.
         alpha: How much dearer than the best a graph may be that backtracking searches from, at least 1.
@@ -50,6 +51,7 @@ class Settings:
     """
 
     strategy: str = "auto"
+    agent: str | None = None
     provider: str = "cpu"
     threads: int = 1
     alpha: float = 1.05
@@ -264,6 +266,7 @@ _NAMES = _Kind(_texts, _split)
 
 _KINDS: dict[str, _Kind] = {
     "strategy": _NAME,
+    "agent": _NAME,
     "provider": _NAME,
     "threads": _integer(1),
     "alpha": _number(least=1.0),
@@ -317,6 +320,8 @@ def _from_file(file: Path) -> dict[str, Any]:
         values[name] = _checked(f"{file}: {SECTION}.{key}", _KINDS[name], value)
     if "rules" in values:
         values["rules"] = tuple(_beside(file, entry) for entry in values["rules"])
+    if "agent" in values:
+        values["agent"] = str(file.parent / values["agent"])
     return values
 
 

@@ -19,7 +19,7 @@ from typing import Annotated, TextIO
 import typer
 
 from graphopt import __version__
-from graphopt.cli import cost, explain, inspect, optimize, replay, rules, verify, zoo
+from graphopt.cli import cost, explain, inspect, optimize, replay, rules, train, verify, zoo
 from graphopt.cli.screen import one_line
 from graphopt.errors import GraphoptError
 
@@ -43,6 +43,7 @@ app.add_typer(rules.app, name="rules")
 app.command("explain", short_help="Show which rule made which node.")(explain.explain)
 app.command("replay", short_help="Make the steps of a trace again.")(replay.replay)
 app.command("bisect", short_help="Find the step of a trace that did harm.")(replay.bisect)
+app.command("train-agent", short_help="Train an agent that rewrites models.")(train.train_agent)
 app.add_typer(cost.app, name="cost")
 app.add_typer(zoo.app, name="zoo")
 

@@ -99,10 +99,14 @@ class Interrupt:
     """Turns the first Ctrl-C into a request to stop, which the search asks for by calling this object.
 
     A second Ctrl-C aborts as usual. Where Ctrl-C is ignored (under nohup, for example) it stays ignored.
+
+    Args:
+        doing: What is said to the first Ctrl-C.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, doing: str = "stopping with the best so far") -> None:
         self.requested = False
+        self._said = f"\n{doing}; Ctrl-C again aborts\n".encode()
         self._previous: Any = None
 
     def __call__(self) -> bool:
@@ -127,4 +131,4 @@ class Interrupt:
             raise KeyboardInterrupt
         self.requested = True
         # Straight to the descriptor: the signal may have come in the middle of a print.
-        os.write(2, b"\nstopping with the best so far; Ctrl-C again aborts\n")
+        os.write(2, self._said)

@@ -141,4 +141,4 @@ def _write(
 def _axes(axes: str | Sequence[Any]) -> dict[int, str]:
     if isinstance(axes, str):
         return {0: axes}
-    return dict(zip(axes[::2], axes[1::2], strict=True))
+    return {int(k): str(name) for k, name in zip(axes[::2], axes[1::2], strict=True)}

@@ -172,16 +172,16 @@ def train(run: Run, report: Report | None = None, interrupted: Callable[[], bool
     for source in (*run.task.graphs.pool, *run.task.graphs.held_out):
         model_path(source)  # find what is missing before anything takes its time
     tell = report or (lambda status: None)
-    try:
-        run.out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise GraphoptError(f"{run.out}: can't be made: {error.strerror or error}") from error
-    _keep_prices(run, library, tell)
-    manifest = Manifest(
-        run.algorithm, run.task, {rule.id: rule.hash for rule in library.rules}, run.seed,
-        {"preset": run.preset, "pretrain": run.pretrain}, _environment(),
-    )  # fmt: skip
     with make_executor(run.executor, run.workers, run.address) as executor:
+        try:
+            run.out.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise GraphoptError(f"{run.out}: can't be made: {error.strerror or error}") from error
+        _keep_prices(run, library, tell)
+        manifest = Manifest(
+            run.algorithm, run.task, {rule.id: rule.hash for rule in library.rules}, run.seed,
+            {"preset": run.preset, "pretrain": run.pretrain}, _environment(),
+        )  # fmt: skip
         trainer = _Trainer(run, manifest, library, executor, tell)
         trainer.pretrain()
         trainer.save()
@@ -403,7 +403,7 @@ class _Trainer:
         file = self.run.out / checkpoint.PROGRESS
         if file.exists():
             with file.open(encoding="utf-8", newline="") as lines:
-                rows = [{name: float(value) for name, value in row.items()} for row in csv.DictReader(lines)]
+                rows = [{name: _number(value) for name, value in row.items()} for row in csv.DictReader(lines)]
             # The file may be of a later moment than the manifest, if the run was killed between the two.
             self.rows = [row for row in rows if row["iteration"] <= self.manifest.iteration]
 
@@ -413,6 +413,10 @@ class _Trainer:
 
         self.tell(self.status("exporting"))
         export(self.controller, self.run.out)
+
+
+def _number(text: str) -> float:
+    return int(text) if text.isdecimal() else float(text)
 
 
 # --- before the loop -------------------------------------------------------------------------------------------------------
