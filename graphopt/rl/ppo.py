@@ -24,7 +24,7 @@ Metrics of an update, as they are logged:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -221,6 +221,28 @@ def update(
     )
     metrics["epochs"] = float(epochs)
     return metrics
+
+
+class PPOLearner:
+    """PPO as the training loop sees it (:class:`graphopt.rl.train.Learner`).
+
+    Args:
+        controller: The networks.
+        rules: The library's rules, in its order.
+        settings: Of the algorithm.
+    """
+
+    def __init__(self, controller: Controller, rules: Sequence[Rule], settings: PPO) -> None:
+        self.controller, self.rules, self.settings = controller, rules, settings
+        self._optimizer = torch.optim.Adam(controller.parameters(), lr=settings.learning_rate, eps=1e-5)
+        self.modules: Mapping[str, nn.Module] = {"controller": controller}
+        self.optimizers: Mapping[str, torch.optim.Optimizer] = {"controller": self._optimizer}
+
+    def learn(self, played: Sequence[Trajectory], rng: np.random.Generator, fraction: float) -> dict[str, float]:
+        """See :class:`graphopt.rl.train.Learner`."""
+        entropy = self.settings.entropy * (1 - 0.95 * fraction)
+        samples = Samples.of(played, self.settings)
+        return update(self.controller, self._optimizer, samples, self.rules, self.settings, entropy, rng)
 
 
 def _table(controller: Controller, rules: Sequence[Rule], batch: Batch) -> tuple[Tensor, Batch]:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -39,6 +39,7 @@ from graphopt.search.problem import Budget, Problem
 
 if TYPE_CHECKING:
     import torch
+    from torch import nn
 
     from graphopt.rl.controller import Controller
 
@@ -222,6 +223,30 @@ def resume(
         return trainer.go(interrupted)
 
 
+class Learner(Protocol):
+    """An algorithm as the loop sees it.
+
+    Attributes:
+        controller: Chooses the actions.
+        modules: All networks that a checkpoint must hold, the controller among them.
+        optimizers: Theirs.
+    """
+
+    controller: Controller
+    modules: Mapping[str, nn.Module]
+    optimizers: Mapping[str, torch.optim.Optimizer]
+
+    def learn(self, played: Sequence[Trajectory], rng: np.random.Generator, fraction: float) -> dict[str, float]:
+        """Learn from the episodes of an iteration; returns what is logged of it.
+
+        Args:
+            played: The episodes.
+            rng: All of the iteration's chance, apart from the episodes.
+            fraction: Part of the way to the end of training.
+        """
+        ...
+
+
 class _Trainer:
     """A run under way."""
 
@@ -229,20 +254,19 @@ class _Trainer:
         import torch
 
         from graphopt.rl.controller import Controller, Shape
-        from graphopt.rl.ppo import PPO
+        from graphopt.rl.ppo import PPO, PPOLearner
 
         torch.set_num_threads(1)  # figures depend on how sums are split; what runs side by side are the workers
         self.run, self.library, self.executor, self.tell = run, library, executor, tell
         self.preset = PRESETS[run.preset]
         self.device = _device(run.device)
         self.shape = Shape.of(run.task, self.preset.width, self.preset.rounds)
-        self.ppo = PPO(**dict(self.preset.ppo))  # type: ignore[arg-type]
+        ppo = PPO(**dict(self.preset.ppo))  # type: ignore[arg-type]
         torch.manual_seed(run.seed)
-        self.controller: Controller = Controller(self.shape).to(self.device)
-        self.optimizer = torch.optim.Adam(self.controller.parameters(), lr=self.ppo.learning_rate, eps=1e-5)
+        self.learner: Learner = PPOLearner(Controller(self.shape).to(self.device), library.rules, ppo)
         self.total = run.steps if run.steps is not None else None if run.minutes else self.preset.steps
         settings = {
-            **manifest.settings, "shape": asdict(self.shape), "ppo": asdict(self.ppo), "steps": run.steps,
+            **manifest.settings, "shape": asdict(self.shape), "ppo": asdict(ppo), "steps": run.steps,
             "minutes": run.minutes,
         }  # fmt: skip
         self.manifest = replace(manifest, settings=settings)
@@ -279,17 +303,11 @@ class _Trainer:
 
     def iterate(self) -> Status:
         """Play episodes, learn from them."""
-        from graphopt.rl.ppo import Samples, update
-
         begin = time.monotonic()
         number = self.manifest.iteration
         played = self.play(number)
         steps = sum(t.steps for t in played)
-        entropy = self.ppo.entropy * (1 - 0.95 * min(1.0, self.fraction))
-        metrics = update(
-            self.controller, self.optimizer, Samples.of(played, self.ppo), self.library.rules, self.ppo, entropy,
-            np.random.default_rng([self.run.seed, number]),
-        )  # fmt: skip
+        metrics = self.learner.learn(played, np.random.default_rng([self.run.seed, number]), self.fraction)
         best = dict(self.manifest.best)
         for t in played:
             best[t.model] = max(t.saving, best.get(t.model, 0.0))
@@ -329,7 +347,7 @@ class _Trainer:
         return found
 
     def _played(self, sources: Sequence[Any], seeds: Sequence[tuple[int, ...] | None]) -> list[Trajectory]:
-        weights = {name: t.detach().cpu().numpy() for name, t in self.controller.state_dict().items()}
+        weights = {name: t.detach().cpu().numpy() for name, t in self.learner.controller.state_dict().items()}
         prices = self.run.out / checkpoint.PRICES
         size = self.preset.together
         jobs = [
@@ -347,7 +365,7 @@ class _Trainer:
         self.tell(self.status("pre-training the encoder"))
         pool = self.run.task.graphs.pool
         scenes = [scene_of(self.run.task, source, self.run.out / checkpoint.PRICES) for source in pool]
-        losses = pretrain(self.controller, scenes, self.run.pretrain, (self.run.seed, _PRETRAINING))
+        losses = pretrain(self.learner.controller, scenes, self.run.pretrain, (self.run.seed, _PRETRAINING))
         self.manifest = replace(
             self.manifest, settings={**self.manifest.settings, "pretraining": {"first": losses[0], "last": losses[-1]}}
         )
@@ -373,9 +391,13 @@ class _Trainer:
         """Write a checkpoint."""
         import torch
 
-        tensors = {f"controller.{name}": t for name, t in self.controller.state_dict().items()}
-        for index, state in self.optimizer.state_dict()["state"].items():
-            tensors |= {f"optimizer.{index}.{name}": torch.as_tensor(value) for name, value in state.items()}
+        tensors = {
+            f"{part}.{name}": t for part, m in self.learner.modules.items() for name, t in m.state_dict().items()
+        }
+        for part, optimizer in self.learner.optimizers.items():
+            for index, state in optimizer.state_dict()["state"].items():
+                for name, value in state.items():
+                    tensors[f"optimizer.{part}.{index}.{name}"] = torch.as_tensor(value)
         self.manifest = replace(self.manifest, seconds=time.monotonic() - self.began)
         self.manifest = checkpoint.save(self.run.out, self.manifest, tensors)
         if self.rows:
@@ -389,17 +411,16 @@ class _Trainer:
         """Take up the last checkpoint."""
         tensors = checkpoint.tensors_of(self.run.out, self.manifest)
         try:
-            self.controller.load_state_dict(
-                {n.removeprefix("controller."): t for n, t in tensors.items() if n.startswith("controller.")}
-            )
+            for part, module in self.learner.modules.items():
+                module.load_state_dict(_below(tensors, part))
         except RuntimeError as error:
             raise CheckpointError(f"{self.run.out}: the networks have another shape: {error}", "train again") from error
-        states: dict[int, dict[str, torch.Tensor]] = {}
-        for name, tensor in tensors.items():
-            if name.startswith("optimizer."):
-                _, index, key = name.split(".")
+        for part, optimizer in self.learner.optimizers.items():
+            states: dict[int, dict[str, torch.Tensor]] = {}
+            for name, tensor in _below(tensors, f"optimizer.{part}").items():
+                index, _, key = name.partition(".")
                 states.setdefault(int(index), {})[key] = tensor
-        self.optimizer.load_state_dict({**self.optimizer.state_dict(), "state": states})
+            optimizer.load_state_dict({**optimizer.state_dict(), "state": states})
         file = self.run.out / checkpoint.PROGRESS
         if file.exists():
             with file.open(encoding="utf-8", newline="") as lines:
@@ -412,7 +433,11 @@ class _Trainer:
         from graphopt.rl.export import export
 
         self.tell(self.status("exporting"))
-        export(self.controller, self.run.out)
+        export(self.learner.controller, self.run.out)
+
+
+def _below(tensors: Mapping[str, torch.Tensor], part: str) -> dict[str, torch.Tensor]:
+    return {name.removeprefix(f"{part}."): t for name, t in tensors.items() if name.startswith(f"{part}.")}
 
 
 def _number(text: str) -> float:
