@@ -4,7 +4,7 @@ In the order in which training flows through them:
 
 - ``task``, ``reward``: what is seen, done and paid for, as a YAML file;
 - ``features``, ``rule_features``: graphs and rules as numpy arrays;
-- ``scene``, ``episode``: a model made ready, and one run over it; ``env`` is the same for Gymnasium;
+- ``prepare``, ``scene``, ``episode``: a model made ready, and one run over it; ``env`` is the same for Gymnasium;
 - ``encoder``, ``controller``: the networks (torch); ``pretrain`` trains the encoder by itself;
 - ``collect``, ``ppo``, ``train``, ``checkpoint``: episodes on an executor, the algorithm, the loop, what is kept;
 - ``export``, ``agent``: a trained agent as ONNX, and as a strategy of `graphopt optimize`, without torch.

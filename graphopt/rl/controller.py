@@ -21,8 +21,6 @@ from graphopt.rl.rule_features import EDGE_WIDTH, FAMILIES, GRAPH_WIDTH, NODE_WI
 from graphopt.rl.task import Task
 
 RULE_ROUNDS = 2
-LEANING = 0.0
-"""How much more a new policy likes an action that saves, by the first of its features."""
 
 
 @dataclass(frozen=True)
@@ -108,9 +106,6 @@ class Heads(nn.Module):
         self.stop = nn.Parameter(torch.zeros(1, width))
         self.score = mlp(4 * width + ACTION_WIDTH, width, 1)
         self.value = mlp(width, width, 1)
-        # A new policy leans towards what saves most, as greedy does, and learns where that is wrong (Symphony's idea: known
-        # structure is a prior, what is learned is the rest).
-        self.saving = nn.Parameter(torch.tensor(LEANING))
 
     def forward(
         self,
@@ -139,7 +134,7 @@ class Heads(nn.Module):
         mean = matched.sum(1) / there.sum(1).clamp(min=1.0)
         largest = (matched - 1e4 * (1 - there)).amax(1) * there.amax(1)  # of no nodes: zero
         seen = torch.cat([whole[action_graph], table[rules + 1], mean, largest, actions], 1)
-        return self.score(seen).squeeze(1) + self.saving * actions[:, 0], self.value(whole).squeeze(1)
+        return self.score(seen).squeeze(1), self.value(whole).squeeze(1)
 
 
 class Controller(nn.Module):
@@ -156,7 +151,7 @@ class Controller(nn.Module):
         self.encoder = GraphNet(shape.node, shape.edge, shape.graph, shape.width, shape.rounds)
         self.rules = RuleEncoder(shape.width)
         self.heads = Heads(shape.width)
-        # But for the leaning, a new policy is close to uniform, and values are close to nothing.
+        # A new policy is close to uniform, and values are close to nothing.
         for head in (self.heads.score, self.heads.value):
             last = head[-1]
             assert isinstance(last, nn.Linear)

@@ -14,7 +14,8 @@ from gymnasium import spaces
 from graphopt.errors import UnknownNameError, UsageError
 from graphopt.rl.episode import Episode
 from graphopt.rl.features import ACTION_WIDTH, OPERATORS, Observation, Viewer
-from graphopt.rl.scene import Scene, library_of, scene_of
+from graphopt.rl.prepare import library_of, scene_of
+from graphopt.rl.scene import Scene
 from graphopt.rl.task import Source, Task, load_task
 from graphopt.search.trace import Trace
 

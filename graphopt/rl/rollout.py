@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from graphopt.rl.collect import Policy, Trajectory, Uniform, play
-from graphopt.rl.scene import scene_of
+from graphopt.rl.prepare import scene_of
 from graphopt.rl.task import Source, Task
 
 if TYPE_CHECKING:

@@ -5,35 +5,28 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
-from graphopt.cost.analytic import AnalyticCost
-from graphopt.cost.base import CostModel, Costs
 from graphopt.cost.kernel import KernelCost
 from graphopt.cost.store import Store
 from graphopt.equivalence.ranges import input_ranges
 from graphopt.errors import UsageError
-from graphopt.ir.edit import Delta, RefusedError
+from graphopt.ir.edit import RefusedError
 from graphopt.ir.graph import Graph
-from graphopt.ir.simplify import simplify
-from graphopt.onnxio.load import Model, load
-from graphopt.rewrite.library import Library, load_library
+from graphopt.onnxio.load import Model
 from graphopt.rewrite.sites import Key
 from graphopt.rl.features import ACTION_WIDTH, Floats, Observation, View, Viewer
-from graphopt.rl.task import Pricing, Source, Task
-from graphopt.runtime.environment import block_size
+from graphopt.rl.task import Task
 from graphopt.runtime.feeds import make_feeds
 from graphopt.runtime.session import Session, SessionConfig
 from graphopt.search.arena import Arena
 from graphopt.search.problem import Problem, State, Step
 from graphopt.search.quotient import Quotient, Signatures, Spread
 from graphopt.search.trace import Trace
-from graphopt.zoo import build, names
 
-_REMEMBERED = 256  # positions of a model kept for later episodes: their beginnings are much alike
+_REMEMBERED = 128  # positions of a model kept for later episodes: their beginnings are much alike
 _FINISHED = 4096
 _SLACK = 1 << 20
 _GROWTH = 1.10
@@ -42,7 +35,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-class _Recent(OrderedDict[K, V]):
+class Recent(OrderedDict[K, V]):
     """A dictionary that forgets what was not used for longest."""
 
     def __init__(self, size: int) -> None:
@@ -50,6 +43,7 @@ class _Recent(OrderedDict[K, V]):
         self.size = size
 
     def recall(self, key: K, make: Callable[[], V]) -> V:
+        """What was made for a key, or what is made now."""
         if key in self:
             self.move_to_end(key)
         else:
@@ -134,9 +128,9 @@ class Scene:
         self.rule_index = {rule.id: i for i, rule in enumerate(problem.library.rules)}
         self.site_width = max((len(rule.match) for rule in problem.library.rules), default=1)
         self._signatures = Signatures()
-        self._positions: _Recent[tuple[int, tuple[Key, ...]], Position] = _Recent(_REMEMBERED)
-        self._finished: _Recent[tuple[Key, ...], tuple[State, tuple[Step, ...]]] = _Recent(8)
-        self._costs: _Recent[tuple[Key, ...], float] = _Recent(_FINISHED)
+        self._positions: Recent[tuple[int, tuple[Key, ...]], Position] = Recent(_REMEMBERED)
+        self._finished: Recent[tuple[Key, ...], tuple[State, tuple[Step, ...]]] = Recent(8)
+        self._costs: Recent[tuple[Key, ...], float] = Recent(_FINISHED)
         if task.actions.places == "class":
             quotient = Quotient.start(start, self._signatures)
         else:
@@ -300,98 +294,3 @@ def _compressed(x: Floats) -> Floats:
     """``sign(x) log2(1 + 10 |x|) / 4``: a tenth of a per cent is visible and fifty per cent are no outlier."""
     out: Floats = np.sign(x) * np.log2(1 + 10 * np.abs(x)) / np.float32(4)
     return out
-
-
-# --- from a task to a scene ------------------------------------------------------------------------------------------------
-
-
-class OperatorCost:
-    """A cost model for toys: each node that runs has the price of its operator.
-
-    Args:
-        prices: Milliseconds by operator.
-    """
-
-    name = "operators"
-
-    def __init__(self, prices: Mapping[str, float]) -> None:
-        self.prices = dict(prices)
-
-    def of(self, graph: Graph) -> Costs:
-        """The cost of a graph, from scratch."""
-        by_node = {id: 0.0 if graph.is_lazy(n) else self.prices.get(n.op, 0.0) for id, n in graph.nodes.items()}
-        return Costs(sum(by_node.values()), by_node)
-
-    def after(self, costs: Costs, graph: Graph, delta: Delta) -> Costs:
-        """The cost after an edit; from scratch, because toys are small."""
-        return self.of(graph)
-
-
-def model_path(source: Source) -> Path:
-    """The file of a source; a model of the zoo is built if need be.
-
-    Raises:
-        UsageError: It is neither a file nor a model of the zoo.
-        MissingExtraError: It has to be built, and the zoo's libraries are not installed.
-    """
-    path = Path(source.model)
-    if path.is_file():
-        return path
-    if source.model.partition("@")[0] in names():
-        return build(source.model)
-    raise UsageError(f"{source.model}: neither a file nor a model of the zoo", "see: graphopt zoo list")
-
-
-def cost_model(pricing: Pricing, store: Store, *, measure: bool = False) -> CostModel:
-    """The cost model that a task asks for."""
-    if pricing.model == "operators":
-        return OperatorCost(pricing.prices)
-    if pricing.model == "analytic":
-        return AnalyticCost(block=block_size())
-    config = SessionConfig(threads=pricing.threads)
-    return KernelCost(store, config, seconds=pricing.measure or 0.0, measure=measure)
-
-
-def library_of(task: Task) -> Library:
-    """The rules of a task."""
-    return load_library(task.rules, task.exclude)
-
-
-def open_scene(task: Task, source: Source, store: Store, library: Library | None = None) -> Scene:
-    """Load a model and make it ready.
-
-    Args:
-        task: The task.
-        source: The model.
-        store: Prices of kernels, which is not written to but for measured speed-ups.
-        library: The task's rules, if they were loaded before.
-
-    Raises:
-        GraphoptError: The model can't be loaded.
-    """
-    model = load(model_path(source), dims=dict(source.dims) or None)
-    cost = cost_model(task.pricing, store)
-    problem = Problem(library or library_of(task), cost, block_size())
-    start = problem.start(simplify(model.graph))
-    if isinstance(cost, KernelCost):
-        cost.settled = True  # so that a price does not depend on what was asked before it
-    return Scene(task, problem, start, source.name, model, store, source.dims)
-
-
-_SCENES: _Recent[Any, Scene] = _Recent(24)
-
-
-def scene_of(task: Task, source: Source, prices: Path | None) -> Scene:
-    """The scene of a model, remembered in this process.
-
-    Args:
-        task: The task.
-        source: The model.
-        prices: The store that holds the prices of kernels; ``None`` for the user's own.
-    """
-    if prices is not None and not prices.is_file():
-        raise UsageError(
-            f"{prices}: no such file", "workers on other machines need the folder of the run under the same path"
-        )
-    key = (str(task.json()), source.model, tuple(sorted(source.dims.items())), prices)
-    return _SCENES.recall(key, lambda: open_scene(task, source, Store() if prices is None else Store(prices)))

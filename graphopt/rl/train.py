@@ -29,8 +29,8 @@ from graphopt.rewrite.library import Library
 from graphopt.rl import checkpoint
 from graphopt.rl.checkpoint import CheckpointError, Manifest
 from graphopt.rl.collect import Trajectory
+from graphopt.rl.prepare import cost_model, library_of, model_path, scene_of
 from graphopt.rl.rollout import Job, rollout
-from graphopt.rl.scene import cost_model, library_of, model_path, scene_of
 from graphopt.rl.task import Task
 from graphopt.runtime.environment import block_size, fingerprint
 from graphopt.runtime.session import SessionConfig
@@ -272,6 +272,7 @@ class _Trainer:
         self.manifest = replace(manifest, settings=settings)
         self.rows: list[dict[str, float]] = []
         self.began = time.monotonic() - manifest.seconds
+        self._last = Status("starting")
 
     # -- the loop -------------------------------------------------------------------------------------------------
 
@@ -323,7 +324,8 @@ class _Trainer:
             }
         )  # fmt: skip
         rate = steps / max(1e-9, time.monotonic() - begin)
-        return replace(self.status("training"), rate=rate, mean_return=mean_return, metrics=metrics)
+        self._last = replace(self.status("training"), rate=rate, mean_return=mean_return, metrics=metrics)
+        return self._last
 
     def play(self, iteration: int) -> list[Trajectory]:
         """The episodes of an iteration, the same on every executor."""
@@ -384,8 +386,11 @@ class _Trainer:
 
     def status(self, message: str) -> Status:
         """How it goes."""
-        m = self.manifest
-        return Status(message, m.iteration, m.steps, time.monotonic() - self.began, self.fraction, best=m.best)
+        m, seconds = self.manifest, time.monotonic() - self.began
+        return replace(
+            self._last, message=message, iteration=m.iteration, steps=m.steps, seconds=seconds, fraction=self.fraction,
+            best=m.best,
+        )  # fmt: skip
 
     def save(self) -> None:
         """Write a checkpoint."""

@@ -17,7 +17,8 @@ import numpy as np
 
 from graphopt.cost.store import Store
 from graphopt.rl.episode import Episode
-from graphopt.rl.scene import Scene, open_scene
+from graphopt.rl.prepare import open_scene
+from graphopt.rl.scene import Scene
 from graphopt.rl.task import Source, load_task
 from graphopt.search.problem import collector_paused
 

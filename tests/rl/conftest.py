@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from graphopt.rl.scene import Scene, scene_of
+from graphopt.rl.prepare import scene_of
+from graphopt.rl.scene import Scene
 from graphopt.rl.task import Source, Task, load_task
 
 HERE = Path(__file__).parent

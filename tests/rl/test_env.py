@@ -20,7 +20,8 @@ from graphopt.errors import UnknownNameError, UsageError  # noqa: E402
 from graphopt.retrace import replay  # noqa: E402
 from graphopt.rl.env import GraphRewrite  # noqa: E402
 from graphopt.rl.episode import Episode  # noqa: E402
-from graphopt.rl.scene import Scene, open_scene  # noqa: E402
+from graphopt.rl.prepare import open_scene  # noqa: E402
+from graphopt.rl.scene import Scene  # noqa: E402
 from graphopt.rl.task import Task, Term  # noqa: E402
 from graphopt.search.greedy import Greedy  # noqa: E402
 from graphopt.search.problem import Budget  # noqa: E402

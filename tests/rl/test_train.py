@@ -22,8 +22,9 @@ from graphopt.rl.agent import AgentNotice, Learned, RuntimePolicy  # noqa: E402
 from graphopt.rl.checkpoint import CheckpointError, read_manifest, tensors_of  # noqa: E402
 from graphopt.rl.collect import Trajectory, play  # noqa: E402
 from graphopt.rl.controller import Controller, Shape, TorchPolicy  # noqa: E402
+from graphopt.rl.prepare import open_scene  # noqa: E402
 from graphopt.rl.rollout import Job, rollout  # noqa: E402
-from graphopt.rl.scene import Scene, open_scene  # noqa: E402
+from graphopt.rl.scene import Scene  # noqa: E402
 from graphopt.rl.task import Task  # noqa: E402
 from graphopt.rl.train import Run, resume, train  # noqa: E402
 from graphopt.search.problem import Budget  # noqa: E402
