@@ -248,8 +248,8 @@ class Scene:
         keys = tuple(offers)
         limit = self.task.actions.limit
         if len(keys) > limit:
-            best = sorted(keys, key=lambda k: (-(offers[k].here or -1e9) * quotient.open[k], k))[:limit]
-            keys = tuple(sorted(best))
+            gains = {k: -np.inf if (o := offers[k]).here is None else o.here * quotient.open[k] for k in keys}
+            keys = tuple(sorted(sorted(keys, key=lambda k: (-gains[k], k))[:limit]))
         view = self.viewer.view(state.graph, None if before is None else before.view)
         observation = self._observe(quotient, view, offers, keys, start_ms, len(path), warm)
         return Position(quotient, steps, path, warm, seen, offers, keys, start_ms, view, observation)

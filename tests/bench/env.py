@@ -4,7 +4,7 @@
 
 Random legal actions without STOP, so that every episode uses up its budget; with ``class`` the end of an episode, where the
 plan is carried out everywhere, is part of the time. The first pass fills the price table; the clock sees the second, with other
-seeds and the memory of earlier episodes cleared.
+seeds and the memory of earlier episodes cleared. The time is the processor's, so that a busy machine matters less.
 """
 
 from __future__ import annotations

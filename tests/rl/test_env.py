@@ -135,6 +135,16 @@ def test_random_starts_belong_to_a_stage(toy: Task) -> None:
     assert info["steps"] == len(rewards)
 
 
+def test_of_too_many_actions_those_that_save_most_are_offered(demo: Task) -> None:
+    full = GraphRewrite(demo)
+    full.reset(seed=0)
+    everything = full.observed
+    few = GraphRewrite(replace(demo, actions=replace(demo.actions, limit=5)))
+    few.reset(seed=0)
+    savings = np.sort(everything.actions[1:, 0][everything.mask[1:]])[::-1]
+    assert len(few.observed.rules) == 6 and np.allclose(np.sort(few.observed.actions[1:, 0])[::-1], savings[:5])
+
+
 def test_models_are_chosen_by_name(toy: Task, demo: Task) -> None:
     env = GraphRewrite(toy)
     assert env.reset(options={"model": "model"})[1]["model"] == "model"
