@@ -500,3 +500,4 @@ def _keep_prices(run: Run, library: Library, tell: Report) -> None:
     with Store() as known, Store(path) as kept:
         name = KernelCost(known, SessionConfig(threads=pricing.threads), measure=False).environment
         kept.put_many(name, known.all(name))
+        kept.put_corrections(name, known.corrections(name))
