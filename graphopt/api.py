@@ -20,7 +20,7 @@ from graphopt.cost.kernel import KernelCost
 from graphopt.cost.store import Store
 from graphopt.equivalence.numeric import Verification, verify_models
 from graphopt.equivalence.ranges import input_ranges
-from graphopt.errors import InputsNeededError, OutputsDifferError, UnknownNameError
+from graphopt.errors import InputsNeededError, OutputsDifferError, UnknownNameError, UsageError
 from graphopt.ir.graph import Graph
 from graphopt.ir.simplify import simplify
 from graphopt.onnxio.emit import Emitted, emit, rule_of
@@ -50,6 +50,8 @@ STRATEGIES: dict[str, Callable[[float, int], Strategy]] = {
     "random": lambda alpha, seed: RandomWalk(seed=seed),
 }
 """Strategies by name, made from the relaxation alpha and a seed."""
+LEARNED = ("rl",)
+"""Strategies of agents, which need a folder with one."""
 _SLACK = 1 << 20  # bytes that a model may grow besides ``max_growth``
 _HURRY = 2.0  # seconds for the last measurement after Ctrl-C
 _VISIBLE = 1.003  # a measured ratio below which a second look is not worth its time
@@ -122,6 +124,7 @@ def optimize(
     *,
     output: Path | None = None,
     strategy: str = "auto",
+    agent: str | Path | None = None,
     alpha: float = 1.05,
     provider: str = "cpu",
     provider_options: Mapping[str, str] | None = None,
@@ -149,7 +152,8 @@ def optimize(
     Args:
         model: A file or a parsed model.
         output: Where to write the result; nowhere by default.
-        strategy: How to search, one of :data:`STRATEGIES`.
+        strategy: How to search: one of :data:`STRATEGIES` or of :data:`LEARNED`.
+        agent: Folder of a trained agent, for a strategy of :data:`LEARNED`.
         alpha: How much dearer than the best a graph may be that backtracking searches from.
         provider: Short or full name of the execution provider.
         provider_options: Its options, as the runtime documents them.
@@ -176,8 +180,7 @@ def optimize(
         GraphoptError: See :mod:`graphopt.errors`; nothing is written then.
         OutputsDifferError: The optimised model does not compute what the original does.
     """
-    if strategy not in STRATEGIES:
-        raise UnknownNameError("strategy", strategy, STRATEGIES)
+    chosen_strategy = _strategy(strategy, agent, alpha, seed)
     started = time.monotonic()
     tell = progress or (lambda p: None)
     tell(Progress("load", "loading"))
@@ -200,7 +203,7 @@ def optimize(
         search = Budget(0.4 * total, None, interrupted)
         curve: list[tuple[int, float, float]] = []
         chosen = _search(
-            problem, STRATEGIES[strategy](alpha, seed), simplify(loaded.graph), search, arena, measure, 0.3 * total, tell,
+            problem, chosen_strategy, simplify(loaded.graph), search, arena, measure, 0.3 * total, tell,
             lambda number, state: curve.append((number, search.elapsed, state.cost)),
         )  # fmt: skip
 
@@ -281,6 +284,20 @@ def _placements(arena: Arena, graph: Graph | None) -> list[Placement]:
         with Session(arena.loadable(each), arena.config) as session:
             placements.append(session.placement)
     return placements
+
+
+def _strategy(name: str, agent: str | Path | None, alpha: float, seed: int) -> Strategy:
+    if name in STRATEGIES:
+        if agent is not None:
+            raise UsageError(f"an agent belongs to strategy {' or '.join(LEARNED)}, not to {name}")
+        return STRATEGIES[name](alpha, seed)
+    if name not in LEARNED:
+        raise UnknownNameError("strategy", name, (*STRATEGIES, *LEARNED))
+    if agent is None:
+        raise UsageError(f"strategy {name} needs an agent", "give its folder with --agent; graphopt train-agent makes one")
+    from graphopt.rl.agent import Learned
+
+    return Learned(Path(agent), seed=seed)
 
 
 def _verdict(arena: Arena, graph: Graph, clock: Budget) -> Paired:

@@ -44,6 +44,7 @@ class Settings:
 
     Attributes:
         strategy: How to search.
+        agent: Folder of a trained agent, for a strategy that is one.
         provider: The ONNX Runtime execution provider to run faster on.
         provider_options: Its options, as ONNX Runtime documents them.
         threads: Intra-op threads of the runtime, at least 1.
@@ -63,6 +64,7 @@ class Settings:
     """
 
     strategy: str = "auto"
+    agent: str | None = None
     provider: str = "cpu"
     provider_options: Mapping[str, str] = field(default_factory=dict)
     threads: int = 1
@@ -307,6 +309,7 @@ _NAMES = _Kind(_texts, _split)
 
 _KINDS: dict[str, _Kind] = {
     "strategy": _NAME,
+    "agent": _NAME,
     "provider": _PROVIDER,
     "provider_options": _Kind(_options, lambda text: dict(map(parse_provider_option, _split(text)))),
     "threads": _integer(1),
@@ -361,6 +364,8 @@ def _from_file(file: Path) -> dict[str, Any]:
         values[name] = _checked(f"{file}: {SECTION}.{key}", _KINDS[name], value)
     if "rules" in values:
         values["rules"] = tuple(_beside(file, entry) for entry in values["rules"])
+    if "agent" in values:
+        values["agent"] = str(file.parent / values["agent"])
     return values
 
 

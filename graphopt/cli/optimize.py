@@ -34,7 +34,10 @@ def optimize(
         option("--output", "-o", metavar="OUT", help="The file to write (default: MODEL.opt.onnx beside MODEL)."),
     ] = None,
     strategy: Annotated[
-        str | None, option(metavar="NAME", help="How to search: auto (default), greedy, backtracking, beam or random.")
+        str | None, option(metavar="NAME", help="How to search: auto (default), greedy, backtracking, beam, random or rl.")
+    ] = None,
+    agent: Annotated[
+        Path | None, option(metavar="DIR", help="A trained agent, for strategy rl (graphopt train-agent makes one).")
     ] = None,
     budget: Annotated[
         float | None,
@@ -109,6 +112,7 @@ def optimize(
     settings = load_settings(
         {
             "strategy": strategy,
+            "agent": None if agent is None else str(agent),
             "alpha": alpha,
             "provider": provider,
             "provider_options": options.provider_options(provider_option),

@@ -47,7 +47,8 @@ Priced = tuple[Graph, Costs]
 class KernelCost(WindowCost):
     """Prices a window by what was measured, here or by an earlier process; by a corrected estimate where nothing was.
 
-    A price, once given, stays: the same graph costs the same throughout the life of this object, until :meth:`correct`.
+    A price, once given, stays: the same graph costs the same throughout the life of this object, until :meth:`correct`. Once
+    ``settled`` is set, an estimate no longer depends on what was priced before it.
 
     Args:
         store: Measurements of earlier runs; new ones go there.
@@ -83,6 +84,7 @@ class KernelCost(WindowCost):
         self.spent = 0.0
         self.measured = 0
         self.estimated = 0
+        self.settled = False
         self.environment = fingerprint(self.config).digest + _extras(self.config)
         self._limit = seconds
         self._watch: Stopwatch | None = None
@@ -292,6 +294,8 @@ class KernelCost(WindowCost):
 
     def _compare(self, graph: Graph, window: Window, ms: float, estimate: float) -> None:
         """Learn how far off the estimate is for windows of this kind."""
+        if self.settled:
+            return
         self._ratios.setdefault(graph.nodes[window.head].op, []).append(ms / estimate)
 
     def _correction(self, graph: Graph, window: Window) -> float:

@@ -84,7 +84,7 @@ def test_defaults(cli, library, model):
 def test_every_option(cli, library, model, tmp_path):
     (tmp_path / "data.npz").touch()
     outcome = cli(
-        *("optimize", model, "-o", "fast.onnx", "--strategy", "beam", "--provider", "cuda", "--threads", "4"),
+        *("optimize", model, "-o", "fast.onnx", "--strategy", "beam", "--agent", "agents/a", "--provider", "cuda", "--threads", "4"),
         *("--budget", "2.5", "--alpha", "1.1", "--rules", "conv", "--rules", "mine.yaml", "--exclude", "a", "--exclude", "b"),
         *("--provider-option", "device_id=1", "--provider-option", "config={a=b}"),
         *("--dim", "batch=2", "--dim", "seq=8", "--input-shape", "x:0:1x3", "--input-shape", "s:"),
@@ -98,6 +98,7 @@ def test_every_option(cli, library, model, tmp_path):
     assert call == {
         "model": model,
         "output": Path("fast.onnx"),
+        "agent": str(Path("agents/a")),
         "strategy": "beam",
         "provider": "cuda",
         "provider_options": {"device_id": "1", "config": "{a=b}"},

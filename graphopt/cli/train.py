@@ -1,0 +1,198 @@
+"""``graphopt train-agent``: train an agent that rewrites models."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Annotated, Self
+
+from graphopt.cli import options
+from graphopt.cli.options import option
+from graphopt.cli.screen import console, facts, one_line, seconds, table
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from graphopt.rl.checkpoint import Manifest
+    from graphopt.rl.task import Task
+    from graphopt.rl.train import Status
+
+_LINES_S = 10.0  # between two lines where there is no terminal
+_SHOWN = ("policy_loss", "value_loss", "entropy", "approx_kl", "explained_variance")
+_MODELS = 12
+
+
+def train_agent(
+    task: Annotated[
+        str | None, option(metavar="TASK", help="A task file, or one of cost (default), latency, memory.")
+    ] = None,
+    algo: Annotated[str | None, option(metavar="NAME", help="How to learn (default ppo).")] = None,
+    models: Annotated[
+        list[str] | None,
+        option(
+            metavar="MODEL", help="Train on these instead of the task's: a file, a folder or a zoo name; repeatable."
+        ),
+    ] = None,
+    steps: Annotated[int | None, option(metavar="N", help="Environment steps (default: the preset's).")] = None,
+    minutes: Annotated[float | None, option(metavar="M", help="Stop after so many minutes instead.")] = None,
+    device: Annotated[str | None, option(metavar="NAME", help="auto (default), cpu or cuda.")] = None,
+    executor: Annotated[
+        str | None, option(metavar="NAME", help="Where episodes are played: inline (default), processes or ray.")
+    ] = None,
+    workers: Annotated[int | None, option(metavar="N", help="Processes or Ray tasks at a time (default 2).")] = None,
+    ray_address: Annotated[
+        str | None, option(metavar="ADDRESS", help="A Ray cluster; it must see the same folders.")
+    ] = None,
+    seed: options.Seed = None,
+    out: Annotated[
+        Path | None, option(metavar="DIR", help="Folder for the agent (default: agent-TASK in the current one).")
+    ] = None,
+    resume: Annotated[
+        Path | None, option(metavar="DIR", help="Go on with the run of this folder, from its last checkpoint.")
+    ] = None,
+    preset: Annotated[
+        str | None, option(metavar="NAME", help="Sizes: debug (under a minute), small (default) or paper.")
+    ] = None,
+    pretrain: Annotated[
+        int | None, option(metavar="N", help="First train the encoder for N steps as a graph auto-encoder (default 0).")
+    ] = None,
+    quiet: options.Quiet = False,
+) -> None:
+    """Train an agent and write it to a folder, for `graphopt optimize --strategy rl --agent DIR`.
+
+    Ctrl-C ends training with a checkpoint; --resume goes on from there, to the figures of an unbroken run.
+    """
+    from graphopt.cli.progress import Interrupt
+    from graphopt.errors import UsageError
+    from graphopt.rl.task import load_task
+    from graphopt.rl.train import Run, train
+    from graphopt.rl.train import resume as go_on
+
+    free = {
+        "steps": steps, "minutes": minutes, "device": device, "executor": executor, "workers": workers,
+        "address": ray_address,
+    }  # fmt: skip
+    if resume is not None:
+        fixed = {
+            "task": task,
+            "algo": algo,
+            "models": models,
+            "seed": seed,
+            "out": out,
+            "preset": preset,
+            "pretrain": pretrain,
+        }
+        for name, value in fixed.items():
+            if value is not None and value != []:
+                raise UsageError(f"--{name} was chosen when the run began: --resume keeps it")
+        with Interrupt("this iteration") as interrupt, _View(shown=not quiet) as view:
+            manifest, folder = go_on(resume, view, interrupt, **free), resume
+    else:
+        chosen = load_task(task or "cost")
+        if models:
+            chosen = _on(chosen, models)
+        folder = out or Path(f"agent-{chosen.name}")
+        given = {"algorithm": algo, "preset": preset, "seed": seed, "pretrain": pretrain, **free}
+        run = Run(chosen, folder, **{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
+        with Interrupt("this iteration") as interrupt, _View(shown=not quiet) as view:
+            manifest = train(run, view, interrupt)
+    if not quiet:
+        _show(manifest, folder)
+
+
+def _on(task: Task, models: list[str]) -> Task:
+    """A task with other graphs to train on; folders stand for the models in them."""
+    from dataclasses import replace
+
+    from graphopt.errors import UsageError
+    from graphopt.rl.task import Source
+
+    sources: list[Source] = []
+    for name in models:
+        path = Path(name)
+        if path.is_dir():
+            found = sorted(path.glob("*.onnx"))
+            if not found:
+                raise UsageError(f"{path}: no .onnx file in this folder")
+            sources += [Source(str(file.resolve())) for file in found]
+        else:
+            sources.append(Source(str(path.resolve()) if path.is_file() else name))
+    return replace(task, graphs=replace(task.graphs, train=tuple(sources), shapes=(), family=()))
+
+
+class _View:
+    """How training goes: a table that is drawn anew on a terminal, a line now and then elsewhere.
+
+    Args:
+        shown: Whether to show anything.
+    """
+
+    def __init__(self, *, shown: bool) -> None:
+        from rich.live import Live
+
+        self._console = console()
+        self._live: Live | None = None
+        if shown and self._console.is_terminal:
+            self._live = Live(console=self._console, transient=True, auto_refresh=False)
+        self._lines = shown and not self._console.is_terminal
+        self._last = 0.0
+
+    def __enter__(self) -> Self:
+        """Start to draw."""
+        if self._live is not None:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Remove the table."""
+        if self._live is not None:
+            self._live.stop()
+
+    def __call__(self, status: Status) -> None:
+        """Show how it goes."""
+        if self._live is not None:
+            self._live.update(_drawn(status), refresh=True)
+        elif self._lines and time.monotonic() - self._last > _LINES_S:
+            self._last = time.monotonic()
+            best = ", ".join(f"{name} {saving:.1f} %" for name, saving in list(status.best.items())[:_MODELS])
+            self._console.print(
+                f"{status.message}: {status.steps} steps in {seconds(status.seconds)}, {status.rate:.0f} a second, "
+                f"return {status.mean_return:.2f}, best {best or 'none yet'}",
+                soft_wrap=True,
+            )
+
+
+def _drawn(status: Status) -> Table:
+    result = facts()
+    left = status.left
+    result.add_row("doing", one_line(status.message, 80))
+    result.add_row(
+        "steps", f"{status.steps} in {seconds(status.seconds)}, {status.rate:.0f} a second, "
+        f"{status.fraction:.0%} done" + ("" if left is None else f", {seconds(left)} left"),
+    )  # fmt: skip
+    result.add_row("return", f"{status.mean_return:.2f}")
+    for name in _SHOWN:
+        if name in status.metrics:
+            result.add_row(name.replace("_", " "), f"{status.metrics[name]:.3f}")
+    for i, (model, saving) in enumerate(list(status.best.items())[:_MODELS]):
+        result.add_row("best" if i == 0 else "", f"{saving:6.2f} %  {one_line(model, 60)}")
+    return result
+
+
+def _show(manifest: Manifest, folder: Path) -> None:
+    screen = console()
+    if manifest.results:
+        result = table("model", "likeliest actions", "best", "mean", numbers=3)
+        for model, found in manifest.results.items():
+            result.add_row(one_line(model), *(f"{found[key]:.2f} %" for key in ("greedy", "best", "mean")))
+        screen.print(result)
+        screen.print()
+    story = facts()
+    story.add_row("trained", f"{manifest.steps} steps in {seconds(manifest.seconds)}, {manifest.iteration} updates")
+    if not manifest.results:
+        story.add_row("stopped", f"before the end; go on with --resume {one_line(str(folder))}")
+    story.add_row("written", one_line(str(folder)))
+    screen.print(story)

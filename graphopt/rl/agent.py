@@ -1,0 +1,139 @@
+"""A trained agent at work: its networks run in ONNX Runtime, without torch."""
+
+from __future__ import annotations
+
+import heapq
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+
+import numpy as np
+
+from graphopt.rewrite.library import Library
+from graphopt.rewrite.schema import Rule
+from graphopt.rl.checkpoint import CheckpointError, Manifest, read_manifest
+from graphopt.rl.collect import Scores, play
+from graphopt.rl.episode import Episode
+from graphopt.rl.features import Batch, Observation
+from graphopt.rl.rule_features import RuleBatch
+from graphopt.rl.scene import Position, Scene
+from graphopt.runtime.session import Session, SessionConfig
+from graphopt.search.problem import Budget, Outcome, Problem, State, collector_paused
+
+ENCODER, RULES, CONTROLLER = "encoder.onnx", "rules.onnx", "controller.onnx"
+_NAMED = 4  # rules that a notice names
+
+
+class AgentNotice(UserWarning):
+    """Something about an agent that its user should know."""
+
+
+class RuntimePolicy:
+    """An exported agent as :class:`graphopt.rl.collect.Policy`.
+
+    Args:
+        folder: Where the exported models are.
+        rules: The library's rules, in its order.
+
+    Raises:
+        CheckpointError: A model is missing.
+    """
+
+    def __init__(self, folder: Path, rules: Sequence[Rule]) -> None:
+        for name in (ENCODER, RULES, CONTROLLER):
+            if not (folder / name).is_file():
+                raise CheckpointError(f"{folder}: {name} is missing: training has not come to its end", "see --resume")
+        config = SessionConfig(threads=1)
+        self._encoder = Session(folder / ENCODER, config)
+        self._controller = Session(folder / CONTROLLER, config)
+        with Session(folder / RULES, config) as session:
+            batch = RuleBatch.of(rules)
+            (self._table,) = session.run({f.name: getattr(batch, f.name) for f in fields(batch)})
+
+    def __call__(self, observations: Sequence[Observation]) -> Scores:
+        """Scores and values; see :class:`graphopt.rl.collect.Policy`."""
+        b = Batch.of(observations)
+        embedded, whole = self._encoder.run(
+            {name: getattr(b, name) for name in ("operators", "nodes", "links", "edges", "graphs", "node_graph")}
+        )
+        scores, values = self._controller.run(
+            {
+                "embedded": embedded, "whole": whole, "table": self._table,
+                **{name: getattr(b, name) for name in ("rules", "sites", "actions", "action_graph")},
+            }
+        )  # fmt: skip
+        return Scores(np.split(scores.astype(np.float64), b.first[1:-1]), values.astype(np.float64))
+
+
+class Learned:
+    """A trained agent as a strategy: it plays some episodes, and the best plan by predicted cost is carried out.
+
+    Args:
+        folder: What `graphopt train-agent` wrote.
+        rollouts: Episodes that follow chance, besides the one of the likeliest actions.
+        seed: Of that chance.
+        keep: Best plans to carry out and to measure.
+
+    Raises:
+        CheckpointError: There is no agent in the folder, or it can't be used.
+    """
+
+    name = "rl"
+
+    def __init__(self, folder: Path, rollouts: int = 8, seed: int = 0, keep: int = 4) -> None:
+        self.folder, self.rollouts, self.seed, self.keep = folder, rollouts, seed, keep
+        self.manifest: Manifest = read_manifest(folder)
+
+    def run(
+        self, problem: Problem, start: State, budget: Budget, report: Callable[[State], None] | None = None
+    ) -> Outcome:
+        """See :class:`graphopt.search.problem.Strategy`."""
+        task = self.manifest.task
+        scene = Scene(task, problem, start)
+        self._tell(scene)
+        policy = RuntimePolicy(self.folder, problem.library.rules)
+        rngs = [None, *(np.random.default_rng([self.seed, i]) for i in range(self.rollouts))]
+        found: dict[int, Position] = {}
+
+        def go_on() -> bool:
+            budget.spent = spent + scene.priced
+            return budget.exhausted() is None
+
+        def watch(episode: Episode) -> None:
+            for position in (episode.best, episode.position):
+                found[position.quotient.state.graph.hash] = position
+
+        spent = budget.spent
+        play([scene] * len(rngs), policy, rngs, go_on=go_on, watch=watch)
+        go_on()
+        reason = budget.exhausted() or f"{len(rngs)} episodes played"
+        best = heapq.nsmallest(2 * self.keep, found.values(), key=lambda p: p.cost)
+        with collector_paused():
+            made = sorted((scene.finish(p) for p in best if p.cost < start.cost), key=lambda m: m[0].cost)
+        outcomes: dict[int, Outcome] = {}
+        for state, steps in made:
+            if steps and state.cost < start.cost and len(outcomes) < self.keep:
+                outcomes.setdefault(state.graph.hash, Outcome(state, steps, budget.spent, budget.elapsed, reason))
+        if not outcomes:
+            return Outcome(start, (), budget.spent, budget.elapsed, reason)
+        first, *others = outcomes.values()
+        if report is not None:
+            report(first.state)
+        return replace(first, others=tuple(others))
+
+    def _tell(self, scene: Scene) -> None:
+        """Name the rules that the agent was not trained with, where they have a place in this model."""
+        here = {key[0] for key in scene.start.sites.matches}
+        new = unknown_rules(self.manifest, scene.problem.library)
+        met = [rule for rule in new if rule in here]
+        if met:
+            named = ", ".join(met[:_NAMED]) + (f" and {len(met) - _NAMED} more" if len(met) > _NAMED else "")
+            warnings.warn(
+                f"the agent was not trained with {named}: it judges by what the rules say", AgentNotice, stacklevel=3
+            )
+
+
+def unknown_rules(manifest: Manifest, library: Library) -> list[str]:
+    """Rules that an agent was not trained with, or not in their present form."""
+    return [rule.id for rule in library.rules if manifest.rules.get(rule.id) != rule.hash]

@@ -1,0 +1,149 @@
+"""What is kept of a training run: a JSON manifest and safetensors, no pickle.
+
+A folder holds ``manifest.json``, the ``weights-N.safetensors`` that it names, ``prices.sqlite`` (kernel prices as they were when the
+run began), ``progress.csv`` and TensorBoard's ``logs``; when training is done also the agent as ONNX. The manifest is replaced last
+and at once, so whenever a run is killed, the folder holds a whole checkpoint.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from graphopt import __version__
+from graphopt.errors import GraphoptError, UsageError
+from graphopt.onnxio.save import write_text
+from graphopt.rl.task import Task, parse_task
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+SCHEMA = "graphopt.agent/1"
+MANIFEST = "manifest.json"
+PRICES = "prices.sqlite"
+PROGRESS = "progress.csv"
+LOGS = "logs"
+
+
+class CheckpointError(GraphoptError):
+    """A folder holds no agent, or not one that can be used here."""
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a checkpoint is.
+
+    Attributes:
+        algorithm: What trained it.
+        task: What it was trained for.
+        rules: Hash of each rule that it was trained with, by id.
+        seed: Of everything random.
+        settings: Sizes and settings of the algorithm.
+        environment: Where it was trained: fingerprint and versions.
+        iteration: Batches learned from.
+        steps: Environment steps.
+        seconds: Spent training.
+        best: Best predicted saving met on each model, in percent.
+        results: Of the final evaluation; empty until training is done.
+        weights: Name of the file of parameters.
+        version: Of graphopt.
+    """
+
+    algorithm: str
+    task: Task
+    rules: Mapping[str, str]
+    seed: int
+    settings: Mapping[str, Any]
+    environment: Mapping[str, Any]
+    iteration: int = 0
+    steps: int = 0
+    seconds: float = 0.0
+    best: Mapping[str, float] = field(default_factory=dict)
+    results: Mapping[str, Any] = field(default_factory=dict)
+    weights: str = ""
+    version: str = __version__
+
+    def write(self, folder: Path) -> None:
+        """Write it, whole or not at all.
+
+        Raises:
+            GraphoptError: The file can't be written.
+        """
+        data = {"schema": SCHEMA, **asdict(self), "task": self.task.json()}
+        write_text(folder / MANIFEST, json.dumps(data, indent=1) + "\n")
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """Read the manifest of an agent.
+
+    Raises:
+        CheckpointError: There is none, or it is of another version.
+    """
+    path = folder / MANIFEST
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise CheckpointError(
+            f"{folder}: no agent: {MANIFEST}: {error.strerror or error}", "make one with graphopt train-agent --out DIR"
+        ) from error
+    except ValueError as error:
+        raise CheckpointError(f"{path}: not a manifest: {error}") from error
+    schema = data.pop("schema", None) if isinstance(data, dict) else None
+    if schema != SCHEMA:
+        raise CheckpointError(f"{path}: not of this version: schema {schema!r} instead of {SCHEMA!r}", "train again")
+    try:
+        task = parse_task(json.dumps(data["task"]), str(path))
+        return Manifest(**{**data, "task": task})
+    except (KeyError, TypeError, UsageError) as error:
+        raise CheckpointError(f"{path}: not a whole manifest: {error}") from error
+
+
+def save(folder: Path, manifest: Manifest, tensors: Mapping[str, Tensor]) -> Manifest:
+    """Write a checkpoint; the one before stays valid until this one is whole.
+
+    Args:
+        folder: Where to.
+        manifest: What it is.
+        tensors: Parameters of networks and optimisers, by name.
+
+    Raises:
+        GraphoptError: It can't be written.
+    """
+    from safetensors.torch import save_file
+
+    name = f"weights-{manifest.iteration}.safetensors"
+    partial = folder / f".{name}"
+    try:
+        save_file({key: t.detach().cpu().contiguous() for key, t in tensors.items()}, partial)
+        os.replace(partial, folder / name)
+    except OSError as error:
+        raise GraphoptError(f"{folder / name}: can't be written: {error.strerror or error}") from error
+    finally:
+        partial.unlink(missing_ok=True)
+    made = replace(manifest, weights=name)
+    made.write(folder)
+    for old in folder.glob("weights-*.safetensors"):
+        if old.name != name:
+            old.unlink(missing_ok=True)
+    return made
+
+
+def tensors_of(folder: Path, manifest: Manifest) -> dict[str, Tensor]:
+    """The parameters of a checkpoint.
+
+    Raises:
+        CheckpointError: The file is missing or damaged.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    path = folder / manifest.weights
+    try:
+        found: dict[str, Tensor] = load_file(path)
+        return found
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(f"{path}: can't be read: {error}") from error

@@ -1,0 +1,156 @@
+"""Episodes played side by side, in any process: no torch here, a policy is whatever scores actions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from graphopt.rl.episode import Episode
+from graphopt.rl.features import Observation
+from graphopt.rl.scene import Scene
+from graphopt.search.problem import collector_paused
+
+Doubles = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """What a policy thinks of some states.
+
+    Attributes:
+        logits: Scores of the actions of each state, masked ones included.
+        values: Expected return of each state, (states,).
+    """
+
+    logits: Sequence[Doubles]
+    values: Doubles
+
+
+class Policy(Protocol):
+    """Scores the actions of states."""
+
+    def __call__(self, observations: Sequence[Observation]) -> Scores:
+        """The scores, in the order of the observations."""
+        ...
+
+
+class Uniform:
+    """Knows nothing: every legal action is as good as any other."""
+
+    def __call__(self, observations: Sequence[Observation]) -> Scores:
+        """See :class:`Policy`."""
+        return Scores([np.zeros(len(o.mask)) for o in observations], np.zeros(len(observations)))
+
+
+@dataclass(frozen=True, eq=False)
+class Trajectory:
+    """One episode: what a model-free agent learns from, and, step by step, what a world model does.
+
+    Attributes:
+        model: The model.
+        observations: Of the steps, and of where it ended (steps + 1).
+        actions: (steps,).
+        rewards: (steps,).
+        log_probs: Of the actions under the policy that chose them, (steps,).
+        values: What the policy expected, (steps + 1,); 0 after STOP.
+        terminated: Whether it ended with STOP; else the budget cut it off, and the last value stands for the rest.
+        saving: Predicted saving at the end, carried out everywhere, in percent of the model as it was.
+    """
+
+    model: str
+    observations: tuple[Observation, ...]
+    actions: npt.NDArray[np.int64]
+    rewards: Doubles
+    log_probs: Doubles
+    values: Doubles
+    terminated: bool
+    saving: float
+
+    @property
+    def steps(self) -> int:
+        """Number of steps."""
+        return len(self.actions)
+
+
+def log_softmax(logits: Doubles, mask: npt.NDArray[np.bool_]) -> Doubles:
+    """Logarithms of the probabilities of the legal actions; of the others minus infinity."""
+    masked = np.where(mask, logits, -np.inf)
+    top = masked.max()
+    out: Doubles = masked - (top + np.log(np.exp(masked - top).sum()))
+    return out
+
+
+def choose(log_probs: Doubles, rng: np.random.Generator | None, temperature: float = 1.0) -> int:
+    """Draw an action, or take the likeliest where there is no ``rng``; never a masked one."""
+    if rng is None:
+        return int(np.argmax(log_probs))
+    scaled = (log_probs - log_probs.max()) / temperature
+    weights = np.cumsum(np.exp(scaled))
+    # The first whose share reaches beyond the draw: an action of probability 0 adds nothing and is never it.
+    return int(np.searchsorted(weights, rng.random() * weights[-1], side="right").clip(0, len(weights) - 1))
+
+
+def play(
+    scenes: Sequence[Scene],
+    policy: Policy,
+    rngs: Sequence[np.random.Generator | None],
+    *,
+    temperature: float = 1.0,
+    go_on: Callable[[], bool] = lambda: True,
+    watch: Callable[[Episode], Any] = lambda episode: None,
+) -> list[Trajectory]:
+    """Play an episode on each scene, all side by side so that the policy is asked for many states at once.
+
+    Args:
+        scenes: Where to play.
+        policy: Scores the actions.
+        rngs: What chance each episode follows; ``None`` takes the likeliest action always.
+        temperature: Above 1 the choices are more random.
+        go_on: Asked before each step; false ends all episodes where they stand.
+        watch: Sees each episode when it is over.
+    """
+    with collector_paused():
+        episodes = [Episode(scene, rng) for scene, rng in zip(scenes, rngs, strict=True)]
+        logs = [_Log(episode) for episode in episodes]
+        while (active := [i for i, e in enumerate(episodes) if not e.result.done]) and go_on():
+            scores = policy([episodes[i].observation for i in active])
+            for i, logits, value in zip(active, scores.logits, scores.values, strict=True):
+                log_probs = log_softmax(logits, episodes[i].observation.mask)
+                action = choose(log_probs, rngs[i], temperature)
+                logs[i].add(action, float(log_probs[action]), float(value))
+        cut = [i for i, e in enumerate(episodes) if not e.result.terminated]
+        ends = policy([episodes[i].observation for i in cut]).values if cut else np.zeros(0)
+        last = dict(zip(cut, ends, strict=True))
+        for episode in episodes:
+            watch(episode)
+        return [log.trajectory(float(last.get(i, 0.0))) for i, log in enumerate(logs)]
+
+
+class _Log:
+    """What happens in an episode."""
+
+    def __init__(self, episode: Episode) -> None:
+        self.episode = episode
+        self.observations = [episode.observation]
+        self.actions: list[int] = []
+        self.rewards: list[float] = []
+        self.log_probs: list[float] = []
+        self.values: list[float] = []
+
+    def add(self, action: int, log_prob: float, value: float) -> None:
+        result = self.episode.step(action)
+        self.actions.append(action)
+        self.rewards.append(result.reward)
+        self.log_probs.append(log_prob)
+        self.values.append(value)
+        self.observations.append(self.episode.observation)
+
+    def trajectory(self, last: float) -> Trajectory:
+        return Trajectory(
+            self.episode.scene.name, tuple(self.observations), np.array(self.actions, np.int64), np.array(self.rewards),
+            np.array(self.log_probs), np.array([*self.values, last]), self.episode.result.terminated, self.episode.saving(),
+        )  # fmt: skip

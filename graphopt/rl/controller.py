@@ -1,0 +1,214 @@
+"""The agent's networks: graph encoder, rule encoder, action scorer and value.
+
+An action is scored from the whole graph, its rule, the nodes that it matched and its predicted saving, each action by itself: the
+policy does not depend on the order or the number of actions, and works on models and rules that it was not trained with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from graphopt.rewrite.schema import Rule
+from graphopt.rl.collect import Scores
+from graphopt.rl.encoder import GraphNet, OperatorTable, mlp
+from graphopt.rl.features import ACTION_WIDTH, Batch, Observation, Viewer
+from graphopt.rl.rule_features import EDGE_WIDTH, FAMILIES, GRAPH_WIDTH, NODE_WIDTH, RuleBatch
+from graphopt.rl.task import Task
+
+RULE_ROUNDS = 2
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Sizes of the networks.
+
+    Attributes:
+        node: Features of a node.
+        edge: Features of an edge.
+        graph: Features of a graph.
+        width: Of all embeddings.
+        rounds: Graph-network blocks.
+    """
+
+    node: int
+    edge: int
+    graph: int
+    width: int = 64
+    rounds: int = 3
+
+    @classmethod
+    def of(cls, task: Task, width: int, rounds: int) -> Shape:
+        """The sizes for a task."""
+        viewer = Viewer(task.features.node, task.features.edge, task.features.graph)
+        return cls(viewer.node_width, viewer.edge_width, viewer.graph_width, width, rounds)
+
+
+@dataclass(frozen=True, eq=False)
+class Tensors:
+    """A :class:`graphopt.rl.features.Batch` in torch."""
+
+    operators: Tensor
+    nodes: Tensor
+    links: Tensor
+    edges: Tensor
+    graphs: Tensor
+    node_graph: Tensor
+    rules: Tensor
+    sites: Tensor
+    actions: Tensor
+    action_graph: Tensor
+    mask: Tensor
+    first: Tensor
+
+    @classmethod
+    def of(cls, batch: Batch, device: torch.device | str = "cpu") -> Tensors:
+        """The same arrays on a device."""
+        return cls(**{f.name: torch.from_numpy(getattr(batch, f.name)).to(device) for f in fields(cls)})
+
+
+class RuleEncoder(nn.Module):
+    """Embeds rules from what they say.
+
+    Args:
+        width: Of the embeddings.
+    """
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.family = nn.Embedding(FAMILIES, width)
+        self.net = GraphNet(NODE_WIDTH, EDGE_WIDTH, GRAPH_WIDTH, width, RULE_ROUNDS)
+        self.out = mlp(2 * width, width)
+
+    def forward(
+        self, operators: Tensor, nodes: Tensor, links: Tensor, edges: Tensor, graphs: Tensor, families: Tensor,
+        node_graph: Tensor,
+    ) -> Tensor:  # fmt: skip
+        """Embeddings, (rules, width)."""
+        _, whole = self.net(operators, nodes, links, edges, graphs, node_graph)
+        out: Tensor = self.out(torch.cat([whole, self.family(families)], 1))
+        return out
+
+
+class Heads(nn.Module):
+    """Scores of actions and the value of states.
+
+    Args:
+        width: Of the embeddings.
+    """
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.stop = nn.Parameter(torch.zeros(1, width))
+        self.score = mlp(4 * width + ACTION_WIDTH, width, 1)
+        self.value = mlp(width, width, 1)
+
+    def forward(
+        self,
+        nodes: Tensor,
+        whole: Tensor,
+        table: Tensor,
+        rules: Tensor,
+        sites: Tensor,
+        actions: Tensor,
+        action_graph: Tensor,
+    ) -> tuple[Tensor, Tensor]:
+        """Scores of the actions (actions,), and :func:`compressed` values of the graphs (graphs,).
+
+        Args:
+            nodes: Embeddings of the nodes.
+            whole: Embeddings of the graphs.
+            table: Embeddings of the rules.
+            rules: Row of each action's rule in the table, -1 for STOP.
+            sites: Matched nodes of each action, -1 for none.
+            actions: Features of the actions.
+            action_graph: Graph of each action.
+        """
+        table = torch.cat([self.stop, table])
+        there = (sites >= 0).unsqueeze(2).to(nodes.dtype)
+        matched = nodes[sites.clamp(min=0)] * there
+        mean = matched.sum(1) / there.sum(1).clamp(min=1.0)
+        largest = (matched - 1e4 * (1 - there)).amax(1) * there.amax(1)  # of no nodes: zero
+        seen = torch.cat([whole[action_graph], table[rules + 1], mean, largest, actions], 1)
+        return self.score(seen).squeeze(1), self.value(whole).squeeze(1)
+
+
+class Controller(nn.Module):
+    """All of an agent's networks.
+
+    Args:
+        shape: Their sizes.
+    """
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.shape = shape
+        self.operators = OperatorTable()
+        self.encoder = GraphNet(shape.node, shape.edge, shape.graph, shape.width, shape.rounds)
+        self.rules = RuleEncoder(shape.width)
+        self.heads = Heads(shape.width)
+        # A new policy is close to uniform, and values are close to nothing.
+        for head in (self.heads.score, self.heads.value):
+            last = head[-1]
+            assert isinstance(last, nn.Linear)
+            nn.init.normal_(last.weight, std=0.01)
+            nn.init.zeros_(last.bias)
+
+    def encode(self, batch: Tensors) -> tuple[Tensor, Tensor]:
+        """Embeddings of nodes and of graphs; the latter are the state's latent."""
+        out: tuple[Tensor, Tensor] = self.encoder(
+            self.operators(batch.operators), batch.nodes, batch.links, batch.edges, batch.graphs, batch.node_graph
+        )
+        return out
+
+    def table(self, rules: RuleBatch) -> Tensor:
+        """Embeddings of rules, (rules, width)."""
+        device = self.heads.stop.device
+        t = {f.name: torch.from_numpy(getattr(rules, f.name)).to(device) for f in fields(rules)}
+        out: Tensor = self.rules(**{**t, "operators": self.operators(t["operators"])})
+        return out
+
+    def forward(self, batch: Tensors, table: Tensor) -> tuple[Tensor, Tensor]:
+        """Scores of the actions (actions,) and compressed values (graphs,)."""
+        nodes, whole = self.encode(batch)
+        out: tuple[Tensor, Tensor] = self.heads(
+            nodes, whole, table, batch.rules, batch.sites, batch.actions, batch.action_graph
+        )
+        return out
+
+
+class TorchPolicy:
+    """A controller as collection wants it.
+
+    Args:
+        controller: The networks.
+        rules: The library's rules, in its order.
+    """
+
+    def __init__(self, controller: Controller, rules: Sequence[Rule]) -> None:
+        self.controller = controller.eval()
+        with torch.no_grad():
+            self._table = controller.table(RuleBatch.of(rules))
+
+    def __call__(self, observations: Sequence[Observation]) -> Scores:
+        """Scores and values; see :class:`graphopt.rl.collect.Policy`."""
+        batch = Batch.of(observations)
+        with torch.no_grad():
+            scores, values = self.controller(Tensors.of(batch, self._table.device), self._table)
+        return Scores(
+            np.split(scores.double().cpu().numpy(), batch.first[1:-1]), expanded(values.double()).cpu().numpy()
+        )
+
+
+def compressed(x: Tensor) -> Tensor:
+    """``sign(x) ln(1 + |x|)`` (DreamerV3's symlog): returns of a tenth of a per cent and of fifty are learned alike."""
+    return torch.sign(x) * torch.log1p(torch.abs(x))
+
+
+def expanded(x: Tensor) -> Tensor:
+    """The inverse of :func:`compressed`."""
+    return torch.sign(x) * (torch.exp(torch.abs(x)) - 1.0)  # expm1 has no ONNX form

@@ -1,0 +1,168 @@
+"""The Gymnasium environment ``graphopt/GraphRewrite-v0``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+from graphopt.errors import UnknownNameError, UsageError
+from graphopt.rl.episode import Episode
+from graphopt.rl.features import ACTION_WIDTH, OPERATORS, Observation, Viewer
+from graphopt.rl.prepare import library_of, scene_of
+from graphopt.rl.scene import Scene
+from graphopt.rl.task import Source, Task, load_task
+from graphopt.search.trace import Trace
+
+Spaced = dict[str, Any]
+
+_FAR = 2.0**20  # beyond any feature: logarithms, shares and percentages
+
+
+class GraphRewrite(gymnasium.Env[Spaced, Any]):
+    """Rewrite a model until STOP, or until the budget of the task is used up.
+
+    An observation holds the graph (features of nodes and edges, the index of each node's operator), features of the whole,
+    and the actions: the rule of each, the nodes that its pattern matched, its predicted saving, and the mask. Actions are
+    padded to the task's limit; :attr:`observed` is the same without padding, which is what the agents here use.
+
+    Action 0 is STOP, always legal, and ends the episode; using up the budget truncates it. A masked action can't be done: it
+    leaves everything as it is, for no reward, and only a step of the budget is gone. ``env.action_space.sample(obs["mask"])``
+    draws a legal one.
+
+    ``info`` holds ``model``, ``cost`` (predicted milliseconds), ``saving`` (percent of the model as it was), ``steps`` and
+    ``trace``: the rewrites that lead from the model to the graph that is seen, or, at the end, to the graph with the plan
+    carried out at every place. :meth:`trace` makes a file for `graphopt replay` of them.
+
+    Args:
+        task: A task, its file, or the name of one that comes with graphopt.
+        models: Files or zoo names to start from, instead of the task's.
+        prices: Store of kernel prices; the user's own by default.
+    """
+
+    metadata = {"render_modes": []}  # noqa: RUF012 - Gymnasium's name for it, a class attribute there too
+
+    def __init__(
+        self, task: Task | str | Path = "cost", models: Sequence[str] | None = None, prices: Path | None = None
+    ) -> None:
+        self.task = task if isinstance(task, Task) else load_task(task)
+        if models is not None:
+            sources = tuple(Source(str(model)) for model in models)
+            self.task = replace(self.task, graphs=replace(self.task.graphs, train=sources))
+        if not self.task.graphs.pool:
+            raise UsageError(f"task {self.task.name} names no graph to train on", "give some: models=[...]")
+        self.prices = prices
+        rules = library_of(self.task).rules
+        self._lines = max((len(rule.match) for rule in rules), default=1)
+        self._actions = 1 + self.task.actions.limit
+        viewer = Viewer(self.task.features.node, self.task.features.edge, self.task.features.graph)
+        self._viewer = viewer
+        self.observation_space = spaces.Dict(
+            {
+                "graph": spaces.Graph(_box(viewer.node_width), _box(viewer.edge_width)),
+                "operators": spaces.Sequence(spaces.Discrete(OPERATORS), stack=True),
+                "whole": _box(viewer.graph_width),
+                "rules": spaces.Box(-1, max(0, len(rules) - 1), (self._actions,), np.int64),
+                "sites": spaces.Box(-1, 2**31, (self._actions, self._lines), np.int64),
+                "actions": _box(self._actions, ACTION_WIDTH),
+                "mask": spaces.MultiBinary(self._actions),
+            }
+        )
+        self.action_space = spaces.Discrete(self._actions)
+        self._episode: Episode | None = None
+
+    @property
+    def episode(self) -> Episode:
+        """The episode that runs."""
+        if self._episode is None:
+            raise UsageError("there is no episode yet: reset the environment")
+        return self._episode
+
+    @property
+    def observed(self) -> Observation:
+        """The present observation without padding."""
+        return self.episode.observation
+
+    def trace(self) -> Trace:
+        """What `graphopt replay` needs to make the episode's steps again."""
+        return self.episode.scene.trace(self.episode.position)
+
+    def action_masks(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """The mask, under the name that sb3-contrib's agents ask for."""
+        mask: np.ndarray[Any, np.dtype[np.bool_]] = self._padded(self.observed)["mask"].astype(np.bool_)
+        return mask
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Spaced, dict[str, Any]]:
+        """Begin an episode; ``options={"model": NAME}`` says with which model, else it is drawn from the task's."""
+        super().reset(seed=seed)
+        pool = self.task.graphs.pool
+        wanted = (options or {}).get("model")
+        if wanted is None:
+            source = pool[int(self.np_random.integers(len(pool)))]
+        else:
+            known = {s.name: s for s in (*pool, *self.task.graphs.held_out)} | {s.model: s for s in pool}
+            source = known.get(wanted) or (
+                Source(str(wanted)) if Path(str(wanted)).is_file() else _unknown(wanted, known)
+            )
+        scene: Scene = scene_of(self.task, source, self.prices)
+        self._episode = Episode(scene, self.np_random)
+        return self._padded(self.observed), self._info()
+
+    def step(self, action: Any) -> tuple[Spaced, float, bool, bool, dict[str, Any]]:
+        """Make a rewrite, or STOP.
+
+        Raises:
+            ValueError: The episode is over.
+        """
+        mask, action = self.observed.mask, int(action)
+        legal = 0 <= action < len(mask) and bool(mask[action])
+        result = self.episode.step(action) if legal else self.episode.skip()
+        return self._padded(self.observed), result.reward, result.terminated, result.truncated, self._info()
+
+    def _info(self) -> dict[str, Any]:
+        episode = self.episode
+        scene, position = episode.scene, episode.position
+        done = episode.result.done
+        cost = scene.final_cost(position) if done else position.cost
+        start = scene.start.cost
+        return {
+            "model": scene.name,
+            "cost": cost,
+            "saving": 100 * (start - cost) / max(start, 1e-12),
+            "steps": episode.used,
+            "trace": [asdict(step) for step in (scene.finish(position)[1] if done else position.steps)],
+        }
+
+    def _padded(self, seen: Observation) -> Spaced:
+        n, k = len(seen.rules), self._actions
+        rules = np.full(k, -1, np.int64)
+        rules[:n] = seen.rules
+        sites = np.full((k, self._lines), -1, np.int64)
+        sites[:n] = seen.sites
+        actions = np.zeros((k, ACTION_WIDTH), np.float32)
+        actions[:n] = seen.actions
+        mask = np.zeros(k, np.int8)
+        mask[:n] = seen.mask
+        return {
+            # Copies, for whoever keeps one and changes another: positions share what they have in common.
+            "graph": spaces.GraphInstance(seen.nodes.copy(), seen.edges.copy(), seen.links.T.copy()),
+            "operators": seen.operators.copy(),
+            "whole": seen.graph.copy(),
+            "rules": rules,
+            "sites": sites,
+            "actions": actions,
+            "mask": mask,
+        }
+
+
+def _box(*shape: int) -> spaces.Box:
+    return spaces.Box(-_FAR, _FAR, shape, np.float32)
+
+
+def _unknown(name: Any, known: dict[str, Source]) -> Source:
+    raise UnknownNameError("model of this task", str(name), known)

@@ -1,0 +1,112 @@
+"""An episode: the environment without Gymnasium, which training, inference and the environment itself share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from graphopt.rl.features import Observation
+from graphopt.rl.reward import TERMS, Ended, Moved
+from graphopt.rl.scene import Position, Scene
+
+STOP = 0
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a step came to.
+
+    Attributes:
+        reward: The sum of the task's terms.
+        terminated: STOP was chosen.
+        truncated: The budget is used up.
+    """
+
+    reward: float
+    terminated: bool
+    truncated: bool
+
+    @property
+    def done(self) -> bool:
+        """Whether the episode is over."""
+        return self.terminated or self.truncated
+
+
+class Episode:
+    """Rewrites of one model, one after the other, until STOP or the end of the budget.
+
+    Args:
+        scene: The model.
+        rng: Where the task wants random rewrites before the start, they are drawn from this.
+    """
+
+    def __init__(self, scene: Scene, rng: np.random.Generator | None = None) -> None:
+        self.scene, self.task = scene, scene.task
+        warm_up = scene.task.graphs.warm_up
+        self.position: Position = scene.root if rng is None or not warm_up else scene.warmed_up(rng, warm_up)
+        self.first = self.position
+        self.best = self.position
+        self.used = 0
+        self.result = Result(0.0, False, False)
+
+    @property
+    def observation(self) -> Observation:
+        """What an agent sees."""
+        return self.position.observation
+
+    def step(self, action: int) -> Result:
+        """Make a rewrite, or STOP.
+
+        Raises:
+            ValueError: The action is masked, or the episode is over.
+        """
+        mask = self.observation.mask
+        if not 0 <= action < len(mask) or not mask[action]:
+            raise ValueError(f"action {action} is not legal here: the mask allows {np.flatnonzero(mask).tolist()}")
+        self._use()
+        if action == STOP:
+            self.result = Result(self._final(), True, False)
+            return self.result
+        before = self.position
+        self.position = self.scene.after(before, action)
+        if self.position.cost < self.best.cost:
+            self.best = self.position
+        moved = Moved(before.cost, self.position.cost, self.position.start_ms)
+        reward = 0.0
+        if len(self.position.steps) > len(before.steps):  # else the rewrite was impossible after all
+            for term in self.task.reward:
+                dense = TERMS[term.term].dense
+                reward += 0.0 if dense is None else term.weight * dense(moved)
+        self.result = Result(reward, False, self.used >= self.task.budget)
+        return self.result
+
+    def skip(self) -> Result:
+        """Let a step of the budget pass.
+
+        Raises:
+            ValueError: The episode is over.
+        """
+        self._use()
+        self.result = Result(0.0, False, self.used >= self.task.budget)
+        return self.result
+
+    def saving(self, position: Position | None = None) -> float:
+        """Predicted saving of a position (the present one) carried out everywhere, in percent of the model as it was."""
+        start = self.scene.start.cost
+        return 100 * (start - self.scene.final_cost(position or self.position)) / max(start, 1e-12)
+
+    def _use(self) -> None:
+        if self.result.done:
+            raise ValueError("the episode is over: reset it")
+        self.used += 1
+
+    def _final(self) -> float:
+        finals = [(t.weight, f) for t in self.task.reward if (f := TERMS[t.term].final) is not None]
+        if not finals:
+            return 0.0
+        scene, here = self.scene, self.position
+        needs_graph = any(t.term != "cost" for t in self.task.reward if TERMS[t.term].final is not None)
+        start, end = scene.start.graph, scene.finish(here)[0].graph if needs_graph else scene.start.graph
+        ended = Ended(start, end, here.cost, scene.final_cost(here), here.start_ms, lambda: scene.speedup(end))
+        return sum(weight * final(ended) for weight, final in finals)

@@ -1,0 +1,118 @@
+"""From a task to scenes: its rules, its prices and its models, loaded and remembered in each process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from graphopt.cost.analytic import AnalyticCost
+from graphopt.cost.base import TICKS_PER_MS, CostModel, Price, WindowCost
+from graphopt.cost.kernel import KernelCost
+from graphopt.cost.layout import Layout, Move
+from graphopt.cost.store import Store
+from graphopt.cost.windows import Window
+from graphopt.errors import UsageError
+from graphopt.ir.graph import Graph
+from graphopt.ir.simplify import simplify
+from graphopt.onnxio.load import load
+from graphopt.rewrite.library import Library, load_library
+from graphopt.rl.scene import Recent, Scene
+from graphopt.rl.task import Pricing, Source, Task
+from graphopt.runtime.environment import block_size
+from graphopt.runtime.session import SessionConfig
+from graphopt.search.problem import Problem
+from graphopt.zoo import build, names
+
+
+class OperatorCost(WindowCost):
+    """A cost model for toys: each node that runs has the price of its operator.
+
+    Args:
+        by_operator: Milliseconds by operator.
+    """
+
+    name = "operators"
+
+    def __init__(self, by_operator: Mapping[str, float]) -> None:
+        super().__init__()
+        self._ticks = {op: round(ms * TICKS_PER_MS) for op, ms in by_operator.items()}
+
+    def prices(self, graph: Graph, windows: Sequence[Window], layout: Layout) -> list[Price]:
+        """The price of each window."""
+        ticks = [sum(self._ticks.get(graph.nodes[id].op, 0) for id in window.nodes) for window in windows]
+        return [Price(t, t) for t in ticks]
+
+    def move_price(self, graph: Graph, move: Move) -> int:
+        """Nothing."""
+        return 0
+
+
+def model_path(source: Source) -> Path:
+    """The file of a source; a model of the zoo is built if need be.
+
+    Raises:
+        UsageError: It is neither a file nor a model of the zoo.
+        MissingExtraError: It has to be built, and the zoo's libraries are not installed.
+    """
+    path = Path(source.model)
+    if path.is_file():
+        return path
+    if source.model.partition("@")[0] in names():
+        return build(source.model)
+    raise UsageError(f"{source.model}: neither a file nor a model of the zoo", "see: graphopt zoo list")
+
+
+def cost_model(pricing: Pricing, store: Store, *, measure: bool = False) -> CostModel:
+    """The cost model that a task asks for."""
+    if pricing.model == "operators":
+        return OperatorCost(pricing.prices)
+    if pricing.model == "analytic":
+        return AnalyticCost(block=block_size())
+    config = SessionConfig(threads=pricing.threads)
+    return KernelCost(store, config, seconds=pricing.measure or 0.0, measure=measure)
+
+
+def library_of(task: Task) -> Library:
+    """The rules of a task."""
+    return load_library(task.rules, task.exclude)
+
+
+def open_scene(task: Task, source: Source, store: Store, library: Library | None = None) -> Scene:
+    """Load a model and make it ready.
+
+    Args:
+        task: The task.
+        source: The model.
+        store: Prices of kernels, which is not written to but for measured speed-ups.
+        library: The task's rules, if they were loaded before.
+
+    Raises:
+        GraphoptError: The model can't be loaded.
+    """
+    model = load(model_path(source), dims=dict(source.dims) or None)
+    cost = cost_model(task.pricing, store)
+    problem = Problem(library or library_of(task), cost, block_size())
+    start = problem.start(simplify(model.graph))
+    if isinstance(cost, KernelCost):
+        cost.settled = True  # so that a price does not depend on what was asked before it
+    return Scene(task, problem, start, source.name, model, store, source.dims)
+
+
+_SCENES: Recent[Any, Scene] = Recent(24)
+
+
+def scene_of(task: Task, source: Source, prices: Path | None) -> Scene:
+    """The scene of a model, remembered in this process.
+
+    Args:
+        task: The task.
+        source: The model.
+        prices: The store that holds the prices of kernels; ``None`` for the user's own.
+    """
+    if prices is not None and not prices.is_file():
+        raise UsageError(
+            f"{prices}: no such file", "workers on other machines need the folder of the run under the same path"
+        )
+    key = (str(task.json()), source.model, tuple(sorted(source.dims.items())), prices)
+    return _SCENES.recall(key, lambda: open_scene(task, source, Store() if prices is None else Store(prices)))

@@ -1,0 +1,73 @@
+"""Episodes as work for an executor: a job says all that its result depends on, so it is the same wherever it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from graphopt.rl.collect import Policy, Trajectory, Uniform, play
+from graphopt.rl.prepare import scene_of
+from graphopt.rl.task import Source, Task
+
+if TYPE_CHECKING:
+    from graphopt.rl.controller import Shape
+
+Weights = Mapping[str, npt.NDArray[Any]]
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """Episodes to play side by side.
+
+    Attributes:
+        task: The task.
+        sources: The model of each episode.
+        seeds: What the chance of each episode comes from; ``None`` takes the likeliest action always.
+        prices: Store of kernel prices.
+        shape: Sizes of the networks; ``None`` for a policy that knows nothing.
+        weights: Their parameters.
+    """
+
+    task: Task
+    sources: tuple[Source, ...]
+    seeds: tuple[tuple[int, ...] | None, ...]
+    prices: Path | None
+    shape: Shape | None = None
+    weights: Weights | None = None
+
+    def __str__(self) -> str:
+        return f"{len(self.sources)} episodes on {', '.join(sorted({s.name for s in self.sources}))}"
+
+
+def rollout(job: Job) -> list[Trajectory]:
+    """Play a job's episodes."""
+    scenes = [scene_of(job.task, source, job.prices) for source in job.sources]
+    rngs = [None if seed is None else np.random.default_rng(seed) for seed in job.seeds]
+    if job.shape is None:
+        return play(scenes, Uniform(), rngs)
+    import torch
+
+    threads = torch.get_num_threads()
+    # How a sum is split over threads changes its last bit, and with it an episode now and then.
+    torch.set_num_threads(1)
+    try:
+        return play(scenes, _policy(job, scenes[0].problem.library.rules), rngs)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _policy(job: Job, rules: Any) -> Policy:
+    import torch
+
+    from graphopt.rl.controller import Controller, TorchPolicy
+
+    assert job.shape is not None and job.weights is not None
+    with torch.random.fork_rng(devices=[]):  # fresh parameters are drawn before the job's take their place
+        controller = Controller(job.shape)
+    controller.load_state_dict({name: torch.from_numpy(np.array(array)) for name, array in job.weights.items()})
+    return TorchPolicy(controller, rules)

@@ -1,0 +1,296 @@
+"""A model made ready for episodes: rules, prices, and what was found out about it in earlier ones."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import numpy as np
+
+from graphopt.cost.kernel import KernelCost
+from graphopt.cost.store import Store
+from graphopt.equivalence.ranges import input_ranges
+from graphopt.errors import UsageError
+from graphopt.ir.edit import RefusedError
+from graphopt.ir.graph import Graph
+from graphopt.onnxio.load import Model
+from graphopt.rewrite.sites import Key
+from graphopt.rl.features import ACTION_WIDTH, Floats, Observation, View, Viewer
+from graphopt.rl.task import Task
+from graphopt.runtime.feeds import make_feeds
+from graphopt.runtime.session import Session, SessionConfig
+from graphopt.search.arena import Arena
+from graphopt.search.problem import Problem, State, Step
+from graphopt.search.quotient import Quotient, Signatures, Spread
+from graphopt.search.trace import Trace
+
+_REMEMBERED = 128  # positions of a model kept for later episodes: their beginnings are much alike
+_FINISHED = 4096
+_SLACK = 1 << 20
+_GROWTH = 1.10
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class Recent(OrderedDict[K, V]):
+    """A dictionary that forgets what was not used for longest."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.size = size
+
+    def recall(self, key: K, make: Callable[[], V]) -> V:
+        """What was made for a key, or what is made now."""
+        if key in self:
+            self.move_to_end(key)
+        else:
+            self[key] = make()
+            if len(self) > self.size:
+                self.popitem(last=False)
+        return self[key]
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A rewrite that may be chosen.
+
+    Attributes:
+        here: Predicted milliseconds that it saves at one place, ``None`` when it is not legal.
+        step: The step that brought it.
+    """
+
+    here: float | None
+    step: int
+
+
+@dataclass(frozen=True, eq=False)
+class Position:
+    """Where an episode stands.
+
+    Attributes:
+        quotient: The graph, with open places and predicted cost. In a task of single sites every place stands for itself.
+        steps: The rewrites that led here, each at one place.
+        path: What was tried, as keys; it names the position.
+        warm: How many of them were random rewrites before the episode began.
+        seen: Hashes of the graphs on the way.
+        offers: What is known of each open place.
+        keys: The places offered as actions 1, 2, ...
+        start_ms: Predicted milliseconds where the episode began.
+        view: The graph's features.
+        observation: What an agent sees.
+    """
+
+    quotient: Quotient
+    steps: tuple[Step, ...]
+    path: tuple[Key, ...]
+    warm: int
+    seen: frozenset[int]
+    offers: Mapping[Key, Offer]
+    keys: tuple[Key, ...]
+    start_ms: float
+    view: View
+    observation: Observation
+
+    @property
+    def cost(self) -> float:
+        """Predicted milliseconds with the plan carried out everywhere."""
+        return self.quotient.cost
+
+
+class Scene:
+    """A model to begin episodes with.
+
+    Args:
+        task: What is seen and offered.
+        problem: Rules and prices.
+        start: The model's state.
+        name: Of the model.
+        model: The model as loaded, where traces are written or the clock is asked.
+        store: Where measured speed-ups are remembered.
+        dims: Sizes of symbolic dimensions that the model was loaded with.
+
+    Attributes:
+        priced: Rewrites priced so far: what a search of the same budget counts as candidates.
+    """
+
+    def __init__(
+        self, task: Task, problem: Problem, start: State, name: str = "", model: Model | None = None,
+        store: Store | None = None, dims: Mapping[str, int] | None = None,
+    ) -> None:  # fmt: skip
+        self.task, self.problem, self.start, self.name, self.model = task, problem, start, name, model
+        self.viewer = Viewer(task.features.node, task.features.edge, task.features.graph)
+        self.store = store
+        self.dims = dict(dims or {})
+        self.priced = 0
+        self.rule_index = {rule.id: i for i, rule in enumerate(problem.library.rules)}
+        self.site_width = max((len(rule.match) for rule in problem.library.rules), default=1)
+        self._signatures = Signatures()
+        self._positions: Recent[tuple[int, tuple[Key, ...]], Position] = Recent(_REMEMBERED)
+        self._finished: Recent[tuple[Key, ...], tuple[State, tuple[Step, ...]]] = Recent(8)
+        self._costs: Recent[tuple[Key, ...], float] = Recent(_FINISHED)
+        if task.actions.places == "class":
+            quotient = Quotient.start(start, self._signatures)
+        else:
+            quotient = Quotient(start, dict.fromkeys(start.sites.matches, 1), start.cost)
+        self.root = self._position(quotient, None, (), (), 0, start.cost, {})
+
+    def after(self, position: Position, action: int) -> Position:
+        """The position after an action other than STOP.
+
+        A rewrite may turn out to be impossible only now, when another one made since it was offered stands in its way: then
+        the position stays, and no longer offers it.
+        """
+        key = position.keys[action - 1]
+        return self._positions.recall((position.warm, (*position.path, key)), lambda: self._after(position, key))
+
+    def warmed_up(self, rng: np.random.Generator, most: int) -> Position:
+        """A position after up to ``most`` random rewrites, from which an episode begins."""
+        position = self.root
+        for _ in range(int(rng.integers(0, most + 1))):
+            legal = np.flatnonzero(position.observation.mask[1:])
+            if not len(legal):
+                break
+            position = self.after(position, 1 + int(rng.choice(legal)))
+        if position is self.root:
+            return position
+        q = position.quotient
+        return self._position(q, position, position.steps, position.path, len(position.path), q.cost, position.offers)
+
+    def finish(self, position: Position) -> tuple[State, tuple[Step, ...]]:
+        """The graph with the plan carried out at every place, and all steps that lead there."""
+        if self.task.actions.places == "site":
+            return position.quotient.state, position.steps
+        return self._finished.recall(
+            position.path, lambda: Spread(self.problem, self.start, self._signatures).of(position.quotient.plan)
+        )
+
+    def final_cost(self, position: Position) -> float:
+        """Predicted milliseconds of what :meth:`finish` gives."""
+        return self._costs.recall(position.path, lambda: self.finish(position)[0].cost)
+
+    def speedup(self, graph: Graph) -> float:
+        """How many times as fast as the original a graph runs; measured once and remembered in the store."""
+        if self.model is None or self.store is None:
+            raise UsageError("a reward that measures needs a model in a file")
+        place = f"speedup:{self.start.graph.hash:016x}:{graph.hash:016x}"
+        config = SessionConfig(threads=self.task.pricing.threads)
+        environment = KernelCost(self.store, config, measure=False).environment
+        known = self.store.get_many(environment, [place]).get(place)
+        if known is None:
+            arena = self._arena(config)
+            known = arena.pair(None, graph, self.task.pricing.seconds).speedup
+            self.store.put_many(environment, {place: known})
+        return known
+
+    def trace(self, position: Position) -> Trace:
+        """What `graphopt replay` needs to make the steps of an episode again, carried out everywhere."""
+        if self.model is None:
+            raise UsageError("a trace needs a model in a file")
+        state, steps = self.finish(position)
+        options = {
+            "dims": self.dims, "input_shapes": {}, "freeze_initializers": False, "rules": list(self.task.rules),
+            "exclude": list(self.task.exclude), "provider": "cpu", "portable": False,
+        }  # fmt: skip
+        return Trace(
+            f"{self.model.graph.hash:016x}", self.problem.library.hash, self.problem.block,
+            int(self.model.nbytes * _GROWTH) + _SLACK, options, steps, f"{state.graph.hash:016x}",
+            about={"strategy": "rl", "task": self.task.name, "cost": state.cost},
+        )  # fmt: skip
+
+    def forget(self) -> None:
+        """Drop what is remembered of earlier episodes; they would be the same without."""
+        for memory in (self._positions, self._finished, self._costs):
+            memory.clear()
+
+    # -- parts ----------------------------------------------------------------------------------------------------
+
+    def _arena(self, config: SessionConfig) -> Arena:
+        assert self.model is not None
+        bare = Arena(self.model, self.model, config, {}, int(self.model.nbytes * _GROWTH) + _SLACK)
+        with Session(bare.loadable(None), config) as session:
+            feeds = make_feeds(session.input_specs, ranges=input_ranges(self.model.graph))
+        return replace(bare, feeds=feeds)
+
+    def _after(self, position: Position, key: Key) -> Position:
+        before = position.quotient
+        match = before.state.sites.matches[key]
+        try:
+            after = before.after(self.problem, match, self._signatures)
+        except RefusedError:
+            offers = {**position.offers, key: Offer(None, position.offers[key].step)}
+            return self._position(
+                before, position, position.steps, (*position.path, key), position.warm, position.start_ms, offers
+            )
+        step = self.problem.record(before.state, match, after.state)
+        return self._position(
+            after, position, (*position.steps, step), (*position.path, key), position.warm, position.start_ms,
+            position.offers,
+        )  # fmt: skip
+
+    def _position(
+        self,
+        quotient: Quotient,
+        before: Position | None,
+        steps: tuple[Step, ...],
+        path: tuple[Key, ...],
+        warm: int,
+        start_ms: float,
+        known: Mapping[Key, Offer],
+    ) -> Position:
+        state = quotient.state
+        seen = (before.seen if before is not None else frozenset()) | {state.graph.hash}
+        offers: dict[Key, Offer] = {}
+        for key in sorted(quotient.open):
+            offers[key] = known.get(key) or self._offer(state, key, seen, len(steps))
+        keys = tuple(offers)
+        limit = self.task.actions.limit
+        if len(keys) > limit:
+            gains = {k: -np.inf if (o := offers[k]).here is None else o.here * quotient.open[k] for k in keys}
+            keys = tuple(sorted(sorted(keys, key=lambda k: (-gains[k], k))[:limit]))
+        view = self.viewer.view(state.graph, None if before is None else before.view)
+        observation = self._observe(quotient, view, offers, keys, start_ms, len(path), warm)
+        return Position(quotient, steps, path, warm, seen, offers, keys, start_ms, view, observation)
+
+    def _offer(self, state: State, key: Key, seen: frozenset[int], step: int) -> Offer:
+        """Try a rewrite: whether it can be made, and what it saves."""
+        self.priced += 1
+        try:
+            graph, cost = self.problem.price(state, state.sites.matches[key])
+        except RefusedError:
+            return Offer(None, step)
+        if not self.task.actions.revisit and graph.hash in seen:
+            return Offer(None, step)
+        return Offer(state.cost - cost, step)
+
+    def _observe(
+        self, quotient: Quotient, view: View, offers: Mapping[Key, Offer], keys: tuple[Key, ...], start_ms: float,
+        steps: int, warm: int,
+    ) -> Observation:  # fmt: skip
+        state, n = quotient.state, 1 + len(keys)
+        matches, index, made = state.sites.matches, view.index, len(quotient.plan)
+        rules, sites, rows, mask = [-1], [[-1] * self.site_width], [[0.0] * ACTION_WIDTH], [True]
+        for key in keys:
+            offer, times, match = offers[key], quotient.open[key], matches[key]
+            rules.append(self.rule_index[key[0]])
+            sites.append([index[id] for id in key[1]] + [-1] * (self.site_width - len(key[1])))
+            mask.append(offer.here is not None)
+            here = offer.here or 0.0
+            hints = bool(match.rule.prefer)
+            rows.append([here * times, here, times, hints, hints and match.preferred, offer.step == made])
+        actions = np.array(rows, np.float32)
+        actions[:, :2] = _compressed(100 * actions[:, :2] / max(start_ms, 1e-12))
+        actions[1:, 2] = np.log2(actions[1:, 2]) / 8
+        return Observation(
+            view.operators, self.viewer.nodes(view, state.costs, start_ms), view.links, view.edges,
+            self.viewer.graph(view, quotient.cost, start_ms, n, (steps - warm) / self.task.budget),
+            np.array(rules, np.int64), np.array(sites, np.int64), actions, np.array(mask, np.bool_),
+        )  # fmt: skip
+
+
+def _compressed(x: Floats) -> Floats:
+    """``sign(x) log2(1 + 10 |x|) / 4``: a tenth of a per cent is visible and fifty per cent are no outlier."""
+    out: Floats = np.sign(x) * np.log2(1 + 10 * np.abs(x)) / np.float32(4)
+    return out

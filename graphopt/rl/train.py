@@ -1,0 +1,503 @@
+"""The training loop: episodes from an executor, an update, a checkpoint now and then; the same for every algorithm that learns so.
+
+Everything random comes from (seed, iteration, episode), and nothing is carried from one iteration to the next but the networks, their
+optimiser and the counts. So a run that was killed goes on from its last checkpoint to the very figures of one that was not.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from graphopt.cost.kernel import KernelCost
+from graphopt.cost.store import Store
+from graphopt.errors import GraphoptError, MissingExtraError, UnknownNameError, UsageError
+from graphopt.execution import Executor, make_executor
+from graphopt.ir.simplify import simplify
+from graphopt.onnxio.load import load
+from graphopt.onnxio.save import write_text
+from graphopt.rewrite.library import Library
+from graphopt.rl import checkpoint
+from graphopt.rl.checkpoint import CheckpointError, Manifest
+from graphopt.rl.collect import Trajectory
+from graphopt.rl.prepare import cost_model, library_of, model_path, scene_of
+from graphopt.rl.rollout import Job, rollout
+from graphopt.rl.task import Task
+from graphopt.runtime.environment import block_size, fingerprint
+from graphopt.runtime.session import SessionConfig
+from graphopt.search.greedy import Greedy
+from graphopt.search.problem import Budget, Problem
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+    from graphopt.rl.controller import Controller
+
+ALGORITHMS = ("ppo",)
+DEVICES = ("auto", "cpu", "cuda")
+CHECKPOINT_S = 120.0
+"""Seconds between checkpoints."""
+_EVALUATION = 2**31 - 1  # stands for the iteration in the seeds of the final evaluation
+_PRETRAINING = _EVALUATION - 1
+
+
+@dataclass(frozen=True)
+class Preset:
+    """Sizes of a run.
+
+    Attributes:
+        steps: Environment steps, unless the caller says otherwise.
+        episodes: Played between two updates.
+        together: Episodes of one job, side by side.
+        width: Of all embeddings.
+        rounds: Graph-network blocks.
+        rollouts: Episodes that follow chance in the final evaluation of each model.
+        ppo: Changes to the defaults of :class:`graphopt.rl.ppo.PPO`.
+    """
+
+    steps: int
+    episodes: int
+    together: int
+    width: int
+    rounds: int
+    rollouts: int
+    ppo: Mapping[str, float] = field(default_factory=dict)
+
+
+PRESETS: Mapping[str, Preset] = {
+    "debug": Preset(600, 8, 4, 32, 2, 4, {"learning_rate": 2e-3}),
+    "small": Preset(50_000, 16, 8, 64, 3, 8),
+    "paper": Preset(1_000_000, 64, 8, 128, 4, 16, {"learning_rate": 3e-4, "minibatch": 256}),
+}
+
+
+@dataclass(frozen=True)
+class Run:
+    """What to train and how.
+
+    Attributes:
+        task: The task.
+        out: Folder for everything that is written.
+        algorithm: One of :data:`ALGORITHMS`.
+        preset: One of :data:`PRESETS`.
+        seed: Of everything random.
+        steps: Environment steps; the preset's by default.
+        minutes: Stop after so many minutes instead.
+        pretrain: Gradient steps of the graph auto-encoder before the agent begins.
+        device: ``auto``, ``cpu`` or ``cuda``.
+        executor: Where episodes are played.
+        workers: Episodes' jobs at the same time.
+        address: Of a Ray cluster.
+    """
+
+    task: Task
+    out: Path
+    algorithm: str = "ppo"
+    preset: str = "small"
+    seed: int = 0
+    steps: int | None = None
+    minutes: float | None = None
+    pretrain: int = 0
+    device: str = "auto"
+    executor: str = "inline"
+    workers: int = 2
+    address: str | None = None
+
+
+@dataclass(frozen=True)
+class Status:
+    """How training goes.
+
+    Attributes:
+        message: What is being done.
+        iteration: Batches learned from.
+        steps: Environment steps.
+        seconds: Since training began, over all resumptions.
+        fraction: Part of the way to the end.
+        rate: Environment steps a second in the last iteration, learning included.
+        mean_return: Of the last episodes.
+        best: Best predicted saving met on each model, in percent.
+        metrics: Of the last update.
+    """
+
+    message: str
+    iteration: int = 0
+    steps: int = 0
+    seconds: float = 0.0
+    fraction: float = 0.0
+    rate: float = 0.0
+    mean_return: float = 0.0
+    best: Mapping[str, float] = field(default_factory=dict)
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def left(self) -> float | None:
+        """Seconds to go, as far as one can tell."""
+        return None if self.fraction <= 0 else self.seconds * (1 - self.fraction) / self.fraction
+
+
+Report = Callable[[Status], None]
+
+
+def train(run: Run, report: Report | None = None, interrupted: Callable[[], bool] = lambda: False) -> Manifest:
+    """Train an agent from the beginning.
+
+    Args:
+        run: What to train and how.
+        report: Hears how it goes.
+        interrupted: Asked after each iteration; true ends training with a checkpoint.
+
+    Returns:
+        The manifest as written.
+
+    Raises:
+        MissingExtraError: A library for training is not installed.
+        UsageError: The run makes no sense, or the folder holds an agent already.
+    """
+    _require(run)
+    if (run.out / checkpoint.MANIFEST).exists():
+        raise UsageError(f"{run.out} holds an agent already", "go on with --resume, or choose another --out")
+    if not run.task.graphs.pool:
+        raise UsageError(f"task {run.task.name} names no graph to train on", "give some with --models")
+    library = library_of(run.task)
+    for source in (*run.task.graphs.pool, *run.task.graphs.held_out):
+        model_path(source)  # find what is missing before anything takes its time
+    tell = report or (lambda status: None)
+    with make_executor(run.executor, run.workers, run.address) as executor:
+        try:
+            run.out.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise GraphoptError(f"{run.out}: can't be made: {error.strerror or error}") from error
+        _keep_prices(run, library, tell)
+        manifest = Manifest(
+            run.algorithm, run.task, {rule.id: rule.hash for rule in library.rules}, run.seed,
+            {"preset": run.preset, "pretrain": run.pretrain}, _environment(),
+        )  # fmt: skip
+        trainer = _Trainer(run, manifest, library, executor, tell)
+        trainer.pretrain()
+        trainer.save()
+        return trainer.go(interrupted)
+
+
+def resume(
+    folder: Path, report: Report | None = None, interrupted: Callable[[], bool] = lambda: False, **changes: Any
+) -> Manifest:
+    """Go on with a run from its last checkpoint, to the figures that it would have had unbroken.
+
+    Args:
+        folder: Of the run.
+        report: Hears how it goes.
+        interrupted: Asked after each iteration; true ends training with a checkpoint.
+        changes: Fields of :class:`Run` that do not change what is learned: ``steps``, ``minutes``, ``device``, ``executor``,
+            ``workers``, ``address``.
+
+    Raises:
+        CheckpointError: The folder holds no run, or the rules have changed.
+    """
+    manifest = checkpoint.read_manifest(folder)
+    settings = manifest.settings
+    run = Run(
+        manifest.task, folder, manifest.algorithm, settings["preset"], manifest.seed, settings.get("steps"),
+        settings.get("minutes"), settings["pretrain"],
+    )  # fmt: skip
+    run = replace(run, **{name: value for name, value in changes.items() if value is not None})
+    _require(run)
+    library = library_of(run.task)
+    if {rule.id: rule.hash for rule in library.rules} != manifest.rules:
+        raise CheckpointError(
+            f"{folder}: the rules have changed since", "train a new agent, or go back to the old rules"
+        )
+    with make_executor(run.executor, run.workers, run.address) as executor:
+        trainer = _Trainer(run, manifest, library, executor, report or (lambda status: None))
+        trainer.restore()
+        return trainer.go(interrupted)
+
+
+class Learner(Protocol):
+    """An algorithm as the loop sees it.
+
+    Attributes:
+        controller: Chooses the actions.
+        modules: All networks that a checkpoint must hold, the controller among them.
+        optimizers: Theirs.
+    """
+
+    controller: Controller
+    modules: Mapping[str, nn.Module]
+    optimizers: Mapping[str, torch.optim.Optimizer]
+
+    def learn(self, played: Sequence[Trajectory], rng: np.random.Generator, fraction: float) -> dict[str, float]:
+        """Learn from the episodes of an iteration; returns what is logged of it.
+
+        Args:
+            played: The episodes.
+            rng: All of the iteration's chance, apart from the episodes.
+            fraction: Part of the way to the end of training.
+        """
+        ...
+
+
+class _Trainer:
+    """A run under way."""
+
+    def __init__(self, run: Run, manifest: Manifest, library: Library, executor: Executor, tell: Report) -> None:
+        import torch
+
+        from graphopt.rl.controller import Controller, Shape
+        from graphopt.rl.ppo import PPO, PPOLearner
+
+        torch.set_num_threads(1)  # figures depend on how sums are split; what runs side by side are the workers
+        self.run, self.library, self.executor, self.tell = run, library, executor, tell
+        self.preset = PRESETS[run.preset]
+        self.device = _device(run.device)
+        self.shape = Shape.of(run.task, self.preset.width, self.preset.rounds)
+        ppo = PPO(**dict(self.preset.ppo))  # type: ignore[arg-type]
+        torch.manual_seed(run.seed)
+        self.learner: Learner = PPOLearner(Controller(self.shape).to(self.device), library.rules, ppo)
+        self.total = run.steps if run.steps is not None else None if run.minutes else self.preset.steps
+        settings = {
+            **manifest.settings, "shape": asdict(self.shape), "ppo": asdict(ppo), "steps": run.steps,
+            "minutes": run.minutes,
+        }  # fmt: skip
+        self.manifest = replace(manifest, settings=settings)
+        self.rows: list[dict[str, float]] = []
+        self.began = time.monotonic() - manifest.seconds
+        self._last = Status("starting")
+
+    # -- the loop -------------------------------------------------------------------------------------------------
+
+    def go(self, interrupted: Callable[[], bool]) -> Manifest:
+        """Iterate until the steps or the minutes are used up, evaluate and export."""
+        from torch.utils.tensorboard import SummaryWriter
+
+        saved = time.monotonic()
+        logs = SummaryWriter(str(self.run.out / checkpoint.LOGS), purge_step=self.manifest.steps)
+        try:
+            while self.fraction < 1.0 and not interrupted():
+                status = self.iterate()
+                for name, value in {**status.metrics, "return": status.mean_return, "rate": status.rate}.items():
+                    logs.add_scalar(name, value, status.steps)
+                for model, saving in status.best.items():
+                    logs.add_scalar(f"best/{model}", saving, status.steps)
+                self.tell(status)
+                if time.monotonic() - saved > CHECKPOINT_S:
+                    self.save()
+                    saved = time.monotonic()
+        finally:
+            logs.close()
+        if self.fraction >= 1.0:
+            self.tell(self.status("evaluating"))
+            self.manifest = replace(self.manifest, results=self.evaluate())
+        self.export()
+        self.save()
+        return self.manifest
+
+    def iterate(self) -> Status:
+        """Play episodes, learn from them."""
+        begin = time.monotonic()
+        number = self.manifest.iteration
+        played = self.play(number)
+        steps = sum(t.steps for t in played)
+        metrics = self.learner.learn(played, np.random.default_rng([self.run.seed, number]), self.fraction)
+        best = dict(self.manifest.best)
+        for t in played:
+            best[t.model] = max(t.saving, best.get(t.model, 0.0))
+        self.manifest = replace(
+            self.manifest, iteration=number + 1, steps=self.manifest.steps + steps, best=best,
+            seconds=time.monotonic() - self.began,
+        )  # fmt: skip
+        mean_return = float(np.mean([t.rewards.sum() for t in played]))
+        self.rows.append(
+            {
+                "iteration": number + 1, "steps": self.manifest.steps, "return": mean_return,
+                "saving": float(np.mean([t.saving for t in played])), "best": float(np.mean(list(best.values()))), **metrics,
+            }
+        )  # fmt: skip
+        rate = steps / max(1e-9, time.monotonic() - begin)
+        self._last = replace(self.status("training"), rate=rate, mean_return=mean_return, metrics=metrics)
+        return self._last
+
+    def play(self, iteration: int) -> list[Trajectory]:
+        """The episodes of an iteration, the same on every executor."""
+        pool, count = self.run.task.graphs.pool, self.preset.episodes
+        sources = [pool[(iteration * count + i) % len(pool)] for i in range(count)]
+        seeds = [(self.run.seed, iteration, i) for i in range(count)]
+        return self._played(sources, seeds)
+
+    def evaluate(self) -> dict[str, dict[str, float]]:
+        """Predicted saving on each model in percent: of the likeliest actions, and the best and mean of several by chance."""
+        pool, n = self.run.task.graphs.pool, self.preset.rollouts
+        sources = [source for source in pool for _ in range(1 + n)]
+        seeds = [
+            None if k == 0 else (self.run.seed, _EVALUATION, m * n + k) for m in range(len(pool)) for k in range(1 + n)
+        ]
+        played = self._played(sources, seeds)
+        found: dict[str, dict[str, float]] = {}
+        for m, source in enumerate(pool):
+            savings = [t.saving for t in played[m * (1 + n) : (m + 1) * (1 + n)]]
+            found[source.name] = {"greedy": savings[0], "best": max(savings), "mean": float(np.mean(savings[1:]))}
+        return found
+
+    def _played(self, sources: Sequence[Any], seeds: Sequence[tuple[int, ...] | None]) -> list[Trajectory]:
+        weights = {name: t.detach().cpu().numpy() for name, t in self.learner.controller.state_dict().items()}
+        prices = self.run.out / checkpoint.PRICES
+        size = self.preset.together
+        jobs = [
+            Job(self.run.task, tuple(sources[i : i + size]), tuple(seeds[i : i + size]), prices, self.shape, weights)
+            for i in range(0, len(sources), size)
+        ]
+        return [t for group in self.executor.map(rollout, jobs) for t in group]
+
+    def pretrain(self) -> None:
+        """Train the encoder by itself, if the run says so."""
+        if not self.run.pretrain:
+            return
+        from graphopt.rl.pretrain import pretrain
+
+        self.tell(self.status("pre-training the encoder"))
+        pool = self.run.task.graphs.pool
+        scenes = [scene_of(self.run.task, source, self.run.out / checkpoint.PRICES) for source in pool]
+        losses = pretrain(self.learner.controller, scenes, self.run.pretrain, (self.run.seed, _PRETRAINING))
+        self.manifest = replace(
+            self.manifest, settings={**self.manifest.settings, "pretraining": {"first": losses[0], "last": losses[-1]}}
+        )
+
+    # -- what is kept ---------------------------------------------------------------------------------------------
+
+    @property
+    def fraction(self) -> float:
+        """Part of the way to the end."""
+        done = [0.0]
+        if self.total is not None:
+            done.append(self.manifest.steps / self.total)
+        if self.run.minutes is not None:
+            done.append((time.monotonic() - self.began) / (60 * self.run.minutes))
+        return min(1.0, max(done))
+
+    def status(self, message: str) -> Status:
+        """How it goes."""
+        m, seconds = self.manifest, time.monotonic() - self.began
+        return replace(
+            self._last, message=message, iteration=m.iteration, steps=m.steps, seconds=seconds, fraction=self.fraction,
+            best=m.best,
+        )  # fmt: skip
+
+    def save(self) -> None:
+        """Write a checkpoint."""
+        import torch
+
+        tensors = {
+            f"{part}.{name}": t for part, m in self.learner.modules.items() for name, t in m.state_dict().items()
+        }
+        for part, optimizer in self.learner.optimizers.items():
+            for index, state in optimizer.state_dict()["state"].items():
+                for name, value in state.items():
+                    tensors[f"optimizer.{part}.{index}.{name}"] = torch.as_tensor(value)
+        self.manifest = replace(self.manifest, seconds=time.monotonic() - self.began)
+        self.manifest = checkpoint.save(self.run.out, self.manifest, tensors)
+        if self.rows:
+            text = io.StringIO()
+            writer = csv.DictWriter(text, list(self.rows[0]), lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(self.rows)
+            write_text(self.run.out / checkpoint.PROGRESS, text.getvalue())
+
+    def restore(self) -> None:
+        """Take up the last checkpoint."""
+        tensors = checkpoint.tensors_of(self.run.out, self.manifest)
+        try:
+            for part, module in self.learner.modules.items():
+                module.load_state_dict(_below(tensors, part))
+        except RuntimeError as error:
+            raise CheckpointError(f"{self.run.out}: the networks have another shape: {error}", "train again") from error
+        for part, optimizer in self.learner.optimizers.items():
+            states: dict[int, dict[str, torch.Tensor]] = {}
+            for name, tensor in _below(tensors, f"optimizer.{part}").items():
+                index, _, key = name.partition(".")
+                states.setdefault(int(index), {})[key] = tensor
+            optimizer.load_state_dict({**optimizer.state_dict(), "state": states})
+        file = self.run.out / checkpoint.PROGRESS
+        if file.exists():
+            with file.open(encoding="utf-8", newline="") as lines:
+                rows = [{name: _number(value) for name, value in row.items()} for row in csv.DictReader(lines)]
+            # The file may be of a later moment than the manifest, if the run was killed between the two.
+            self.rows = [row for row in rows if row["iteration"] <= self.manifest.iteration]
+
+    def export(self) -> None:
+        """Write the agent as ONNX."""
+        from graphopt.rl.export import export
+
+        self.tell(self.status("exporting"))
+        export(self.learner.controller, self.run.out)
+
+
+def _below(tensors: Mapping[str, torch.Tensor], part: str) -> dict[str, torch.Tensor]:
+    return {name.removeprefix(f"{part}."): t for name, t in tensors.items() if name.startswith(f"{part}.")}
+
+
+def _number(text: str) -> float:
+    return int(text) if text.isdecimal() else float(text)
+
+
+# --- before the loop -------------------------------------------------------------------------------------------------------
+
+
+def _require(run: Run) -> None:
+    """What is wrong with a run, before anything is loaded."""
+    if run.algorithm not in ALGORITHMS:
+        raise UnknownNameError("algorithm", run.algorithm, ALGORITHMS)
+    if run.preset not in PRESETS:
+        raise UnknownNameError("preset", run.preset, PRESETS)
+    if run.device not in DEVICES:
+        raise UnknownNameError("device", run.device, DEVICES)
+    for what, value in (("--steps", run.steps), ("--minutes", run.minutes)):
+        if value is not None and not (value > 0 and math.isfinite(value)):
+            raise UsageError(f"{what} must be above 0, not {value}")
+    for module in ("torch", "torch_geometric", "safetensors", "tensorboard"):
+        if find_spec(module) is None:
+            raise MissingExtraError("train", module)
+
+
+def _device(name: str) -> str:
+    import torch
+
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    if name == "cuda" and not torch.cuda.is_available():
+        raise UsageError("this torch sees no CUDA device", "install a torch built for CUDA, or use --device cpu")
+    return name
+
+
+def _environment() -> dict[str, Any]:
+    import torch
+
+    config = SessionConfig()
+    return {"fingerprint": fingerprint(config).digest, "torch": torch.__version__, "block": block_size()}
+
+
+def _keep_prices(run: Run, library: Library, tell: Report) -> None:
+    """Copy the prices known now into the run's folder: all workers and a resumed run then see the same ones."""
+    pricing = run.task.pricing
+    if pricing.model == "kernel" and pricing.measure:
+        for source in run.task.graphs.pool:
+            tell(Status(f"measuring kernels of {source.name}"))
+            with Store() as store:
+                problem = Problem(library, cost_model(pricing, store, measure=True), block_size())
+                start = problem.start(simplify(load(model_path(source), dims=dict(source.dims) or None).graph))
+                Greedy().run(problem, start, Budget(2 * pricing.measure))
+    path = run.out / checkpoint.PRICES
+    path.unlink(missing_ok=True)
+    with Store() as known, Store(path) as kept:
+        name = KernelCost(known, SessionConfig(threads=pricing.threads), measure=False).environment
+        kept.put_many(name, known.all(name))
+        kept.put_corrections(name, known.corrections(name))

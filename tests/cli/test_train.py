@@ -1,0 +1,74 @@
+"""``graphopt train-agent``, and optimisation with what it wrote."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("torch_geometric")
+
+ROOT = Path(__file__).resolve().parents[2]
+DEMO = ROOT / "models" / "demo_regnet.onnx"
+TOY = ROOT / "tests" / "rl" / "toy" / "toy.yaml"
+
+
+def test_from_training_to_an_optimised_model(cli, tmp_path):
+    trained = cli("train-agent", "--models", DEMO, "--preset", "debug", "--steps", "100", "--out", "agent")
+    assert trained.code == 0, trained.err
+    assert "training: " in trained.err and "demo_regnet" in trained.err and "written  agent" in trained.err
+    files = {path.name for path in (tmp_path / "agent").iterdir()}
+    assert {
+        "manifest.json",
+        "encoder.onnx",
+        "rules.onnx",
+        "controller.onnx",
+        "progress.csv",
+        "prices.sqlite",
+        "logs",
+    } <= files
+    done = cli(
+        "optimize", DEMO, "-o", "out.onnx", "--strategy", "rl", "--agent", "agent", "--trace", "t.json", "--budget", 2, "--no-measure"
+    )
+    assert done.code == 0, done.err
+    assert cli("replay", "t.json", DEMO, "-o", "again.onnx").code == 0
+    assert (tmp_path / "out.onnx").read_bytes() == (tmp_path / "again.onnx").read_bytes()
+    again = cli("train-agent", "--resume", "agent", "--steps", "150", "-q")
+    assert again.code == 0 and again.err == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--task", "cots"), "error: unknown task 'cots'"),
+        (("--task", "none.yaml"), "error: none.yaml: can't be read"),
+        (("--algo", "dqn"), "error: unknown algorithm 'dqn'"),
+        (("--preset", "tiny"), "error: unknown preset 'tiny'"),
+        (("--device", "gpu"), "error: unknown device 'gpu'"),
+        (("--executor", "threads"), "error: unknown executor 'threads'"),
+        (("--ray-address", "auto"), "error: an address belongs to the executor ray"),
+        (("--executor", "processes", "--workers", "0"), "error: an executor needs at least one worker"),
+        (("--steps", "-1"), "error: --steps must be above 0"),
+        (("--models", "nothing.onnx"), "error: nothing.onnx: neither a file nor a model of the zoo"),
+        (("--models", "."), "error: .: no .onnx file in this folder"),
+        (("--resume", "nowhere"), "error: nowhere: no agent"),
+        (("--resume", "nowhere", "--seed", "1"), "error: --seed was chosen when the run began"),
+        (("--out", "file/agent"), "error: file/agent: can't be made"),
+    ],
+)
+def test_what_makes_no_sense_is_one_line(cli, tmp_path, arguments, message):
+    (tmp_path / "file").touch()
+    base = () if "--resume" in arguments or "--task" in arguments else ("--task", TOY)
+    outcome = cli("train-agent", *base, *arguments)
+    assert outcome.code in (1, 2)
+    assert outcome.error_lines()[0].startswith(message)
+    assert not (tmp_path / "agent-toy").exists()
+
+
+def test_a_strategy_and_its_agent_belong_together(cli):
+    assert "strategy rl needs an agent" in cli("optimize", DEMO, "-o", "x.onnx", "--strategy", "rl").error_lines()[0]
+    wrong = cli("optimize", DEMO, "-o", "x.onnx", "--agent", "somewhere")
+    assert "an agent belongs to strategy rl" in wrong.error_lines()[0]
+    missing = cli("optimize", DEMO, "-o", "x.onnx", "--strategy", "rl", "--agent", "somewhere")
+    assert "somewhere: no agent" in missing.error_lines()[0]

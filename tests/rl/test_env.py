@@ -1,0 +1,196 @@
+"""The environment keeps Gymnasium's contract, its masks and its books."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import warnings
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+gymnasium = pytest.importorskip("gymnasium")
+
+from gymnasium.utils.env_checker import check_env  # noqa: E402
+
+import graphopt.rl  # noqa: E402
+from graphopt.errors import UnknownNameError, UsageError  # noqa: E402
+from graphopt.retrace import replay  # noqa: E402
+from graphopt.rl.env import GraphRewrite  # noqa: E402
+from graphopt.rl.episode import Episode  # noqa: E402
+from graphopt.rl.prepare import open_scene  # noqa: E402
+from graphopt.rl.scene import Scene  # noqa: E402
+from graphopt.rl.task import Task, Term  # noqa: E402
+from graphopt.search.greedy import Greedy  # noqa: E402
+from graphopt.search.problem import Budget  # noqa: E402
+from tests.rl.conftest import DEMO  # noqa: E402
+
+
+def walk(env: GraphRewrite, seed: int, stop: bool = True) -> tuple[list[float], dict, bool, bool]:
+    """An episode of random legal actions: rewards, the last info, terminated, truncated."""
+    rng = np.random.default_rng(seed)
+    seen, info = env.reset(seed=seed)
+    rewards, terminated, truncated = [], False, False
+    while not terminated and not truncated:
+        legal = np.flatnonzero(seen["mask"])
+        legal = legal if stop or len(legal) == 1 else legal[1:]
+        seen, reward, terminated, truncated, info = env.step(int(rng.choice(legal)))
+        rewards.append(reward)
+    return rewards, info, terminated, truncated
+
+
+@pytest.mark.parametrize("places", ["class", "site"])
+def test_gymnasium_accepts_it(demo: Task, places: str) -> None:
+    task = replace(demo, actions=replace(demo.actions, places=places))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        env = gymnasium.make(graphopt.rl.ENVIRONMENT, task=task)
+        check_env(env.unwrapped, skip_render_check=True)
+        seen, _ = env.reset(seed=0)
+        assert seen in env.observation_space
+        seen, *_ = env.step(int(env.action_space.sample(mask=seen["mask"])))
+        assert seen in env.observation_space
+
+
+def test_several_at_once(toy: Task) -> None:
+    many = gymnasium.make_vec(graphopt.rl.ENVIRONMENT, num_envs=3, vectorization_mode="sync", task=toy)
+    seen, _ = many.reset(seed=1)
+    assert seen["mask"].shape == (3, 9)
+    for _ in range(20):
+        seen, rewards, *_ = many.step([int(np.flatnonzero(mask)[-1]) for mask in seen["mask"]])
+        assert rewards.shape == (3,)
+    many.close()
+
+
+@pytest.mark.parametrize("places", ["class", "site"])
+def test_rewards_add_up_to_the_saving_and_episodes_replay(demo: Task, places: str, tmp_path: Path) -> None:
+    env = GraphRewrite(replace(demo, actions=replace(demo.actions, places=places)))
+    ends = set()
+    for seed in range(4):
+        rewards, info, terminated, truncated = walk(env, seed, stop=seed > 1)
+        ends.add((terminated, truncated))
+        if terminated:  # an episode that is cut off has no final correction
+            assert sum(rewards) == pytest.approx(info["saving"], abs=1e-6)
+        env.trace().write(tmp_path / "t.json")
+        replayed = replay(tmp_path / "t.json", DEMO)
+        assert replayed.steps == replayed.of == len(info["trace"])
+    assert (True, False) in ends
+
+
+def test_the_budget_truncates_and_stop_terminates(toy: Task) -> None:
+    env = GraphRewrite(replace(toy, budget=2))
+    env.reset(seed=0)
+    *_, terminated, truncated, _ = env.step(1)
+    assert not terminated and not truncated
+    *_, terminated, truncated, _ = env.step(1)
+    assert truncated and not terminated
+    with pytest.raises(ValueError, match="reset"):
+        env.step(0)
+    env.reset(seed=0)
+    _, reward, terminated, truncated, info = env.step(0)
+    assert terminated and not truncated and reward == 0.0 and info["saving"] == 0.0 and info["trace"] == []
+
+
+def test_a_masked_action_changes_nothing(toy: Task) -> None:
+    env = GraphRewrite(toy)
+    before, _ = env.reset(seed=0)
+    assert not before["mask"][-1]
+    after, reward, terminated, truncated, info = env.step(8)
+    assert reward == 0.0 and not terminated and not truncated and info["trace"] == [] and info["steps"] == 1
+    assert all(np.array_equal(before[name], after[name]) for name in ("rules", "sites", "actions", "mask"))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_rewrite_back_to_a_graph_of_the_episode_is_masked(demo_scene: Scene, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    episode = Episode(demo_scene)
+    hashes = [episode.position.quotient.state.graph.hash]
+    masked = 0
+    while not episode.result.done:
+        mask = episode.observation.mask
+        masked += int((~mask).sum())
+        legal = np.flatnonzero(mask[1:])
+        episode.step(1 + int(rng.choice(legal)) if len(legal) else 0)
+        if len(episode.position.steps) == len(hashes):
+            hashes.append(episode.position.quotient.state.graph.hash)
+    assert len(set(hashes)) == len(hashes) > 5
+    assert masked > 0
+
+
+def test_what_is_remembered_changes_nothing(demo: Task) -> None:
+    env = GraphRewrite(demo)
+    first = [walk(env, seed)[:2] for seed in range(3)]
+    env.episode.scene.forget()
+    again = [walk(env, seed)[:2] for seed in range(3)]
+    assert first == again
+
+
+def test_random_starts_belong_to_a_stage(toy: Task) -> None:
+    env = GraphRewrite(replace(toy, graphs=replace(toy.graphs, stage="start", start_steps=3)))
+    starts = {len(env.reset(seed=seed)[1]["trace"]) for seed in range(12)}
+    assert starts == {0, 1, 2, 3}
+    rewards, info, *_ = walk(env, 5)
+    assert info["steps"] == len(rewards)
+
+
+def test_of_too_many_actions_those_that_save_most_are_offered(demo: Task) -> None:
+    full = GraphRewrite(demo)
+    full.reset(seed=0)
+    everything = full.observed
+    few = GraphRewrite(replace(demo, actions=replace(demo.actions, limit=5)))
+    few.reset(seed=0)
+    savings = np.sort(everything.actions[1:, 0][everything.mask[1:]])[::-1]
+    assert len(few.observed.rules) == 6 and np.allclose(np.sort(few.observed.actions[1:, 0])[::-1], savings[:5])
+
+
+def test_models_are_chosen_by_name(toy: Task, demo: Task) -> None:
+    env = GraphRewrite(toy)
+    assert env.reset(options={"model": "model"})[1]["model"] == "model"
+    assert env.reset(options={"model": toy.graphs.train[0].model})[1]["model"] == "model"
+    with pytest.raises(UnknownNameError, match="unknown model of this task 'modle'"):
+        env.reset(options={"model": "modle"})
+    with pytest.raises(UsageError, match="names no graph"):
+        GraphRewrite(replace(toy, graphs=replace(toy.graphs, train=())))
+    with pytest.raises(UsageError, match="neither a file nor a model of the zoo"):
+        GraphRewrite(toy, models=["nothing.onnx"]).reset()
+
+
+def test_terms_of_a_reward(demo: Task, tmp_path: Path) -> None:
+    from graphopt.cost.store import Store
+
+    terms = tuple(Term(name) for name in ("memory", "weights", "nodes", "steps", "latency"))
+    task = replace(demo, reward=terms, pricing=replace(demo.pricing, seconds=0.2))
+    with Store(tmp_path / "s.sqlite") as store:
+        scene = open_scene(task, task.graphs.train[0], store)
+        episode = Episode(scene)
+        assert episode.step(1).reward == -1.0
+        result = episode.step(0)
+        assert result.terminated and np.isfinite(result.reward)
+        # Measured once: whoever asks again hears the same.
+        again = Episode(scene)
+        again.step(1)
+        assert again.step(0).reward == result.reward
+
+
+def test_greedy_misses_the_best_of_the_toy(toy_scene: Scene) -> None:
+    found = Greedy().run(toy_scene.problem, toy_scene.start, Budget())
+    assert toy_scene.start.cost == pytest.approx(12.0) and found.state.cost == pytest.approx(10.8)
+    costs, todo, seen = [], [toy_scene.start], set()
+    while todo:  # every state there is
+        state = todo.pop()
+        if state.graph.hash not in seen:
+            seen.add(state.graph.hash)
+            costs.append(state.cost)
+            todo += [toy_scene.problem.step(state, match) for match in state.actions()]
+    assert len(seen) == 64 and min(costs) == pytest.approx(9.0)
+
+
+def test_importing_the_package_imports_no_torch() -> None:
+    code = (
+        "import sys, gymnasium, graphopt.rl\n"
+        "assert 'graphopt/GraphRewrite-v0' in gymnasium.registry\n"
+        "assert not {'torch', 'torch_geometric', 'onnx'} & set(sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,220 @@
+"""Training: the same episodes everywhere, exact resumption, whole checkpoints, an agent that needs no torch."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("torch_geometric")
+
+from graphopt.errors import MissingExtraError, UnknownNameError, UsageError  # noqa: E402
+from graphopt.execution import KINDS, make_executor  # noqa: E402
+from graphopt.rl.agent import AgentNotice, Learned, RuntimePolicy, unknown_rules  # noqa: E402
+from graphopt.rl.checkpoint import CheckpointError, read_manifest, tensors_of  # noqa: E402
+from graphopt.rl.collect import Trajectory, play  # noqa: E402
+from graphopt.rl.controller import Controller, Shape, TorchPolicy  # noqa: E402
+from graphopt.rl.prepare import open_scene  # noqa: E402
+from graphopt.rl.rollout import Job, rollout  # noqa: E402
+from graphopt.rl.scene import Scene  # noqa: E402
+from graphopt.rl.task import Task  # noqa: E402
+from graphopt.rl.train import Run, resume, train  # noqa: E402
+from graphopt.search.problem import Budget  # noqa: E402
+from tests.rl.conftest import DEMO, HERE  # noqa: E402
+
+ROOT = HERE.parents[1]
+
+
+@pytest.fixture(scope="module")
+def agent(demo: Task, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A hardly trained agent."""
+    out = tmp_path_factory.mktemp("runs") / "agent"
+    train(Run(demo, out, preset="debug", steps=60, pretrain=3))
+    return out
+
+
+def same(a: Trajectory, b: Trajectory) -> bool:
+    arrays = ("actions", "rewards", "log_probs", "values")
+    return (
+        a.model == b.model
+        and a.terminated == b.terminated
+        and all(np.array_equal(getattr(a, name), getattr(b, name)) for name in arrays)
+        and all(
+            np.array_equal(x.nodes, y.nodes)
+            and np.array_equal(x.links, y.links)
+            and np.array_equal(x.actions, y.actions)
+            for x, y in zip(a.observations, b.observations, strict=True)
+        )
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "inline"])
+def test_the_same_seeds_give_the_same_episodes_on_every_executor(demo: Task, kind: str) -> None:
+    if kind == "ray":
+        pytest.importorskip("ray")
+    torch.manual_seed(1)
+    shape = Shape.of(demo, 16, 2)
+    weights = {name: t.numpy() for name, t in Controller(shape).state_dict().items()}
+    jobs = [
+        Job(demo, demo.graphs.train * 2, ((i, 0), None if i == 1 else (i, 1)), None, shape, weights) for i in range(3)
+    ]
+    here = [t for group in map(rollout, jobs) for t in group]
+    with make_executor(kind, workers=1) as executor:
+        there = [t for group in executor.map(rollout, jobs) for t in group]
+    assert len(here) == len(there) == 6
+    assert all(same(a, b) for a, b in zip(here, there, strict=True))
+    assert len({a.actions.tobytes() for a in here}) > 2
+
+
+@pytest.mark.slow
+def test_a_run_that_was_killed_comes_to_the_same_figures(toy: Task, tmp_path: Path) -> None:
+    broken, whole = tmp_path / "broken", tmp_path / "whole"
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.rl.jobs", str(broken), "4"], cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}
+    )
+    assert done.returncode == -signal.SIGKILL
+    assert read_manifest(broken).iteration == 3
+    resumed = resume(broken)
+    unbroken = train(Run(toy, whole, preset="debug", steps=300))
+    assert resumed.iteration == unbroken.iteration > 4
+    assert resumed.results == unbroken.results and resumed.best == unbroken.best
+
+    def figures(folder: Path) -> list[dict[str, str]]:
+        return list(csv.DictReader((folder / "progress.csv").read_text().splitlines()))
+
+    assert figures(broken) == figures(whole)
+    a, b = tensors_of(broken, resumed), tensors_of(whole, unbroken)
+    assert a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+def test_an_interrupted_run_goes_on(toy: Task, tmp_path: Path) -> None:
+    asked = iter([False, False, True])
+    stopped = train(Run(toy, tmp_path / "a", preset="debug", steps=200), interrupted=lambda: next(asked))
+    assert stopped.iteration == 2 and not stopped.results
+    with pytest.raises(UsageError, match="holds an agent already"):
+        train(Run(toy, tmp_path / "a", preset="debug"))
+    done = resume(tmp_path / "a", steps=100)
+    assert done.steps >= 100 and done.results
+
+
+def test_both_paths_choose_the_same_actions(agent: Path, demo: Task, demo_scene: Scene) -> None:
+    manifest = read_manifest(agent)
+    shape = Shape(**manifest.settings["shape"])
+    controller = Controller(shape)
+    tensors = tensors_of(agent, manifest)
+    controller.load_state_dict(
+        {n.removeprefix("controller."): t for n, t in tensors.items() if n.startswith("controller.")}
+    )
+    rules = demo_scene.problem.library.rules
+    in_torch, in_runtime = TorchPolicy(controller, rules), RuntimePolicy(agent, rules)
+    seeds = [None, *(np.random.default_rng([5, i]) for i in range(6))]
+    again = [None, *(np.random.default_rng([5, i]) for i in range(6))]
+    first = play([demo_scene] * 7, in_torch, seeds)
+    second = play([demo_scene] * 7, in_runtime, again)
+    for a, b in zip(first, second, strict=True):
+        assert a.actions.tolist() == b.actions.tolist()
+        assert np.allclose(a.log_probs, b.log_probs, atol=1e-4) and np.allclose(a.values, b.values, atol=1e-3)
+
+
+def test_the_strategy_needs_no_torch(agent: Path, tmp_path: Path) -> None:
+    code = (
+        "import sys\n"
+        "from graphopt.cli.main import run\n"
+        f"code = run(['optimize', {str(DEMO)!r}, '-o', {str(tmp_path / 'out.onnx')!r}, '--strategy', 'rl',\n"
+        f"            '--agent', {str(agent)!r}, '--no-measure', '--json', '-', '-q'])\n"
+        "assert not {'torch', 'torch_geometric', 'safetensors'} & set(sys.modules)\n"
+        "sys.exit(code)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
+    report = json.loads(done.stdout)
+    assert report["strategy"] == "rl" and report["search"]["stop_reason"] == "9 episodes played"
+    assert (tmp_path / "out.onnx").exists()
+
+
+def test_the_strategy_keeps_to_its_budget_and_offers_the_best_first(agent: Path, demo_scene: Scene) -> None:
+    start = demo_scene.start
+    found = Learned(agent).run(demo_scene.problem, start, Budget())
+    costs = [o.state.cost for o in (found, *found.others)]
+    assert costs == sorted(costs) and costs[0] < start.cost
+    assert Learned(agent).run(demo_scene.problem, start, Budget()).state.graph.hash == found.state.graph.hash
+    short = Learned(agent).run(demo_scene.problem, start, Budget(candidates=1))
+    assert short.stop_reason == "candidate budget used up" and short.candidates < found.candidates
+
+
+def test_a_rule_that_the_agent_never_met_is_named_and_used(agent: Path, demo: Task, tmp_path: Path) -> None:
+    from dataclasses import replace
+
+    from graphopt.cost.store import Store
+    from graphopt.rewrite.library import Library, load_library
+    from graphopt.rewrite.schema import parse_rules
+
+    text = (
+        "family: mine\ndoc: Added by a user.\nrules:\n  - id: relu-is-max\n    doc: Relu is the maximum with 0.\n"
+        "    equal: exact\n    match: ['y = Relu(x)']\n    replace: ['y = Max(x, 0)']\n"
+        "    examples: {accept: [{x: 3xf32}]}\n"
+    )
+    added = parse_rules(text, "mine.yaml")
+    library = load_library(evidence=False)
+    with Store(tmp_path / "s.sqlite") as store:
+        scene = open_scene(demo, demo.graphs.train[0], store, Library((*added, *library.rules)))
+        with pytest.warns(AgentNotice, match="was not trained with relu-is-max"):
+            found = Learned(agent, rollouts=12).run(scene.problem, scene.start, Budget())
+        assert found.candidates > 0
+        policy = RuntimePolicy(agent, scene.problem.library.rules)
+        seen = scene.root.observation
+        new = np.flatnonzero(seen.rules == 0)
+        assert len(new) and np.isfinite(policy([seen]).logits[0][new]).all()
+        # With nothing but the new rule it is the one that is used.
+        alone = open_scene(demo, demo.graphs.train[0], store, Library(tuple(added)))
+        steps = play([alone], RuntimePolicy(agent, added), [np.random.default_rng(0)])[0]
+        assert steps.steps >= 1
+        edited = replace(library.rules[0], bound=0.5)
+        assert unknown_rules(read_manifest(agent), Library((edited, library.rules[1]))) == [edited.id]
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"algorithm": "ppoo"}, UnknownNameError, "unknown algorithm 'ppoo'"),
+        ({"preset": "smal"}, UnknownNameError, "unknown preset 'smal'"),
+        ({"device": "tpu"}, UnknownNameError, "unknown device 'tpu'"),
+        ({"executor": "threads"}, UnknownNameError, "unknown executor 'threads'"),
+        ({"steps": 0}, UsageError, "--steps must be above 0"),
+        ({"minutes": float("nan")}, UsageError, "--minutes must be above 0"),
+    ],
+)
+def test_runs_that_make_no_sense(toy: Task, tmp_path: Path, changes: dict, error: type, message: str) -> None:
+    with pytest.raises(error, match=message):
+        train(Run(toy, tmp_path / "a", **{"preset": "debug", **changes}))
+
+
+def test_folders_that_hold_no_agent(tmp_path: Path, agent: Path) -> None:
+    with pytest.raises(CheckpointError, match="no agent"):
+        resume(tmp_path)
+    (tmp_path / "manifest.json").write_text("{")
+    with pytest.raises(CheckpointError, match="not a manifest"):
+        Learned(tmp_path)
+    (tmp_path / "manifest.json").write_text('{"schema": "graphopt.agent/9"}')
+    with pytest.raises(CheckpointError, match=r"graphopt\.agent/9"):
+        Learned(tmp_path)
+    (tmp_path / "manifest.json").write_text((agent / "manifest.json").read_text())
+    with pytest.raises(CheckpointError, match="can't be read"):
+        resume(tmp_path)
+    (tmp_path / "manifest.json").write_text('{"schema": "graphopt.agent/1", "task": {"name": "x"}}')
+    with pytest.raises(CheckpointError, match="not a whole manifest"):
+        Learned(tmp_path)
+
+
+def test_missing_libraries_are_named(toy: Task, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("graphopt.rl.train.find_spec", lambda name: None)
+    with pytest.raises(MissingExtraError, match="torch is not installed"):
+        train(Run(toy, tmp_path / "a"))
