@@ -17,7 +17,7 @@ from graphopt.ir.graph import Graph
 from graphopt.ir.simplify import simplify
 from graphopt.onnxio.emit import Emitted, emit
 from graphopt.onnxio.load import Model, load
-from graphopt.onnxio.save import save
+from graphopt.onnxio.save import copy, save
 from graphopt.rewrite.library import Library, load_library
 from graphopt.search.arena import LUCK, Arena
 from graphopt.search.trace import Trace, TraceError, carry_out, read_trace
@@ -73,7 +73,10 @@ def replay(
         raise TraceError("the steps lead to another graph than they did", "was the trace edited?")
     emitted = emit(loaded, graph, max_bytes=told.max_bytes)
     if output is not None:
-        save(emitted, output, external=loaded.external, metadata=dict(told.metadata))
+        if not chosen and loaded.path is not None and not loaded.external:
+            copy(loaded.path, output)
+        else:
+            save(emitted, output, external=loaded.external, metadata=dict(told.metadata))
     return Replayed(emitted, loaded, len(chosen), len(told.steps))
 
 
