@@ -80,9 +80,10 @@ def show_summary(bench: Bench, screen: Console) -> None:
             if ratio is not None:
                 logs[name].append(math.log(ratio.value))
         result.add_row(one_line(case.model if alike else _label(case)), *cells)
-    means = [f"{math.exp(sum(each) / len(each)):.3f}  " if each else "" for each in logs.values()]
-    result.add_section()
-    result.add_row("geometric mean", "", *means)
+    if alike:  # a mean over providers or numbers of threads would say nothing
+        means = [f"{math.exp(sum(each) / len(each)):.3f}  " if each else "" for each in logs.values()]
+        result.add_section()
+        result.add_row("geometric mean", "", *means)
     screen.print()
     screen.print("Speed over the original under ORT_ENABLE_ALL", style="bold")
     screen.print(result)
