@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from graphopt.api import STRATEGIES
+from graphopt.api import STRATEGIES, session_config
 from graphopt.benchmark import peers
 from graphopt.benchmark.rounds import MIN_CYCLES, MIN_ROUNDS, Effort
+from graphopt.config import provider_name
 from graphopt.errors import UnknownNameError, UsageError
 from graphopt.runtime import providers
-from graphopt.runtime.session import LEVELS
+from graphopt.runtime.session import LEVELS, SessionConfig
 
 ORIGINAL = "original"
 NONE = "none"
@@ -29,6 +30,7 @@ class Plan:
             stands for the peers that are installed.
         levels: The runtime's own optimisation levels to measure the original at; ``all`` is the baseline and always is.
         providers: Execution providers, each a case of its own.
+        provider_options: Options of the provider that is not the CPU.
         threads: Numbers of threads, each a case of its own.
         seconds: Time to measure each case; longer where it is too noisy for the precision.
         rounds: Rounds to measure each case, in place of the time.
@@ -40,10 +42,11 @@ class Plan:
         tune_session: Whether to look for settings of the session that are worth using.
     """
 
-    strategies: tuple[str, ...] = ("greedy",)
+    strategies: tuple[str, ...] = ("auto",)
     against: tuple[str, ...] | None = None
     levels: tuple[str, ...] = LEVELS
     providers: tuple[str, ...] = ("cpu",)
+    provider_options: Mapping[str, str] = field(default_factory=dict)
     threads: tuple[int, ...] = (1,)
     seconds: float = 20.0
     rounds: int | None = None
@@ -59,6 +62,15 @@ class Plan:
         """Peers and files."""
         named = peers.installed() if self.against is None else self.against
         return [name for name in dict.fromkeys(named) if name != ORIGINAL]
+
+    @property
+    def configs(self) -> list[SessionConfig]:
+        """How to open sessions: with each provider and number of threads."""
+        return [
+            session_config(provider, None if provider_name(provider) == "cpu" else self.provider_options, threads)
+            for provider in self.providers
+            for threads in self.threads
+        ]
 
     @property
     def effort(self) -> Effort:
@@ -80,6 +92,8 @@ class Plan:
                 raise UnknownNameError("opponent", name, [ORIGINAL, *peers.PEERS, "FILE.onnx"])
         for provider in self.providers:
             providers.require(provider)
+        if self.provider_options and sum(provider_name(p) != "cpu" for p in self.providers) != 1:
+            raise UsageError("provider options need one provider that is not the CPU")
         if not self.providers or not self.threads or min(self.threads) < 1:
             raise UsageError("a benchmark needs a provider and at least 1 thread")
         if self.rounds is not None and self.rounds < MIN_CYCLES * MIN_ROUNDS:

@@ -154,6 +154,7 @@ class Search:
         kept_original: Whether the variant is the input, unchanged.
         steps: The rewrites in order; kept here also when they were given up in the end.
         families: What measurement said of the families of rules.
+        curve: Whenever it found something better: the number of its round, seconds since it began, predicted milliseconds.
     """
 
     strategy: str
@@ -163,6 +164,24 @@ class Search:
     kept_original: bool
     steps: tuple[Step, ...] = ()
     families: tuple[Family, ...] = ()
+    curve: tuple[tuple[float, ...], ...] = ()
+
+
+@dataclass(frozen=True)
+class Placed:
+    """Where the nodes of a variant run, on another provider than the CPU.
+
+    Attributes:
+        nodes: How many by provider.
+        elsewhere: The operators that the provider left to others, and how many of each.
+        device: The memory that inputs and outputs stay in while it is timed.
+        copies: Whether copies from and to the device are part of the times.
+    """
+
+    nodes: Mapping[str, int]
+    elsewhere: Mapping[str, int]
+    device: str
+    copies: bool
 
 
 @dataclass(frozen=True)
@@ -186,6 +205,7 @@ class Variant:
         optimise_s: Time the tool took to make it.
         version: Version of the tool that made it.
         check: The comparison with the original.
+        placed: Where its nodes run; None on the CPU, which runs them all.
         operators: Where the time goes, for the original and graphopt's variants.
         search: The search, for graphopt's variants.
     """
@@ -205,6 +225,7 @@ class Variant:
     optimise_s: float | None = None
     version: str | None = None
     check: Check | None = None
+    placed: Placed | None = None
     operators: tuple[Operator, ...] = ()
     search: Search | None = None
 

@@ -7,7 +7,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from graphopt import __version__
 from graphopt.api import Progress, first_run
 from graphopt.benchmark import variants
 from graphopt.benchmark.plan import ORIGINAL, Plan
-from graphopt.benchmark.results import SAMPLES, Bench, Case, Latency, Tuning, Variant
+from graphopt.benchmark.results import SAMPLES, Bench, Case, Latency, Placed, Tuning, Variant
 from graphopt.benchmark.rounds import Contender, Measured, in_process, measure
 from graphopt.benchmark.tune import Tuner
 from graphopt.benchmark.variants import Made
@@ -62,8 +62,7 @@ def bench(
     if plan.inputs is not None and len(models) > 1:
         raise UsageError("inputs can be given for one model only")
     sources = [find_model(model) for model in models]
-    settings = [SessionConfig(provider=p, threads=n) for p in plan.providers for n in plan.threads]
-    total = len(sources) * len(settings)
+    total = len(sources) * len(plan.configs)
     cases: list[Case] = []
 
     def so_far(ended_early: bool) -> Bench:
@@ -79,7 +78,7 @@ def bench(
             told = partial(tell, name)
             # Made once for all cases, but not before the model is known to run.
             opponents = cache(partial(variants.opponents, path, plan, Path(folder), told, stop))
-            for config in settings:
+            for config in plan.configs:
                 if stop():
                     break
                 run = _Run(name, path, config, plan, Path(folder), told, stop)
@@ -205,7 +204,7 @@ class _Run:
         return result
 
     def _weighed(self, made: Sequence[Made], feeds: Mapping[str, Any]) -> list[Made]:
-        """Measure the peak memory of each, and see whether all fit into memory at once.
+        """Measure the peak memory of each and see where its nodes run, and whether all fit into memory at once.
 
         Raises:
             SessionError: They do not.
@@ -217,7 +216,8 @@ class _Run:
                 if m.path is not None and not self.stop():
                     self.tell(f"memory of {m.variant.name}")
                     with Worker(m.path, self._config(m), self.feeds_file) as worker:
-                        result[i] = replace(m, variant=replace(m.variant, peak=worker.peak))
+                        placed = Placed(**asdict(worker.placement)) if worker.placement.nodes else None
+                        result[i] = replace(m, variant=replace(m.variant, peak=worker.peak, placed=placed))
         needed, free = sum(m.variant.peak or 0 for m in result if m.path is not None), _free_memory()
         if free is not None and needed > free:
             raise SessionError(

@@ -85,8 +85,8 @@ def optimised(
         return made.failed("skipped", "interrupted")
     try:
         result = api.optimize(
-            source, strategy=strategy, provider=config.provider, threads=config.threads, dims=plan.dims, inputs=plan.inputs,
-            seed=plan.seed, progress=lambda p: tell(f"graphopt {strategy}: {p.message}"), interrupted=interrupted, **plan.optimize,
+            source, strategy=strategy, provider=config.provider, provider_options=config.provider_options,
+            threads=config.threads, dims=plan.dims, inputs=plan.inputs, seed=plan.seed, progress=lambda p: tell(f"graphopt {strategy}: {p.message}"), interrupted=interrupted, **plan.optimize,
         )  # fmt: skip
         report = result.report
         if not report["kept_original"]:
@@ -97,7 +97,7 @@ def optimised(
         return made.failed("differs", str(error))
     except GraphoptError as error:
         return made.failed("failed", str(error))
-    variant = replace(made.variant, optimise_s=report["seconds"], search=_search(report))
+    variant = replace(made.variant, optimise_s=report["seconds"], search=_search(report, result.found.curve))
     return described(Made(variant, source if report["kept_original"] else target))
 
 
@@ -130,7 +130,7 @@ def operators(path: Path, feeds: Any, config: SessionConfig) -> tuple[Operator, 
     return tuple(Operator(o.op_type, o.count, o.ms, o.share) for o in by_op(profile(path, feeds, config)))
 
 
-def _search(report: dict[str, Any]) -> Search:
+def _search(report: dict[str, Any], curve: Sequence[tuple[float, ...]]) -> Search:
     """What the report of an optimisation says of its search."""
     families = [(f["family"], f["ratio"], *(f["ci95"] or (None, None)), f["kept"]) for f in report["families"]]
     return Search(
@@ -141,4 +141,5 @@ def _search(report: dict[str, Any]) -> Search:
         kept_original=report["kept_original"],
         steps=tuple(Step(s["rule"], str(s["site"]), s["cost_before"], s["cost_after"]) for s in report["steps"]),
         families=tuple(Family(*f) for f in families),
+        curve=tuple(curve),
     )

@@ -3,8 +3,8 @@
 Two questions can only be asked of such a process: how much memory it takes to load and run a model, and what
 ``session.set_denormal_as_zero`` is worth, for on the calling thread only the first session of a process decides that.
 
-The process opens a model, runs it once and prints a line of JSON with the seconds that opening took and the peak memory in
-bytes. Then it answers each line of its input: ``turn`` with the seconds of the runs of a turn, and ``outputs FILE`` by writing
+The process opens a model, runs it once and prints a line of JSON with the seconds that opening took, the peak memory in
+bytes and where its nodes run. Then it answers each line of its input: ``turn`` with the seconds of the runs of a turn, and ``outputs FILE`` by writing
 the outputs to an ``.npz`` file.
 """
 
@@ -30,6 +30,7 @@ from graphopt.benchmark.rounds import Contender, Opener, Timed
 from graphopt.errors import GraphoptError, SessionError
 from graphopt.runtime.dtypes import Array
 from graphopt.runtime.feeds import load_npz, make_feeds
+from graphopt.runtime.placement import Placement
 from graphopt.runtime.session import Session, SessionConfig
 from graphopt.runtime.timing import Turn
 
@@ -67,6 +68,8 @@ class Worker:
         """Seconds that opening the session took."""
         self.peak: int | None = first["peak"]
         """Peak memory of the process after one run, in bytes; None where the system does not tell."""
+        self.placement = Placement(**first["placement"])
+        """Where the nodes run."""
 
     def turn(self) -> list[float]:
         """Take a turn (see :class:`graphopt.runtime.timing.Turn`)."""
@@ -176,7 +179,7 @@ def _serve() -> None:
         given = {name: a.astype(object) if a.dtype.kind == "U" else a for name, a in load_npz(Path(feeds_file)).items()}
         feeds = make_feeds(session.input_specs, overrides=given)
         session.run(feeds)
-        print(json.dumps({"opened": opened, "peak": peak_memory()}), flush=True)
+        print(json.dumps({"opened": opened, "peak": peak_memory(), "placement": asdict(session.placement)}), flush=True)
         turn: Turn | None = None
         for line in sys.stdin:
             question, _, rest = line.strip().partition(" ")

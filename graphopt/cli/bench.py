@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from graphopt.benchmark.plan import Plan
     from graphopt.benchmark.results import Bench
 
-_SHARED = ("rules", "exclude", "rtol", "atol", "budget", "portable", "freeze_initializers", "max_growth")
+_SHARED = ("rules", "exclude", "rtol", "atol", "budget", "alpha", "portable", "freeze_initializers", "max_growth")
 
 
 def bench(
@@ -27,7 +27,7 @@ def bench(
     strategy: Annotated[
         list[str] | None,
         option(
-            "--strategy", metavar="NAME", help="How graphopt searches (default greedy); repeatable; none: not at all."
+            "--strategy", metavar="NAME", help="How graphopt searches (default auto); repeatable; none: not at all."
         ),
     ] = None,
     against: Annotated[
@@ -51,6 +51,7 @@ def bench(
     provider: Annotated[
         list[str] | None, option("--provider", metavar="NAME", help="Execution provider (default cpu); repeatable.")
     ] = None,
+    provider_option: options.ProviderOptions = None,
     threads: Annotated[
         list[int] | None, option("--threads", metavar="N", help="Threads within an operator (default 1); repeatable.")
     ] = None,
@@ -100,7 +101,15 @@ def bench(
     if quiet:
         warnings.simplefilter("ignore")
     files = _check_files(model, inputs, {"the JSON results": json, "the CSV results": csv})
-    settings = load_settings({"budget": budget, "rules": rules or None, "dims": options.dims(dim), "seed": seed})
+    settings = load_settings(
+        {
+            "budget": budget,
+            "rules": rules or None,
+            "dims": options.dims(dim),
+            "seed": seed,
+            "provider_options": options.provider_options(provider_option),
+        }
+    )
 
     from graphopt.benchmark.plan import NONE, Plan
     from graphopt.runtime.session import LEVELS
@@ -113,6 +122,7 @@ def bench(
         against=None if against is None else _names(against),
         levels=LEVELS if level is None else _names(level),
         providers=tuple(dict.fromkeys(provider or [settings.provider])),
+        provider_options=settings.provider_options,
         threads=tuple(dict.fromkeys(threads or [settings.threads])),
         seconds=20.0 if seconds is None else seconds,
         rounds=rounds,

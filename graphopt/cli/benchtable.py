@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from graphopt.benchmark.results import Bench, Case, Ratio, Tuning, Variant
-from graphopt.cli.screen import facts, milliseconds, one_line, seconds, size, table
+from graphopt.cli.screen import facts, milliseconds, one_line, placed, plural, seconds, size, table, timed
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -80,9 +80,10 @@ def show_summary(bench: Bench, screen: Console) -> None:
             if ratio is not None:
                 logs[name].append(math.log(ratio.value))
         result.add_row(one_line(case.model if alike else _label(case)), *cells)
-    means = [f"{math.exp(sum(each) / len(each)):.3f}  " if each else "" for each in logs.values()]
-    result.add_section()
-    result.add_row("geometric mean", "", *means)
+    if alike:  # a mean over providers or numbers of threads would say nothing
+        means = [f"{math.exp(sum(each) / len(each)):.3f}  " if each else "" for each in logs.values()]
+        result.add_section()
+        result.add_row("geometric mean", "", *means)
     screen.print()
     screen.print("Speed over the original under ORT_ENABLE_ALL", style="bold")
     screen.print(result)
@@ -114,6 +115,12 @@ def _table(case: Case, width: int) -> Table:
 def _notes(case: Case, precision: float) -> list[tuple[str, str]]:
     """What a reader should know besides the numbers."""
     notes = []
+    where = case.baseline.placed
+    if where is not None:
+        ours = [v for v in case.of_kind("graphopt") if v.placed is not None and v.placed.nodes != where.nodes]
+        notes.append(("placement", placed(where.nodes, where.elsewhere)))
+        notes += [("placement", f"{v.name}: {placed(v.placed.nodes, v.placed.elsewhere)}") for v in ours if v.placed]
+        notes.append(("timing", timed(where.device, where.copies)))
     if case.best_level != "all":
         best = next(v for v in case.of_kind("level") if v.level == case.best_level)
         over = [
@@ -164,8 +171,7 @@ def _width(head: str, cells: Sequence[str]) -> int:
 
 
 def _label(case: Case) -> str:
-    threads = f"{case.threads} thread{'s' if case.threads != 1 else ''}"
-    return f"{case.model} ({case.provider}, {threads})"
+    return f"{case.model} ({case.provider}, {plural(case.threads, 'thread')})"
 
 
 def _number(ratio: Ratio | None) -> str:

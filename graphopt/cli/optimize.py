@@ -20,6 +20,7 @@ from graphopt.cli.screen import (
     seconds,
     size,
     table,
+    timed,
     write_json,
 )
 
@@ -195,7 +196,7 @@ def _story(report: Mapping[str, Any], *, interrupted: bool, page: Path | None) -
     placement = report["placement"]
     if placement:
         result.add_row("placement", _placement(placement))
-        result.add_row("timing", _timing(report["timing"]))
+        result.add_row("timing", timed(**report["timing"]))
     verified = report["verified"]
     if verified:
         verdict = "same outputs" if verified["passed"] else "OUTPUTS DIFFER"
@@ -227,15 +228,6 @@ def _placement(placement: Mapping[str, Any]) -> str:
     before, after = placement["before"], placement["after"]
     text = placed(after, placement["elsewhere"])
     return text if before == after else f"{placed(before)}; afterwards {text}"
-
-
-def _timing(timing: Mapping[str, Any]) -> str:
-    """What the latencies include."""
-    if timing["device"] != "cpu":
-        return f"inputs and outputs stay on {timing['device']}: copies from and to the host are not counted"
-    if timing["copies"]:
-        return "inputs and outputs are in the host's memory: the provider's copies from and to its device are counted"
-    return "inputs and outputs are in the host's memory, where the provider works"
 
 
 def _speed(report: Mapping[str, Any]) -> str:

@@ -76,6 +76,15 @@ def placed(nodes: Mapping[str, int], elsewhere: Mapping[str, int] | None = None)
     return text + (f" ({', '.join(left[:_SHOWN])}{more})" if left else "")
 
 
+def timed(device: str, copies: bool) -> str:
+    """What latencies include, of a provider whose inputs and outputs are in the memory of a device."""
+    if device != "cpu":
+        return f"inputs and outputs stay on {device}: copies from and to the host are not counted"
+    if copies:
+        return "inputs and outputs are in the host's memory: the provider's copies from and to its device are counted"
+    return "inputs and outputs are in the host's memory, where the provider works"
+
+
 def write_json(document: Mapping[str, Any], target: str) -> None:
     """Write `document` to the file `target`, or to stdout if it is ``-``."""
     text = json.dumps(_finite(document), indent=2) + "\n"

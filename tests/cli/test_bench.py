@@ -14,7 +14,7 @@ from dataclasses import replace
 import onnx
 import pytest
 
-from graphopt.benchmark.results import Bench, Ratio
+from graphopt.benchmark.results import Bench, Placed, Ratio
 from graphopt.cli import benchtable
 from graphopt.cli.bench import _judge
 from graphopt.cli.screen import console
@@ -106,6 +106,7 @@ def test_fail_under(cli, model):
         (["net.onnx", "--strategy", "gredy"], "unknown strategy 'gredy'"),
         (["net.onnx", "--against", "onnxsin"], "unknown opponent 'onnxsin'"),
         (["net.onnx", "--against", "absent.onnx"], "no such file: absent.onnx"),
+        (["net.onnx", "--provider-option", "device_id=1"], "provider options need one provider"),
         (["net.onnx", "--level", "al"], "unknown level 'al'"),
         (["net.onnx", "--provider", "gpu"], "unknown provider 'gpu'"),
         (["net.onnx", "--threads", "0"], "at least 1 thread"),
@@ -187,6 +188,14 @@ def test_best_level_is_named(capsys):
     assert "level basic beats all on this model (1.500); over it: graphopt greedy 1.250 (1.200 - 1.300)" in out
     out = drawn(lambda screen: benchtable.show_summary(replace(BENCH, cases=(case, case)), screen), capsys)
     assert "basic 1.500 +" in out and "missing" in out and "1.250 +" in out
+
+
+def test_where_nodes_run_is_told(capsys):
+    where = Placed({"openvino": 4}, {}, "cpu", False)
+    case = replace(CASE, variants=(replace(CASE.variants[0], placed=where), *CASE.variants[1:]))
+    out = " ".join(drawn(lambda screen: benchtable.show_case(case, screen, 0.02), capsys, 1000).split())
+    assert "placement openvino 4 nodes placement graphopt greedy: openvino 3 nodes, cpu 1 node (NonZero)" in out
+    assert "where the provider works" in out
 
 
 def test_no_setting_is_worth_it(capsys):
