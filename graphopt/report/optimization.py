@@ -18,7 +18,8 @@ from graphopt.search.select import Selection
 from graphopt.wording import change, milliseconds, seconds, size
 
 _PROFILED_S = 1.5  # for the profile of each of the two models
-_RUNS = (1, 50)  # of a profile, at least and at most
+_RUNS = 50  # of a profile at most
+_KERNELS = 40_000  # that a profile may list, all runs together: to read one takes 35 microseconds
 
 _ENVIRONMENT = {
     "cpu": "Processor",
@@ -69,7 +70,8 @@ def write_report(path: Path, told: Mapping[str, Any], found: Found, arena: Arena
 
     subject = subject_of(told, found)
     if found.paired is not None and not hurried:
-        runs = round(min(max(1e3 * _PROFILED_S / found.paired.baseline_ms, _RUNS[0]), _RUNS[1]))
+        listed = _KERNELS // max(1, len(found.before.nodes))
+        runs = max(1, min(_RUNS, listed, round(1e3 * _PROFILED_S / found.paired.baseline_ms)))
         graphs = None, found.after
         try:
             profiles = [by_op(profile(arena.loadable(graph), arena.feeds, arena.config, runs)) for graph in graphs]
@@ -93,9 +95,7 @@ def subject_of(told: Mapping[str, Any], found: Found) -> Subject:
         StepRow(s.rule, s.family, s.node, s.cost_before, s.cost_after, None, where.get(s.node)) for s in outcome.steps
     )
     families = tuple(
-        FamilyRow(
-            v.family, v.predicted, None if v.ratio is None or v.ci95 is None else Ratio.of(v.ratio, v.ci95), v.kept
-        )
+        FamilyRow(v.family, None if v.ratio is None or v.ci95 is None else Ratio.of(v.ratio, v.ci95), v.kept)
         for v in found.selection.families
     )
     return Subject(

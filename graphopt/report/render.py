@@ -153,11 +153,8 @@ def _families(subject: Subject) -> list[_Family]:
     for name in dict.fromkeys([*saving, *verdicts]):
         verdict = verdicts.get(name)
         measured = None if verdict is None or verdict.measured is None else _saved(verdict.measured)
-        if verdict is not None and verdict.predicted:
-            predicted: float | None = 1 - 1 / verdict.predicted
-        else:
-            # A family that was taken back has no steps left whose prices could be summed up.
-            predicted = saving[name] / start if name in saving and start else None
+        # A family that was taken back has no steps left whose prices could be summed up.
+        predicted = saving[name] / start if name in saving and start else None
         rows.append(_Family(name, predicted, measured, verdict is None or verdict.kept))
     return sorted(rows, key=lambda row: (-(row.predicted or 0.0), row.name))
 

@@ -112,13 +112,11 @@ class FamilyRow:
 
     Attributes:
         name: The family.
-        predicted: What the ratio below was predicted to be; ``None`` where only the prices of the steps are known.
         measured: The model with its rewrites against the model without them.
         kept: Whether they stayed.
     """
 
     name: str
-    predicted: float | None
     measured: Ratio | None
     kept: bool
 
