@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from graphopt import __version__
-from graphopt.api import Progress, first_run
+from graphopt.api import Progress, Result, first_run
 from graphopt.benchmark import variants
 from graphopt.benchmark.plan import ORIGINAL, Plan
 from graphopt.benchmark.results import SAMPLES, Bench, Case, Latency, Placed, Tuning, Variant
@@ -33,6 +33,7 @@ from graphopt.runtime.feeds import load_npz
 from graphopt.runtime.session import SessionConfig
 
 INTERRUPTED = "interrupted"
+OnResult = Callable[[str, SessionConfig, str, Result], None]
 
 
 def bench(
@@ -41,6 +42,7 @@ def bench(
     *,
     progress: Callable[[Progress], None] | None = None,
     on_case: Callable[[Bench], None] | None = None,
+    on_result: OnResult | None = None,
     interrupted: Callable[[], bool] | None = None,
 ) -> Bench:
     """Measure what graphopt and others make of models against the originals under ``ORT_ENABLE_ALL``.
@@ -50,6 +52,7 @@ def bench(
         plan: What to measure; the installed peers, greedy and all levels of the runtime, on one thread, by default.
         progress: Hears what is being done.
         on_case: Hears the results so far, the last case being the new one, whenever a case is done.
+        on_result: Hears what graphopt makes of each model: the model, the provider and threads, the variant, the result.
         interrupted: Asked now and then; true ends the benchmark with what was measured until then.
 
     Raises:
@@ -81,7 +84,7 @@ def bench(
             for config in plan.configs:
                 if stop():
                     break
-                run = _Run(name, path, config, plan, Path(folder), told, stop)
+                run = _Run(name, path, config, plan, Path(folder), told, stop, on_result)
                 try:
                     case = run.case(opponents)
                 except GraphoptError as error:
@@ -123,6 +126,7 @@ class _Run:
     folder: Path
     tell: Callable[..., None]
     stop: Callable[[], bool]
+    on_result: OnResult | None = None
 
     @property
     def feeds_file(self) -> Path:
@@ -152,7 +156,10 @@ class _Run:
         made = [*variants.originals(self.path, plan.levels), *opponents()]
         for strategy in plan.strategies:
             target = self.folder / f"{self.config.provider}-{self.config.threads}-{strategy}.onnx"
-            made.append(variants.optimised(self.path, strategy, self.config, plan, target, self.tell, self.stop))
+            one, result = variants.optimised(self.path, strategy, self.config, plan, target, self.tell, self.stop)
+            made.append(one)
+            if self.on_result is not None and result is not None:
+                self.on_result(self.name, self.config, one.variant.name, result)
         made = self._weighed(self._checked(made, ranges, overrides), feeds)
         if made[0].path is None:  # the runtime's optimiser changes what the original computes, or it was interrupted
             return self._case(m.variant for m in made)

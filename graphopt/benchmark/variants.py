@@ -74,15 +74,15 @@ def opponents(source: Path, plan: Plan, folder: Path, tell: Tell, interrupted: I
 
 def optimised(
     source: Path, strategy: str, config: SessionConfig, plan: Plan, target: Path, tell: Tell, interrupted: Interrupted
-) -> Made:
-    """What graphopt makes of a model; the input's own file where it keeps that.
+) -> tuple[Made, api.Result | None]:
+    """What graphopt makes of a model, with its result; the input's own file where it keeps that.
 
     Raises:
         UsageError: The plan does not fit the model.
     """
     made = Made(Variant(f"graphopt {strategy}", "graphopt", version=__version__))
     if interrupted():
-        return made.failed("skipped", "interrupted")
+        return made.failed("skipped", "interrupted"), None
     try:
         result = api.optimize(
             source, strategy=strategy, provider=config.provider, provider_options=config.provider_options,
@@ -94,11 +94,11 @@ def optimised(
     except UsageError:
         raise
     except OutputsDifferError as error:
-        return made.failed("differs", str(error))
+        return made.failed("differs", str(error)), None
     except GraphoptError as error:
-        return made.failed("failed", str(error))
+        return made.failed("failed", str(error)), None
     variant = replace(made.variant, optimise_s=report["seconds"], search=_search(report, result.found.curve))
-    return described(Made(variant, source if report["kept_original"] else target))
+    return described(Made(variant, source if report["kept_original"] else target)), result
 
 
 def described(made: Made) -> Made:

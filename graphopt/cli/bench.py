@@ -14,6 +14,7 @@ from graphopt.cli.screen import console, write_json, write_whole
 from graphopt.errors import GraphoptError, TooSlowError, UsageError
 
 if TYPE_CHECKING:
+    from graphopt.benchmark.page import Graphs
     from graphopt.benchmark.plan import Plan
     from graphopt.benchmark.results import Bench
 
@@ -83,6 +84,9 @@ def bench(
         str | None,
         option("--csv", metavar="FILE|-", help="Write a row for each variant as CSV to FILE, or with - to stdout."),
     ] = None,
+    html: Annotated[
+        Path | None, typer.Option("--html", metavar="FILE", help="Write everything as one self-contained page.", show_default=False)
+    ] = None,
     quiet: options.Quiet = False,
     verbose: Annotated[bool, option("--verbose", "-v", help="Say what is being done.")] = False,
 ) -> None:
@@ -100,7 +104,7 @@ def bench(
         raise UsageError("only one of --json and --csv can go to stdout")
     if quiet:
         warnings.simplefilter("ignore")
-    files = _check_files(model, inputs, {"the JSON results": json, "the CSV results": csv})
+    files = _check_files(model, inputs, {"the JSON results": json, "the CSV results": csv, "the page": None if html is None else str(html)})
     settings = load_settings(
         {
             "budget": budget,
@@ -135,8 +139,9 @@ def bench(
     )
     plan.check()
     for path in files:
-        paths.spare_weights(path, [Path(target) for target in (json, csv) if target not in (None, "-")])
-    targets = {what: target for what, target in (("json", json), ("csv", csv)) if target is not None}
+        paths.spare_weights(path, [Path(target) for target in (json, csv, html) if target not in (None, "-")])
+    asked = ("json", json), ("csv", csv), ("html", None if html is None else str(html))
+    targets = {what: target for what, target in asked if target is not None}
     found = _run(model, plan, targets, quiet=quiet, verbose=verbose)
     _judge(found, fail_under)
 
@@ -163,33 +168,39 @@ def _names(texts: list[str]) -> tuple[str, ...]:
 
 def _run(models: list[str], plan: Plan, targets: dict[str, str], *, quiet: bool, verbose: bool) -> Bench:
     """Measure, and show and write each case as soon as it is there."""
+    from graphopt.benchmark.page import collector
     from graphopt.benchmark.run import bench as measure
     from graphopt.cli import benchtable
     from graphopt.cli.progress import Interrupt, SearchProgress
 
     screen = console(stderr="-" in targets.values())
+    graphs: Graphs = {}
     with (
         Interrupt("what was measured so far") as interrupt,
         SearchProgress(shown=not quiet, verbose=verbose) as progress,
     ):
 
         def on_case(found: Bench) -> None:
-            _write(found, {what: target for what, target in targets.items() if target != "-"})
+            _write(found, graphs, {what: target for what, target in targets.items() if target != "-"})
             failed = found.cases[-1].baseline.status == "failed"
             if not quiet and not (failed and len(models) == 1):  # of a single model the error is told at the end
                 with progress.hidden():
                     benchtable.show_case(found.cases[-1], screen, plan.precision)
 
-        found = measure(models, plan, progress=progress, on_case=on_case, interrupted=interrupt)
-    _write(found, targets)
+        found = measure(
+            models, plan, progress=progress, on_case=on_case, on_result=collector(graphs) if "html" in targets else None,
+            interrupted=interrupt,
+        )  # fmt: skip
+    _write(found, graphs, targets)
     if not quiet and len(found.cases) > 1:
         benchtable.show_summary(found, screen)
     return found
 
 
-def _write(found: Bench, targets: dict[str, str]) -> None:
+def _write(found: Bench, graphs: Graphs, targets: dict[str, str]) -> None:
     """Write the documents, to stdout where the target is ``-``."""
     from graphopt.benchmark.csv import to_csv
+    from graphopt.benchmark.page import write_bench_page
 
     if "json" in targets:
         write_json(found.to_dict(), targets["json"])
@@ -197,6 +208,8 @@ def _write(found: Bench, targets: dict[str, str]) -> None:
         print(to_csv(found), end="")
     elif "csv" in targets:
         write_whole(Path(targets["csv"]), to_csv(found))
+    if "html" in targets:
+        write_bench_page(found, graphs, Path(targets["html"]))
 
 
 def _judge(found: Bench, fail_under: float | None) -> None:

@@ -207,8 +207,13 @@ def environment_of(told: Mapping[str, Any]) -> Facts:
     """Where an optimisation was measured, and by what."""
     from graphopt import __version__
 
-    facts = [
-        (_ENVIRONMENT.get(key, key), ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value))
-        for key, value in told["environment"].items()
-    ]
+    facts = environment_facts(told["environment"])
     return (*facts, ("graphopt", __version__), ("Strategy", told["strategy"]), ("Seed", str(told["seed"])))
+
+
+def environment_facts(environment: Mapping[str, Any]) -> Facts:
+    """Where something was measured."""
+    return tuple(
+        (_ENVIRONMENT.get(key, key), ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value))
+        for key, value in environment.items()
+    )

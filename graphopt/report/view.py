@@ -22,7 +22,7 @@ class Ratio:
         value: Baseline time over its own; above 1 it is faster.
         low: Lower end of the 95 % interval.
         high: Upper end of it.
-        verdict: What may be claimed: ``faster``, ``slower`` or ``equal``.
+        verdict: What may be claimed: ``faster``, ``slower``, ``equal`` or ``unclear``.
     """
 
     value: float

@@ -63,7 +63,7 @@ const charts = (() => {
     const bars = subject.variants.filter((v) => v.ratio).map((v) => ({name: v.name, verdict: v.verdict, ratio: v.ratio, x: v.ratio[0], low: v.ratio[1], high: v.ratio[2]}));
     const low = Math.min(1, d3.min(bars, (r) => r.low)), high = Math.max(1, d3.max(bars, (r) => r.high));
     const pad = 0.06 * Math.max(high - low, 0.02);
-    const fill = (r) => ({faster: "var(--c1)", slower: "var(--c2)", equal: "var(--c0)"}[r.verdict]);
+    const fill = (r) => ({faster: "var(--c1)", slower: "var(--c2)", equal: "var(--c0)", unclear: "var(--c0)"}[r.verdict]);
     const frame = rows(box, bars, "name", (r) => `${times(r.ratio)} ${r.verdict}`, 30);
     draw(box, {
       ...frame,
