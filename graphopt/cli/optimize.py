@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from graphopt import wording
 from graphopt.cli import options, paths
 from graphopt.cli.options import option
 from graphopt.cli.screen import (
@@ -15,7 +16,6 @@ from graphopt.cli.screen import (
     facts,
     milliseconds,
     one_line,
-    placed,
     plural,
     seconds,
     size,
@@ -194,8 +194,8 @@ def _story(report: Mapping[str, Any], *, interrupted: bool, page: Path | None) -
     result.add_row("rules", ", ".join(f"{rule} x{count}" for rule, count in rules) or "none applied")
     placement = report["placement"]
     if placement:
-        result.add_row("placement", _placement(placement))
-        result.add_row("timing", _timing(report["timing"]))
+        result.add_row("placement", wording.placement(placement))
+        result.add_row("timing", wording.timing(report["timing"]))
     verified = report["verified"]
     if verified:
         verdict = "same outputs" if verified["passed"] else "OUTPUTS DIFFER"
@@ -220,22 +220,6 @@ def _story(report: Mapping[str, Any], *, interrupted: bool, page: Path | None) -
     if page is not None:
         result.add_row("report", one_line(str(page)))
     return result
-
-
-def _placement(placement: Mapping[str, Any]) -> str:
-    """Which provider runs how many nodes, and what the provider asked for leaves to others."""
-    before, after = placement["before"], placement["after"]
-    text = placed(after, placement["elsewhere"])
-    return text if before == after else f"{placed(before)}; afterwards {text}"
-
-
-def _timing(timing: Mapping[str, Any]) -> str:
-    """What the latencies include."""
-    if timing["device"] != "cpu":
-        return f"inputs and outputs stay on {timing['device']}: copies from and to the host are not counted"
-    if timing["copies"]:
-        return "inputs and outputs are in the host's memory: the provider's copies from and to its device are counted"
-    return "inputs and outputs are in the host's memory, where the provider works"
 
 
 def _speed(report: Mapping[str, Any]) -> str:
