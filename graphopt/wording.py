@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
+_SHOWN = 6  # operators that a provider leaves to others
+
 
 def one_line(text: str, limit: int | None = None) -> str:
     """`text` without line breaks and control characters, at most `limit` characters long.
@@ -46,3 +51,32 @@ def change(before: float | None, after: float | None) -> str:
         return ""
     percent = (after / before - 1) * 100
     return "same" if after == before else f"{percent:+.1f} %"
+
+
+def plural(count: int, noun: str) -> str:
+    """A number with its noun."""
+    return f"{count} {noun}" + ("" if count == 1 else "s")
+
+
+def placed(nodes: Mapping[str, int], elsewhere: Mapping[str, int] | None = None) -> str:
+    """Which provider runs how many nodes, and the operators that the one asked for leaves to others."""
+    text = ", ".join(f"{provider} {plural(count, 'node')}" for provider, count in nodes.items()) or "no nodes"
+    left = [one_line(op, 40) + (f" x{count}" if count > 1 else "") for op, count in (elsewhere or {}).items()]
+    more = f" and {plural(len(left) - _SHOWN, 'operator')} more" if len(left) > _SHOWN else ""
+    return text + (f" ({', '.join(left[:_SHOWN])}{more})" if left else "")
+
+
+def placement(told: Mapping[str, Any]) -> str:
+    """Where a JSON report says that nodes run: by which provider how many, and what the one asked for leaves to others."""
+    before, after = told["before"], told["after"]
+    text = placed(after, told["elsewhere"])
+    return text if before == after else f"{placed(before)}; afterwards {text}"
+
+
+def timing(told: Mapping[str, Any]) -> str:
+    """What the latencies of a JSON report include."""
+    if told["device"] != "cpu":
+        return f"inputs and outputs stay on {told['device']}: copies from and to the host are not counted"
+    if told["copies"]:
+        return "inputs and outputs are in the host's memory: the provider's copies from and to its device are counted"
+    return "inputs and outputs are in the host's memory, where the provider works"

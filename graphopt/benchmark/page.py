@@ -58,13 +58,13 @@ def _subject(case: Case, graphs: Mapping[tuple[str, str, int, str], GraphView], 
     ours = [v for v in case.of_kind("graphopt") if v.search is not None]
     best = max(ours, key=lambda v: v.ratio.value if v.ratio else 0.0, default=None)
     graph = None if best is None else graphs.get((case.model, case.provider, case.threads, best.name))
-    notes = [f"{n}: the interval stayed wider than asked for." for n in case.noisy]
+    notes = [f"Intervals that stayed wider than asked for: {', '.join(case.noisy)}."] if case.noisy else []
     if case.best_level != "all":
         notes.append(f"On the original the runtime's level {case.best_level} is faster than all.")
     if case.tuning is not None and case.tuning.advised:
         notes.append(f"Settings worth using on {case.tuning.variant}: {', '.join(case.tuning.advised)}.")
     return Subject(
-        name=f"{name}, {case.provider}, {case.threads} threads" if several else name,
+        name=f"{name}, {case.provider}, {_threads(case)}" if several else name,
         summary=_sentence(name, case, best),
         variants=tuple(_variant(v, i == 0) for i, v in enumerate(case.variants)),
         curves=tuple(curve for v in ours if v.search is not None for curve in _curves(v.name, v.search)),
@@ -79,13 +79,17 @@ def _sentence(name: str, case: Case, best: Variant | None) -> str:
     where = case.environment
     how = (
         f"{len(case.variants)} variants took turns over {case.rounds} rounds in {case.sessions} sessions of each; "
-        f"ONNX Runtime {where['onnxruntime']}, {case.provider} provider, {case.threads} threads, {where['cpu']}."
+        f"ONNX Runtime {where['onnxruntime']}, {case.provider} provider, {_threads(case)}, {where['cpu']}."
     )
     if best is None or best.ratio is None:
         return f"{name}: {how}"
     ratio = best.ratio
     said = f"{best.name} runs {name} {ratio.value:.3f} times as fast as ORT_ENABLE_ALL alone"
     return f"{said} (95 % interval of another run {ratio.low:.3f} to {ratio.high:.3f}, {ratio.verdict}): {how}"
+
+
+def _threads(case: Case) -> str:
+    return f"{case.threads} thread" + ("" if case.threads == 1 else "s")
 
 
 def _variant(v: Variant, baseline: bool) -> view.Variant:

@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from graphopt.benchmark.results import Bench, Case, Ratio, Tuning, Variant
-from graphopt.cli.screen import facts, milliseconds, one_line, placed, plural, seconds, size, table, timed
+from graphopt.cli.screen import facts, milliseconds, one_line, placed, plural, seconds, size, table
+from graphopt.wording import timing
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -120,7 +121,7 @@ def _notes(case: Case, precision: float) -> list[tuple[str, str]]:
         ours = [v for v in case.of_kind("graphopt") if v.placed is not None and v.placed.nodes != where.nodes]
         notes.append(("placement", placed(where.nodes, where.elsewhere)))
         notes += [("placement", f"{v.name}: {placed(v.placed.nodes, v.placed.elsewhere)}") for v in ours if v.placed]
-        notes.append(("timing", timed(where.device, where.copies)))
+        notes.append(("timing", timing({"device": where.device, "copies": where.copies})))
     if case.best_level != "all":
         best = next(v for v in case.of_kind("level") if v.level == case.best_level)
         over = [

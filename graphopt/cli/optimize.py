@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from graphopt import wording
 from graphopt.cli import options, paths
 from graphopt.cli.options import option
 from graphopt.cli.screen import (
@@ -15,12 +16,10 @@ from graphopt.cli.screen import (
     facts,
     milliseconds,
     one_line,
-    placed,
     plural,
     seconds,
     size,
     table,
-    timed,
     write_json,
 )
 
@@ -195,8 +194,8 @@ def _story(report: Mapping[str, Any], *, interrupted: bool, page: Path | None) -
     result.add_row("rules", ", ".join(f"{rule} x{count}" for rule, count in rules) or "none applied")
     placement = report["placement"]
     if placement:
-        result.add_row("placement", _placement(placement))
-        result.add_row("timing", timed(**report["timing"]))
+        result.add_row("placement", wording.placement(placement))
+        result.add_row("timing", wording.timing(report["timing"]))
     verified = report["verified"]
     if verified:
         verdict = "same outputs" if verified["passed"] else "OUTPUTS DIFFER"
@@ -221,13 +220,6 @@ def _story(report: Mapping[str, Any], *, interrupted: bool, page: Path | None) -
     if page is not None:
         result.add_row("report", one_line(str(page)))
     return result
-
-
-def _placement(placement: Mapping[str, Any]) -> str:
-    """Which provider runs how many nodes, and what the provider asked for leaves to others."""
-    before, after = placement["before"], placement["after"]
-    text = placed(after, placement["elsewhere"])
-    return text if before == after else f"{placed(before)}; afterwards {text}"
 
 
 def _speed(report: Mapping[str, Any]) -> str:

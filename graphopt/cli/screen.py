@@ -15,13 +15,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from graphopt.wording import change, milliseconds, one_line, seconds, size
+from graphopt.wording import change, milliseconds, one_line, placed, plural, seconds, size
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
-
-_SHOWN = 6  # operators that a provider leaves to others
 
 
 def console(*, stderr: bool = True) -> Console:
@@ -61,28 +59,6 @@ def facts() -> Table:
     result.add_column(style="bold", no_wrap=True)
     result.add_column(overflow="fold")
     return result
-
-
-def plural(count: int, noun: str) -> str:
-    """A number with its noun."""
-    return f"{count} {noun}" + ("" if count == 1 else "s")
-
-
-def placed(nodes: Mapping[str, int], elsewhere: Mapping[str, int] | None = None) -> str:
-    """Which provider runs how many nodes, and the operators that the one asked for leaves to others."""
-    text = ", ".join(f"{provider} {plural(count, 'node')}" for provider, count in nodes.items()) or "no nodes"
-    left = [one_line(op, 40) + (f" x{count}" if count > 1 else "") for op, count in (elsewhere or {}).items()]
-    more = f" and {plural(len(left) - _SHOWN, 'operator')} more" if len(left) > _SHOWN else ""
-    return text + (f" ({', '.join(left[:_SHOWN])}{more})" if left else "")
-
-
-def timed(device: str, copies: bool) -> str:
-    """What latencies include, of a provider whose inputs and outputs are in the memory of a device."""
-    if device != "cpu":
-        return f"inputs and outputs stay on {device}: copies from and to the host are not counted"
-    if copies:
-        return "inputs and outputs are in the host's memory: the provider's copies from and to its device are counted"
-    return "inputs and outputs are in the host's memory, where the provider works"
 
 
 def write_json(document: Mapping[str, Any], target: str) -> None:
@@ -127,5 +103,6 @@ def _finite(value: Any) -> Any:
 
 
 __all__ = [
-    "change", "console", "facts", "milliseconds", "one_line", "seconds", "size", "table", "write_json", "write_whole",
+    "change", "console", "facts", "milliseconds", "one_line", "placed", "plural", "seconds", "size", "table", "write_json",
+    "write_whole",
 ]  # fmt: skip

@@ -14,8 +14,8 @@ from graphopt.report.view import Facts, FamilyRow, Page, Ratio, SearchCurve, Ste
 from graphopt.runtime.profile import by_op, profile
 from graphopt.runtime.timing import Paired
 from graphopt.search.arena import Arena
-from graphopt.search.select import Selection
-from graphopt.wording import change, milliseconds, seconds, size
+from graphopt.search.select import FamilyVerdict, Selection
+from graphopt.wording import change, milliseconds, placement, plural, seconds, size, timing
 
 _PROFILED_S = 1.5  # for the profile of each of the two models
 _RUNS = 50  # of a profile at most
@@ -27,6 +27,9 @@ _ENVIRONMENT = {
     "cores": "Processors usable",
     "threads": "Threads within an operator",
     "provider": "Execution provider",
+    "provider_options": "Options of the provider",
+    "package": "Package of the provider",
+    "device": "Device",
     "level": "Optimisation level of the runtime",
     "onnxruntime": "ONNX Runtime",
     "system": "System",
@@ -95,7 +98,7 @@ def subject_of(told: Mapping[str, Any], found: Found) -> Subject:
         StepRow(s.rule, s.family, s.node, s.cost_before, s.cost_after, None, where.get(s.node)) for s in outcome.steps
     )
     families = tuple(
-        FamilyRow(v.family, None if v.ratio is None or v.ci95 is None else Ratio.of(v.ratio, v.ci95), v.kept)
+        FamilyRow(v.family, None if v.ratio is None or v.ci95 is None else Ratio.of(v.ratio, v.ci95), _fate(v))
         for v in found.selection.families
     )
     return Subject(
@@ -109,6 +112,10 @@ def subject_of(told: Mapping[str, Any], found: Found) -> Subject:
         graph=graph,
         notes=tuple(told["warnings"]),
     )
+
+
+def _fate(verdict: FamilyVerdict) -> str:
+    return "kept" if verdict.kept else "taken back: wrong results" if verdict.wrong else "taken back"
 
 
 def _curves(strategy: str, found: Found) -> tuple[SearchCurve, ...]:
@@ -143,8 +150,11 @@ def _sentence(name: str, told: Mapping[str, Any], paired: Paired | None) -> str:
     environment = told["environment"]
     where = (
         f"ONNX Runtime {environment['onnxruntime']} at ORT_ENABLE_{environment['level'].upper()}, "
-        f"{environment['provider']} provider, {_plural(environment['threads'], 'thread')}, {environment['cpu']}"
+        f"{environment['provider']} provider, {plural(environment['threads'], 'thread')}, "
+        f"{environment['device'] or environment['cpu']}"
     )
+    if told["timing"]:
+        where += f"; {timing(told['timing'])}"
     if paired is None:
         if told["kept_original"]:
             return f"No rewrite is predicted to make {name} faster, so it is kept as it is and nothing was measured; {where}."
@@ -153,8 +163,8 @@ def _sentence(name: str, told: Mapping[str, Any], paired: Paired | None) -> str:
         )
     interval = f"(95 % interval {paired.ci95[0]:.3f} to {paired.ci95[1]:.3f})"
     how = (
-        f"original and candidate took turns over {_plural(paired.rounds, 'round')} in "
-        f"{_plural(paired.sessions, 'session')} of each; {where}."
+        f"original and candidate took turns over {plural(paired.rounds, 'round')} in "
+        f"{plural(paired.sessions, 'session')} of each; {where}."
     )
     if told["kept_original"]:
         head = (
@@ -187,16 +197,16 @@ def _facts(told: Mapping[str, Any]) -> Facts:
     facts.append(("File size", f"{_arrow(size(sizes['before']), size(sizes['after']))} ({grown})"))
     made = f"{len(told['steps'])} tried, none kept" if told["kept_original"] and told["steps"] else "none"
     if told["rules"]:
-        made = f"{sum(told['rules'].values())} by {_plural(len(told['rules']), 'rule')}"
+        made = f"{sum(told['rules'].values())} by {plural(len(told['rules']), 'rule')}"
     facts.append(("Rewrites", made))
-    facts.append(("Search", f"{_plural(search['candidates'], 'candidate')} in {seconds(search['seconds'])}"))
+    facts.append(("Search", f"{plural(search['candidates'], 'candidate')} in {seconds(search['seconds'])}"))
     facts.append(("Search ended", search["stop_reason"]))
+    if search["more"]:
+        facts.append(("With more time", "; ".join(search["more"])))
+    if told["placement"]:
+        facts.append(("Where nodes run", placement(told["placement"])))
     facts.append(("All in all", seconds(told["seconds"])))
     return tuple(facts)
-
-
-def _plural(count: int, noun: str) -> str:
-    return f"{count} {noun}" + ("" if count == 1 else "s")
 
 
 def _arrow(before: str, after: str) -> str:
@@ -213,7 +223,10 @@ def environment_of(told: Mapping[str, Any]) -> Facts:
 
 def environment_facts(environment: Mapping[str, Any]) -> Facts:
     """Where something was measured."""
-    return tuple(
-        (_ENVIRONMENT.get(key, key), ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value))
-        for key, value in environment.items()
-    )
+    return tuple((_ENVIRONMENT.get(key, key), _listed(value)) for key, value in environment.items() if value)
+
+
+def _listed(value: Any) -> str:
+    if isinstance(value, Mapping):
+        value = [f"{key}={each}" for key, each in value.items()]
+    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)

@@ -128,7 +128,7 @@ class _Family:
     name: str
     predicted: float | None
     measured: tuple[float, float, float] | None
-    kept: bool
+    fate: str
 
 
 def _rules(subject: Subject) -> list[_Rule]:
@@ -155,7 +155,7 @@ def _families(subject: Subject) -> list[_Family]:
         measured = None if verdict is None or verdict.measured is None else _saved(verdict.measured)
         # A family that was taken back has no steps left whose prices could be summed up.
         predicted = saving[name] / start if name in saving and start else None
-        rows.append(_Family(name, predicted, measured, verdict is None or verdict.kept))
+        rows.append(_Family(name, predicted, measured, "kept" if verdict is None else verdict.fate))
     return sorted(rows, key=lambda row: (-(row.predicted or 0.0), row.name))
 
 
@@ -185,7 +185,7 @@ def _subject(subject: Subject) -> dict[str, Any]:
                 "name": row.name,
                 "predicted": _number(row.predicted),
                 "measured": row.measured and [_number(each) for each in row.measured],
-                "kept": row.kept,
+                "fate": row.fate,
             }
             for row in _families(subject)
         ],

@@ -113,12 +113,12 @@ class FamilyRow:
     Attributes:
         name: The family.
         measured: The model with its rewrites against the model without them.
-        kept: Whether they stayed.
+        fate: What became of them: ``kept``, or why they were taken back.
     """
 
     name: str
     measured: Ratio | None
-    kept: bool
+    fate: str = "kept"
 
 
 @dataclass(frozen=True)

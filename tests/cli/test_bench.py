@@ -223,3 +223,13 @@ def test_judgement():
         _judge(
             Bench((replace(CASE, variants=(replace(CASE.variants[0], status="failed", message="why"),)),), 0.02), None
         )
+
+
+def test_the_page(cli, model):
+    done = cli("bench", "net.onnx", *QUICK[2:], "--budget", "2", "--strategy", "greedy", "--html", "page.html", "-q")
+    assert done.code == 0, done.err
+    page = model.with_name("page.html").read_text(encoding="utf-8")
+    assert "Benchmark of net.onnx" in page and "graphopt greedy" in page and "ORT_ENABLE_ALL" in page
+    assert '"nodes"' in page  # the graph before and after came along
+    assert cli("bench", "net.onnx", *QUICK, "--html", "net.onnx").code == 2
+    assert cli("bench", "net.onnx", *QUICK, "--html", "no/such/page.html").code == 2

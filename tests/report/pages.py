@@ -59,8 +59,8 @@ def bench_page() -> Page:
     steps = tuple(StepRow("leaky", "activation", f"r{i}", 10 - i / 20, 9.95 - i / 20, None, i // 3) for i in range(40))
     steps = (*steps, StepRow(HOSTILE, "other", HOSTILE, 8.0, 7.9, Ratio(1.01, 1.0, 1.02, "faster"), None))
     families = (
-        FamilyRow("activation", Ratio(1.2, 1.1, 1.3, "faster"), True),
-        FamilyRow(HOSTILE, Ratio(0.9, 0.8, 0.95, "slower"), False),
+        FamilyRow("activation", Ratio(1.2, 1.1, 1.3, "faster")),
+        FamilyRow(HOSTILE, Ratio(0.9, 0.8, 0.95, "slower"), "taken back"),
     )
     curves = (
         SearchCurve("greedy", ((0.0, 10.0), (0.5, 9.0), (0.7, 8.0)), 1.0),

@@ -11,6 +11,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import graphopt
+from graphopt.report.optimization import environment_of, subject_of
 from graphopt.runtime.timing import Paired
 from tests.test_api import grouped
 
@@ -94,3 +95,22 @@ def test_after_an_interrupt_nothing_is_profiled(source, monkeypatch):
     interrupts: list[bool] = []
     _, _, subject = optimise(source, progress=stop, interrupted=lambda: any(interrupts))
     assert [variant["operators"] for variant in subject["variants"]] == [[], []]
+
+
+def test_another_provider_is_told_of(source):
+    result = graphopt.optimize(source, rules=["grouped-conv"], measure=False)
+    nodes = {"openvino": 5, "cpu": 1}
+    told = {
+        **result.report,
+        "placement": {"before": nodes, "after": nodes, "elsewhere": {"Erf": 1}},
+        "timing": {"device": "gpu:0", "copies": False},
+        "environment": {
+            **result.report["environment"],
+            "provider_options": {"device_type": "GPU"},
+            "device": "Some GPU",
+        },
+    }
+    subject = subject_of(told, result.found)
+    assert dict(subject.facts)["Where nodes run"] == "openvino 5 nodes, cpu 1 node (Erf)"
+    assert "copies from and to the host are not counted" in subject.summary and "Some GPU" in subject.summary
+    assert dict(environment_of(told))["Options of the provider"] == "device_type=GPU"

@@ -145,7 +145,7 @@ const charts = (() => {
 
   function families(box, subject) {
     const bars = subject.families.map((f) => ({
-      name: f.kept ? f.name : `${f.name} (taken back)`, predicted: f.predicted,
+      name: f.fate === "kept" ? f.name : `${f.name} (${f.fate})`, predicted: f.predicted,
       ...(f.measured && {measured: f.measured[0], low: f.measured[1], high: f.measured[2]}),
     }));
     const seen = bars.filter((r) => r.measured !== undefined), priced = bars.filter((r) => r.predicted !== null);
