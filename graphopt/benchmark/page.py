@@ -121,7 +121,8 @@ def _families(search: Search) -> tuple[FamilyRow, ...]:
     return tuple(
         FamilyRow(
             f.name,
-            None if f.ratio is None or f.low is None or f.high is None else view.Ratio.of(f.ratio, (f.low, f.high)), f.kept,
+            None if f.ratio is None or f.low is None or f.high is None else view.Ratio.of(f.ratio, (f.low, f.high)),
+            "kept" if f.kept else "taken back",
         )
         for f in search.families
     )  # fmt: skip
