@@ -146,7 +146,8 @@ def _rules(subject: Subject) -> list[_Rule]:
 def _families(subject: Subject) -> list[_Family]:
     saving: dict[str, float] = defaultdict(float)
     for step in subject.steps:
-        saving[step.family] += step.before - step.after
+        if step.family:
+            saving[step.family] += step.before - step.after
     start = subject.steps[0].before if subject.steps else 0.0
     verdicts = {row.name: row for row in subject.families}
     rows = []

@@ -89,7 +89,7 @@ class StepRow:
 
     Attributes:
         rule: The rule.
-        family: Its family.
+        family: Its family; empty where that is not known.
         place: Name of the first value that it redefined.
         before: Predicted milliseconds of the model before it.
         after: Predicted milliseconds after it.

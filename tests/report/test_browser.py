@@ -152,7 +152,7 @@ def test_hostile_names_stay_names(chromium, pages):
 def test_steps_lead_to_their_places(chromium, pages):
     with opened(chromium, pages["bench"]) as page:
         page.locator("[data-steps='0'] summary").click()
-        page.locator("[data-steps='0'] tbody tr").nth(40).wait_for()
+        page.locator("[data-steps='0'] tbody tr").nth(41).wait_for()
         page.get_by_role("button", name="Show step 7 in the graph").first.click()
         assert page.locator(".focus h3").first.inner_text().startswith("Change 3 of ")
 

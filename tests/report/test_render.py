@@ -116,6 +116,11 @@ def test_a_table_stands_behind_every_chart(bench):
     assert "+16.67 % (+9.09 to +23.08)" in cells
 
 
+def test_steps_of_no_family_are_no_family(bench):
+    families = [row["name"] for row in Reader(bench).data()["subjects"][0]["families"]]
+    assert len(families) == 3 and "" not in families
+
+
 def test_every_subject_is_in_the_overview(bench):
     page = Reader(bench)
     targets = [
