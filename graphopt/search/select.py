@@ -239,17 +239,23 @@ class _Judge:
 
     def faster(self, best: Outcome, other: Outcome, seconds: float) -> bool:
         """Whether another outcome is clearly faster than the best."""
-        paired = self._pair(best.state, other.state, seconds)
-        return paired is not None and paired.ci95[0] > 1.0 + LUCK
+        found = self._pair(best.state, other.state, seconds)
+        return found is not None and found[0].ci95[0] > 1.0 + LUCK
 
-    def _pair(self, one: State, two: State, seconds: float, original: bool = False) -> Paired | None:
-        """Measure two states and correct the prices where they differ; ``None`` when one of them does not run."""
+    def _pair(self, one: State, two: State, seconds: float, original: bool = False) -> tuple[Paired, float] | None:
+        """Measure two states, and correct the prices where they differ.
+
+        Returns:
+            The measurement and the ratio that was predicted; ``None`` when one of the two does not run.
+        """
         try:
             paired = self.arena.pair(None if original else one.graph, two.graph, seconds)
         except SessionError:
             return None
-        self.learned |= self.cost.correct((one.graph, one.costs), (two.graph, two.costs), paired.speedup, paired.ci95)
-        return paired
+        # States may have been priced before a correction: only prices of the same moment can be compared.
+        before, after = self.cost.of(one.graph), self.cost.of(two.graph)
+        self.learned |= self.cost.correct((one.graph, before), (two.graph, after), paired.speedup, paired.ci95)
+        return paired, before.total / after.total
 
     def _fastest(self, outcome: Outcome, seconds: float) -> Outcome:
         """Of all that a search found, what the clock says is fastest; what is predicted to be, unless another clearly is."""
@@ -264,18 +270,18 @@ class _Judge:
 
     def _gains(self, outcome: Outcome, seconds: float) -> bool:
         """Whether a quick look says that the graph is faster than the original."""
-        paired = self._pair(self.start, outcome.state, seconds, original=True)
-        return paired is not None and paired.speedup > 1.0
+        found = self._pair(self.start, outcome.state, seconds, original=True)
+        return found is not None and found[0].speedup > 1.0
 
     def _compare(self, family: str, without: Outcome, outcome: Outcome, seconds: float) -> FamilyVerdict:
         """Measure the graph without a family against the graph with it."""
         if without.state.graph.hash == outcome.state.graph.hash:
             return FamilyVerdict(family, 1.0, None, True, 1.0)
-        predicted = without.state.cost / outcome.state.cost
-        paired = self._pair(without.state, outcome.state, seconds)
-        if paired is None:
+        found = self._pair(without.state, outcome.state, seconds)
+        if found is None:
             # One of the two does not run, and the input did: the smaller change is the safer one.
             return FamilyVerdict(family, None, None, False)
+        paired, predicted = found
         return FamilyVerdict(family, paired.speedup, paired.ci95, paired.ci95[1] >= 1.0 - LUCK, predicted)
 
 
