@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from graphopt.api import first_run, session_config
+from graphopt.cost.fit import remember_scale
 from graphopt.cost.kernel import KernelCost
 from graphopt.cost.store import Store
 from graphopt.equivalence.ranges import input_ranges
@@ -16,6 +17,8 @@ from graphopt.search.arena import Arena
 from graphopt.search.calibration import Point, calibrate
 from graphopt.search.problem import Problem
 
+ENOUGH = 5
+"""Models that a calibration needs to be kept."""
 _MEASURING = 60.0  # seconds for the kernels of all graphs of a model
 
 
@@ -66,3 +69,13 @@ def calibrate_model(
             name or Path(path).name, problem, start, arena, graphs=graphs, seconds=seconds, seed=seed,
             slowdown=cost.slowdown, on_graph=on_graph,
         )  # fmt: skip
+
+
+def keep_scale(
+    factor: float, *, provider: str = "cpu", provider_options: Mapping[str, str] | None = None, threads: int = 1
+) -> float:
+    """Multiply later predictions by a factor; what graphs then take over the sum of their windows."""
+    with Store() as store:
+        cost = KernelCost(store, session_config(provider, provider_options, threads), measure=False)
+        remember_scale(store, cost.environment, factor * cost.scale)
+        return factor * cost.scale

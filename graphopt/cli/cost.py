@@ -121,17 +121,24 @@ def calibrate(
     dim: options.Dims = None,
     seed: options.Seed = None,
     json: options.Json = None,
+    svg: Annotated[Path | None, option("--svg", metavar="FILE", help="Draw predicted against measured times.")] = None,
     quiet: options.Quiet = False,
 ) -> None:
-    """Compare predicted with measured times of randomly rewritten graphs."""
+    """Compare predicted with measured times of randomly rewritten graphs, and with five models or more correct what all have in common.
+
+    The errors of a model are those with the correction that the other models ask for.
+    """
     for model in models:
         paths.existing_file(model)
-    paths.report_file(json, {f"the model {m}": m for m in models})
+    reads = {f"the model {m}": m for m in models}
+    paths.report_file(json, reads)
+    if svg is not None:
+        paths.writable(svg, reads=reads, writes={} if json in (None, "-") else {"the JSON results": Path(str(json))})
 
-    from graphopt.calibrate import calibrate_model
-    from graphopt.search.calibration import agreement
+    from graphopt.calibrate import ENOUGH, calibrate_model, keep_scale
+    from graphopt.report.scatter import write_scatter
+    from graphopt.search.calibration import agreement, scaled
 
-    rows = table("model", "graphs", "rank correlation", "median error", "95 %", "slowest / fastest", numbers=5)
     points, screen = [], console()
     for model in models:
         with screen.status(f"measuring {model.name}") as status:
@@ -141,20 +148,32 @@ def calibrate(
 
             found = calibrate_model(
                 model, graphs=graphs, seconds=seconds, rules=rules or (), exclude=exclude or (), provider=provider or "cpu",
-                provider_options=options.provider_options(provider_option), threads=threads or 1, dims=options.dims(dim) or None, seed=seed or 0,
-                on_graph=told,
+                provider_options=options.provider_options(provider_option), threads=threads or 1,
+                dims=options.dims(dim) or None, seed=seed or 0, on_graph=told,
             )  # fmt: skip
-        if found:
-            rows.add_row(model.name, *_agreement(agreement(found)))
-        else:
-            rows.add_row(model.name, "0", "", "", "", "")
         points += found
+    factor, points = scaled(points)
+    known = list(dict.fromkeys(p.model for p in points))
+    about = {"models": known, "factor": factor, "points": [asdict(p) for p in points]}
     if json is not None:
-        write_json({"schema": "graphopt.calibration/1", "points": [asdict(p) for p in points]}, json)
+        write_json({"schema": "graphopt.calibration/1", **about}, json)
+    if svg is not None and points:
+        write_scatter([(p.model, p.measured_ms, p.predicted_ms) for p in points], svg)
     if json != "-" and not quiet:
-        if len(models) > 1 and points:
+        rows = table("model", "graphs", "rank correlation", "median error", "95 %", "slowest / fastest", numbers=5)
+        for name in known:
+            rows.add_row(name, *_agreement(agreement([p for p in points if p.model == name])))
+        if len(known) > 1:
             rows.add_row("all", *_agreement(agreement(points)))
         console(stderr=False).print(rows)
+    if len(known) >= ENOUGH:
+        scale = keep_scale(
+            factor, provider=provider or "cpu", provider_options=options.provider_options(provider_option), threads=threads or 1
+        )
+        if not quiet:
+            screen.print(f"graphs take {scale:.3f} times the sum of their windows: predictions are scaled by that from now on")
+    elif not quiet:
+        screen.print(f"nothing was corrected: that takes {ENOUGH} models", soft_wrap=True)
 
 
 def _agreement(found: Agreement) -> tuple[str, ...]:

@@ -73,7 +73,7 @@ class Costs:
         """Milliseconds by node id; 0 for nodes that are fused into another. Nodes that never run are left out."""
         found = dict.fromkeys(self.partition, 0.0)
         for id, price in self.prices.items():
-            found[id] = (price.warm + self.sums.share * (price.cold - price.warm)) / TICKS_PER_MS
+            found[id] = self.sums.of(price.warm, price.cold)
         return found
 
 
@@ -88,6 +88,7 @@ class Sums:
         bytes: Size of all weights.
         read: Bytes of weights read in an inference.
         cache: Size of the last-level cache.
+        scale: Time of a whole graph over the sum of its windows: what a window by itself does not show.
     """
 
     warm: int = 0
@@ -96,6 +97,7 @@ class Sums:
     bytes: int = 0
     read: int = 0
     cache: int = 1
+    scale: float = 1.0
 
     @property
     def share(self) -> float:
@@ -107,7 +109,11 @@ class Sums:
     @property
     def ms(self) -> float:
         """Predicted milliseconds."""
-        return (self.warm + self.share * (self.cold - self.warm)) / TICKS_PER_MS
+        return self.of(self.warm, self.cold)
+
+    def of(self, warm: int, cold: int) -> float:
+        """Milliseconds that a part of the graph takes."""
+        return self.scale * (warm + self.share * (cold - warm)) / TICKS_PER_MS
 
     def changed(self, gone: Iterable[Price], fresh: Iterable[Price]) -> tuple[Sums, dict[Packed, int]]:
         """The sums without some prices and with others, whose ``readers`` are those before; and how these change."""
@@ -123,7 +129,7 @@ class Sums:
                     read += sign * nbytes
                     if not before or not before + sign:
                         size += sign * nbytes
-        return Sums(warm, cold, self.readers, size, read, self.cache), readers
+        return replace(self, warm=warm, cold=cold, bytes=size, read=read), readers
 
 
 class CostModel(Protocol):
@@ -163,6 +169,7 @@ class WindowCost(ABC):
 
     def __init__(self, dims: Mapping[str, int] | None = None, block: int = 1, cache: int = 1) -> None:
         self.cache = cache
+        self.scale = 1.0
         self.shapes = Shapes(dims)
         self.layouts = Layouts(self.shapes, block)
 
@@ -173,7 +180,7 @@ class WindowCost(ABC):
         layout = self.layouts.of(graph)
         each = list({window.nodes[-1]: window for window in windows.values()}.values())
         prices = self._price(graph, each, layout)
-        sums, readers = Sums(cache=self.cache).changed((), prices.values())
+        sums, readers = Sums(cache=self.cache, scale=self.scale).changed((), prices.values())
         sums = replace(sums, readers=readers)
         return Costs(sums.ms, prices, windows, layout, graph.outputs, sums)
 

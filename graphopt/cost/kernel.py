@@ -13,7 +13,7 @@ from graphopt.cost.analytic import move_ms, window_ms
 from graphopt.cost.base import COLD, TICKS_PER_MS, WARM, Costs, Packed, Price, WindowCost
 from graphopt.cost.blueprint import BLOCKED, Blueprint, blueprint
 from graphopt.cost.denormals import readers, shares
-from graphopt.cost.fit import remember_pace, remembered, stopwatch
+from graphopt.cost.fit import remember_pace, remembered, remembered_scale, stopwatch
 from graphopt.cost.layout import Layout, Move, arrives_blocked
 from graphopt.cost.measure import Stopwatch, cache_bytes
 from graphopt.cost.micro import UnbuildableError, micro_model
@@ -86,6 +86,7 @@ class KernelCost(WindowCost):
         self.estimated = 0
         self.settled = False
         self.environment = fingerprint(self.config).digest + _extras(self.config)
+        self.scale = remembered_scale(store, self.environment)
         self._limit = seconds
         self._watch: Stopwatch | None = None
         self._known_roofline: Roofline | None = None

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 
 import numpy as np
@@ -84,6 +84,24 @@ def agreement(points: Sequence[Point]) -> Agreement:
         float(np.quantile(errors, 0.95)),
         float(measured.max() / measured.min()),
     )
+
+
+def scaled(points: Sequence[Point]) -> tuple[float, list[Point]]:
+    """What to multiply predictions by so that they are right on average, and how right they are then.
+
+    What a graph takes beyond the sum of its windows is much the same for all models. Each model's predictions are scaled by
+    what the others say, so that the errors are those of a model that was not calibrated with.
+
+    Returns:
+        The factor from all models, and the points with the factor of the other models; both as they are with a single model.
+    """
+    models = list(dict.fromkeys(p.model for p in points))
+    logs = {m: median(math.log(p.measured_ms / p.predicted_ms) for p in points if p.model == m) for m in models}
+    if len(models) < 2:
+        return 1.0, list(points)
+    total = sum(logs.values())
+    others = {m: math.exp((total - logs[m]) / (len(models) - 1)) for m in models}
+    return math.exp(total / len(models)), [replace(p, predicted_ms=p.predicted_ms * others[p.model]) for p in points]
 
 
 def spearman(a: Sequence[float], b: Sequence[float]) -> float:

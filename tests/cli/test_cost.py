@@ -7,6 +7,7 @@ import json
 import pytest
 
 from graphopt.cost.store import Store
+from tests.test_api import grouped
 
 
 @pytest.fixture
@@ -67,3 +68,14 @@ def test_rubbish_is_one_line(cli, store, tmp_path, content):
 
 def test_an_unknown_environment_is_named(cli, store):
     assert cli("cost", "clear", "--environment", "c").code == 2
+
+
+def test_calibrate(cli, tmp_path):
+    source = grouped(tmp_path / "m.onnx")
+    done = cli("cost", "calibrate", source, "--graphs", 3, "--seconds", 0.1, "--svg", "p.svg", "--json", "c.json")
+    assert done.code == 0, done.err
+    assert "m.onnx" in done.out and "nothing was corrected" in done.err
+    assert (tmp_path / "p.svg").read_text().startswith("<svg") and (tmp_path / "c.json").exists()
+    assert cli("cost", "calibrate", source, "--svg", source).code == 2
+    assert cli("cost", "calibrate", "none.onnx").code == 2
+    assert cli("cost", "calibrate", source, "--graphs", 1).code == 2
