@@ -1,6 +1,7 @@
 """The zoo through ``graphopt optimize``: the table of measured results in the README.
 
-    python -m tests.bench.zoo [NAME ...] [--exporter dynamo legacy] [--threads 1] [--provider cpu] [--json FILE] [--markdown FILE]
+    python -m tests.bench.zoo [NAME ...] [--exporter dynamo legacy] [--threads 1] [--provider cpu] [--strategy auto] [--budget SECONDS]
+        [--json FILE] [--markdown FILE]
         [--families FILE] [--keep DIR]
 
 Every model runs in a process of its own, so that its peak memory is its own. The ratio is the latency of the original
@@ -28,17 +29,21 @@ import onnx
 from graphopt.zoo import build, describe, names
 
 
-def run(name: str, exporter: str, threads: int, keep: Path | None = None, provider: str = "cpu") -> dict[str, Any]:
+def run(name: str, exporter: str, given: argparse.Namespace) -> dict[str, Any]:
     """Optimise one model; what came of it."""
+    keep: Path | None = given.keep
     source = build(name, exporter)  # type: ignore[arg-type]
     with tempfile.TemporaryDirectory() as folder:
         out, report = Path(folder) / "out.onnx", Path(folder) / "report.json"
         command = [sys.executable, "-m", "graphopt", "optimize", str(source), "-o", str(out), "--json", str(report),
-                   "--threads", str(threads), "--provider", provider, "-q"]  # fmt: skip
+                   "--threads", str(given.threads), "--provider", given.provider, "--strategy", given.strategy, "-q"]  # fmt: skip
+        if given.budget is not None:
+            command += ["--budget", str(given.budget)]
         begin = time.monotonic()
         done = subprocess.run([sys.executable, "-c", _PEAK, *command], capture_output=True, text=True, check=False)
         seconds = time.monotonic() - begin
-        entry: dict[str, Any] = {"model": name, "exporter": exporter, "threads": threads, "provider": provider, "seconds": seconds,
+        entry: dict[str, Any] = {"model": name, "exporter": exporter, "threads": given.threads, "provider": given.provider,
+                                 "strategy": given.strategy, "budget": given.budget, "seconds": seconds,
                                  "size_mb": source.stat().st_size / 1e6, "exit": done.returncode}  # fmt: skip
         lines = done.stderr.strip().splitlines()
         if lines and lines[-1].startswith("peak_kb "):
@@ -64,9 +69,10 @@ sys.exit(code)
 """
 
 
-def key(entry: dict[str, Any]) -> tuple[str, str, int, str]:
-    """What was measured, and where."""
-    return entry["model"], entry["exporter"], entry["threads"], entry.get("provider", "cpu")
+def key(entry: dict[str, Any]) -> tuple[Any, ...]:
+    """What was measured, where, and how it was searched."""
+    how = entry.get("provider", "cpu"), entry.get("strategy", "greedy"), entry.get("budget")
+    return entry["model"], entry["exporter"], entry["threads"], *how
 
 
 def ratio(entry: dict[str, Any]) -> float | None:
@@ -131,6 +137,8 @@ def main() -> int:
     parser.add_argument("--exporter", nargs="+", default=["dynamo", "legacy"])
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--provider", default="cpu")
+    parser.add_argument("--strategy", default="auto")
+    parser.add_argument("--budget", type=float)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--markdown", type=Path)
     parser.add_argument("--families", type=Path)
@@ -140,13 +148,13 @@ def main() -> int:
     entries: list[dict[str, Any]] = []
     if arguments.json and arguments.json.exists():
         entries = json.loads(arguments.json.read_text())
-    here = (arguments.threads, arguments.provider)
+    here = (arguments.threads, arguments.provider, arguments.strategy, arguments.budget)
     done = {key(e) for e in entries if "error" not in e}
     for name in chosen:
         for exporter in arguments.exporter:
             if (name, exporter, *here) in done:
                 continue
-            entry = run(name, exporter, arguments.threads, arguments.keep, arguments.provider)
+            entry = run(name, exporter, arguments)
             entries = [*(e for e in entries if key(e) != key(entry)), entry]
             latency = entry.get("latency") or {}
             print(f"{name:20} {exporter:7} {entry.get('error') or latency.get('speedup')} {latency.get('ci95', '')} "
