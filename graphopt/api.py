@@ -55,7 +55,7 @@ LEARNED = ("rl",)
 _SLACK = 1 << 20  # bytes that a model may grow besides ``max_growth``
 _HURRY = 2.0  # seconds for the last measurement after Ctrl-C
 _VISIBLE = 1.003  # a measured ratio below which a second look is not worth its time
-_LONGEST = 20.0  # seconds for the second look
+_LONGEST = 10.0  # seconds for the second look
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,7 @@ def optimize(
         provider: Short or full name of the execution provider.
         provider_options: Its options, as the runtime documents them.
         threads: Threads within an operator.
-        budget: Seconds for search and measurement together; by default a few, more for a slow or a large model, at most 40.
+        budget: Seconds for search and measurement together; by default a few, more for a slow or a large model, at most 32.
         rules: Rule files, folders, families or ids; all shipped ones by default.
         exclude: Rules or families to leave out.
         dims: Sizes for symbolic dimensions.
@@ -194,16 +194,16 @@ def optimize(
     baseline_s, feeds = first_run(original, config, ranges, overrides, _bound(loaded, original), seed)
     arena = Arena(loaded, original, config, feeds, limit, seed)
     # A slow model takes long to measure, one of many nodes long to search.
-    total = budget if budget is not None else min(40.0, 6.0 + 250 * baseline_s + len(loaded.graph.nodes) / 250)
+    total = budget if budget is not None else min(32.0, 10.0 + 250 * baseline_s + len(loaded.graph.nodes) / 250)
     clock = Budget(total, None, interrupted)
 
     with Store() as store:
-        cost = KernelCost(store, config, seconds=0.25 * total, measure=measure)
+        cost = KernelCost(store, config, seconds=0.2 * total, measure=measure)
         problem = Problem.where(library, cost, config)
-        search = Budget(0.4 * total, None, interrupted)
+        search = Budget(0.25 * total, None, interrupted)
         curve: list[tuple[int, float, float]] = []
         chosen = _search(
-            problem, chosen_strategy, simplify(loaded.graph), search, arena, measure, 0.3 * total, tell,
+            problem, chosen_strategy, simplify(loaded.graph), search, arena, measure, 0.25 * total, tell,
             lambda number, state: curve.append((number, search.elapsed, state.cost)),
         )  # fmt: skip
 

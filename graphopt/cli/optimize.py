@@ -41,7 +41,7 @@ def optimize(
     ] = None,
     budget: Annotated[
         float | None,
-        option(metavar="SECONDS", help="Time for search and measurement (default: by the model, at most a minute)."),
+        option(metavar="SECONDS", help="Time for search and measurement (default: by the model, half a minute or less)."),
     ] = None,
     alpha: Annotated[
         float | None,

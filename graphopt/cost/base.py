@@ -133,9 +133,15 @@ class Sums:
 
 
 class CostModel(Protocol):
-    """Predicts the time of one inference."""
+    """Predicts the time of one inference.
+
+    Attributes:
+        name: Of the kind of model.
+        spent: Seconds that it has measured for.
+    """
 
     name: str
+    spent: float
 
     def of(self, graph: Graph) -> Costs:
         """The cost of a graph, from scratch."""
@@ -166,6 +172,7 @@ class WindowCost(ABC):
     """
 
     name = "window"
+    spent = 0.0
 
     def __init__(self, dims: Mapping[str, int] | None = None, block: int = 1, cache: int = 1) -> None:
         self.cache = cache

@@ -32,7 +32,9 @@ def apply(graph: Graph, match: Match, block: int = 16) -> tuple[Graph, Delta]:
     env = Env(graph, dict(match.names), block)
     try:
         for name, expression in rule.let:
-            made = expression.run(env)
+            if name not in match.let:
+                match.let[name] = expression.run(env)
+            made = match.let[name]
             if isinstance(made, np.ndarray):
                 made = Ref(edit.constant(made))
             names[name] = env.names[name] = made

@@ -310,5 +310,6 @@ FUNCTIONS: dict[str, Function] = {
     "sorted": _plain(lambda a: tuple(sorted(a))), "reversed": lambda env, a: tuple(reversed(a)),
     "all": _plain(all), "any": _plain(any), "zip": lambda env, *a: tuple(zip(*a, strict=True)),
     "enumerate": lambda env, a: tuple(enumerate(a)),
+    "find": lambda env, items, item: items.index(item) if item in items else len(items),
 }  # fmt: skip
 """Every function by name."""

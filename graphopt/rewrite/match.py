@@ -8,7 +8,7 @@ nodes, and a pattern with several roots joins on the readers of the value they s
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from graphopt.errors import RuleError
@@ -33,6 +33,8 @@ class Match:
         nodes: Id of the node of each pattern line.
         roots: Keys that the rewrite redefines.
         preferred: Whether the rule's hints hold here (true when it has none).
+        let: What the rule's ``let`` lines come to here, once they were asked for. As little as its conditions do they change
+            while the match stands: a change of what they read ends it.
     """
 
     rule: Rule
@@ -40,6 +42,7 @@ class Match:
     nodes: tuple[int, ...]
     roots: tuple[int, ...]
     preferred: bool
+    let: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def site(self) -> str:

@@ -136,19 +136,24 @@ class Budget:
         seconds: Wall-clock limit, ``None`` for none.
         candidates: Limit on priced rewrites, ``None`` for none.
         interrupted: Asked now and then; true stops the search.
+        aside: Seconds of this process that don't count: kernels are measured in the middle of a search, out of another purse.
         spent: Priced rewrites so far.
     """
 
     seconds: float | None = None
     candidates: int | None = None
     interrupted: Callable[[], bool] | None = None
+    aside: Callable[[], float] = lambda: 0.0
     spent: int = 0
-    started: float = field(default_factory=time.monotonic)
+    _started: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._started = time.monotonic() - self.aside()
 
     @property
     def elapsed(self) -> float:
-        """Seconds since the budget was made."""
-        return time.monotonic() - self.started
+        """Seconds since the budget was made, without those that don't count."""
+        return time.monotonic() - self.aside() - self._started
 
     @property
     def interrupted_now(self) -> bool:
@@ -159,7 +164,7 @@ class Budget:
         """A budget of a share of what is left; what is spent of it is to be added to this one's."""
         seconds = None if self.seconds is None else share * max(0.0, self.seconds - self.elapsed)
         candidates = None if self.candidates is None else math.ceil(share * max(0, self.candidates - self.spent))
-        return Budget(seconds, candidates, self.interrupted)
+        return Budget(seconds, candidates, self.interrupted, self.aside)
 
     def exhausted(self) -> str | None:
         """Why the search must stop, ``None`` while it may go on."""

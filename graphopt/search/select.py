@@ -9,6 +9,7 @@ with the new prices.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -26,6 +27,8 @@ PATIENCE = 4
 
 SHARE = 0.6
 """Of what is left of the time, how much a round may use: the rest is for rounds with corrected prices."""
+
+_LEAST = 1.0  # seconds for a comparison to mean anything
 
 Report = Callable[[str, float | None], None]
 """Told what is being done and the best ratio measured so far."""
@@ -159,14 +162,14 @@ class _Judge:
         self.cost = problem.cost
         self.seconds = seconds
         self.clock = Budget(None, None, budget.interrupted)
-        self.searched = 0.0
+        self.searched = self.elsewhere = 0.0
         self.spent = 0
         self.learned = False
 
     @property
     def left(self) -> float:
         """Seconds left for measurements."""
-        return max(0.0, self.seconds - (self.clock.elapsed - self.searched))
+        return max(0.0, self.seconds - (self.clock.elapsed - self.elsewhere))
 
     def over(self) -> bool:
         """Whether there is no time for another round."""
@@ -181,7 +184,9 @@ class _Judge:
         """Run the strategy in a part of what is left of the search's time."""
         whole = self.budget
         seconds = None if whole.seconds is None else SHARE * (whole.seconds - self.searched)
-        budget = Budget(seconds, None if whole.candidates is None else whole.candidates - self.spent, whole.interrupted)
+        candidates = None if whole.candidates is None else whole.candidates - self.spent
+        budget = Budget(seconds, candidates, whole.interrupted, lambda: self.cost.spent)
+        began = time.monotonic()
         self.rounds += 1
 
         def heard(state: State) -> None:
@@ -193,6 +198,7 @@ class _Judge:
         found = self.strategy.run(problem, start, budget, heard)
         self.hear(self.rounds, found.state)
         self.searched += budget.elapsed
+        self.elsewhere += time.monotonic() - began
         self.spent += budget.spent
         return found
 
@@ -230,7 +236,7 @@ class _Judge:
                 # All or nothing: the final measurement against the original answers this.
                 asked[family] = FamilyVerdict(family, None, None, True)
                 continue
-            share = max(1.0, (seconds - clock.elapsed) / (len(questions) + 1))
+            share = max(_LEAST, (seconds - clock.elapsed) / (len(questions) + 1))
             asked[family] = verdict = self._compare(family, trial, outcome, share)
             if not verdict.kept:
                 outcome, problem = trial, smaller
@@ -264,7 +270,7 @@ class _Judge:
             if self.clock.interrupted_now:
                 break
             self.tell(f"measuring alternative {i + 1} of {len(left)}", None)
-            if self.faster(best, other, seconds / len(left)):
+            if self.faster(best, other, max(_LEAST, seconds / len(left))):
                 best = other
         return replace(best, candidates=outcome.candidates, seconds=outcome.seconds, waiting=outcome.waiting, others=())
 

@@ -145,6 +145,7 @@ RESULTS: list[tuple[str, Any]] = [
     ("sorted((3, 1, 2)), reversed(t)", ((1, 2, 3), (3, 2, 1))),
     ("reversed(shape(y))[1] == dim(y, 0)", True),
     ("all([a > 0 for a in t]), any([a > 2 for a in t]), all(()), any(())", (True, True, True, False)),
+    ("find(t, 3), find(t, 7), find((), 1)", (2, 3, 0)),
     ("zip(t, 'abc'), enumerate('ab')", (((1, "a"), (2, "b"), (3, "c")), ((0, "a"), (1, "b")))),
     # New constants.
     ("i64(3)", ["int64", 3]),
@@ -194,7 +195,7 @@ def test_every_function_is_tested() -> None:
         "rank(i)", "shape(t)", "dim(s, 0.5)", "is_const(i)", "value(f)", "uses(t)", "axis(4, 4)", "axis(-5, 4)", "axis(f, 2, 3)",
         "axes(3, 4)", "permute(t, (0, 1))", "permute(t, (0, 0, 1))", "invert((0, 2))", "invert(3)", "broadcast((2,), (3,))",
         "broadcast(2, 3)", "len(i)", "min()", "min(())", "max(1, 'a')", "sum(('a', 1))", "sqrt(-1)", "int('x')", "int(())",
-        "range(f)", "range(1, 2, 0)", "sorted((1, 'a'))", "reversed(i)", "all(i)", "zip(t, (1, 2))", "enumerate(i)",
+        "range(f)", "range(1, 2, 0)", "sorted((1, 'a'))", "reversed(i)", "all(i)", "zip(t, (1, 2))", "enumerate(i)", "find(i, 1)",
         "i64(0.5)", "i64('a')", "i64(((1,), (1, 2)))", "like(words, 1)", "like(brain, 1)", "like(half, 'a')",
         "like(half, ((1,), (1, 2)))", "full(brain, (1,), 0)", "full(half, (300, 300), 0)", "full(half, (-1,), 0)",
         "lowest(pair)", "lowest(brain)", "eye(brain, 2)", "eye(half, f)", "eye(half, -1)", "eye(half, 1000000000)",
