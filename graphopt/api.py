@@ -158,7 +158,7 @@ def optimize(
         provider: Short or full name of the execution provider.
         provider_options: Its options, as the runtime documents them.
         threads: Threads within an operator.
-        budget: Seconds for search and measurement together; by default a few, more for a slow or a large model, at most 32.
+        budget: Seconds for search and measurement together; by default a few, more for a slow or a large model, at most 28.
         rules: Rule files, folders, families or ids; all shipped ones by default.
         exclude: Rules or families to leave out.
         dims: Sizes for symbolic dimensions.
@@ -194,7 +194,7 @@ def optimize(
     baseline_s, feeds = first_run(original, config, ranges, overrides, _bound(loaded, original), seed)
     arena = Arena(loaded, original, config, feeds, limit, seed)
     # A slow model takes long to measure, one of many nodes long to search.
-    total = budget if budget is not None else min(32.0, 10.0 + 250 * baseline_s + len(loaded.graph.nodes) / 250)
+    total = budget if budget is not None else min(28.0, 10.0 + 250 * baseline_s + len(loaded.graph.nodes) / 250)
     clock = Budget(total, None, interrupted)
 
     with Store() as store:
