@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from graphopt.rl.checkpoint import Manifest
+    from graphopt.rl.run import Status
     from graphopt.rl.task import Task
-    from graphopt.rl.train import Status
 
 _LINES_S = 10.0  # between two lines where there is no terminal
-_SHOWN = ("policy_loss", "value_loss", "entropy", "approx_kl", "explained_variance")
+_SHOWN = ("policy_loss", "value_loss", "entropy", "approx_kl", "explained_variance", "model_loss", "reward_error", "gap")
 _MODELS = 12
 
 
@@ -27,7 +27,7 @@ def train_agent(
     task: Annotated[
         str | None, option(metavar="TASK", help="A task file, or one of cost (default), latency, memory.")
     ] = None,
-    algo: Annotated[str | None, option(metavar="NAME", help="How to learn (default ppo).")] = None,
+    algo: Annotated[str | None, option(metavar="NAME", help="How to learn: ppo (default) or world-model.")] = None,
     models: Annotated[
         list[str] | None,
         option(
@@ -57,17 +57,24 @@ def train_agent(
     pretrain: Annotated[
         int | None, option(metavar="N", help="First train the encoder for N steps as a graph auto-encoder (default 0).")
     ] = None,
+    dynamics: Annotated[
+        str | None, option(metavar="NAME", help="Of a world model: mdn-lstm (default) or deterministic.")
+    ] = None,
+    tau: Annotated[
+        float | None, option(metavar="T", help="Temperature of a world model's dreams, 0 to 10 (default 1).")
+    ] = None,
     quiet: options.Quiet = False,
 ) -> None:
-    """Train an agent and write it to a folder, for `graphopt optimize --strategy rl --agent DIR`.
+    """Train an agent and write it to a folder, for `graphopt optimize --strategy rl|world-model --agent DIR`.
 
     Ctrl-C ends training with a checkpoint; --resume goes on from there, to the figures of an unbroken run.
     """
     from graphopt.cli.progress import Interrupt
     from graphopt.errors import UsageError
+    from graphopt.rl.run import Run
     from graphopt.rl.task import load_task
-    from graphopt.rl.train import Run, train
     from graphopt.rl.train import resume as go_on
+    from graphopt.rl.train import train
 
     free = {
         "steps": steps, "minutes": minutes, "device": device, "executor": executor, "workers": workers,
@@ -82,6 +89,8 @@ def train_agent(
             "out": out,
             "preset": preset,
             "pretrain": pretrain,
+            "dynamics": dynamics,
+            "tau": tau,
         }
         for name, value in fixed.items():
             if value is not None and value != []:
@@ -94,6 +103,7 @@ def train_agent(
             chosen = _on(chosen, models)
         folder = out or Path(f"agent-{chosen.name}")
         given = {"algorithm": algo, "preset": preset, "seed": seed, "pretrain": pretrain, **free}
+        given |= {"dynamics": dynamics, "tau": tau}
         run = Run(chosen, folder, **{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
         with Interrupt("this iteration") as interrupt, _View(shown=not quiet) as view:
             manifest = train(run, view, interrupt)

@@ -15,13 +15,15 @@ from graphopt.rewrite.schema import Rule
 from graphopt.rl.checkpoint import CheckpointError, Manifest, read_manifest
 from graphopt.rl.collect import Scores, play
 from graphopt.rl.episode import Episode
-from graphopt.rl.features import Batch, Observation
+from graphopt.rl.features import Batch, Floats, Integers, Observation
 from graphopt.rl.rule_features import RuleBatch
 from graphopt.rl.scene import Position, Scene
 from graphopt.runtime.session import Session, SessionConfig
-from graphopt.search.problem import Budget, Outcome, Problem, State, collector_paused
+from graphopt.search.problem import Budget, Outcome, Problem, State
 
-ENCODER, RULES, CONTROLLER = "encoder.onnx", "rules.onnx", "controller.onnx"
+ENCODER, RULES, CONTROLLER, MEMORY = "encoder.onnx", "rules.onnx", "controller.onnx", "memory.onnx"
+STRATEGY = {"ppo": "rl", "world-model": "world-model"}
+"""Strategy by the algorithm that trained its agent."""
 _NAMED = 4  # rules that a notice names
 
 
@@ -47,23 +49,43 @@ class RuntimePolicy:
         config = SessionConfig(threads=1)
         self._encoder = Session(folder / ENCODER, config)
         self._controller = Session(folder / CONTROLLER, config)
+        self._recall = Session(folder / MEMORY, config) if (folder / MEMORY).is_file() else None
+        self._memory = np.zeros((0, 0), np.float32)
+        self._seen: tuple[Floats, Floats, Integers] | None = None
         with Session(folder / RULES, config) as session:
             batch = RuleBatch.of(rules)
             (self._table,) = session.run({f.name: getattr(batch, f.name) for f in fields(batch)})
 
-    def __call__(self, observations: Sequence[Observation]) -> Scores:
-        """Scores and values; see :class:`graphopt.rl.collect.Policy`."""
+    def begin(self, lanes: int) -> None:
+        """See :class:`graphopt.rl.collect.Policy`."""
+        if self._recall is not None:
+            width = next(spec.shape[1] for spec in self._recall.input_specs if spec.name == "memory")
+            assert isinstance(width, int)
+            self._memory = np.zeros((lanes, width), np.float32)
+
+    def __call__(self, observations: Sequence[Observation], lanes: Sequence[int]) -> Scores:
+        """See :class:`graphopt.rl.collect.Policy`."""
         b = Batch.of(observations)
         embedded, whole = self._encoder.run(
             {name: getattr(b, name) for name in ("operators", "nodes", "links", "edges", "graphs", "node_graph")}
         )
-        scores, values = self._controller.run(
+        remembered = {} if self._recall is None else {"memory": self._memory[list(lanes)]}
+        scores, values, *seen = self._controller.run(
             {
-                "embedded": embedded, "whole": whole, "table": self._table,
+                "embedded": embedded, "whole": whole, "table": self._table, **remembered,
                 **{name: getattr(b, name) for name in ("rules", "sites", "actions", "action_graph")},
             }
         )  # fmt: skip
+        self._seen = (seen[0], seen[1], b.first[:-1]) if seen else None
         return Scores(np.split(scores.astype(np.float64), b.first[1:-1]), values.astype(np.float64))
+
+    def chose(self, lanes: Sequence[int], actions: Sequence[int]) -> None:
+        """See :class:`graphopt.rl.collect.Policy`."""
+        if self._recall is None or self._seen is None:
+            return
+        latent, looks, first = self._seen
+        feeds = {"latent": latent, "look": looks[first + np.array(actions)], "memory": self._memory[list(lanes)]}
+        (self._memory[list(lanes)],) = self._recall.run(feeds)
 
 
 class Learned:
@@ -79,11 +101,10 @@ class Learned:
         CheckpointError: There is no agent in the folder, or it can't be used.
     """
 
-    name = "rl"
-
     def __init__(self, folder: Path, rollouts: int = 8, seed: int = 0, keep: int = 4) -> None:
         self.folder, self.rollouts, self.seed, self.keep = folder, rollouts, seed, keep
         self.manifest: Manifest = read_manifest(folder)
+        self.name = STRATEGY[self.manifest.algorithm]
 
     def run(
         self, problem: Problem, start: State, budget: Budget, report: Callable[[State], None] | None = None
@@ -102,22 +123,19 @@ class Learned:
 
         def watch(episode: Episode) -> None:
             for position in (episode.best, episode.position):
-                found[position.quotient.state.graph.hash] = position
+                found[position.state.graph.hash] = position
 
         spent = budget.spent
         play([scene] * len(rngs), policy, rngs, go_on=go_on, watch=watch)
         go_on()
         reason = budget.exhausted() or f"{len(rngs)} episodes played"
-        best = heapq.nsmallest(2 * self.keep, found.values(), key=lambda p: p.cost)
-        with collector_paused():
-            made = sorted((scene.finish(p) for p in best if p.cost < start.cost), key=lambda m: m[0].cost)
-        outcomes: dict[int, Outcome] = {}
-        for state, steps in made:
-            if steps and state.cost < start.cost and len(outcomes) < self.keep:
-                outcomes.setdefault(state.graph.hash, Outcome(state, steps, budget.spent, budget.elapsed, reason))
+        best = heapq.nsmallest(self.keep, found.values(), key=lambda p: p.cost)
+        outcomes = [
+            Outcome(p.state, p.steps, budget.spent, budget.elapsed, reason) for p in best if p.cost < start.cost
+        ]
         if not outcomes:
             return Outcome(start, (), budget.spent, budget.elapsed, reason)
-        first, *others = outcomes.values()
+        first, *others = outcomes
         if report is not None:
             report(first.state)
         return replace(first, others=tuple(others))

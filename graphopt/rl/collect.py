@@ -31,19 +31,66 @@ class Scores:
 
 
 class Policy(Protocol):
-    """Scores the actions of states."""
+    """Scores the actions of states. It may remember, for each of the episodes that are played side by side, what happened so far."""
 
-    def __call__(self, observations: Sequence[Observation]) -> Scores:
-        """The scores, in the order of the observations."""
+    def begin(self, lanes: int) -> None:
+        """So many episodes begin, numbered from 0."""
+        ...
+
+    def __call__(self, observations: Sequence[Observation], lanes: Sequence[int]) -> Scores:
+        """The scores, in the order of the observations, of which each belongs to an episode."""
+        ...
+
+    def chose(self, lanes: Sequence[int], actions: Sequence[int]) -> None:
+        """What was done in the states that were scored last."""
         ...
 
 
-class Uniform:
+class Forgetful:
+    """A policy that looks at nothing but the state."""
+
+    def begin(self, lanes: int) -> None:
+        """See :class:`Policy`."""
+
+    def chose(self, lanes: Sequence[int], actions: Sequence[int]) -> None:
+        """See :class:`Policy`."""
+
+
+class Uniform(Forgetful):
     """Knows nothing: every legal action is as good as any other."""
 
-    def __call__(self, observations: Sequence[Observation]) -> Scores:
+    def __call__(self, observations: Sequence[Observation], lanes: Sequence[int]) -> Scores:
         """See :class:`Policy`."""
         return Scores([np.zeros(len(o.mask)) for o in observations], np.zeros(len(observations)))
+
+
+class Given:
+    """Does what is written.
+
+    Args:
+        actions: Of each episode.
+    """
+
+    def __init__(self, actions: Sequence[Sequence[int]]) -> None:
+        self._actions = actions
+        self._made: list[int] = []
+
+    def begin(self, lanes: int) -> None:
+        """See :class:`Policy`."""
+        self._made = [0] * lanes
+
+    def __call__(self, observations: Sequence[Observation], lanes: Sequence[int]) -> Scores:
+        """See :class:`Policy`."""
+        logits = [np.full(len(o.mask), -np.inf) for o in observations]
+        for row, lane in zip(logits, lanes, strict=True):
+            written = self._actions[lane][self._made[lane] :]
+            row[written[0] if written else 0] = 0.0
+        return Scores(logits, np.zeros(len(observations)))
+
+    def chose(self, lanes: Sequence[int], actions: Sequence[int]) -> None:
+        """See :class:`Policy`."""
+        for lane in lanes:
+            self._made[lane] += 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,14 +163,17 @@ def play(
     with collector_paused():
         episodes = [Episode(scene, rng) for scene, rng in zip(scenes, rngs, strict=True)]
         logs = [_Log(episode) for episode in episodes]
+        policy.begin(len(episodes))
         while (active := [i for i, e in enumerate(episodes) if not e.result.done]) and go_on():
-            scores = policy([episodes[i].observation for i in active])
+            scores = policy([episodes[i].observation for i in active], active)
+            chosen: list[int] = []
             for i, logits, value in zip(active, scores.logits, scores.values, strict=True):
                 log_probs = log_softmax(logits, episodes[i].observation.mask)
-                action = choose(log_probs, rngs[i], temperature)
-                logs[i].add(action, float(log_probs[action]), float(value))
+                chosen.append(choose(log_probs, rngs[i], temperature))
+                logs[i].add(chosen[-1], float(log_probs[chosen[-1]]), float(value))
+            policy.chose(active, chosen)
         cut = [i for i, e in enumerate(episodes) if not e.result.terminated]
-        ends = policy([episodes[i].observation for i in cut]).values if cut else np.zeros(0)
+        ends = policy([episodes[i].observation for i in cut], cut).values if cut else np.zeros(0)
         last = dict(zip(cut, ends, strict=True))
         for episode in episodes:
             watch(episode)

@@ -7,20 +7,22 @@ policy does not depend on the order or the number of actions, and works on model
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from graphopt.rewrite.schema import Rule
-from graphopt.rl.collect import Scores
+from graphopt.rl.collect import Forgetful, Scores
 from graphopt.rl.encoder import GraphNet, OperatorTable, mlp
 from graphopt.rl.features import ACTION_WIDTH, Batch, Observation, Viewer
 from graphopt.rl.rule_features import EDGE_WIDTH, FAMILIES, GRAPH_WIDTH, NODE_WIDTH, RuleBatch
 from graphopt.rl.task import Task
 
 RULE_ROUNDS = 2
+PRIOR = (1.0, 0.0, 0.0, 0.0, 1.5, 0.0)
+"""What an action's features add to its score before anything is learned: its predicted saving, and that its rule's hints hold."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,15 @@ class Shape:
         """The sizes for a task."""
         viewer = Viewer(task.features.node, task.features.edge, task.features.graph)
         return cls(viewer.node_width, viewer.edge_width, viewer.graph_width, width, rounds)
+
+    def network(self) -> Controller:
+        """Networks of these sizes."""
+        return Controller(self)
+
+    def policy(self, network: nn.Module, rules: Sequence[Rule]) -> TorchPolicy:
+        """Networks of these sizes as a policy."""
+        assert isinstance(network, Controller)
+        return TorchPolicy(network, rules)
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,15 +108,18 @@ class RuleEncoder(nn.Module):
 class Heads(nn.Module):
     """Scores of actions and the value of states.
 
+    A new policy leans to what is predicted to save and away from what costs, by the factors ``prior``, which are learned like the rest:
+    most rewrites of a real model cost, and a policy that tried them all alike would see little else.
+
     Args:
         width: Of the embeddings.
     """
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.stop = nn.Parameter(torch.zeros(1, width))
         self.score = mlp(4 * width + ACTION_WIDTH, width, 1)
         self.value = mlp(width, width, 1)
+        self.prior = nn.Parameter(torch.tensor(PRIOR))
 
     def forward(
         self,
@@ -122,26 +136,37 @@ class Heads(nn.Module):
         Args:
             nodes: Embeddings of the nodes.
             whole: Embeddings of the graphs.
-            table: Embeddings of the rules.
-            rules: Row of each action's rule in the table, -1 for STOP.
+            table: Embeddings of STOP and of the rules.
+            rules: Rule of each action, -1 for STOP.
             sites: Matched nodes of each action, -1 for none.
             actions: Features of the actions.
             action_graph: Graph of each action.
         """
-        table = torch.cat([self.stop, table])
-        there = (sites >= 0).unsqueeze(2).to(nodes.dtype)
-        matched = nodes[sites.clamp(min=0)] * there
-        mean = matched.sum(1) / there.sum(1).clamp(min=1.0)
-        largest = (matched - 1e4 * (1 - there)).amax(1) * there.amax(1)  # of no nodes: zero
-        seen = torch.cat([whole[action_graph], table[rules + 1], mean, largest, actions], 1)
-        return self.score(seen).squeeze(1), self.value(whole).squeeze(1)
+        seen = torch.cat([whole[action_graph], placed(nodes, table, rules, sites), actions], 1)
+        return self.score(seen).squeeze(1) + actions @ self.prior, self.value(whole).squeeze(1)
 
 
-class Controller(nn.Module):
-    """All of an agent's networks.
+def placed(nodes: Tensor, table: Tensor, rules: Tensor, sites: Tensor) -> Tensor:
+    """What is known of actions by their rules and the nodes that they matched, (actions, 3 width).
 
     Args:
-        shape: Their sizes.
+        nodes: Embeddings of the nodes, (nodes, width).
+        table: Embeddings of STOP and of the rules, (1 + rules, width).
+        rules: Rule of each action, -1 for STOP, (actions,).
+        sites: Matched nodes of each action, -1 for none, (actions, lines).
+    """
+    there = (sites >= 0).unsqueeze(2).to(nodes.dtype)
+    matched = nodes[sites.clamp(min=0)] * there
+    mean = matched.sum(1) / there.sum(1).clamp(min=1.0)
+    largest = (matched - 1e4 * (1 - there)).amax(1) * there.amax(1)  # of no nodes: zero
+    return torch.cat([table[rules + 1], mean, largest], 1)
+
+
+class Vision(nn.Module):
+    """How an agent sees graphs and rules.
+
+    Args:
+        shape: Sizes of the networks.
     """
 
     def __init__(self, shape: Shape) -> None:
@@ -150,27 +175,48 @@ class Controller(nn.Module):
         self.operators = OperatorTable()
         self.encoder = GraphNet(shape.node, shape.edge, shape.graph, shape.width, shape.rounds)
         self.rules = RuleEncoder(shape.width)
-        self.heads = Heads(shape.width)
-        # A new policy is close to uniform, and values are close to nothing.
-        for head in (self.heads.score, self.heads.value):
-            last = head[-1]
-            assert isinstance(last, nn.Linear)
-            nn.init.normal_(last.weight, std=0.01)
-            nn.init.zeros_(last.bias)
+        self.stop = nn.Parameter(torch.zeros(1, shape.width))
 
     def encode(self, batch: Tensors) -> tuple[Tensor, Tensor]:
-        """Embeddings of nodes and of graphs; the latter are the state's latent."""
+        """Embeddings of nodes (nodes, width) and of graphs (graphs, width)."""
         out: tuple[Tensor, Tensor] = self.encoder(
             self.operators(batch.operators), batch.nodes, batch.links, batch.edges, batch.graphs, batch.node_graph
         )
         return out
 
     def table(self, rules: RuleBatch) -> Tensor:
-        """Embeddings of rules, (rules, width)."""
-        device = self.heads.stop.device
-        t = {f.name: torch.from_numpy(getattr(rules, f.name)).to(device) for f in fields(rules)}
-        out: Tensor = self.rules(**{**t, "operators": self.operators(t["operators"])})
-        return out
+        """Embeddings of STOP and of rules, (1 + rules, width)."""
+        t = {f.name: torch.from_numpy(getattr(rules, f.name)).to(self.stop.device) for f in fields(rules)}
+        found: Tensor = self.rules(**{**t, "operators": self.operators(t["operators"])})
+        return torch.cat([self.stop, found])
+
+    def table_of(self, batch: Batch, rules: Sequence[Rule]) -> tuple[Tensor, Batch]:
+        """Embeddings of STOP and of the rules that occur in a batch, and the batch with its rules numbered accordingly."""
+        present = np.unique(batch.rules[batch.rules >= 0])
+        if not len(present):
+            present = np.zeros(1, np.int64)
+        place = np.full(len(rules) + 1, -1, np.int64)
+        place[present] = np.arange(len(present))
+        # The last entry of `place` is STOP's, which is -1.
+        return self.table(RuleBatch.of([rules[i] for i in present])), replace(batch, rules=place[batch.rules])
+
+
+class Controller(Vision):
+    """A model-free agent: what it sees, scored.
+
+    Args:
+        shape: Sizes of the networks.
+    """
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__(shape)
+        self.heads = Heads(shape.width)
+        # A new policy follows the prior, and values are close to nothing.
+        for head in (self.heads.score, self.heads.value):
+            last = head[-1]
+            assert isinstance(last, nn.Linear)
+            nn.init.normal_(last.weight, std=0.01)
+            nn.init.zeros_(last.bias)
 
     def forward(self, batch: Tensors, table: Tensor) -> tuple[Tensor, Tensor]:
         """Scores of the actions (actions,) and compressed values (graphs,)."""
@@ -181,7 +227,7 @@ class Controller(nn.Module):
         return out
 
 
-class TorchPolicy:
+class TorchPolicy(Forgetful):
     """A controller as collection wants it.
 
     Args:
@@ -194,7 +240,7 @@ class TorchPolicy:
         with torch.no_grad():
             self._table = controller.table(RuleBatch.of(rules))
 
-    def __call__(self, observations: Sequence[Observation]) -> Scores:
+    def __call__(self, observations: Sequence[Observation], lanes: Sequence[int]) -> Scores:
         """Scores and values; see :class:`graphopt.rl.collect.Policy`."""
         batch = Batch.of(observations)
         with torch.no_grad():

@@ -36,8 +36,8 @@ class GraphRewrite(gymnasium.Env[Spaced, Any]):
     draws a legal one.
 
     ``info`` holds ``model``, ``cost`` (predicted milliseconds), ``saving`` (percent of the model as it was), ``steps`` and
-    ``trace``: the rewrites that lead from the model to the graph that is seen, or, at the end, to the graph with the plan
-    carried out at every place. :meth:`trace` makes a file for `graphopt replay` of them.
+    ``trace``: the rewrites that lead from the model to the graph that is seen. :meth:`trace` makes a file for `graphopt replay`
+    of them.
 
     Args:
         task: A task, its file, or the name of one that comes with graphopt.
@@ -127,15 +127,13 @@ class GraphRewrite(gymnasium.Env[Spaced, Any]):
     def _info(self) -> dict[str, Any]:
         episode = self.episode
         scene, position = episode.scene, episode.position
-        done = episode.result.done
-        cost = scene.final_cost(position) if done else position.cost
-        start = scene.start.cost
+        cost, start = position.cost, scene.start.cost
         return {
             "model": scene.name,
             "cost": cost,
             "saving": 100 * (start - cost) / max(start, 1e-12),
             "steps": episode.used,
-            "trace": [asdict(step) for step in (scene.finish(position)[1] if done else position.steps)],
+            "trace": [asdict(step) for step in position.steps],
         }
 
     def _padded(self, seen: Observation) -> Spaced:

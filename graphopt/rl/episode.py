@@ -92,9 +92,9 @@ class Episode:
         return self.result
 
     def saving(self, position: Position | None = None) -> float:
-        """Predicted saving of a position (the present one) carried out everywhere, in percent of the model as it was."""
+        """Predicted saving of a position (the present one), in percent of the model as it was."""
         start = self.scene.start.cost
-        return 100 * (start - self.scene.final_cost(position or self.position)) / max(start, 1e-12)
+        return 100 * (start - (position or self.position).cost) / max(start, 1e-12)
 
     def _use(self) -> None:
         if self.result.done:
@@ -105,8 +105,6 @@ class Episode:
         finals = [(t.weight, f) for t in self.task.reward if (f := TERMS[t.term].final) is not None]
         if not finals:
             return 0.0
-        scene, here = self.scene, self.position
-        needs_graph = any(t.term != "cost" for t in self.task.reward if TERMS[t.term].final is not None)
-        start, end = scene.start.graph, scene.finish(here)[0].graph if needs_graph else scene.start.graph
-        ended = Ended(start, end, here.cost, scene.final_cost(here), here.start_ms, lambda: scene.speedup(end))
+        start, end = self.scene.start.graph, self.position.state.graph
+        ended = Ended(start, end, lambda: self.scene.speedup(end))
         return sum(weight * final(ended) for weight, final in finals)

@@ -1,7 +1,8 @@
 """A trained agent as ONNX models, which need no torch.
 
 ``rules.onnx`` embeds rules, once for a library; ``encoder.onnx`` embeds the nodes and the whole of graphs laid end to end;
-``controller.onnx`` scores their actions and tells their values.
+``controller.onnx`` scores their actions and tells their values. ``memory.onnx``, where the agent has a memory, says what it is after an
+action.
 """
 
 from __future__ import annotations
@@ -17,16 +18,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from graphopt.rl.agent import CONTROLLER, ENCODER, RULES
-from graphopt.rl.controller import Controller, expanded
+from graphopt.rl.agent import CONTROLLER, ENCODER, MEMORY, RULES
+from graphopt.rl.controller import Controller, Vision, expanded, placed
 from graphopt.rl.features import ACTION_WIDTH
 from graphopt.rl.rule_features import EDGE_WIDTH, GRAPH_WIDTH, NODE_WIDTH
+from graphopt.rl.world_model import Dreamer
 
 _OPSET = 18
 
 
 class _Encoder(nn.Module):
-    def __init__(self, whole: Controller) -> None:
+    def __init__(self, whole: Vision) -> None:
         super().__init__()
         self.operators, self.encoder = whole.operators, whole.encoder
 
@@ -38,16 +40,16 @@ class _Encoder(nn.Module):
 
 
 class _Rules(nn.Module):
-    def __init__(self, whole: Controller) -> None:
+    def __init__(self, whole: Vision) -> None:
         super().__init__()
-        self.operators, self.rules = whole.operators, whole.rules
+        self.operators, self.rules, self.stop = whole.operators, whole.rules, whole.stop
 
     def forward(
         self, operators: Tensor, nodes: Tensor, links: Tensor, edges: Tensor, graphs: Tensor, families: Tensor,
         node_graph: Tensor,
     ) -> Tensor:  # fmt: skip
-        out: Tensor = self.rules(self.operators(operators), nodes, links, edges, graphs, families, node_graph)
-        return out
+        found = self.rules(self.operators(operators), nodes, links, edges, graphs, families, node_graph)
+        return torch.cat([self.stop, found])
 
 
 class _Heads(nn.Module):
@@ -69,15 +71,65 @@ class _Heads(nn.Module):
         return scores, expanded(values)
 
 
-def export(controller: Controller, folder: Path) -> None:
-    """Write the three models into a folder, each whole or not at all.
+class _Chooser(nn.Module):
+    def __init__(self, agent: Dreamer) -> None:
+        super().__init__()
+        self.model, self.agent = agent.model, agent
+
+    def forward(
+        self,
+        embedded: Tensor,
+        whole: Tensor,
+        table: Tensor,
+        rules: Tensor,
+        sites: Tensor,
+        actions: Tensor,
+        action_graph: Tensor,
+        memory: Tensor,
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        latent = self.model.latent(whole)
+        look = self.model.action(torch.cat([placed(embedded, table, rules, sites), actions], 1))
+        state = torch.cat([latent, self.model.dynamics.hidden(memory)], 1)
+        scores, values = self.agent.chooser(state, look, actions, action_graph)
+        return scores, self.agent.chooser.worth(values), latent, look
+
+
+class _Forgetful(_Chooser):
+    def forward(  # type: ignore[override]
+        self,
+        embedded: Tensor,
+        whole: Tensor,
+        table: Tensor,
+        rules: Tensor,
+        sites: Tensor,
+        actions: Tensor,
+        action_graph: Tensor,
+    ) -> tuple[Tensor, Tensor]:
+        nothing = whole[:, :0]
+        return super().forward(embedded, whole, table, rules, sites, actions, action_graph, nothing)[:2]
+
+
+class _Recall(nn.Module):
+    def __init__(self, agent: Dreamer) -> None:
+        super().__init__()
+        self.dynamics = agent.model.dynamics
+
+    def forward(self, latent: Tensor, look: Tensor, memory: Tensor) -> Tensor:
+        after: Tensor = self.dynamics(latent, look, memory)[1]
+        return after
+
+
+def export(network: nn.Module, folder: Path) -> None:
+    """Write an agent's models into a folder, each whole or not at all.
 
     Args:
-        controller: The networks.
+        network: A :class:`graphopt.rl.controller.Controller` or a :class:`graphopt.rl.world_model.Dreamer`.
         folder: Where to.
     """
-    controller = copy.deepcopy(controller).eval().cpu().requires_grad_(False)
-    shape = controller.shape
+    network = copy.deepcopy(network).eval().cpu().requires_grad_(False)
+    vision = network.model if isinstance(network, Dreamer) else network
+    assert isinstance(vision, Vision)
+    shape = vision.shape
     i, f = torch.int64, torch.float32
     operators, links, node_graph = (
         torch.zeros(5, dtype=i),
@@ -85,7 +137,7 @@ def export(controller: Controller, folder: Path) -> None:
         torch.tensor([0, 0, 0, 1, 1]),
     )
     _write(
-        _Encoder(controller), folder / ENCODER,
+        _Encoder(vision), folder / ENCODER,
         {
             "operators": operators, "nodes": torch.zeros(5, shape.node), "links": links, "edges": torch.zeros(3, shape.edge),
             "graphs": torch.zeros(2, shape.graph), "node_graph": node_graph,
@@ -94,27 +146,40 @@ def export(controller: Controller, folder: Path) -> None:
         {"embedded": "n", "whole": "g"},
     )  # fmt: skip
     _write(
-        _Rules(controller), folder / RULES,
+        _Rules(vision), folder / RULES,
         {
             "operators": operators, "nodes": torch.zeros(5, NODE_WIDTH), "links": links, "edges": torch.zeros(3, EDGE_WIDTH),
             "graphs": torch.zeros(2, GRAPH_WIDTH), "families": torch.zeros(2, dtype=i), "node_graph": node_graph,
         },
         {"operators": "n", "nodes": "n", "links": (1, "e"), "edges": "e", "graphs": "r", "families": "r", "node_graph": "n"},
-        {"table": "r"},
+        {"table": "t"},
     )  # fmt: skip
-    _write(
-        _Heads(controller), folder / CONTROLLER,
-        {
-            "embedded": torch.zeros(5, shape.width), "whole": torch.zeros(2, shape.width), "table": torch.zeros(3, shape.width),
-            "rules": torch.tensor([-1, 0, -1, 2]), "sites": torch.tensor([[-1, -1], [0, 1], [-1, -1], [3, -1]]),
-            "actions": torch.zeros(4, ACTION_WIDTH, dtype=f), "action_graph": torch.tensor([0, 0, 1, 1]),
-        },
-        {
-            "embedded": "n", "whole": "g", "table": "r", "rules": "a", "sites": (0, "a", 1, "w"), "actions": "a",
-            "action_graph": "a",
-        },
-        {"scores": "a", "values": "g"},
-    )  # fmt: skip
+    seen = {
+        "embedded": torch.zeros(5, shape.width), "whole": torch.zeros(2, shape.width), "table": torch.zeros(4, shape.width),
+        "rules": torch.tensor([-1, 0, -1, 2]), "sites": torch.tensor([[-1, -1], [0, 1], [-1, -1], [3, -1]]),
+        "actions": torch.zeros(4, ACTION_WIDTH, dtype=f), "action_graph": torch.tensor([0, 0, 1, 1]),
+    }  # fmt: skip
+    axes = {
+        "embedded": "n", "whole": "g", "table": "t", "rules": "a", "sites": (0, "a", 1, "w"), "actions": "a",
+        "action_graph": "a",
+    }  # fmt: skip
+    scores = {"scores": "a", "values": "g"}
+    (folder / MEMORY).unlink(missing_ok=True)
+    if not isinstance(network, Dreamer):
+        _write(_Heads(network), folder / CONTROLLER, seen, axes, scores)  # type: ignore[arg-type]
+    elif not network.shape.remembered:
+        _write(_Forgetful(network), folder / CONTROLLER, seen, axes, scores)
+    else:
+        memory = {"memory": torch.zeros(2, network.shape.remembered)}
+        _write(
+            _Chooser(network), folder / CONTROLLER, {**seen, **memory}, {**axes, "memory": "g"},
+            {**scores, "latent": "g", "look": "a"},
+        )  # fmt: skip
+        _write(
+            _Recall(network), folder / MEMORY,
+            {"latent": torch.zeros(2, network.shape.latent), "look": torch.zeros(2, shape.width), **memory},
+            {"latent": "g", "look": "g", "memory": "g"}, {"after": "g"},
+        )  # fmt: skip
 
 
 def _write(

@@ -165,6 +165,7 @@ class Observation:
             (actions, lines).
         actions: Predicted saving and the like, (actions, :data:`ACTION_WIDTH`).
         mask: Which actions are legal, (actions,).
+        identities: Of the actions, (actions,): a number that an action keeps throughout an episode, and another in the next.
     """
 
     operators: Integers
@@ -176,6 +177,7 @@ class Observation:
     sites: Integers
     actions: Floats
     mask: npt.NDArray[np.bool_]
+    identities: Integers
 
 
 _Place = tuple[int, tuple[int, ...], int]

@@ -24,8 +24,9 @@ Metrics of an update, as they are logged:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -37,7 +38,7 @@ from graphopt.rewrite.schema import Rule
 from graphopt.rl.collect import Doubles, Trajectory
 from graphopt.rl.controller import Controller, Tensors, compressed
 from graphopt.rl.features import Batch, Observation
-from graphopt.rl.rule_features import RuleBatch
+from graphopt.rl.replay import Record
 
 METRICS = (
     "policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction", "explained_variance", "gradient_norm", "epochs",
@@ -75,14 +76,34 @@ class PPO:
     target_kl: float = 0.05
 
 
-def advantages(played: Trajectory, gamma: float, lam: float) -> tuple[Doubles, Doubles]:
+class Played(Protocol):
+    """An episode, real or dreamt; see :class:`graphopt.rl.collect.Trajectory`."""
+
+    @property
+    def model(self) -> str: ...  # noqa: D102
+
+    @property
+    def actions(self) -> npt.NDArray[np.int64]: ...  # noqa: D102
+
+    @property
+    def rewards(self) -> Doubles: ...  # noqa: D102
+
+    @property
+    def log_probs(self) -> Doubles: ...  # noqa: D102
+
+    @property
+    def values(self) -> Doubles: ...  # noqa: D102
+
+
+def advantages(played: Played, gamma: float, lam: float) -> tuple[Doubles, Doubles]:
     """Advantages and returns, (steps,) each.
 
     The last value is 0 after STOP and the policy's own where the budget cut the episode off, so that truncation bootstraps.
     """
-    found = np.zeros(played.steps)
+    steps = len(played.actions)
+    found = np.zeros(steps)
     ahead = 0.0
-    for t in reversed(range(played.steps)):
+    for t in reversed(range(steps)):
         surprise = played.rewards[t] + gamma * played.values[t + 1] - played.values[t]
         found[t] = ahead = surprise + gamma * lam * ahead
     return found, found + played.values[:-1]
@@ -90,10 +111,9 @@ def advantages(played: Trajectory, gamma: float, lam: float) -> tuple[Doubles, D
 
 @dataclass(frozen=True, eq=False)
 class Samples:
-    """Steps of several episodes.
+    """Steps of several episodes, one after the other.
 
     Attributes:
-        observations: (steps).
         actions: Chosen, (steps,).
         log_probs: Under the policy that chose, (steps,).
         advantages: Normalised for each model, (steps,).
@@ -101,7 +121,6 @@ class Samples:
         values: Expected when the action was chosen, (steps,).
     """
 
-    observations: tuple[Observation, ...]
     actions: npt.NDArray[np.int64]
     log_probs: Doubles
     advantages: Doubles
@@ -109,7 +128,7 @@ class Samples:
     values: Doubles
 
     @classmethod
-    def of(cls, played: Sequence[Trajectory], settings: PPO) -> Samples:
+    def of(cls, played: Sequence[Played], settings: PPO) -> Samples:
         """The steps of some episodes."""
         each = [advantages(t, settings.gamma, settings.lam) for t in played]
         pooled: dict[str, Doubles] = {}
@@ -120,10 +139,31 @@ class Samples:
             for t, (a, _) in zip(played, each, strict=True)
         ]
         return cls(
-            tuple(o for t in played for o in t.observations[:-1]), np.concatenate([t.actions for t in played]),
-            np.concatenate([t.log_probs for t in played]), np.concatenate(normal),
-            np.concatenate([r for _, r in each]), np.concatenate([t.values[:-1] for t in played]),
+            np.concatenate([t.actions for t in played]), np.concatenate([t.log_probs for t in played]),
+            np.concatenate(normal), np.concatenate([r for _, r in each]), np.concatenate([t.values[:-1] for t in played]),
         )  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class Judged:
+    """What a policy thinks of some states now, laid end to end.
+
+    Attributes:
+        logits: Scores of the actions, (actions,).
+        mask: Which are legal, (actions,).
+        graph: State of each action, (actions,).
+        first: Where each state's actions begin, (states,).
+        value_loss: How wrong its values are, given the returns (states,).
+    """
+
+    logits: Tensor
+    mask: Tensor
+    graph: Tensor
+    first: Tensor
+    value_loss: Callable[[Tensor], Tensor]
+
+
+Judge = Callable[[npt.NDArray[np.int64]], Judged]
 
 
 def log_softmax(logits: Tensor, mask: Tensor, graph: Tensor, graphs: int) -> Tensor:
@@ -150,10 +190,10 @@ def entropies(log_probs: Tensor, mask: Tensor, graph: Tensor, graphs: int) -> Te
 
 
 def update(
-    controller: Controller,
+    judge: Judge,
+    network: nn.Module,
     optimizer: torch.optim.Optimizer,
     samples: Samples,
-    rules: Sequence[Rule],
     settings: PPO,
     entropy: float,
     rng: np.random.Generator,
@@ -161,10 +201,10 @@ def update(
     """Learn from a batch of steps.
 
     Args:
-        controller: The networks, changed in place.
-        optimizer: Over their parameters.
+        judge: Looks at some of the steps, by index, with gradients.
+        network: What the optimiser changes.
+        optimizer: Over its parameters.
         samples: The steps.
-        rules: The library's rules, in its order.
         settings: Of the algorithm.
         entropy: Weight of the entropy now.
         rng: Shuffles the steps.
@@ -172,8 +212,7 @@ def update(
     Returns:
         The metrics that the module's docstring explains.
     """
-    controller.train()
-    device = controller.heads.stop.device
+    network.train()
     sums = dict.fromkeys(METRICS, 0.0)
     count = epochs = 0
     for _ in range(settings.epochs):
@@ -181,12 +220,10 @@ def update(
         order = rng.permutation(len(samples.actions))
         parts = np.array_split(order, max(1, round(len(order) / settings.minibatch)))
         for part in parts:
-            batch = Batch.of([samples.observations[i] for i in part])
-            table, used = _table(controller, rules, batch)
-            t = Tensors.of(used, device)
-            logits, values = controller(t, table)
-            log_probs = log_softmax(logits, t.mask, t.action_graph, len(part))
-            chosen = log_probs[t.first[:-1] + torch.from_numpy(samples.actions[part]).to(device)]
+            now = judge(part)
+            device = now.logits.device
+            log_probs = log_softmax(now.logits, now.mask, now.graph, len(part))
+            chosen = log_probs[now.first + torch.from_numpy(samples.actions[part]).to(device)]
             before, advantage, target = (
                 torch.from_numpy(x[part]).float().to(device)
                 for x in (samples.log_probs, samples.advantages, samples.returns)
@@ -194,12 +231,12 @@ def update(
             ratio = torch.exp(chosen - before)
             clipped = ratio.clamp(1 - settings.clip, 1 + settings.clip)
             policy_loss = -torch.min(ratio * advantage, clipped * advantage).mean()
-            value_loss = nn.functional.huber_loss(values, compressed(target))
-            spread = entropies(log_probs, t.mask, t.action_graph, len(part)).mean()
+            value_loss = now.value_loss(target)
+            spread = entropies(log_probs, now.mask, now.graph, len(part)).mean()
             loss = policy_loss + settings.value * value_loss - entropy * spread
             optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
-            norm = nn.utils.clip_grad_norm_(controller.parameters(), settings.gradient)
+            norm = nn.utils.clip_grad_norm_(network.parameters(), settings.gradient)
             optimizer.step()
             with torch.no_grad():
                 kl = float((ratio - 1 - torch.log(ratio)).mean())
@@ -233,24 +270,40 @@ class PPOLearner:
     """
 
     def __init__(self, controller: Controller, rules: Sequence[Rule], settings: PPO) -> None:
-        self.controller, self.rules, self.settings = controller, rules, settings
+        self.network, self.rules, self.settings = controller, rules, settings
         self._optimizer = torch.optim.Adam(controller.parameters(), lr=settings.learning_rate, eps=1e-5)
-        self.modules: Mapping[str, nn.Module] = {"controller": controller}
-        self.optimizers: Mapping[str, torch.optim.Optimizer] = {"controller": self._optimizer}
+        self.optimizers: Mapping[str, torch.optim.Optimizer] = {"agent": self._optimizer}
+
+    def explores(self, iteration: int) -> float:
+        """Nothing: entropy explores."""
+        return 0.0
+
+    def remember(self, records: Sequence[Record]) -> None:
+        """Nothing: a step is learned from once."""
+
+    @property
+    def remembered(self) -> Sequence[Record]:
+        """Nothing."""
+        return ()
 
     def learn(self, played: Sequence[Trajectory], rng: np.random.Generator, fraction: float) -> dict[str, float]:
         """See :class:`graphopt.rl.train.Learner`."""
         entropy = self.settings.entropy * (1 - 0.95 * fraction)
+        observations = [o for t in played for o in t.observations[:-1]]
+        judge = self.judge(observations)
         samples = Samples.of(played, self.settings)
-        return update(self.controller, self._optimizer, samples, self.rules, self.settings, entropy, rng)
+        return update(judge, self.network, self._optimizer, samples, self.settings, entropy, rng)
 
+    def judge(self, observations: Sequence[Observation]) -> Judge:
+        """The controller's opinion of some states."""
 
-def _table(controller: Controller, rules: Sequence[Rule], batch: Batch) -> tuple[Tensor, Batch]:
-    """Embeddings of the rules that occur in a batch, and the batch with its rules numbered accordingly."""
-    present = np.unique(batch.rules[batch.rules >= 0])
-    if not len(present):
-        present = np.zeros(1, np.int64)
-    place = np.full(len(rules) + 1, -1, np.int64)
-    place[present] = np.arange(len(present))
-    table = controller.table(RuleBatch.of([rules[i] for i in present]))
-    return table, replace(batch, rules=place[batch.rules])  # the last entry of `place` is STOP's, which is -1
+        def look(part: npt.NDArray[np.int64]) -> Judged:
+            table, batch = self.network.table_of(Batch.of([observations[i] for i in part]), self.rules)
+            t = Tensors.of(batch, table.device)
+            logits, values = self.network(t, table)
+            return Judged(
+                logits, t.mask, t.action_graph, t.first[:-1],
+                lambda returns: nn.functional.huber_loss(values, compressed(returns)),
+            )  # fmt: skip
+
+        return look

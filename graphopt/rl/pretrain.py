@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from graphopt.rl.collect import Uniform, play
-from graphopt.rl.controller import Controller, Tensors
+from graphopt.rl.controller import Tensors, Vision
 from graphopt.rl.encoder import MASKED
 from graphopt.rl.features import NODE, OPERATORS, Batch, Observation
 from graphopt.rl.scene import Scene
@@ -24,7 +24,7 @@ _EPISODES = 4  # of each model
 _GRAPHS = 16  # of a gradient step
 
 
-def pretrain(controller: Controller, scenes: Sequence[Scene], steps: int, seed: tuple[int, ...]) -> list[float]:
+def pretrain(controller: Vision, scenes: Sequence[Scene], steps: int, seed: tuple[int, ...]) -> list[float]:
     """Train the encoder of a controller in place.
 
     Args:
@@ -40,7 +40,7 @@ def pretrain(controller: Controller, scenes: Sequence[Scene], steps: int, seed: 
     lanes = [scene for scene in scenes for _ in range(_EPISODES)]
     played = play(lanes, Uniform(), [np.random.default_rng([*seed, i]) for i in range(len(lanes))])
     seen: list[Observation] = [o for t in played for o in t.observations]
-    device = controller.heads.stop.device
+    device = controller.stop.device
     width = controller.shape.width
     priced = "price" in scenes[0].task.features.node
     torch.manual_seed(seed[-1])

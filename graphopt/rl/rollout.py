@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from graphopt.rl.collect import Policy, Trajectory, Uniform, play
+from graphopt.rl.collect import Given, Policy, Trajectory, Uniform, play
 from graphopt.rl.prepare import scene_of
 from graphopt.rl.task import Source, Task
 
 if TYPE_CHECKING:
     from graphopt.rl.controller import Shape
+    from graphopt.rl.world_model import WorldShape
 
 Weights = Mapping[str, npt.NDArray[Any]]
 
@@ -31,14 +32,16 @@ class Job:
         prices: Store of kernel prices.
         shape: Sizes of the networks; ``None`` for a policy that knows nothing.
         weights: Their parameters.
+        actions: What to do in each episode, instead of asking a policy.
     """
 
     task: Task
     sources: tuple[Source, ...]
     seeds: tuple[tuple[int, ...] | None, ...]
     prices: Path | None
-    shape: Shape | None = None
+    shape: Shape | WorldShape | None = None
     weights: Weights | None = None
+    actions: tuple[tuple[int, ...], ...] | None = None
 
     def __str__(self) -> str:
         return f"{len(self.sources)} episodes on {', '.join(sorted({s.name for s in self.sources}))}"
@@ -48,6 +51,8 @@ def rollout(job: Job) -> list[Trajectory]:
     """Play a job's episodes."""
     scenes = [scene_of(job.task, source, job.prices) for source in job.sources]
     rngs = [None if seed is None else np.random.default_rng(seed) for seed in job.seeds]
+    if job.actions is not None:
+        return play(scenes, Given(job.actions), rngs)
     if job.shape is None:
         return play(scenes, Uniform(), rngs)
     import torch
@@ -64,10 +69,8 @@ def rollout(job: Job) -> list[Trajectory]:
 def _policy(job: Job, rules: Any) -> Policy:
     import torch
 
-    from graphopt.rl.controller import Controller, TorchPolicy
-
     assert job.shape is not None and job.weights is not None
     with torch.random.fork_rng(devices=[]):  # fresh parameters are drawn before the job's take their place
-        controller = Controller(job.shape)
-    controller.load_state_dict({name: torch.from_numpy(np.array(array)) for name, array in job.weights.items()})
-    return TorchPolicy(controller, rules)
+        network = job.shape.network()
+    network.load_state_dict({name: torch.from_numpy(np.array(array)) for name, array in job.weights.items()})
+    return job.shape.policy(network, rules)

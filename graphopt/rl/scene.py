@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -23,11 +23,10 @@ from graphopt.runtime.feeds import make_feeds
 from graphopt.runtime.session import Session, SessionConfig
 from graphopt.search.arena import Arena
 from graphopt.search.problem import Problem, State, Step
-from graphopt.search.quotient import Quotient, Signatures, Spread
+from graphopt.search.quotient import Signatures, disjoint
 from graphopt.search.trace import Trace
 
 _REMEMBERED = 128  # positions of a model kept for later episodes: their beginnings are much alike
-_FINISHED = 4096
 _SLACK = 1 << 20
 _GROWTH = 1.10
 
@@ -66,38 +65,55 @@ class Offer:
     step: int
 
 
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """An action other than STOP: a rewrite, at one place or at all that look the same.
+
+    Attributes:
+        key: The place that stands for all: seen by the agent, and priced.
+        places: All of them, in a fixed order.
+        times: How many can be rewritten side by side.
+        identity: The same in all observations of an episode that offer it.
+    """
+
+    key: Key
+    places: tuple[Key, ...]
+    times: int
+    identity: int
+
+
 @dataclass(frozen=True, eq=False)
 class Position:
     """Where an episode stands.
 
     Attributes:
-        quotient: The graph, with open places and predicted cost. In a task of single sites every place stands for itself.
-        steps: The rewrites that led here, each at one place.
+        state: The graph, with its sites and predicted cost.
+        steps: The rewrites that led here.
         path: What was tried, as keys; it names the position.
         warm: How many of them were random rewrites before the episode began.
         seen: Hashes of the graphs on the way.
-        offers: What is known of each open place.
-        keys: The places offered as actions 1, 2, ...
+        offers: What is known of each place that was priced.
+        choices: The actions 1, 2, ...
         start_ms: Predicted milliseconds where the episode began.
         view: The graph's features.
         observation: What an agent sees.
     """
 
-    quotient: Quotient
+    state: State
     steps: tuple[Step, ...]
     path: tuple[Key, ...]
     warm: int
     seen: frozenset[int]
     offers: Mapping[Key, Offer]
-    keys: tuple[Key, ...]
+    choices: tuple[Choice, ...]
     start_ms: float
     view: View
     observation: Observation
 
     @property
     def cost(self) -> float:
-        """Predicted milliseconds with the plan carried out everywhere."""
-        return self.quotient.cost
+        """Predicted milliseconds."""
+        return self.state.cost
 
 
 class Scene:
@@ -129,22 +145,16 @@ class Scene:
         self.site_width = max((len(rule.match) for rule in problem.library.rules), default=1)
         self._signatures = Signatures()
         self._positions: Recent[tuple[int, tuple[Key, ...]], Position] = Recent(_REMEMBERED)
-        self._finished: Recent[tuple[Key, ...], tuple[State, tuple[Step, ...]]] = Recent(8)
-        self._costs: Recent[tuple[Key, ...], float] = Recent(_FINISHED)
-        if task.actions.places == "class":
-            quotient = Quotient.start(start, self._signatures)
-        else:
-            quotient = Quotient(start, dict.fromkeys(start.sites.matches, 1), start.cost)
-        self.root = self._position(quotient, None, (), (), 0, start.cost, {})
+        self.root = self._position(start, None, (), (), 0, start.cost, {})
 
     def after(self, position: Position, action: int) -> Position:
         """The position after an action other than STOP.
 
-        A rewrite may turn out to be impossible only now, when another one made since it was offered stands in its way: then
-        the position stays, and no longer offers it.
+        A rewrite may turn out only now to be impossible, or to lead back when it is made at every place: then the position
+        stays, and no longer offers it.
         """
-        key = position.keys[action - 1]
-        return self._positions.recall((position.warm, (*position.path, key)), lambda: self._after(position, key))
+        choice = position.choices[action - 1]
+        return self._positions.recall((position.warm, (*position.path, choice.key)), lambda: self._after(position, choice))
 
     def warmed_up(self, rng: np.random.Generator, most: int) -> Position:
         """A position after up to ``most`` random rewrites, from which an episode begins."""
@@ -156,20 +166,8 @@ class Scene:
             position = self.after(position, 1 + int(rng.choice(legal)))
         if position is self.root:
             return position
-        q = position.quotient
-        return self._position(q, position, position.steps, position.path, len(position.path), q.cost, position.offers)
-
-    def finish(self, position: Position) -> tuple[State, tuple[Step, ...]]:
-        """The graph with the plan carried out at every place, and all steps that lead there."""
-        if self.task.actions.places == "site":
-            return position.quotient.state, position.steps
-        return self._finished.recall(
-            position.path, lambda: Spread(self.problem, self.start, self._signatures).of(position.quotient.plan)
-        )
-
-    def final_cost(self, position: Position) -> float:
-        """Predicted milliseconds of what :meth:`finish` gives."""
-        return self._costs.recall(position.path, lambda: self.finish(position)[0].cost)
+        path = position.path
+        return self._position(position.state, position, position.steps, path, len(path), position.cost, position.offers)
 
     def speedup(self, graph: Graph) -> float:
         """How many times as fast as the original a graph runs; measured once and remembered in the store."""
@@ -186,24 +184,22 @@ class Scene:
         return known
 
     def trace(self, position: Position) -> Trace:
-        """What `graphopt replay` needs to make the steps of an episode again, carried out everywhere."""
+        """What `graphopt replay` needs to make the steps of an episode again."""
         if self.model is None:
             raise UsageError("a trace needs a model in a file")
-        state, steps = self.finish(position)
         options = {
             "dims": self.dims, "input_shapes": {}, "freeze_initializers": False, "rules": list(self.task.rules),
             "exclude": list(self.task.exclude), "provider": "cpu", "portable": False,
         }  # fmt: skip
         return Trace(
             f"{self.model.graph.hash:016x}", self.problem.library.hash, self.problem.block,
-            int(self.model.nbytes * _GROWTH) + _SLACK, options, steps, f"{state.graph.hash:016x}",
-            about={"strategy": "rl", "task": self.task.name, "cost": state.cost},
+            int(self.model.nbytes * _GROWTH) + _SLACK, options, position.steps, f"{position.state.graph.hash:016x}",
+            about={"strategy": "rl", "task": self.task.name, "cost": position.cost},
         )  # fmt: skip
 
     def forget(self) -> None:
         """Drop what is remembered of earlier episodes; they would be the same without."""
-        for memory in (self._positions, self._finished, self._costs):
-            memory.clear()
+        self._positions.clear()
 
     # -- parts ----------------------------------------------------------------------------------------------------
 
@@ -214,25 +210,35 @@ class Scene:
             feeds = make_feeds(session.input_specs, ranges=input_ranges(self.model.graph))
         return replace(bare, feeds=feeds)
 
-    def _after(self, position: Position, key: Key) -> Position:
-        before = position.quotient
-        match = before.state.sites.matches[key]
-        try:
-            after = before.after(self.problem, match, self._signatures)
-        except RefusedError:
-            offers = {**position.offers, key: Offer(None, position.offers[key].step)}
+    def _after(self, position: Position, choice: Choice) -> Position:
+        state, steps = position.state, list(position.steps)
+        for key in choice.places:
+            match = state.sites.matches.get(key)
+            # A rewrite at an earlier place may have used a node of this one.
+            if match is None or (key != choice.places[0] and self._identity(state, key) != choice.identity):
+                continue
+            try:
+                after = self.problem.step(state, match)
+            except RefusedError:
+                continue
+            steps.append(self.problem.record(state, match, after))
+            state = after
+        path, offers = (*position.path, choice.key), position.offers
+        if state is position.state or (not self.task.actions.revisit and state.graph.hash in position.seen):
+            gone = {key: Offer(None, offers[key].step) for key in choice.places if key in offers}
             return self._position(
-                before, position, position.steps, (*position.path, key), position.warm, position.start_ms, offers
+                position.state, position, position.steps, path, position.warm, position.start_ms, {**offers, **gone}
             )
-        step = self.problem.record(before.state, match, after.state)
-        return self._position(
-            after, position, (*position.steps, step), (*position.path, key), position.warm, position.start_ms,
-            position.offers,
-        )  # fmt: skip
+        return self._position(state, position, tuple(steps), path, position.warm, position.start_ms, offers)
+
+    def _identity(self, state: State, key: Key) -> int:
+        if self.task.actions.places == "site":
+            return hash((self.rule_index[key[0]], *key[1]))
+        return self._signatures.of(state.graph, state.sites.matches[key])
 
     def _position(
         self,
-        quotient: Quotient,
+        state: State,
         before: Position | None,
         steps: tuple[Step, ...],
         path: tuple[Key, ...],
@@ -240,19 +246,24 @@ class Scene:
         start_ms: float,
         known: Mapping[Key, Offer],
     ) -> Position:
-        state = quotient.state
         seen = (before.seen if before is not None else frozenset()) | {state.graph.hash}
+        classes: dict[int, list[Key]] = {}
+        for key in sorted(state.sites.matches):
+            classes.setdefault(self._identity(state, key), []).append(key)
         offers: dict[Key, Offer] = {}
-        for key in sorted(quotient.open):
-            offers[key] = known.get(key) or self._offer(state, key, seen, len(steps))
-        keys = tuple(offers)
+        choices: list[Choice] = []
+        for identity, places in classes.items():
+            key = next((key for key in places if key in known), places[0])
+            offers[key] = known.get(key) or self._offer(state, key, seen, len(path))
+            choices.append(Choice(key, tuple(places), disjoint(places), identity))
         limit = self.task.actions.limit
-        if len(keys) > limit:
-            gains = {k: -np.inf if (o := offers[k]).here is None else o.here * quotient.open[k] for k in keys}
-            keys = tuple(sorted(sorted(keys, key=lambda k: (-gains[k], k))[:limit]))
+        if len(choices) > limit:
+            gains = {c: -np.inf if (o := offers[c.key]).here is None else o.here * c.times for c in choices}
+            kept = set(sorted(choices, key=lambda c: (-gains[c], c.key))[:limit])
+            choices = [c for c in choices if c in kept]
         view = self.viewer.view(state.graph, None if before is None else before.view)
-        observation = self._observe(quotient, view, offers, keys, start_ms, len(path), warm)
-        return Position(quotient, steps, path, warm, seen, offers, keys, start_ms, view, observation)
+        observation = self._observe(state, view, offers, choices, start_ms, len(path), warm)
+        return Position(state, steps, path, warm, seen, offers, tuple(choices), start_ms, view, observation)
 
     def _offer(self, state: State, key: Key, seen: frozenset[int], step: int) -> Offer:
         """Try a rewrite: whether it can be made, and what it saves."""
@@ -266,27 +277,29 @@ class Scene:
         return Offer(state.cost - cost, step)
 
     def _observe(
-        self, quotient: Quotient, view: View, offers: Mapping[Key, Offer], keys: tuple[Key, ...], start_ms: float,
+        self, state: State, view: View, offers: Mapping[Key, Offer], choices: Sequence[Choice], start_ms: float,
         steps: int, warm: int,
     ) -> Observation:  # fmt: skip
-        state, n = quotient.state, 1 + len(keys)
-        matches, index, made = state.sites.matches, view.index, len(quotient.plan)
+        n = 1 + len(choices)
+        matches, index = state.sites.matches, view.index
         rules, sites, rows, mask = [-1], [[-1] * self.site_width], [[0.0] * ACTION_WIDTH], [True]
-        for key in keys:
-            offer, times, match = offers[key], quotient.open[key], matches[key]
+        for choice in choices:
+            key, times = choice.key, choice.times
+            offer, match = offers[key], matches[key]
             rules.append(self.rule_index[key[0]])
             sites.append([index[id] for id in key[1]] + [-1] * (self.site_width - len(key[1])))
             mask.append(offer.here is not None)
             here = offer.here or 0.0
             hints = bool(match.rule.prefer)
-            rows.append([here * times, here, times, hints, hints and match.preferred, offer.step == made])
+            rows.append([here * times, here, times, hints, hints and match.preferred, offer.step == steps])
         actions = np.array(rows, np.float32)
         actions[:, :2] = _compressed(100 * actions[:, :2] / max(start_ms, 1e-12))
         actions[1:, 2] = np.log2(actions[1:, 2]) / 8
         return Observation(
             view.operators, self.viewer.nodes(view, state.costs, start_ms), view.links, view.edges,
-            self.viewer.graph(view, quotient.cost, start_ms, n, (steps - warm) / self.task.budget),
+            self.viewer.graph(view, state.cost, start_ms, n, (steps - warm) / self.task.budget),
             np.array(rules, np.int64), np.array(sites, np.int64), actions, np.array(mask, np.bool_),
+            np.array([0, *(choice.identity for choice in choices)], np.int64),
         )  # fmt: skip
 
 

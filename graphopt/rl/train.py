@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import csv
 import io
-import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from importlib.util import find_spec
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -20,18 +18,21 @@ import numpy as np
 
 from graphopt.cost.kernel import KernelCost
 from graphopt.cost.store import Store
-from graphopt.errors import GraphoptError, MissingExtraError, UnknownNameError, UsageError
+from graphopt.errors import GraphoptError, UsageError
 from graphopt.execution import Executor, make_executor
 from graphopt.ir.simplify import simplify
 from graphopt.onnxio.load import load
 from graphopt.onnxio.save import write_text
 from graphopt.rewrite.library import Library
+from graphopt.rewrite.schema import Rule
 from graphopt.rl import checkpoint
 from graphopt.rl.checkpoint import CheckpointError, Manifest
 from graphopt.rl.collect import Trajectory
 from graphopt.rl.prepare import cost_model, library_of, model_path, scene_of
+from graphopt.rl.replay import Record
 from graphopt.rl.rollout import Job, rollout
-from graphopt.rl.task import Task
+from graphopt.rl.run import PRESETS, Preset, Run, Status, require
+from graphopt.rl.task import Source
 from graphopt.runtime.environment import block_size, fingerprint
 from graphopt.runtime.session import SessionConfig
 from graphopt.search.greedy import Greedy
@@ -41,110 +42,13 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from graphopt.rl.controller import Controller
+    from graphopt.rl.controller import Shape
+    from graphopt.rl.world_model import WorldShape
 
-ALGORITHMS = ("ppo",)
-DEVICES = ("auto", "cpu", "cuda")
 CHECKPOINT_S = 120.0
 """Seconds between checkpoints."""
 _EVALUATION = 2**31 - 1  # stands for the iteration in the seeds of the final evaluation
 _PRETRAINING = _EVALUATION - 1
-
-
-@dataclass(frozen=True)
-class Preset:
-    """Sizes of a run.
-
-    Attributes:
-        steps: Environment steps, unless the caller says otherwise.
-        episodes: Played between two updates.
-        together: Episodes of one job, side by side.
-        width: Of all embeddings.
-        rounds: Graph-network blocks.
-        rollouts: Episodes that follow chance in the final evaluation of each model.
-        ppo: Changes to the defaults of :class:`graphopt.rl.ppo.PPO`.
-    """
-
-    steps: int
-    episodes: int
-    together: int
-    width: int
-    rounds: int
-    rollouts: int
-    ppo: Mapping[str, float] = field(default_factory=dict)
-
-
-PRESETS: Mapping[str, Preset] = {
-    "debug": Preset(600, 8, 4, 32, 2, 4, {"learning_rate": 2e-3}),
-    "small": Preset(50_000, 16, 8, 64, 3, 8),
-    "paper": Preset(1_000_000, 64, 8, 128, 4, 16, {"learning_rate": 3e-4, "minibatch": 256}),
-}
-
-
-@dataclass(frozen=True)
-class Run:
-    """What to train and how.
-
-    Attributes:
-        task: The task.
-        out: Folder for everything that is written.
-        algorithm: One of :data:`ALGORITHMS`.
-        preset: One of :data:`PRESETS`.
-        seed: Of everything random.
-        steps: Environment steps; the preset's by default.
-        minutes: Stop after so many minutes instead.
-        pretrain: Gradient steps of the graph auto-encoder before the agent begins.
-        device: ``auto``, ``cpu`` or ``cuda``.
-        executor: Where episodes are played.
-        workers: Episodes' jobs at the same time.
-        address: Of a Ray cluster.
-    """
-
-    task: Task
-    out: Path
-    algorithm: str = "ppo"
-    preset: str = "small"
-    seed: int = 0
-    steps: int | None = None
-    minutes: float | None = None
-    pretrain: int = 0
-    device: str = "auto"
-    executor: str = "inline"
-    workers: int = 2
-    address: str | None = None
-
-
-@dataclass(frozen=True)
-class Status:
-    """How training goes.
-
-    Attributes:
-        message: What is being done.
-        iteration: Batches learned from.
-        steps: Environment steps.
-        seconds: Since training began, over all resumptions.
-        fraction: Part of the way to the end.
-        rate: Environment steps a second in the last iteration, learning included.
-        mean_return: Of the last episodes.
-        best: Best predicted saving met on each model, in percent.
-        metrics: Of the last update.
-    """
-
-    message: str
-    iteration: int = 0
-    steps: int = 0
-    seconds: float = 0.0
-    fraction: float = 0.0
-    rate: float = 0.0
-    mean_return: float = 0.0
-    best: Mapping[str, float] = field(default_factory=dict)
-    metrics: Mapping[str, float] = field(default_factory=dict)
-
-    @property
-    def left(self) -> float | None:
-        """Seconds to go, as far as one can tell."""
-        return None if self.fraction <= 0 else self.seconds * (1 - self.fraction) / self.fraction
-
 
 Report = Callable[[Status], None]
 
@@ -164,7 +68,7 @@ def train(run: Run, report: Report | None = None, interrupted: Callable[[], bool
         MissingExtraError: A library for training is not installed.
         UsageError: The run makes no sense, or the folder holds an agent already.
     """
-    _require(run)
+    require(run)
     if (run.out / checkpoint.MANIFEST).exists():
         raise UsageError(f"{run.out} holds an agent already", "go on with --resume, or choose another --out")
     if not run.task.graphs.pool:
@@ -181,7 +85,7 @@ def train(run: Run, report: Report | None = None, interrupted: Callable[[], bool
         _keep_prices(run, library, tell)
         manifest = Manifest(
             run.algorithm, run.task, {rule.id: rule.hash for rule in library.rules}, run.seed,
-            {"preset": run.preset, "pretrain": run.pretrain}, _environment(),
+            {"preset": run.preset, "pretrain": run.pretrain, "dynamics": run.dynamics, "tau": run.tau}, _environment(),
         )  # fmt: skip
         trainer = _Trainer(run, manifest, library, executor, tell)
         trainer.pretrain()
@@ -208,10 +112,10 @@ def resume(
     settings = manifest.settings
     run = Run(
         manifest.task, folder, manifest.algorithm, settings["preset"], manifest.seed, settings.get("steps"),
-        settings.get("minutes"), settings["pretrain"],
+        settings.get("minutes"), settings["pretrain"], settings.get("dynamics"), settings.get("tau"),
     )  # fmt: skip
     run = replace(run, **{name: value for name, value in changes.items() if value is not None})
-    _require(run)
+    require(run)
     library = library_of(run.task)
     if {rule.id: rule.hash for rule in library.rules} != manifest.rules:
         raise CheckpointError(
@@ -227,24 +131,56 @@ class Learner(Protocol):
     """An algorithm as the loop sees it.
 
     Attributes:
-        controller: Chooses the actions.
-        modules: All networks that a checkpoint must hold, the controller among them.
-        optimizers: Theirs.
+        optimizers: Of its networks.
     """
 
-    controller: Controller
-    modules: Mapping[str, nn.Module]
     optimizers: Mapping[str, torch.optim.Optimizer]
 
+    @property
+    def network(self) -> nn.Module:
+        """All its networks: a checkpoint holds them, and its policy is made of them."""
+        ...
+
+    def explores(self, iteration: int) -> float:
+        """Share of the episodes of an iteration that are to be played at random."""
+        ...
+
+    def remember(self, records: Sequence[Record]) -> None:
+        """Hears of all episodes, random ones and those before an interruption included."""
+        ...
+
+    @property
+    def remembered(self) -> Sequence[Record]:
+        """Episodes that it still learns from, the oldest first."""
+        ...
+
     def learn(self, played: Sequence[Trajectory], rng: np.random.Generator, fraction: float) -> dict[str, float]:
-        """Learn from the episodes of an iteration; returns what is logged of it.
+        """Learn in an iteration; returns what is logged of it.
 
         Args:
-            played: The episodes.
+            played: The episodes that its policy played.
             rng: All of the iteration's chance, apart from the episodes.
             fraction: Part of the way to the end of training.
         """
         ...
+
+
+def _learner(run: Run, preset: Preset, rules: Sequence[Rule], device: str) -> tuple[Learner, Shape | WorldShape, Any]:
+    """An algorithm, the sizes of its networks, and its settings."""
+    from graphopt.rl.controller import Shape
+    from graphopt.rl.dreamer import DreamerLearner, Dreaming
+    from graphopt.rl.ppo import PPO, PPOLearner
+    from graphopt.rl.world_model import WorldShape
+
+    seen = Shape.of(run.task, preset.width, preset.rounds)
+    if run.algorithm == "ppo":
+        ppo = PPO(**preset.ppo)
+        return PPOLearner(seen.network().to(device), rules, ppo), seen, {"ppo": asdict(ppo)}
+    chosen = {name: value for name, value in (("dynamics", run.dynamics), ("tau", run.tau)) if value is not None}
+    dreaming, ppo = Dreaming(**{**preset.dreaming, **chosen}), PPO(**preset.dream_ppo)
+    shape = WorldShape(seen, dynamics=dreaming.dynamics)
+    learner = DreamerLearner(shape.network().to(device), rules, dreaming, ppo)
+    return learner, shape, {"ppo": asdict(ppo), "dreaming": asdict(dreaming)}
 
 
 class _Trainer:
@@ -253,21 +189,16 @@ class _Trainer:
     def __init__(self, run: Run, manifest: Manifest, library: Library, executor: Executor, tell: Report) -> None:
         import torch
 
-        from graphopt.rl.controller import Controller, Shape
-        from graphopt.rl.ppo import PPO, PPOLearner
-
         torch.set_num_threads(1)  # figures depend on how sums are split; what runs side by side are the workers
         self.run, self.library, self.executor, self.tell = run, library, executor, tell
         self.preset = PRESETS[run.preset]
         self.device = _device(run.device)
-        self.shape = Shape.of(run.task, self.preset.width, self.preset.rounds)
-        ppo = PPO(**dict(self.preset.ppo))  # type: ignore[arg-type]
         torch.manual_seed(run.seed)
-        self.learner: Learner = PPOLearner(Controller(self.shape).to(self.device), library.rules, ppo)
+        self.learner, self.shape, sizes = _learner(run, self.preset, library.rules, self.device)
+        self.episodes = self.preset.episodes if run.algorithm == "ppo" else self.preset.dreamt
         self.total = run.steps if run.steps is not None else None if run.minutes else self.preset.steps
         settings = {
-            **manifest.settings, "shape": asdict(self.shape), "ppo": asdict(ppo), "steps": run.steps,
-            "minutes": run.minutes,
+            **manifest.settings, "shape": asdict(self.shape), **sizes, "steps": run.steps, "minutes": run.minutes,
         }  # fmt: skip
         self.manifest = replace(manifest, settings=settings)
         self.rows: list[dict[str, float]] = []
@@ -306,9 +237,12 @@ class _Trainer:
         """Play episodes, learn from them."""
         begin = time.monotonic()
         number = self.manifest.iteration
-        played = self.play(number)
+        records, random = self.play(number)
+        played = [r.played for r in records]
+        own = played[random:]
+        self.learner.remember(records)
         steps = sum(t.steps for t in played)
-        metrics = self.learner.learn(played, np.random.default_rng([self.run.seed, number]), self.fraction)
+        metrics = self.learner.learn(own, np.random.default_rng([self.run.seed, number]), self.fraction)
         best = dict(self.manifest.best)
         for t in played:
             best[t.model] = max(t.saving, best.get(t.model, 0.0))
@@ -316,23 +250,30 @@ class _Trainer:
             self.manifest, iteration=number + 1, steps=self.manifest.steps + steps, best=best,
             seconds=time.monotonic() - self.began,
         )  # fmt: skip
-        mean_return = float(np.mean([t.rewards.sum() for t in played]))
-        self.rows.append(
-            {
-                "iteration": number + 1, "steps": self.manifest.steps, "return": mean_return,
-                "saving": float(np.mean([t.saving for t in played])), "best": float(np.mean(list(best.values()))), **metrics,
-            }
-        )  # fmt: skip
+        mean_return = float(np.mean([t.rewards.sum() for t in own]))
+        row = {
+            "iteration": number + 1, "steps": self.manifest.steps, "return": mean_return,
+            "saving": float(np.mean([t.saving for t in own])), "best": float(np.mean(list(best.values()))), **metrics,
+        }  # fmt: skip
+        before = self.rows[-1] if self.rows else {}
+        for source in self.run.task.graphs.pool:
+            savings = [t.saving for t in own if t.model == source.name]
+            row[f"saving/{source.name}"] = float(np.mean(savings)) if savings else before.get(f"saving/{source.name}", 0.0)
+            row[f"best/{source.name}"] = best.get(source.name, 0.0)
+        self.rows.append(row)
         rate = steps / max(1e-9, time.monotonic() - begin)
         self._last = replace(self.status("training"), rate=rate, mean_return=mean_return, metrics=metrics)
         return self._last
 
-    def play(self, iteration: int) -> list[Trajectory]:
-        """The episodes of an iteration, the same on every executor."""
-        pool, count = self.run.task.graphs.pool, self.preset.episodes
-        sources = [pool[(iteration * count + i) % len(pool)] for i in range(count)]
+    def play(self, iteration: int) -> tuple[list[Record], int]:
+        """The episodes of an iteration, the same on every executor, and how many of them, the first, were random."""
+        pool, count = self.run.task.graphs.pool, self.episodes
+        sources = [pool[(iteration * (count + 1) + i) % len(pool)] for i in range(count)]
         seeds = [(self.run.seed, iteration, i) for i in range(count)]
-        return self._played(sources, seeds)
+        random = min(count - 1, round(self.learner.explores(iteration) * count))
+        played = self._played(sources[:random], seeds[:random], knows=False)
+        played += self._played(sources[random:], seeds[random:])
+        return [Record(t, source, seed) for t, source, seed in zip(played, sources, seeds, strict=True)], random
 
     def evaluate(self) -> dict[str, dict[str, float]]:
         """Predicted saving on each model in percent: of the likeliest actions, and the best and mean of several by chance."""
@@ -348,12 +289,15 @@ class _Trainer:
             found[source.name] = {"greedy": savings[0], "best": max(savings), "mean": float(np.mean(savings[1:]))}
         return found
 
-    def _played(self, sources: Sequence[Any], seeds: Sequence[tuple[int, ...] | None]) -> list[Trajectory]:
-        weights = {name: t.detach().cpu().numpy() for name, t in self.learner.controller.state_dict().items()}
-        prices = self.run.out / checkpoint.PRICES
-        size = self.preset.together
+    def _played(
+        self, sources: Sequence[Source], seeds: Sequence[tuple[int, ...] | None], *, knows: bool = True
+    ) -> list[Trajectory]:
+        """Episodes of the present policy, or of one that knows nothing."""
+        weights = {name: t.detach().cpu().numpy() for name, t in self.learner.network.state_dict().items()}
+        prices, size = self.run.out / checkpoint.PRICES, self.preset.together
+        shape = self.shape if knows else None
         jobs = [
-            Job(self.run.task, tuple(sources[i : i + size]), tuple(seeds[i : i + size]), prices, self.shape, weights)
+            Job(self.run.task, tuple(sources[i : i + size]), tuple(seeds[i : i + size]), prices, shape, weights if knows else None)
             for i in range(0, len(sources), size)
         ]
         return [t for group in self.executor.map(rollout, jobs) for t in group]
@@ -362,12 +306,16 @@ class _Trainer:
         """Train the encoder by itself, if the run says so."""
         if not self.run.pretrain:
             return
+        from graphopt.rl.controller import Vision
         from graphopt.rl.pretrain import pretrain
 
         self.tell(self.status("pre-training the encoder"))
         pool = self.run.task.graphs.pool
         scenes = [scene_of(self.run.task, source, self.run.out / checkpoint.PRICES) for source in pool]
-        losses = pretrain(self.learner.controller, scenes, self.run.pretrain, (self.run.seed, _PRETRAINING))
+        network = self.learner.network
+        vision = network if isinstance(network, Vision) else network.get_submodule("model")
+        assert isinstance(vision, Vision)
+        losses = pretrain(vision, scenes, self.run.pretrain, (self.run.seed, _PRETRAINING))
         self.manifest = replace(
             self.manifest, settings={**self.manifest.settings, "pretraining": {"first": losses[0], "last": losses[-1]}}
         )
@@ -396,13 +344,12 @@ class _Trainer:
         """Write a checkpoint."""
         import torch
 
-        tensors = {
-            f"{part}.{name}": t for part, m in self.learner.modules.items() for name, t in m.state_dict().items()
-        }
+        tensors = {f"agent.{name}": t for name, t in self.learner.network.state_dict().items()}
         for part, optimizer in self.learner.optimizers.items():
             for index, state in optimizer.state_dict()["state"].items():
                 for name, value in state.items():
                     tensors[f"optimizer.{part}.{index}.{name}"] = torch.as_tensor(value)
+        tensors |= {f"replay.{name}": t for name, t in self._replayed().items()}
         self.manifest = replace(self.manifest, seconds=time.monotonic() - self.began)
         self.manifest = checkpoint.save(self.run.out, self.manifest, tensors)
         if self.rows:
@@ -416,8 +363,7 @@ class _Trainer:
         """Take up the last checkpoint."""
         tensors = checkpoint.tensors_of(self.run.out, self.manifest)
         try:
-            for part, module in self.learner.modules.items():
-                module.load_state_dict(_below(tensors, part))
+            self.learner.network.load_state_dict(_below(tensors, "agent"))
         except RuntimeError as error:
             raise CheckpointError(f"{self.run.out}: the networks have another shape: {error}", "train again") from error
         for part, optimizer in self.learner.optimizers.items():
@@ -426,6 +372,7 @@ class _Trainer:
                 index, _, key = name.partition(".")
                 states.setdefault(int(index), {})[key] = tensor
             optimizer.load_state_dict({**optimizer.state_dict(), "state": states})
+        self._replay(_below(tensors, "replay"))
         file = self.run.out / checkpoint.PROGRESS
         if file.exists():
             with file.open(encoding="utf-8", newline="") as lines:
@@ -433,12 +380,47 @@ class _Trainer:
             # The file may be of a later moment than the manifest, if the run was killed between the two.
             self.rows = [row for row in rows if row["iteration"] <= self.manifest.iteration]
 
+    def _replayed(self) -> dict[str, torch.Tensor]:
+        """What is needed to play again the episodes that the learner still remembers."""
+        import torch
+
+        pool, records = list(self.run.task.graphs.pool), self.learner.remembered
+        if not records:
+            return {}
+        return {
+            "sources": torch.tensor([pool.index(r.source) for r in records]),
+            "seeds": torch.tensor([r.seed for r in records]),
+            "lengths": torch.tensor([r.played.steps for r in records]),
+            "actions": torch.cat([torch.from_numpy(r.played.actions) for r in records]),
+        }
+
+    def _replay(self, kept: Mapping[str, torch.Tensor]) -> None:
+        """Play them again: the same actions give the same episodes."""
+        import torch
+
+        if not kept:
+            return
+        pool, size = self.run.task.graphs.pool, self.preset.together
+        sources = [pool[i] for i in kept["sources"].tolist()]
+        seeds = [tuple(seed) for seed in kept["seeds"].tolist()]
+        actions = [tuple(part.tolist()) for part in torch.split(kept["actions"], kept["lengths"].tolist())]
+        self.tell(self.status(f"playing {len(sources)} episodes again"))
+        jobs = [
+            Job(
+                self.run.task, tuple(sources[i : i + size]), tuple(seeds[i : i + size]), self.run.out / checkpoint.PRICES,
+                actions=tuple(actions[i : i + size]),
+            )
+            for i in range(0, len(sources), size)
+        ]  # fmt: skip
+        played = [t for group in self.executor.map(rollout, jobs) for t in group]
+        self.learner.remember([Record(t, source, seed) for t, source, seed in zip(played, sources, seeds, strict=True)])
+
     def export(self) -> None:
         """Write the agent as ONNX."""
         from graphopt.rl.export import export
 
         self.tell(self.status("exporting"))
-        export(self.learner.controller, self.run.out)
+        export(self.learner.network, self.run.out)
 
 
 def _below(tensors: Mapping[str, torch.Tensor], part: str) -> dict[str, torch.Tensor]:
@@ -450,22 +432,6 @@ def _number(text: str) -> float:
 
 
 # --- before the loop -------------------------------------------------------------------------------------------------------
-
-
-def _require(run: Run) -> None:
-    """What is wrong with a run, before anything is loaded."""
-    if run.algorithm not in ALGORITHMS:
-        raise UnknownNameError("algorithm", run.algorithm, ALGORITHMS)
-    if run.preset not in PRESETS:
-        raise UnknownNameError("preset", run.preset, PRESETS)
-    if run.device not in DEVICES:
-        raise UnknownNameError("device", run.device, DEVICES)
-    for what, value in (("--steps", run.steps), ("--minutes", run.minutes)):
-        if value is not None and not (value > 0 and math.isfinite(value)):
-            raise UsageError(f"{what} must be above 0, not {value}")
-    for module in ("torch", "torch_geometric", "safetensors", "tensorboard"):
-        if find_spec(module) is None:
-            raise MissingExtraError("train", module)
 
 
 def _device(name: str) -> str:

@@ -2,8 +2,7 @@
 
     python -m tests.bench.env [NAME ...] [--steps 2000] [--places class site]
 
-Random legal actions without STOP, so that every episode uses up its budget; with ``class`` the end of an episode, where the
-plan is carried out everywhere, is part of the time. The first pass fills the price table; the clock sees the second, with other
+Random legal actions without STOP, so that every episode uses up its budget; with ``class`` each rewrites every equal place. The first pass fills the price table; the clock sees the second, with other
 seeds and the memory of earlier episodes cleared. The time is the processor's, so that a busy machine matters less.
 """
 
@@ -35,7 +34,6 @@ def walk(scene: Scene, steps: int, seed: int) -> tuple[int, int]:
             legal = np.flatnonzero(episode.observation.mask[1:])
             episode.step(1 + int(rng.choice(legal)) if len(legal) else 0)
             made += 1
-        scene.finish(episode.position)
     return made, episodes
 
 

@@ -106,7 +106,7 @@ def test_a_masked_action_changes_nothing(toy: Task) -> None:
 def test_a_rewrite_back_to_a_graph_of_the_episode_is_masked(demo_scene: Scene, seed: int) -> None:
     rng = np.random.default_rng(seed)
     episode = Episode(demo_scene)
-    hashes = [episode.position.quotient.state.graph.hash]
+    hashes = [episode.position.state.graph.hash]
     masked = 0
     while not episode.result.done:
         mask = episode.observation.mask
@@ -114,7 +114,7 @@ def test_a_rewrite_back_to_a_graph_of_the_episode_is_masked(demo_scene: Scene, s
         legal = np.flatnonzero(mask[1:])
         episode.step(1 + int(rng.choice(legal)) if len(legal) else 0)
         if len(episode.position.steps) == len(hashes):
-            hashes.append(episode.position.quotient.state.graph.hash)
+            hashes.append(episode.position.state.graph.hash)
     assert len(set(hashes)) == len(hashes) > 5
     assert masked > 0
 

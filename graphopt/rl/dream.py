@@ -1,0 +1,236 @@
+"""The dream: episodes that take place in the world model alone. Nothing here knows rules, graphs or prices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from graphopt.rl.collect import Doubles
+from graphopt.rl.controller import compressed, expanded
+from graphopt.rl.features import ACTION_WIDTH
+from graphopt.rl.ppo import Judge, Judged
+from graphopt.rl.world_model import Dreamer
+
+BIRTHS = 6
+"""New actions that a step brings at most."""
+STOP = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Start:
+    """States from which dreams begin, with equally many slots for actions; slot 0 is STOP's.
+
+    Attributes:
+        models: Name of the model of each.
+        latent: (states, latent).
+        memory: (states, remembered).
+        actions: (states, slots, width).
+        features: (states, slots, features).
+        near: Which actions share a node, (states, slots, slots).
+        legal: (states, slots).
+    """
+
+    models: tuple[str, ...]
+    latent: Tensor
+    memory: Tensor
+    actions: Tensor
+    features: Tensor
+    near: Tensor
+    legal: Tensor
+
+    @classmethod
+    def of(
+        cls, models: Sequence[str], latent: Tensor, memory: Tensor, actions: Sequence[Tensor], features: Sequence[Tensor],
+        near: Sequence[Tensor], room: int,
+    ) -> Start:  # fmt: skip
+        """Lay out states.
+
+        Args:
+            models: See :class:`Start`.
+            latent: See :class:`Start`.
+            memory: See :class:`Start`.
+            actions: Of each state the legal ones, STOP first.
+            features: Theirs.
+            near: Which of them share a node.
+            room: Slots besides those that the fullest state needs.
+        """
+        slots = max(len(a) for a in actions) + room
+        dense = latent.new_zeros(len(models), slots, actions[0].shape[1])
+        felt = latent.new_zeros(len(models), slots, ACTION_WIDTH)
+        legal = torch.zeros(len(models), slots, dtype=torch.bool, device=latent.device)
+        shared = legal.unsqueeze(2).repeat(1, 1, slots)
+        for i, (a, f, s) in enumerate(zip(actions, features, near, strict=True)):
+            k = len(a)
+            dense[i, :k], felt[i, :k], shared[i, :k, :k], legal[i, :k] = a, f, s.to(latent.device), True
+        return cls(tuple(models), latent, memory, dense, felt, shared, legal)
+
+
+@dataclass(frozen=True, eq=False)
+class Dreamt:
+    """An episode of a dream; what :class:`graphopt.rl.ppo.Played` asks for."""
+
+    model: str
+    actions: npt.NDArray[np.int64]
+    rewards: Doubles
+    log_probs: Doubles
+    values: Doubles
+
+
+@dataclass(frozen=True, eq=False)
+class Dreams:
+    """Episodes dreamt side by side.
+
+    Attributes:
+        episodes: One for each start.
+        rows: Number of each step's state in the tensors below, the steps of the first episode first.
+        state: What the controller saw, (states, ...).
+        actions: (states, slots, width).
+        features: (states, slots, features).
+        legal: (states, slots).
+    """
+
+    episodes: tuple[Dreamt, ...]
+    rows: npt.NDArray[np.int64]
+    state: Tensor
+    actions: Tensor
+    features: Tensor
+    legal: Tensor
+
+    def judge(self, agent: Dreamer) -> Judge:
+        """The controller's opinion of the dreamt states, for :func:`graphopt.rl.ppo.update`."""
+
+        def look(part: npt.NDArray[np.int64]) -> Judged:
+            rows = torch.from_numpy(self.rows[part]).to(self.state.device)
+            legal = self.legal[rows]
+            scores, values, graph = _scored(agent, self.state[rows], self.actions[rows], self.features[rows])
+            first = torch.arange(len(rows), device=rows.device) * legal.shape[1]
+            return Judged(
+                scores, legal.flatten(), graph, first,
+                lambda returns: agent.chooser.value.loss(values, compressed(returns)).mean(),
+            )  # fmt: skip
+
+        return look
+
+
+def _scored(agent: Dreamer, state: Tensor, actions: Tensor, features: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    n, slots = actions.shape[:2]
+    graph = torch.arange(n, device=state.device).repeat_interleave(slots)
+    scores, values = agent.chooser(state, actions.flatten(0, 1), features.flatten(0, 1), graph)
+    return scores, values, graph
+
+
+@torch.no_grad()
+def dream(
+    agent: Dreamer, start: Start, table: Tensor, horizon: int, tau: float, chance: torch.Generator
+) -> Dreams:
+    """Dream an episode from each start.
+
+    Args:
+        agent: V, M and C, none of which changes.
+        start: Where from.
+        table: Embeddings of the rules that may find new places, without STOP, (rules, width).
+        horizon: Steps at most; the value of the state reached stands for what would have followed.
+        tau: Temperature: above 1 the dream is more uncertain than M believes, at 0 the likeliest always happens.
+        chance: Draws.
+    """
+    model, n, slots = agent.model, len(start.models), start.legal.shape[1]
+    latent, memory, actions, features, legal = start.latent, start.memory, start.actions, start.features, start.legal
+    near = start.near.clone()
+    stop_look, stop_feel = actions[:, :1], features[:, :1]
+    over = torch.zeros(n, dtype=torch.bool, device=latent.device)
+    states: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
+    taken: list[Tensor] = []
+    log_probs: list[Tensor] = []
+    rewards: list[Tensor] = []
+    values: list[Tensor] = []
+    ended: list[Tensor] = []
+    everyone = torch.arange(n, device=latent.device)
+    for _ in range(horizon):
+        state = agent.state(latent, memory)
+        scores, worth, _ = _scored(agent, state, actions, features)
+        policy = scores.view(n, slots).masked_fill(~legal, -1e9).log_softmax(1)
+        action = torch.multinomial(policy.exp(), 1, generator=chance).squeeze(1)
+        states.append((state, actions, features, legal))
+        taken.append(action)
+        log_probs.append(policy[everyone, action])
+        values.append(agent.chooser.worth(worth))
+        look, feel = actions[everyone, action], features[everyone, action]
+        expected, after = model.dynamics(latent, look, memory)
+        rewards.append(expanded(model.reward.mean(model.gain(expected, look, feel))))
+        over = over | _happens(model.done(expected).squeeze(1), tau, chance)
+        ended.append(over)
+        latent, memory = model.dynamics.next(latent, expected, tau, chance), after
+        tie = torch.zeros(n, slots, 2, device=latent.device)
+        tie[everyone, action, 0] = 1.0
+        tie[..., 1] = near[everyone, action].float()
+        logits, actions, features = model.stay(model.around(expected, look).unsqueeze(1), actions, features, tie)
+        legal = legal & _happens(logits, tau, chance)
+        actions, features, legal = _bring(agent, expected, look, table, (actions, features, near, legal), tau, chance)
+        actions = torch.cat([stop_look, actions[:, 1:]], 1)
+        features = torch.cat([stop_feel, features[:, 1:]], 1)
+        legal = torch.cat([torch.ones_like(legal[:, :1]), legal[:, 1:]], 1)
+        if bool(over.all()):
+            break
+    last = agent.chooser.worth(_scored(agent, agent.state(latent, memory), actions, features)[1])
+    return _gathered(start.models, states, taken, log_probs, rewards, [*values, last], ended)
+
+
+def _happens(logits: Tensor, tau: float, chance: torch.Generator) -> Tensor:
+    if tau <= 0:
+        return logits > 0
+    return torch.rand(logits.shape, generator=chance, device=logits.device) < torch.sigmoid(logits / tau)
+
+
+def _bring(
+    agent: Dreamer, expected: Tensor, look: Tensor, table: Tensor, slots: tuple[Tensor, Tensor, Tensor, Tensor], tau: float,
+    chance: torch.Generator,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """Put new actions into free slots. They arise where the chosen one was, so they share its place with one another."""
+    actions, features, near, legal = slots
+    logits, looks, feels = agent.model.bring(expected, look, table)
+    born = _happens(logits, tau, chance)
+    likely = torch.where(born, logits, torch.full_like(logits, -1e9))
+    n = len(legal)
+    everyone = torch.arange(n, device=legal.device)
+    most = min(BIRTHS, table.shape[0])
+    actions, features, legal = actions.clone(), features.clone(), legal.clone()
+    fresh = torch.zeros_like(legal)
+    for rule in likely.topk(most, 1).indices.T:
+        free = (~legal).float()
+        free[:, STOP] = 0.0
+        place = free.argmax(1)
+        fits = born[everyone, rule] & (free[everyone, place] > 0)
+        rows, to, of = everyone[fits], place[fits], rule[fits]
+        actions[rows, to], features[rows, to], legal[rows, to], fresh[rows, to] = looks[rows, of], feels[rows, of], True, True
+    old = ~fresh
+    near &= old.unsqueeze(1) & old.unsqueeze(2)
+    near |= fresh.unsqueeze(1) & fresh.unsqueeze(2)
+    return actions, features, legal
+
+
+def _gathered(
+    models: Sequence[str], states: Sequence[tuple[Tensor, Tensor, Tensor, Tensor]], taken: list[Tensor],
+    log_probs: list[Tensor], rewards: list[Tensor], values: list[Tensor], ended: list[Tensor],
+) -> Dreams:  # fmt: skip
+    n, steps = len(models), len(taken)
+    over = torch.stack(ended).cpu().numpy()  # (steps, n), true from the step on that ended it
+    lengths = np.where(over.any(0), over.argmax(0) + 1, steps)
+    chosen, certain, paid, worth = (
+        torch.stack(x).cpu().double().numpy() for x in (taken, log_probs, rewards, values)
+    )
+    episodes: list[Dreamt] = []
+    rows: list[npt.NDArray[np.int64]] = []
+    for i, model in enumerate(models):
+        k = int(lengths[i])
+        expected = worth[: k + 1, i].copy()
+        if over[k - 1, i]:
+            expected[k] = 0.0
+        episodes.append(Dreamt(model, chosen[:k, i].astype(np.int64), paid[:k, i], certain[:k, i], expected))
+        rows.append(np.arange(k, dtype=np.int64) * n + i)
+    state, actions, features, legal = (torch.cat([s[j] for s in states]) for j in range(4))
+    return Dreams(tuple(episodes), np.concatenate(rows), state, actions, features, legal)

@@ -1,0 +1,146 @@
+"""What a training run is: its sizes, its limits, and how it goes. No torch here."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from graphopt.errors import MissingExtraError, UnknownNameError, UsageError
+from graphopt.rl.task import Task
+
+ALGORITHMS = ("ppo", "world-model")
+DYNAMICS = ("mdn-lstm", "deterministic")
+"""Of a world model, see :mod:`graphopt.rl.world_model`."""
+DEVICES = ("auto", "cpu", "cuda")
+
+
+@dataclass(frozen=True)
+class Preset:
+    """Sizes of a run.
+
+    Attributes:
+        steps: Environment steps, unless the caller says otherwise.
+        episodes: Played between two updates.
+        together: Episodes of one job, side by side.
+        width: Of all embeddings.
+        rounds: Graph-network blocks.
+        rollouts: Episodes that follow chance in the final evaluation of each model.
+        ppo: Changes to the defaults of :class:`graphopt.rl.ppo.PPO`.
+        dreamt: Episodes played between two updates of a world model, which learns more from each.
+        dreaming: Changes to the defaults of :class:`graphopt.rl.dreamer.Dreaming`.
+        dream_ppo: Changes to the defaults of PPO where it learns from dreams.
+    """
+
+    steps: int
+    episodes: int
+    together: int
+    width: int
+    rounds: int
+    rollouts: int
+    ppo: Mapping[str, Any] = field(default_factory=dict)
+    dreamt: int = 12
+    dreaming: Mapping[str, Any] = field(default_factory=dict)
+    dream_ppo: Mapping[str, Any] = field(default_factory=lambda: {"minibatch": 512, "entropy": 0.05})
+
+
+PRESETS: Mapping[str, Preset] = {
+    "debug": Preset(600, 8, 4, 32, 2, 4, {"learning_rate": 2e-3}, 8, {"dreams": 96, "horizon": 8}, {"learning_rate": 2e-3, "minibatch": 128, "entropy": 0.05}),
+    "small": Preset(50_000, 24, 12, 32, 3, 8),
+    "paper": Preset(1_000_000, 64, 8, 128, 4, 16, {"learning_rate": 3e-4, "minibatch": 256}, 32, {"fits": 100, "dreams": 512}),
+}
+
+
+@dataclass(frozen=True)
+class Run:
+    """What to train and how.
+
+    Attributes:
+        task: The task.
+        out: Folder for everything that is written.
+        algorithm: One of :data:`ALGORITHMS`.
+        preset: One of :data:`PRESETS`.
+        seed: Of everything random.
+        steps: Environment steps; the preset's by default.
+        minutes: Stop after so many minutes instead.
+        pretrain: Gradient steps of the graph auto-encoder before the agent begins.
+        dynamics: One of :data:`graphopt.rl.run.DYNAMICS`; for a world model.
+        tau: Temperature of its dreams.
+        device: ``auto``, ``cpu`` or ``cuda``.
+        executor: Where episodes are played.
+        workers: Episodes' jobs at the same time.
+        address: Of a Ray cluster.
+    """
+
+    task: Task
+    out: Path
+    algorithm: str = "ppo"
+    preset: str = "small"
+    seed: int = 0
+    steps: int | None = None
+    minutes: float | None = None
+    pretrain: int = 0
+    dynamics: str | None = None
+    tau: float | None = None
+    device: str = "auto"
+    executor: str = "inline"
+    workers: int = 2
+    address: str | None = None
+
+
+@dataclass(frozen=True)
+class Status:
+    """How training goes.
+
+    Attributes:
+        message: What is being done.
+        iteration: Batches learned from.
+        steps: Environment steps.
+        seconds: Since training began, over all resumptions.
+        fraction: Part of the way to the end.
+        rate: Environment steps a second in the last iteration, learning included.
+        mean_return: Of the last episodes.
+        best: Best predicted saving met on each model, in percent.
+        metrics: Of the last update.
+    """
+
+    message: str
+    iteration: int = 0
+    steps: int = 0
+    seconds: float = 0.0
+    fraction: float = 0.0
+    rate: float = 0.0
+    mean_return: float = 0.0
+    best: Mapping[str, float] = field(default_factory=dict)
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def left(self) -> float | None:
+        """Seconds to go, as far as one can tell."""
+        return None if self.fraction <= 0 else self.seconds * (1 - self.fraction) / self.fraction
+
+
+def require(run: Run) -> None:
+    """What is wrong with a run, before anything is loaded."""
+    if run.algorithm not in ALGORITHMS:
+        raise UnknownNameError("algorithm", run.algorithm, ALGORITHMS)
+    if run.preset not in PRESETS:
+        raise UnknownNameError("preset", run.preset, PRESETS)
+    if run.device not in DEVICES:
+        raise UnknownNameError("device", run.device, DEVICES)
+    for what, value in (("--steps", run.steps), ("--minutes", run.minutes)):
+        if value is not None and not (value > 0 and math.isfinite(value)):
+            raise UsageError(f"{what} must be above 0, not {value}")
+    for what, given in (("--dynamics", run.dynamics), ("--tau", run.tau)):
+        if given is not None and run.algorithm != "world-model":
+            raise UsageError(f"{what} belongs to the algorithm world-model, not to {run.algorithm}")
+    if run.dynamics is not None and run.dynamics not in DYNAMICS:
+        raise UnknownNameError("dynamics", run.dynamics, DYNAMICS)
+    if run.tau is not None and not 0 <= run.tau <= 10:
+        raise UsageError(f"--tau must be between 0 and 10, not {run.tau}")
+    for module in ("torch", "torch_geometric", "safetensors", "tensorboard"):
+        if find_spec(module) is None:
+            raise MissingExtraError("train", module)
