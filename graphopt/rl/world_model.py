@@ -389,5 +389,5 @@ class DreamerPolicy:
 
 def percent(saving: Tensor) -> Tensor:
     """Predicted saving in percent, from the feature that says it (the inverse of the scale in :mod:`graphopt.rl.scene`)."""
-    saving = saving.clamp(-2.5, 2.5)
+    saving = saving.clamp(-3.5, 3.5)
     return torch.sign(saving) * (torch.exp2(4 * torch.abs(saving)) - 1) / 10

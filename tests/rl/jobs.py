@@ -8,20 +8,21 @@ import sys
 from pathlib import Path
 
 
-def killed(out: str, iteration: int) -> None:
+def killed(out: str, algorithm: str, iteration: int) -> None:
     """Train on the toy and end with SIGKILL after an iteration; a checkpoint is written after each."""
     from graphopt.rl import train
+    from graphopt.rl.run import Run, Status
     from graphopt.rl.task import load_task
 
     train.CHECKPOINT_S = -1.0
 
-    def report(status: train.Status) -> None:
+    def report(status: Status) -> None:
         if status.iteration == iteration:
             os.kill(os.getpid(), signal.SIGKILL)
 
     task = load_task(Path(__file__).parent / "toy" / "toy.yaml")
-    train.train(train.Run(task, Path(out), preset="debug", steps=300), report)
+    train.train(Run(task, Path(out), algorithm, preset="debug", steps=300), report)
 
 
 if __name__ == "__main__":
-    killed(sys.argv[1], int(sys.argv[2]))
+    killed(sys.argv[1], sys.argv[2], int(sys.argv[3]))

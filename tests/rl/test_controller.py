@@ -39,7 +39,7 @@ def shuffled(seen: Observation, nodes: np.ndarray, actions: np.ndarray) -> Obser
     sites = np.where(seen.sites < 0, -1, back[seen.sites])
     return Observation(
         seen.operators[nodes], seen.nodes[nodes], back[seen.links[:, edges]], seen.edges[edges], seen.graph,
-        seen.rules[order], sites[order], seen.actions[order], seen.mask[order],
+        seen.rules[order], sites[order], seen.actions[order], seen.mask[order], seen.identities[order],
     )  # fmt: skip
 
 
@@ -48,8 +48,8 @@ def test_the_policy_is_equivariant(demo: Task, demo_scene: Scene) -> None:
     seen = demo_scene.root.observation
     nodes, actions = rng.permutation(len(seen.nodes)), rng.permutation(len(seen.rules) - 1)
     policy = TorchPolicy(controller_for(demo), demo_scene.problem.library.rules)
-    here = policy([seen])
-    there = policy([shuffled(seen, nodes, actions)])
+    here = policy([seen], [0])
+    there = policy([shuffled(seen, nodes, actions)], [0])
     assert np.allclose(here.logits[0][1:][actions], there.logits[0][1:], atol=1e-4)
     assert np.allclose(here.logits[0][0], there.logits[0][0], atol=1e-4)
     assert np.allclose(here.values, there.values, atol=1e-4)
@@ -59,7 +59,7 @@ def test_the_policy_is_equivariant(demo: Task, demo_scene: Scene) -> None:
 def test_states_of_a_batch_do_not_see_each_other(demo: Task, demo_scene: Scene) -> None:
     policy = TorchPolicy(controller_for(demo), demo_scene.problem.library.rules)
     states = [demo_scene.root.observation, demo_scene.after(demo_scene.root, 1).observation]
-    together, alone = policy(states), [policy([state]) for state in states]
+    together, alone = policy(states, [0, 1]), [policy([state], [0]) for state in states]
     for i, single in enumerate(alone):
         assert np.allclose(together.logits[i], single.logits[0], atol=1e-4)
         assert together.values[i] == pytest.approx(single.values[0], abs=1e-4)
@@ -103,7 +103,7 @@ def test_a_rule_is_what_it_says(toy: Task, toy_scene: Scene) -> None:
 
     def table(of: list[Rule]) -> np.ndarray:
         with torch.no_grad():
-            return controller.table(RuleBatch.of(of)).numpy()
+            return controller.table(RuleBatch.of(of)).numpy()[1:]  # the first is STOP's
 
     before = table(rules)
     assert np.allclose(table(rules[::-1])[::-1], before, atol=1e-5)

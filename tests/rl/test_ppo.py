@@ -10,12 +10,13 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("torch_geometric")
 
-from graphopt.rl.collect import Trajectory, play  # noqa: E402
+from graphopt.rl.collect import Forgetful, Scores, Trajectory, play  # noqa: E402
 from graphopt.rl.controller import Controller, Shape, TorchPolicy  # noqa: E402
-from graphopt.rl.ppo import METRICS, PPO, Samples, advantages, update  # noqa: E402
+from graphopt.rl.ppo import METRICS, PPO, PPOLearner, Samples, advantages  # noqa: E402
+from graphopt.rl.run import Run  # noqa: E402
 from graphopt.rl.scene import Scene  # noqa: E402
 from graphopt.rl.task import Task  # noqa: E402
-from graphopt.rl.train import Run, train  # noqa: E402
+from graphopt.rl.train import train  # noqa: E402
 
 
 def episode(rewards: list[float], values: list[float], terminated: bool, model: str = "m") -> Trajectory:
@@ -45,10 +46,8 @@ def test_advantages_by_hand() -> None:
 
 
 def test_the_last_value_is_the_policys_own_only_where_the_budget_cut_off(toy_scene: Scene) -> None:
-    class Always:
-        def __call__(self, observations):
-            from graphopt.rl.collect import Scores
-
+    class Always(Forgetful):
+        def __call__(self, observations, lanes):
             return Scores(
                 [np.where(np.arange(len(o.mask)) == 0, stop, 0.0) for o in observations],
                 np.full(len(observations), 7.0),
@@ -75,17 +74,15 @@ def test_an_update_trains_every_part_and_reports_every_metric(toy: Task, toy_sce
     torch.manual_seed(0)
     rules = toy_scene.problem.library.rules
     controller = Controller(Shape.of(toy, 16, 2))
-    optimizer = torch.optim.Adam(controller.parameters(), 1e-2)
+    learner = PPOLearner(controller, rules, PPO(learning_rate=1e-2, target_kl=9.0))
     before = {name: p.detach().clone() for name, p in controller.named_parameters()}
     for i in range(2):  # the heads start at zero, so that nothing behind them moves at first
         played = play(
             [toy_scene] * 4, TorchPolicy(controller, rules), [np.random.default_rng([i, j]) for j in range(4)]
         )
-        metrics = update(
-            controller, optimizer, Samples.of(played, PPO()), rules, PPO(target_kl=9.0), 0.01, np.random.default_rng(i)
-        )
+        metrics = learner.learn(played, np.random.default_rng(i), 0.5)
     moved = {name.partition(".")[0] for name, p in controller.named_parameters() if not torch.equal(p, before[name])}
-    assert moved == {"operators", "encoder", "rules", "heads"}
+    assert moved == {"operators", "encoder", "rules", "stop", "heads"}
     still = [
         n for n, p in controller.named_parameters() if n.startswith("encoder.rounds") and torch.equal(p, before[n])
     ]

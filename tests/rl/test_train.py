@@ -21,12 +21,14 @@ from graphopt.execution import KINDS, make_executor  # noqa: E402
 from graphopt.rl.agent import AgentNotice, Learned, RuntimePolicy, unknown_rules  # noqa: E402
 from graphopt.rl.checkpoint import CheckpointError, read_manifest, tensors_of  # noqa: E402
 from graphopt.rl.collect import Trajectory, play  # noqa: E402
-from graphopt.rl.controller import Controller, Shape, TorchPolicy  # noqa: E402
+from graphopt.rl.controller import Controller, Shape  # noqa: E402
 from graphopt.rl.prepare import open_scene  # noqa: E402
 from graphopt.rl.rollout import Job, rollout  # noqa: E402
+from graphopt.rl.run import ALGORITHMS, DYNAMICS, Run  # noqa: E402
 from graphopt.rl.scene import Scene  # noqa: E402
 from graphopt.rl.task import Task  # noqa: E402
-from graphopt.rl.train import Run, resume, train  # noqa: E402
+from graphopt.rl.train import resume, train  # noqa: E402
+from graphopt.rl.world_model import WorldShape  # noqa: E402
 from graphopt.search.problem import Budget  # noqa: E402
 from tests.rl.conftest import DEMO, HERE  # noqa: E402
 
@@ -76,15 +78,16 @@ def test_the_same_seeds_give_the_same_episodes_on_every_executor(demo: Task, kin
 
 
 @pytest.mark.slow
-def test_a_run_that_was_killed_comes_to_the_same_figures(toy: Task, tmp_path: Path) -> None:
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_a_run_that_was_killed_comes_to_the_same_figures(toy: Task, tmp_path: Path, algorithm: str) -> None:
     broken, whole = tmp_path / "broken", tmp_path / "whole"
     done = subprocess.run(
-        [sys.executable, "-m", "tests.rl.jobs", str(broken), "4"], cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}
+        [sys.executable, "-m", "tests.rl.jobs", str(broken), algorithm, "4"], cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}
     )
     assert done.returncode == -signal.SIGKILL
     assert read_manifest(broken).iteration == 3
     resumed = resume(broken)
-    unbroken = train(Run(toy, whole, preset="debug", steps=300))
+    unbroken = train(Run(toy, whole, algorithm, preset="debug", steps=300))
     assert resumed.iteration == unbroken.iteration > 4
     assert resumed.results == unbroken.results and resumed.best == unbroken.best
 
@@ -106,16 +109,21 @@ def test_an_interrupted_run_goes_on(toy: Task, tmp_path: Path) -> None:
     assert done.steps >= 100 and done.results
 
 
-def test_both_paths_choose_the_same_actions(agent: Path, demo: Task, demo_scene: Scene) -> None:
+@pytest.mark.parametrize("dynamics", [None, *DYNAMICS])
+def test_both_paths_choose_the_same_actions(
+    agent: Path, demo: Task, demo_scene: Scene, dynamics: str | None, tmp_path: Path
+) -> None:
+    if dynamics is not None:
+        agent = tmp_path / "dreamer"
+        train(Run(demo, agent, "world-model", preset="debug", steps=60, dynamics=dynamics))
     manifest = read_manifest(agent)
-    shape = Shape(**manifest.settings["shape"])
-    controller = Controller(shape)
+    sizes = dict(manifest.settings["shape"])
+    shape = WorldShape(**{**sizes, "seen": Shape(**sizes["seen"])}) if dynamics else Shape(**sizes)
+    network = shape.network()
     tensors = tensors_of(agent, manifest)
-    controller.load_state_dict(
-        {n.removeprefix("controller."): t for n, t in tensors.items() if n.startswith("controller.")}
-    )
+    network.load_state_dict({n.removeprefix("agent."): t for n, t in tensors.items() if n.startswith("agent.")})
     rules = demo_scene.problem.library.rules
-    in_torch, in_runtime = TorchPolicy(controller, rules), RuntimePolicy(agent, rules)
+    in_torch, in_runtime = shape.policy(network, rules), RuntimePolicy(agent, rules)
     seeds = [None, *(np.random.default_rng([5, i]) for i in range(6))]
     again = [None, *(np.random.default_rng([5, i]) for i in range(6))]
     first = play([demo_scene] * 7, in_torch, seeds)
@@ -172,7 +180,7 @@ def test_a_rule_that_the_agent_never_met_is_named_and_used(agent: Path, demo: Ta
         policy = RuntimePolicy(agent, scene.problem.library.rules)
         seen = scene.root.observation
         new = np.flatnonzero(seen.rules == 0)
-        assert len(new) and np.isfinite(policy([seen]).logits[0][new]).all()
+        assert len(new) and np.isfinite(policy([seen], [0]).logits[0][new]).all()
         # With nothing but the new rule it is the one that is used.
         alone = open_scene(demo, demo.graphs.train[0], store, Library(tuple(added)))
         steps = play([alone], RuntimePolicy(agent, added), [np.random.default_rng(0)])[0]
@@ -189,6 +197,9 @@ def test_a_rule_that_the_agent_never_met_is_named_and_used(agent: Path, demo: Ta
         ({"device": "tpu"}, UnknownNameError, "unknown device 'tpu'"),
         ({"executor": "threads"}, UnknownNameError, "unknown executor 'threads'"),
         ({"steps": 0}, UsageError, "--steps must be above 0"),
+        ({"dynamics": "deterministic"}, UsageError, "--dynamics belongs to the algorithm world-model"),
+        ({"algorithm": "world-model", "dynamics": "rnn"}, UnknownNameError, "unknown dynamics 'rnn'"),
+        ({"algorithm": "world-model", "tau": -1.0}, UsageError, "--tau must be between 0 and 10"),
         ({"minutes": float("nan")}, UsageError, "--minutes must be above 0"),
     ],
 )
@@ -215,6 +226,6 @@ def test_folders_that_hold_no_agent(tmp_path: Path, agent: Path) -> None:
 
 
 def test_missing_libraries_are_named(toy: Task, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("graphopt.rl.train.find_spec", lambda name: None)
+    monkeypatch.setattr("graphopt.rl.run.find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match="torch is not installed"):
         train(Run(toy, tmp_path / "a"))

@@ -1,0 +1,232 @@
+"""The world model: what becomes of actions, dreams without the engine, and that it learns."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("torch_geometric")
+
+import graphopt.rl.dreamer  # noqa: E402
+import graphopt.search.problem  # noqa: E402
+from graphopt.rl.collect import Given, Uniform, play  # noqa: E402
+from graphopt.rl.controller import Shape, compressed  # noqa: E402
+from graphopt.rl.dream import Start, dream  # noqa: E402
+from graphopt.rl.dreamer import DreamerLearner, Dreaming, losses  # noqa: E402
+from graphopt.rl.ppo import METRICS, PPO, advantages  # noqa: E402
+from graphopt.rl.replay import Record, Windows, shared, windows  # noqa: E402
+from graphopt.rl.run import DYNAMICS, Run  # noqa: E402
+from graphopt.rl.scene import Scene  # noqa: E402
+from graphopt.rl.task import Task  # noqa: E402
+from graphopt.rl.train import train  # noqa: E402
+from graphopt.rl.world_model import Bins, WorldShape, percent  # noqa: E402
+
+SMALL = Dreaming(fits=3, windows=6, episodes=6, rounds=2, dreams=16, horizon=5)
+
+
+def records_of(scene: Scene, count: int) -> list[Record]:
+    played = play([scene] * count, Uniform(), [np.random.default_rng(i) for i in range(count)])
+    return [Record(t, scene.task.graphs.train[0], (0, 0, i)) for i, t in enumerate(played)]
+
+
+def learner_of(task: Task, scene: Scene, dynamics: str) -> DreamerLearner:
+    torch.manual_seed(0)
+    shape = WorldShape(Shape.of(task, 16, 2), memory=32, dynamics=dynamics)
+    learner = DreamerLearner(shape.network(), scene.problem.library.rules, SMALL, PPO(learning_rate=1e-2))
+    learner.remember(records_of(scene, 8))
+    return learner
+
+
+def test_what_becomes_of_actions_is_what_the_next_state_offers(demo_scene: Scene) -> None:
+    fates = gone = fresh = 0
+    for record in records_of(demo_scene, 4):
+        seen = record.played.observations
+        for t, (kept, born) in enumerate(record.fates):
+            before, after = seen[t], seen[t + 1]
+            for i, j in enumerate(kept):
+                if j >= 0:
+                    assert before.identities[i] == after.identities[j] and after.mask[j]
+                    assert before.rules[i] == after.rules[j]
+                else:
+                    there = np.flatnonzero(after.identities == before.identities[i])
+                    assert not after.mask[there].any()
+                    gone += 1
+            for j in born:
+                assert after.identities[j] not in before.identities and after.mask[j]
+            assert len(set(after.rules[born].tolist())) == len(born)
+            fates, fresh = fates + len(kept), fresh + len(born)
+    assert fates > gone > 0 and fresh > 0
+
+
+def test_windows_hold_consecutive_steps(demo_scene: Scene) -> None:
+    records = records_of(demo_scene, 3)
+    found = windows(records, np.random.default_rng(0), 5, 4)
+    assert list(found.counts) == sorted(found.counts, reverse=True) and sum(found.counts) == len(found.before)
+    at = 0
+    for k, going in enumerate(found.counts):
+        for w in range(going):
+            record, first, steps = found.parts[w]
+            assert k < steps <= 4
+            assert found.observations[found.before[at]] is record.played.observations[first + k]
+            assert found.observations[found.after[at]] is record.played.observations[first + k + 1]
+            assert found.rewards[at] == record.played.rewards[first + k]
+            at += 1
+    assert not set(found.slot_step) & set(np.flatnonzero(found.done))
+
+
+def test_actions_that_share_a_node_are_known(demo_scene: Scene) -> None:
+    seen = demo_scene.root.observation
+    near = shared(seen)
+    sets = [{int(x) for x in row if x >= 0} for row in seen.sites]
+    for i in range(len(sets)):
+        for j in range(len(sets)):
+            assert near[i, j] == bool(sets[i] & sets[j])
+
+
+@pytest.mark.parametrize("dynamics", DYNAMICS)
+def test_fitting_moves_every_part_of_the_model_and_the_encoder(demo: Task, demo_scene: Scene, dynamics: str) -> None:
+    learner = learner_of(demo, demo_scene, dynamics)
+    model = learner.network.model
+    before = {name: p.detach().clone() for name, p in learner.network.named_parameters()}
+    metrics = learner.learn([r.played for r in learner.remembered], np.random.default_rng(0), 0.5)
+    still = [n for n, p in learner.network.named_parameters() if torch.equal(p, before[n])]
+    assert not still
+    assert any(n.startswith("model.encoder.rounds.0") for n in before)
+    assert all(np.isfinite(v) for v in metrics.values())
+    told = {"model_loss", "latent_loss", "reward_loss", "done_loss", "legal_loss", "birth_loss", "reward_error", "gap"}
+    told |= {"legal_accuracy", "birth_accuracy", "dream_return"}
+    assert set(metrics) == told | set(METRICS)
+    assert all(f"``{name}``" in (graphopt.rl.dreamer.__doc__ or "") for name in told)
+    w = windows(learner.replay.learned, np.random.default_rng(1), 4, 3)
+    assert set(losses(model, w, learner.rules, None)) >= {"latent_loss", "birth_loss", "told_loss"}
+
+
+@pytest.mark.parametrize("dynamics", DYNAMICS)
+def test_the_dream_calls_no_engine(
+    demo: Task, demo_scene: Scene, dynamics: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learner = learner_of(demo, demo_scene, dynamics)
+    calls = {"apply": 0, "after": 0, "view": 0}
+
+    def counted(owner: object, name: str) -> None:
+        real = getattr(owner, name)
+
+        def wrapper(*args: object, **kwargs: object) -> object:
+            calls[name] += 1
+            return real(*args, **kwargs)
+
+        monkeypatch.setattr(owner, name, wrapper)
+
+    counted(graphopt.search.problem, "apply")
+    counted(Scene, "after")
+    counted(type(demo_scene.viewer), "view")
+    learner.learn([r.played for r in learner.remembered], np.random.default_rng(0), 0.5)
+    assert calls == {"apply": 0, "after": 0, "view": 0}
+    demo_scene.forget()
+    records_of(demo_scene, 1)
+    assert all(count > 0 for count in calls.values())
+
+
+@pytest.mark.parametrize("dynamics", DYNAMICS)
+def test_dreams_keep_to_the_mask_and_bootstrap_where_they_are_cut(
+    demo: Task, demo_scene: Scene, dynamics: str
+) -> None:
+    learner = learner_of(demo, demo_scene, dynamics)
+    starts, roots = learner.starts(learner.replay.learned)
+    assert len(roots) == len(learner.replay.learned)
+    found = dream(learner.network, starts, learner.table(), 5, 1.0, torch.Generator().manual_seed(0))
+    assert len(found.episodes) == len(starts.models)
+    at = cut = 0
+    for episode in found.episodes:
+        for action in episode.actions:
+            assert found.legal[found.rows[at], action]
+            at += 1
+        assert len(episode.values) == len(episode.actions) + 1 and len(episode.actions) <= 5
+        if len(episode.actions) < 5:
+            assert episode.values[-1] == 0.0
+        elif episode.values[-1] != 0.0:
+            cut += 1
+            found_advantages, _ = advantages(episode, 1.0, 0.0)
+            assert found_advantages[-1] == pytest.approx(
+                episode.rewards[-1] + episode.values[-1] - episode.values[-2]
+            )
+    assert cut > 0 and at == len(found.rows)
+    # The update sees what the dream saw: the same log-probabilities.
+    judge = found.judge(learner.network)
+    part = np.arange(min(64, len(found.rows)))
+    with torch.no_grad():
+        now = judge(part)
+        from graphopt.rl.ppo import log_softmax
+
+        log_probs = log_softmax(now.logits, now.mask, now.graph, len(part))
+    actions = np.concatenate([e.actions for e in found.episodes])[part]
+    wanted = np.concatenate([e.log_probs for e in found.episodes])[part]
+    assert np.allclose(log_probs[now.first + torch.from_numpy(actions)].numpy(), wanted, atol=1e-4)
+
+
+def test_at_temperature_zero_a_dream_depends_on_the_choices_alone(demo: Task, demo_scene: Scene) -> None:
+    learner = learner_of(demo, demo_scene, "mdn-lstm")
+    starts, _ = learner.starts(learner.replay.learned[:1])
+    one = Start(*(x[:1] for x in (
+        starts.models, starts.latent, starts.memory, starts.actions, starts.features, starts.near, starts.legal
+    )))  # fmt: skip
+    by_choices: dict[tuple[int, ...], set[float]] = {}
+    for seed in range(30):
+        (episode,) = dream(
+            learner.network, one, learner.table(), 2, 0.0, torch.Generator().manual_seed(seed)
+        ).episodes
+        by_choices.setdefault(tuple(episode.actions), set()).add(round(float(episode.rewards.sum()), 5))
+    assert len(by_choices) > 1 and all(len(sums) == 1 for sums in by_choices.values())
+
+
+def test_written_actions_play_the_same_episode_again(demo_scene: Scene) -> None:
+    for record in records_of(demo_scene, 3):
+        (again,) = play([demo_scene], Given([record.played.actions.tolist()]), [np.random.default_rng(record.seed)])
+        assert np.array_equal(again.actions, record.played.actions)
+        assert np.array_equal(again.rewards, record.played.rewards)
+
+
+def test_bins_tell_amounts_between_them() -> None:
+    bins = Bins(3)
+    amounts = compressed(torch.tensor([-40.0, -0.3, 0.0, 0.02, 7.0, 60.0]))
+    assert torch.allclose(bins.mean(bins(torch.zeros(6, 3), amounts)), amounts, atol=0.05)
+    logits = torch.zeros(1, 41, requires_grad=True)
+    optimizer = torch.optim.Adam([logits], 0.1)
+    for _ in range(400):
+        loss = bins.loss(logits, torch.tensor([1.3])).sum()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    assert float(bins.mean(logits.detach())) == pytest.approx(1.3, abs=0.02)
+
+
+def test_the_feature_of_a_saving_can_be_read_back(demo_scene: Scene) -> None:
+    from graphopt.rl.scene import _compressed
+
+    x = np.array([-30.0, -0.1, 0.0, 0.5, 12.0], np.float32)
+    assert np.allclose(percent(torch.from_numpy(_compressed(x))).numpy(), x, rtol=1e-3, atol=1e-4)
+    # And it is what the step pays, where an action has one place.
+    seen = demo_scene.root.observation
+    for action in np.flatnonzero(seen.mask)[1:]:
+        if demo_scene.root.choices[action - 1].times == 1:
+            after = demo_scene.after(demo_scene.root, int(action))
+            paid = 100 * (demo_scene.root.cost - after.cost) / demo_scene.start.cost
+            if len(after.steps) == 1:
+                assert float(percent(torch.from_numpy(seen.actions[action, :1]))[0]) == pytest.approx(paid, abs=1e-2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(5))
+def test_it_finds_what_lies_behind_a_costly_step(toy: Task, tmp_path: Path, seed: int) -> None:
+    run = Run(toy, tmp_path / "agent", "world-model", preset="debug", seed=seed, steps=500, dynamics="deterministic")
+    manifest = train(run)
+    assert manifest.results["model"]["best"] == pytest.approx(25.0)
+
+
+def test_windows_of_an_episode_that_ends_at_once(demo_scene: Scene) -> None:
+    (stopped,) = play([demo_scene], Given([[0]]), [None])
+    found = Windows.of([(Record(stopped, demo_scene.task.graphs.train[0], (0, 0, 0)), 0, 1)])
+    assert found.done.tolist() == [True] and len(found.slots) == len(found.births) == 0
