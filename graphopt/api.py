@@ -15,7 +15,7 @@ import numpy as np
 from onnx import ModelProto
 
 from graphopt import __version__
-from graphopt.config import provider_name
+from graphopt.config import agents_dir, provider_name
 from graphopt.cost.kernel import KernelCost
 from graphopt.cost.store import Store
 from graphopt.equivalence.numeric import Verification, verify_models
@@ -50,8 +50,8 @@ STRATEGIES: dict[str, Callable[[float, int], Strategy]] = {
     "random": lambda alpha, seed: RandomWalk(seed=seed),
 }
 """Strategies by name, made from the relaxation alpha and a seed."""
-LEARNED = ("rl",)
-"""Strategies of agents, which need a folder with one."""
+LEARNED = ("rl", "world-model")
+"""Strategies of trained agents."""
 _SLACK = 1 << 20  # bytes that a model may grow besides ``max_growth``
 _HURRY = 2.0  # seconds for the last measurement after Ctrl-C
 _VISIBLE = 1.003  # a measured ratio below which a second look is not worth its time
@@ -153,7 +153,7 @@ def optimize(
         model: A file or a parsed model.
         output: Where to write the result; nowhere by default.
         strategy: How to search: one of :data:`STRATEGIES` or of :data:`LEARNED`.
-        agent: Folder of a trained agent, for a strategy of :data:`LEARNED`.
+        agent: Folder of a trained agent, for a strategy of :data:`LEARNED`; the shipped one by default.
         alpha: How much dearer than the best a graph may be that backtracking searches from.
         provider: Short or full name of the execution provider.
         provider_options: Its options, as the runtime documents them.
@@ -293,11 +293,12 @@ def _strategy(name: str, agent: str | Path | None, alpha: float, seed: int) -> S
         return STRATEGIES[name](alpha, seed)
     if name not in LEARNED:
         raise UnknownNameError("strategy", name, (*STRATEGIES, *LEARNED))
-    if agent is None:
-        raise UsageError(f"strategy {name} needs an agent", "give its folder with --agent; graphopt train-agent makes one")
     from graphopt.rl.agent import Learned
 
-    return Learned(Path(agent), seed=seed)
+    chosen = Learned(Path(agent) if agent is not None else agents_dir() / name, seed=seed)
+    if chosen.name != name:
+        raise UsageError(f"{agent} holds an agent of strategy {chosen.name}, not of {name}", f"use --strategy {chosen.name}")
+    return chosen
 
 
 def _verdict(arena: Arena, graph: Graph, clock: Budget) -> Paired:

@@ -44,7 +44,7 @@ class Settings:
 
     Attributes:
         strategy: How to search.
-        agent: Folder of a trained agent, for a strategy that is one.
+        agent: Folder of a trained agent, for a strategy that is one; None takes the shipped one.
         provider: The ONNX Runtime execution provider to run faster on.
         provider_options: Its options, as ONNX Runtime documents them.
         threads: Intra-op threads of the runtime, at least 1.
@@ -132,19 +132,27 @@ def cache_dir() -> Path:
 
 
 def rules_dir() -> Path:
-    """The folder of the rules that come with graphopt.
+    """The folder of the rules that come with graphopt."""
+    return _shipped("rules", "rules")
 
-    In a wheel they lie inside the package, in a checkout (or an editable install of one) beside it.
+
+def agents_dir() -> Path:
+    """The folder of the trained agents that come with graphopt, one in a folder of its strategy's name."""
+    return _shipped("agents", "models/agents")
+
+
+def _shipped(inside: str, beside: str) -> Path:
+    """In a wheel such files lie inside the package, in a checkout (or an editable install of one) beside it.
 
     Raises:
         GraphoptError: The installation is broken: neither exists.
     """
     package = Path(__file__).resolve().parent
     # In this order: beside an installed package lie other people's packages, and one might be called "rules".
-    for folder in (package / "_data" / "rules", package.parent / "rules"):
+    for folder in (package / "_data" / inside, package.parent / beside):
         if folder.is_dir():
             return folder
-    raise GraphoptError("the rules that come with graphopt are missing", "reinstall graphopt")
+    raise GraphoptError(f"the {inside} that come with graphopt are missing", "reinstall graphopt")
 
 
 def provider_name(name: str) -> str:

@@ -34,10 +34,10 @@ def optimize(
         option("--output", "-o", metavar="OUT", help="The file to write (default: MODEL.opt.onnx beside MODEL)."),
     ] = None,
     strategy: Annotated[
-        str | None, option(metavar="NAME", help="How to search: auto (default), greedy, backtracking, beam, random or rl.")
+        str | None, option(metavar="NAME", help="How to search: auto (default), greedy, backtracking, beam, random, rl or world-model.")
     ] = None,
     agent: Annotated[
-        Path | None, option(metavar="DIR", help="A trained agent, for strategy rl (graphopt train-agent makes one).")
+        Path | None, option(metavar="DIR", help="A trained agent, for strategy rl or world-model (default: one that comes with graphopt).")
     ] = None,
     budget: Annotated[
         float | None,

@@ -13,7 +13,7 @@ import numpy as np
 from graphopt.rewrite.library import Library
 from graphopt.rewrite.schema import Rule
 from graphopt.rl.checkpoint import CheckpointError, Manifest, read_manifest
-from graphopt.rl.collect import Scores, play
+from graphopt.rl.collect import TEMPERATURES, Scores, play
 from graphopt.rl.episode import Episode
 from graphopt.rl.features import Batch, Floats, Integers, Observation
 from graphopt.rl.rule_features import RuleBatch
@@ -126,7 +126,7 @@ class Learned:
                 found[position.state.graph.hash] = position
 
         spent = budget.spent
-        play([scene] * len(rngs), policy, rngs, go_on=go_on, watch=watch)
+        play([scene] * len(rngs), policy, rngs, temperatures=TEMPERATURES, go_on=go_on, watch=watch)
         go_on()
         reason = budget.exhausted() or f"{len(rngs)} episodes played"
         best = heapq.nsmallest(self.keep, found.values(), key=lambda p: p.cost)

@@ -30,6 +30,10 @@ class Scores:
     values: Doubles
 
 
+TEMPERATURES = (1.0, 0.5, 0.25)
+"""Of the episodes of an agent that is used, not trained: some look around, some keep to what it is sure of."""
+
+
 class Policy(Protocol):
     """Scores the actions of states. It may remember, for each of the episodes that are played side by side, what happened so far."""
 
@@ -131,6 +135,14 @@ def log_softmax(logits: Doubles, mask: npt.NDArray[np.bool_]) -> Doubles:
     return out
 
 
+def mixed(log_probs: Doubles, explore: float) -> Doubles:
+    """Logarithms of the probabilities when now and then all legal actions are alike."""
+    legal = np.isfinite(log_probs)
+    out: Doubles = np.full(len(log_probs), -np.inf)
+    out[legal] = np.log((1 - explore) * np.exp(log_probs[legal]) + explore / legal.sum())
+    return out
+
+
 def choose(log_probs: Doubles, rng: np.random.Generator | None, temperature: float = 1.0) -> int:
     """Draw an action, or take the likeliest where there is no ``rng``; never a masked one."""
     if rng is None:
@@ -146,7 +158,8 @@ def play(
     policy: Policy,
     rngs: Sequence[np.random.Generator | None],
     *,
-    temperature: float = 1.0,
+    temperatures: Sequence[float] = (1.0,),
+    explore: float = 0.0,
     go_on: Callable[[], bool] = lambda: True,
     watch: Callable[[Episode], Any] = lambda episode: None,
 ) -> list[Trajectory]:
@@ -156,7 +169,8 @@ def play(
         scenes: Where to play.
         policy: Scores the actions.
         rngs: What chance each episode follows; ``None`` takes the likeliest action always.
-        temperature: Above 1 the choices are more random.
+        temperatures: Of the episodes, over and over: above 1 choices are more random, below less.
+        explore: Probability of a choice among all legal actions alike; the trajectory holds the probabilities of what was played so.
         go_on: Asked before each step; false ends all episodes where they stand.
         watch: Sees each episode when it is over.
     """
@@ -169,7 +183,9 @@ def play(
             chosen: list[int] = []
             for i, logits, value in zip(active, scores.logits, scores.values, strict=True):
                 log_probs = log_softmax(logits, episodes[i].observation.mask)
-                chosen.append(choose(log_probs, rngs[i], temperature))
+                if explore and rngs[i] is not None:
+                    log_probs = mixed(log_probs, explore)
+                chosen.append(choose(log_probs, rngs[i], temperatures[i % len(temperatures)]))
                 logs[i].add(chosen[-1], float(log_probs[chosen[-1]]), float(value))
             policy.chose(active, chosen)
         cut = [i for i, e in enumerate(episodes) if not e.result.terminated]

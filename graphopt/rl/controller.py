@@ -105,11 +105,24 @@ class RuleEncoder(nn.Module):
         return out
 
 
+class Prior(nn.Module):
+    """What features of actions add to their scores.
+
+    A new policy leans to what is predicted to save and away from what costs: most rewrites of a real model cost, and a policy that tried
+    them all alike would see little else. How much it leans is learned like the rest.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.factors = nn.Parameter(torch.tensor(PRIOR))
+
+    def forward(self, actions: Tensor) -> Tensor:
+        """What to add, (actions,)."""
+        return actions @ self.factors
+
+
 class Heads(nn.Module):
     """Scores of actions and the value of states.
-
-    A new policy leans to what is predicted to save and away from what costs, by the factors ``prior``, which are learned like the rest:
-    most rewrites of a real model cost, and a policy that tried them all alike would see little else.
 
     Args:
         width: Of the embeddings.
@@ -119,7 +132,7 @@ class Heads(nn.Module):
         super().__init__()
         self.score = mlp(4 * width + ACTION_WIDTH, width, 1)
         self.value = mlp(width, width, 1)
-        self.prior = nn.Parameter(torch.tensor(PRIOR))
+        self.prior = Prior()
 
     def forward(
         self,
@@ -143,7 +156,7 @@ class Heads(nn.Module):
             action_graph: Graph of each action.
         """
         seen = torch.cat([whole[action_graph], placed(nodes, table, rules, sites), actions], 1)
-        return self.score(seen).squeeze(1) + actions @ self.prior, self.value(whole).squeeze(1)
+        return self.score(seen).squeeze(1) + self.prior(actions), self.value(whole).squeeze(1)
 
 
 def placed(nodes: Tensor, table: Tensor, rules: Tensor, sites: Tensor) -> Tensor:

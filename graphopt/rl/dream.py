@@ -126,7 +126,7 @@ def _scored(agent: Dreamer, state: Tensor, actions: Tensor, features: Tensor) ->
 
 @torch.no_grad()
 def dream(
-    agent: Dreamer, start: Start, table: Tensor, horizon: int, tau: float, chance: torch.Generator
+    agent: Dreamer, start: Start, table: Tensor, horizon: int, tau: float, explore: float, chance: torch.Generator
 ) -> Dreams:
     """Dream an episode from each start.
 
@@ -136,6 +136,7 @@ def dream(
         table: Embeddings of the rules that may find new places, without STOP, (rules, width).
         horizon: Steps at most; the value of the state reached stands for what would have followed.
         tau: Temperature: above 1 the dream is more uncertain than M believes, at 0 the likeliest always happens.
+        explore: Probability of an action drawn among all legal ones alike.
         chance: Draws.
     """
     model, n, slots = agent.model, len(start.models), start.legal.shape[1]
@@ -154,6 +155,9 @@ def dream(
         state = agent.state(latent, memory)
         scores, worth, _ = _scored(agent, state, actions, features)
         policy = scores.view(n, slots).masked_fill(~legal, -1e9).log_softmax(1)
+        if explore:
+            alike = explore * legal / legal.sum(1, keepdim=True)
+            policy = torch.log((1 - explore) * policy.exp() + alike + 1e-30)
         action = torch.multinomial(policy.exp(), 1, generator=chance).squeeze(1)
         states.append((state, actions, features, legal))
         taken.append(action)
@@ -206,7 +210,12 @@ def _bring(
         place = free.argmax(1)
         fits = born[everyone, rule] & (free[everyone, place] > 0)
         rows, to, of = everyone[fits], place[fits], rule[fits]
-        actions[rows, to], features[rows, to], legal[rows, to], fresh[rows, to] = looks[rows, of], feels[rows, of], True, True
+        actions[rows, to], features[rows, to], legal[rows, to], fresh[rows, to] = (
+            looks[rows, of],
+            feels[rows, of],
+            True,
+            True,
+        )
     old = ~fresh
     near &= old.unsqueeze(1) & old.unsqueeze(2)
     near |= fresh.unsqueeze(1) & fresh.unsqueeze(2)
@@ -220,9 +229,7 @@ def _gathered(
     n, steps = len(models), len(taken)
     over = torch.stack(ended).cpu().numpy()  # (steps, n), true from the step on that ended it
     lengths = np.where(over.any(0), over.argmax(0) + 1, steps)
-    chosen, certain, paid, worth = (
-        torch.stack(x).cpu().double().numpy() for x in (taken, log_probs, rewards, values)
-    )
+    chosen, certain, paid, worth = (torch.stack(x).cpu().double().numpy() for x in (taken, log_probs, rewards, values))
     episodes: list[Dreamt] = []
     rows: list[npt.NDArray[np.int64]] = []
     for i, model in enumerate(models):

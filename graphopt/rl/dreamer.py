@@ -109,11 +109,21 @@ class DreamerLearner:
         at_roots: list[float] = []
         for _ in range(self.settings.rounds):
             rows = rng.permutation(len(starts.models))[: self.settings.dreams]
-            found = dream(self.network, _some(starts, rows), table, self.settings.horizon, self.settings.tau, chance)
+            found = dream(
+                self.network,
+                _some(starts, rows),
+                table,
+                self.settings.horizon,
+                self.settings.tau,
+                self.ppo.explore,
+                chance,
+            )
             at_roots += [float(e.rewards.sum()) for e, row in zip(found.episodes, rows, strict=True) if row in roots]
             samples = Samples.of(found.episodes, self.ppo)
             judge = found.judge(self.network)
-            for name, value in update(judge, self.network.chooser, self._choice, samples, self.ppo, entropy, rng).items():
+            for name, value in update(
+                judge, self.network.chooser, self._choice, samples, self.ppo, entropy, rng
+            ).items():
                 sums[name] = sums.get(name, 0.0) + value / self.settings.rounds
         dreamt = float(np.mean(at_roots)) if at_roots else 0.0
         own = [float(t.rewards.sum()) for t in played]
@@ -151,7 +161,9 @@ class DreamerLearner:
         found = Windows.of([(r, 0, min(r.played.steps, 2 * self.settings.length)) for r in records])
         begun = model.start(len(records))
         e = _expect(model, found, self.rules, begun)
-        error = torch.abs(expanded(model.reward.mean(e.reward)) - torch.from_numpy(found.rewards).float().to(e.reward.device))
+        error = torch.abs(
+            expanded(model.reward.mean(e.reward)) - torch.from_numpy(found.rewards).float().to(e.reward.device)
+        )
         right = (e.legal > 0) == e.legal_true
         born, real = e.births > 0, e.births_true >= 0
         either = int((born | real).sum())
@@ -212,7 +224,9 @@ class DreamerLearner:
     @torch.no_grad()
     def table(self) -> Tensor:
         """Embeddings of the rules that were met, without STOP."""
-        met = sorted({int(i) for r in self.replay.records for o in r.played.observations for i in np.unique(o.rules) if i >= 0})
+        met = sorted(
+            {int(i) for r in self.replay.records for o in r.played.observations for i in np.unique(o.rules) if i >= 0}
+        )
         return self.network.model.eval().table(RuleBatch.of([self.rules[i] for i in met]))[1:]
 
 

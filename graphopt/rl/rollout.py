@@ -33,6 +33,8 @@ class Job:
         shape: Sizes of the networks; ``None`` for a policy that knows nothing.
         weights: Their parameters.
         actions: What to do in each episode, instead of asking a policy.
+        explore: Probability of a choice among all legal actions alike.
+        temperatures: Of the episodes, over and over.
     """
 
     task: Task
@@ -42,6 +44,8 @@ class Job:
     shape: Shape | WorldShape | None = None
     weights: Weights | None = None
     actions: tuple[tuple[int, ...], ...] | None = None
+    explore: float = 0.0
+    temperatures: tuple[float, ...] = (1.0,)
 
     def __str__(self) -> str:
         return f"{len(self.sources)} episodes on {', '.join(sorted({s.name for s in self.sources}))}"
@@ -61,7 +65,8 @@ def rollout(job: Job) -> list[Trajectory]:
     # How a sum is split over threads changes its last bit, and with it an episode now and then.
     torch.set_num_threads(1)
     try:
-        return play(scenes, _policy(job, scenes[0].problem.library.rules), rngs)
+        policy = _policy(job, scenes[0].problem.library.rules)
+        return play(scenes, policy, rngs, temperatures=job.temperatures, explore=job.explore)
     finally:
         torch.set_num_threads(threads)
 

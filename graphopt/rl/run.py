@@ -42,15 +42,28 @@ class Preset:
     rounds: int
     rollouts: int
     ppo: Mapping[str, Any] = field(default_factory=dict)
-    dreamt: int = 12
+    dreamt: int = 6
     dreaming: Mapping[str, Any] = field(default_factory=dict)
     dream_ppo: Mapping[str, Any] = field(default_factory=lambda: {"minibatch": 512, "entropy": 0.05})
 
 
 PRESETS: Mapping[str, Preset] = {
-    "debug": Preset(600, 8, 4, 32, 2, 4, {"learning_rate": 2e-3}, 8, {"dreams": 96, "horizon": 8}, {"learning_rate": 2e-3, "minibatch": 128, "entropy": 0.05}),
+    "debug": Preset(
+        600,
+        8,
+        4,
+        32,
+        2,
+        4,
+        {"learning_rate": 2e-3},
+        8,
+        {"dreams": 96, "horizon": 8},
+        {"learning_rate": 2e-3, "minibatch": 128, "entropy": 0.05},
+    ),
     "small": Preset(50_000, 24, 12, 32, 3, 8),
-    "paper": Preset(1_000_000, 64, 8, 128, 4, 16, {"learning_rate": 3e-4, "minibatch": 256}, 32, {"fits": 100, "dreams": 512}),
+    "paper": Preset(
+        1_000_000, 64, 8, 128, 4, 16, {"learning_rate": 3e-4, "minibatch": 256}, 32, {"fits": 100, "dreams": 512}
+    ),
 }
 
 

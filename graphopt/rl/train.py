@@ -27,7 +27,7 @@ from graphopt.rewrite.library import Library
 from graphopt.rewrite.schema import Rule
 from graphopt.rl import checkpoint
 from graphopt.rl.checkpoint import CheckpointError, Manifest
-from graphopt.rl.collect import Trajectory
+from graphopt.rl.collect import TEMPERATURES, Trajectory
 from graphopt.rl.prepare import cost_model, library_of, model_path, scene_of
 from graphopt.rl.replay import Record
 from graphopt.rl.rollout import Job, rollout
@@ -196,6 +196,7 @@ class _Trainer:
         torch.manual_seed(run.seed)
         self.learner, self.shape, sizes = _learner(run, self.preset, library.rules, self.device)
         self.episodes = self.preset.episodes if run.algorithm == "ppo" else self.preset.dreamt
+        self.explore: float = sizes["ppo"]["explore"]
         self.total = run.steps if run.steps is not None else None if run.minutes else self.preset.steps
         settings = {
             **manifest.settings, "shape": asdict(self.shape), **sizes, "steps": run.steps, "minutes": run.minutes,
@@ -272,7 +273,7 @@ class _Trainer:
         seeds = [(self.run.seed, iteration, i) for i in range(count)]
         random = min(count - 1, round(self.learner.explores(iteration) * count))
         played = self._played(sources[:random], seeds[:random], knows=False)
-        played += self._played(sources[random:], seeds[random:])
+        played += self._played(sources[random:], seeds[random:], explore=self.explore)
         return [Record(t, source, seed) for t, source, seed in zip(played, sources, seeds, strict=True)], random
 
     def evaluate(self) -> dict[str, dict[str, float]]:
@@ -282,7 +283,7 @@ class _Trainer:
         seeds = [
             None if k == 0 else (self.run.seed, _EVALUATION, m * n + k) for m in range(len(pool)) for k in range(1 + n)
         ]
-        played = self._played(sources, seeds)
+        played = self._played(sources, seeds, temperatures=TEMPERATURES)
         found: dict[str, dict[str, float]] = {}
         for m, source in enumerate(pool):
             savings = [t.saving for t in played[m * (1 + n) : (m + 1) * (1 + n)]]
@@ -290,16 +291,20 @@ class _Trainer:
         return found
 
     def _played(
-        self, sources: Sequence[Source], seeds: Sequence[tuple[int, ...] | None], *, knows: bool = True
+        self, sources: Sequence[Source], seeds: Sequence[tuple[int, ...] | None], *, knows: bool = True, explore: float = 0.0,
+        temperatures: tuple[float, ...] = (1.0,),
     ) -> list[Trajectory]:
         """Episodes of the present policy, or of one that knows nothing."""
         weights = {name: t.detach().cpu().numpy() for name, t in self.learner.network.state_dict().items()}
         prices, size = self.run.out / checkpoint.PRICES, self.preset.together
         shape = self.shape if knows else None
         jobs = [
-            Job(self.run.task, tuple(sources[i : i + size]), tuple(seeds[i : i + size]), prices, shape, weights if knows else None)
+            Job(
+                self.run.task, tuple(sources[i : i + size]), tuple(seeds[i : i + size]), prices, shape,
+                weights if knows else None, explore=explore, temperatures=temperatures,
+            )
             for i in range(0, len(sources), size)
-        ]
+        ]  # fmt: skip
         return [t for group in self.executor.map(rollout, jobs) for t in group]
 
     def pretrain(self) -> None:

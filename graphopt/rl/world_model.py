@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from graphopt.rewrite.schema import Rule
 from graphopt.rl.collect import Scores
-from graphopt.rl.controller import PRIOR, Shape, Tensors, Vision, compressed, expanded, placed
+from graphopt.rl.controller import Prior, Shape, Tensors, Vision, compressed, expanded, placed
 from graphopt.rl.encoder import mlp
 from graphopt.rl.features import ACTION_WIDTH, Batch, Observation
 from graphopt.rl.rule_features import RuleBatch
@@ -304,7 +304,7 @@ class Chooser(nn.Module):
         self.state = nn.Linear(state, _HIDDEN)
         self.slot = nn.Linear(shape.seen.width + ACTION_WIDTH, _HIDDEN)
         self.score = nn.Sequential(nn.ReLU(), nn.Linear(_HIDDEN, _HIDDEN), nn.ReLU(), nn.Linear(_HIDDEN, 1))
-        self.prior = nn.Parameter(torch.tensor(PRIOR))
+        self.prior = Prior()
         self.value = Bins(state)
         last = self.score[-1]
         assert isinstance(last, nn.Linear)
@@ -321,7 +321,7 @@ class Chooser(nn.Module):
             graph: State of each action, (actions,).
         """
         slot = self.slot(torch.cat([actions, features], 1))
-        score = self.score(self.state(state)[graph] + slot).squeeze(1) + features @ self.prior
+        score = self.score(self.state(state)[graph] + slot).squeeze(1) + self.prior(features)
         return score, self.value(state)
 
     def worth(self, logits: Tensor) -> Tensor:
