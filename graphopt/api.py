@@ -56,6 +56,8 @@ _SLACK = 1 << 20  # bytes that a model may grow besides ``max_growth``
 _HURRY = 2.0  # seconds for the last measurement after Ctrl-C
 _VISIBLE = 1.003  # a measured ratio below which a second look is not worth its time
 _LONGEST = 10.0  # seconds for the second look
+_OVERTIME = 10.0  # seconds beyond the budget by which a second look must have ended
+_DEFAULT = 40.0  # seconds at most where no budget is given: with loading, verifying and writing less than a minute
 
 
 @dataclass(frozen=True)
@@ -158,7 +160,7 @@ def optimize(
         provider: Short or full name of the execution provider.
         provider_options: Its options, as the runtime documents them.
         threads: Threads within an operator.
-        budget: Seconds for search and measurement together; by default a few, more for a slow or a large model, at most 28.
+        budget: Seconds for search and measurement together; by default a few, more for a slow or a large model, at most 40.
         rules: Rule files, folders, families or ids; all shipped ones by default.
         exclude: Rules or families to leave out.
         dims: Sizes for symbolic dimensions.
@@ -194,7 +196,7 @@ def optimize(
     baseline_s, feeds = first_run(original, config, ranges, overrides, _bound(loaded, original), seed)
     arena = Arena(loaded, original, config, feeds, limit, seed)
     # A slow model takes long to measure, one of many nodes long to search.
-    total = budget if budget is not None else min(28.0, 10.0 + 250 * baseline_s + len(loaded.graph.nodes) / 250)
+    total = budget if budget is not None else min(_DEFAULT, 10.0 + 250 * baseline_s + len(loaded.graph.nodes) / 250)
     clock = Budget(total, None, interrupted)
 
     with Store() as store:
@@ -203,7 +205,7 @@ def optimize(
         search = Budget(0.25 * total, None, interrupted)
         curve: list[tuple[int, float, float]] = []
         chosen = _search(
-            problem, chosen_strategy, simplify(loaded.graph), search, arena, measure, 0.25 * total, tell,
+            problem, chosen_strategy, simplify(loaded.graph), search, arena, measure, 0.35 * total, tell,
             lambda number, state: curve.append((number, search.elapsed, state.cost)),
         )  # fmt: skip
 
@@ -306,8 +308,11 @@ def _verdict(arena: Arena, graph: Graph, clock: Budget) -> Paired:
     if clock.interrupted_now:
         return arena.verdict(graph, _HURRY)
     assert clock.seconds is not None
-    first = arena.verdict(graph, max(0.2 * clock.seconds, 0.6 * (clock.seconds - clock.elapsed)))
+    began = clock.elapsed
+    first = arena.verdict(graph, max(0.2 * clock.seconds, 0.6 * (clock.seconds - began)))
     if first.ci95[0] > 1.0 or first.speedup < _VISIBLE or clock.interrupted_now:
+        return first
+    if clock.elapsed + (clock.elapsed - began) > clock.seconds + _OVERTIME:  # opening a large model takes what it takes
         return first
     return arena.verdict(graph, min(0.5 * clock.seconds, _LONGEST))
 

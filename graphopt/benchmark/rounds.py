@@ -23,7 +23,7 @@ from graphopt.benchmark.interval import ratio
 from graphopt.benchmark.results import Ratio
 from graphopt.runtime.dtypes import Array
 from graphopt.runtime.session import Session, SessionConfig
-from graphopt.runtime.timing import Turn, turn_order
+from graphopt.runtime.timing import Turn, pause_between, turn_order
 
 MIN_CYCLES = 4
 """Cycles of a measurement, at least."""
@@ -31,10 +31,6 @@ MIN_ROUNDS = 5
 """Rounds of a cycle, at least."""
 PATIENCE = 3
 """How many times the planned time a measurement may take that is not precise enough."""
-
-SETTLE_S = 0.05
-"""Pause before each turn where sessions have threads of their own: after a run these spin for tens of milliseconds in
-wait of the next, and take the processors from whoever's turn it is then (twice the latency, with two threads on two cores)."""
 
 Timed = Callable[[], list[float]]
 """Takes a turn and returns the seconds of its runs."""
@@ -205,7 +201,7 @@ def _cycle(
     opened, turns = [0.0] * count, dict[int, Timed]()
     rows: list[list[float]] = []
     runs: list[list[float]] = [[] for _ in contenders]
-    pause = SETTLE_S if any(c.config.threads != 1 or c.config.parallel > 1 for c in contenders) else 0.0
+    pause = pause_between(c.config for c in contenders)
     begin = time.perf_counter()
     collecting = gc.isenabled()
     with ExitStack() as stack:

@@ -19,6 +19,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple, Protocol
 
+from immutables import Map
+
 from graphopt.cost.layout import Layout, Layouts, Move
 from graphopt.cost.shapes import Shapes
 from graphopt.cost.windows import Partition, Window, partition, update
@@ -93,7 +95,7 @@ class Sums:
 
     warm: int = 0
     cold: int = 0
-    readers: Mapping[Packed, int] = field(default_factory=dict, repr=False)
+    readers: Map[Packed, int] = field(default_factory=Map, repr=False)
     bytes: int = 0
     read: int = 0
     cache: int = 1
@@ -188,8 +190,8 @@ class WindowCost(ABC):
         each = list({window.nodes[-1]: window for window in windows.values()}.values())
         prices = self._price(graph, each, layout)
         sums, readers = Sums(cache=self.cache, scale=self.scale).changed((), prices.values())
-        sums = replace(sums, readers=readers)
-        return Costs(sums.ms, prices, windows, layout, graph.outputs, sums)
+        sums = replace(sums, readers=Map(readers))
+        return Costs(sums.ms, Map(prices), Map(windows), layout, graph.outputs, sums)
 
     def after(self, costs: Costs, graph: Graph, delta: Delta) -> Costs:
         """The cost of ``graph``, which came from the graph of ``costs`` by ``delta``; O(changed nodes).
@@ -200,7 +202,7 @@ class WindowCost(ABC):
             delta: The edit.
         """
         changes, gone, fresh, layout = self._changes(costs, graph, delta)
-        windows, prices = dict(costs.partition), dict(costs.prices)
+        windows, prices = Map(costs.partition).mutate(), Map(costs.prices).mutate()
         for id, window in changes.items():
             if window is None:
                 windows.pop(id, None)
@@ -211,9 +213,14 @@ class WindowCost(ABC):
         prices.update(new)
         sums, changed = costs.sums.changed(old, new.values())
         if changed:
-            readers = {**costs.sums.readers, **changed}
-            sums = replace(sums, readers={weight: n for weight, n in readers.items() if n})
-        return Costs(sums.ms, prices, windows, layout, graph.outputs, sums)
+            readers = costs.sums.readers.mutate()
+            for weight, n in changed.items():
+                if n:
+                    readers[weight] = n
+                else:
+                    readers.pop(weight, None)
+            sums = replace(sums, readers=readers.finish())
+        return Costs(sums.ms, prices.finish(), windows.finish(), layout, graph.outputs, sums)
 
     def total_after(self, costs: Costs, graph: Graph, delta: Delta) -> float:
         """The total of :meth:`after` alone, in less time: nothing is copied that grows with the graph."""

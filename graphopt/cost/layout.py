@@ -13,8 +13,10 @@ once.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
+
+from immutables import Map, MapMutation
 
 from graphopt.cost.shapes import Shapes
 from graphopt.cost.windows import Window, result
@@ -52,7 +54,7 @@ class Layout:
     """The layout of a graph's values.
 
     Attributes:
-        blocked: Keys of the blocked values (as a dictionary, which is quicker to copy and change than a frozen set).
+        blocked: Keys of the blocked values (a mapping, because there is no persistent set).
         moves: Conversion by value.
         by_payer: The conversions that a node pays for.
         live: Whether the graph has anything that the layout is made for; without, nothing is tracked.
@@ -88,11 +90,10 @@ class Layouts:
             key = result(node)
             if key is not None and self._blocks(graph, node, blocked):
                 blocked[key] = None
-        moves: dict[int, Move] = {}
-        payers: dict[int, tuple[Move, ...]] = {}
+        moves, payers = Map[int, Move]().mutate(), Map[int, tuple[Move, ...]]().mutate()
         for key in graph.values:
             _put(moves, payers, key, self._move(graph, key, blocked))
-        return Layout(blocked, moves, payers, True)
+        return Layout(Map(blocked), moves.finish(), payers.finish(), True)
 
     def after(self, old: Layout, graph: Graph, delta: Delta) -> tuple[Layout, set[int]]:
         """The layout after an edit.
@@ -110,7 +111,7 @@ class Layouts:
                 return old, set()
             new = self.of(graph)
             return new, set(new.by_payer) | {u for key in new.blocked for u in graph.users[key]}
-        blocked, moves, payers = dict(old.blocked), dict(old.moves), dict(old.by_payer)
+        blocked, moves, payers = Map(old.blocked).mutate(), Map(old.moves).mutate(), Map(old.by_payer).mutate()
         # Values whose maker, readers or layout changed; their conversions are looked at once all layouts are known.
         open_values: set[int] = set()
         for node in delta.removed:
@@ -150,11 +151,11 @@ class Layouts:
                 changed.update(m.payer for m in (before, move) if m is not None)
                 _take(moves, payers, key)
                 _put(moves, payers, key, move)
-        return Layout(blocked, moves, payers, True), changed
+        return Layout(blocked.finish(), moves.finish(), payers.finish(), True), changed
 
     # -- rules ----------------------------------------------------------------------------------------------------
 
-    def _blocks(self, graph: Graph, node: Node, blocked: Mapping[int, None]) -> bool:
+    def _blocks(self, graph: Graph, node: Node, blocked: Container[int]) -> bool:
         """Whether a node's result is blocked."""
         if node.opaque or node.domain not in ("", "com.microsoft") or not node.inputs or node.inputs[0] is None:
             return False
@@ -241,7 +242,7 @@ class Layouts:
 
     # -- conversions ----------------------------------------------------------------------------------------------
 
-    def _move(self, graph: Graph, key: int, blocked: Mapping[int, None]) -> Move | None:
+    def _move(self, graph: Graph, key: int, blocked: Container[int]) -> Move | None:
         """The conversion of a value, if it needs one."""
         value = graph.values[key]
         if value.const:
@@ -261,7 +262,7 @@ class Layouts:
             return None  # one kernel does both
         return Move(key, True, maker.id)
 
-    def _plain(self, graph: Graph, node: Node, blocked: Mapping[int, None]) -> bool:
+    def _plain(self, graph: Graph, node: Node, blocked: Container[int]) -> bool:
         """Whether a reader of a blocked value needs it plain."""
         if node.op == "Transpose" and node.attributes.get("perm") == _TO_LAST:
             return False  # one kernel does both
@@ -294,13 +295,13 @@ def arrives_blocked(graph: Graph, window: Window, layout: Layout) -> tuple[int, 
     return tuple(found)
 
 
-def _put(moves: dict[int, Move], payers: dict[int, tuple[Move, ...]], key: int, move: Move | None) -> None:
+def _put(moves: MapMutation[int, Move], payers: MapMutation[int, tuple[Move, ...]], key: int, move: Move | None) -> None:
     if move is not None:
         moves[key] = move
         payers[move.payer] = (*payers.get(move.payer, ()), move)
 
 
-def _take(moves: dict[int, Move], payers: dict[int, tuple[Move, ...]], key: int) -> None:
+def _take(moves: MapMutation[int, Move], payers: MapMutation[int, tuple[Move, ...]], key: int) -> None:
     move = moves.pop(key, None)
     if move is not None:
         rest = tuple(m for m in payers[move.payer] if m.key != key)

@@ -7,11 +7,12 @@ makes no cycle, a node goes only when nothing reads it, and the cost is in propo
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from immutables import Map, MapMutation
 
 from graphopt.ir import ops
 from graphopt.ir.constants import known_content, small_array
@@ -21,6 +22,10 @@ from graphopt.ir.infer import InferenceError, infer, shape_data
 from graphopt.ir.types import DTYPES, NUMPY_NAMES, ValueType, digest, merge
 
 _MASK = 2**64 - 1
+_PASSES = 3
+"""Attempts to put nodes whose operands changed where they belong, before all ranks are found anew."""
+_CLOSE = 1e-9
+"""Distance of ranks below which they are found anew."""
 _DTYPE_OF_NUMPY = {name: short for short, name in NUMPY_NAMES.items()}
 
 
@@ -46,6 +51,19 @@ class Delta:
     def changed(self) -> bool:
         """Whether the edit did anything."""
         return bool(self.added or self.removed)
+
+
+NO_CHANGE = Delta((), (), ())
+
+
+def together(deltas: Iterable[Delta]) -> Delta:
+    """What a sequence of edits changed; what one of them added and a later one removed stands in both lists."""
+    deltas = list(deltas)
+    return Delta(
+        tuple(n for d in deltas for n in d.added),
+        tuple(n for d in deltas for n in d.removed),
+        tuple(i for d in deltas for i in d.touched),
+    )
 
 
 class ArrayData:
@@ -89,10 +107,10 @@ class Edit:
     def __init__(self, graph: Graph, rule: str | None = None, roots: Sequence[int] = ()) -> None:
         self.graph = graph
         self.rule = rule
-        self._nodes = dict(graph.nodes)
-        self._values = dict(graph.values)
-        self._users = dict(graph.users)
-        self._order = dict(graph.order)
+        self._nodes = Map(graph.nodes).mutate()
+        self._values = Map(graph.values).mutate()
+        self._users = Map(graph.users).mutate()
+        self._order = Map(graph.order).mutate()
         self._outputs = graph.outputs
         self._hash = graph.hash
         self._added: dict[int, Node] = {}
@@ -101,7 +119,6 @@ class Edit:
         self._fresh: list[int] = []
         self._ceiling = float("inf")
         self._floor = -float("inf")
-        self._resort = False
         self._doubted: set[int] = set()
         self._suspects: list[int] = []
         self._defined: set[int] = set()
@@ -240,10 +257,10 @@ class Edit:
         self._sweep()
         self._rank()
         graph = Graph(
-            nodes=self._nodes,
-            values=self._values,
-            users=self._users,
-            order=self._order,
+            nodes=self._nodes.finish(),
+            values=self._values.finish(),
+            users=self._users.finish(),
+            order=self._order.finish(),
             inputs=self.graph.inputs,
             outputs=self._outputs,
             opsets=self.graph.opsets,
@@ -278,7 +295,9 @@ class Edit:
 
     def _view(self) -> Graph:
         """The graph under construction, for reading constants."""
-        return Graph(self._nodes, self._values, self._users, self._order, (), (), self.graph.opsets, 0)
+        # All that is done with a view is to look things up, which a mutation can.
+        maps: tuple[Any, Any, Any, Any] = (self._nodes, self._values, self._users, self._order)
+        return Graph(*maps, (), (), self.graph.opsets, 0)
 
     def _define(self, root: int, node: int, type: ValueType, const: bool, elements: Content | None) -> None:
         old = self._values[root]
@@ -435,42 +454,77 @@ class Edit:
     def _rank(self) -> None:
         """Give each new node a rank between those it reads and those that read it."""
         fresh = [i for i in self._fresh if i in self._nodes]
-        if fresh and not self._resort:
+        settled = True
+        if fresh:
             low, high = self._floor, self._ceiling
             if high == float("inf"):
-                high = max(low, max(self._order.values(), default=0.0)) + 1.0 if self._order else 1.0
+                high = max(low, max(self.graph.order.values(), default=0.0)) + 1.0
             if low == -float("inf"):
                 low = high - 1.0
-            step = (high - low) / len(fresh)
-            if low >= high or step < 1e-9:
-                self._resort = True
-            else:
-                for i, node in enumerate(fresh):
-                    self._order[node] = low + step * (i + 1)
-        elif self._floor >= self._ceiling:
-            self._resort = True
-        if self._resort or any(not self._after_operands(i) for i in self._rewired if i in self._nodes):
+            settled = self._seat(fresh, low, high) if low < high else self._lift(fresh, high)
+        doubtful = dict.fromkeys(self._rewired)
+        if self._floor >= self._ceiling:
+            doubtful.update(dict.fromkeys(u for root in self._defined for u in self._users.get(root, ())))
+        for _ in range(_PASSES):
+            early = [i for i in doubtful if i in self._nodes and not self._after_operands(i)] if settled else []
+            settled = settled and all(self._lift([i], self._order[i]) for i in early)
+            if not early:
+                break
+        if not settled or early:
             self._order = self._topological(fresh)
+
+    def _seat(self, nodes: list[int], low: float, high: float) -> bool:
+        """Spread the ranks of some nodes between two others; false when these are too close."""
+        step = (high - low) / len(nodes)
+        for i, node in enumerate(nodes):
+            self._order[node] = low + step * (i + 1)
+        return step >= _CLOSE
+
+    def _lift(self, nodes: list[int], high: float) -> bool:
+        """Rank some nodes below ``high``, and before them all that they depend on and that does not rank below it yet.
+
+        Returns:
+            False when only ranks from scratch can tell: what they depend on depends on one of them.
+        """
+        low, before = -float("inf"), dict[int, float]()
+        waiting = list(nodes)
+        while waiting:
+            reader = waiting.pop()
+            for key in self._nodes[reader].inputs:
+                node = None if key is None else self._values[key].producer
+                if node is None or node in before:
+                    continue
+                if node in nodes:
+                    if reader in before or nodes.index(node) >= nodes.index(reader):
+                        return False
+                elif self._order[node] < high:
+                    low = max(low, self._order[node])
+                else:
+                    before[node] = self._order[node]
+                    waiting.append(node)
+        low = high - 1.0 if low == -float("inf") else low
+        moved = sorted(before, key=lambda i: (before[i], i)) + nodes
+        return self._seat(moved, low, low + (high - low) * len(moved) / (len(moved) + 1))
 
     def _after_operands(self, node: int) -> bool:
         rank = self._order[node]
         producers = (self._values[k].producer for k in self._nodes[node].inputs if k is not None)
         return all(p is None or self._order[p] < rank for p in producers)
 
-    def _topological(self, fresh: list[int]) -> dict[int, float]:
+    def _topological(self, fresh: list[int]) -> MapMutation[int, float]:
         """Ranks from scratch, as close to the old order as the edges allow.
 
         Raises:
             RefusedError: There is a cycle.
         """
-        old = dict(self._order)
+        nodes, old = self._nodes.finish(), dict(self._order.finish())
         for i in fresh:
             old[i] = min(self._ceiling, 1e18)
         waiting = {
             i: len(
                 {self._values[k].producer for k in n.inputs if k is not None and self._values[k].producer is not None}
             )
-            for i, n in self._nodes.items()
+            for i, n in nodes.items()
         }
         ready = [(old[i], i) for i, n in waiting.items() if n == 0]
         heapq.heapify(ready)
@@ -478,14 +532,14 @@ class Edit:
         while ready:
             _, i = heapq.heappop(ready)
             order[i] = float(len(order))
-            readers = {u for k in self._nodes[i].outputs if k is not None for u in self._users[k]}
+            readers = {u for k in nodes[i].outputs if k is not None for u in self._users[k]}
             for user in readers:
                 waiting[user] -= 1
                 if waiting[user] == 0:
                     heapq.heappush(ready, (old[user], user))
-        if len(order) != len(self._nodes):
+        if len(order) != len(nodes):
             raise RefusedError("the rewrite would make a cycle")
-        return order
+        return Map(order).mutate()
 
 
 __all__ = ["DTYPES", "ArrayData", "Delta", "Edit", "RefusedError", "tensor_of"]

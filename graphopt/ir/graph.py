@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
+from immutables import Map
 
 from graphopt.ir.types import Dim, ValueType, digest
 
@@ -253,10 +254,10 @@ def build(
             if out is not None:
                 values[out] = replace(values[out], producer=node.id)
     return Graph(
-        nodes=by_id,
-        values=values,
-        users={key: tuple(ids) for key, ids in users.items()},
-        order={node.id: float(i) for i, node in enumerate(nodes)},
+        nodes=Map(by_id),
+        values=Map(values),
+        users=Map({key: tuple(ids) for key, ids in users.items()}),
+        order=Map({node.id: float(i) for i, node in enumerate(nodes)}),
         inputs=inputs,
         outputs=outputs,
         opsets=dict(opsets),

@@ -124,6 +124,8 @@ def _more(selection: Selection) -> list[str]:
     found = []
     if selection.outcome.waiting:
         found.append(f"{selection.outcome.waiting} graphs wait to be searched from")
+    if selection.outcome.others:
+        found.append(f"{len(selection.outcome.others)} other plans were not measured")
     unmeasured = [v.family for v in selection.families if v.ratio is None and v.kept]
     if len(selection.families) > 1 and unmeasured:
         found.append(f"not measured apart: {', '.join(unmeasured)}")

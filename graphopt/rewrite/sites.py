@@ -9,6 +9,7 @@ from graphopt.ir.edit import Delta
 from graphopt.ir.graph import Graph
 from graphopt.rewrite.library import Library
 from graphopt.rewrite.match import Match, find
+from graphopt.rewrite.schema import Rule
 
 Key = tuple[str, tuple[int, ...]]
 
@@ -54,13 +55,22 @@ class Sites:
                     if other not in stale and other in by_node:
                         by_node[other] = tuple(k for k in by_node[other] if k != key)
         fresh: list[Key] = []
-        for id in sorted(stale & graph.nodes.keys(), key=lambda i: (graph.order[i], i)):
+        for id in sorted((i for i in stale if i in graph.nodes), key=lambda i: (graph.order[i], i)):
             node = graph.nodes[id]
             for plan in self.library.plans(node):
                 for match in find(graph, plan, node, self.block):
                     if _add(matches, by_node, match):
                         fresh.append((match.rule.id, match.nodes))
         return Sites(self.library, matches, by_node, self.block, tuple(fresh))
+
+    def only(self, rule: Rule) -> Sites:
+        """The matches of one rule."""
+        matches: dict[Key, Match] = {}
+        by_node: dict[int, tuple[Key, ...]] = {}
+        for key, match in self.matches.items():
+            if key[0] == rule.id:
+                _add(matches, by_node, match)
+        return Sites(Library((rule,)), matches, by_node, self.block, tuple(matches))
 
     def __iter__(self) -> Iterator[Match]:
         return iter(self.matches.values())

@@ -5,7 +5,7 @@ seconds. What holds still is the *ratio* of two sessions that run within the sam
 turns, forwards in one round and backwards in the next (A B, B A, A B ...), every round gives one ratio, and the
 verdict is the median of the ratios with a bootstrap interval. A slow spell spoils a few ratios, not their median.
 
-Two things that rounds do not average out are dealt with apart:
+Three things that rounds do not average out are dealt with apart:
 
 - *Caches.* A session that runs after itself finds its weights in the cache, after the other it does not, which is
   worth a few per cent to a model of some milliseconds. Short models therefore run once untimed in every turn.
@@ -13,6 +13,7 @@ Two things that rounds do not average out are dealt with apart:
   one model differ by up to two per cent, and more rounds only make that difference surer. :func:`measure_models`
   opens both models again and again, and takes its interval over sessions (random effects, as Kalibera and Jones,
   "Rigorous Benchmarking in Reasonable Time", 2013). :func:`measure_pair` compares two sessions, not two models.
+- *Threads.* Those of a session spin on for a while after its turn, so there is a pause before the next one.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import itertools
 import math
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,6 +34,9 @@ from graphopt.runtime.dtypes import Array
 from graphopt.runtime.session import Model, Session, SessionConfig
 
 RESAMPLES = 2000
+SETTLE_S = 0.05
+"""Pause before each turn where sessions have threads of their own: after a run these spin for tens of milliseconds in
+wait of the next, and take the processors from whoever's turn it is then (twice the latency, with two threads on two cores)."""
 _TURN_S = 5e-3  # a turn is timed for at least this long: far above the grain of the clock and the cost of a call
 _WARM_S = 20e-3  # a model that takes less than this feels the cold caches that the other model leaves
 _MAX_REPEAT = 1000
@@ -246,6 +250,7 @@ def _rounds(
     start = time.perf_counter()
     first = [Turn(session.prepare(feeds)) for session in (reversed(sessions) if backwards else sessions)]
     turns = first[::-1] if backwards else first
+    pause = pause_between(session.config for session in sessions)
     times: list[list[float]] = []
     next_check = min_rounds
     collecting = gc.isenabled()
@@ -256,6 +261,8 @@ def _rounds(
                 break
             row = [0.0] * len(turns)
             for index in turn_order(len(turns), len(times) + backwards):
+                if pause:
+                    time.sleep(pause)
                 row[index] = statistics.fmean(turns[index].take())
             times.append(row)
             if on_round is not None:
@@ -280,7 +287,9 @@ class Turn:
     def __init__(self, run: Callable[[], None]) -> None:
         self._run = run
         run()
-        best = min(self._clock(1)[0] for _ in range(3))
+        best = self._clock(1)[0]
+        if best < _WARM_S:
+            best = min(best, *self._clock(2))
         self._repeat = max(1, min(_MAX_REPEAT, math.ceil(_TURN_S / max(best, 1e-7))))
         self._warm = best < _WARM_S
 
@@ -300,6 +309,11 @@ class Turn:
             self._run()
             marks.append(time.perf_counter())
         return [end - start for start, end in itertools.pairwise(marks)]
+
+
+def pause_between(configs: Iterable[SessionConfig]) -> float:
+    """Seconds to wait before each turn of sessions that are opened like this: see :data:`SETTLE_S`."""
+    return SETTLE_S if any(config.threads != 1 or config.parallel > 1 for config in configs) else 0.0
 
 
 def turn_order(count: int, round_index: int) -> list[int]:

@@ -30,7 +30,9 @@ class Auto:
         self, problem: Problem, start: State, budget: Budget, report: Callable[[State], None] | None = None
     ) -> Outcome:
         """See :class:`graphopt.search.problem.Strategy`."""
-        first = self.greedy.run(problem, start, budget, report)
+        part = budget.part(0.5)
+        first = self.greedy.run(problem, start, part, report)
+        budget.spent += part.spent
         found, reason, waiting = [first], first.stop_reason, 0
         for origin, share in ((start, 0.5), (first.state, 1.0)):
             if budget.exhausted() is not None:
@@ -43,8 +45,8 @@ class Auto:
             reason, waiting = outcome.stop_reason, waiting + outcome.waiting
         unlike = {o.state.graph.hash: o for o in reversed(found)}.values()  # equal graphs: the first one found
         best, *others = sorted(unlike, key=lambda o: o.state.cost)[: self.keep]
-        if all(o.state is not first.state for o in (best, *others)):
-            others.append(first)
+        if first.steps and best.state is not first.state:  # what differs most from the best is asked about first
+            others = [first, *(o for o in others if o.state is not first.state)]
         return replace(
             best, candidates=budget.spent, seconds=budget.elapsed, stop_reason=budget.exhausted() or reason,
             others=tuple(others), waiting=waiting,

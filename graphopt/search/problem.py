@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
 from graphopt.config import provider_name
@@ -36,13 +37,18 @@ class State:
 
     Attributes:
         graph: The graph.
-        sites: Where rules apply.
+        found: Where rules apply, or how to find that out once someone asks.
         costs: Predicted milliseconds.
     """
 
     graph: Graph
-    sites: Sites
+    found: Sites | Callable[[], Sites]
     costs: Costs
+
+    @cached_property
+    def sites(self) -> Sites:
+        """Where rules apply."""
+        return self.found if isinstance(self.found, Sites) else self.found()
 
     @property
     def cost(self) -> float:

@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 
-from graphopt.ir.edit import RefusedError
+from graphopt.ir.edit import NO_CHANGE, Delta, RefusedError, together
 from graphopt.ir.graph import Graph, Node
 from graphopt.ir.types import digest
+from graphopt.rewrite.apply import apply
 from graphopt.rewrite.match import Match
-from graphopt.rewrite.sites import Key
+from graphopt.rewrite.sites import Key, Sites
 from graphopt.search.problem import Problem, State, Step
 
 
@@ -114,10 +116,15 @@ class Quotient:
     def reached(self, state: State, match: Match, signatures: Signatures) -> Quotient:
         """The quotient after a rewrite that made ``state``."""
         times = self.open[match.rule.id, match.nodes]
-        matches, fresh = state.sites.matches, state.sites.fresh
+        before, matches, fresh = self.state.sites.matches, state.sites.matches, state.sites.fresh
         left = {key: n for key, n in self.open.items() if key in matches}
         for key in fresh:
-            left.setdefault(key, times)
+            # What was left out because it equals an open place stays out, unless the rewrite next to it has changed it.
+            if key not in left and (
+                key not in before
+                or signatures.of(self.state.graph, before[key]) != signatures.of(state.graph, matches[key])
+            ):
+                left[key] = times
         cost = self.cost + times * (state.cost - self.state.cost)
         plan = (*self.plan, Move(match.rule.id, signatures.of(self.state.graph, match)))
         near = frozenset(node for key in fresh for node in key[1])
@@ -140,35 +147,57 @@ def disjoint(keys: Iterable[Key]) -> int:
     return count
 
 
+@dataclass(frozen=True, eq=False)
+class _Carried:
+    """What became of a plan: the state, the steps to it, and all that they changed."""
+
+    state: State
+    steps: tuple[Step, ...] = ()
+    delta: Delta = NO_CHANGE
+
+
 class Spread:
-    """Carries plans out at every place that looks like the one where they were found. Plans share what they begin with."""
+    """Carries plans out at every place that looks like the one where they were found. Plans share what they begin with.
+
+    On the way only the places of the next move are looked for; those of all rules when someone asks for them.
+    """
 
     def __init__(self, problem: Problem, start: State, signatures: Signatures) -> None:
-        self.problem, self.signatures = problem, signatures
-        self._made: dict[tuple[Move, ...], tuple[State, tuple[Step, ...]]] = {(): (start, ())}
+        self.problem, self.start, self.signatures = problem, start, signatures
+        self._made: dict[tuple[Move, ...], _Carried] = {(): _Carried(start)}
+        self._alone: dict[str, Sites] = {}
 
     def of(self, plan: tuple[Move, ...]) -> tuple[State, tuple[Step, ...]]:
         """The state after a plan, and its steps."""
         known = len(plan)
         while plan[:known] not in self._made:
             known -= 1
-        state, steps = self._made[plan[:known]]
+        made = self._made[plan[:known]]
         for i in range(known, len(plan)):
-            state, steps = self._everywhere(state, steps, plan[i])
-            self._made[plan[: i + 1]] = state, steps
-        return state, steps
+            made = self._made[plan[: i + 1]] = self._everywhere(made, plan[i])
+        return made.state, made.steps
 
-    def _everywhere(self, state: State, steps: tuple[Step, ...], move: Move) -> tuple[State, tuple[Step, ...]]:
-        made = list(steps)
-        for key in sorted(k for k in state.sites.matches if k[0] == move.rule):
+    def _everywhere(self, made: _Carried, move: Move) -> _Carried:
+        state = State(made.state.graph, self._places(made, move.rule), made.state.costs)
+        steps, deltas = list(made.steps), [made.delta]
+        for key in sorted(state.sites.matches):
             match = state.sites.matches.get(key)
             # An earlier rewrite of this move may have used a node of this place.
             if match is None or self.signatures.of(state.graph, match) != move.signature:
                 continue
             try:
-                after = self.problem.step(state, match)
+                graph, delta = apply(state.graph, match, self.problem.block)
             except RefusedError:
                 continue
-            made.append(self.problem.record(state, match, after))
+            after = self.problem.reached(state, graph, delta)
+            steps.append(self.problem.record(state, match, after))
+            deltas.append(delta)
             state = after
-        return state, tuple(made)
+        whole = together(deltas)
+        return _Carried(replace(state, found=partial(self.start.sites.after, state.graph, whole)), tuple(steps), whole)
+
+    def _places(self, made: _Carried, rule: str) -> Sites:
+        """Where a rule applies once a plan is carried out."""
+        if rule not in self._alone:
+            self._alone[rule] = self.start.sites.only(self.problem.library.by_id[rule])
+        return self._alone[rule].after(made.state.graph, made.delta)

@@ -163,6 +163,7 @@ class _Judge:
         self.seconds = seconds
         self.clock = Budget(None, None, budget.interrupted)
         self.searched = self.elsewhere = 0.0
+        self.dear = 0.0  # seconds of the dearest comparison: opening a large model takes longer than running it
         self.spent = 0
         self.learned = False
 
@@ -175,7 +176,7 @@ class _Judge:
         """Whether there is no time for another round."""
         return (
             self.budget.interrupted_now
-            or self.left < 0.1 * self.seconds
+            or self.left <= 0.1 * self.seconds
             or (self.budget.seconds is not None and self.searched >= 0.9 * self.budget.seconds)
             or (self.budget.candidates is not None and self.spent >= self.budget.candidates)
         )
@@ -211,7 +212,7 @@ class _Judge:
         seconds = SHARE * self.left
         outcome = self._fastest(outcome, 0.4 * seconds)
         asked = {v.family: v for v in verdicts}
-        clock = Budget(seconds * PATIENCE, None, self.budget.interrupted)
+        clock = Budget(None, None, self.budget.interrupted)
         # A graph that gains has at most a small family that loses; one that does not was let down by what it trusted most.
         losing = bool(outcome.steps) and not self._gains(outcome, 0.2 * seconds)
         while True:
@@ -220,7 +221,7 @@ class _Judge:
             if not questions:
                 break
             family = questions[-1 if losing else 0]
-            if clock.exhausted() or (not losing and clock.elapsed >= seconds):
+            if clock.exhausted() or clock.elapsed + self.dear > seconds * (PATIENCE if losing else 1):
                 asked[family] = FamilyVerdict(family, None, None, True)
                 continue
             self.tell(f"measuring without {family}", None)
@@ -254,25 +255,33 @@ class _Judge:
         Returns:
             The measurement and the ratio that was predicted; ``None`` when one of the two does not run.
         """
+        began = time.monotonic()
         try:
             paired = self.arena.pair(None if original else one.graph, two.graph, seconds)
         except SessionError:
             return None
+        finally:
+            self.dear = max(self.dear, time.monotonic() - began)
         # States may have been priced before a correction: only prices of the same moment can be compared.
         before, after = self.cost.of(one.graph), self.cost.of(two.graph)
         self.learned |= self.cost.correct((one.graph, before), (two.graph, after), paired.speedup, paired.ci95)
         return paired, before.total / after.total
 
     def _fastest(self, outcome: Outcome, seconds: float) -> Outcome:
-        """Of all that a search found, what the clock says is fastest; what is predicted to be, unless another clearly is."""
-        best, left = outcome, list(outcome.others)
-        for i, other in enumerate(left):
-            if self.clock.interrupted_now:
-                break
-            self.tell(f"measuring alternative {i + 1} of {len(left)}", None)
-            if self.faster(best, other, max(_LEAST, seconds / len(left))):
+        """Of all that a search found, what the clock says is fastest; what is predicted to be, unless another clearly is.
+
+        A comparison is only begun if there is time for the dearest one so far. What was not compared stays in ``others``.
+        """
+        best, left, count = outcome, list(outcome.others), len(outcome.others)
+        clock = Budget(seconds, None, self.budget.interrupted)
+        while left and not clock.interrupted_now and clock.elapsed + self.dear <= seconds:
+            self.tell(f"measuring alternative {count - len(left) + 1} of {count}", None)
+            other = left.pop(0)
+            if self.faster(best, other, max(_LEAST, seconds / count)):
                 best = other
-        return replace(best, candidates=outcome.candidates, seconds=outcome.seconds, waiting=outcome.waiting, others=())
+        return replace(
+            best, candidates=outcome.candidates, seconds=outcome.seconds, waiting=outcome.waiting, others=tuple(left)
+        )
 
     def _gains(self, outcome: Outcome, seconds: float) -> bool:
         """Whether a quick look says that the graph is faster than the original."""

@@ -78,6 +78,32 @@ def test_a_cycle_is_refused():
         edit.commit()
 
 
+def test_only_what_is_out_of_order_gets_another_rank():
+    chain = [("c0", "Neg", "b"), *((f"c{i}", "Neg", f"c{i - 1}") for i in range(1, 6))]
+    graph = graph_of([("t", "Abs", "a"), ("u", "Exp", "t"), *chain, ("y", "Mul", "u c5")])
+    # t now reads what stands after its reader u; the whole chain before that has to move, and nothing else.
+    after, _ = redefine(graph, "t", "Add", ["a", "c3"])
+    assert problems(after) == []
+    moved = {
+        name
+        for name in ("u", "c0", "c1", "c2", "c3", "c4", "c5", "y")
+        if after.order[after.values[key(after, name)].producer] != graph.order[graph.values[key(graph, name)].producer]
+    }
+    assert moved == {"c0", "c1", "c2", "c3"}
+
+
+def test_an_alias_to_what_ranks_behind_its_readers_moves_it_before_them():
+    graph = graph_of([("t", "Neg", "a"), ("u", "Exp", "t"), ("c", "Neg", "b"), ("d", "Abs", "c"), ("y", "Sum", "u d")])
+    edit = Edit(graph, "test", [key(graph, "t")])
+    edit.alias(key(graph, "t"), key(graph, "d"))
+    after, _ = edit.commit()
+    assert problems(after) == [] and "Exp" in {n.op for n in after.nodes.values()}
+    edit = Edit(graph, "test", [key(graph, "t")])
+    edit.alias(key(graph, "t"), key(graph, "u"))
+    with pytest.raises(RefusedError, match="cycle"):
+        edit.commit()
+
+
 def test_a_root_must_be_defined():
     graph = graph_of([("t", "Add", "a b"), ("y", "Relu", "t")])
     with pytest.raises(RefusedError, match="no new definition"):

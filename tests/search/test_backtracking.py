@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from onnx import helper
 
@@ -15,7 +17,7 @@ from graphopt.search.auto import Auto
 from graphopt.search.backtracking import Backtracking, Beam, RandomWalk
 from graphopt.search.greedy import Greedy
 from graphopt.search.problem import Budget, Problem
-from graphopt.search.quotient import Quotient, Signatures, disjoint
+from graphopt.search.quotient import Quotient, Signatures, Spread, disjoint
 from tests.search.test_greedy import graph_of
 
 # Not laws: a search does not ask. The way to the cheap operator leads over a dearer graph.
@@ -95,6 +97,38 @@ def test_the_cost_of_a_quotient_is_that_of_the_graph_it_stands_for(problem):
     assert set(quotient.open.values()) <= {1, 5}
     found = Backtracking(alpha=3.0).run(problem, start, Budget())
     assert found.state.cost == pytest.approx(problem.start(found.state.graph).cost)
+
+
+NEIGHBOURS = """
+family: test
+doc: A rewrite of the sum changes who reads the activation before it.
+rules:
+  - id: to-sum
+    doc: Another name.
+    equal: exact
+    match: ["s = Add(a, w)", "y = Relu(s)"]
+    replace: ["s = Sum(a, w)"]
+    examples: {accept: [{a: 3xf32, w: 3xf32}]}
+"""
+
+
+@pytest.mark.parametrize("n", [4, 48])
+def test_equal_neighbours_of_a_rewrite_are_not_opened(problem, n: int):
+    rules = Library(tuple(parse_rules(NEIGHBOURS, "test.yaml")))
+    nodes = []
+    for i in range(n):
+        nodes.append(helper.make_node("Add", [f"v{i}", f"w{i}"], [f"s{i}"]))
+        nodes.append(helper.make_node("Relu", [f"s{i}"], [f"v{i + 1}"]))
+    graph = graph_of(*nodes, weights={f"w{i}": (64, 64) for i in range(n)}, inputs={"v0": [64, 64]}, outputs=[f"v{n}"])
+    problem = replace(problem, library=rules)
+    start, signatures = problem.start(graph), Signatures()
+    quotient = Quotient.start(start, signatures)
+    key = max(quotient.open, key=lambda k: quotient.open[k])
+    after = quotient.after(problem, start.sites.matches[key], signatures)
+    assert set(after.open) == set(quotient.open) - {key}
+    carried, steps = Spread(problem, start, signatures).of(after.plan)
+    assert len(steps) == quotient.open[key]
+    assert carried.sites.matches.keys() == problem.start(carried.graph).sites.matches.keys()
 
 
 def test_sites_that_share_a_node_count_once():

@@ -11,6 +11,7 @@ from graphopt.onnxio.load import load
 from graphopt.runtime.session import SessionConfig
 from graphopt.search.arena import Arena
 from graphopt.search.auto import Auto
+from graphopt.search.backtracking import Backtracking
 from graphopt.search.greedy import Greedy
 from graphopt.search.problem import Budget, Problem
 from graphopt.search.select import select
@@ -93,3 +94,27 @@ def test_a_graph_that_is_predicted_to_gain_and_loses_is_left_and_the_search_goes
     start = later.start(model.graph)
     assert later.step(start, start.actions()[0]).cost > start.cost
 
+
+
+def test_plans_that_there_was_no_time_to_measure_are_told(store):
+    from onnx import TensorProto, helper
+
+    nodes = [
+        helper.make_node("Log", ["x"], ["l"]), helper.make_node("Add", ["l", "l"], ["d"]), helper.make_node("Exp", ["d"], ["y"]),
+    ]  # fmt: skip
+    made = helper.make_graph(
+        nodes, "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1 << 16])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1 << 16])],
+    )  # fmt: skip
+    model = load(helper.make_model(made, opset_imports=[helper.make_opsetid("", 17)], ir_version=8))
+    shorter = library(
+        rule("product", ["l = Log(x)", "d = Add(l, l)", "y = Exp(d)"], ["y = Mul(x, x)"]),
+        rule("power", ["l = Log(x)", "d = Add(l, l)", "y = Exp(d)"], ["r = Abs(x)", "y = Mul(r, r)"]),
+    )
+    arena = Arena(model, model, SessionConfig(), {"x": np.full(1 << 16, 2.0, np.float32)})
+    found = []
+    for seconds in (0.0, 6.0):
+        problem = Problem(shorter, KernelCost(store, measure=False), 16)
+        outcome = select(problem, Backtracking(2.0), model.graph, Budget(candidates=20), arena, seconds).outcome
+        found.append((len(outcome.steps), len(outcome.others)))
+    assert found == [(1, 1), (1, 0)]
