@@ -5,8 +5,10 @@ In the order in which training flows through them:
 - ``task``, ``reward``: what is seen, done and paid for, as a YAML file;
 - ``features``, ``rule_features``: graphs and rules as numpy arrays;
 - ``prepare``, ``scene``, ``episode``: a model made ready, and one run over it; ``env`` is the same for Gymnasium;
-- ``encoder``, ``controller``: the networks (torch); ``pretrain`` trains the encoder by itself;
-- ``collect``, ``ppo``, ``train``, ``checkpoint``: episodes on an executor, the algorithm, the loop, what is kept;
+- ``encoder``, ``controller``, ``world_model``: the networks (torch); ``pretrain`` trains the encoder by itself;
+- ``collect``, ``rollout``, ``replay``: episodes on an executor, and what a world model learns from them;
+- ``ppo``; ``dreamer``, ``dream``: the algorithms;
+- ``run``, ``train``, ``checkpoint``: what to train, the loop, what is kept;
 - ``export``, ``agent``: a trained agent as ONNX, and as a strategy of `graphopt optimize`, without torch.
 
 Importing this package imports neither torch nor a model; it registers ``graphopt/GraphRewrite-v0`` where Gymnasium is installed.
