@@ -135,14 +135,6 @@ def log_softmax(logits: Doubles, mask: npt.NDArray[np.bool_]) -> Doubles:
     return out
 
 
-def mixed(log_probs: Doubles, explore: float) -> Doubles:
-    """Logarithms of the probabilities when now and then all legal actions are alike."""
-    legal = np.isfinite(log_probs)
-    out: Doubles = np.full(len(log_probs), -np.inf)
-    out[legal] = np.log((1 - explore) * np.exp(log_probs[legal]) + explore / legal.sum())
-    return out
-
-
 def choose(log_probs: Doubles, rng: np.random.Generator | None, temperature: float = 1.0) -> int:
     """Draw an action, or take the likeliest where there is no ``rng``; never a masked one."""
     if rng is None:
@@ -159,7 +151,6 @@ def play(
     rngs: Sequence[np.random.Generator | None],
     *,
     temperatures: Sequence[float] = (1.0,),
-    explore: float = 0.0,
     go_on: Callable[[], bool] = lambda: True,
     watch: Callable[[Episode], Any] = lambda episode: None,
 ) -> list[Trajectory]:
@@ -170,7 +161,6 @@ def play(
         policy: Scores the actions.
         rngs: What chance each episode follows; ``None`` takes the likeliest action always.
         temperatures: Of the episodes, over and over: above 1 choices are more random, below less.
-        explore: Probability of a choice among all legal actions alike; the trajectory holds the probabilities of what was played so.
         go_on: Asked before each step; false ends all episodes where they stand.
         watch: Sees each episode when it is over.
     """
@@ -183,8 +173,6 @@ def play(
             chosen: list[int] = []
             for i, logits, value in zip(active, scores.logits, scores.values, strict=True):
                 log_probs = log_softmax(logits, episodes[i].observation.mask)
-                if explore and rngs[i] is not None:
-                    log_probs = mixed(log_probs, explore)
                 chosen.append(choose(log_probs, rngs[i], temperatures[i % len(temperatures)]))
                 logs[i].add(chosen[-1], float(log_probs[chosen[-1]]), float(value))
             policy.chose(active, chosen)

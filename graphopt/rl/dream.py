@@ -125,9 +125,7 @@ def _scored(agent: Dreamer, state: Tensor, actions: Tensor, features: Tensor) ->
 
 
 @torch.no_grad()
-def dream(
-    agent: Dreamer, start: Start, table: Tensor, horizon: int, tau: float, explore: float, chance: torch.Generator
-) -> Dreams:
+def dream(agent: Dreamer, start: Start, table: Tensor, horizon: int, tau: float, chance: torch.Generator) -> Dreams:
     """Dream an episode from each start.
 
     Args:
@@ -136,7 +134,6 @@ def dream(
         table: Embeddings of the rules that may find new places, without STOP, (rules, width).
         horizon: Steps at most; the value of the state reached stands for what would have followed.
         tau: Temperature: above 1 the dream is more uncertain than M believes, at 0 the likeliest always happens.
-        explore: Probability of an action drawn among all legal ones alike.
         chance: Draws.
     """
     model, n, slots = agent.model, len(start.models), start.legal.shape[1]
@@ -155,9 +152,6 @@ def dream(
         state = agent.state(latent, memory)
         scores, worth, _ = _scored(agent, state, actions, features)
         policy = scores.view(n, slots).masked_fill(~legal, -1e9).log_softmax(1)
-        if explore:
-            alike = explore * legal / legal.sum(1, keepdim=True)
-            policy = torch.log((1 - explore) * policy.exp() + alike + 1e-30)
         action = torch.multinomial(policy.exp(), 1, generator=chance).squeeze(1)
         states.append((state, actions, features, legal))
         taken.append(action)

@@ -115,7 +115,6 @@ class DreamerLearner:
                 table,
                 self.settings.horizon,
                 self.settings.tau,
-                self.ppo.explore,
                 chance,
             )
             at_roots += [float(e.rewards.sum()) for e, row in zip(found.episodes, rows, strict=True) if row in roots]

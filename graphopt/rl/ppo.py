@@ -59,8 +59,6 @@ class PPO:
         epochs: Passes over a batch.
         minibatch: States of a gradient step.
         entropy: Weight of the entropy at the start; it falls to a twentieth.
-        explore: Probability, while training, of an action drawn among all legal ones alike. The update is told the probabilities of
-            what was played so, and weighs such a step by how much likelier it was than the policy would have made it.
         value: Weight of the value loss.
         gradient: Largest norm of a gradient.
         target_kl: Where the passes end early.
@@ -73,7 +71,6 @@ class PPO:
     epochs: int = 4
     minibatch: int = 64
     entropy: float = 0.03
-    explore: float = 0.05
     value: float = 0.5
     gradient: float = 0.5
     target_kl: float = 0.05

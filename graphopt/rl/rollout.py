@@ -33,7 +33,6 @@ class Job:
         shape: Sizes of the networks; ``None`` for a policy that knows nothing.
         weights: Their parameters.
         actions: What to do in each episode, instead of asking a policy.
-        explore: Probability of a choice among all legal actions alike.
         temperatures: Of the episodes, over and over.
     """
 
@@ -44,7 +43,6 @@ class Job:
     shape: Shape | WorldShape | None = None
     weights: Weights | None = None
     actions: tuple[tuple[int, ...], ...] | None = None
-    explore: float = 0.0
     temperatures: tuple[float, ...] = (1.0,)
 
     def __str__(self) -> str:
@@ -66,7 +64,7 @@ def rollout(job: Job) -> list[Trajectory]:
     torch.set_num_threads(1)
     try:
         policy = _policy(job, scenes[0].problem.library.rules)
-        return play(scenes, policy, rngs, temperatures=job.temperatures, explore=job.explore)
+        return play(scenes, policy, rngs, temperatures=job.temperatures)
     finally:
         torch.set_num_threads(threads)
 

@@ -196,7 +196,6 @@ class _Trainer:
         torch.manual_seed(run.seed)
         self.learner, self.shape, sizes = _learner(run, self.preset, library.rules, self.device)
         self.episodes = self.preset.episodes if run.algorithm == "ppo" else self.preset.dreamt
-        self.explore: float = sizes["ppo"]["explore"]
         self.total = run.steps if run.steps is not None else None if run.minutes else self.preset.steps
         settings = {
             **manifest.settings, "shape": asdict(self.shape), **sizes, "steps": run.steps, "minutes": run.minutes,
@@ -273,7 +272,7 @@ class _Trainer:
         seeds = [(self.run.seed, iteration, i) for i in range(count)]
         random = min(count - 1, round(self.learner.explores(iteration) * count))
         played = self._played(sources[:random], seeds[:random], knows=False)
-        played += self._played(sources[random:], seeds[random:], explore=self.explore)
+        played += self._played(sources[random:], seeds[random:])
         return [Record(t, source, seed) for t, source, seed in zip(played, sources, seeds, strict=True)], random
 
     def evaluate(self) -> dict[str, dict[str, float]]:
@@ -291,7 +290,7 @@ class _Trainer:
         return found
 
     def _played(
-        self, sources: Sequence[Source], seeds: Sequence[tuple[int, ...] | None], *, knows: bool = True, explore: float = 0.0,
+        self, sources: Sequence[Source], seeds: Sequence[tuple[int, ...] | None], *, knows: bool = True,
         temperatures: tuple[float, ...] = (1.0,),
     ) -> list[Trajectory]:
         """Episodes of the present policy, or of one that knows nothing."""
@@ -301,7 +300,7 @@ class _Trainer:
         jobs = [
             Job(
                 self.run.task, tuple(sources[i : i + size]), tuple(seeds[i : i + size]), prices, shape,
-                weights if knows else None, explore=explore, temperatures=temperatures,
+                weights if knows else None, temperatures=temperatures,
             )
             for i in range(0, len(sources), size)
         ]  # fmt: skip

@@ -135,7 +135,7 @@ def test_dreams_keep_to_the_mask_and_bootstrap_where_they_are_cut(demo: Task, de
     learner = learner_of(demo, demo_scene, dynamics)
     starts, roots = learner.starts(learner.replay.learned)
     assert len(roots) == len(learner.replay.learned)
-    found = dream(learner.network, starts, learner.table(), 5, 1.0, 0.0, torch.Generator().manual_seed(0))
+    found = dream(learner.network, starts, learner.table(), 5, 1.0, torch.Generator().manual_seed(0))
     assert len(found.episodes) == len(starts.models)
     at = cut = 0
     for episode in found.episodes:
@@ -172,7 +172,7 @@ def test_at_temperature_zero_a_dream_depends_on_the_choices_alone(demo: Task, de
     by_choices: dict[tuple[int, ...], set[float]] = {}
     for seed in range(30):
         (episode,) = dream(
-            learner.network, one, learner.table(), 2, 0.0, 0.0, torch.Generator().manual_seed(seed)
+            learner.network, one, learner.table(), 2, 0.0, torch.Generator().manual_seed(seed)
         ).episodes
         by_choices.setdefault(tuple(episode.actions), set()).add(round(float(episode.rewards.sum()), 5))
     assert len(by_choices) > 1 and all(len(sums) == 1 for sums in by_choices.values())
