@@ -73,11 +73,11 @@ def evaluate_agent(
     agents = read_agents(folder)
     if json is not None and json != "-":
         writable(Path(json), reads={}, writes={})
-    _folder(out)
     with Interrupt("what was found so far") as interrupt:
         evaluator = Evaluator(agents, plan, interrupted=interrupt)
         if measure is not None and 5 not in evaluator.stages:
             raise UsageError("--measure is for the unseen families, and there are none", "see held_out in the task")
+        _folder(out)
         screen = console()
         size = evaluator.size + (0 if measure is None else len(evaluator.stages[5]) * (2 + len(evaluator.groups)))
         with StepProgress(size, shown=not quiet) as bar:

@@ -8,7 +8,6 @@ from html import escape
 from pathlib import Path
 
 from graphopt.onnxio.save import write_text
-from graphopt.rl.curves import WINDOW
 from graphopt.rl.evaluation import Curve
 
 _WIDTH, _HEIGHT, _ACROSS = 330, 250, 3  # pixels of a panel, and panels side by side
@@ -24,10 +23,7 @@ svg { --back: #ffffff; --grid: #d0d7de; --text: #1a1f26;
 .line { fill: none; stroke-width: 2; } .band { fill-opacity: 0.2; stroke: none; }
 """
 _DASHES = ("", "6 3", "2 3")  # for the seventh curve and on
-_TITLES = {
-    "saving": f"saving of the episodes, mean of {WINDOW} updates, %",
-    "best": "best saving met, mean over models, %",
-}
+_TITLES = {"saving": "saving of the episodes", "best": "best saving met, mean over models"}
 
 
 def write_curves(curves: Sequence[Curve], path: Path) -> None:
@@ -70,9 +66,7 @@ def write_curves(curves: Sequence[Curve], path: Path) -> None:
 
 def _title(measure: str) -> str:
     kind, _, model = measure.partition("/")
-    return (
-        f"{model}: {'best saving met' if kind == 'best' else 'saving of the episodes'}, %" if model else _TITLES[kind]
-    )
+    return (f"{model}: {_TITLES[kind].partition(',')[0]}" if model else _TITLES[kind]) + ", %"
 
 
 def _panel(title: str, curves: Sequence[Curve], marks: dict[str, tuple[str, str]], clip: str) -> str:

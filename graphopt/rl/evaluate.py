@@ -156,7 +156,7 @@ class Evaluator:
         learned = self._learned()
         self.found = Evaluation(
             self.task.name, tuple(agent.trained for agent in agents), curves=tuple(curves(learned)),
-            reaches=tuple(reaches(learned)), graphs=len(self.sources), cap=plan.cap,
+            reaches=tuple(reaches(learned)), graphs=len(self.sources), cap=plan.cap, notices=tuple(self._notices),
         )  # fmt: skip
 
     @property
@@ -330,6 +330,8 @@ class _Bench:
     def agent(self, stage: int, agent: Agent, seed: int) -> Score | None:
         """A run of an agent; ``None`` if it was interrupted."""
         key = agent.folder, seed
+        if self.interrupted():
+            return None
         if key not in self._agents:
             learned = Learned(agent.folder, self.rollouts, seed)
             ran = self._run(learned)
@@ -345,6 +347,8 @@ class _Bench:
         self, stage: int, label: str, strategy: Strategy, seed: int | None, algorithm: str, budget: str, most: float
     ) -> Score | None:
         """A run of a search; ``None`` if it was interrupted."""
+        if self.interrupted():
+            return None
         candidates, seconds = (int(most), None) if budget == STEPS else (None, most)
         known = self._searches.setdefault((label, seed), [])
         ran = next((r for r in known if r.stands_for(candidates, seconds)), None)
@@ -386,7 +390,7 @@ class _Searched:
     Attributes:
         most: Candidates that it was given, if they were limited.
         limit: Seconds that it was given, if they were limited.
-        ended: Whether it ended by itself, so that more would have changed nothing.
+        ended: Whether it ended by itself.
         saving: See :class:`graphopt.rl.evaluation.Score`.
         candidates: Rewrites priced.
         seconds: It took.
@@ -405,8 +409,10 @@ class _Searched:
         """Whether it is what a run with another budget would be."""
         if (self.most, self.limit) == (candidates, seconds):
             return True
-        return (
-            self.ended
-            and (candidates is None or self.candidates < candidates)
-            and (seconds is None or self.seconds < seconds)
+        return self.ended and self._free(self.most, self.limit) and self._free(candidates, seconds)
+
+    def _free(self, candidates: int | None, seconds: float | None) -> bool:
+        """Whether a budget would not have been felt: backtracking gives each of its rounds a half of what is left."""
+        return (candidates is None or 3 * self.candidates < candidates) and (
+            seconds is None or 3 * self.seconds < seconds
         )
