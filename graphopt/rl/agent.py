@@ -85,9 +85,9 @@ class Learned:
     name = "rl"
 
     def __init__(self, folder: Path, rollouts: int = 8, seed: int = 0, keep: int = 4) -> None:
+        self.steps = 0
         self.folder, self.rollouts, self.seed, self.keep = folder, rollouts, seed, keep
         self.manifest: Manifest = read_manifest(folder)
-        self.steps = 0
 
     def run(
         self, problem: Problem, start: State, budget: Budget, report: Callable[[State], None] | None = None

@@ -50,14 +50,14 @@ def agent(trained, tmp_path) -> Path:
 
 def test_files_screen_and_document(cli, agent, tmp_path):
     shutil.copytree(agent, tmp_path / "other")
-    edit(tmp_path / "other", lambda data: data.update(algorithm="other", seed=7))
+    edit(tmp_path / "other", lambda data: data.update(algorithm="world-model", seed=7))
     done = cli(
         "evaluate-agent", "agent", "other", *QUICK, "--stages", "1,2,3", "--out", "found/deep", "--json", "e.json"
     )
     assert done.code == 0, done.err
     assert "Stage 2, many seeds: predicted saving in per cent" in done.out and "best backtracking" in done.out
     assert "stage 3 (new shapes) is left out" in done.out
-    assert "stage 2: model: other" in done.err and "written found/deep" in done.err
+    assert "stage 2: model: world-model" in done.err and "written found/deep" in done.err
     folder = tmp_path / "found" / "deep"
     assert {path.name for path in folder.iterdir()} == {"results.csv", "table.md", "curves.svg"}
     told = json.loads((tmp_path / "e.json").read_text())
@@ -66,10 +66,10 @@ def test_files_screen_and_document(cli, agent, tmp_path):
     assert told["schema"] == "graphopt.evaluation/1" and len(lines) == len(told["scores"]) > 2 * 3 * 6
     assert [float(line["saving"]) for line in lines] == [score["saving"] for score in told["scores"]]
     assert {line["strategy"] for line in lines} == {
-        "ppo", "other", "greedy", "backtracking 1", "backtracking 1.02", "backtracking 1.05", "backtracking 1.1", "random",
+        "ppo", "world-model", "greedy", "backtracking 1", "backtracking 1.02", "backtracking 1.05", "backtracking 1.1", "random",
     }  # fmt: skip
     markdown = (folder / "table.md").read_text()
-    assert "### other, equal seconds with training (" in markdown and "## Sample efficiency" in markdown
+    assert "### world-model, equal seconds with training (" in markdown and "## Sample efficiency" in markdown
     assert [agent["seed"] for agent in told["agents"]] == [0, 7]
 
     again = cli("evaluate-agent", "agent", *QUICK, "--stages", "1", "--json", "-", "-q")
