@@ -42,8 +42,8 @@ def evaluate_agent(
     rollouts: Annotated[int, option(metavar="N", help="Episodes by chance of each plan (default 8).")] = 8,
     limit: Annotated[
         float,
-        option("--seconds", metavar="S", help="Limit of a search that has the training's time as well (default 20)."),
-    ] = 20.0,
+        option("--seconds", metavar="S", help="Limit of a search that has the training's time as well (default 10)."),
+    ] = 10.0,
     measure: Annotated[
         float | None,
         option(
@@ -200,11 +200,18 @@ def _show(found: Evaluation, screen: Console) -> None:
         screen.print(rows)
     told = facts()
     for reach in found.reaches:
-        if "/" not in reach.measure and reach.steps is not None:
-            fewer = "" if reach.algorithm == "ppo" else f", {measured(reach.fewer, 1)} times fewer than ppo"
-            told.add_row(
-                f"{reach.algorithm}, {reach.measure}", f"{reach.target:.2f} % after {reach.steps} real steps{fewer}"
-            )
+        if "/" in reach.measure:
+            continue
+        target, fewer = (
+            f"ppo's {reach.target:.2f} %",
+            "" if reach.algorithm == "ppo" else f", {measured(reach.fewer, 1)} times fewer",
+        )
+        said = (
+            f"never within 1 % of {target}"
+            if reach.steps is None
+            else f"{target} after {reach.steps} real steps{fewer}"
+        )
+        told.add_row(f"{reach.algorithm}, {reach.measure}", said)
     for note in found.notices:
         told.add_row("note", one_line(note))
     if found.interrupted:

@@ -23,7 +23,7 @@ svg { --back: #ffffff; --grid: #d0d7de; --text: #1a1f26;
 .line { fill: none; stroke-width: 2; } .band { fill-opacity: 0.2; stroke: none; }
 """
 _DASHES = ("", "6 3", "2 3")  # for the seventh curve and on
-_TITLES = {"saving": "saving of the episodes", "best": "best saving met, mean over models"}
+_TITLES = {"saving": "saving of the episodes, %", "best": "best saving met, mean over models, %"}
 
 
 def write_curves(curves: Sequence[Curve], path: Path) -> None:
@@ -66,7 +66,7 @@ def write_curves(curves: Sequence[Curve], path: Path) -> None:
 
 def _title(measure: str) -> str:
     kind, _, model = measure.partition("/")
-    return (f"{model}: {_TITLES[kind].partition(',')[0]}" if model else _TITLES[kind]) + ", %"
+    return f"{model}: {'best ' if kind == 'best' else ''}saving, %" if model else _TITLES[kind]
 
 
 def _panel(title: str, curves: Sequence[Curve], marks: dict[str, tuple[str, str]], clip: str) -> str:
@@ -74,8 +74,9 @@ def _panel(title: str, curves: Sequence[Curve], marks: dict[str, tuple[str, str]
     means = [e.mean for curve in curves for _, e in curve.points]
     x0, x1 = math.log10(min(steps)), math.log10(max(steps))
     x1 = max(x1, x0 + 0.1)
-    high = max(max(means), 0.1)
-    low = min(0.0, max(min(means), -high))  # what agents do before they have learned anything would take all the room
+    high = max(means)
+    # What agents do before they have learned anything would take all the room; where they end is always shown.
+    low = min(max(min(means), -abs(high)), *(curve.points[-1][1].mean for curve in curves), high - 0.1)
     high, low = high + 0.06 * (high - low), low - 0.06 * (high - low)
     inner = _WIDTH - _LEFT - _RIGHT, _HEIGHT - _TOP - _BOTTOM
 

@@ -54,7 +54,7 @@ class Plan:
     stages: tuple[int, ...] = tuple(STAGES)
     seeds: int = 5
     rollouts: int = 8
-    cap: float = 20.0
+    cap: float = 10.0
 
     def check(self) -> None:
         """See that it makes sense.

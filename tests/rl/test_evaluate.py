@@ -245,5 +245,5 @@ def test_curves_are_drawn_whatever_they_show(value: Callable[[int], float], tmp_
     lines = tree.findall(".//s:g[@clip-path]/s:path[@class='line']", space)
     assert len(lines) == 3 * len(names) and len(tree.findall(".//s:path[@class='band']", space)) == len(lines)
     texts = [t.text or "" for t in tree.findall(".//s:text", space)]
-    assert "a&b: best saving met, %" in texts and any(t.startswith("<6>, 2 runs") for t in texts)
+    assert "a&b: best saving, %" in texts and any(t.startswith("<6>, 2 runs") for t in texts)
     assert not any("nan" in str(p.get("d")) or "inf" in str(p.get("d")) for p in tree.findall(".//s:path", space))
