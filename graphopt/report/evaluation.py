@@ -113,7 +113,7 @@ def _about(found: Evaluation) -> list[str]:
         "Predicted saving in per cent of the model as it was, carried out at every place, all by the same prices. The searches get "
         "what the agent used on the same graph, on the mean over its seeds: as many candidates as it priced, or as many as it made "
         "environment steps where these are more; its seconds; or its seconds and a share of those of its training. Greedy and "
-        "backtracking know no chance and run once. Intervals hold 95 % (Student's t)."
+        "backtracking know no chance and run once, greedy always to its end. Intervals hold 95 % (Student's t)."
     ]
     rows = []
     for algorithm in found.algorithms:

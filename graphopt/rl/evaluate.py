@@ -1,7 +1,8 @@
 """The staged protocol: agents against search, on graphs ever farther from those that they were trained on, at equal budgets.
 
 All see the same prices, which nobody may add to. The agents go first; what they used, on the mean over their seeds, is what each
-search gets on the same graph. A search without chance runs once, since its result is the same for all seeds.
+search gets on the same graph. A search without chance runs once, since its result is the same for all seeds. Greedy always runs
+to its end: it prices every place, where the others price one of many equal ones, so that its candidates are no measure.
 """
 
 from __future__ import annotations
@@ -30,8 +31,9 @@ from graphopt.search.greedy import Greedy
 from graphopt.search.problem import Budget, Problem, State, Strategy
 
 ALPHAS = (1.0, 1.02, 1.05, 1.1)
+GREEDY = "greedy"
 SEARCHES: dict[str, Strategy] = {
-    "greedy": Greedy(),
+    GREEDY: Greedy(),
     **{f"backtracking {alpha:g}": Backtracking(alpha) for alpha in ALPHAS},
 }
 """The searches without chance."""
@@ -305,7 +307,8 @@ class Evaluator:
         walks = [(RANDOM, RandomWalk(seed=s.seed or 0), s.seed) for s in ours]
         for budget, most in allowed.items():
             for label, strategy, chance in [*((label, search, None) for label, search in SEARCHES.items()), *walks]:
-                score = bench.search(stage, label, strategy, chance, algorithm, budget, most)
+                limit = None if label == GREEDY else most
+                score = bench.search(stage, label, strategy, chance, algorithm, budget, limit)
                 if score is not None:
                     yield score
             self.tell(f"{where}: searches, equal {budget}")
@@ -344,12 +347,20 @@ class _Bench:
         return replace(self._agents[key], stage=stage)
 
     def search(
-        self, stage: int, label: str, strategy: Strategy, seed: int | None, algorithm: str, budget: str, most: float
+        self,
+        stage: int,
+        label: str,
+        strategy: Strategy,
+        seed: int | None,
+        algorithm: str,
+        budget: str,
+        most: float | None,
     ) -> Score | None:
         """A run of a search; ``None`` if it was interrupted."""
         if self.interrupted():
             return None
-        candidates, seconds = (int(most), None) if budget == STEPS else (None, most)
+        candidates = int(most) if most is not None and budget == STEPS else None
+        seconds = most if budget != STEPS else None
         known = self._searches.setdefault((label, seed), [])
         ran = next((r for r in known if r.stands_for(candidates, seconds)), None)
         if ran is None:

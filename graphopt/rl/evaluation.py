@@ -72,7 +72,7 @@ class Score:
         candidates: Rewrites priced.
         steps: Environment steps; ``None`` for a search.
         seconds: It took.
-        allowed: Candidates or seconds that it was given; ``None`` for an agent.
+        allowed: Candidates or seconds that it was given; ``None`` for an agent, and for greedy, which ends by itself.
         stop: Why it ended.
     """
 
