@@ -169,7 +169,7 @@ def _show(found: Evaluation, screen: Console) -> None:
             screen.print(f"Stage {stage}, {STAGES[stage]}: predicted saving in per cent", style="bold")
         kinds = section.rivals
         heads = [kind if len(names) == 1 else f"best {kind}" for kind, names in kinds.items()]
-        rows = table("graph", "candidates", section.algorithm, *heads, numbers=2 + len(heads))
+        rows = table("graph", "candidates", section.algorithm, *heads, whole=True, numbers=2 + len(heads))
         for model in section.models:
             cells = []
             for names in kinds.values():
@@ -181,7 +181,7 @@ def _show(found: Evaluation, screen: Console) -> None:
             )
         screen.print(rows)
     heads, lines = summary(found)
-    rows = table(*heads, numbers=len(heads) - 2)
+    rows = table(*heads, whole=True, numbers=len(heads) - 2)
     for line in lines:
         rows.add_row(*line)
     screen.print()

@@ -48,10 +48,10 @@ def to_markdown(found: Evaluation) -> str:
 
 
 def saved(found: Estimate | None) -> str:
-    """A saving in per cent, with its interval where there is one."""
+    """A saving in per cent, with half the width of its interval where there is one."""
     if found is None:
         return ""
-    return f"{found.mean:.2f}" + (f" ({found.low:.2f} to {found.high:.2f})" if found.count > 1 else "")
+    return f"{found.mean:.2f}" + (f" ± {found.high - found.mean:.2f}" if found.count > 1 else "")
 
 
 def measured(ratio: Ratio, digits: int = 3) -> str:
@@ -86,7 +86,7 @@ def summary(found: Evaluation) -> tuple[list[str], list[list[str]]]:
         row = rows.setdefault((section.stage, section.algorithm), [str(section.stage), section.algorithm, mean])
         counts = [section.at_least(*section.rivals.get(kind, ())) for kind in kinds]
         row.append(" ".join(f"{n}/{m}" for n, m in counts))
-    return ["stage", "agent", "saves, %", *(f"equal {budget}" for budget in BUDGETS)], list(rows.values())
+    return ["stage", "agent", "saves, %", *BUDGETS], list(rows.values())
 
 
 def summary_words(found: Evaluation) -> str:
@@ -95,7 +95,9 @@ def summary_words(found: Evaluation) -> str:
     names = ", ".join(
         "backtracking with the best alpha of each graph" if kind == "backtracking" else kind for kind in kinds
     )
-    return f"Mean saving, and the number of graphs on which the agent saves at least as much as {names}."
+    return (
+        f"Mean saving, and at equal budgets the number of graphs on which the agent saves at least as much as {names}."
+    )
 
 
 def _verdicts(section: Section) -> str:

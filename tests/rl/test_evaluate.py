@@ -182,7 +182,7 @@ def test_an_agent_is_counted_against_the_best_of_a_kind() -> None:
     assert section.mean("greedy") is None
     found = Evaluation("t", (Trained("a", "ppo", 0, 7, 1.0),), tuple(scores))
     heads, ((stage, agent, saves, steps, *_),) = summary(found)
-    assert (stage, agent, saves, steps) == ("2", "ppo", "5.00", "1/2") and heads[3] == "equal real steps"
+    assert (stage, agent, saves, steps) == ("2", "ppo", "5.00", "1/2") and heads[3] == "real steps"
     assert "| m | 5 | 10 | 5.00 | 4.00 | **6.00** |" in to_markdown(found)
 
 
