@@ -140,7 +140,7 @@ def _measure(evaluator: Evaluator, seconds: float, tell: Callable[[str], None]) 
             )  # fmt: skip
         except GraphoptError as error:
             evaluator.note(f"{source.name} was not measured: {error}")
-    return evaluator.add(timings=tuple(timings))
+    return evaluator.add(timings)
 
 
 def _write(found: Evaluation, out: Path) -> None:

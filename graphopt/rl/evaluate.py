@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
@@ -22,7 +21,7 @@ from graphopt.rewrite.library import Library
 from graphopt.rl.agent import ENCODER, Learned
 from graphopt.rl.checkpoint import PRICES, CheckpointError, Manifest, read_manifest
 from graphopt.rl.curves import Learning, curves, reaches, read_learning
-from graphopt.rl.evaluation import BUDGETS, OWN, SECONDS, STAGES, STEPS, TRAINING, Evaluation, Score, Trained
+from graphopt.rl.evaluation import BUDGETS, OWN, SECONDS, STAGES, STEPS, TRAINING, Evaluation, Score, Timing, Trained
 from graphopt.rl.prepare import library_of, model_path, open_scene
 from graphopt.rl.task import Graphs, Source, Task
 from graphopt.runtime.session import SessionConfig
@@ -184,14 +183,13 @@ class Evaluator:
         for name, source in self.sources.items():
             if self.interrupted():
                 break
-            with ExitStack() as stack:
-                try:
-                    store = stack.enter_context(Store() if self.prices is None else Store(self.prices))
+            scores: list[Score] = []
+            try:
+                with Store() if self.prices is None else Store(self.prices) as store:
                     scores = self._graph(name, source, store, library)
-                except GraphoptError as error:
-                    failed.append(error)
-                    self.note(f"{name} was left out: {error}")
-                    scores = []
+            except GraphoptError as error:
+                failed.append(error)
+                self.note(f"{name} was left out: {error}")
             order = sorted([*self.found.scores, *scores], key=lambda s: s.stage)
             yield self._so_far(scores=tuple(order))
         if len(failed) == len(self.sources):
@@ -202,9 +200,9 @@ class Evaluator:
         """Tell the reader something."""
         self._notices[text] = None
 
-    def add(self, **more: object) -> Evaluation:
-        """Add what else was found, for example timings."""
-        return self._so_far(**more)
+    def add(self, timings: Sequence[Timing]) -> Evaluation:
+        """Add what was measured."""
+        return self._so_far(timings=tuple(timings))
 
     # -- parts ----------------------------------------------------------------------------------------------------
 
