@@ -195,8 +195,7 @@ def optimize(
     overrides = load_npz(Path(inputs)) if isinstance(inputs, str | Path) else dict(inputs or {})
     baseline_s, feeds = first_run(original, config, ranges, overrides, _bound(loaded, original), seed)
     arena = Arena(loaded, original, config, feeds, limit, seed)
-    # A slow model takes long to measure, one of many nodes long to search.
-    total = budget if budget is not None else min(_DEFAULT, 10.0 + 250 * baseline_s + len(loaded.graph.nodes) / 250)
+    total = budget if budget is not None else default_seconds(baseline_s, len(loaded.graph.nodes))
     clock = Budget(total, None, interrupted)
 
     with Store() as store:
@@ -269,6 +268,11 @@ def optimize(
         tell(Progress("report", "writing the report"))
         write_report(report, told, found, arena, hurried=search.interrupted_now)
     return finished
+
+
+def default_seconds(baseline_s: float, nodes: int) -> float:
+    """What an optimisation may take: a slow model takes long to measure, one of many nodes long to search."""
+    return min(_DEFAULT, 10.0 + 250 * baseline_s + nodes / 250)
 
 
 def session_config(

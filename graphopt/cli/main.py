@@ -19,7 +19,7 @@ from typing import Annotated, TextIO
 import typer
 
 from graphopt import __version__
-from graphopt.cli import bench, cost, explain, inspect, optimize, providers, replay, rules, train, verify, zoo
+from graphopt.cli import bench, cost, evaluate, explain, inspect, optimize, providers, replay, rules, train, verify, zoo
 from graphopt.cli.screen import one_line
 from graphopt.errors import GraphoptError
 
@@ -46,6 +46,7 @@ app.command("replay", short_help="Make the steps of a trace again.")(replay.repl
 app.command("bisect", short_help="Find the step of a trace that did harm.")(replay.bisect)
 app.command("providers", short_help="List what this machine can run models on.")(providers.providers)
 app.command("train-agent", short_help="Train an agent that rewrites models.")(train.train_agent)
+app.command("evaluate-agent", short_help="Compare trained agents with search.")(evaluate.evaluate_agent)
 app.add_typer(cost.app, name="cost")
 app.add_typer(zoo.app, name="zoo")
 

@@ -89,16 +89,17 @@ class StepProgress(_Drawn):
 
     Args:
         steps: How many there are.
+        shown: Show the bar, if stderr is a terminal.
     """
 
-    def __init__(self, steps: int) -> None:
+    def __init__(self, steps: int, *, shown: bool = True) -> None:
         from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
         from rich.progress import Progress as Line
 
         screen = console()
         self._line = Line(
             BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}", markup=False),
-            console=screen, transient=True, disable=not screen.is_terminal,
+            console=screen, transient=True, disable=not (shown and screen.is_terminal),
         )  # fmt: skip
         self._task = self._line.add_task("", total=steps)
 

@@ -97,11 +97,15 @@ class Learned:
         seed: Of that chance.
         keep: Best plans to carry out and to measure.
 
+    Attributes:
+        steps: Environment steps of the last run.
+
     Raises:
         CheckpointError: There is no agent in the folder, or it can't be used.
     """
 
     def __init__(self, folder: Path, rollouts: int = 8, seed: int = 0, keep: int = 4) -> None:
+        self.steps = 0
         self.folder, self.rollouts, self.seed, self.keep = folder, rollouts, seed, keep
         self.manifest: Manifest = read_manifest(folder)
         self.name = STRATEGY[self.manifest.algorithm]
@@ -126,7 +130,8 @@ class Learned:
                 found[position.state.graph.hash] = position
 
         spent = budget.spent
-        play([scene] * len(rngs), policy, rngs, temperatures=TEMPERATURES, go_on=go_on, watch=watch)
+        played = play([scene] * len(rngs), policy, rngs, temperatures=TEMPERATURES, go_on=go_on, watch=watch)
+        self.steps = sum(trajectory.steps for trajectory in played)
         go_on()
         reason = budget.exhausted() or f"{len(rngs)} episodes played"
         best = heapq.nsmallest(self.keep, found.values(), key=lambda p: p.cost)

@@ -25,6 +25,7 @@ COMMANDS = [
     ["rules", "show"],
     ["rules", "check"],
     ["explain"],
+    ["evaluate-agent"],
     ["zoo"],
     ["zoo", "list"],
     ["zoo", "build"],

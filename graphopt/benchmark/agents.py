@@ -1,0 +1,135 @@
+"""What agents gain by the clock on graphs that they were not trained on, against `auto`."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from graphopt.api import default_seconds, first_run
+from graphopt.benchmark.results import Ratio as Found
+from graphopt.benchmark.rounds import Contender, Effort, in_process, measure
+from graphopt.cost.store import Store
+from graphopt.equivalence.ranges import input_ranges
+from graphopt.ir.graph import Graph
+from graphopt.onnxio.emit import emit
+from graphopt.onnxio.load import Model
+from graphopt.onnxio.save import save
+from graphopt.rl.agent import Learned
+from graphopt.rl.evaluation import Ratio, Timing
+from graphopt.rl.prepare import library_of, open_scene
+from graphopt.rl.task import Source, Task
+from graphopt.runtime.session import SessionConfig
+from graphopt.search.auto import Auto
+from graphopt.search.greedy import Greedy
+from graphopt.search.problem import Budget, Outcome, Strategy
+
+_PRECISION = 0.01
+_SHARE = 0.25  # of the time of `graphopt optimize`, its search
+_GROWTH, _SLACK = 1.10, 1 << 20
+AUTO = "auto"
+SAME = Ratio(1.0, 1.0, 1.0)
+
+
+def time_agents(
+    task: Task,
+    source: Source,
+    agents: Mapping[str, Path],
+    prices: Path | None,
+    seconds: float,
+    *,
+    rollouts: int = 8,
+    tell: Callable[[str], None] = lambda text: None,
+    interrupted: Callable[[], bool] = lambda: False,
+) -> list[Timing]:
+    """Measure the best plan of agents and of `auto` in the same interleaved rounds; all search by the same prices and ask no clock.
+
+    Args:
+        task: What the agents have learned.
+        source: The graph.
+        agents: A folder for each algorithm.
+        prices: Store of kernel prices; ``None`` for this machine's own.
+        seconds: Of measurement.
+        rollouts: Episodes of an agent by chance.
+        tell: Hears what is being done, a line for each strategy and one more.
+        interrupted: Asked now and then; true ends it.
+
+    Returns:
+        An entry for each agent; none when it was interrupted.
+
+    Raises:
+        GraphoptError: The graph can't be loaded or run.
+    """
+    with Store() if prices is None else Store(prices) as store:
+        return _timed(task, source, agents, store, seconds, rollouts, tell, interrupted)
+
+
+def _timed(
+    task: Task,
+    source: Source,
+    agents: Mapping[str, Path],
+    store: Store,
+    seconds: float,
+    rollouts: int,
+    tell: Callable[[str], None],
+    interrupted: Callable[[], bool],
+) -> list[Timing]:
+    library = library_of(task)
+    scene = open_scene(task, source, store, library)
+    model, config = scene.model, SessionConfig(threads=task.pricing.threads)
+    assert model is not None
+    baseline_s, feeds = first_run(model, config, input_ranges(model.graph), {}, {}, 0)
+    limit = _SHARE * default_seconds(baseline_s, len(model.graph.nodes))
+    strategies: dict[str, Strategy] = {AUTO: Auto(), **{a: Learned(f, rollouts) for a, f in agents.items()}}
+    outcomes: dict[str, Outcome] = {}
+    took: dict[str, float] = {}
+    Greedy().run(scene.problem, scene.start, Budget(interrupted=interrupted))  # what a process learns once
+    for name, strategy in strategies.items():
+        tell(f"{source.name}: {name} searches")
+        fresh = open_scene(task, source, store, library)  # nobody finds prices at hand that another has looked up
+        budget = Budget(limit if name == AUTO else None, None, interrupted)
+        outcomes[name] = strategy.run(fresh.problem, fresh.start, budget)
+        took[name] = budget.elapsed
+        if interrupted():
+            return []
+    # Equal graphs are one contender: a ratio of 1 needs no clock.
+    graphs: dict[int, Graph | None] = {scene.start.graph.hash: None}
+    places: dict[str, int] = {}
+    for name, outcome in outcomes.items():
+        graph = outcome.state.graph
+        graphs.setdefault(graph.hash, graph)
+        places[name] = list(graphs).index(graph.hash)
+    with tempfile.TemporaryDirectory(prefix="graphopt-agents-") as folder:
+        contenders = [
+            Contender(str(i), _written(model, graph, Path(folder) / f"{i}.onnx"), config)
+            for i, graph in enumerate(graphs.values())
+        ]
+        tell(f"{source.name}: measuring")
+        measured = None
+        if len(contenders) > 1:
+            measured = measure(
+                contenders, in_process(feeds), Effort(seconds, None, _PRECISION), interrupted=interrupted
+            )
+            if measured is None or interrupted():
+                return []
+
+    def over(one: int, other: int) -> Ratio:
+        if one == other or measured is None:
+            return SAME
+        found: Found = measured.over(one, other, _PRECISION)
+        return Ratio(found.value, found.low, found.high)
+
+    return [
+        Timing(
+            source.name, name, over(0, places[name]), over(0, places[AUTO]), over(places[AUTO], places[name]), took[name],
+            took[AUTO],
+        )
+        for name in agents
+    ]  # fmt: skip
+
+
+def _written(model: Model, graph: Graph | None, path: Path) -> Path:
+    """A graph of a model as a file; ``None`` stands for the model itself."""
+    limit = int(model.nbytes * _GROWTH) + _SLACK
+    save(emit(model, model.graph) if graph is None else emit(model, graph, max_bytes=limit), path)
+    return path

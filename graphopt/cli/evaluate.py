@@ -1,0 +1,220 @@
+"""``graphopt evaluate-agent``: trained agents against search, stage by stage."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from graphopt.cli import options
+from graphopt.cli.options import option
+from graphopt.cli.screen import console, facts, one_line, seconds, table, write_json, write_whole
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rich.console import Console
+
+    from graphopt.rl.evaluate import Evaluator
+    from graphopt.rl.evaluation import Evaluation, Timing
+
+_STAGES = "1,2,3,4,5"
+
+
+def evaluate_agent(
+    folder: Annotated[
+        list[Path], typer.Argument(metavar="DIR...", help="Folders that `train-agent` wrote.", show_default=False)
+    ],
+    stages: Annotated[
+        str,
+        option(
+            "--stages",
+            metavar="NUMBERS",
+            help="1 one graph and seed, 2 many seeds, 3 new shapes, 4 new graphs of the families, 5 unseen families "
+            f"(default {_STAGES}).",
+        ),
+    ] = _STAGES,
+    seeds: Annotated[
+        int, option(metavar="N", help="Seeds for each graph, over all runs of an algorithm (default 5).")
+    ] = 5,
+    rollouts: Annotated[int, option(metavar="N", help="Episodes by chance of each plan (default 8).")] = 8,
+    limit: Annotated[
+        float,
+        option("--seconds", metavar="S", help="Limit of a search that has the training's time as well (default 10)."),
+    ] = 10.0,
+    measure: Annotated[
+        float | None,
+        option(
+            "--measure", metavar="S", help="Also measure agents and auto on the unseen families, S seconds a graph."
+        ),
+    ] = None,
+    out: Annotated[Path, option(metavar="DIR", help="Folder for the results (default: evaluation).")] = Path(
+        "evaluation"
+    ),
+    json: options.Json = None,
+    quiet: options.Quiet = False,
+) -> None:
+    """Compare agents with greedy, backtracking and random search at equal budgets.
+
+    Runs of one algorithm count as one agent that was trained with several seeds. Writes results.csv, table.md and curves.svg;
+    Ctrl-C ends it with what was found so far.
+    """
+    from graphopt.cli.paths import writable
+    from graphopt.cli.progress import Interrupt, StepProgress
+    from graphopt.errors import UsageError
+    from graphopt.rl.evaluate import Evaluator, Plan, read_agents
+
+    if measure is not None and not (measure > 0 and math.isfinite(measure)):
+        raise UsageError(f"--measure must be above 0, not {measure}")
+    plan = Plan(_numbers(stages), seeds, rollouts, limit)
+    plan.check()
+    agents = read_agents(folder)
+    if json is not None and json != "-":
+        writable(Path(json), reads={}, writes={})
+    with Interrupt("what was found so far") as interrupt:
+        evaluator = Evaluator(agents, plan, interrupted=interrupt)
+        if measure is not None and 5 not in evaluator.stages:
+            raise UsageError("--measure is for the unseen families, and there are none", "see held_out in the task")
+        _folder(out)
+        screen = console()
+        size = evaluator.size + (0 if measure is None else len(evaluator.stages[5]) * (2 + len(evaluator.groups)))
+        with StepProgress(size, shown=not quiet) as bar:
+            lines = not quiet and not screen.is_terminal
+
+            def tell(done: str) -> None:
+                if lines:
+                    screen.print(done, soft_wrap=True)
+                else:
+                    bar(done)
+
+            evaluator.tell = tell
+            found = evaluator.found
+            for found in evaluator.run():
+                _write(found, out)
+            if measure is not None and not interrupt():
+                found = _measure(evaluator, measure, tell)
+        _write(found, out)
+    if found.interrupted and not found.scores:
+        raise KeyboardInterrupt
+    if json is not None:
+        write_json(found.json(), json)
+    if not quiet:
+        _show(found, console(stderr=json == "-"))
+        console().print(f"written {one_line(str(out))}: results.csv, table.md, curves.svg", soft_wrap=True)
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    from graphopt.errors import UsageError
+
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise UsageError(f"--stages must be numbers with commas, such as 1,2,5, not {text!r}") from None
+
+
+def _folder(out: Path) -> None:
+    from graphopt.errors import GraphoptError
+
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise GraphoptError(f"{out}: can't be made: {error.strerror or error}") from error
+
+
+def _measure(evaluator: Evaluator, seconds: float, tell: Callable[[str], None]) -> Evaluation:
+    """Measure the first run of each algorithm and `auto` on the held-out graphs."""
+    from graphopt.benchmark.agents import time_agents
+    from graphopt.errors import GraphoptError
+
+    folders = {algorithm: group[0].folder for algorithm, group in evaluator.groups.items()}
+    timings: list[Timing] = []
+    for source in evaluator.stages[5]:
+        if evaluator.interrupted():
+            break
+        try:
+            timings += time_agents(
+                evaluator.task, source, folders, evaluator.prices, seconds, rollouts=evaluator.plan.rollouts, tell=tell,
+                interrupted=evaluator.interrupted,
+            )  # fmt: skip
+        except GraphoptError as error:
+            evaluator.note(f"{source.name} was not measured: {error}")
+    return evaluator.add(timings)
+
+
+def _write(found: Evaluation, out: Path) -> None:
+    """Write the three files, each whole or not at all."""
+    from graphopt.report.curves import write_curves
+    from graphopt.report.evaluation import to_csv, to_markdown
+
+    write_whole(out / "results.csv", to_csv(found))
+    write_whole(out / "table.md", to_markdown(found))
+    if found.curves:
+        write_curves(found.curves, out / "curves.svg")
+
+
+def _show(found: Evaluation, screen: Console) -> None:
+    """Print a table for each stage at equal real steps, what came of all budgets, and what to know about it."""
+    from graphopt.report.evaluation import allowed, measured, saved, summary, summary_words
+    from graphopt.rl.evaluation import STAGES, STEPS
+
+    stage = 0
+    for section in found.sections():
+        if section.budget != STEPS:
+            continue
+        if section.stage != stage:
+            stage = section.stage
+            screen.print()
+            screen.print(f"Stage {stage}, {STAGES[stage]}: predicted saving in per cent", style="bold")
+        kinds = section.rivals
+        heads = [kind if len(names) == 1 else f"best {kind}" for kind, names in kinds.items()]
+        rows = table("graph", "candidates", section.algorithm, *heads, whole=True, numbers=2 + len(heads))
+        for model in section.models:
+            cells = []
+            for names in kinds.values():
+                best = section.best(names, model)
+                which = f" at {best[1].partition(' ')[2]}" if best is not None and len(names) > 1 else ""
+                cells.append("" if best is None else f"{saved(best[0])}{which}")
+            rows.add_row(
+                one_line(model), allowed(section, model), saved(section.saving(section.algorithm, model)), *cells
+            )
+        screen.print(rows)
+    heads, lines = summary(found)
+    rows = table(*heads, whole=True, numbers=len(heads) - 2)
+    for line in lines:
+        rows.add_row(*line)
+    screen.print()
+    screen.print(summary_words(found), style="bold", soft_wrap=True)
+    screen.print(rows)
+    if found.timings:
+        screen.print()
+        screen.print("Measured on the unseen families", style="bold")
+        rows = table("graph", "agent", "speed", "speed of auto", "over auto", "searched", "auto searched", numbers=5)
+        for t in found.timings:
+            ratios = (measured(r) for r in (t.speedup, t.auto, t.over_auto))
+            rows.add_row(one_line(t.model), t.algorithm, *ratios, seconds(t.seconds), seconds(t.auto_seconds))
+        for algorithm, means, times in found.timing_means():
+            cells = [f"{m:.3f}" for m in means] + [seconds(t) for t in times]
+            rows.add_row("geometric mean", algorithm, *cells)
+        screen.print(rows)
+    told = facts()
+    for reach in found.reaches:
+        if "/" in reach.measure:
+            continue
+        target, fewer = (
+            f"ppo's {reach.target:.2f} %",
+            "" if reach.algorithm == "ppo" else f", {measured(reach.fewer, 1)} times fewer",
+        )
+        said = (
+            f"never within 1 % of {target}"
+            if reach.steps is None
+            else f"{target} after {reach.steps} real steps{fewer}"
+        )
+        told.add_row(f"{reach.algorithm}, {reach.measure}", said)
+    for note in found.notices:
+        told.add_row("note", one_line(note))
+    if found.interrupted:
+        told.add_row("note", "ended early: this is what was found until then")
+    screen.print()
+    screen.print(told)

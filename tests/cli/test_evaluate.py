@@ -1,0 +1,144 @@
+"""``graphopt evaluate-agent``: its files, its screen, Ctrl-C, and what it says to rubbish."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("torch_geometric")
+
+ROOT = Path(__file__).resolve().parents[2]
+TOY = ROOT / "tests" / "rl" / "toy" / "toy.yaml"
+QUICK = ("--rollouts", "2", "--seconds", "0.3")
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A hardly trained agent; its held-out graph is the one that it was trained on."""
+    from graphopt.rl.task import load_task
+    from graphopt.rl.train import Run, train
+
+    out = tmp_path_factory.mktemp("run") / "agent"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GRAPHOPT_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+        train(Run(load_task(TOY), out, preset="debug", steps=50))
+    edit(out, lambda data: data["task"]["graphs"].update(held_out=data["task"]["graphs"]["train"]))
+    return out
+
+
+def edit(folder: Path, change) -> None:
+    path = folder / "manifest.json"
+    data = json.loads(path.read_text())
+    change(data)
+    path.write_text(json.dumps(data))
+
+
+@pytest.fixture
+def agent(trained, tmp_path) -> Path:
+    shutil.copytree(trained, tmp_path / "agent")
+    return tmp_path / "agent"
+
+
+def test_files_screen_and_document(cli, agent, tmp_path):
+    shutil.copytree(agent, tmp_path / "other")
+    edit(tmp_path / "other", lambda data: data.update(algorithm="world-model", seed=7))
+    done = cli(
+        "evaluate-agent", "agent", "other", *QUICK, "--stages", "1,2,3", "--out", "found/deep", "--json", "e.json"
+    )
+    assert done.code == 0, done.err
+    assert "Stage 2, many seeds: predicted saving in per cent" in done.out and "best backtracking" in done.out
+    assert "stage 3 (new shapes) is left out" in done.out
+    assert "stage 2: model: world-model" in done.err and "written found/deep" in done.err
+    folder = tmp_path / "found" / "deep"
+    assert {path.name for path in folder.iterdir()} == {"results.csv", "table.md", "curves.svg"}
+    told = json.loads((tmp_path / "e.json").read_text())
+    with (folder / "results.csv").open(newline="") as file:
+        lines = list(csv.DictReader(file))
+    assert told["schema"] == "graphopt.evaluation/1" and len(lines) == len(told["scores"]) > 2 * 3 * 6
+    assert [float(line["saving"]) for line in lines] == [score["saving"] for score in told["scores"]]
+    assert {line["strategy"] for line in lines} == {
+        "ppo", "world-model", "greedy", "backtracking 1", "backtracking 1.02", "backtracking 1.05", "backtracking 1.1", "random",
+    }  # fmt: skip
+    markdown = (folder / "table.md").read_text()
+    assert "### world-model, equal seconds with training (" in markdown and "## Sample efficiency" in markdown
+    assert [agent["seed"] for agent in told["agents"]] == [0, 7]
+
+    again = cli("evaluate-agent", "agent", *QUICK, "--stages", "1", "--json", "-", "-q")
+    assert again.code == 0 and json.loads(again.out)["task"] == "toy" and again.err == ""
+
+
+def test_ctrl_c_keeps_what_was_found(agent, tmp_path):
+    command = [sys.executable, "-m", "graphopt", "evaluate-agent", "agent", *QUICK, "--stages", "5", "--seeds", "1"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(
+        [*command, "--measure", "600"],
+        cwd=tmp_path,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if "measuring" in line:
+                break
+        process.send_signal(signal.SIGINT)
+        out, rest = process.communicate(timeout=60)
+    assert process.returncode == 0, rest
+    assert "stopping with what was found so far" in rest and "ended early" in out
+    text = (tmp_path / "evaluation" / "table.md").read_text()
+    assert (
+        "the evaluation was ended early" in text and "## Stage 5: unseen families" in text and "## Measured" not in text
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("nowhere",), "error: nowhere: no agent"),
+        (("agent", "agent"), "error: agent is given twice"),
+        (("agent", "unlike"), "error: agent and unlike have learned different tasks: they differ in budget"),
+        (("bare",), "error: bare: encoder.onnx is missing"),
+        (("lost",), "error: gone.onnx: neither a file nor a model of the zoo"),
+        (("damaged",), "error: damaged/progress.csv: not the progress of a training run"),
+        (("agent", "--stages", "6"), "error: no stage 6"),
+        (("agent", "--stages", "one"), "error: --stages must be numbers with commas"),
+        (("agent", "--stages", "3"), "error: task toy has no graph for these stages"),
+        (("agent", "--stages", "1", "--measure", "1"), "error: --measure is for the unseen families"),
+        (("agent", "--measure", "nan"), "error: --measure must be above 0"),
+        (("agent", "--seeds", "0"), "error: --seeds must be at least 1"),
+        (("agent", "--rollouts", "-1"), "error: --rollouts must be at least 0"),
+        (("agent", "--seconds", "0"), "error: --seconds must be above 0"),
+        (("agent", "--out", "file/found"), "error: file/found: can't be made"),
+        (("agent", "--json", "none/e.json"), "error: no such folder: none"),
+        ((), "error: missing argument"),
+    ],
+)
+def test_what_makes_no_sense_is_one_line(cli, agent, tmp_path, arguments, message):
+    (tmp_path / "file").touch()
+    for name in ("unlike", "bare", "lost", "damaged"):
+        if name in arguments:
+            shutil.copytree(agent, tmp_path / name)
+    if "unlike" in arguments:
+        edit(tmp_path / "unlike", lambda data: data["task"].update(budget=9))
+    if "bare" in arguments:
+        (tmp_path / "bare" / "encoder.onnx").unlink()
+    if "lost" in arguments:
+        edit(
+            tmp_path / "lost", lambda data: data["task"]["graphs"].update(held_out=[{"model": "gone.onnx", "dims": {}}])
+        )
+    if "damaged" in arguments:
+        (tmp_path / "damaged" / "progress.csv").write_text("steps,best\nmany,1\n")
+    outcome = cli("evaluate-agent", *arguments)
+    assert outcome.code in (1, 2)
+    assert outcome.error_lines()[0].lower().startswith(message.lower())
+    assert not (tmp_path / "evaluation").exists()
