@@ -30,7 +30,8 @@ class Preset:
         rounds: Graph-network blocks.
         rollouts: Episodes that follow chance in the final evaluation of each model.
         ppo: Changes to the defaults of :class:`graphopt.rl.ppo.PPO`.
-        dreamt: Episodes played between two updates of a world model, which learns more from each.
+        dreamt_steps: Environment steps for a world model, which learns more from each.
+        dreamt: Episodes that it plays between two updates.
         dreaming: Changes to the defaults of :class:`graphopt.rl.dreamer.Dreaming`.
         dream_ppo: Changes to the defaults of PPO where it learns from dreams.
     """
@@ -42,29 +43,25 @@ class Preset:
     rounds: int
     rollouts: int
     ppo: Mapping[str, Any] = field(default_factory=dict)
+    dreamt_steps: int = 10_000
     dreamt: int = 6
     dreaming: Mapping[str, Any] = field(default_factory=dict)
-    dream_ppo: Mapping[str, Any] = field(default_factory=lambda: {"minibatch": 512, "entropy": 0.05})
+    dream_ppo: Mapping[str, Any] = field(
+        default_factory=lambda: {"learning_rate": 1e-3, "minibatch": 512, "entropy": 0.03}
+    )
 
 
 PRESETS: Mapping[str, Preset] = {
     "debug": Preset(
-        600,
-        8,
-        4,
-        32,
-        2,
-        4,
-        {"learning_rate": 2e-3},
-        8,
-        {"dreams": 96, "horizon": 8},
-        {"learning_rate": 2e-3, "minibatch": 128, "entropy": 0.05},
+        600, 8, 4, 32, 2, 4, {"learning_rate": 2e-3}, 600, 8,
+        {"fits": 20, "rounds": 4, "dreams": 96, "horizon": 8, "random": 0.4},
+        {"learning_rate": 2e-3, "minibatch": 128, "entropy": 0.15},
     ),
-    "small": Preset(50_000, 24, 12, 32, 3, 8),
+    "small": Preset(50_000, 18, 18, 32, 3, 8, {"learning_rate": 1e-3, "entropy": 0.01}),
     "paper": Preset(
-        1_000_000, 64, 8, 128, 4, 16, {"learning_rate": 3e-4, "minibatch": 256}, 32, {"fits": 100, "dreams": 512}
+        1_000_000, 64, 8, 128, 4, 16, {"learning_rate": 3e-4, "minibatch": 256}, 200_000, 32, {"fits": 100, "dreams": 512}
     ),
-}
+}  # fmt: skip
 
 
 @dataclass(frozen=True)

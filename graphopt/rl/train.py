@@ -195,8 +195,10 @@ class _Trainer:
         self.device = _device(run.device)
         torch.manual_seed(run.seed)
         self.learner, self.shape, sizes = _learner(run, self.preset, library.rules, self.device)
-        self.episodes = self.preset.episodes if run.algorithm == "ppo" else self.preset.dreamt
-        self.total = run.steps if run.steps is not None else None if run.minutes else self.preset.steps
+        dreams = run.algorithm == "world-model"
+        self.episodes = self.preset.dreamt if dreams else self.preset.episodes
+        steps = self.preset.dreamt_steps if dreams else self.preset.steps
+        self.total = run.steps if run.steps is not None else None if run.minutes else steps
         settings = {
             **manifest.settings, "shape": asdict(self.shape), **sizes, "steps": run.steps, "minutes": run.minutes,
         }  # fmt: skip

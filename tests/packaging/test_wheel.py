@@ -13,6 +13,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 RULES = sorted(path.relative_to(ROOT / "rules").as_posix() for path in (ROOT / "rules").rglob("*") if path.is_file())
+AGENTS = {path.relative_to(ROOT / "models").as_posix() for path in (ROOT / "models/agents").rglob("*") if path.is_file()}
 
 pytestmark = [pytest.mark.slow, pytest.mark.network]
 
@@ -39,6 +40,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_contents(wheel):
     names = set(zipfile.ZipFile(wheel).namelist())
     assert {name.removeprefix("graphopt/_data/rules/") for name in names if "_data/rules/" in name} == set(RULES)
+    assert AGENTS and {name.removeprefix("graphopt/_data/") for name in names if "_data/agents/" in name} == AGENTS
     sources = {path.relative_to(ROOT).as_posix() for path in (ROOT / "graphopt").rglob("*.py")}
     page = {path.relative_to(ROOT).as_posix() for path in (ROOT / "graphopt/report/page").rglob("*") if path.is_file()}
     assert page and sources | page | {"graphopt/py.typed"} <= names

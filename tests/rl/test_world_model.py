@@ -217,7 +217,7 @@ def test_the_feature_of_a_saving_can_be_read_back(demo_scene: Scene) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(5))
 def test_it_finds_what_lies_behind_a_costly_step(toy: Task, tmp_path: Path, seed: int) -> None:
-    run = Run(toy, tmp_path / "agent", "world-model", preset="debug", seed=seed, steps=500, dynamics="deterministic")
+    run = Run(toy, tmp_path / "agent", "world-model", preset="debug", seed=seed, steps=600, dynamics="deterministic")
     manifest = train(run)
     assert manifest.results["model"]["best"] == pytest.approx(25.0)
 

@@ -1,0 +1,47 @@
+"""The agents that come with graphopt: found without being named, small, and used without torch."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import graphopt
+from graphopt.api import LEARNED
+from graphopt.config import agents_dir
+from graphopt.errors import UsageError
+from graphopt.rl.checkpoint import read_manifest
+from tests.rl.conftest import DEMO, HERE
+
+
+@pytest.mark.parametrize("strategy", LEARNED)
+def test_it_works_without_being_named_and_without_torch(strategy: str, tmp_path: Path) -> None:
+    code = (
+        "import sys\n"
+        "from graphopt.cli.main import run\n"
+        f"code = run(['optimize', {str(DEMO)!r}, '-o', {str(tmp_path / 'out.onnx')!r}, '--strategy', {strategy!r},\n"
+        "            '--no-measure', '--json', '-', '-q'])\n"
+        "assert not {'torch', 'torch_geometric', 'safetensors', 'gymnasium'} & set(sys.modules) - {'gymnasium'}\n"
+        "sys.exit(code)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=HERE.parents[1])
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert report["strategy"] == strategy and not report["kept_original"]
+    assert report["predicted"]["speedup"] > 1.1
+
+
+@pytest.mark.parametrize("strategy", LEARNED)
+def test_it_is_small_and_says_how_it_was_trained(strategy: str) -> None:
+    folder = agents_dir() / strategy
+    manifest = read_manifest(folder)
+    assert manifest.results and manifest.steps > 0 and manifest.task.graphs.held_out
+    assert sum(path.stat().st_size for path in folder.iterdir()) < 5e6
+
+
+def test_an_agent_of_another_strategy_is_refused() -> None:
+    with pytest.raises(UsageError, match="holds an agent of strategy world-model, not of rl"):
+        graphopt.optimize(DEMO, strategy="rl", agent=agents_dir() / "world-model")
