@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 
@@ -18,25 +18,15 @@ from graphopt.cost.kernel import KernelCost
 from graphopt.cost.store import Store
 from graphopt.errors import GraphoptError, UsageError
 from graphopt.rewrite.library import Library
-from graphopt.rl.agent import ENCODER, Learned
-from graphopt.rl.checkpoint import PRICES, CheckpointError, Manifest, read_manifest
+from graphopt.rl.agent import ENCODER
+from graphopt.rl.checkpoint import PRICES, CheckpointError, read_manifest
 from graphopt.rl.curves import Learning, curves, reaches, read_learning
-from graphopt.rl.evaluation import BUDGETS, OWN, SECONDS, STAGES, STEPS, TRAINING, Evaluation, Score, Timing, Trained
+from graphopt.rl.evaluation import BUDGETS, SECONDS, STAGES, STEPS, TRAINING, Evaluation, Score, Timing
 from graphopt.rl.prepare import library_of, model_path, open_scene
 from graphopt.rl.task import Graphs, Source, Task
+from graphopt.rl.trial import GREEDY, RANDOM, SEARCHES, Agent, Trial
 from graphopt.runtime.session import SessionConfig
-from graphopt.search.backtracking import Backtracking, RandomWalk
-from graphopt.search.greedy import Greedy
-from graphopt.search.problem import Budget, Problem, State, Strategy
-
-ALPHAS = (1.0, 1.02, 1.05, 1.1)
-GREEDY = "greedy"
-SEARCHES: dict[str, Strategy] = {
-    GREEDY: Greedy(),
-    **{f"backtracking {alpha:g}": Backtracking(alpha) for alpha in ALPHAS},
-}
-"""The searches without chance."""
-RANDOM = "random"
+from graphopt.search.backtracking import RandomWalk
 
 Tell = Callable[[str], None]
 
@@ -71,25 +61,6 @@ class Plan:
                 raise UsageError(f"{what} must be at least {least}, not {value}")
         if not (self.cap > 0 and math.isfinite(self.cap)):
             raise UsageError(f"--seconds must be above 0, not {self.cap}")
-
-
-@dataclass(frozen=True)
-class Agent:
-    """An agent of a training run."""
-
-    folder: Path
-    manifest: Manifest
-
-    @property
-    def algorithm(self) -> str:
-        """What trained it."""
-        return self.manifest.algorithm
-
-    @property
-    def trained(self) -> Trained:
-        """What is told of it."""
-        m = self.manifest
-        return Trained(str(self.folder), m.algorithm, m.seed, m.steps, m.seconds)
 
 
 def read_agents(folders: Sequence[Path]) -> list[Agent]:
@@ -272,23 +243,23 @@ class Evaluator:
     def _graph(self, name: str, source: Source, store: Store, library: Library) -> list[Score]:
         """All runs on one graph."""
         scene = open_scene(self.task, source, store, library)
-        bench = _Bench(name, scene.problem, scene.start, self.plan.rollouts, self.interrupted)
+        trial = Trial(name, scene.problem, scene.start, self.plan.rollouts, self.interrupted)
         scores: list[Score] = []
         for stage, sources in self.stages.items():
             if name not in (s.name for s in sources):
                 continue
             for algorithm, group in self.groups.items():
-                scores += self._comparison(bench, stage, algorithm, group)
+                scores += self._comparison(trial, stage, algorithm, group)
         return scores
 
-    def _comparison(self, bench: _Bench, stage: int, algorithm: str, group: Sequence[Agent]) -> Iterator[Score]:
+    def _comparison(self, trial: Trial, stage: int, algorithm: str, group: Sequence[Agent]) -> Iterator[Score]:
         """An agent and the searches on a graph, as one of a stage."""
-        where = f"stage {stage}: {bench.name}"
+        where = f"stage {stage}: {trial.name}"
         each = math.ceil(self.plan.seeds / len(group))
         chosen = [(agent, each * i + k) for i, agent in enumerate(group) for k in range(each)]
         ours: list[Score] = []
         for agent, seed in chosen[:1] if stage == 1 else chosen:
-            score = bench.agent(stage, agent, seed)
+            score = trial.agent(stage, agent, seed)
             if score is not None:
                 ours.append(score)
         self.tell(f"{where}: {algorithm}")
@@ -306,122 +277,7 @@ class Evaluator:
         for budget, most in allowed.items():
             for label, strategy, chance in [*((label, search, None) for label, search in SEARCHES.items()), *walks]:
                 limit = None if label == GREEDY else most
-                score = bench.search(stage, label, strategy, chance, algorithm, budget, limit)
+                score = trial.search(stage, label, strategy, chance, algorithm, budget, limit)
                 if score is not None:
                     yield score
             self.tell(f"{where}: searches, equal {budget}")
-
-
-@dataclass
-class _Bench:
-    """A graph on which strategies are run; what was run before is not run again."""
-
-    name: str
-    problem: Problem
-    start: State
-    rollouts: int
-    interrupted: Callable[[], bool]
-    _agents: dict[tuple[Path, int], Score] = field(default_factory=dict)
-    _searches: dict[tuple[str, int | None], list[_Searched]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        # Whoever comes first pays for what this process learns once about the graph's types and prices.
-        Greedy().run(self.problem, self.start, Budget(interrupted=self.interrupted))
-
-    def agent(self, stage: int, agent: Agent, seed: int) -> Score | None:
-        """A run of an agent; ``None`` if it was interrupted."""
-        key = agent.folder, seed
-        if self.interrupted():
-            return None
-        if key not in self._agents:
-            learned = Learned(agent.folder, self.rollouts, seed)
-            ran = self._run(learned)
-            if ran is None:
-                return None
-            self._agents[key] = Score(
-                stage, self.name, agent.algorithm, agent.algorithm, OWN, str(agent.folder), seed, ran.saving, ran.candidates,
-                learned.steps, ran.seconds, None, ran.stop,
-            )  # fmt: skip
-        return replace(self._agents[key], stage=stage)
-
-    def search(
-        self,
-        stage: int,
-        label: str,
-        strategy: Strategy,
-        seed: int | None,
-        algorithm: str,
-        budget: str,
-        most: float | None,
-    ) -> Score | None:
-        """A run of a search; ``None`` if it was interrupted."""
-        if self.interrupted():
-            return None
-        candidates = int(most) if most is not None and budget == STEPS else None
-        seconds = most if budget != STEPS else None
-        known = self._searches.setdefault((label, seed), [])
-        ran = next((r for r in known if r.stands_for(candidates, seconds)), None)
-        if ran is None:
-            ran = self._run(strategy, candidates, seconds)
-            if ran is None:
-                return None
-            known.append(ran)
-        return Score(
-            stage,
-            self.name,
-            label,
-            algorithm,
-            budget,
-            "",
-            seed,
-            ran.saving,
-            ran.candidates,
-            None,
-            ran.seconds,
-            most,
-            ran.stop,
-        )
-
-    def _run(self, strategy: Strategy, candidates: int | None = None, seconds: float | None = None) -> _Searched | None:
-        budget = Budget(seconds, candidates, self.interrupted)
-        outcome = strategy.run(self.problem, self.start, budget)
-        elapsed, ended = budget.elapsed, budget.exhausted() is None
-        if self.interrupted():
-            return None
-        saving = 100 * (self.start.cost - outcome.state.cost) / max(self.start.cost, 1e-12)
-        return _Searched(candidates, seconds, ended, saving, outcome.candidates, elapsed, outcome.stop_reason)
-
-
-@dataclass(frozen=True)
-class _Searched:
-    """A run.
-
-    Attributes:
-        most: Candidates that it was given, if they were limited.
-        limit: Seconds that it was given, if they were limited.
-        ended: Whether it ended by itself.
-        saving: See :class:`graphopt.rl.evaluation.Score`.
-        candidates: Rewrites priced.
-        seconds: It took.
-        stop: Why it ended.
-    """
-
-    most: int | None
-    limit: float | None
-    ended: bool
-    saving: float
-    candidates: int
-    seconds: float
-    stop: str
-
-    def stands_for(self, candidates: int | None, seconds: float | None) -> bool:
-        """Whether it is what a run with another budget would be."""
-        if (self.most, self.limit) == (candidates, seconds):
-            return True
-        return self.ended and self._free(self.most, self.limit) and self._free(candidates, seconds)
-
-    def _free(self, candidates: int | None, seconds: float | None) -> bool:
-        """Whether a budget would not have been felt: backtracking gives each of its rounds a half of what is left."""
-        return (candidates is None or 3 * self.candidates < candidates) and (
-            seconds is None or 3 * self.seconds < seconds
-        )

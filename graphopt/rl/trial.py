@@ -1,0 +1,157 @@
+"""One graph of an evaluation: agents and searches run on it, each once for a budget."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from graphopt.rl.agent import Learned
+from graphopt.rl.checkpoint import Manifest
+from graphopt.rl.evaluation import OWN, STEPS, Score, Trained
+from graphopt.search.backtracking import Backtracking
+from graphopt.search.greedy import Greedy
+from graphopt.search.problem import Budget, Problem, State, Strategy
+
+ALPHAS = (1.0, 1.02, 1.05, 1.1)
+GREEDY = "greedy"
+SEARCHES: dict[str, Strategy] = {
+    GREEDY: Greedy(),
+    **{f"backtracking {alpha:g}": Backtracking(alpha) for alpha in ALPHAS},
+}
+"""The searches without chance."""
+RANDOM = "random"
+
+
+@dataclass(frozen=True)
+class Agent:
+    """An agent of a training run."""
+
+    folder: Path
+    manifest: Manifest
+
+    @property
+    def algorithm(self) -> str:
+        """What trained it."""
+        return self.manifest.algorithm
+
+    @property
+    def trained(self) -> Trained:
+        """What is told of it."""
+        m = self.manifest
+        return Trained(str(self.folder), m.algorithm, m.seed, m.steps, m.seconds)
+
+
+@dataclass
+class Trial:
+    """A graph on which strategies are run; what was run before is not run again."""
+
+    name: str
+    problem: Problem
+    start: State
+    rollouts: int
+    interrupted: Callable[[], bool]
+    _agents: dict[tuple[Path, int], Score] = field(default_factory=dict)
+    _searches: dict[tuple[str, int | None], list[Searched]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        # Whoever comes first pays for what this process learns once about the graph's types and prices.
+        Greedy().run(self.problem, self.start, Budget(interrupted=self.interrupted))
+
+    def agent(self, stage: int, agent: Agent, seed: int) -> Score | None:
+        """A run of an agent; ``None`` if it was interrupted."""
+        key = agent.folder, seed
+        if self.interrupted():
+            return None
+        if key not in self._agents:
+            learned = Learned(agent.folder, self.rollouts, seed)
+            ran = self._run(learned)
+            if ran is None:
+                return None
+            self._agents[key] = Score(
+                stage, self.name, agent.algorithm, agent.algorithm, OWN, str(agent.folder), seed, ran.saving, ran.candidates,
+                learned.steps, ran.seconds, None, ran.stop,
+            )  # fmt: skip
+        return replace(self._agents[key], stage=stage)
+
+    def search(
+        self,
+        stage: int,
+        label: str,
+        strategy: Strategy,
+        seed: int | None,
+        algorithm: str,
+        budget: str,
+        most: float | None,
+    ) -> Score | None:
+        """A run of a search; ``None`` if it was interrupted."""
+        if self.interrupted():
+            return None
+        candidates = int(most) if most is not None and budget == STEPS else None
+        seconds = most if budget != STEPS else None
+        known = self._searches.setdefault((label, seed), [])
+        ran = next((r for r in known if r.stands_for(candidates, seconds)), None)
+        if ran is None:
+            ran = self._run(strategy, candidates, seconds)
+            if ran is None:
+                return None
+            known.append(ran)
+        return Score(
+            stage,
+            self.name,
+            label,
+            algorithm,
+            budget,
+            "",
+            seed,
+            ran.saving,
+            ran.candidates,
+            None,
+            ran.seconds,
+            most,
+            ran.stop,
+        )
+
+    def _run(self, strategy: Strategy, candidates: int | None = None, seconds: float | None = None) -> Searched | None:
+        budget = Budget(seconds, candidates, self.interrupted)
+        outcome = strategy.run(self.problem, self.start, budget)
+        elapsed, ended = budget.elapsed, budget.exhausted() is None
+        if self.interrupted():
+            return None
+        saving = 100 * (self.start.cost - outcome.state.cost) / max(self.start.cost, 1e-12)
+        return Searched(candidates, seconds, ended, saving, outcome.candidates, elapsed, outcome.stop_reason)
+
+
+@dataclass(frozen=True)
+class Searched:
+    """A run.
+
+    Attributes:
+        most: Candidates that it was given, if they were limited.
+        limit: Seconds that it was given, if they were limited.
+        ended: Whether it ended by itself.
+        saving: See :class:`graphopt.rl.evaluation.Score`.
+        candidates: Rewrites priced.
+        seconds: It took.
+        stop: Why it ended.
+    """
+
+    most: int | None
+    limit: float | None
+    ended: bool
+    saving: float
+    candidates: int
+    seconds: float
+    stop: str
+
+    def stands_for(self, candidates: int | None, seconds: float | None) -> bool:
+        """Whether it is what a run with another budget would be."""
+        if (self.most, self.limit) == (candidates, seconds):
+            return True
+        return self.ended and self._free(self.most, self.limit) and self._free(candidates, seconds)
+
+    def _free(self, candidates: int | None, seconds: float | None) -> bool:
+        """Whether a budget would not have been felt: backtracking gives each of its rounds a half of what is left."""
+        return (candidates is None or 3 * self.candidates < candidates) and (
+            seconds is None or 3 * self.seconds < seconds
+        )
