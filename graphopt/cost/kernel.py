@@ -37,8 +37,9 @@ _FARTHEST = 5.0
 LOOKUPS = frozenset({"Gather", "GatherND", "GatherElements"})
 CAUTION = 1.1
 """Factor on an estimate: a search should not prefer a window only because nobody measured it."""
-_OWN, _SHARED, _MEMORY = "", "-shared", "-cold"
+_OWN, _SHARED, _MEMORY = "", "-shared", "-memory"
 """Suffix of a signature that was measured with weights from a core's own cache, the last-level cache, or memory."""
+_BALLAST = 256 << 20  # bytes that are touched at most where twice the cache is less
 _FIRST = 0.6  # share of the time for measuring that a first look at a graph may use
 
 Priced = tuple[Graph, Costs]
@@ -329,7 +330,10 @@ def _sources(weights: int) -> tuple[str, str]:
 def _ballast(signature: str) -> int:
     """Bytes to touch so that the weights come from where a signature says."""
     own, shared = cache_bytes()
-    return 2 * shared if signature.endswith(_MEMORY) else 2 * own if signature.endswith(_SHARED) else 0
+    if signature.endswith(_SHARED):
+        return 2 * own
+    # Twice the cache leaves a third of a weight in it: what is read once does not push everything out.
+    return max(2 * shared, min(4 * shared, _BALLAST)) if signature.endswith(_MEMORY) else 0
 
 
 def _extras(config: SessionConfig) -> str:

@@ -125,7 +125,7 @@ def _more(selection: Selection) -> list[str]:
     if selection.outcome.waiting:
         found.append(f"{selection.outcome.waiting} graphs wait to be searched from")
     if selection.outcome.others:
-        found.append(f"{len(selection.outcome.others)} other plans were not measured")
+        found.append(f"plans not measured: {len(selection.outcome.others)}")
     unmeasured = [v.family for v in selection.families if v.ratio is None and v.kept]
     if len(selection.families) > 1 and unmeasured:
         found.append(f"not measured apart: {', '.join(unmeasured)}")

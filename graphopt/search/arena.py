@@ -64,6 +64,24 @@ class Arena:
         Raises:
             SessionError: One of the two does not run.
         """
+        return self.over_sessions(None, variant, seconds, precision=0.004)
+
+    def over_sessions(
+        self, baseline: Graph | None, variant: Graph, seconds: float, sessions: int = 4, precision: float | None = None
+    ) -> Paired:
+        """Compare two graphs (``None``: the original model) over at least so many sessions of each.
+
+        Args:
+            baseline: The one.
+            variant: The other.
+            seconds: Time to spend, opening included.
+            sessions: Of each to open, however long that takes.
+            precision: Width of the interval that is narrow enough to stop.
+
+        Raises:
+            SessionError: One of the two does not run.
+        """
         return measure_models(
-            self.loadable(None), self.loadable(variant), self.feeds, self.config, seconds=seconds, precision=0.004
-        )
+            self.loadable(baseline), self.loadable(variant), self.feeds, self.config, seconds=seconds,
+            min_sessions=sessions, precision=precision,
+        )  # fmt: skip

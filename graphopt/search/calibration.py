@@ -2,7 +2,7 @@
 
 A search believes its prices, and a deep one finds where they are wrong. So prices are put to the test where a search would go:
 each graph comes from a random walk over the rules, made at all equal places, and is measured in turns with the graph that
-the walk started from.
+the walk started from, over several sessions of both.
 """
 
 from __future__ import annotations
@@ -12,18 +12,25 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
+from typing import TypeVar
 
 import numpy as np
 
 from graphopt.errors import SessionError
 from graphopt.ir.edit import RefusedError
+from graphopt.rewrite.sites import Key
 from graphopt.search.arena import Arena
 from graphopt.search.problem import Problem, State, collector_paused
 from graphopt.search.quotient import Quotient, Signatures, Spread
 
 LONGEST = 12
 """Moves of a walk, at most."""
+T = TypeVar("T")
+SESSIONS = 2
+"""Sessions of each graph, at least: one may lie in memory in a lucky way, and be faster by a per cent for that."""
 _WALKS = 20  # for each graph asked for: random graphs crowd around a few prices, so most are left out
+_CARRIED = 3  # plans that are carried out for each graph asked for
+_TASTED = 4  # rewrites that a walk chooses from, where it leans
 
 
 @dataclass(frozen=True)
@@ -125,8 +132,9 @@ def _ranks(values: Sequence[float]) -> np.ndarray[tuple[int], np.dtype[np.float6
 def samples(problem: Problem, start: State, count: int, seed: int = 0, longest: int = LONGEST) -> list[tuple[State, int]]:
     """Graphs at the end of random walks, and how many rewrites made each.
 
-    Most walks end at about the same price. Of many, those are taken whose prices lie furthest from each other: from the
-    cheapest to the dearest, the whole range that a search could mistake.
+    Most walks end at about the same price. So a third of them lean towards what is predicted to save and a third towards what
+    is predicted to cost, and of all those are taken whose prices lie furthest from each other: from the cheapest to the
+    dearest, the whole range that a search could mistake.
 
     Args:
         problem: Rules and prices.
@@ -142,36 +150,50 @@ def samples(problem: Problem, start: State, count: int, seed: int = 0, longest: 
     found: dict[int, Quotient] = {}
     with collector_paused():
         for _ in range(_WALKS * count):
-            here = root
+            here, lean = root, chance.choice((-1, 0, 1))
             for _ in range(chance.randint(1, longest)):
-                if not here.open:
+                keys = chance.sample(sorted(here.open), min(_TASTED if lean else 1, len(here.open)))
+                if lean:
+                    keys.sort(key=lambda k: lean * _change(problem, here, k))
+                if not keys:
                     break
                 try:
-                    here = here.after(problem, here.state.sites.matches[chance.choice(sorted(here.open))], signatures)
+                    here = here.after(problem, here.state.sites.matches[keys[-1]], signatures)
                 except RefusedError:
                     continue
             found.setdefault(here.state.graph.hash, here)
         found.pop(start.graph.hash, None)
+        # What a walk predicts for all places is off where savings do not add up: so more are carried out than are wanted.
         made: dict[int, tuple[State, int]] = {}
-        for quotient in _far_apart(list(found.values()), count):
+        for quotient in _far_apart(list(found.values()), [q.cost for q in found.values()], _CARRIED * count):
             state, steps = spread.of(quotient.plan)
             made.setdefault(state.graph.hash, (state, len(steps)))
-    return list(made.values())
+        made.pop(start.graph.hash, None)
+    return _far_apart(list(made.values()), [state.cost for state, _ in made.values()], count)
 
 
-def _far_apart(found: list[Quotient], count: int) -> list[Quotient]:
-    """Some of many, so that the smallest difference of their predicted costs is large: always the one furthest from those taken."""
+def _change(problem: Problem, quotient: Quotient, key: Key) -> float:
+    """Predicted milliseconds that a rewrite adds, made at all equal places; 0 if it can't be made."""
+    try:
+        _, cost = problem.price(quotient.state, quotient.state.sites.matches[key])
+    except RefusedError:
+        return 0.0
+    return quotient.open[key] * (cost - quotient.state.cost)
+
+
+def _far_apart(found: list[T], costs: list[float], count: int) -> list[T]:
+    """Some of many, so that the smallest difference of their costs is large: always the one furthest from those taken."""
     if not found:
         return []
-    taken = [min(found, key=lambda q: q.cost)]
-    distance = [abs(q.cost - taken[0].cost) for q in found]
+    taken = [costs.index(min(costs))]
+    distance = [abs(cost - costs[taken[0]]) for cost in costs]
     while len(taken) < min(count, len(found)):
         best = max(range(len(found)), key=distance.__getitem__)
         if distance[best] == 0.0:
             break
-        taken.append(found[best])
-        distance = [min(d, abs(q.cost - found[best].cost)) for d, q in zip(distance, found, strict=True)]
-    return taken
+        taken.append(best)
+        distance = [min(d, abs(cost - costs[best])) for d, cost in zip(distance, costs, strict=True)]
+    return [found[i] for i in taken]
 
 
 def calibrate(
@@ -202,7 +224,7 @@ def calibrate(
     paired = []
     for state, steps in samples(problem, start, graphs, seed):
         try:
-            pair = arena.pair(start.graph, state.graph, seconds)
+            pair = arena.over_sessions(start.graph, state.graph, seconds, SESSIONS)
         except SessionError:
             continue  # the runtime does not take it: no search would keep it either
         paired.append((state, steps, pair, pair.baseline_ms / slowdown()))
