@@ -24,14 +24,14 @@ def test_it_works_without_being_named_and_without_torch(strategy: str, tmp_path:
         "from graphopt.cli.main import run\n"
         f"code = run(['optimize', {str(DEMO)!r}, '-o', {str(tmp_path / 'out.onnx')!r}, '--strategy', {strategy!r},\n"
         "            '--no-measure', '--json', '-', '-q'])\n"
-        "assert not {'torch', 'torch_geometric', 'safetensors', 'gymnasium'} & set(sys.modules) - {'gymnasium'}\n"
+        "assert not {'torch', 'torch_geometric', 'safetensors'} & set(sys.modules)\n"
         "sys.exit(code)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=HERE.parents[1])
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     assert report["strategy"] == strategy and not report["kept_original"]
-    assert report["predicted"]["speedup"] > 1.1
+    assert any("conv-groups" in rule for rule in report["rules"])  # what makes this model fast
 
 
 @pytest.mark.parametrize("strategy", LEARNED)
