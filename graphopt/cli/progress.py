@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType, TracebackType
@@ -15,6 +17,10 @@ if TYPE_CHECKING:
     from rich.progress import Progress as Line
 
     from graphopt.api import Progress
+
+
+_EVERY = 60.0
+"""Seconds between lines about long work where there is no terminal."""
 
 
 class _Drawn:
@@ -106,6 +112,34 @@ class StepProgress(_Drawn):
     def __call__(self, done: str) -> None:
         """One step is done."""
         self._line.update(self._task, advance=1, description=done)
+
+
+class WorkProgress(_Drawn):
+    """Tells on stderr of work that takes hours: one moving line on a terminal, a line every minute elsewhere.
+
+    Args:
+        shown: Show it at all.
+    """
+
+    def __init__(self, *, shown: bool) -> None:
+        from rich.progress import Progress as Line
+        from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
+
+        screen = self._console = console()
+        self._logged = shown and not screen.is_terminal
+        self._last = -math.inf
+        self._line = Line(
+            SpinnerColumn("line"), TextColumn("{task.description}", markup=False), TimeElapsedColumn(),
+            console=screen, transient=True, refresh_per_second=2, disable=not (shown and screen.is_terminal),
+        )  # fmt: skip
+        self._task = self._line.add_task("starting", total=None)
+
+    def __call__(self, stage: str) -> None:
+        """What is being done."""
+        self._line.update(self._task, description=one_line(stage))
+        if self._logged and time.monotonic() - self._last >= _EVERY:
+            self._last = time.monotonic()
+            self._console.print(one_line(stage), soft_wrap=True)
 
 
 class Interrupt:

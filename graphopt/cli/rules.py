@@ -10,6 +10,7 @@ import typer
 
 from graphopt.cli import options, paths
 from graphopt.cli.check import check_rules
+from graphopt.cli.generate import generate_rules
 from graphopt.cli.screen import change, console, facts, milliseconds, one_line, table, write_json
 
 if TYPE_CHECKING:
@@ -28,9 +29,10 @@ PROOF = ("verdict", "method", "open", "domain", "assignments", "false_accept", "
 Evidence = Mapping[str, Mapping[str, Any]]
 
 app = typer.Typer(
-    help="List, show and check rewrite rules, and count what they do.", no_args_is_help=True, rich_markup_mode=None
+    help="List, show, check and generate rewrite rules, and count what they do.", no_args_is_help=True, rich_markup_mode=None
 )
 app.command("check")(check_rules)
+app.command("generate")(generate_rules)
 
 
 @app.command("list")

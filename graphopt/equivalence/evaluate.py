@@ -50,26 +50,40 @@ def evaluate(
             known[key] = content
             held[key] = domain.constant(content)
     for node in graph.in_order():
-        semantics = OPERATORS.get((node.domain, node.op))
-        if semantics is None:
-            raise UnsupportedError(f"{node.op} has no semantics here")
         operands = [None if key is None else held.get(key) for key in node.inputs]
         to = [None if key is None else graph.type(key).dtype for key in node.outputs]
         of = [None if key is None else graph.type(key).dtype for key in node.inputs]
         call = Call(node.op, domain, operands, node.attributes, graph.opset, to, of,
                     [known.get(key) for key in node.inputs])  # fmt: skip
-        try:
-            made = semantics(call)
-        except (ValueError, IndexError, TypeError) as error:
-            # z3's terms support less than numbers do, and say so with a TypeError.
-            kind = UnsupportedError if domain.name == "order" else ContradictionError
-            raise kind(f"{node.op}: {error}") from error
-        except (KeyError, ArithmeticError, _z3_error()) as error:
-            raise UnsupportedError(f"{node.op}: {error}") from error
-        for out, array in zip(node.outputs, made if isinstance(made, list) else [made], strict=False):
+        for out, array in zip(node.outputs, compute(call, node.domain), strict=False):
             if out is not None:
                 held[out] = np.asarray(array)
     return [held[key] for _, key in graph.outputs]
+
+
+def compute(call: Call, domain: str = "") -> list[Array]:
+    """The results of one operator.
+
+    Args:
+        call: The operator, its operands and attributes.
+        domain: Of the operator.
+
+    Raises:
+        UnsupportedError: The operator has no semantics here.
+        ContradictionError: The operands do not fit it.
+    """
+    semantics = OPERATORS.get((domain, call.op))
+    if semantics is None:
+        raise UnsupportedError(f"{call.op} has no semantics here")
+    try:
+        made = semantics(call)
+    except (ValueError, IndexError, TypeError) as error:
+        # z3's terms support less than numbers do, and say so with a TypeError.
+        kind = UnsupportedError if call.d.name == "order" else ContradictionError
+        raise kind(f"{call.op}: {error}") from error
+    except (KeyError, ArithmeticError, _z3_error()) as error:
+        raise UnsupportedError(f"{call.op}: {error}") from error
+    return made if isinstance(made, list) else [made]
 
 
 def _z3_error() -> type[Exception]:

@@ -10,6 +10,7 @@ elements.
 from __future__ import annotations
 
 import copy
+import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -21,7 +22,7 @@ from graphopt.errors import GraphoptError
 from graphopt.ir.edit import RefusedError
 from graphopt.ir.graph import Graph
 from graphopt.rewrite.apply import apply
-from graphopt.rewrite.examples import ExampleError, Operand, build_example
+from graphopt.rewrite.examples import Example, ExampleError, Operand, build_example
 from graphopt.rewrite.expr import Ref, Unknown
 from graphopt.rewrite.schema import Rule
 
@@ -110,11 +111,19 @@ def build_instance(rule: Rule, case: Case, block: int = 16) -> Instance | None:
     """The instance of a case; ``None`` where the rule does not match or the engine refuses the rewrite."""
     try:
         example = build_example(rule, case, block=block)
-        if example.match is None:
-            return None
-        after, _ = apply(example.graph, example.match, block)
+        return None if example.match is None else instance_of(rule, case, example, block)
     except (ExampleError, RefusedError, GraphoptError, Unknown, ArithmeticError, ValueError, TypeError, IndexError):
         return None
+
+
+def instance_of(rule: Rule, case: Case, example: Example, block: int = 16) -> Instance:
+    """The instance of a case whose example matches.
+
+    Raises:
+        RefusedError: The engine refuses the rewrite.
+    """
+    assert example.match is not None
+    after, _ = apply(example.graph, example.match, block)
     read = {n for e in _expressions(rule) if e.calls & _READS for n in e.names}
     symbolic: set[int] = set()
     for name in rule.leaves:
@@ -141,22 +150,33 @@ def instances(rule: Rule, *, seed: int = 0, limit: int = 40, tries: int = 300) -
         limit: How many are wanted.
         tries: How many variations are made for it, at most.
     """
+    found: dict[str, Instance] = {}
+    for attempt, case in enumerate(variations(rule, seed=seed, tries=tries)):
+        if len(found) >= limit:
+            break
+        made = build_instance(rule, case, 8 if attempt % 4 == 3 else 16)
+        if made is not None:
+            found[repr(case)] = made
+    return sorted(found.values(), key=lambda i: (i.elements, repr(i.case)))
+
+
+def variations(rule: Rule, *, seed: int = 0, tries: int = 300) -> Iterator[Case]:
+    """A rule's examples and different variations of them, whether the rule matches there or not.
+
+    Args:
+        rule: The rule.
+        seed: Of the variation.
+        tries: How many variations are made, at most.
+    """
     rng = np.random.default_rng(seed)
     accepts = [parse_case(rule, c) for c in rule.examples["accept"]]
     rejects = [parse_case(rule, c) for c in rule.examples["reject"]]
-    found: dict[str, Instance] = {}
     seen: set[str] = set()
-    for attempt, case in enumerate(_cases(rule, accepts, rejects, rng)):
-        if attempt >= tries + len(accepts) + len(rejects) or len(found) >= limit:
-            break
+    for case in itertools.islice(_cases(rule, accepts, rejects, rng), tries + len(accepts) + len(rejects)):
         text = repr(sorted(case.items(), key=lambda item: item[0]))
-        if text in seen or any(_too_large(o) for o in _operands(case)):
-            continue
-        seen.add(text)
-        made = build_instance(rule, case, 8 if attempt % 4 == 3 else 16)
-        if made is not None:
-            found[text] = made
-    return sorted(found.values(), key=lambda i: (i.elements, repr(i.case)))
+        if text not in seen and not any(_too_large(o) for o in _operands(case)):
+            seen.add(text)
+            yield case
 
 
 def _cases(rule: Rule, accepts: list[Case], rejects: list[Case], rng: np.random.Generator) -> Iterator[Case]:

@@ -21,6 +21,10 @@ _CONTRIBUTED = ("cpu", "cuda", "directml")
 """Providers with kernels for ONNX Runtime's own operators. The others compile graphs of standard ones; a node that they do
 not know is left to the CPU, with copies around it."""
 LOCK = "evidence.lock"
+GENERATED = "generated"
+STANDARD = "standard"
+PACKS = (STANDARD, GENERATED)
+"""Names for whole packs: the hand-written library, which is loaded by default, and what was generated."""
 VERDICTS = ("proved", "tested")
 """Verdicts that let a rule load."""
 
@@ -91,16 +95,23 @@ class Library:
 
 
 def rule_files(paths: Sequence[Path] = ()) -> list[Path]:
-    """The YAML files of some files and folders, by default of the shipped library."""
+    """The YAML files of some files and folders, by default of the hand-written library."""
     files: list[Path] = []
     for path in paths or [rules_dir()]:
-        if path.is_dir():
+        if path.is_dir() and path.resolve() == rules_dir():
+            files += sorted(path.glob("*.yaml"))  # what was generated lies below
+        elif path.is_dir():
             files += sorted(path.rglob("*.yaml"))
         elif path.exists():
             files.append(path)
         else:
             raise RuleError("no such file or folder", str(path))
     return files
+
+
+def pack_files(pack: str) -> list[Path]:
+    """The files of one of :data:`PACKS`."""
+    return rule_files() if pack == STANDARD else sorted((rules_dir() / GENERATED).glob("*.yaml"))
 
 
 def load_library(
@@ -114,7 +125,7 @@ def load_library(
     """Load rules.
 
     Args:
-        selection: Files, folders, families or rule ids; empty for the whole shipped library.
+        selection: Files, folders, packs, families or rule ids; empty for the hand-written library.
         exclude: Rule ids or families to leave out.
         provider: Families that name providers load only for those, and rules whose replacement uses operators outside
             the ONNX standard only for providers that have kernels for them.
@@ -125,18 +136,22 @@ def load_library(
         RuleError: A rule file is wrong, two rules share an id, or a file of the caller's holds rules without evidence.
         UnknownNameError: A family or rule that does not exist.
     """
-    paths = [Path(s) for s in selection if s.endswith((".yaml", ".yml")) or Path(s).is_dir()]
-    names = [s for s in selection if not (s.endswith((".yaml", ".yml")) or Path(s).is_dir())]
+    paths = [Path(s) for s in selection if s.endswith((".yaml", ".yml")) or (Path(s).is_dir() and s not in PACKS)]
+    names = [s for s in selection if s not in map(str, paths) and s not in PACKS]
+    packs = [s for s in PACKS if s in selection or not selection]
     rules: list[Rule] = []
-    for group in ([rule_files(paths)] if paths else []) + ([rule_files()] if names or not paths else []):
-        shipped = group == rule_files()
+    for group, wanted in (
+        (rule_files(paths) if paths else [], []),
+        ([file for pack in packs for file in pack_files(pack) if selection or pack == STANDARD], []),
+        ([file for pack in PACKS for file in pack_files(pack)] if names else [], names),
+    ):
         loaded = [rule for file in group for rule in read_rules(file)]
-        if shipped and names:
+        if wanted:
             known = {r.family for r in loaded} | {r.id for r in loaded}
-            for name in names:
+            for name in wanted:
                 if name not in known:
-                    raise UnknownNameError("rule or family", name, known)
-            loaded = [r for r in loaded if r.family in names or r.id in names]
+                    raise UnknownNameError("rule or family", name, known | set(PACKS))
+            loaded = [r for r in loaded if r.family in wanted or r.id in wanted]
         if evidence:
             locks = {p: read_evidence(p.parent / LOCK) for p in group}
             loaded = [r for r in loaded if _proved(r, locks)]
@@ -151,10 +166,10 @@ def load_library(
     rules = [r for r in rules if (not r.providers or provider in r.providers) and not (standard and r.contributed)]
     seen: dict[str, Rule] = {}
     for rule in rules:
-        if rule.id in seen:
+        if rule.id in seen and seen[rule.id].where_at != rule.where_at:
             raise RuleError(f"rule {rule.id!r} exists already, at {seen[rule.id].where_at}", rule.where_at)
         seen[rule.id] = rule
-    return Library(tuple(rules))
+    return Library(tuple(seen.values()))
 
 
 def read_evidence(path: Path) -> dict[str, Mapping[str, Any]]:

@@ -1,0 +1,110 @@
+"""``graphopt rules generate``: find rules by enumeration."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from graphopt.cli import options
+from graphopt.cli.progress import WorkProgress
+from graphopt.cli.screen import console, facts, seconds, size, write_json
+
+if TYPE_CHECKING:
+    from graphopt.synth.generate import Chain
+
+_UNFINISHED = ".unfinished"
+
+
+def generate_rules(
+    ops: Annotated[
+        list[str] | None,
+        options.option("--ops", metavar="LIST|PRESET", help="Operators, comma-separated, or a preset (default: all)."),
+    ] = None,
+    depth: Annotated[int, options.option("--depth", metavar="N", help="Operators of a graph at most (default 3).")] = 3,
+    max_dim: Annotated[
+        int, options.option("--max-dim", metavar="N", help="Largest dimension of an input (default 4).")
+    ] = 4,
+    budget: Annotated[
+        float | None, options.option("--budget", metavar="MINUTES", help="Stop after so long (default: none).")
+    ] = None,
+    executor: Annotated[
+        str, options.option("--executor", metavar="NAME", help="Where to work: inline, processes (default) or ray.")
+    ] = "processes",
+    workers: Annotated[int, options.option("--workers", metavar="N", help="Tasks at the same time (default 2).")] = 2,
+    seed: Annotated[int, options.option("--seed", metavar="N", help="Seed of everything random (default 0).")] = 0,
+    out: Annotated[
+        Path, options.option("--out", metavar="FOLDER", help="Where to write the rules (default rules/generated).")
+    ] = Path("rules/generated"),
+    json: options.Json = None,
+    quiet: options.Quiet = False,
+) -> None:
+    """Generate rules: enumerate graphs, pair those that compute the same, prove, generalise and prune.
+
+    A run that is stopped, by its budget or by force, goes on where it stood when it is called again in the same way.
+    """
+    from graphopt.errors import UsageError
+    from graphopt.execution import make_executor
+    from graphopt.rewrite.library import load_library
+    from graphopt.synth.emit import check_folder, write_pack
+    from graphopt.synth.generate import Generator, Plan
+
+    names = tuple(name.strip() for given in ops or () for name in given.split(",") if name.strip())
+    if not 1 <= depth <= 6:
+        raise UsageError(f"--depth must be between 1 and 6, not {depth}")
+    if budget is not None and not budget > 0:
+        raise UsageError(f"--budget must be a number of minutes above 0, not {budget:g}")
+    if seed < 0:
+        raise UsageError(f"--seed must be a whole number of at least 0, not {seed}")
+    check_folder(out)
+    with make_executor(executor, workers) as running, WorkProgress(shown=not quiet) as progress:
+        plan = Plan(names, depth, max_dim, seed)
+        generator = Generator(
+            plan,
+            running,
+            out / _UNFINISHED,
+            None if budget is None else 60 * budget,
+            lambda stage, chain: progress(_line(stage, chain)),
+        )
+        kept = generator.run()
+        chain = generator.chain
+        ids = write_pack(out, kept, load_library().rules)
+        if chain.finished:
+            generator.journal.finish()
+    document = {
+        "schema": "graphopt.generated/1",
+        **asdict(plan),
+        "chain": asdict(chain),
+        "out": str(out),
+        "rules": sorted(ids),
+    }
+    if json is not None:
+        write_json(document, json)
+    if json != "-" and not quiet:
+        _show(chain, out)
+
+
+def _line(stage: str, chain: Chain) -> str:
+    return f"{stage}; {chain.graphs:,} graphs, {chain.skeletons:,} laws to look at, {chain.proved:,} proved, {chain.kept:,} kept"
+
+
+def _show(chain: Chain, out: Path) -> None:
+    rows = facts()
+    for name, count, what in (
+        ("graphs", chain.graphs, ""),
+        ("classes", chain.classes, "different fingerprints"),
+        ("pairs", chain.pairs, f"of equal fingerprints, {chain.skeletons:,} but for shapes and attributes"),
+        ("open", chain.open, f"{chain.unpaying:,} can never pay, {chain.derived:,} follow from smaller ones"),
+        ("proved", chain.proved, f"{chain.rejected:,} rejected, {chain.timeouts:,} timed out"),
+        (
+            "kept",
+            chain.kept,
+            f"{chain.subsumed:,} follow from others, {chain.merged:,} merged into rules for several operators",
+        ),
+    ):
+        rows.add_row(name, f"{count:,}" + (f" ({what})" if what else ""))
+    rows.add_row("took", f"{seconds(chain.seconds)}, {size(chain.memory)} at most")
+    for text in chain.cut:
+        rows.add_row("cut", text)
+    rows.add_row("written", str(out))
+    console().print(rows)

@@ -1,0 +1,293 @@
+"""The conditions under which a law may hold, and the choice among them.
+
+A draft without conditions is tried at many instances. Those at which it fails have to be excluded, those at which it holds
+should not be: of all conjunctions of conditions that exclude every failure, the one is taken that keeps most of the rest.
+No condition asks for a size other than 1: a law that needs one is no law.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from graphopt.errors import RuleError
+from graphopt.rewrite.expr import Env, Expression, compile_expression
+from graphopt.rewrite.functions import FUNCTIONS
+from graphopt.synth.draft import Draft
+
+MOST = 6
+"""Conditions of a rule, at most."""
+_BRANCHES = 5
+
+
+def candidates(draft: Draft) -> list[Expression]:
+    """Conditions on a draft's operands and attributes, the simpler ones first."""
+    made: list[Expression] = []
+    for text in dict.fromkeys(_texts(draft)):
+        try:
+            made.append(compile_expression(text, FUNCTIONS))
+        except RuleError as error:  # a mistake of this module
+            raise AssertionError(f"{text!r}: {error}") from error
+    return made
+
+
+def _texts(draft: Draft) -> Iterator[str]:
+    leaves, values = draft.leaves, draft.values
+    every = [*leaves, *values]
+    yield f"is_float({leaves[0]})"
+    yield from (f"opset() >= {n}" for n in (13, 17, 18))
+    slots = {kind: [s for s in draft.slots if s.kind == kind] for kind in {s.kind for s in draft.slots}}
+    for s in slots.get("flag", []):
+        yield from (f"{s.variable} == {n}" for n in (0, 1))
+    for s in slots.get("factor", []):
+        yield f"{s.variable} == 1"
+    for s in slots.get("groups", []):
+        yield f"{s.variable} == 1"
+        yield from (f"dim({x}, 0) % {s.variable} == 0" for x in leaves)
+    for kind in ("flag", "factor", "groups"):
+        yield from (f"{s.variable} == {t.variable}" for s, t in itertools.combinations(slots.get(kind, []), 2))
+    yield from _ranks(leaves)
+    yield from _shapes(leaves, values)
+    yield from _axes(draft, every)
+    yield from _perms([s.variable for s in slots.get("perm", [])])
+    for s in slots.get("window", []):
+        if s.name == "pads":
+            yield f"all([n == 0 for n in {s.variable}])"
+        if s.name == "strides":
+            yield f"all([n == 1 for n in {s.variable}])"
+    yield from (
+        f"{s.variable} == {t.variable}"
+        for s, t in itertools.combinations(slots.get("window", []), 2)
+        if s.name == t.name
+    )
+    yield from _literals(draft)
+
+
+def _ranks(leaves: Sequence[str]) -> Iterator[str]:
+    for x, y in itertools.combinations(leaves, 2):
+        yield f"rank({x}) == rank({y})"
+    for x, y in itertools.permutations(leaves, 2):
+        yield f"rank({x}) >= rank({y})"
+    if len(leaves) > 1:
+        yield " and ".join(f"rank({x}) >= 2" for x in leaves)
+    for x in leaves:
+        yield from (f"rank({x}) >= {n}" for n in (1, 2, 3))
+        yield from (f"rank({x}) <= {n}" for n in (1, 2))
+        yield from (f"rank({x}) == {n}" for n in (0, 1, 2, 3, 4))
+        yield f"size({x}) == 1"
+
+
+def _shapes(leaves: Sequence[str], values: Sequence[str]) -> Iterator[str]:
+    pairs = [*itertools.combinations(leaves, 2), *((x, v) for x in leaves for v in values)]
+    yield from (f"shape({x}) == shape({y})" for x, y in pairs)
+    for x, y in itertools.permutations(leaves, 2):
+        yield f"broadcasts_to(shape({x}), shape({y}))"
+    for x, v in itertools.product(leaves, values):
+        yield f"broadcasts_to(shape({x}), shape({v}))"
+    for x, y in itertools.combinations(leaves, 2):
+        yield from (f"dim({x}, {a}) == dim({y}, {b})" for a in (-1, -2, 0) for b in (-1, -2, 0))
+        yield f"shape({x})[:-1] == shape({y})[:-1]"
+        yield f"shape({x})[:-2] == shape({y})[:-2]"
+        yield f"shape({x})[1:] == shape({y})[1:]"
+    for x, v in itertools.product(leaves, values):
+        yield f"dim({x}, -1) == dim({v}, -1)"
+        yield f"dim({x}, -2) == dim({v}, -2)"
+        yield f"shape({x})[:-1] == shape({v})[:-1]"
+    for x in leaves:
+        yield from (f"dim({x}, {a}) == 1" for a in (-1, -2, 0, 1))
+        yield f"rank({x}) == 0 or dim({x}, -1) == 1"
+        yield f"rank({x}) <= 1 or dim({x}, -2) == 1"
+        yield f"is_static({x})"
+        yield from (f"is_int(dim({x}, {a}))" for a in (-1, -2, 0))
+
+
+def _axes(draft: Draft, every: Sequence[str]) -> Iterator[str]:
+    axes = {f"axis({s.variable}, rank({s.tensor}))": s for s in draft.slots if s.kind == "axis"}
+    for text, s in axes.items():
+        yield f"{text} == rank({s.tensor}) - 1"
+        yield f"{text} != rank({s.tensor}) - 1"
+        yield f"{text} < rank({s.tensor}) - 2"
+        yield f"{text} == rank({s.tensor}) - 2"
+        yield from (f"{text} == {n}" for n in (0, 1))
+        yield from (f"{text} != {n}" for n in (0, 1))
+        yield from (f"{s.variable} {sign} 0" for sign in (">=", "<"))
+        for x in every:
+            if x != s.tensor:
+                yield f"rank({x}) == rank({s.tensor})"
+            yield f"dim({x}, {s.variable}) == 1"
+            yield f"len([d for d in shape({x}) if d != 1]) == 0 or rank({x}) == rank({s.tensor}) and dim({x}, {s.variable}) == 1"
+        yield from (f"is_int(dim({x}, {s.variable}))" for x in every)
+        for x, y in itertools.combinations(every, 2):
+            yield f"dim({x}, {s.variable}) == dim({y}, {s.variable})"
+    for (a, s), (b, t) in itertools.combinations(axes.items(), 2):
+        yield from (f"{s.variable} {sign} {t.variable}" for sign in ("==", "!="))
+        yield from (f"{a} {sign} {b}" for sign in ("==", "!=", "<", ">"))
+    over = {f"axes(values({s.variable}), rank({s.tensor}))": s for s in draft.slots if s.kind == "axes"}
+    for text, s in over.items():
+        yield f"is_const({s.variable})"
+        yield f"len(values({s.variable})) > 0"
+        yield f"len(values({s.variable})) == 1"
+        yield f"all([a >= 0 for a in values({s.variable})])"
+        yield f"all([a < 0 for a in values({s.variable})])"
+        yield f"{text} == (rank({s.tensor}) - 1,)"
+        yield f"{text} == range(2, rank({s.tensor}))"
+        yield f"len({text}) == rank({s.tensor})"
+        yield f"all([a > rank({s.tensor}) - 3 for a in {text}])"
+        yield f"len([a for a in {text} if a == rank({s.tensor}) - 1]) == 0"
+        yield f"len([a for a in {text} if a == rank({s.tensor}) - 2]) == 0"
+        for x in every:
+            yield f"all([dim({x}, a) == 1 for a in values({s.variable})])"
+            yield f"size({x}) == 1 or rank({x}) == rank({s.tensor}) and all([dim({x}, a) == 1 for a in values({s.variable})])"
+        for axis in axes:
+            yield f"{axis} in {text}"
+            yield f"not {axis} in {text}"
+    for (a, s), (b, t) in itertools.permutations(over.items(), 2):
+        if s.node < t.node:
+            yield f"{a} == {b}"
+            yield f"values({s.variable}) == values({t.variable})"
+            yield f"all([not a in {a} for a in {b}])"
+        yield f"min({a} + (9,)) > max({b} + (-1,))"
+    for s in (s for s in draft.slots if s.kind == "perm"):
+        p = s.variable
+        for text, t in axes.items():
+            yield f"{p}[{text}] == {text}"
+            yield f"{p}[axis({t.variable}, len({p}))] == len({p}) - 1"
+        for text, _ in over.items():
+            yield f"sorted([q for k, q in enumerate({p}) if not k in {text}]) == [q for k, q in enumerate({p}) if not k in {text}]"
+            yield f"[q for q in {p} if not q in {text}] == [k for k in range(len({p})) if not k in {text}]"
+
+
+def _perms(perms: Sequence[str]) -> Iterator[str]:
+    for p in perms:
+        yield f"len({p}) == 2"
+        yield f"{p} == invert({p})"
+        yield f"{p}[-1] == len({p}) - 1"
+        yield f"{p}[0] == 0"
+        yield f"{p}[:2] == (0, 1)"
+        yield f"{p}[:-2] == range(len({p}) - 2)"
+        yield f"{p}[-2:] == (len({p}) - 2, len({p}) - 1)"
+        yield f"{p} == range(len({p}) - 2) + (len({p}) - 1, len({p}) - 2)"
+    for p, q in itertools.combinations(perms, 2):
+        yield f"{p} == {q}"
+        yield f"{p} == invert({q})"
+        yield f"permute({p}, {q}) == range(len({p}))"
+
+
+def _literals(draft: Draft) -> Iterator[str]:
+    """Attributes as in the first instance: the last resort."""
+    first = draft.pairs[0]
+    for s in draft.slots:
+        value = first.before.nodes[s.node].form[s.param].value
+        if s.kind in ("axes", "perm", "window"):
+            yield f"{f'values({s.variable})' if s.operand else s.variable} == {tuple(value)!r}"
+        elif s.kind == "axis":
+            yield f"{s.variable} == {value}"
+
+
+HOLDS, FAILS, REFUSED = "holds", "fails", "refused"
+"""The law is true at an instance, it is not, or the engine would refuse the rewrite there."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """An instance of a draft and what came of it.
+
+    Attributes:
+        case: As in ``examples``.
+        env: What the pattern matched.
+        outcome: One of :data:`HOLDS`, :data:`FAILS` and :data:`REFUSED`.
+    """
+
+    case: Mapping[str, object]
+    env: Env
+    outcome: str
+    _known: dict[str, bool] = field(default_factory=dict, repr=False)
+
+    def satisfies(self, condition: Expression) -> bool:
+        """Whether a condition holds there (remembered: the choice is made again and again)."""
+        found = self._known.get(condition.text)
+        if found is None:
+            found = self._known[condition.text] = condition.holds(self.env)
+        return found
+
+
+def choose(conditions: Sequence[Expression], trials: Sequence[Trial], seeds: int) -> list[str] | None:
+    """The conjunction that no failing trial satisfies and most of the others do.
+
+    It excludes what the engine would refuse as well, if conditions can say so.
+
+    Args:
+        conditions: What may be in it.
+        trials: The instances, those first that it must not exclude.
+        seeds: How many these are.
+
+    Returns:
+        Its conditions, each needed; ``None`` when there is none.
+    """
+    good = [t for t in trials if t.outcome == HOLDS]
+    fails = [t for t in trials if t.outcome == FAILS]
+    refused = [t for t in trials if t.outcome == REFUSED]
+    for bad in ([*fails, *refused], fails) if refused else (fails,):
+        kinds: dict[tuple[int, int], str] = {}
+        for condition in conditions if bad else ():
+            kept = _mask(condition, good)
+            if kept & (1 << seeds) - 1 != (1 << seeds) - 1:
+                continue
+            excluded = (1 << len(bad)) - 1 & ~_mask(condition, bad)
+            if excluded:
+                kinds.setdefault((kept, excluded), condition.text)
+        score, chosen = _search(_useful(kinds), len(bad), (1 << len(good)) - 1, (1 << len(bad)) - 1, [], (-1.0, []))
+        if score >= 0:
+            return _needed(chosen, kinds, len(bad))
+    return None
+
+
+def _mask(condition: Expression, trials: Sequence[Trial]) -> int:
+    mask = 0
+    for i, trial in enumerate(trials):
+        if trial.satisfies(condition):
+            mask |= 1 << i
+    return mask
+
+
+_Kind = tuple[int, int, str]
+"""What a condition keeps of the good trials, what it excludes of the bad ones, and its text."""
+_Best = tuple[float, list[str]]
+
+
+def _useful(kinds: Mapping[tuple[int, int], str]) -> list[list[_Kind]]:
+    """For each bad trial the conditions that exclude it, those left out that another one is better than in every respect."""
+    left: list[_Kind] = []
+    for (kept, excluded), text in sorted(kinds.items(), key=lambda k: (-k[0][0].bit_count(), -k[0][1].bit_count())):
+        if not any(kept & ~k == 0 and excluded & ~e == 0 for k, e, _ in left):
+            left.append((kept, excluded, text))
+    most = max((e.bit_length() for _, e, _ in left), default=0)
+    return [[kind for kind in left if kind[1] >> i & 1] for i in range(most)]
+
+
+def _search(able: list[list[_Kind]], bad: int, kept: int, left: int, chosen: list[str], best: _Best) -> _Best:
+    if not left:
+        score = kept.bit_count() - 0.5 * len(chosen)
+        return (score, chosen) if score > best[0] else best
+    if len(chosen) == MOST or kept.bit_count() <= best[0] or left.bit_length() > len(able):
+        return best
+    # The failure that the fewest conditions exclude.
+    hardest = min((i for i in range(bad) if left >> i & 1), key=lambda i: len(able[i]))
+    tried = sorted(able[hardest], key=lambda k: (-(k[0] & kept).bit_count(), -(k[1] & left).bit_count()))
+    for keeps, excludes, text in tried[:_BRANCHES]:
+        best = _search(able, bad, kept & keeps, left & ~excludes, [*chosen, text], best)
+    return best
+
+
+def _needed(chosen: list[str], kinds: Mapping[tuple[int, int], str], bad: int) -> list[str]:
+    """The chosen conditions without those that the others make superfluous."""
+    excludes = {text: excluded for (_, excluded), text in kinds.items()}
+    for text in list(chosen):
+        others = 0
+        for other in chosen:
+            if other != text:
+                others |= excludes[other]
+        if others == (1 << bad) - 1:
+            chosen = [c for c in chosen if c != text]
+    return chosen

@@ -1,0 +1,101 @@
+"""Sides of pairs as graphs, so that the matcher, the engine and the cost model can look at them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import numpy as np
+
+from graphopt.ir import ops
+from graphopt.ir.constants import small_array
+from graphopt.ir.edit import Edit, tensor_of
+from graphopt.ir.graph import Graph, Node, Value, build
+from graphopt.ir.types import ValueType, digest
+from graphopt.synth.operators import OPSET, TABLE, Shape, attributes, constants
+from graphopt.synth.pairs import Ref, Side
+
+
+def graph_of(side: Side, shapes: Mapping[str, Shape], fixed: Collection[str] = ()) -> Graph:
+    """A side as a graph.
+
+    Args:
+        side: The side.
+        shapes: Shape of each input.
+        fixed: Inputs that are constants.
+
+    Raises:
+        RefusedError: The shapes do not fit.
+    """
+    values: dict[int, Value] = {}
+    keys: dict[str, int] = {}
+    inputs: list[int] = []
+    for name, shape in shapes.items():
+        type = ValueType("f32", shape)
+        if name in fixed:
+            tensor = tensor_of(np.zeros(shape, np.float32))
+            value = Value(digest("fixed", name, shape), name, type, True, tensor)
+        else:
+            value = Value(digest("input", name), name, type)
+            inputs.append(value.key)
+        values[value.key] = value
+        keys[name] = value.key
+    edit = Edit(build([], values, tuple(inputs), (), {"": OPSET}))
+    made: list[list[int]] = []
+
+    def key(ref: Ref) -> int:
+        if isinstance(ref, str):
+            return keys[ref]
+        return made[ref[0]][ref[1]] if isinstance(ref, tuple) else edit.constant(np.array(ref, np.float32))
+
+    for node in side.nodes:
+        operands = [key(r) for r in node.operands] + [edit.constant(a) for a in constants(node.form)]
+        made.append(edit.add(node.op, operands, attributes(node.form), outputs=[None] * TABLE[node.op].outputs))
+    edit.publish([(f"y{i}", key(r)) for i, r in enumerate(side.roots)])
+    return edit.commit()[0]
+
+
+def canonical(graph: Graph) -> int:
+    """A hash of what the outputs say: the same for axes counted from either end, defaults written or not, operands swapped."""
+    known: dict[int, Any] = {}
+
+    def expression(key: int | None) -> Any:
+        if key is None:
+            return None
+        if key not in known:
+            value = graph.values[key]
+            node = graph.producer(key)
+            array = small_array(graph, key)
+            if array is not None:
+                known[key] = ("number", array.ravel().tolist())
+            elif node is None:
+                known[key] = value.name
+            else:
+                known[key] = digest(*_node(graph, node, [expression(k) for k in node.inputs]), node.outputs.index(key))
+        return known[key]
+
+    return digest([expression(key) for _, key in graph.outputs])
+
+
+def _node(graph: Graph, node: Node, operands: list[Any]) -> tuple[Any, ...]:
+    rank = len(graph.type(node.inputs[0]).shape or ()) if node.inputs and node.inputs[0] is not None else 0
+    rank += 1 if node.op == "Unsqueeze" else 0
+    said = {
+        name: value % rank if name == "axis" and rank else value
+        for name, value in node.attributes.items()
+        if value != ops.default(node.op, name, opset=graph.opset, spatial_rank=rank - 2)
+    }
+    if "axis" not in said and ops.default(node.op, "axis", opset=graph.opset) is not None and rank:
+        said["axis"] = ops.default(node.op, "axis", opset=graph.opset) % rank
+    if node.op in _AXES and len(operands) > _AXES[node.op]:
+        at = _AXES[node.op]
+        operands[at] = (
+            ("number", sorted(a % rank for a in operands[at][1])) if isinstance(operands[at], tuple) else operands[at]
+        )
+    if node.op in ops.COMMUTATIVE:
+        operands = sorted(operands, key=repr)
+    return node.op, sorted(said.items()), operands
+
+
+_AXES = {"ReduceSum": 1, "ReduceMean": 1, "ReduceMax": 1, "Squeeze": 1, "Unsqueeze": 1, "Slice": 3}
+"""Which operand holds axes."""

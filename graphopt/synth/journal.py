@@ -1,0 +1,106 @@
+"""What was done so far, so that a run that was killed goes on where it stood.
+
+Every stage maps a function over tasks; its results are appended to a file of their own, a line each. The tasks of a stage
+depend on the results before it alone, so a run that finds results takes them for those of its first tasks. A line that was
+cut off in the middle is forgotten.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from graphopt.execution import Executor
+from graphopt.onnxio.save import write_text
+
+
+class OutOfTime(Exception):
+    """The budget is used up."""
+
+
+class Journal:
+    """Results of the stages of a run.
+
+    Args:
+        folder: Where they are kept.
+        about: What the run is; the results of another run are thrown away.
+        seconds: Time after which no stage goes on, ``None`` for no limit.
+
+    Attributes:
+        resumed: Whether results were found.
+        before: Seconds spent by earlier processes on this run.
+    """
+
+    def __init__(self, folder: Path, about: Mapping[str, Any], seconds: float | None) -> None:
+        self.folder = folder
+        self._deadline = None if seconds is None else time.monotonic() + seconds
+        head = folder / "run.json"
+        self.resumed = head.exists() and _read(head) == json.loads(json.dumps(about))
+        if not self.resumed:
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir(parents=True)
+            write_text(head, json.dumps(about) + "\n")
+
+    def map(
+        self, stage: str, executor: Executor, work: Callable[[Any], Any], tasks: Sequence[Any],
+        encode: Callable[[Any], Any], decode: Callable[[Any], Any],
+    ) -> Iterator[Any]:  # fmt: skip
+        """The results of a stage in the order of its tasks.
+
+        Args:
+            stage: A name for its file.
+            executor: Runs what is not done yet.
+            work: The function.
+            tasks: Its arguments.
+            encode: A result as JSON.
+            decode: The inverse.
+
+        Raises:
+            OutOfTime: The budget is used up; results so far are kept.
+        """
+        path = self.folder / f"{stage}.jsonl"
+        held = _lines(path)
+        yield from (decode(json.loads(line)) for line in held[: len(tasks)])
+        done = min(len(held), len(tasks))
+        if done == len(tasks):
+            return
+        self._check()
+        with path.open("a", encoding="utf-8") as file:
+            for result in executor.map(work, tasks[done:]):
+                file.write(json.dumps(encode(result)) + "\n")
+                file.flush()
+                done += 1
+                yield result
+                if done < len(tasks):
+                    self._check()
+
+    def _check(self) -> None:
+        if self._deadline is not None and time.monotonic() >= self._deadline:
+            raise OutOfTime
+
+    def finish(self) -> None:
+        """The run is over: forget its results."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _read(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+
+
+def _lines(path: Path) -> list[str]:
+    """The whole lines of a file, which afterwards holds nothing else."""
+    if not path.exists():
+        return []
+    content = path.read_bytes()
+    whole = content[: content.rfind(b"\n") + 1]
+    if whole != content:
+        with path.open("r+b") as file:
+            file.truncate(len(whole))
+    return whole.decode("utf-8").splitlines()

@@ -1,0 +1,169 @@
+"""The parts of a run that other processes do: each a function of its task alone."""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from typing import Any
+
+from graphopt.errors import GraphoptError
+from graphopt.ir.edit import RefusedError
+from graphopt.rewrite.schema import Rule
+from graphopt.synth.bank import Bank
+from graphopt.synth.draft import one_rule
+from graphopt.synth.generalise import diverse, generalise
+from graphopt.synth.pairs import Pair, Pairs
+from graphopt.synth.prune import Rewriter
+from graphopt.synth.saving import saves
+from graphopt.synth.worlds import World
+
+Group = list[Any]
+"""Pairs of one skeleton in the form of :meth:`Pair.to_json`."""
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What a process has needed.
+
+    Attributes:
+        process: Its id, with the host's name where there are several.
+        bytes: At most so much memory at a time.
+    """
+
+    process: str
+    bytes: int
+
+    @staticmethod
+    def now() -> Memory:
+        """Of this process."""
+        return Memory(f"{os.uname().nodename}:{os.getpid()}", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+
+
+@dataclass(frozen=True)
+class Enumerated:
+    """What was made in a world.
+
+    Attributes:
+        world: Its name.
+        terms: Graphs.
+        classes: Different fingerprints.
+        pairs: Candidate pairs.
+        cut: Numbers of operators at which the limit was reached.
+        groups: Pairs by skeleton, a few of each.
+        memory: Of the process.
+    """
+
+    world: str
+    terms: int
+    classes: int
+    pairs: int
+    cut: list[int]
+    groups: list[Group]
+    memory: Memory
+
+
+def enumerate_world(task: tuple[World, int, int, int]) -> Enumerated:
+    """Enumerate a world: its graphs, their fingerprints, and the pairs of equal ones.
+
+    Args:
+        task: The world, the depth, the seed, and the limit on graphs of one size.
+    """
+    world, depth, seed, limit = task
+    bank = Bank(world, seed, limit)
+    pairs = Pairs(bank)
+    groups: dict[Any, list[Pair]] = {}
+    count = 0
+
+    def add(pair: Pair) -> None:
+        nonlocal count
+        count += 1
+        held = groups.setdefault(pair.skeleton(), [])
+        held.append(pair)
+        if len(held) > 60:
+            held[:] = diverse(held)
+
+    for size in range(1, depth + world.deeper + 1):
+        for index in bank.grow(size, size == depth + world.deeper):
+            for pair in pairs.of(index):
+                add(pair)
+    for pair in pairs.of_splits():
+        add(pair)
+    few = [[p.to_json() for p in diverse(held)] for held in groups.values()]
+    return Enumerated(world.name, len(bank.terms), len(bank.classes), count, bank.cut, few, Memory.now())
+
+
+def filter_groups(task: tuple[list[Group], list[str]]) -> tuple[list[str], Memory]:
+    """For each group ``saving`` (it never pays), ``derived`` (from the rules given) or ``open``."""
+    groups, rules = task
+    rewriter = _rewriter(tuple(rules))
+    states = []
+    for group in groups:
+        pairs = [Pair.from_json(data) for data in group]
+        derived = all(_derived(rewriter, p) for p in pairs)
+        states.append("derived" if derived else "open" if any(map(_saves, pairs)) else "saving")
+    return states, Memory.now()
+
+
+def _saves(pair: Pair) -> bool:
+    try:
+        return saves(pair)
+    except RefusedError:
+        return False  # a graph that ONNX does not allow
+
+
+@lru_cache(maxsize=2)
+def _rewriter(rules: tuple[str, ...]) -> Rewriter:
+    return Rewriter([named_rule(text, f"kept-{i}") for i, text in enumerate(rules)])
+
+
+@lru_cache(maxsize=4096)
+def named_rule(text: str, id: str) -> Rule:
+    """A rule of a template that holds ``ID`` and ``DOC``."""
+    return one_rule(text.replace("id: ID", f"id: {id}", 1))
+
+
+@dataclass(frozen=True)
+class Proved:
+    """What became of a group.
+
+    Attributes:
+        derived: It followed from the rules given.
+        found: Outcome, text, message, evidence and pairs of each rule that was tried.
+        memory: Of the process.
+    """
+
+    derived: bool
+    found: list[dict[str, Any]]
+    memory: Memory
+
+
+def prove_group(task: tuple[Group, list[str], int]) -> Proved:
+    """Generalise and prove a group, unless it follows from the rules given."""
+    group, rules, seed = task
+    pairs = [Pair.from_json(data) for data in group]
+    rewriter = _rewriter(tuple(rules))
+    left = [p for p in pairs if not _derived(rewriter, p)]
+    if not left:
+        return Proved(True, [], Memory.now())
+    found = [
+        {"outcome": f.outcome, "text": f.text, "message": f.message, "pairs": [p.to_json() for p in f.pairs],
+         "verdict": None if f.verdict is None else asdict(f.verdict)}
+        for f in generalise(left, seed)
+    ]  # fmt: skip
+    return Proved(False, found, Memory.now())
+
+
+def _derived(rewriter: Rewriter, pair: Pair) -> bool:
+    try:
+        return bool(rewriter.derives(pair))
+    except (RefusedError, GraphoptError):
+        return True
+
+
+def derivable(rules: Sequence[tuple[str, str]], pairs: Sequence[Pair]) -> bool:
+    """Whether some rules, given by id and text, lead from one side to the other in each of some pairs."""
+    rewriter = Rewriter([named_rule(text, id) for id, text in rules])
+    return all(_derived(rewriter, p) for p in pairs)

@@ -1,0 +1,120 @@
+"""What the generator starts from: a few small tensors, and the operators that are applied to them.
+
+One set of tensors for all operators would be either too small for any law or too large to enumerate, so there are several
+*worlds*, each for operators that have laws with each other. No dimension is above 4, and those of one tensor differ where
+they can, so that a wrong layout shows in the result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from graphopt.errors import UnknownNameError, UsageError
+from graphopt.synth.operators import BINARY, REDUCE, TABLE, UNARY, Shape
+
+
+@dataclass(frozen=True)
+class World:
+    """Where graphs are enumerated.
+
+    Attributes:
+        name: For people and for checkpoints.
+        leaves: Name and shape of each input. Those of one shape may stand for each other, unless slots tell them apart.
+        ops: Operators, in the order in which they are applied.
+        numbers: One-element constants.
+        deeper: Operators that a graph may have beyond the depth asked for.
+        slots: By operator, for each operand the input that it must depend on (``""`` for any): a BatchNormalization has
+            five operands, which in any order would make a hundred copies of every law.
+    """
+
+    name: str
+    leaves: tuple[tuple[str, Shape], ...]
+    ops: tuple[str, ...]
+    numbers: tuple[float, ...] = ()
+    deeper: int = 0
+    slots: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def sizes(self) -> frozenset[int]:
+        """Dimensions of the inputs."""
+        return frozenset(d for _, shape in self.leaves for d in shape)
+
+
+def _leaves(text: str) -> tuple[tuple[str, Shape], ...]:
+    """Read ``x 2x3, s`` (a name without a shape is a single number)."""
+    made = []
+    for item in text.split(","):
+        name, _, dims = item.strip().partition(" ")
+        made.append((name, tuple(int(d) for d in dims.split("x") if d)))
+    return tuple(made)
+
+
+_NORMS = {"BatchNormalization": ("x", "s", "b", "m", "v"), "LayerNormalization": ("x", "s", "b")}
+
+WORLDS: tuple[World, ...] = (
+    World("numbers", _leaves("x 3x4, z 3x4, t 3x4"), (*UNARY, "Pow", *BINARY), (0.0, 1.0, 2.0)),
+    World("signs", _leaves("x 3x4, z 3x4"), ("Neg", "Relu", "Tanh", *BINARY), (0.0, -1.0)),
+    World("broadcast", _leaves("x 3x4, z 3x4, r 4, c 3x1, s"), ("Neg", "Relu", "Exp", *BINARY)),
+    World("products", _leaves("x 2x3, z 2x3, v 3x4, w 3x4, u 4x2, s"), ("MatMul", "Add", "Sub", "Mul", "Div", "Neg", "Transpose")),
+    World("merging", _leaves("x 4x3, z 4x3, v 3x2, w 3x2, b 2, c 2"), ("MatMul", "Gemm", "Concat", "Split", "Relu", "Add")),
+    World("blocks", _leaves("x 2x3, z 2x3, v 3x4, w 3x4, b 4"), ("MatMul", "Add", "Concat", "Transpose")),
+    World("batched", _leaves("x 2x3x4, z 2x3x4, w 4x3, s"), ("MatMul", "Add", "Mul", "Div", "Transpose", "Softmax", "Relu")),
+    World("gemms", _leaves("x 2x3, z 2x3, v 3x4, w 3x4, b 4, c 4, s"), ("Gemm", "MatMul", "Add", "Mul", "Neg", "Transpose")),
+    World("softmax", _leaves("x 3x4, c 3x1, r 4, s"), ("Softmax", "Exp", "Add", "Sub", "Div", "ReduceSum", "ReduceMax", "Transpose")),
+    World("means", _leaves("x 3x4, z 3x4, c 3x1, s"), (*REDUCE, "Add", "Sub", "Mul", "Div", "Transpose")),
+    World("reductions", _leaves("x 2x3x4, z 2x3x4"), (*REDUCE, "Transpose", "Squeeze", "Unsqueeze", "Neg", "Relu", "Concat")),
+    World("layernorm", _leaves("x 3x4, z 3x4, c 3x1, s 4, b 4, k"), ("LayerNormalization", "Add", "Sub", "Mul", "Neg", "ReduceMean", "Concat"), slots=_NORMS),
+    World("batchnorm", _leaves("x 2x3x4, z 2x3x4, s 3, b 3, m 3, v 3, k"), ("BatchNormalization", "Add", "Sub", "Mul", "Neg", "Concat"), slots=_NORMS),
+    World("layout", _leaves("x 2x3x4, z 2x3x4"), ("Transpose", "Reshape", "Squeeze", "Unsqueeze", "Relu", "Add")),
+    World("pieces", _leaves("x 2x4, z 2x4, t 3x4"), ("Concat", "Split", "Slice", "Transpose", "Relu", "Add", "Mul")),
+    World("pointwise", _leaves("x 1x2x3x4, z 1x2x3x4, v 3x2x1x1, w 3x2x1x1, u 2x3x1x1, b 3, s"), ("Conv", "Add", "Sub", "Mul", "Neg", "Relu"), slots={"Conv": ("", "", "b")}),
+    World("convolutions", _leaves("x 1x2x3x4, z 1x2x3x4, v 2x2x3x3, w 2x2x3x3, k 2x4x3x3"), ("Conv", "Concat", "Split", "Add", "Relu")),
+    World("groups", _leaves("x 1x4x3x2, v 2x2x1x1, w 2x2x1x1"), ("Conv", "Concat", "Split"), deeper=1),
+    World("pools", _leaves("x 1x2x4x3, z 1x2x4x3, w 3x2x1x1, s"), ("MaxPool", "AveragePool", "GlobalAveragePool", "Relu", "Add", "Mul", "Neg", "Concat", "Conv", "ReduceMean")),
+)  # fmt: skip
+"""All worlds."""
+
+PRESETS: Mapping[str, tuple[str, ...]] = {
+    "all": tuple(w.name for w in WORLDS),
+    "numbers": ("numbers", "signs", "broadcast"),
+    "matmul": ("products", "merging", "blocks", "batched", "gemms"),
+    "merging": ("merging",),
+    "conv": ("pointwise", "convolutions", "groups", "pools"),
+    "normalisation": ("softmax", "means", "reductions", "layernorm", "batchnorm"),
+    "layout": ("layout", "pieces", "reductions"),
+}
+"""Names of worlds by preset."""
+
+
+def select(names: Sequence[str], max_dim: int = 4) -> list[World]:
+    """The worlds of presets, or those in which the named operators meet, with no other operators.
+
+    Args:
+        names: Presets or operators; none for everything.
+        max_dim: Largest dimension; larger ones are cut down to it.
+
+    Raises:
+        UnknownNameError: A name is neither.
+        UsageError: Presets and operators are mixed, or ``max_dim`` leaves no room for dimensions that differ.
+    """
+    if not 2 <= max_dim <= 4:
+        raise UsageError(f"--max-dim must be 2, 3 or 4, not {max_dim}")
+    for name in names:
+        if name not in PRESETS and name not in TABLE:
+            raise UnknownNameError("operator or preset", name, [*PRESETS, *TABLE])
+    chosen = [name for name in names if name in PRESETS]
+    if chosen and len(chosen) < len(names):
+        raise UsageError("--ops takes presets or operators, not both at once")
+    if chosen or not names:
+        wanted = {world for name in chosen or ["all"] for world in PRESETS[name]}
+        found = [w for w in WORLDS if w.name in wanted]
+    else:
+        found = [replace(w, ops=tuple(o for o in w.ops if o in names)) for w in WORLDS]
+        found = [w for w in found if w.ops and (len(w.ops) > 1 or len(names) == 1)]
+    return [_within(w, max_dim) for w in found]
+
+
+def _within(world: World, limit: int) -> World:
+    cut = tuple((name, tuple(min(d, limit) for d in shape)) for name, shape in world.leaves)
+    return replace(world, leaves=cut)
