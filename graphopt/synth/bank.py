@@ -268,15 +268,15 @@ class Bank:
 
     def _operands(self, op: str, size: int, last: bool) -> Iterator[tuple[int, ...]]:
         """Operands with which the operator makes a term of exactly ``size`` operators."""
-        slots = [self._bit(name) for name in self.world.slots.get(op, ())]
+        slots = [self._bits(names) for names in self.world.slots.get(op, ())]
         for arity in TABLE[op].arities:
             for found in self._choose(op, arity, size - 1, (), frozenset(), slots):
                 leaves = [self.values[v].leaves for v in found]
                 if any(leaves) and not (last and self._renamed(found)):
                     yield found
 
-    def _bit(self, name: str) -> int:
-        return sum(1 << i for i, (leaf, _) in enumerate(self.world.leaves) if leaf == name)
+    def _bits(self, names: str) -> int:
+        return sum(1 << i for i, (leaf, _) in enumerate(self.world.leaves) if leaf in names)
 
     def _choose(
         self, op: str, left: int, inner: int, chosen: tuple[int, ...], terms: frozenset[int], slots: Sequence[int]
@@ -333,8 +333,12 @@ class Bank:
 
 def _roles(world: World) -> list[tuple[Any, list[int]]]:
     """For each input a name of what it may be exchanged with, and the inputs of that name."""
-    slotted = {name for names in world.slots.values() for name in names if name}
-    keys = [(shape, name if name in slotted and len(shape) == 1 else "") for name, shape in world.leaves]
+
+    # Inputs of one shape that some operator takes for different operands are no more alike than those of different shapes.
+    def role(name: str) -> str:
+        return next((names for slots in world.slots.values() for names in slots if name in names), "")
+
+    keys = [(shape, role(name)) for name, shape in world.leaves]
     return [(key, [i for i, other in enumerate(keys) if other == key]) for key in keys]
 
 

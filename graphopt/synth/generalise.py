@@ -8,9 +8,9 @@ rule is: its form, its examples in the runtime, and a proof with other random el
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
 from typing import Any
 
 from graphopt.equivalence.evidence import Verdict, check_rule
@@ -23,9 +23,10 @@ from graphopt.rewrite.examples import Operand, build_example
 from graphopt.rewrite.expr import Env, Expression, Unknown
 from graphopt.rewrite.schema import Rule
 from graphopt.synth.conditions import FAILS, HOLDS, REFUSED, Trial, candidates, choose
-from graphopt.synth.draft import Draft, drafts, one_rule, styles, written
+from graphopt.synth.draft import Draft, one_rule
 from graphopt.synth.operators import OPSET
 from graphopt.synth.pairs import Pair
+from graphopt.synth.replacement import drafts, styles
 
 POOL = 100
 """Instances at which a draft is tried to find its conditions."""
@@ -105,9 +106,9 @@ def _shapes(pair: Pair) -> Any:
 
 
 def _prove(draft: Draft, seed: int) -> Found:
-    accept = [draft.case(p) for p in draft.pairs]
+    accept = [draft.pattern.case(p) for p in draft.pairs]
     try:
-        bare = draft.rule(accept=[written(c) for c in accept])
+        bare = draft.rule(accept=accept)
     except GraphoptError as error:
         return Found("rejected", draft.pairs, message=str(error))
     pool = _Pool(bare, seed)
@@ -126,20 +127,20 @@ def _prove(draft: Draft, seed: int) -> Found:
                 return Found("rejected", draft.pairs, message=pool.wrong)
             made = _written(draft, where, conditions, pool.trials, seeds)
             conditions = [e for e in conditions if e.text not in made.stale]
-        rule = made.rule
-        if pool.vary(rule, seed + 100 + round, POOL // 2):
+        if pool.vary(made.rule, seed + 100 + round, POOL // 2):
             made = None
             continue
-        verdict = check_rule(rule, seeds=SEEDS, seconds=SECONDS)
-        if verdict.verdict == "failed" and rule.claim == "exact":
-            made = _Written(made.text.replace("equal: exact", "equal: real", 1))
-            verdict = check_rule(made.rule, seeds=SEEDS, seconds=SECONDS)
+        text = made.text
+        verdict = check_rule(one_rule(text), seeds=SEEDS, seconds=SECONDS)
+        if verdict.verdict == "failed" and "equal: exact" in text:
+            text = text.replace("equal: exact", "equal: real", 1)
+            verdict = check_rule(one_rule(text), seeds=SEEDS, seconds=SECONDS)
         if verdict.verdict == "proved":
-            return Found("proved", draft.pairs, made.text, "", verdict)
+            return Found("proved", draft.pairs, text, "", verdict)
         if verdict.verdict == "timeout":
             return Found("timeout", draft.pairs, message=verdict.message)
         # What the proof came across, the conditions have to exclude.
-        if not pool.vary(rule, SEEDS[0], POOL):
+        if not pool.vary(made.rule, SEEDS[0], POOL):
             return Found("rejected", draft.pairs, message=verdict.message)
         made = None
     return Found("rejected", draft.pairs, message=f"there is always another counterexample: {pool.wrong}")
@@ -215,16 +216,14 @@ class _Written:
     """A rule with conditions and examples.
 
     Attributes:
-        text: In YAML.
+        rule: With a variable for every attribute.
+        text: In YAML, with numbers for attributes that the conditions leave no choice of.
         stale: Conditions for which no rejecting example was found, so that they have to go.
     """
 
+    rule: Rule
     text: str
     stale: frozenset[str] = frozenset()
-
-    @cached_property
-    def rule(self) -> Rule:
-        return one_rule(self.text)
 
 
 def _written(
@@ -237,29 +236,45 @@ def _written(
         whole = [t for t in trials if not t.satisfies(floats) and all(t.satisfies(e) for e in chosen.values())]
         if whole:
             chosen = {floats.text: floats, **chosen}
-    accept = [written(_plain(t.case)) for t in trials[: 2 if seeds > 1 else 1]]
+    accept = [_plain(t.case) for t in trials[: 2 if seeds > 1 else 1]]
     rule = draft.rule(list(chosen), accept)
     able = [
         t for t in trials[seeds:] if t.outcome == HOLDS and all(t.satisfies(e) for e in chosen.values()) and not _odd(t)
     ]
     # One that looks unlike those enumerated: with a symbolic dimension, if there is one that the runtime takes.
     able.sort(key=lambda t: (not _symbolic(t), *_simplicity(t)))
-    accept += [written(_plain(t.case)) for t in able[:_LOOKED_AT] if _runs(rule, t)][:1]
-    reject: list[str] = []
-    stale: list[str] = []
+    accept += [_plain(t.case) for t in able[:_LOOKED_AT] if _runs(rule, t)][:1]
+    reject: dict[str, Case] = {}
     for index, (text, condition) in enumerate(chosen.items()):
         others = [e for e in chosen.values() if e is not condition]
         failing = [t for t in trials if not t.satisfies(condition) and all(t.satisfies(e) for e in others)]
         failing.sort(key=lambda t: (t.outcome != FAILS, *_simplicity(t)))
         # Operands that may change places can match in another way than the one that was looked at.
         example = next((t for t in failing if build_example(rule, t.case).failing == index), None)
-        if example is None:
-            stale.append(text)
-        else:
-            reject.append(written(_plain(example.case)))
+        if example is not None:
+            reject[text] = _plain(example.case)
+    rule = one_rule(draft.text("draft", "draft", "real", list(chosen), accept, list(reject.values())))
+    fix = _fixed(draft, list(chosen))
+    left = [text for text in chosen if text not in fix.values()]
+    draft = replace(draft, fix={variable: text.split()[-1] for variable, text in fix.items()})
     used = {node.op for side in (draft.pairs[0].before, draft.pairs[0].after) for node in side.nodes}
-    text = draft.text("ID", "DOC", "exact" if used <= EXACT else "real", list(chosen), accept, reject)
-    return _Written(text, frozenset(stale))
+    claim = "exact" if used <= EXACT else "real"
+    text = draft.text("ID", "DOC", claim, left, accept, [reject[t] for t in left if t in reject])
+    return _Written(rule, text, frozenset(chosen) - frozenset(reject))
+
+
+def _fixed(draft: Draft, where: Sequence[str]) -> dict[str, str]:
+    """Attributes that a condition leaves no choice of, and the condition."""
+    found: dict[str, str] = {}
+    for slot in draft.slots:
+        about = [text for text in where if re.search(rf"\b{slot.variable}\b", text)]
+        if (
+            slot.kind in ("flag", "factor", "groups")
+            and len(about) == 1
+            and re.fullmatch(rf"{slot.variable} == \d+", about[0])
+        ):
+            found[slot.variable] = about[0]
+    return found
 
 
 def _runs(rule: Rule, trial: Trial) -> bool:

@@ -193,7 +193,9 @@ def _gemm(shapes: Sequence[Shape], sizes: frozenset[int]) -> Iterator[Form]:
 
 def _conv(shapes: Sequence[Shape], sizes: frozenset[int]) -> Iterator[Form]:
     x, w = shapes[:2]
-    if len(x) != 4 or len(w) != 4 or x[1] % w[1] or w[0] % (x[1] // w[1]):
+    if len(x) != 4 or len(w) != 4 or w[2] != w[3] or x[1] % w[1] or w[0] % (x[1] // w[1]):
+        return
+    if len(shapes) == 3 and shapes[2] != w[:1]:
         return
     for pad in {1: (0,), 3: (1, 0)}.get(w[2], ()):
         if w[2] - 2 * pad <= min(x[2:]):

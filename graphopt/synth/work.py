@@ -20,6 +20,8 @@ from graphopt.synth.prune import Rewriter
 from graphopt.synth.saving import saves
 from graphopt.synth.worlds import World
 
+STEPS = 3
+"""Applications of other rules by which a rule is superfluous."""
 Group = list[Any]
 """Pairs of one skeleton in the form of :meth:`Pair.to_json`."""
 
@@ -145,7 +147,7 @@ def prove_group(task: tuple[Group, list[str], int]) -> Proved:
     group, rules, seed = task
     pairs = [Pair.from_json(data) for data in group]
     rewriter = _rewriter(tuple(rules))
-    left = [p for p in pairs if not _derived(rewriter, p)]
+    left = [p for p in pairs if not _derived(rewriter, p, STEPS)]
     if not left:
         return Proved(True, [], Memory.now())
     found = [
@@ -156,9 +158,9 @@ def prove_group(task: tuple[Group, list[str], int]) -> Proved:
     return Proved(False, found, Memory.now())
 
 
-def _derived(rewriter: Rewriter, pair: Pair) -> bool:
+def _derived(rewriter: Rewriter, pair: Pair, steps: int = 2) -> bool:
     try:
-        return bool(rewriter.derives(pair))
+        return bool(rewriter.derives(pair, steps))
     except (RefusedError, GraphoptError):
         return True
 
@@ -166,4 +168,4 @@ def _derived(rewriter: Rewriter, pair: Pair) -> bool:
 def derivable(rules: Sequence[tuple[str, str]], pairs: Sequence[Pair]) -> bool:
     """Whether some rules, given by id and text, lead from one side to the other in each of some pairs."""
     rewriter = Rewriter([named_rule(text, id) for id, text in rules])
-    return all(_derived(rewriter, p) for p in pairs)
+    return all(_derived(rewriter, p, STEPS) for p in pairs)

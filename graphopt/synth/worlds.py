@@ -24,8 +24,8 @@ class World:
         ops: Operators, in the order in which they are applied.
         numbers: One-element constants.
         deeper: Operators that a graph may have beyond the depth asked for.
-        slots: By operator, for each operand the input that it must depend on (``""`` for any): a BatchNormalization has
-            five operands, which in any order would make a hundred copies of every law.
+        slots: By operator, for each operand the inputs (names of one letter) one of which it must depend on, ``""`` for any:
+            a BatchNormalization has five operands, which in any order would make a hundred copies of every law.
     """
 
     name: str
@@ -50,39 +50,53 @@ def _leaves(text: str) -> tuple[tuple[str, Shape], ...]:
     return tuple(made)
 
 
-_NORMS = {"BatchNormalization": ("x", "s", "b", "m", "v"), "LayerNormalization": ("x", "s", "b")}
+_NORMS = {"BatchNormalization": ("xz", "s", "b", "m", "v"), "LayerNormalization": ("xz", "s", "b")}
+_CONV = {"Conv": ("xz", "uvwk", "b")}
 
 WORLDS: tuple[World, ...] = (
-    World("numbers", _leaves("x 3x4, z 3x4, t 3x4"), (*UNARY, "Pow", *BINARY), (0.0, 1.0, 2.0)),
-    World("signs", _leaves("x 3x4, z 3x4"), ("Neg", "Relu", "Tanh", *BINARY), (0.0, -1.0)),
-    World("broadcast", _leaves("x 3x4, z 3x4, r 4, c 3x1, s"), ("Neg", "Relu", "Exp", *BINARY)),
-    World("products", _leaves("x 2x3, z 2x3, v 3x4, w 3x4, u 4x2, s"), ("MatMul", "Add", "Sub", "Mul", "Div", "Neg", "Transpose")),
-    World("merging", _leaves("x 4x3, z 4x3, v 3x2, w 3x2, b 2, c 2"), ("MatMul", "Gemm", "Concat", "Split", "Relu", "Add")),
+    World("numbers", _leaves("x 3x4, z 3x4, t 3x4"), (*UNARY, "Pow", *BINARY), (0.0, 1.0, 2.0), deeper=-1),
+    World("signs", _leaves("x 3x4, z 3x4"), ("Neg", "Relu", "Tanh", *BINARY), (0.0, -1.0), deeper=-1),
+    World("broadcast", _leaves("x 3x4, z 3x4, r 4, c 3x1, s"), ("Neg", "Relu", "Exp", *BINARY), deeper=-1),
+    World("sigmoids", _leaves("x 3x4"), ("Neg", "Exp", "Sigmoid", "Tanh", "Add", "Sub", "Div"), (1.0,), deeper=1),
+    World("factors", _leaves("x 3x4, z 3x4, t 3x4"), ("Add", "Sub", "Mul", "Div")),
+    World("products", _leaves("x 2x3, z 2x3, v 3x4, w 3x4, u 4x2, s"), ("MatMul", "Add", "Sub", "Mul", "Div", "Neg", "Transpose"), deeper=-1),
+    World("distribution", _leaves("x 2x3, z 2x3, v 3x4, w 3x4, s"), ("MatMul", "Add", "Sub", "Mul", "Transpose")),
+    World("merging", _leaves("x 4x3, z 4x3, v 3x2, w 3x2"), ("MatMul", "Concat", "Split", "Relu")),
     World("blocks", _leaves("x 2x3, z 2x3, v 3x4, w 3x4, b 4"), ("MatMul", "Add", "Concat", "Transpose")),
-    World("batched", _leaves("x 2x3x4, z 2x3x4, w 4x3, s"), ("MatMul", "Add", "Mul", "Div", "Transpose", "Softmax", "Relu")),
-    World("gemms", _leaves("x 2x3, z 2x3, v 3x4, w 3x4, b 4, c 4, s"), ("Gemm", "MatMul", "Add", "Mul", "Neg", "Transpose")),
-    World("softmax", _leaves("x 3x4, c 3x1, r 4, s"), ("Softmax", "Exp", "Add", "Sub", "Div", "ReduceSum", "ReduceMax", "Transpose")),
-    World("means", _leaves("x 3x4, z 3x4, c 3x1, s"), (*REDUCE, "Add", "Sub", "Mul", "Div", "Transpose")),
-    World("reductions", _leaves("x 2x3x4, z 2x3x4"), (*REDUCE, "Transpose", "Squeeze", "Unsqueeze", "Neg", "Relu", "Concat")),
-    World("layernorm", _leaves("x 3x4, z 3x4, c 3x1, s 4, b 4, k"), ("LayerNormalization", "Add", "Sub", "Mul", "Neg", "ReduceMean", "Concat"), slots=_NORMS),
-    World("batchnorm", _leaves("x 2x3x4, z 2x3x4, s 3, b 3, m 3, v 3, k"), ("BatchNormalization", "Add", "Sub", "Mul", "Neg", "Concat"), slots=_NORMS),
+    World("gemms", _leaves("x 2x3, z 2x3, v 3x4, w 3x4, b 4, c 4, s"), ("Gemm", "MatMul", "Add", "Mul", "Neg", "Transpose"), deeper=-1),
+    World("gemm merging", _leaves("x 4x3, z 4x3, v 3x2, w 3x2, b 2, c 2"), ("Gemm", "Concat", "Split")),
+    World("batched", _leaves("x 2x3x4, z 2x3x4, w 4x3, s"), ("MatMul", "Add", "Mul", "Div", "Transpose", "Softmax", "Relu"), deeper=-1),
+    World("attention", _leaves("x 2x3x4, z 2x3x4, s"), ("MatMul", "Mul", "Transpose")),
+    World("softmax", _leaves("x 3x4, c 3x1, r 4, s"), ("Softmax", "Exp", "Add", "Sub", "Mul", "Div", "ReduceSum", "ReduceMax", "Transpose"), deeper=-1),
+    World("softmax steps", _leaves("x 3x4, c 3x1"), ("Softmax", "Exp", "Sub", "Div", "ReduceSum", "ReduceMax")),
+    World("means", _leaves("x 3x4, z 3x4, c 3x1, s"), (*REDUCE, "Add", "Sub", "Mul", "Div", "Neg", "Transpose"), deeper=-1),
+    World("deviations", _leaves("x 3x4, s"), ("ReduceMean", "ReduceSum", "Sub", "Mul")),
+    World("reductions", _leaves("x 2x3x4, z 2x3x4"), (*REDUCE, "Transpose", "Squeeze", "Unsqueeze", "Neg", "Relu", "Concat"), deeper=-1),
+    World("layernorm", _leaves("x 3x4, z 3x4, c 3x1, s 4, b 4, k"), ("LayerNormalization", *BINARY, "Neg", "ReduceMean", "Concat", "Transpose"), slots=_NORMS, deeper=-1),
+    World("layernorm steps", _leaves("x 3x4, s 4, b 4"), ("LayerNormalization", "Add", "Sub", "Mul", "ReduceMean"), slots=_NORMS),
+    World("batchnorm", _leaves("x 2x3x4, z 2x3x4, s 3, b 3, m 3, v 3, k"), ("BatchNormalization", *BINARY, "Neg", "Relu", "Concat"), slots=_NORMS, deeper=-1),
+    World("batchnorm steps", _leaves("x 2x3x4, z 2x3x4, s 3, b 3, m 3, v 3, k"), ("BatchNormalization", "Add", "Mul"), slots=_NORMS),
     World("layout", _leaves("x 2x3x4, z 2x3x4"), ("Transpose", "Reshape", "Squeeze", "Unsqueeze", "Relu", "Add")),
-    World("pieces", _leaves("x 2x4, z 2x4, t 3x4"), ("Concat", "Split", "Slice", "Transpose", "Relu", "Add", "Mul")),
-    World("pointwise", _leaves("x 1x2x3x4, z 1x2x3x4, v 3x2x1x1, w 3x2x1x1, u 2x3x1x1, b 3, s"), ("Conv", "Add", "Sub", "Mul", "Neg", "Relu"), slots={"Conv": ("", "", "b")}),
-    World("convolutions", _leaves("x 1x2x3x4, z 1x2x3x4, v 2x2x3x3, w 2x2x3x3, k 2x4x3x3"), ("Conv", "Concat", "Split", "Add", "Relu")),
-    World("groups", _leaves("x 1x4x3x2, v 2x2x1x1, w 2x2x1x1"), ("Conv", "Concat", "Split"), deeper=1),
-    World("pools", _leaves("x 1x2x4x3, z 1x2x4x3, w 3x2x1x1, s"), ("MaxPool", "AveragePool", "GlobalAveragePool", "Relu", "Add", "Mul", "Neg", "Concat", "Conv", "ReduceMean")),
+    World("pieces", _leaves("x 2x4, z 2x4"), ("Concat", "Split", "Slice", "Transpose", "Relu", "Add")),
+    World("pointwise", _leaves("x 1x2x3x4, z 1x2x3x4, v 3x2x1x1, w 3x2x1x1, u 2x3x1x1, b 3, s"), ("Conv", "Add", "Sub", "Mul", "Neg", "Relu"), slots=_CONV, deeper=-1),
+    World("affine", _leaves("x 1x2x3x4, z 1x2x3x4, v 3x2x1x1, w 3x2x1x1, b 3, s"), ("Conv", "Add", "Mul"), slots=_CONV),
+    World("convolutions", _leaves("x 1x2x3x4, z 1x2x3x4, v 2x2x3x3, w 2x2x3x3, k 2x4x3x3"), ("Conv", "Concat", "Split", "Add", "Relu"), slots=_CONV),
+    World("groups", _leaves("x 1x4x3x2, v 2x2x1x1, w 2x2x1x1"), ("Conv", "Concat", "Split"), slots=_CONV, deeper=1),
+    World("pools", _leaves("x 1x2x4x3, z 1x2x4x3, w 3x2x1x1, s"), ("MaxPool", "AveragePool", "GlobalAveragePool", "Relu", "Add", "Mul", "Neg", "Concat", "Conv", "ReduceMean"), slots=_CONV, deeper=-1),
+    World("pool chains", _leaves("x 1x2x4x3"), ("MaxPool", "AveragePool", "GlobalAveragePool", "Relu", "ReduceMean", "ReduceMax")),
 )  # fmt: skip
 """All worlds."""
 
 PRESETS: Mapping[str, tuple[str, ...]] = {
     "all": tuple(w.name for w in WORLDS),
-    "numbers": ("numbers", "signs", "broadcast"),
-    "matmul": ("products", "merging", "blocks", "batched", "gemms"),
-    "merging": ("merging",),
-    "conv": ("pointwise", "convolutions", "groups", "pools"),
-    "normalisation": ("softmax", "means", "reductions", "layernorm", "batchnorm"),
-    "layout": ("layout", "pieces", "reductions"),
+    "arithmetic": ("numbers", "signs", "broadcast", "sigmoids", "factors"),
+    "matmul": ("products", "distribution", "merging", "blocks", "batched", "attention"),
+    "gemm": ("gemms", "gemm merging"),
+    "conv": ("pointwise", "affine", "convolutions", "groups"),
+    "pool": ("pools", "pool chains"),
+    "normalisation": ("softmax", "softmax steps", "layernorm", "layernorm steps", "batchnorm", "batchnorm steps"),
+    "reduction": ("means", "deviations", "reductions"),
+    "layout": ("layout", "pieces"),
 }
 """Names of worlds by preset."""
 
