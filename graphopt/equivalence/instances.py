@@ -129,8 +129,16 @@ def instance_of(rule: Rule, case: Case, example: Example, block: int = 16) -> In
     for name in rule.leaves:
         bound = example.match.names[name]
         given = case.get(name)
-        for ref, operand in zip([bound] if isinstance(bound, Ref) else bound, given if isinstance(given, list) else [given], strict=True):
-            if operand is not None and operand.const and operand.data is None and name not in read and ref.key is not None:
+        for ref, operand in zip(
+            [bound] if isinstance(bound, Ref) else bound, given if isinstance(given, list) else [given], strict=True
+        ):
+            if (
+                operand is not None
+                and operand.const
+                and operand.data is None
+                and name not in read
+                and ref.key is not None
+            ):
                 symbolic.add(ref.key)
     elements = sum(math.prod(d if isinstance(d, int) else 3 for d in o.dims) for o in _operands(case))
     return Instance(case, example.graph, after, frozenset(symbolic), elements)
@@ -184,11 +192,29 @@ def _cases(rule: Rule, accepts: list[Case], rejects: list[Case], rng: np.random.
     yield from rejects
     seeds = [*accepts, *accepts, *rejects]
     vary = _Variation(rule, rng, [*accepts, *rejects])
+    near = [case for accept in accepts for case in _neighbours(accept)]
+    rng.shuffle(near)
     while seeds:
         case = copy.deepcopy(seeds[int(rng.integers(len(seeds)))])
         for _ in range(int(rng.integers(1, 4))):
             vary(case)
         yield case
+        if near:
+            yield near.pop()
+
+
+def _neighbours(case: Case) -> Iterator[Case]:
+    """What chance may miss: the cases that differ from one in a single operand, in one respect."""
+    for name, operand in case.items():
+        if not isinstance(operand, Operand):
+            continue
+        if operand.data is not None:
+            yield {**case, name: replace(operand, const=False, data=None)}
+            continue
+        dims = operand.dims
+        changed = [(*dims[:i], to, *dims[i + 1 :]) for i in range(len(dims)) for to in ("S", 1, 5)]
+        for other in [*changed, (2, *dims), *([dims[1:]] if dims else [])]:
+            yield {**case, name: replace(operand, dims=other, const=operand.const and "S" not in other)}
 
 
 def _operands(case: Mapping[str, Any]) -> list[Operand]:
@@ -213,9 +239,10 @@ class _Variation:
         self.operators = {line.op_variable: line for line in rule.match if line.op_variable}
         self.optional = {o.name for line in rule.match for o in line.operands if o.kind == "optional"}
         attributes = [self._attribute] * 3 if self.captured or self.rests else []
+        attributes += [self._alike] * 2 if len(self.captured) > 1 else []
         operators = [self._operator] * 2 if self.operators else []
         self.changes: list[Callable[[Case], None]] = [
-            self._rename, self._rename, self._rename, self._square, self._single, self._single, self._lead, self._symbol, self._data, self._data,
+            self._rename, self._rename, self._rename, self._square, self._single, self._single, self._lead, self._symbol, self._data, self._data, self._measure,
             self._constness, self._dtype, self._opset, self._optional, self._variadic, *attributes, *operators,
         ]  # fmt: skip
 
@@ -231,7 +258,9 @@ class _Variation:
             if isinstance(value, Operand) and (only is None or value is only):
                 case[name] = function(value)
             elif isinstance(value, list):
-                case[name] = [function(v) if isinstance(v, Operand) and (only is None or v is only) else v for v in value]
+                case[name] = [
+                    function(v) if isinstance(v, Operand) and (only is None or v is only) else v for v in value
+                ]
 
     def _rename(self, case: Case) -> None:
         """Dimensions of one size get another size everywhere, small integers in data and attributes perhaps with them."""
@@ -277,7 +306,9 @@ class _Variation:
             dims.insert(0, int(self._pick(_SIZES)))
         elif dims:
             dims[int(self.rng.integers(len(dims)))] = int(self._pick(_SIZES))
-        self._change(case, lambda o: replace(o, dims=tuple(dims), data=None if operand.dtype != "i64" else o.data), operand)
+        self._change(
+            case, lambda o: replace(o, dims=tuple(dims), data=None if operand.dtype != "i64" else o.data), operand
+        )
 
     def _lead(self, case: Case) -> None:
         """Operands of the highest rank get one more leading dimension, or lose theirs."""
@@ -286,7 +317,12 @@ class _Variation:
         less = self.rng.random() < 0.4
 
         def led(operand: Operand) -> Operand:
-            if len(operand.dims) != rank or rank == 0 or operand.dtype == "i64" or (operand.const and size == "M" and not less):
+            if (
+                len(operand.dims) != rank
+                or rank == 0
+                or operand.dtype == "i64"
+                or (operand.const and size == "M" and not less)
+            ):
                 return operand
             return replace(operand, dims=operand.dims[1:] if less else (size, *operand.dims))
 
@@ -322,6 +358,21 @@ class _Variation:
         elif not isinstance(data, list):
             data = to
         self._change(case, lambda o: replace(o, data=data), operand)
+
+    def _measure(self, case: Case) -> None:
+        """The numbers in an integer constant become dimensions of operands along one axis, as sizes of a Split are."""
+        operands = _operands(case)
+        operand = self._pick(
+            [o for o in operands if o.dtype == "i64" and isinstance(o.data, list) and len(o.dims) == 1]
+        )
+        if operand is None:
+            return
+        axis = int(self.rng.integers(-2, 2))
+        sizes = [o.dims[axis] for o in operands if o is not operand and -len(o.dims) <= axis < len(o.dims)]
+        sizes = [d for d in sizes if isinstance(d, int)]
+        if sizes:
+            data = [int(self._pick(sizes)) for _ in operand.data]
+            self._change(case, lambda o: replace(o, data=data), operand)
 
     def _constness(self, case: Case) -> None:
         operand = self._pick([o for o in _operands(case) if all(isinstance(d, int) for d in o.dims)])
@@ -386,6 +437,15 @@ class _Variation:
                 del case[variable]
             else:
                 case[variable] = self._value(attribute, case.get(variable), case)
+
+    def _alike(self, case: Case) -> None:
+        """Attributes that take the same values get one value: a condition that two are equal has to be seen to suffice."""
+        attribute, variable, _ = self.captured[int(self.rng.integers(len(self.captured)))]
+        value = self._value(attribute, case.get(variable), case)
+        domain = _BY_NAME.get(attribute, attribute)
+        for other, name, _ in self.captured:
+            if _BY_NAME.get(other, other) == domain and name in case:
+                case[name] = value
 
     def _value(self, attribute: str, held: Any, case: Case) -> Any:
         ranks = [len(o.dims) for o in _operands(case)]

@@ -30,6 +30,7 @@ Array = np.ndarray[Any, Any]
 _ELEMENTS = 512  # of a value, at most
 _CHUNK = 256  # terms computed at once
 _MEMBERS = 8  # of a class that are remembered
+_CUTS = frozenset({"Split", "Slice"})
 _ORDERS = frozenset({"Relu", "MaxPool", "ReduceMax"})
 _CONFIRMATIONS = 6  # draws of random elements that two values must agree on where elements are compared
 
@@ -272,8 +273,32 @@ class Bank:
         for arity in TABLE[op].arities:
             for found in self._choose(op, arity, size - 1, (), frozenset(), slots):
                 leaves = [self.values[v].leaves for v in found]
-                if any(leaves) and not (last and self._renamed(found)):
+                if any(leaves) and not (last and self._renamed(found)) and not self._useless(op, found):
                     yield found
+
+    def _useless(self, op: str, operands: tuple[int, ...]) -> bool:
+        """Whether something is joined with itself or with a part of itself, or a part is cut from a part.
+
+        Nobody builds such graphs, and there are a hundred laws about which part of which part they hold.
+        """
+        if op in _CUTS:
+            return self._cut_from(operands[0]) is not None
+        if op != "Concat":
+            return False
+        pieces = [p for v in operands for p in self._pieces(v)]
+        return len(set(pieces)) < len(pieces) or any(self._cut_from(p) in pieces for p in pieces)
+
+    def _pieces(self, index: int) -> list[int]:
+        """The values that a value is a concatenation of: itself where it is none."""
+        term = self.values[index].term
+        if term < 0 or self.terms[term].op != "Concat":
+            return [index]
+        return [p for v in self.terms[term].operands for p in self._pieces(v)]
+
+    def _cut_from(self, index: int) -> int | None:
+        """The value that a value is a part of, if it was cut from one."""
+        term = self.values[index].term
+        return self.terms[term].operands[0] if term >= 0 and self.terms[term].op in _CUTS else None
 
     def _bits(self, names: str) -> int:
         return sum(1 << i for i, (leaf, _) in enumerate(self.world.leaves) if leaf in names)

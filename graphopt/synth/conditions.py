@@ -19,6 +19,10 @@ from graphopt.synth.draft import Draft
 MOST = 6
 """Conditions of a rule, at most."""
 _BRANCHES = 5
+_EACH, _LETTER = 0.5, 0.01
+"""What a condition and a letter of it have to be worth, in instances that it keeps."""
+_REFUSED = 0.1
+"""What excluding an instance that is refused anyway is worth."""
 
 
 def candidates(draft: Draft) -> list[Expression]:
@@ -30,6 +34,15 @@ def candidates(draft: Draft) -> list[Expression]:
         except RuleError as error:  # a mistake of this module
             raise AssertionError(f"{text!r}: {error}") from error
     return made
+
+
+def required(draft: Draft) -> list[Expression]:
+    """Conditions that every rule of a draft has: sizes, positions and axes are known when the rule is applied.
+
+    What holds for all that a model may compute there, random numbers would hardly ever show.
+    """
+    slots = [s for s in draft.slots if s.operand and s.kind in ("sizes", "position", "axes")]
+    return [compile_expression(f"is_const({s.variable})", FUNCTIONS) for s in slots]
 
 
 def _texts(draft: Draft) -> Iterator[str]:
@@ -125,7 +138,6 @@ def _axes(draft: Draft, every: Sequence[str]) -> Iterator[str]:
         yield from (f"{a} {sign} {b}" for sign in ("==", "!=", "<", ">"))
     over = {f"axes(values({s.variable}), rank({s.tensor}))": s for s in draft.slots if s.kind == "axes"}
     for text, s in over.items():
-        yield f"is_const({s.variable})"
         yield f"len(values({s.variable})) > 0"
         yield f"len(values({s.variable})) == 1"
         yield f"all([a >= 0 for a in values({s.variable})])"
@@ -137,8 +149,10 @@ def _axes(draft: Draft, every: Sequence[str]) -> Iterator[str]:
         yield f"len([a for a in {text} if a == rank({s.tensor}) - 1]) == 0"
         yield f"len([a for a in {text} if a == rank({s.tensor}) - 2]) == 0"
         for x in every:
-            yield f"all([dim({x}, a) == 1 for a in values({s.variable})])"
-            yield f"size({x}) == 1 or rank({x}) == rank({s.tensor}) and all([dim({x}, a) == 1 for a in values({s.variable})])"
+            ones = f"all([dim({x}, a) == 1 for a in values({s.variable})])"
+            yield ones
+            if x != s.tensor:
+                yield f"size({x}) == 1 or rank({x}) == rank({s.tensor}) and {ones}"
         for axis in axes:
             yield f"{axis} in {text}"
             yield f"not {axis} in {text}"
@@ -185,8 +199,8 @@ def _literals(draft: Draft) -> Iterator[str]:
             yield f"{s.variable} == {value}"
 
 
-HOLDS, FAILS, REFUSED = "holds", "fails", "refused"
-"""The law is true at an instance, it is not, or the engine would refuse the rewrite there."""
+HOLDS, FAILS, REFUSED, UNKNOWN = "holds", "fails", "refused", "unknown"
+"""The law is true at an instance, it is not, the engine would refuse the rewrite there, or nothing can be said."""
 
 
 @dataclass(frozen=True)
@@ -196,7 +210,7 @@ class Trial:
     Attributes:
         case: As in ``examples``.
         env: What the pattern matched.
-        outcome: One of :data:`HOLDS`, :data:`FAILS` and :data:`REFUSED`.
+        outcome: One of :data:`HOLDS`, :data:`FAILS`, :data:`REFUSED` and :data:`UNKNOWN`.
     """
 
     case: Mapping[str, object]
@@ -212,35 +226,40 @@ class Trial:
         return found
 
 
-def choose(conditions: Sequence[Expression], trials: Sequence[Trial], seeds: int) -> list[str] | None:
+def choose(
+    conditions: Sequence[Expression], fixed: Sequence[Expression], trials: Sequence[Trial], seeds: int
+) -> list[str] | None:
     """The conjunction that no failing trial satisfies and most of the others do.
 
-    It excludes what the engine would refuse as well, if conditions can say so.
+    What the engine would refuse need not be excluded, but tells conditions that are about the law from those that happen to
+    fit; and it is excluded where that costs nothing.
 
     Args:
         conditions: What may be in it.
+        fixed: Conditions that hold anyway.
         trials: The instances, those first that it must not exclude.
         seeds: How many these are.
 
     Returns:
         Its conditions, each needed; ``None`` when there is none.
     """
+    trials = [t for t in trials if all(t.satisfies(e) for e in fixed)]
     good = [t for t in trials if t.outcome == HOLDS]
-    fails = [t for t in trials if t.outcome == FAILS]
-    refused = [t for t in trials if t.outcome == REFUSED]
-    for bad in ([*fails, *refused], fails) if refused else (fails,):
-        kinds: dict[tuple[int, int], str] = {}
-        for condition in conditions if bad else ():
-            kept = _mask(condition, good)
-            if kept & (1 << seeds) - 1 != (1 << seeds) - 1:
-                continue
-            excluded = (1 << len(bad)) - 1 & ~_mask(condition, bad)
-            if excluded:
-                kinds.setdefault((kept, excluded), condition.text)
-        score, chosen = _search(_useful(kinds), len(bad), (1 << len(good)) - 1, (1 << len(bad)) - 1, [], (-1.0, []))
-        if score >= 0:
-            return _needed(chosen, kinds, len(bad))
-    return None
+    bad = [t for t in trials if t.outcome == FAILS] + [t for t in trials if t.outcome == REFUSED]
+    fails = sum(t.outcome == FAILS for t in bad)
+    kinds: dict[tuple[int, int], str] = {}
+    for condition in conditions if bad else ():
+        kept = _mask(condition, good)
+        if kept & (1 << seeds) - 1 != (1 << seeds) - 1:
+            continue
+        excluded = (1 << len(bad)) - 1 & ~_mask(condition, bad)
+        if excluded:
+            kinds.setdefault((kept, excluded), condition.text)
+    search = _Search(_useful(kinds), fails)
+    search.extend([], (1 << len(good)) - 1, 0)
+    if search.best is None:
+        return None
+    return search.completed()
 
 
 def _mask(condition: Expression, trials: Sequence[Trial]) -> int:
@@ -253,41 +272,69 @@ def _mask(condition: Expression, trials: Sequence[Trial]) -> int:
 
 _Kind = tuple[int, int, str]
 """What a condition keeps of the good trials, what it excludes of the bad ones, and its text."""
-_Best = tuple[float, list[str]]
 
 
-def _useful(kinds: Mapping[tuple[int, int], str]) -> list[list[_Kind]]:
-    """For each bad trial the conditions that exclude it, those left out that another one is better than in every respect."""
+def _useful(kinds: Mapping[tuple[int, int], str]) -> list[_Kind]:
+    """The conditions without those that another one is better than in every respect."""
     left: list[_Kind] = []
     for (kept, excluded), text in sorted(kinds.items(), key=lambda k: (-k[0][0].bit_count(), -k[0][1].bit_count())):
         if not any(kept & ~k == 0 and excluded & ~e == 0 for k, e, _ in left):
             left.append((kept, excluded, text))
-    most = max((e.bit_length() for _, e, _ in left), default=0)
-    return [[kind for kind in left if kind[1] >> i & 1] for i in range(most)]
+    return left
 
 
-def _search(able: list[list[_Kind]], bad: int, kept: int, left: int, chosen: list[str], best: _Best) -> _Best:
-    if not left:
-        score = kept.bit_count() - 0.5 * len(chosen)
-        return (score, chosen) if score > best[0] else best
-    if len(chosen) == MOST or kept.bit_count() <= best[0] or left.bit_length() > len(able):
-        return best
-    # The failure that the fewest conditions exclude.
-    hardest = min((i for i in range(bad) if left >> i & 1), key=lambda i: len(able[i]))
-    tried = sorted(able[hardest], key=lambda k: (-(k[0] & kept).bit_count(), -(k[1] & left).bit_count()))
-    for keeps, excludes, text in tried[:_BRANCHES]:
-        best = _search(able, bad, kept & keeps, left & ~excludes, [*chosen, text], best)
-    return best
+class _Search:
+    """The best conjunction.
 
+    Args:
+        kinds: The conditions.
+        fails: How many of the bad trials, the first ones, have to be excluded.
 
-def _needed(chosen: list[str], kinds: Mapping[tuple[int, int], str], bad: int) -> list[str]:
-    """The chosen conditions without those that the others make superfluous."""
-    excludes = {text: excluded for (_, excluded), text in kinds.items()}
-    for text in list(chosen):
-        others = 0
-        for other in chosen:
-            if other != text:
-                others |= excludes[other]
-        if others == (1 << bad) - 1:
-            chosen = [c for c in chosen if c != text]
-    return chosen
+    Attributes:
+        best: Score, conditions, and what they keep and exclude.
+    """
+
+    def __init__(self, kinds: Sequence[_Kind], fails: int) -> None:
+        self.kinds = kinds
+        self.must = (1 << fails) - 1
+        self.able = [[kind for kind in kinds if kind[1] >> i & 1] for i in range(fails)]
+        self.best: tuple[float, list[_Kind], int, int] | None = None
+
+    def extend(self, chosen: list[_Kind], kept: int, excluded: int) -> None:
+        """Add conditions to a conjunction until all failures are excluded."""
+        left = self.must & ~excluded
+        if not left:
+            score = self._score(chosen, kept, excluded)
+            if self.best is None or score > self.best[0]:
+                self.best = score, chosen, kept, excluded
+            return
+        if len(chosen) == MOST:
+            return
+        # The failure that the fewest conditions exclude.
+        hardest = min((i for i in range(len(self.able)) if left >> i & 1), key=lambda i: len(self.able[i]))
+        tried = sorted(self.able[hardest], key=lambda k: -self._score([*chosen, k], kept & k[0], excluded | k[1]))
+        for kind in tried[:_BRANCHES]:
+            self.extend([*chosen, kind], kept & kind[0], excluded | kind[1])
+
+    def completed(self) -> list[str]:
+        """The best conjunction, with conditions that exclude much of what would be refused, without superfluous ones."""
+        assert self.best is not None
+        score, chosen, kept, excluded = self.best
+        while len(chosen) < MOST:
+            further = [(self._score([*chosen, k], kept & k[0], excluded | k[1]), k) for k in self.kinds]
+            best, kind = max(further, key=lambda item: item[0], default=(score, None))
+            if kind is None or best <= score:
+                break
+            score, chosen, kept, excluded = best, [*chosen, kind], kept & kind[0], excluded | kind[1]
+        for kind in list(chosen):
+            others = 0
+            for other in chosen:
+                others |= other[1] if other is not kind else 0
+            if others & excluded == excluded:
+                chosen = [k for k in chosen if k is not kind]
+        return [text for _, _, text in chosen]
+
+    @staticmethod
+    def _score(chosen: Sequence[_Kind], kept: int, excluded: int) -> float:
+        letters = sum(len(text) for _, _, text in chosen)
+        return kept.bit_count() + _REFUSED * excluded.bit_count() - _EACH * len(chosen) - _LETTER * letters

@@ -22,7 +22,7 @@ from graphopt.ir.edit import RefusedError
 from graphopt.rewrite.examples import Operand, build_example
 from graphopt.rewrite.expr import Env, Expression, Unknown
 from graphopt.rewrite.schema import Rule
-from graphopt.synth.conditions import FAILS, HOLDS, REFUSED, Trial, candidates, choose
+from graphopt.synth.conditions import FAILS, HOLDS, REFUSED, UNKNOWN, Trial, candidates, choose, required
 from graphopt.synth.draft import Draft, one_rule
 from graphopt.synth.operators import OPSET
 from graphopt.synth.pairs import Pair
@@ -118,14 +118,16 @@ def _prove(draft: Draft, seed: int) -> Found:
     if not seeds or any(t.outcome != HOLDS for t in pool.trials):
         return Found("rejected", draft.pairs, message=pool.wrong or "an instance of its own can't be evaluated")
     pool.vary(bare, seed, POOL)
-    conditions = candidates(draft)
+    fixed, conditions = required(draft), candidates(draft)
     made: _Written | None = None
     for round in range(ROUNDS):
         while made is None or made.stale:
-            where = choose(conditions, pool.trials, seeds)
+            where = choose(conditions, fixed, pool.trials, seeds)
             if where is None:
                 return Found("rejected", draft.pairs, message=pool.wrong)
-            made = _written(draft, where, conditions, pool.trials, seeds)
+            made = _written(draft, fixed, where, conditions, pool.trials, seeds)
+            if made.stale & {e.text for e in fixed}:
+                return Found("rejected", draft.pairs, message="no instance shows what a condition is for")
             conditions = [e for e in conditions if e.text not in made.stale]
         if pool.vary(made.rule, seed + 100 + round, POOL // 2):
             made = None
@@ -167,11 +169,12 @@ class _Pool:
 
     def vary(self, rule: Rule, seed: int, limit: int) -> bool:
         """Judge up to ``limit`` variations of a rule's examples; whether the rule fails at one of them."""
-        failed, before = False, len(self.trials)
+        failed, judged = False, 0
         for case in variations(rule, seed=seed, tries=TRIES):
-            if len(self.trials) - before >= limit:
+            if judged >= limit:
                 break
             outcome, env = self.add(case)
+            judged += outcome not in ("", UNKNOWN)
             failed = failed or (outcome == FAILS and env is not None and all(e.holds(env) for e in rule.where))
         return failed
 
@@ -192,8 +195,7 @@ class _Pool:
             outcome = self._judge(instance_of(self.rule, case, example))
         except (RefusedError, Unknown, ValueError, TypeError, IndexError, ArithmeticError):
             outcome = REFUSED
-        if outcome:
-            self.trials.append(Trial(case, env, outcome))
+        self.trials.append(Trial(case, env, outcome))
         return outcome, env
 
     def _judge(self, instance: Instance) -> str:
@@ -203,7 +205,7 @@ class _Pool:
             return FAILS
         method, why = verdict
         if method in ("undefined", "large"):
-            return ""
+            return UNKNOWN
         if method == "floats":
             self._undecided += 1
             self.wrong = self.wrong or f"not proved: {why}"
@@ -227,10 +229,15 @@ class _Written:
 
 
 def _written(
-    draft: Draft, where: list[str], conditions: Sequence[Expression], trials: Sequence[Trial], seeds: int
+    draft: Draft,
+    fixed: Sequence[Expression],
+    where: list[str],
+    conditions: Sequence[Expression],
+    trials: Sequence[Trial],
+    seeds: int,
 ) -> _Written:
     """The rule with its conditions, for each an instance that fails on it alone, and examples that it accepts."""
-    chosen = {e.text: e for e in conditions if e.text in where}
+    chosen = {e.text: e for e in fixed} | {e.text: e for e in conditions if e.text in where}
     if _needs_floats(draft) and not any(text.startswith("is_float") for text in where):
         floats = conditions[0]
         whole = [t for t in trials if not t.satisfies(floats) and all(t.satisfies(e) for e in chosen.values())]
@@ -246,8 +253,8 @@ def _written(
     accept += [_plain(t.case) for t in able[:_LOOKED_AT] if _runs(rule, t)][:1]
     reject: dict[str, Case] = {}
     for index, (text, condition) in enumerate(chosen.items()):
-        others = [e for e in chosen.values() if e is not condition]
-        failing = [t for t in trials if not t.satisfies(condition) and all(t.satisfies(e) for e in others)]
+        before = list(chosen.values())[:index]
+        failing = [t for t in trials if not t.satisfies(condition) and all(t.satisfies(e) for e in before)]
         failing.sort(key=lambda t: (t.outcome != FAILS, *_simplicity(t)))
         # Operands that may change places can match in another way than the one that was looked at.
         example = next((t for t in failing if build_example(rule, t.case).failing == index), None)

@@ -33,7 +33,7 @@ from graphopt.synth.worlds import select
 LIMIT = 150_000
 """Graphs of one number of operators that are made in a world, at most."""
 _SLICE = 40  # groups that one task filters
-_CHUNK = 32  # groups that are proved before rules are kept and the next ones are looked at
+_CHUNK = 16  # groups that are proved before rules are kept and the next ones are looked at
 _INSTANCES = 12  # pairs of a skeleton that go on to the next stage
 
 

@@ -99,20 +99,24 @@ def _transpose(shapes: Sequence[Shape], sizes: frozenset[int]) -> Iterator[Form]
     rank = len(shapes[0])
     perms = _PERMS if rank == 4 else itertools.permutations(range(rank)) if rank in (2, 3) else ()
     for perm in perms:
-        if perm != tuple(range(rank)):
+        # Where only dimensions of 1 change places, the elements stay where they are.
+        moved = [axis for axis in perm if shapes[0][axis] != 1]
+        if moved != sorted(moved):
             yield (Param("perm", "perm", perm),)
 
 
 def _reduce(shapes: Sequence[Shape], sizes: frozenset[int]) -> Iterator[Form]:
     rank = len(shapes[0])
     for axes in [*((a,) for a in range(rank)), *([(rank - 2, rank - 1)] if rank > 2 else [])]:
-        for keep in (1, 0):
+        # What is reduced over one element is the element.
+        for keep in (1, 0) if all(shapes[0][a] > 1 for a in axes) else ():
             yield (Param("keepdims", "flag", keep), Param("axes", "axes", axes, True))
 
 
 def _softmax(shapes: Sequence[Shape], sizes: frozenset[int]) -> Iterator[Form]:
-    for axis in range(len(shapes[0])):
-        yield (Param("axis", "axis", axis),)
+    for axis, n in enumerate(shapes[0]):
+        if n > 1:
+            yield (Param("axis", "axis", axis),)
 
 
 def _concat(shapes: Sequence[Shape], sizes: frozenset[int]) -> Iterator[Form]:
@@ -204,8 +208,9 @@ def _conv(shapes: Sequence[Shape], sizes: frozenset[int]) -> Iterator[Form]:
 
 def _pool(shapes: Sequence[Shape], sizes: frozenset[int]) -> Iterator[Form]:
     if len(shapes[0]) == 4:
-        for kernel, pad, stride in ((3, 1, 1), (2, 0, 2), (2, 0, 1), (5, 2, 1)):
-            if kernel - 2 * pad <= min(shapes[0][2:]):
+        # Windows that do not all hold the whole image.
+        for kernel, pad, stride in ((3, 1, 1), (2, 0, 2), (2, 0, 1), (3, 0, 1)):
+            if kernel - pad <= min(shapes[0][2:]) - (pad > 0):
                 yield (
                     Param("kernel_shape", "window", (kernel,) * 2),
                     Param("pads", "window", (pad,) * 4),
@@ -214,7 +219,7 @@ def _pool(shapes: Sequence[Shape], sizes: frozenset[int]) -> Iterator[Form]:
 
 
 def _image(shapes: Sequence[Shape], sizes: frozenset[int]) -> Iterator[Form]:
-    if len(shapes[0]) == 4:
+    if len(shapes[0]) == 4 and min(shapes[0][2:]) > 1:
         yield ()
 
 

@@ -14,8 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from graphopt.synth.bank import Bank, Value
-from graphopt.synth.operators import Form, Param, Shape
+from graphopt.synth.bank import Bank, Term, Value
+from graphopt.synth.operators import TABLE, Form, Param, Shape
 
 Ref = str | float | tuple[int, int]
 """An input by name, a number, or a result of a node: its place in the side and which of its results."""
@@ -246,7 +246,7 @@ class Pairs:
                 return names[index]
             if value.term not in place:
                 term = bank.terms[value.term]
-                operands = [ref(o) for o in term.operands]
+                operands = [ref(o) for o in self._ordered(term, cut)]
                 if any(o is None for o in operands):
                     return None
                 place[value.term] = len(nodes)
@@ -257,3 +257,14 @@ class Pairs:
         if any(r is None or isinstance(r, float) for r in found):
             return None
         return Side(tuple(nodes), tuple(r for r in found if r is not None))
+
+    def _ordered(self, term: Term, cut: Sequence[int]) -> Sequence[int]:
+        """A term's operands: those that may change places in one order, numbers last and inputs before what is computed."""
+        if not TABLE[term.op].commutative:
+            return term.operands
+        values = self.bank.values
+
+        def key(v: int) -> tuple[bool, bool, int]:
+            return not values[v].leaves and v not in cut, values[v].term >= 0 and v not in cut, v
+
+        return sorted(term.operands, key=key)

@@ -19,6 +19,7 @@ from graphopt.ir.graph import Graph
 from graphopt.synth.graphs import graph_of
 from graphopt.synth.operators import Param, Shape
 from graphopt.synth.pairs import Pair, Side
+from graphopt.synth.worlds import FLOW
 
 _LARGER = 16
 _LEAST = 0.1  # relative; the prices of single operators are no better than that
@@ -48,11 +49,9 @@ def _price(graph: Graph, roofline: Roofline) -> float:
 
 
 def _fixed(inputs: tuple[str, ...]) -> Iterator[frozenset[str]]:
-    yield frozenset()
-    if len(inputs) > 1:
-        yield from (frozenset([name]) for name in inputs)
-    if len(inputs) > 2:
-        yield from (frozenset(inputs) - {name} for name in inputs)
+    """Choices of inputs that are constants: none, one, all; never what flows through the model."""
+    able = [name for name in inputs if name != FLOW]
+    yield from dict.fromkeys([frozenset[str](), *(frozenset([name]) for name in able), frozenset(able)])
 
 
 def _scaled(pair: Pair) -> Iterator[Pair]:

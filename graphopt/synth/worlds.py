@@ -50,6 +50,9 @@ def _leaves(text: str) -> tuple[tuple[str, Shape], ...]:
     return tuple(made)
 
 
+FLOW = "x"
+"""The input that stands for what flows through a model; any other may be a weight."""
+
 _NORMS = {"BatchNormalization": ("xz", "s", "b", "m", "v"), "LayerNormalization": ("xz", "s", "b")}
 _CONV = {"Conv": ("xz", "uvwk", "b")}
 
