@@ -103,7 +103,9 @@ def _mix(*arrays: Array | int) -> Array:
     result: Any = np.uint64(0x9E3779B97F4A7C15)
     for array in arrays:
         with np.errstate(over="ignore"):
-            z = (result ^ (array if isinstance(array, np.ndarray) else np.uint64(array))) + np.uint64(0x9E3779B97F4A7C15)
+            z = (result ^ (array if isinstance(array, np.ndarray) else np.uint64(array))) + np.uint64(
+                0x9E3779B97F4A7C15
+            )
             z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
             z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
             result = z ^ (z >> np.uint64(31))
@@ -111,19 +113,19 @@ def _mix(*arrays: Array | int) -> Array:
 
 
 class Floats:
-    """float64 numbers between 1/4 and 2 in size, of either sign or positive."""
+    """float64 numbers between 1/4 and 2 in size, of the given sign, 0 for either."""
 
     name = "floats"
 
-    def __init__(self, seed: int, positive: bool = False) -> None:
-        self.seed, self.positive = seed, positive
+    def __init__(self, seed: int, sign: int = 0) -> None:
+        self.seed, self.sign = seed, sign
 
     def holds(self, a: Array) -> bool:
         return bool(a.dtype == np.float64)
 
     def fresh(self, name: str, shape: tuple[int, ...]) -> Array:
         rng = np.random.default_rng(_seed(self.seed, name))
-        sign = 1.0 if self.positive else rng.choice([-1.0, 1.0], shape)
+        sign = self.sign or rng.choice([-1.0, 1.0], shape)
         return np.asarray(rng.uniform(0.25, 2.0, shape) * sign)
 
     def constant(self, values: Array) -> Array:
@@ -172,8 +174,30 @@ class Floats:
         return np.asarray(made(x))
 
 
-class _RandomOrder(ABC):
-    """Maximum and minimum by a random total order: of all laws, those of lattices hold."""
+class RandomOrder(ABC):
+    """Maximum and minimum by a random total order: of all laws, those of lattices hold.
+
+    A false law may hold in one order by chance: of nine elements and a constant, the constant is seldom the largest. So an
+    order is drawn many times, and whether most elements lie above or below the constants is part of what is drawn.
+
+    Attributes:
+        ordered: Whether two elements were compared.
+    """
+
+    def __init__(self) -> None:
+        self.ordered = False
+        self._draw, self._high = 0, 0.5
+        self._fixed: set[int] = set()
+
+    def reorder(self, draw: int) -> None:
+        """Take another order; the elements stay the same."""
+        self._draw, self._high = draw, (0.5, 0.05, 0.95)[draw % 3]
+
+    def _ranked(self, hashed: Array, element: Array) -> Array:
+        """Ranks: whether an element lies high decides first."""
+        coin = (_mix(6, hashed, self._draw) >> np.uint64(11)) / 2.0**53
+        high = coin < (np.where(np.isin(element, list(self._fixed)), 0.5, self._high) if self._fixed else self._high)
+        return np.asarray(_mix(7, hashed, self._draw) >> np.uint64(1) | high.astype(np.uint64) << np.uint64(63))
 
     @abstractmethod
     def _rank(self, a: Array) -> Array: ...
@@ -182,12 +206,13 @@ class _RandomOrder(ABC):
     def select(self, condition: Array, a: Array, b: Array) -> Array: ...
 
     def max(self, a: Array, b: Array) -> Array:
-        return self.select(self._rank(a) < self._rank(b), b, a)
+        return self.select(self.less(a, b), b, a)
 
     def min(self, a: Array, b: Array) -> Array:
-        return self.select(self._rank(a) < self._rank(b), a, b)
+        return self.select(self.less(a, b), a, b)
 
     def less(self, a: Array, b: Array) -> Array:
+        self.ordered = True
         return np.asarray(self._rank(a) < self._rank(b))
 
 
@@ -196,7 +221,7 @@ _SIGN = np.uint64(1 << 63)
 _SIZE = np.uint64((1 << 63) - 1)
 
 
-class Terms(_RandomOrder):
+class Terms(RandomOrder):
     """Hashes of expressions, with the laws that floating-point numbers obey exactly.
 
     Those are: commutativity, the rules of signs (the top bit is the sign), and 0 and 1 as neutral elements. Signed zeros
@@ -206,6 +231,7 @@ class Terms(_RandomOrder):
     name = "terms"
 
     def __init__(self, seed: int) -> None:
+        super().__init__()
         self.seed = seed
         self._whole: set[int] = set()
         self._one = self.constant(np.array(1.0))["h"]
@@ -221,7 +247,9 @@ class Terms(_RandomOrder):
         values = np.asarray(values, np.float64)
         size = _mix(np.abs(values).view(np.uint64) if values.shape else np.abs(values).reshape(1).view(np.uint64)[0], 1)
         hashed = (np.asarray(size) & _SIZE) | np.where(values < 0, _SIGN, np.uint64(0))
-        return _terms(np.where(values == 0, np.uint64(0), hashed))
+        made = np.where(values == 0, np.uint64(0), hashed)
+        self._fixed.update(np.unique(made).tolist())
+        return _terms(made)
 
     def add(self, a: Array, b: Array) -> Array:
         x, y = np.broadcast_arrays(a["h"], b["h"])
@@ -251,7 +279,7 @@ class Terms(_RandomOrder):
         return _terms(np.where(made == 0, made, made ^ ((x ^ y) & _SIGN)))
 
     def _rank(self, a: Array) -> Array:
-        return _mix(5, a["h"], self.seed)
+        return self._ranked(_mix(5, a["h"], self.seed), a["h"])
 
     def equal(self, a: Array, b: Array) -> Array:
         return np.asarray(a["h"] == b["h"])
@@ -289,7 +317,7 @@ PRIMES = (2147480927, 2147479823)
 _PAIR = np.dtype([("p", "i8"), ("q", "i8")])
 
 
-class Field(_RandomOrder):
+class Field(RandomOrder):
     """Pairs of residues modulo p and modulo q = (p - 1) / 2.
 
     Only residues modulo p decide whether two elements are the same: those modulo q are there for exponents.
@@ -298,6 +326,7 @@ class Field(_RandomOrder):
     name = "field"
 
     def __init__(self, seed: int, prime: int = 0) -> None:
+        super().__init__()
         self.seed = seed
         self.p = PRIMES[prime]
         self.q = (self.p - 1) // 2
@@ -320,6 +349,7 @@ class Field(_RandomOrder):
         made = np.empty(different.shape, _PAIR)
         for i, value in enumerate(different.tolist()):
             made[i] = self._number(value)
+        self._fixed.update(made["p"].tolist())
         return made[where].reshape(values.shape)
 
     def _number(self, value: float) -> Any:
@@ -328,7 +358,10 @@ class Field(_RandomOrder):
             return self.func(f"constant:{value}", _pair(np.array(1), np.array(1)))
         top, bottom = exact.rational.numerator, exact.rational.denominator
         x = _pair(np.array(top * pow(bottom, -1, self.p) % self.p), np.array(top * pow(bottom, -1, self.q) % self.q))
-        for root, power in ((self.func("sqrt", _pair(np.array(2), np.array(2))), exact.root2), (self._rootpi, exact.rootpi)):
+        for root, power in (
+            (self.func("sqrt", _pair(np.array(2), np.array(2))), exact.root2),
+            (self._rootpi, exact.rootpi),
+        ):
             for _ in range(abs(power)):
                 x = self.mul(x, root) if power > 0 else self.div(x, root)
         return x
@@ -347,7 +380,7 @@ class Field(_RandomOrder):
         return self.mul(a, inverse)
 
     def _rank(self, a: Array) -> Array:
-        return _mix(5, a["p"].astype(np.uint64), a["q"].astype(np.uint64), self.seed)
+        return self._ranked(_mix(5, a["p"].astype(np.uint64), a["q"].astype(np.uint64), self.seed), a["p"])
 
     def equal(self, a: Array, b: Array) -> Array:
         return np.asarray(a["p"] == b["p"])

@@ -19,9 +19,7 @@ Array = np.ndarray[Any, Any]
 _REGISTERED = (linear, movement, windows)  # importing them registers their operators
 
 
-def evaluate(
-    graph: Graph, domain: Domain, inputs: Mapping[int, Array], symbolic: Collection[int]
-) -> list[Array]:
+def evaluate(graph: Graph, domain: Domain, inputs: Mapping[int, Array], symbolic: Collection[int]) -> list[Array]:
     """The graph's outputs.
 
     Args:

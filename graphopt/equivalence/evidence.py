@@ -75,7 +75,9 @@ def check_rule(
         message = extremes(rule)
     proof = prove(rule, seed=seeds[0], limit=limit, tries=tries, seconds=seconds)
     if message and proof.counterexample is None:
-        return Verdict(rule.id, rule.hash, "failed", "examples in the runtime", cases=cases, worst=worst, message=message)
+        return Verdict(
+            rule.id, rule.hash, "failed", "examples in the runtime", cases=cases, worst=worst, message=message
+        )
     return _verdict(rule, proof, cases, worst)
 
 
@@ -90,7 +92,18 @@ def _verdict(rule: Rule, proof: Proof, cases: int, worst: float) -> Verdict:
     method = ", ".join(f"{name} {proof.methods[name]}" for name in (*METHODS, "floats") if proof.methods.get(name))
     domain = f"{proof.shapes} shape and {proof.attributes} attribute assignments, dimensions 1 to 7 and those of the examples"
     chance = proof.false_accept if proof.methods.get("field") else 0.0
-    return Verdict(rule.id, rule.hash, outcome, method or "examples in the runtime", proof.instances, domain, chance, cases, worst, message)
+    return Verdict(
+        rule.id,
+        rule.hash,
+        outcome,
+        method or "examples in the runtime",
+        proof.instances,
+        domain,
+        chance,
+        cases,
+        worst,
+        message,
+    )
 
 
 def check_files(work: Sequence[tuple[Path, str]], jobs: int = 1) -> Iterator[tuple[Path, Verdict]]:

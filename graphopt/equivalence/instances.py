@@ -198,6 +198,8 @@ def _cases(rule: Rule, accepts: list[Case], rejects: list[Case], rng: np.random.
         case = copy.deepcopy(seeds[int(rng.integers(len(seeds)))])
         for _ in range(int(rng.integers(1, 4))):
             vary(case)
+        if rng.random() < 0.2:
+            vary.square(case)
         yield case
         if near:
             yield near.pop()
@@ -242,7 +244,7 @@ class _Variation:
         attributes += [self._alike] * 2 if len(self.captured) > 1 else []
         operators = [self._operator] * 2 if self.operators else []
         self.changes: list[Callable[[Case], None]] = [
-            self._rename, self._rename, self._rename, self._square, self._single, self._single, self._lead, self._symbol, self._data, self._data, self._measure,
+            self._rename, self._rename, self._rename, self.square, self._single, self._single, self._lead, self._symbol, self._data, self._data, self._measure,
             self._constness, self._dtype, self._opset, self._optional, self._variadic, *attributes, *operators,
         ]  # fmt: skip
 
@@ -283,7 +285,7 @@ class _Variation:
                 if name in case:
                     case[name] = _mapped(case[name], to)
 
-    def _square(self, case: Case) -> None:
+    def square(self, case: Case) -> None:
         """Dimensions of several sizes become equal: types do not tell a matrix from its transpose then."""
         sizes = sorted({d for o in _operands(case) for d in o.dims if isinstance(d, int) and d > 1})
         chosen = sizes if self.rng.random() < 0.7 else [s for s in sizes if self.rng.random() < 0.6]

@@ -70,7 +70,9 @@ def _reduction(c: Call) -> Result:
             return truncated(_reduced(c, x, np.add, np.array(0, x.dtype)), divisor)
         if c.op == "ReduceSumSquare":
             return _reduced(c, np.multiply(x, x), np.add, np.array(0, x.dtype))
-        made = {"ReduceSum": np.add, "ReduceProd": np.multiply, "ReduceMax": np.maximum, "ReduceMin": np.minimum}.get(c.op)
+        made = {"ReduceSum": np.add, "ReduceProd": np.multiply, "ReduceMax": np.maximum, "ReduceMin": np.minimum}.get(
+            c.op
+        )
         if made is None:
             raise UnsupportedError(f"{c.op} of integers")
         return _reduced(c, x, made, np.array(1 if c.op == "ReduceProd" else 0, x.dtype))

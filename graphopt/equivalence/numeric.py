@@ -386,7 +386,9 @@ def _widened(tolerance: Tolerance, reference: Any, as_run: Any) -> Tolerance:
     found = compare(reference, as_run, Tolerance(rtol=0.0))
     error = found.max_rel if math.isfinite(found.max_rel) else 0.0
     rtol, flips = tolerance.rtol or 0.0, tolerance.flips
-    return replace(tolerance, rtol=max(rtol, min(_NEAR * error, _MOST)), flips=max(flips, math.ceil(_NEAR * found.flips)))
+    return replace(
+        tolerance, rtol=max(rtol, min(_NEAR * error, _MOST)), flips=max(flips, math.ceil(_NEAR * found.flips))
+    )
 
 
 def _is_zero(value: Any) -> bool:

@@ -124,7 +124,9 @@ class Order:
         if name == "abs":
             return np.asarray(self.max(operands[0], self.neg(operands[0])), object)
         if name == "sign":
-            return np.asarray(_each(lambda x: z3.If(x > 0, 1.0, z3.If(x < 0, -1.0, z3.RealVal(0))), 1)(operands[0]), object)
+            return np.asarray(
+                _each(lambda x: z3.If(x > 0, 1.0, z3.If(x < 0, -1.0, z3.RealVal(0))), 1)(operands[0]), object
+            )
         if name == "sqrt":
             return np.asarray(_each(self._root, 1)(operands[0]), object)
         if name == "floor":

@@ -133,7 +133,11 @@ def _elementwise(c: Call) -> Result:
         if c.op == "Mean" or (c.op == "Mod" and c["fmod"]):
             raise UnsupportedError(f"{c.op} of integers")
         with np.errstate(all="ignore"):
-            made = _NUMPY[c.op](arrays[0]) if len(arrays) == 1 and c.op not in ("Max", "Min", "Sum") else reduce(_NUMPY[c.op], arrays)
+            made = (
+                _NUMPY[c.op](arrays[0])
+                if len(arrays) == 1 and c.op not in ("Max", "Min", "Sum")
+                else reduce(_NUMPY[c.op], arrays)
+            )
         return np.asarray(made)
     return _arithmetic(c)
 

@@ -47,7 +47,11 @@ def worst_difference(rule: Rule, seeds: Sequence[int]) -> tuple[float, int, str]
             except (GraphoptError, RefusedError) as problem:
                 return worst, cases, f"accept {index}: {problem}"
             if not error <= limit:
-                return error, cases, f"accept {index}, seed {seed}: the sides differ by {error:.3g}, claimed {limit:.3g}"
+                return (
+                    error,
+                    cases,
+                    f"accept {index}, seed {seed}: the sides differ by {error:.3g}, claimed {limit:.3g}",
+                )
             worst, cases = max(worst, error), cases + 1
     return worst, cases, ""
 
@@ -68,7 +72,9 @@ def extremes(rule: Rule) -> str:
         for seed in range(8):
             feeds = _feeds(example.graph, seed)
             rng = np.random.default_rng(seed)
-            feeds = {k: rng.choice(pool, a.shape).astype(a.dtype) if a.dtype.kind == "f" else a for k, a in feeds.items()}
+            feeds = {
+                k: rng.choice(pool, a.shape).astype(a.dtype) if a.dtype.kind == "f" else a for k, a in feeds.items()
+            }
             before, after = _run(example, example.graph, feeds), _run(example, rewritten, feeds)
             for a, b in zip(before, after, strict=True):
                 with np.errstate(all="ignore"):

@@ -16,8 +16,9 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,8 @@ METHODS = ("terms", "field", "order")
 _ROUNDING = 2e-5  # constants are float32, and let-expressions round to it
 _ORDER_ELEMENTS = 400  # operands larger than this together are not given to z3
 _ORDER_MILLISECONDS = 1500
+_ORDERS = 12  # random orders, for each assignment of symbols and each prime, in which both sides have to agree
+_COMPARED = 200  # results after which no further order is drawn
 # Integers as inputs: of any sign, positions in a small tensor, steps and sizes. A pattern may be defined for some only.
 _INTEGERS = ((-4, 5), (0, 2), (1, 4))
 _UNDECIDED = "z3 did not decide in time"
@@ -124,7 +127,9 @@ def prove(rule: Rule, *, seed: int = 0, limit: int = 40, tries: int = 300, secon
 
     for instance in family:
         if time.monotonic() > deadline:
-            return result("timeout", f"{seconds:g} s were over after {sum(methods.values())} of {len(family)} instances")
+            return result(
+                "timeout", f"{seconds:g} s were over after {sum(methods.values())} of {len(family)} instances"
+            )
         verdict = judge(instance, rule, seed, use_order=undecided < 2)
         if isinstance(verdict, Counterexample):
             return result("failed", wrong=verdict)
@@ -168,9 +173,10 @@ def judge(instance: Instance, rule: Rule, seed: int, use_order: bool = True) -> 
     # The same seeds as in the attack give the same integers as inputs, for which the pattern is known to be defined.
     tried = [(seed + i, bind) for i, bind in enumerate(binds) if computed[i]]
     try:
-        if all(_agree(instance, Terms(n), bind) for n, bind in tried):
+        if all(_agree_in_any_order(instance, partial(Terms, n), bind) for n, bind in tried):
             return "terms", ""
-        if rule.claim == "real" and all(_agree(instance, Field(n, i), b) for n, b in tried for i in range(len(PRIMES))):
+        residues = [(partial(Field, n, i), bind) for n, bind in tried for i in range(len(PRIMES))]
+        if rule.claim == "real" and all(_agree_in_any_order(instance, make, bind) for make, bind in residues):
             return "field", ""
         return _order(instance, rule, *tried[0]) if use_order else ("floats", _UNDECIDED)
     except (UnsupportedError, ContradictionError) as error:
@@ -233,8 +239,8 @@ def _patterns(
 def _attack(instance: Instance, rule: Rule, seed: int, bind: Mapping[str, int]) -> Counterexample | bool:
     """Both sides on random float64 numbers; whether they could be computed."""
     computed = False
-    for positive in (False, True):
-        domain = Floats(seed, positive)
+    for sign in (0, 1, -1):
+        domain = Floats(seed, sign)
         with np.errstate(all="ignore"):
             for found in _patterns(instance, domain, bind):
                 wrong = _compare(instance, domain, bind, found, rule.bound if rule.claim == "approx" else _ROUNDING)
@@ -245,7 +251,11 @@ def _attack(instance: Instance, rule: Rule, seed: int, bind: Mapping[str, int]) 
 
 
 def _compare(
-    instance: Instance, domain: Floats, bind: Mapping[str, int], found: tuple[dict[int, Array], list[Array]], tolerance: float
+    instance: Instance,
+    domain: Floats,
+    bind: Mapping[str, int],
+    found: tuple[dict[int, Array], list[Array]],
+    tolerance: float,
 ) -> Counterexample | None:
     inputs, left = found
     named = {instance.before.values[k].name: a for k, a in inputs.items()}
@@ -281,16 +291,33 @@ def _difference(name: str, a: Array, b: Array, tolerance: float) -> str:
     return f"{name}{list(at)} is {a[at]:.6g}, the replacement's {b[at]:.6g}"
 
 
-def _agree(instance: Instance, domain: Domain, bind: Mapping[str, int]) -> bool:
+def _agree_in_any_order(instance: Instance, make: Callable[[], Terms | Field], bind: Mapping[str, int]) -> bool:
+    """Whether both sides agree, however the elements that they compare are ordered."""
+    compared = 0
+    for draw in range(_ORDERS):
+        domain = make()
+        domain.reorder(draw)
+        elements = _agree(instance, domain, bind)
+        if not elements:
+            return False
+        compared += elements
+        if not domain.ordered or (compared >= _COMPARED and draw > 2):
+            break
+    return True
+
+
+def _agree(instance: Instance, domain: Domain, bind: Mapping[str, int]) -> int:
+    """How many elements both sides agree on, at least one if there are none; 0 where they differ or are not defined."""
     found = _pattern(instance, domain, bind)
     if found is None:
-        return False
+        return 0
     inputs, left = found
     try:
         right = evaluate(instance.after, domain, inputs, instance.symbolic)
     except ContradictionError:
-        return False
-    return all(a.dtype == b.dtype and _same(domain, a, b) for a, b in zip(left, right, strict=True))
+        return 0
+    same = all(a.dtype == b.dtype and _same(domain, a, b) for a, b in zip(left, right, strict=True))
+    return max(1, sum(a.size for a in left)) if same else 0
 
 
 def _same(domain: Domain, a: Array, b: Array) -> bool:

@@ -103,7 +103,7 @@ def _max_pool(c: Call) -> Result:
         first = np.take_along_axis(place, valid.argmax(1)[:, None], 1)
         inside.append(np.where(valid, place, first))
     windows = _gather_windows(x, inside)
-    flat = windows.reshape((*windows.shape[:x.ndim], -1))
+    flat = windows.reshape((*windows.shape[: x.ndim], -1))
     return fold(c.d.max if c.d.holds(x) else np.maximum, flat, x.ndim)
 
 
@@ -123,7 +123,7 @@ def _average_pool(c: Call) -> Result:
         raise ContradictionError("a window of padding alone")
     padded, moved = _padded(x, places, c.number(0))
     windows = _gather_windows(padded, moved)
-    sums = total(c, windows.reshape((*windows.shape[:x.ndim], -1)), x.ndim)
+    sums = total(c, windows.reshape((*windows.shape[: x.ndim], -1)), x.ndim)
     return d.div(sums, d.constant(counts))
 
 

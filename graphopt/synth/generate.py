@@ -128,12 +128,16 @@ class Generator:
         folder: For what is not finished.
         seconds: Budget, ``None`` for none.
         report: Hears what is being done.
+
+    Raises:
+        UsageError: The plan makes no sense; see :func:`graphopt.synth.worlds.select`.
     """
 
     def __init__(
         self, plan: Plan, executor: Executor, folder: Path, seconds: float | None = None, report: Report | None = None
     ) -> None:
         self.plan, self.executor = plan, executor
+        self.worlds = select(plan.ops, plan.max_dim)  # before anything is written: names may be wrong
         self.chain = Chain()
         self.kept: list[Kept] = []
         self.journal = Journal(folder, {"version": __version__, **asdict(plan)}, seconds)
@@ -167,6 +171,7 @@ class Generator:
         self._doing = stage
         self.chain.kept = len(self.kept)
         self.chain.seconds = time.monotonic() - self._started
+        self._remember(Memory.now())
         self.chain.memory = sum(self._memory.values())
         self._report(stage, self.chain)
 
@@ -175,10 +180,9 @@ class Generator:
 
     def _enumerate(self) -> list[Group]:
         plan = self.plan
-        worlds = select(plan.ops, plan.max_dim)
-        tasks = [(world, plan.depth, plan.seed, plan.limit) for world in worlds]
+        tasks = [(world, plan.depth, plan.seed, plan.limit) for world in self.worlds]
         groups: dict[Any, Group] = {}
-        self._tell(f"enumerating {len(worlds)} worlds")
+        self._tell(f"enumerating {len(tasks)} worlds")
         for made in self.journal.map("enumerate", self.executor, enumerate_world, tasks, asdict, _enumerated):
             self._remember(made.memory)
             self.chain.graphs += made.terms

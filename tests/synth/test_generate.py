@@ -1,0 +1,143 @@
+"""The whole run on a few operators: what it finds, that it can be killed, and what it says to rubbish."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from graphopt.cli.main import run
+from graphopt.rewrite.apply import apply
+from graphopt.rewrite.examples import build_example
+from graphopt.rewrite.library import lint, load_library
+from graphopt.synth.names import formula
+from graphopt.synth.prune import Rewriter
+from tests.synth.sides import axis, node, pair
+
+ROOT = Path(__file__).resolve().parents[2]
+OPS = ("--ops", "Relu,Concat,Split", "--depth", "2")
+
+
+def command(*arguments: object) -> list[str]:
+    return [sys.executable, "-m", "graphopt", "rules", "generate", *map(str, arguments)]
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in folder.iterdir()}
+
+
+@pytest.fixture(scope="module")
+def pack(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What an undisturbed run writes."""
+    folder = tmp_path_factory.mktemp("generated") / "pack"
+    told = folder.parent / "chain.json"
+    assert (
+        run(["rules", "generate", *OPS, "--executor", "inline", "--out", str(folder), "--json", str(told), "-q"]) == 0
+    )
+    return folder
+
+
+def test_the_chain_is_told(pack: Path):
+    told = json.loads((pack.parent / "chain.json").read_text())
+    chain = told["chain"]
+    assert chain["graphs"] > chain["skeletons"] > chain["kept"] == len(told["rules"]) > 0
+    assert chain["pairs"] >= chain["skeletons"] == chain["unpaying"] + chain["derived"] + chain["open"]
+    assert chain["proved"] == chain["kept"] + chain["subsumed"] + chain["merged"]
+    assert chain["finished"] and chain["seconds"] > 0 and chain["memory"] > 2**20
+    assert not (pack / ".unfinished").exists()
+
+
+def test_the_pack_loads_and_holds_what_everybody_knows(pack: Path):
+    rules = load_library((str(pack),)).rules
+    assert not lint([pack])
+    rewriter = Rewriter(rules)
+    relus = pair([node("Relu", "x"), node("Relu", (0, 0))], [node("Relu", "x")], x=(5, 7))
+    concat = pair(
+        [node("Concat", "x", "z", form=axis(1)), node("Concat", (0, 0), "t", form=axis(1))],
+        [node("Concat", "z", "t", form=axis(1)), node("Concat", "x", (0, 0), form=axis(1))],
+        x=(5, 7), z=(5, 2), t=(5, 3),
+    )  # fmt: skip
+    assert rewriter.derives(relus)
+    assert rewriter.derives(concat), formula(concat)
+
+
+def test_no_rule_follows_from_the_others(pack: Path):
+    rules = load_library((str(pack),)).rules
+    for rule in rules:
+        example = build_example(rule, rule.examples["accept"][0])
+        assert example.match is not None
+        after, _ = apply(example.graph, example.match)
+        assert not Rewriter([r for r in rules if r is not rule]).path(example.graph, after), rule.id
+
+
+def test_a_killed_run_goes_on_to_the_same_pack_elsewhere(pack: Path, tmp_path: Path):
+    out = tmp_path / "pack"
+    started = subprocess.Popen(command(*OPS, "--executor", "inline", "--out", out), cwd=ROOT, stderr=subprocess.DEVNULL)
+    try:
+        # Killed in the middle of proofs.
+        while started.poll() is None and not any(f.stat().st_size for f in (out / ".unfinished").glob("*prove*")):
+            time.sleep(0.02)
+        assert started.poll() is None, "it ended before it could be killed"
+        os.kill(started.pid, signal.SIGKILL)
+    finally:
+        started.wait()
+    (half,) = list((out / ".unfinished").glob("*prove*"))[:1]
+    before = half.read_bytes()
+    half.write_bytes(before + b'{"derived": fal')  # a line that was cut off
+    ended = subprocess.run(
+        command(*OPS, "--executor", "processes", "--workers", 1, "--out", out), cwd=ROOT, capture_output=True, text=True
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert content(out) == content(pack)
+
+
+def test_without_time_the_run_stops_and_says_so(tmp_path: Path, capfd: pytest.CaptureFixture[str]):
+    out = tmp_path / "pack"
+    assert run(["rules", "generate", *OPS, "--executor", "inline", "--budget", "0.0001", "--out", str(out)]) == 0
+    assert "budget" in capfd.readouterr().err
+    assert (out / ".unfinished").exists()
+
+
+RUBBISH = {
+    "an unknown operator": (["--ops", "Relu,Frobnicate"], "Frobnicate"),
+    "an unknown preset": (["--ops", "matmuls"], "matmul"),
+    "a preset and an operator": (["--ops", "matmul,Relu"], "--ops"),
+    "no depth": (["--depth", "0"], "--depth"),
+    "dimensions that can't differ": (["--max-dim", "1"], "--max-dim"),
+    "no time": (["--budget", "-1"], "--budget"),
+    "time that is no number": (["--budget", "nan"], "--budget"),
+    "a negative seed": (["--seed", "-1"], "--seed"),
+    "an unknown executor": (["--executor", "cloud"], "cloud"),
+    "no worker": (["--workers", "0"], "worker"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "named"), RUBBISH.values(), ids=RUBBISH)
+def test_rubbish_gets_one_line(arguments: list[str], named: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]):
+    out = tmp_path / "pack"
+    assert run(["rules", "generate", *arguments, "--out", str(out)]) == 2
+    error, *hints = capfd.readouterr().err.splitlines()
+    assert error.startswith("error: ") and named in error + "".join(hints)
+    assert len(hints) <= 1
+    assert not out.exists()
+
+
+def test_rules_that_a_person_wrote_are_left_alone(tmp_path: Path, capfd: pytest.CaptureFixture[str]):
+    mine = tmp_path / "mine.yaml"
+    mine.write_text("family: mine\ndoc: Mine.\nrules: []\n")
+    assert run(["rules", "generate", *OPS, "--out", str(tmp_path)]) == 2
+    assert "mine.yaml" in capfd.readouterr().err
+    assert mine.exists() and list(tmp_path.iterdir()) == [mine]
+
+
+def test_a_file_is_no_folder(tmp_path: Path, capfd: pytest.CaptureFixture[str]):
+    file = tmp_path / "file"
+    file.write_text("")
+    assert run(["rules", "generate", *OPS, "--out", str(file)]) == 2
+    assert "not a folder" in capfd.readouterr().err
