@@ -225,6 +225,7 @@ def _image(shapes: Sequence[Shape], sizes: frozenset[int]) -> Iterator[Form]:
 
 UNARY = ("Neg", "Relu", "Sigmoid", "Tanh", "Exp", "Sqrt", "Reciprocal")
 BINARY = ("Add", "Sub", "Mul", "Div")
+POOLS = ("MaxPool", "AveragePool", "GlobalAveragePool")
 REDUCE = ("ReduceSum", "ReduceMean", "ReduceMax")
 
 TABLE: Mapping[str, Operator] = {

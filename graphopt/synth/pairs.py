@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -89,6 +89,10 @@ class Pair:
         So a law with two inputs is as large as what it becomes when they are the same.
         """
         return self.before.size + self.after.size
+
+    def about(self, ops: Collection[str]) -> bool:
+        """Whether one of some operators is in it, if there are any."""
+        return not ops or any(node.op in ops for side in (self.before, self.after) for node in side.nodes)
 
     def skeleton(self) -> tuple[Any, ...]:
         """The pair without names, shapes and attributes: equal for instances of one law."""

@@ -22,6 +22,8 @@ from graphopt.synth.worlds import World
 
 STEPS = 3
 """Applications of other rules by which a rule is superfluous."""
+LARGER = 2
+"""Operators of a law's side beyond the depth, those counted twice whose result is used twice."""
 Group = list[Any]
 """Pairs of one skeleton in the form of :meth:`Pair.to_json`."""
 
@@ -82,6 +84,8 @@ def enumerate_world(task: tuple[World, int, int, int]) -> Enumerated:
     def add(pair: Pair) -> None:
         nonlocal count
         count += 1
+        if max(pair.before.size, pair.after.size) > depth + LARGER or not pair.about(world.about):
+            return
         held = groups.setdefault(pair.skeleton(), [])
         held.append(pair)
         if len(held) > 60:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from graphopt.errors import UnknownNameError, UsageError
-from graphopt.synth.operators import BINARY, REDUCE, TABLE, UNARY, Shape
+from graphopt.synth.operators import BINARY, POOLS, REDUCE, TABLE, UNARY, Shape
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,7 @@ class World:
         leaves: Name and shape of each input. Those of one shape may stand for each other, unless slots tell them apart.
         ops: Operators, in the order in which they are applied.
         numbers: One-element constants.
+        about: Operators one of which a law has to contain, none for any: laws of sums alone are found elsewhere.
         deeper: Operators that a graph may have beyond the depth asked for.
         slots: By operator, for each operand the inputs (names of one letter) one of which it must depend on, ``""`` for any:
             a BatchNormalization has five operands, which in any order would make a hundred copies of every law.
@@ -32,6 +33,7 @@ class World:
     leaves: tuple[tuple[str, Shape], ...]
     ops: tuple[str, ...]
     numbers: tuple[float, ...] = ()
+    about: tuple[str, ...] = ()
     deeper: int = 0
     slots: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
@@ -60,39 +62,41 @@ WORLDS: tuple[World, ...] = (
     World("numbers", _leaves("x 3x4, z 3x4, t 3x4"), (*UNARY, "Pow", *BINARY), (0.0, 1.0, 2.0), deeper=-1),
     World("signs", _leaves("x 3x4, z 3x4"), ("Neg", "Relu", "Tanh", *BINARY), (0.0, -1.0), deeper=-1),
     World("broadcast", _leaves("x 3x4, z 3x4, r 4, c 3x1, s"), ("Neg", "Relu", "Exp", *BINARY), deeper=-1),
-    World("sigmoids", _leaves("x 3x4"), ("Neg", "Exp", "Sigmoid", "Tanh", "Add", "Sub", "Div"), (1.0,), deeper=1),
+    World("sigmoids", _leaves("x 3x4"), ("Neg", "Exp", "Sigmoid", "Reciprocal", "Add", "Mul", "Div"), (1.0,), about=("Sigmoid",), deeper=1),
+    World("tangents", _leaves("x 3x4"), ("Neg", "Exp", "Tanh", "Sigmoid", "Sub", "Add", "Mul"), (1.0, 2.0), about=("Tanh",)),
+    World("exponentials", _leaves("x 3x4, z 3x4"), ("Exp", "Sqrt", *BINARY), about=("Exp", "Sqrt")),
     World("factors", _leaves("x 3x4, z 3x4, t 3x4"), ("Add", "Sub", "Mul", "Div")),
-    World("products", _leaves("x 2x3, z 2x3, v 3x4, w 3x4, u 4x2, s"), ("MatMul", "Add", "Sub", "Mul", "Div", "Neg", "Transpose"), deeper=-1),
-    World("distribution", _leaves("x 2x3, z 2x3, v 3x4, w 3x4, s"), ("MatMul", "Add", "Sub", "Mul", "Transpose")),
-    World("merging", _leaves("x 4x3, z 4x3, v 3x2, w 3x2"), ("MatMul", "Concat", "Split", "Relu")),
-    World("blocks", _leaves("x 2x3, z 2x3, v 3x4, w 3x4, b 4"), ("MatMul", "Add", "Concat", "Transpose")),
-    World("gemms", _leaves("x 2x3, z 2x3, v 3x4, w 3x4, b 4, c 4, s"), ("Gemm", "MatMul", "Add", "Mul", "Neg", "Transpose"), deeper=-1),
-    World("gemm merging", _leaves("x 4x3, z 4x3, v 3x2, w 3x2, b 2, c 2"), ("Gemm", "Concat", "Split")),
-    World("batched", _leaves("x 2x3x4, z 2x3x4, w 4x3, s"), ("MatMul", "Add", "Mul", "Div", "Transpose", "Softmax", "Relu"), deeper=-1),
-    World("attention", _leaves("x 2x3x4, z 2x3x4, s"), ("MatMul", "Mul", "Transpose")),
-    World("softmax", _leaves("x 3x4, c 3x1, r 4, s"), ("Softmax", "Exp", "Add", "Sub", "Mul", "Div", "ReduceSum", "ReduceMax", "Transpose"), deeper=-1),
-    World("softmax steps", _leaves("x 3x4, c 3x1"), ("Softmax", "Exp", "Sub", "Div", "ReduceSum", "ReduceMax")),
-    World("means", _leaves("x 3x4, z 3x4, c 3x1, s"), (*REDUCE, "Add", "Sub", "Mul", "Div", "Neg", "Transpose"), deeper=-1),
-    World("deviations", _leaves("x 3x4, s"), ("ReduceMean", "ReduceSum", "Sub", "Mul")),
-    World("reductions", _leaves("x 2x3x4, z 2x3x4"), (*REDUCE, "Transpose", "Squeeze", "Unsqueeze", "Neg", "Relu", "Concat"), deeper=-1),
-    World("layernorm", _leaves("x 3x4, z 3x4, c 3x1, s 4, b 4, k"), ("LayerNormalization", *BINARY, "Neg", "ReduceMean", "Concat", "Transpose"), slots=_NORMS, deeper=-1),
-    World("layernorm steps", _leaves("x 3x4, s 4, b 4"), ("LayerNormalization", "Add", "Sub", "Mul", "ReduceMean"), slots=_NORMS),
-    World("batchnorm", _leaves("x 2x3x4, z 2x3x4, s 3, b 3, m 3, v 3, k"), ("BatchNormalization", *BINARY, "Neg", "Relu", "Concat"), slots=_NORMS, deeper=-1),
-    World("batchnorm steps", _leaves("x 2x3x4, z 2x3x4, s 3, b 3, m 3, v 3, k"), ("BatchNormalization", "Add", "Mul"), slots=_NORMS),
-    World("layout", _leaves("x 2x3x4, z 2x3x4"), ("Transpose", "Reshape", "Squeeze", "Unsqueeze", "Relu", "Add")),
-    World("pieces", _leaves("x 2x4, z 2x4"), ("Concat", "Split", "Slice", "Transpose", "Relu", "Add")),
-    World("pointwise", _leaves("x 1x2x3x4, z 1x2x3x4, v 3x2x1x1, w 3x2x1x1, u 2x3x1x1, b 3, s"), ("Conv", "Add", "Sub", "Mul", "Neg", "Relu"), slots=_CONV, deeper=-1),
-    World("affine", _leaves("x 1x2x3x4, z 1x2x3x4, v 3x2x1x1, w 3x2x1x1, b 3, s"), ("Conv", "Add", "Mul"), slots=_CONV),
-    World("convolutions", _leaves("x 1x2x3x4, z 1x2x3x4, v 2x2x3x3, w 2x2x3x3, k 2x4x3x3"), ("Conv", "Concat", "Split", "Add", "Relu"), slots=_CONV),
-    World("groups", _leaves("x 1x4x3x2, v 2x2x1x1, w 2x2x1x1"), ("Conv", "Concat", "Split"), slots=_CONV, deeper=1),
-    World("pools", _leaves("x 1x2x4x3, z 1x2x4x3, w 3x2x1x1, s"), ("MaxPool", "AveragePool", "GlobalAveragePool", "Relu", "Add", "Mul", "Neg", "Concat", "Conv", "ReduceMean"), slots=_CONV, deeper=-1),
-    World("pool chains", _leaves("x 1x2x4x3"), ("MaxPool", "AveragePool", "GlobalAveragePool", "Relu", "ReduceMean", "ReduceMax")),
+    World("products", _leaves("x 2x3, z 2x3, v 3x4, w 3x4, u 4x2, s"), ("MatMul", "Add", "Sub", "Mul", "Div", "Neg", "Transpose"), about=("MatMul",), deeper=-1),
+    World("distribution", _leaves("x 2x3, z 2x3, v 3x4, w 3x4, s"), ("MatMul", "Add", "Sub", "Mul", "Transpose"), about=("MatMul",)),
+    World("merging", _leaves("x 4x3, z 4x3, v 3x2, w 3x2"), ("MatMul", "Concat", "Split", "Relu"), about=("MatMul", "Concat", "Split")),
+    World("blocks", _leaves("x 2x3, z 2x3, v 3x4, w 3x4, b 4"), ("MatMul", "Add", "Concat", "Transpose"), about=("MatMul", "Concat", "Transpose")),
+    World("gemms", _leaves("x 2x3, z 2x3, v 3x4, w 3x4, b 4, c 4, s"), ("Gemm", "MatMul", "Add", "Mul", "Neg", "Transpose"), about=("Gemm", "MatMul"), deeper=-1),
+    World("gemm merging", _leaves("x 4x3, z 4x3, v 3x2, w 3x2, b 2, c 2"), ("Gemm", "Concat", "Split"), about=("Gemm",)),
+    World("batched", _leaves("x 2x3x4, z 2x3x4, w 4x3, s"), ("MatMul", "Add", "Mul", "Div", "Transpose", "Softmax", "Relu"), about=("MatMul", "Transpose", "Softmax"), deeper=-1),
+    World("attention", _leaves("x 2x3x4, z 2x3x4, s"), ("MatMul", "Mul", "Transpose"), about=("MatMul", "Transpose")),
+    World("softmax", _leaves("x 3x4, c 3x1, r 4, s"), ("Softmax", "Exp", "Add", "Sub", "Mul", "Div", "ReduceSum", "ReduceMax", "Transpose"), about=("Softmax", "Exp"), deeper=-1),
+    World("softmax steps", _leaves("x 3x4, c 3x1"), ("Softmax", "Exp", "Sub", "Div", "ReduceSum", "ReduceMax"), about=("Softmax",)),
+    World("means", _leaves("x 3x4, z 3x4, c 3x1, s"), (*REDUCE, "Add", "Sub", "Mul", "Div", "Neg", "Transpose"), about=REDUCE, deeper=-1),
+    World("deviations", _leaves("x 3x4, s"), ("ReduceMean", "ReduceSum", "Sub", "Mul"), about=REDUCE),
+    World("reductions", _leaves("x 2x3x4, z 2x3x4"), (*REDUCE, "Transpose", "Squeeze", "Unsqueeze", "Neg", "Relu", "Concat"), about=REDUCE, deeper=-1),
+    World("layernorm", _leaves("x 3x4, z 3x4, c 3x1, s 4, b 4, k"), ("LayerNormalization", *BINARY, "Neg", "ReduceMean", "Concat", "Transpose"), about=("LayerNormalization",), slots=_NORMS, deeper=-1),
+    World("layernorm steps", _leaves("x 3x4, s 4, b 4"), ("LayerNormalization", "Add", "Sub", "Mul", "ReduceMean"), about=("LayerNormalization",), slots=_NORMS),
+    World("batchnorm", _leaves("x 2x3x4, z 2x3x4, s 3, b 3, m 3, v 3, k"), ("BatchNormalization", *BINARY, "Neg", "Relu", "Concat"), about=("BatchNormalization",), slots=_NORMS, deeper=-1),
+    World("batchnorm steps", _leaves("x 2x3x4, z 2x3x4, s 3, b 3, m 3, v 3, k"), ("BatchNormalization", "Add", "Mul"), about=("BatchNormalization",), slots=_NORMS),
+    World("layout", _leaves("x 2x3x4, z 2x3x4"), ("Transpose", "Reshape", "Squeeze", "Unsqueeze", "Relu", "Add"), about=("Transpose", "Reshape", "Squeeze", "Unsqueeze")),
+    World("pieces", _leaves("x 2x4, z 2x4"), ("Concat", "Split", "Slice", "Transpose", "Relu", "Add"), about=("Concat", "Split", "Slice")),
+    World("pointwise", _leaves("x 1x2x3x4, z 1x2x3x4, v 3x2x1x1, w 3x2x1x1, u 2x3x1x1, b 3, s"), ("Conv", "Add", "Sub", "Mul", "Neg", "Relu"), about=("Conv",), slots=_CONV, deeper=-1),
+    World("affine", _leaves("x 1x2x3x4, z 1x2x3x4, v 3x2x1x1, w 3x2x1x1, b 3, s"), ("Conv", "Add", "Mul"), about=("Conv",), slots=_CONV),
+    World("convolutions", _leaves("x 1x2x3x4, z 1x2x3x4, v 2x2x3x3, w 2x2x3x3, k 2x4x3x3"), ("Conv", "Concat", "Split", "Add", "Relu"), about=("Conv",), slots=_CONV),
+    World("groups", _leaves("x 1x4x3x2, v 2x2x1x1, w 2x2x1x1"), ("Conv", "Concat", "Split"), about=("Conv",), slots=_CONV, deeper=1),
+    World("pools", _leaves("x 1x2x4x3, z 1x2x4x3, w 3x2x1x1, s"), ("MaxPool", "AveragePool", "GlobalAveragePool", "Relu", "Add", "Mul", "Neg", "Concat", "Conv", "ReduceMean"), about=POOLS, slots=_CONV, deeper=-1),
+    World("pool chains", _leaves("x 1x2x4x3"), ("MaxPool", "AveragePool", "GlobalAveragePool", "Relu", "ReduceMean", "ReduceMax"), about=POOLS),
 )  # fmt: skip
 """All worlds."""
 
 PRESETS: Mapping[str, tuple[str, ...]] = {
     "all": tuple(w.name for w in WORLDS),
-    "arithmetic": ("numbers", "signs", "broadcast", "sigmoids", "factors"),
+    "arithmetic": ("numbers", "signs", "broadcast", "sigmoids", "tangents", "exponentials", "factors"),
     "matmul": ("products", "distribution", "merging", "blocks", "batched", "attention"),
     "gemm": ("gemms", "gemm merging"),
     "conv": ("pointwise", "affine", "convolutions", "groups"),
