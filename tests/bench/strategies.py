@@ -1,6 +1,7 @@
 """Every strategy on the zoo, by predicted cost, at equal budgets of candidates.
 
-    python -m tests.bench.strategies [NAME ...] [--candidates 5000] [--exporter dynamo] [--json FILE] [--markdown FILE]
+    python -m tests.bench.strategies [NAME ...] [--candidates 5000] [--exporter dynamo] [--rules PACK ...] [--only STRATEGY ...]
+                                     [--json FILE] [--markdown FILE]
 
 Greedy ends by itself; backtracking (alpha swept), beam, random and auto may price the same number of rewrites. Prices come from
 the store, measured where it does not know them, before the strategies run: so all see the same prices, and how busy the machine
@@ -12,7 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,21 +41,21 @@ STRATEGIES: dict[str, Callable[[], Strategy]] = {
 _MEASURING = 120.0  # seconds for kernels that the store does not know
 
 
-def run(name: str, exporter: str, candidates: int) -> dict[str, Any]:
+def run(name: str, exporter: str, candidates: int, rules: Sequence[str], labels: Sequence[str]) -> dict[str, Any]:
     """The predicted saving of each strategy on one model."""
     graph = simplify(load(build(name, exporter)).graph)  # type: ignore[arg-type]
     with Store() as store:
         # A first pass measures whatever the strategies come by; the second sees all prices known.
         for measure in (True, False):
             problem = Problem(
-                load_library(), KernelCost(store, SessionConfig(), seconds=_MEASURING, measure=measure), block_size()
+                load_library(rules),
+                KernelCost(store, SessionConfig(), seconds=_MEASURING, measure=measure),
+                block_size(),
             )
             start = problem.start(graph)
-            found = {
-                label: make().run(problem, start, Budget(candidates=candidates)) for label, make in STRATEGIES.items()
-            }
+            found = {label: STRATEGIES[label]().run(problem, start, Budget(candidates=candidates)) for label in labels}
     return {
-        "model": name, "exporter": exporter, "candidates": candidates, "before": start.cost,
+        "model": name, "exporter": exporter, "candidates": candidates, "rules": list(rules), "before": start.cost,
         "strategies": {
             label: {"saving": start.cost / o.state.cost, "steps": len(o.steps), "candidates": o.candidates,
                     "seconds": o.seconds, "stop": o.stop_reason}
@@ -65,7 +66,7 @@ def run(name: str, exporter: str, candidates: int) -> dict[str, Any]:
 
 def markdown(entries: list[dict[str, Any]]) -> str:
     """A row for each model, the best of each row in bold, and the geometric means."""
-    labels = list(STRATEGIES)
+    labels = [label for label in STRATEGIES if all(label in e["strategies"] for e in entries)]
     lines = [f"| model | ms | {' | '.join(labels)} |", "|---|---|" + "---|" * len(labels)]
     for entry in entries:
         savings = {label: entry["strategies"][label]["saving"] for label in labels}
@@ -85,15 +86,18 @@ def main() -> None:
     parser.add_argument("names", nargs="*")
     parser.add_argument("--candidates", type=int, default=5000)
     parser.add_argument("--exporter", nargs="+", default=["dynamo"])
+    parser.add_argument("--rules", nargs="+", default=[], help="packs, files, families or rules (default: the library)")
+    parser.add_argument("--only", nargs="+", default=list(STRATEGIES), choices=list(STRATEGIES), metavar="STRATEGY")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--markdown", type=Path)
     given = parser.parse_args()
     entries: list[dict[str, Any]] = json.loads(given.json.read_text()) if given.json and given.json.exists() else []
     for name in given.names or [n for n in names() if describe(n).family not in ("tiny", "demo")]:
         for exporter in given.exporter:
-            if any((e["model"], e["exporter"], e["candidates"]) == (name, exporter, given.candidates) for e in entries):
+            asked = (name, exporter, given.candidates, given.rules)
+            if any((e["model"], e["exporter"], e["candidates"], e["rules"]) == asked for e in entries):
                 continue
-            entry = run(name, exporter, given.candidates)
+            entry = run(*asked, given.only)
             entries.append(entry)
             print(name, exporter, {k: round(v["saving"], 4) for k, v in entry["strategies"].items()}, flush=True)
             if given.json:
