@@ -21,6 +21,7 @@ import numpy as np
 from graphopt.errors import GraphoptError
 from graphopt.ir.edit import RefusedError
 from graphopt.ir.graph import Graph
+from graphopt.ir.types import FLOATS
 from graphopt.rewrite.apply import apply
 from graphopt.rewrite.examples import Example, ExampleError, Operand, build_example
 from graphopt.rewrite.expr import Ref, Unknown
@@ -196,10 +197,10 @@ def _cases(rule: Rule, accepts: list[Case], rejects: list[Case], rng: np.random.
     rng.shuffle(near)
     while seeds:
         case = copy.deepcopy(seeds[int(rng.integers(len(seeds)))])
+        if rng.random() < 0.25:
+            vary.cube(case)
         for _ in range(int(rng.integers(1, 4))):
             vary(case)
-        if rng.random() < 0.2:
-            vary.square(case)
         yield case
         if near:
             yield near.pop()
@@ -244,7 +245,7 @@ class _Variation:
         attributes += [self._alike] * 2 if len(self.captured) > 1 else []
         operators = [self._operator] * 2 if self.operators else []
         self.changes: list[Callable[[Case], None]] = [
-            self._rename, self._rename, self._rename, self.square, self._single, self._single, self._lead, self._symbol, self._data, self._data, self._measure,
+            self._rename, self._rename, self._rename, self._square, self._single, self._single, self._lead, self._symbol, self._data, self._data, self._measure,
             self._constness, self._dtype, self._opset, self._optional, self._variadic, *attributes, *operators,
         ]  # fmt: skip
 
@@ -285,13 +286,35 @@ class _Variation:
                 if name in case:
                     case[name] = _mapped(case[name], to)
 
-    def square(self, case: Case) -> None:
+    def _square(self, case: Case) -> None:
         """Dimensions of several sizes become equal: types do not tell a matrix from its transpose then."""
         sizes = sorted({d for o in _operands(case) for d in o.dims if isinstance(d, int) and d > 1})
         chosen = sizes if self.rng.random() < 0.7 else [s for s in sizes if self.rng.random() < 0.6]
         one = int(self._pick((2, 3)))
         to = dict.fromkeys(chosen, one)
         self._change(case, lambda o: replace(o, dims=tuple(to.get(d, d) if isinstance(d, int) else d for d in o.dims)))
+
+    def cube(self, case: Case) -> None:
+        """Operands get ranks by chance, and all dimensions are one number or 1: then types give no mistake away.
+
+        Axes and attributes are drawn anew as well.
+        """
+        size = int(self._pick((2, 3)))
+
+        def cubed(operand: Operand) -> Operand:
+            if operand.data is not None or operand.dtype == "i64":
+                return replace(operand, data=drawn(operand.data)) if self.rng.random() < 0.5 else operand
+            rank = len(operand.dims) if self.rng.random() < 0.6 else int(self.rng.integers(5))
+            return replace(operand, dims=tuple(1 if self.rng.random() < 0.15 else size for _ in range(rank)))
+
+        def drawn(data: Any) -> Any:
+            axes = isinstance(data, list) and data and all(type(d) is int for d in data)
+            return self.rng.permutation(4)[: len(data)].tolist() if axes and len(data) < 4 else data
+
+        self._change(case, cubed)
+        for attribute, variable, _ in self.captured:
+            if variable in case and self.rng.random() < 0.4:
+                case[variable] = self._value(attribute, case[variable], case)
 
     def _single(self, case: Case) -> None:
         """One dimension of one operand, or its rank, changes alone."""
@@ -382,10 +405,17 @@ class _Variation:
             self._change(case, lambda o: replace(o, const=not o.const, data=None), operand)
 
     def _dtype(self, case: Case) -> None:
-        if any(o.dtype == "f32" and o.data is not None for o in _operands(case)):
+        to = str(self._pick(("i32", "i64", "f64", "f16")))
+        held = [o.data for o in _operands(case) if o.dtype == "f32" and o.data is not None]
+        if to not in FLOATS and any(not _whole(data) for data in held):
             return
-        to = self._pick(("i32", "i64", "f64", "f16"))
-        self._change(case, lambda o: replace(o, dtype=to) if o.dtype == "f32" else o)
+
+        def retyped(operand: Operand) -> Operand:
+            if operand.dtype != "f32":
+                return operand
+            return replace(operand, dtype=to, data=operand.data if to in FLOATS else _integers(operand.data))
+
+        self._change(case, retyped)
 
     def _opset(self, case: Case) -> None:
         case["opset"] = self._pick(_OPSETS)
@@ -470,6 +500,16 @@ class _Variation:
         if isinstance(held, int):
             return int(self.rng.integers(-4, 6))
         return self._pick(_NUMBERS) if isinstance(held, float) or held is None else held
+
+
+def _whole(data: Any) -> bool:
+    return all(map(_whole, data)) if isinstance(data, list) else float(data).is_integer()
+
+
+def _integers(data: Any) -> Any:
+    if isinstance(data, list):
+        return [_integers(d) for d in data]
+    return None if data is None else int(data)
 
 
 def _mapped(data: Any, to: Mapping[int, int]) -> Any:

@@ -129,7 +129,8 @@ def _axes(draft: Draft, every: Sequence[str]) -> Iterator[str]:
             if x != s.tensor:
                 yield f"rank({x}) == rank({s.tensor})"
             yield f"dim({x}, {s.variable}) == 1"
-            yield f"len([d for d in shape({x}) if d != 1]) == 0 or rank({x}) == rank({s.tensor}) and dim({x}, {s.variable}) == 1"
+            if x != s.tensor:
+                yield _single(x, text, f"rank({s.tensor})")
         yield from (f"is_int(dim({x}, {s.variable}))" for x in every)
         for x, y in itertools.combinations(every, 2):
             yield f"dim({x}, {s.variable}) == dim({y}, {s.variable})"
@@ -152,7 +153,7 @@ def _axes(draft: Draft, every: Sequence[str]) -> Iterator[str]:
             ones = f"all([dim({x}, a) == 1 for a in values({s.variable})])"
             yield ones
             if x != s.tensor:
-                yield f"size({x}) == 1 or rank({x}) == rank({s.tensor}) and {ones}"
+                yield f"all([{_single(x, 'a', f'rank({s.tensor})')} for a in {text}])"
         for axis in axes:
             yield f"{axis} in {text}"
             yield f"not {axis} in {text}"
@@ -170,6 +171,11 @@ def _axes(draft: Draft, every: Sequence[str]) -> Iterator[str]:
         for text, _ in over.items():
             yield f"sorted([q for k, q in enumerate({p}) if not k in {text}]) == [q for k, q in enumerate({p}) if not k in {text}]"
             yield f"[q for q in {p} if not q in {text}] == [k for k in range(len({p})) if not k in {text}]"
+
+
+def _single(x: str, axis: str, rank: str) -> str:
+    """Whether an operand that is broadcast to some rank has one element along an axis, counted from the front."""
+    return f"rank({x}) < {rank} - {axis} or dim({x}, {axis} - {rank}) == 1"
 
 
 def _perms(perms: Sequence[str]) -> Iterator[str]:

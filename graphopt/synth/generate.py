@@ -6,8 +6,9 @@ proved by the prover that all rules go through. The chain is told as numbers in 
 
 from __future__ import annotations
 
+import hashlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from graphopt.synth.work import (
     Group,
     Memory,
     Proved,
+    attack,
     derivable,
     enumerate_world,
     filter_groups,
@@ -32,6 +34,8 @@ from graphopt.synth.worlds import select
 
 LIMIT = 150_000
 """Graphs of one number of operators that are made in a world, at most."""
+PROOFS = 0.8
+"""Share of the budget for enumeration and proofs."""
 _SLICE = 40  # groups that one task filters
 _CHUNK = 16  # groups that are proved before rules are kept and the next ones are looked at
 _INSTANCES = 12  # pairs of a skeleton that go on to the next stage
@@ -73,6 +77,7 @@ class Chain:
         timeouts: Attempts that took too long.
         subsumed: Proved rules that follow from others.
         merged: Rules that became part of one for several operators.
+        fallen: Rules that were refuted at last, at many more instances.
         kept: Rules kept.
         cut: What a limit or the budget left out, for people.
         finished: Whether the budget sufficed.
@@ -92,6 +97,7 @@ class Chain:
     timeouts: int = 0
     subsumed: int = 0
     merged: int = 0
+    fallen: int = 0
     kept: int = 0
     cut: list[str] = field(default_factory=list)
     finished: bool = True
@@ -126,7 +132,7 @@ class Generator:
         plan: What to generate.
         executor: Where the work is done.
         folder: For what is not finished.
-        seconds: Budget, ``None`` for none.
+        seconds: Budget, ``None`` for none. Proofs may take :data:`PROOFS` of it; then what was found is finished.
         report: Hears what is being done.
 
     Raises:
@@ -140,7 +146,9 @@ class Generator:
         self.worlds = select(plan.ops, plan.max_dim)  # before anything is written: names may be wrong
         self.chain = Chain()
         self.kept: list[Kept] = []
-        self.journal = Journal(folder, {"version": __version__, **asdict(plan)}, seconds)
+        self.journal = Journal(
+            folder, {"version": __version__, **asdict(plan)}, None if seconds is None else PROOFS * seconds
+        )
         self._report = report or (lambda stage, chain: None)
         self._memory: dict[str, int] = {}
         self._started = time.monotonic()
@@ -153,19 +161,16 @@ class Generator:
             for size in sorted({_size(g) for g in groups}):
                 self._round(size, [g for g in groups if _size(g) == size])
         except OutOfTime:
-            self._stopped()
+            self.chain.finished = False
+            self.chain.cut.append(f"the budget was used up at: {self._doing}")
+        self.journal.deadline = None  # what was found is finished
         self._tell("pruning")
         self._prune()
-        try:
-            self._merge()
-        except OutOfTime:
-            self._stopped()
+        self._tell("merging")
+        self._merge()
+        self._attack()
         self._tell("done")
         return self.kept
-
-    def _stopped(self) -> None:
-        self.chain.finished = False
-        self.chain.cut.append(f"the budget was used up at: {self._doing}")
 
     def _tell(self, stage: str) -> None:
         self._doing = stage
@@ -254,13 +259,30 @@ class Generator:
         tasks = [(ops, places, [texts[p] for p in places]) for ops, places in mergeable(texts)]
         gone: set[int] = set()
         added: list[Kept] = []
-        for made in self.journal.map("merge", self.executor, merge, tasks, _merged_out, _merged_in):
+        for made in self.journal.map(_named("merge", texts), self.executor, merge, tasks, _merged_out, _merged_in):
             if made is not None:
                 gone.update(made.members)
                 pairs = tuple(p for m in made.members for p in self.kept[m].pairs)
                 added.append(Kept(made.text, pairs, made.verdict, made.ops))
                 self.chain.merged += len(made.members) - 1
         self.kept = [k for i, k in enumerate(self.kept) if i not in gone] + added
+
+    def _attack(self) -> None:
+        """Drop what falls at more instances than it was proved at."""
+        stands: list[Kept] = []
+        texts = [k.text for k in self.kept]
+        told = self.journal.map(_named("attack", texts), self.executor, attack, texts, _told, _untold)
+        for kept, (why, memory) in zip(self.kept, told, strict=True):
+            self._remember(memory)
+            self.chain.fallen += bool(why)
+            stands += [] if why else [kept]
+            self._tell("attacking what is kept")
+        self.kept = stands
+
+
+def _named(stage: str, texts: Sequence[str]) -> str:
+    """A name for a stage whose tasks depend on how far the proofs came."""
+    return f"{stage}-{hashlib.blake2b(''.join(texts).encode(), digest_size=8).hexdigest()}"
 
 
 def _size(group: Group) -> int:
@@ -278,6 +300,14 @@ def _states(result: tuple[list[str], Memory]) -> Any:
 
 
 def _unstates(data: Any) -> tuple[list[str], Memory]:
+    return data[0], Memory(**data[1])
+
+
+def _told(result: tuple[str, Memory]) -> Any:
+    return [result[0], asdict(result[1])]
+
+
+def _untold(data: Any) -> tuple[str, Memory]:
     return data[0], Memory(**data[1])
 
 

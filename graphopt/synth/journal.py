@@ -32,12 +32,12 @@ class Journal:
 
     Attributes:
         resumed: Whether results were found.
-        before: Seconds spent by earlier processes on this run.
+        deadline: When no stage goes on, ``None`` for never.
     """
 
     def __init__(self, folder: Path, about: Mapping[str, Any], seconds: float | None) -> None:
         self.folder = folder
-        self._deadline = None if seconds is None else time.monotonic() + seconds
+        self.deadline = None if seconds is None else time.monotonic() + seconds
         head = folder / "run.json"
         self.resumed = head.exists() and _read(head) == json.loads(json.dumps(about))
         if not self.resumed:
@@ -79,7 +79,7 @@ class Journal:
                     self._check()
 
     def _check(self) -> None:
-        if self._deadline is not None and time.monotonic() >= self._deadline:
+        if self.deadline is not None and time.monotonic() >= self.deadline:
             raise OutOfTime
 
     def finish(self) -> None:

@@ -16,7 +16,7 @@ from graphopt.rewrite.examples import build_example
 from graphopt.rewrite.expr import Env, Ref, Unknown, compile_expression
 from graphopt.rewrite.functions import FUNCTIONS
 from graphopt.synth import pairs as sides
-from graphopt.synth.draft import LOOSE, Draft, Pattern, Row, fresh, named_outputs, one_rule, operand
+from graphopt.synth.draft import LOOSE, Draft, Pattern, Row, Slot, fresh, named_outputs, one_rule, operand
 from graphopt.synth.operators import Param, Shape, results
 from graphopt.synth.pairs import Pair, Side
 
@@ -165,6 +165,8 @@ class _Replacement:
         """The simplest expression that fits most instances, and those."""
         best: tuple[str, _Bound] = ("", [])
         for text in dict.fromkeys(self._candidates(n, param, axis, bound)):
+            if best[0] and param.kind == "axes" and not any(c.isalpha() for c in text):
+                continue  # numbers say less than what they are the same as
             compiled = compile_expression(text, FUNCTIONS)
             fits = [(pair, env) for pair, env in bound if _fits(compiled.run, env, pair, n, k)]
             # The first instance is what the draft is about.
@@ -258,17 +260,15 @@ class _Replacement:
                 )
                 yield literal
             case "window" if param.name == "kernel_shape":
+                yield from self._of_both("a + b - 1", same)
                 yield from (s.variable for s in same)
-                yield from (
-                    f"[a + b - 1 for a, b in zip({s.variable}, {t.variable})]"
-                    for s, t in itertools.combinations(same, 2)
-                )
                 yield literal
             case "window" if param.name == "pads":
+                yield from self._of_both("a + b", same)
                 yield from (s.variable for s in same)
-                yield from (
-                    f"[a + b for a, b in zip({s.variable}, {t.variable})]" for s, t in itertools.combinations(same, 2)
-                )
+                yield literal
+            case "window":
+                yield from (s.variable for s in reversed(same))
                 yield literal
             case "flag":
                 yield from (s.variable for s in same)
@@ -278,6 +278,12 @@ class _Replacement:
             case _:
                 yield from (s.variable for s in same)
                 yield literal
+
+    @staticmethod
+    def _of_both(item: str, slots: Sequence[Slot]) -> Iterator[str]:
+        """What two windows, one after the other, are together."""
+        pairs = itertools.combinations(slots, 2)
+        yield from (f"[{item} for a, b in zip({s.variable}, {t.variable})]" for s, t in pairs)
 
 
 def _operand_shape(side: Side, n: int, shapes: Mapping[str, Shape]) -> Shape:

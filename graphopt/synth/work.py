@@ -9,12 +9,13 @@ from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any
 
+from graphopt.equivalence.evidence import check_rule
 from graphopt.errors import GraphoptError
 from graphopt.ir.edit import RefusedError
 from graphopt.rewrite.schema import Rule
 from graphopt.synth.bank import Bank
 from graphopt.synth.draft import one_rule
-from graphopt.synth.generalise import diverse, generalise
+from graphopt.synth.generalise import SECONDS, diverse, generalise
 from graphopt.synth.pairs import Pair, Pairs
 from graphopt.synth.prune import Rewriter
 from graphopt.synth.saving import saves
@@ -22,6 +23,9 @@ from graphopt.synth.worlds import World
 
 STEPS = 3
 """Applications of other rules by which a rule is superfluous."""
+ATTACK = 200
+"""Instances at which a rule that is to be kept has to hold."""
+_ATTACK_SEEDS = (21, 22)
 LARGER = 2
 """Operators of a law's side beyond the depth, those counted twice whose result is used twice."""
 Group = list[Any]
@@ -167,6 +171,12 @@ def _derived(rewriter: Rewriter, pair: Pair, steps: int = 2) -> bool:
         return bool(rewriter.derives(pair, steps))
     except (RefusedError, GraphoptError):
         return True
+
+
+def attack(text: str) -> tuple[str, Memory]:
+    """Why a rule that is to be kept falls after all, at many more instances; empty if it stands."""
+    verdict = check_rule(named_rule(text, "kept"), seeds=_ATTACK_SEEDS, limit=ATTACK, tries=5 * ATTACK, seconds=SECONDS)
+    return ("" if verdict.verdict == "proved" else verdict.message or verdict.verdict), Memory.now()
 
 
 def derivable(rules: Sequence[tuple[str, str]], pairs: Sequence[Pair]) -> bool:

@@ -127,6 +127,22 @@ def test_a_shift_of_softmax_is_constant_along_its_axis():
     assert not accepts(rule, x="6x5xf32", c="6x5xf32", i=1, opset=18)
 
 
+def test_a_factor_that_varies_along_the_axis_stays_inside():
+    # Where the axis is dropped and all dimensions are equal, types do not tell.
+    rule = proved(
+        *(
+            pair(
+                [node("Mul", "x", "c"), node("ReduceSum", (0, 0), form=over(a, keep=keep))],
+                [node("ReduceSum", "x", form=over(a, keep=keep)), node("Mul", (0, 0), "c")],
+                x=(3, 4), c=shape,
+            )
+            for a, keep, shape in ((1, 1, (3, 1)), (0, 1, ()), (1, 0, ()), (0, 0, (4,)))
+        )
+    )  # fmt: skip
+    assert accepts(rule, x="5x6xf32", c="6xf32", f=0, over="const 1xi64 = [0]", opset=18)
+    assert not accepts(rule, x="3x3xf32", c="3xf32", f=0, over="const 1xi64 = [1]", opset=18)
+
+
 def test_what_chooses_elements_is_exact_and_what_computes_is_not():
     chosen = pair([node("Relu", "x"), node("Relu", (0, 0))], [node("Relu", "x")], x=(3, 4))
     computed = pair([node("Add", "x", "x")], [node("Mul", "x", 2.0)], x=(3, 4))

@@ -21,7 +21,7 @@ from graphopt.synth.prune import Rewriter
 from tests.synth.sides import axis, node, pair
 
 ROOT = Path(__file__).resolve().parents[2]
-OPS = ("--ops", "Relu,Concat,Split", "--depth", "2")
+OPS = ("--ops", "Relu,Concat,Transpose", "--depth", "3")
 
 
 def command(*arguments: object) -> list[str]:
@@ -48,7 +48,7 @@ def test_the_chain_is_told(pack: Path):
     chain = told["chain"]
     assert chain["graphs"] > chain["skeletons"] > chain["kept"] == len(told["rules"]) > 0
     assert chain["pairs"] >= chain["skeletons"] == chain["unpaying"] + chain["derived"] + chain["open"]
-    assert chain["proved"] == chain["kept"] + chain["subsumed"] + chain["merged"]
+    assert chain["proved"] == chain["kept"] + chain["subsumed"] + chain["merged"] + chain["fallen"]
     assert chain["finished"] and chain["seconds"] > 0 and chain["memory"] > 2**20
     assert not (pack / ".unfinished").exists()
 
@@ -57,14 +57,12 @@ def test_the_pack_loads_and_holds_what_everybody_knows(pack: Path):
     rules = load_library((str(pack),)).rules
     assert not lint([pack])
     rewriter = Rewriter(rules)
-    relus = pair([node("Relu", "x"), node("Relu", (0, 0))], [node("Relu", "x")], x=(5, 7))
-    concat = pair(
-        [node("Concat", "x", "z", form=axis(1)), node("Concat", (0, 0), "t", form=axis(1))],
-        [node("Concat", "z", "t", form=axis(1)), node("Concat", "x", (0, 0), form=axis(1))],
-        x=(5, 7), z=(5, 2), t=(5, 3),
+    relus = pair(
+        [node("Relu", "x"), node("Relu", "z"), node("Concat", (0, 0), (1, 0), form=axis(2))],
+        [node("Concat", "x", "z", form=axis(2)), node("Relu", (0, 0))],
+        x=(5, 1, 7), z=(5, 1, 2),
     )  # fmt: skip
-    assert rewriter.derives(relus)
-    assert rewriter.derives(concat), formula(concat)
+    assert rewriter.derives(relus), formula(relus)
 
 
 def test_no_rule_follows_from_the_others(pack: Path):
