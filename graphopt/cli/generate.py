@@ -104,7 +104,9 @@ def _show(chain: Chain, out: Path) -> None:
         ),
     ):
         rows.add_row(name, f"{count:,}" + (f" ({what})" if what else ""))
-    rows.add_row("took", f"{seconds(chain.seconds)}, {size(chain.memory)} at most")
+    rows.add_row(
+        "took", f"{seconds(chain.seconds)}, {seconds(chain.processor)} of processor time, {size(chain.memory)} at most"
+    )
     for text in chain.cut:
         rows.add_row("cut", text)
     rows.add_row("written", str(out))

@@ -197,7 +197,7 @@ def _cases(rule: Rule, accepts: list[Case], rejects: list[Case], rng: np.random.
     rng.shuffle(near)
     while seeds:
         case = copy.deepcopy(seeds[int(rng.integers(len(seeds)))])
-        if rng.random() < 0.25:
+        if rng.random() < 0.35:
             vary.cube(case)
         for _ in range(int(rng.integers(1, 4))):
             vary(case)
@@ -304,7 +304,7 @@ class _Variation:
         def cubed(operand: Operand) -> Operand:
             if operand.data is not None or operand.dtype == "i64":
                 return replace(operand, data=drawn(operand.data)) if self.rng.random() < 0.5 else operand
-            rank = len(operand.dims) if self.rng.random() < 0.6 else int(self.rng.integers(5))
+            rank = len(operand.dims) if self.rng.random() < 0.5 else int(self.rng.integers(4))
             return replace(operand, dims=tuple(1 if self.rng.random() < 0.15 else size for _ in range(rank)))
 
         def drawn(data: Any) -> Any:
@@ -314,7 +314,11 @@ class _Variation:
         self._change(case, cubed)
         for attribute, variable, _ in self.captured:
             if variable in case and self.rng.random() < 0.4:
-                case[variable] = self._value(attribute, case[variable], case)
+                rank = max((len(o.dims) for o in _operands(case)), default=1)
+                axis = attribute == "axis" and rank
+                case[variable] = (
+                    int(self.rng.integers(-rank, rank)) if axis else self._value(attribute, case[variable], case)
+                )
 
     def _single(self, case: Case) -> None:
         """One dimension of one operand, or its rank, changes alone."""

@@ -74,6 +74,8 @@ def _texts(draft: Draft) -> Iterator[str]:
         for s, t in itertools.combinations(slots.get("window", []), 2)
         if s.name == t.name
     )
+    for s in slots.get("position", []):
+        yield f"all([n == 0 for n in values({s.variable})])"
     yield from _literals(draft)
 
 

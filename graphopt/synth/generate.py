@@ -22,8 +22,8 @@ from graphopt.synth.pairs import Pair
 from graphopt.synth.work import (
     Enumerated,
     Group,
-    Memory,
     Proved,
+    Usage,
     attack,
     derivable,
     enumerate_world,
@@ -81,7 +81,8 @@ class Chain:
         kept: Rules kept.
         cut: What a limit or the budget left out, for people.
         finished: Whether the budget sufficed.
-        seconds: Time of this process.
+        seconds: Since this process began.
+        processor: Seconds of processor time, of all processes, those of an interrupted run included.
         memory: Bytes at most, all processes together.
     """
 
@@ -102,6 +103,7 @@ class Chain:
     cut: list[str] = field(default_factory=list)
     finished: bool = True
     seconds: float = 0.0
+    processor: float = 0.0
     memory: int = 0
 
 
@@ -150,7 +152,7 @@ class Generator:
             folder, {"version": __version__, **asdict(plan)}, None if seconds is None else PROOFS * seconds
         )
         self._report = report or (lambda stage, chain: None)
-        self._memory: dict[str, int] = {}
+        self._usage: dict[str, Usage] = {}
         self._started = time.monotonic()
         self._doing = ""
 
@@ -176,12 +178,16 @@ class Generator:
         self._doing = stage
         self.chain.kept = len(self.kept)
         self.chain.seconds = time.monotonic() - self._started
-        self._remember(Memory.now())
-        self.chain.memory = sum(self._memory.values())
+        self._remember(Usage.now())
+        self.chain.memory = sum(u.bytes for u in self._usage.values())
+        self.chain.processor = sum(u.seconds for u in self._usage.values())
         self._report(stage, self.chain)
 
-    def _remember(self, memory: Memory) -> None:
-        self._memory[memory.process] = max(memory.bytes, self._memory.get(memory.process, 0))
+    def _remember(self, usage: Usage) -> None:
+        held = self._usage.get(usage.process, usage)
+        self._usage[usage.process] = Usage(
+            usage.process, max(usage.bytes, held.bytes), max(usage.seconds, held.seconds)
+        )
 
     def _enumerate(self) -> list[Group]:
         plan = self.plan
@@ -189,7 +195,7 @@ class Generator:
         groups: dict[Any, Group] = {}
         self._tell(f"enumerating {len(tasks)} worlds")
         for made in self.journal.map("enumerate", self.executor, enumerate_world, tasks, asdict, _enumerated):
-            self._remember(made.memory)
+            self._remember(made.usage)
             self.chain.graphs += made.terms
             self.chain.classes += made.classes
             self.chain.pairs += made.pairs
@@ -209,8 +215,8 @@ class Generator:
         left: list[Group] = []
         done = 0
         stage = f"{size}-filter"
-        for states, memory in self.journal.map(stage, self.executor, filter_groups, slices, _states, _unstates):
-            self._remember(memory)
+        for states, usage in self.journal.map(stage, self.executor, filter_groups, slices, _states, _unstates):
+            self._remember(usage)
             for group, state in zip(groups[done : done + len(states)], states, strict=True):
                 self.chain.unpaying += state == "saving"
                 self.chain.derived += state == "derived"
@@ -224,7 +230,7 @@ class Generator:
             tasks = [(group, rules, self.plan.seed) for group in left[start : start + _CHUNK]]
             stage = f"{size}-prove-{start // _CHUNK}"
             for proved in self.journal.map(stage, self.executor, prove_group, tasks, asdict, _proved):
-                self._remember(proved.memory)
+                self._remember(proved.usage)
                 self._take(proved)
                 self._tell(f"size {size}: {len(left)} skeletons to prove, {start} done")
 
@@ -272,8 +278,8 @@ class Generator:
         stands: list[Kept] = []
         texts = [k.text for k in self.kept]
         told = self.journal.map(_named("attack", texts), self.executor, attack, texts, _told, _untold)
-        for kept, (why, memory) in zip(self.kept, told, strict=True):
-            self._remember(memory)
+        for kept, (why, usage) in zip(self.kept, told, strict=True):
+            self._remember(usage)
             self.chain.fallen += bool(why)
             stands += [] if why else [kept]
             self._tell("attacking what is kept")
@@ -295,28 +301,28 @@ def _order(group: Group) -> tuple[int, int, int, str]:
     return pair.size, len(pair.before.nodes), -len(pair.shapes), repr(pair.skeleton())
 
 
-def _states(result: tuple[list[str], Memory]) -> Any:
+def _states(result: tuple[list[str], Usage]) -> Any:
     return [result[0], asdict(result[1])]
 
 
-def _unstates(data: Any) -> tuple[list[str], Memory]:
-    return data[0], Memory(**data[1])
+def _unstates(data: Any) -> tuple[list[str], Usage]:
+    return data[0], Usage(**data[1])
 
 
-def _told(result: tuple[str, Memory]) -> Any:
+def _told(result: tuple[str, Usage]) -> Any:
     return [result[0], asdict(result[1])]
 
 
-def _untold(data: Any) -> tuple[str, Memory]:
-    return data[0], Memory(**data[1])
+def _untold(data: Any) -> tuple[str, Usage]:
+    return data[0], Usage(**data[1])
 
 
 def _enumerated(data: Any) -> Enumerated:
-    return Enumerated(**{**data, "memory": Memory(**data["memory"])})
+    return Enumerated(**{**data, "usage": Usage(**data["usage"])})
 
 
 def _proved(data: Any) -> Proved:
-    return Proved(**{**data, "memory": Memory(**data["memory"])})
+    return Proved(**{**data, "usage": Usage(**data["usage"])})
 
 
 def _merged_out(made: Merged | None) -> Any:

@@ -20,6 +20,7 @@ from graphopt.synth.operators import TABLE, Form, Param, Shape
 Ref = str | float | tuple[int, int]
 """An input by name, a number, or a result of a node: its place in the side and which of its results."""
 
+_COMMON = "adeho"  # names of what both sides have in common; no world has inputs of these names
 _COMBINATIONS = 6  # of other ways to compute the two results of a Split
 
 
@@ -244,7 +245,8 @@ class Pairs:
                 if index not in names:
                     if not name_new:
                         return None
-                    name = f"t{len(names)}" if index in cut else bank.name(index, taken)
+                    common = next((c for c in _COMMON if c not in shapes), f"{_COMMON[0]}{len(shapes)}")
+                    name = common if index in cut else bank.name(index, taken)
                     names[index] = name
                     shapes[name] = value.shape
                 return names[index]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
@@ -32,22 +33,28 @@ Group = list[Any]
 """Pairs of one skeleton in the form of :meth:`Pair.to_json`."""
 
 
+_BORN = time.time_ns()
+
+
 @dataclass(frozen=True)
-class Memory:
-    """What a process has needed.
+class Usage:
+    """What a process has needed so far.
 
     Attributes:
-        process: Its id, with the host's name where there are several.
+        process: Which one; no two have the same name.
         bytes: At most so much memory at a time.
+        seconds: Processor time.
     """
 
     process: str
     bytes: int
+    seconds: float
 
     @staticmethod
-    def now() -> Memory:
+    def now() -> Usage:
         """Of this process."""
-        return Memory(f"{os.uname().nodename}:{os.getpid()}", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        return Usage(f"{os.uname().nodename}:{os.getpid()}:{_BORN}", memory, time.process_time())
 
 
 @dataclass(frozen=True)
@@ -61,7 +68,7 @@ class Enumerated:
         pairs: Candidate pairs.
         cut: Numbers of operators at which the limit was reached.
         groups: Pairs by skeleton, a few of each.
-        memory: Of the process.
+        usage: Of the process.
     """
 
     world: str
@@ -70,7 +77,7 @@ class Enumerated:
     pairs: int
     cut: list[int]
     groups: list[Group]
-    memory: Memory
+    usage: Usage
 
 
 def enumerate_world(task: tuple[World, int, int, int]) -> Enumerated:
@@ -102,10 +109,10 @@ def enumerate_world(task: tuple[World, int, int, int]) -> Enumerated:
     for pair in pairs.of_splits():
         add(pair)
     few = [[p.to_json() for p in diverse(held)] for held in groups.values()]
-    return Enumerated(world.name, len(bank.terms), len(bank.classes), count, bank.cut, few, Memory.now())
+    return Enumerated(world.name, len(bank.terms), len(bank.classes), count, bank.cut, few, Usage.now())
 
 
-def filter_groups(task: tuple[list[Group], list[str]]) -> tuple[list[str], Memory]:
+def filter_groups(task: tuple[list[Group], list[str]]) -> tuple[list[str], Usage]:
     """For each group ``saving`` (it never pays), ``derived`` (from the rules given) or ``open``."""
     groups, rules = task
     rewriter = _rewriter(tuple(rules))
@@ -114,7 +121,7 @@ def filter_groups(task: tuple[list[Group], list[str]]) -> tuple[list[str], Memor
         pairs = [Pair.from_json(data) for data in group]
         derived = all(_derived(rewriter, p) for p in pairs)
         states.append("derived" if derived else "open" if any(map(_saves, pairs)) else "saving")
-    return states, Memory.now()
+    return states, Usage.now()
 
 
 def _saves(pair: Pair) -> bool:
@@ -142,12 +149,12 @@ class Proved:
     Attributes:
         derived: It followed from the rules given.
         found: Outcome, text, message, evidence and pairs of each rule that was tried.
-        memory: Of the process.
+        usage: Of the process.
     """
 
     derived: bool
     found: list[dict[str, Any]]
-    memory: Memory
+    usage: Usage
 
 
 def prove_group(task: tuple[Group, list[str], int]) -> Proved:
@@ -157,13 +164,13 @@ def prove_group(task: tuple[Group, list[str], int]) -> Proved:
     rewriter = _rewriter(tuple(rules))
     left = [p for p in pairs if not _derived(rewriter, p, STEPS)]
     if not left:
-        return Proved(True, [], Memory.now())
+        return Proved(True, [], Usage.now())
     found = [
         {"outcome": f.outcome, "text": f.text, "message": f.message, "pairs": [p.to_json() for p in f.pairs],
          "verdict": None if f.verdict is None else asdict(f.verdict)}
         for f in generalise(left, seed)
     ]  # fmt: skip
-    return Proved(False, found, Memory.now())
+    return Proved(False, found, Usage.now())
 
 
 def _derived(rewriter: Rewriter, pair: Pair, steps: int = 2) -> bool:
@@ -173,10 +180,10 @@ def _derived(rewriter: Rewriter, pair: Pair, steps: int = 2) -> bool:
         return True
 
 
-def attack(text: str) -> tuple[str, Memory]:
+def attack(text: str) -> tuple[str, Usage]:
     """Why a rule that is to be kept falls after all, at many more instances; empty if it stands."""
     verdict = check_rule(named_rule(text, "kept"), seeds=_ATTACK_SEEDS, limit=ATTACK, tries=5 * ATTACK, seconds=SECONDS)
-    return ("" if verdict.verdict == "proved" else verdict.message or verdict.verdict), Memory.now()
+    return ("" if verdict.verdict == "proved" else verdict.message or verdict.verdict), Usage.now()
 
 
 def derivable(rules: Sequence[tuple[str, str]], pairs: Sequence[Pair]) -> bool:

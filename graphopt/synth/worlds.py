@@ -59,7 +59,7 @@ _NORMS = {"BatchNormalization": ("xz", "s", "b", "m", "v"), "LayerNormalization"
 _CONV = {"Conv": ("xz", "uvwk", "b")}
 
 WORLDS: tuple[World, ...] = (
-    World("numbers", _leaves("x 3x4, z 3x4, t 3x4"), (*UNARY, "Pow", *BINARY), (0.0, 1.0, 2.0), deeper=-1),
+    World("numbers", _leaves("x 3x4, z 3x4, t 3x4"), (*UNARY, "Pow", *BINARY), (0.0, 1.0), deeper=-1),
     World("signs", _leaves("x 3x4, z 3x4"), ("Neg", "Relu", "Tanh", *BINARY), (0.0, -1.0), deeper=-1),
     World("broadcast", _leaves("x 3x4, z 3x4, r 4, c 3x1, s"), ("Neg", "Relu", "Exp", *BINARY), deeper=-1),
     World("sigmoids", _leaves("x 3x4"), ("Neg", "Exp", "Sigmoid", "Reciprocal", "Add", "Div"), (1.0,), about=("Sigmoid",), deeper=1),

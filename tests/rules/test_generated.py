@@ -1,0 +1,47 @@
+"""The pack that comes with graphopt: its form, its evidence, and a sample of its laws."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from graphopt.config import rules_dir
+from graphopt.equivalence.evidence import check_rule
+from graphopt.rewrite.library import GENERATED, LOCK, STANDARD, lint, load_library, read_evidence
+from graphopt.rewrite.schema import Rule, read_rules
+from graphopt.synth.prune import Rewriter
+from tests.bench.laws import LAWS, derivation
+
+PACK = load_library((GENERATED,), evidence=False).rules
+
+
+def test_it_is_in_form_and_every_rule_is_proved():
+    assert not lint([rules_dir() / GENERATED])
+    evidence = read_evidence(rules_dir() / GENERATED / LOCK)
+    assert {rule.id: rule.hash for rule in PACK} == {id: entry["hash"] for id, entry in evidence.items()}
+    assert {entry["verdict"] for entry in evidence.values()} == {"proved"}
+
+
+def test_it_is_larger_than_the_pack_that_taso_shipped_and_over_more_operators():
+    assert len(PACK) >= 133
+    operators = {op for rule in PACK for line in rule.match for _, op in line.ops}
+    assert len(operators) > 7
+
+
+def test_it_loads_beside_the_library_and_not_by_default():
+    library = load_library()
+    assert not {rule.id for rule in PACK} & {rule.id for rule in library.rules}
+    assert len(load_library((STANDARD, GENERATED)).rules) == len(library.rules) + len(PACK)
+
+
+@pytest.mark.parametrize("rule", random.Random(0).sample(PACK, 20), ids=lambda rule: rule.id)
+def test_a_rule_is_true_at_other_instances(rule: Rule):
+    verdict = check_rule(rule, seeds=(99,), limit=15, tries=90)
+    assert verdict.verdict == "proved", verdict.message
+
+
+def test_it_holds_laws_that_people_know():
+    rewriter = Rewriter(PACK)
+    found = [law.id for law in read_rules(LAWS) if derivation(law, rewriter)]
+    assert len(found) >= 30, found
