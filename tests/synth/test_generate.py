@@ -18,10 +18,10 @@ from graphopt.rewrite.examples import build_example
 from graphopt.rewrite.library import lint, load_library
 from graphopt.synth.names import formula
 from graphopt.synth.prune import Rewriter
-from tests.synth.sides import axis, node, pair
+from tests.synth.sides import axis, node, pair, perm
 
 ROOT = Path(__file__).resolve().parents[2]
-OPS = ("--ops", "Relu,Concat,Transpose", "--depth", "3")
+OPS = ("--ops", "Neg,Concat,Transpose", "--depth", "3")
 
 
 def command(*arguments: object) -> list[str]:
@@ -57,12 +57,12 @@ def test_the_pack_loads_and_holds_what_everybody_knows(pack: Path):
     rules = load_library((str(pack),)).rules
     assert not lint([pack])
     rewriter = Rewriter(rules)
-    relus = pair(
-        [node("Relu", "x"), node("Relu", "z"), node("Concat", (0, 0), (1, 0), form=axis(2))],
-        [node("Concat", "x", "z", form=axis(2)), node("Relu", (0, 0))],
-        x=(5, 1, 7), z=(5, 1, 2),
+    turned = pair(
+        [node("Transpose", "x", form=perm(1, 0)), node("Transpose", "z", form=perm(1, 0)), node("Concat", (0, 0), (1, 0), form=axis(0))],
+        [node("Concat", "x", "z", form=axis(1)), node("Transpose", (0, 0), form=perm(1, 0))],
+        x=(5, 7), z=(5, 2),
     )  # fmt: skip
-    assert rewriter.derives(relus), formula(relus)
+    assert rewriter.derives(turned), formula(turned)
 
 
 def test_no_rule_follows_from_the_others(pack: Path):
