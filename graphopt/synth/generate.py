@@ -18,6 +18,7 @@ from graphopt.equivalence.evidence import Verdict
 from graphopt.execution import Executor
 from graphopt.synth.journal import Journal, OutOfTime
 from graphopt.synth.merge import Merged, merge, mergeable
+from graphopt.synth.operators import BINARY, UNARY
 from graphopt.synth.pairs import Pair
 from graphopt.synth.work import (
     Enumerated,
@@ -38,6 +39,8 @@ PROOFS = 0.8
 """Share of the budget for enumeration and proofs."""
 _SLICE = 40  # groups that one task filters
 _CHUNK = 16  # groups that are proved before rules are kept and the next ones are looked at
+_SMALL = 3  # size up to which laws of arithmetic have their turn with the others
+_ARITHMETIC = frozenset({*UNARY, *BINARY, "Pow"})
 _INSTANCES = 12  # pairs of a skeleton that go on to the next stage
 
 
@@ -160,8 +163,8 @@ class Generator:
         """All stages but the writing; the rules kept."""
         try:
             groups = self._enumerate()
-            for size in sorted({_size(g) for g in groups}):
-                self._round(size, [g for g in groups if _size(g) == size])
+            for last, size in sorted({_round(g) for g in groups}):
+                self._round(f"{'arithmetic ' if last else ''}{size}", [g for g in groups if _round(g) == (last, size)])
         except OutOfTime:
             self.chain.finished = False
             self.chain.cut.append(f"the budget was used up at: {self._doing}")
@@ -208,13 +211,13 @@ class Generator:
             self._tell(f"enumerated {made.world}")
         return sorted(groups.values(), key=_order)
 
-    def _round(self, size: int, groups: list[Group]) -> None:
-        """Prove the skeletons of one size, those that the rules kept so far do not give."""
+    def _round(self, name: str, groups: list[Group]) -> None:
+        """Prove the skeletons of a round, those that the rules kept so far do not give."""
         rules = [k.text for k in self.kept]
         slices = [(groups[i : i + _SLICE], rules) for i in range(0, len(groups), _SLICE)]
         left: list[Group] = []
         done = 0
-        stage = f"{size}-filter"
+        stage = f"{name}-filter"
         for states, usage in self.journal.map(stage, self.executor, filter_groups, slices, _states, _unstates):
             self._remember(usage)
             for group, state in zip(groups[done : done + len(states)], states, strict=True):
@@ -223,16 +226,16 @@ class Generator:
                 if state == "open":
                     left.append(group)
             done += len(states)
-            self._tell(f"size {size}: {done} of {len(groups)} skeletons looked at")
+            self._tell(f"size {name}: {done} of {len(groups)} skeletons looked at")
         self.chain.open += len(left)
         for start in range(0, len(left), _CHUNK):
             rules = [k.text for k in self.kept]
             tasks = [(group, rules, self.plan.seed) for group in left[start : start + _CHUNK]]
-            stage = f"{size}-prove-{start // _CHUNK}"
+            stage = f"{name}-prove-{start // _CHUNK}"
             for proved in self.journal.map(stage, self.executor, prove_group, tasks, asdict, _proved):
                 self._remember(proved.usage)
                 self._take(proved)
-                self._tell(f"size {size}: {len(left)} skeletons to prove, {start} done")
+                self._tell(f"size {name}: {len(left)} skeletons to prove, {start} done")
 
     def _take(self, proved: Proved) -> None:
         self.chain.derived += proved.derived
@@ -291,8 +294,14 @@ def _named(stage: str, texts: Sequence[str]) -> str:
     return f"{stage}-{hashlib.blake2b(''.join(texts).encode(), digest_size=8).hexdigest()}"
 
 
-def _size(group: Group) -> int:
-    return Pair.from_json(group[0]).size
+def _round(group: Group) -> tuple[bool, int]:
+    """When a skeleton's turn is: larger laws later, and those of arithmetic alone after all others.
+
+    There are many of them, and their operators are seldom what a model spends its time on.
+    """
+    pair = Pair.from_json(group[0])
+    ops = {node.op for side in (pair.before, pair.after) for node in side.nodes}
+    return pair.size > _SMALL and ops <= _ARITHMETIC, pair.size
 
 
 def _order(group: Group) -> tuple[int, int, int, str]:
