@@ -182,7 +182,7 @@ def _derived(rewriter: Rewriter, pair: Pair, steps: int = 2) -> bool:
 
 def attack(text: str) -> tuple[str, Usage]:
     """Why a rule that is to be kept falls after all, at many more instances; empty if it stands."""
-    verdict = check_rule(named_rule(text, "kept"), seeds=_ATTACK_SEEDS, limit=ATTACK, tries=5 * ATTACK, seconds=SECONDS)
+    verdict = check_rule(named_rule(text, "kept"), seeds=_ATTACK_SEEDS, limit=ATTACK, tries=8 * ATTACK, seconds=SECONDS)
     return ("" if verdict.verdict == "proved" else verdict.message or verdict.verdict), Usage.now()
 
 
