@@ -45,7 +45,7 @@ Json = Annotated[
 Quiet = Annotated[bool, option("--quiet", "-q", help="Print errors only.")]
 Rules = Annotated[
     list[str] | None,
-    option("--rules", metavar="PATH_OR_FAMILY", help="Use these rules only: a file, a folder or a family; repeatable."),
+    option("--rules", metavar="PATH_OR_FAMILY", help="Use these rules only: a file, a folder, a family, or the packs standard and generated; repeatable."),
 ]
 Exclude = Annotated[list[str] | None, option("--exclude", metavar="RULE", help="Leave this rule out; repeatable.")]
 Portable = Annotated[

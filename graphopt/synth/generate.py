@@ -39,6 +39,7 @@ PROOFS = 0.8
 """Share of the budget for enumeration and proofs."""
 _SLICE = 40  # groups that one task filters
 _CHUNK = 16  # groups that are proved before rules are kept and the next ones are looked at
+_TURNS = 6  # rounds of the last attack
 _SMALL = 3  # size up to which laws of arithmetic have their turn with the others
 _ARITHMETIC = frozenset({*UNARY, *BINARY, "Pow"})
 _INSTANCES = 12  # pairs of a skeleton that go on to the next stage
@@ -277,16 +278,20 @@ class Generator:
         self.kept = [k for i, k in enumerate(self.kept) if i not in gone] + added
 
     def _attack(self) -> None:
-        """Drop what falls at more instances than it was proved at."""
-        stands: list[Kept] = []
-        texts = [k.text for k in self.kept]
-        told = self.journal.map(_named("attack", texts), self.executor, attack, texts, _told, _untold)
-        for kept, (why, usage) in zip(self.kept, told, strict=True):
-            self._remember(usage)
-            self.chain.fallen += bool(why)
-            stands += [] if why else [kept]
-            self._tell("attacking what is kept")
-        self.kept = stands
+        """Drop what falls at more instances than it was proved at, until nothing falls in a whole round."""
+        fell, turn = True, 0
+        while fell and turn < _TURNS:
+            texts = [k.text for k in self.kept]
+            stage, tasks = _named(f"attack-{turn}", texts), [(text, turn) for text in texts]
+            told = self.journal.map(stage, self.executor, attack, tasks, _told, _untold)
+            stands: list[Kept] = []
+            for kept, (why, usage) in zip(self.kept, told, strict=True):
+                self._remember(usage)
+                stands += [] if why else [kept]
+                self._tell(f"attacking what is kept, round {turn + 1}")
+            fell, turn = len(stands) < len(self.kept), turn + 1
+            self.chain.fallen += len(self.kept) - len(stands)
+            self.kept = stands
 
 
 def _named(stage: str, texts: Sequence[str]) -> str:
