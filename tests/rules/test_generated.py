@@ -43,5 +43,6 @@ def test_a_rule_is_true_at_other_instances(rule: Rule):
 
 def test_it_holds_laws_that_people_know():
     rewriter = Rewriter(PACK)
-    found = [law.id for law in read_rules(LAWS) if derivation(law, rewriter)]
-    assert len(found) >= 30, found
+    found = {law.id for law in read_rules(LAWS) if derivation(law, rewriter)}
+    assert {"transposes-compose", "matmul-and-bias-is-gemm", "softmax-is-shift-invariant", "split-of-concat"} <= found
+    assert len(found) >= 20
