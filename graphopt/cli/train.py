@@ -58,7 +58,7 @@ def train_agent(
         int | None, option(metavar="N", help="First train the encoder for N steps as a graph auto-encoder (default 0).")
     ] = None,
     dynamics: Annotated[
-        str | None, option(metavar="NAME", help="Of a world model: mdn-lstm (default) or deterministic.")
+        str | None, option(metavar="NAME", help="Of a world model: deterministic (default) or mdn-lstm.")
     ] = None,
     tau: Annotated[
         float | None, option(metavar="T", help="Temperature of a world model's dreams, 0 to 10 (default 1).")

@@ -50,7 +50,7 @@ class Dreaming:
         keep: States of real episodes that are kept.
     """
 
-    dynamics: str = "mdn-lstm"
+    dynamics: str = "deterministic"
     learning_rate: float = 1e-3
     fits: int = 40
     windows: int = 12
