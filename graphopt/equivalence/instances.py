@@ -37,7 +37,8 @@ _NUMBERS = (0.5, 2.0, -1.0, 0.25, 3.0, 1.0, 0.0)
 _BY_NAME: dict[str, tuple[Any, ...]] = {
     "keepdims": (0, 1), "transA": (0, 1), "transB": (0, 1), "count_include_pad": (0, 1), "ceil_mode": (0, 1),
     "allowzero": (0, 1), "exclusive": (0, 1), "reverse": (0, 1), "noop_with_empty_axes": (0, 1), "group": (1, 2, 3, 4),
-    "epsilon": (1e-5, 1e-3, 0.1), "alpha": _NUMBERS, "beta": _NUMBERS, "axis": (-3, -2, -1, 0, 1, 2, 3),
+    # Powers of two: what is compared is the law, not how a constant of half precision rounds.
+    "epsilon": (2.0**-17, 2.0**-10, 0.125), "alpha": _NUMBERS, "beta": _NUMBERS, "axis": (-3, -2, -1, 0, 1, 2, 3),
     "start": (-2, -1, 0, 1, 2), "end": (-2, -1, 0, 1, 2), "auto_pad": ("SAME_UPPER", "SAME_LOWER", "VALID"), "to": (1, 6, 7, 10, 11), "approximate": ("none", "tanh"),
 }  # fmt: skip
 _BY_OPERATOR = {
@@ -420,6 +421,10 @@ class _Variation:
             return replace(operand, dtype=to, data=operand.data if to in FLOATS else _integers(operand.data))
 
         self._change(case, retyped)
+        if to == "f16":
+            for name, value in case.items():
+                if isinstance(value, float):
+                    case[name] = float(np.float16(value))  # what is compared is the law, not how its numbers round
 
     def _opset(self, case: Case) -> None:
         case["opset"] = self._pick(_OPSETS)
