@@ -23,7 +23,7 @@ from graphopt.runtime.feeds import make_feeds
 from graphopt.runtime.session import Session, SessionConfig
 from graphopt.search.arena import Arena
 from graphopt.search.problem import Problem, State, Step
-from graphopt.search.quotient import Signatures, disjoint
+from graphopt.search.quotient import Move, Signatures, Spread, disjoint
 from graphopt.search.trace import Trace
 
 _REMEMBERED = 128  # positions of a model kept for later episodes: their beginnings are much alike
@@ -211,25 +211,27 @@ class Scene:
         return replace(bare, feeds=feeds)
 
     def _after(self, position: Position, choice: Choice) -> Position:
-        state, steps = position.state, list(position.steps)
-        for key in choice.places:
-            match = state.sites.matches.get(key)
-            # A rewrite at an earlier place may have used a node of this one.
-            if match is None or (key != choice.places[0] and self._identity(state, key) != choice.identity):
-                continue
-            try:
-                after = self.problem.step(state, match)
-            except RefusedError:
-                continue
-            steps.append(self.problem.record(state, match, after))
-            state = after
+        state, steps = self._rewritten(position.state, choice)
         path, offers = (*position.path, choice.key), position.offers
-        if state is position.state or (not self.task.actions.revisit and state.graph.hash in position.seen):
+        if not steps or (not self.task.actions.revisit and state.graph.hash in position.seen):
             gone = {key: Offer(None, offers[key].step) for key in choice.places if key in offers}
             return self._position(
                 position.state, position, position.steps, path, position.warm, position.start_ms, {**offers, **gone}
             )
-        return self._position(state, position, tuple(steps), path, position.warm, position.start_ms, offers)
+        steps = (*position.steps, *steps)
+        return self._position(state, position, steps, path, position.warm, position.start_ms, offers)
+
+    def _rewritten(self, state: State, choice: Choice) -> tuple[State, tuple[Step, ...]]:
+        """The state after a rewrite at all its places, and the steps that were possible."""
+        if self.task.actions.places == "class":
+            plan = (Move(choice.key[0], choice.identity),)
+            return Spread(self.problem, state, self._signatures).of(plan)
+        match = state.sites.matches[choice.key]
+        try:
+            after = self.problem.step(state, match)
+        except RefusedError:
+            return state, ()
+        return after, (self.problem.record(state, match, after),)
 
     def _identity(self, state: State, key: Key) -> int:
         if self.task.actions.places == "site":
