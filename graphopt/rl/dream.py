@@ -138,7 +138,7 @@ def dream(agent: Dreamer, start: Start, table: Tensor, horizon: int, tau: float,
     """
     model, n, slots = agent.model, len(start.models), start.legal.shape[1]
     latent, memory, actions, features, legal = start.latent, start.memory, start.actions, start.features, start.legal
-    near = start.near.clone()
+    near = start.near
     stop_look, stop_feel = actions[:, :1], features[:, :1]
     over = torch.zeros(n, dtype=torch.bool, device=latent.device)
     states: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
@@ -168,7 +168,8 @@ def dream(agent: Dreamer, start: Start, table: Tensor, horizon: int, tau: float,
         tie[..., 1] = near[everyone, action].float()
         logits, actions, features = model.stay(model.around(expected, look).unsqueeze(1), actions, features, tie)
         legal = legal & _happens(logits, tau, chance)
-        actions, features, legal = _bring(agent, expected, look, table, (actions, features, near, legal), tau, chance)
+        slots_now = actions, features, near, legal
+        actions, features, near, legal = _bring(agent, expected, look, table, slots_now, tau, chance)
         actions = torch.cat([stop_look, actions[:, 1:]], 1)
         features = torch.cat([stop_feel, features[:, 1:]], 1)
         legal = torch.cat([torch.ones_like(legal[:, :1]), legal[:, 1:]], 1)
@@ -187,7 +188,7 @@ def _happens(logits: Tensor, tau: float, chance: torch.Generator) -> Tensor:
 def _bring(
     agent: Dreamer, expected: Tensor, look: Tensor, table: Tensor, slots: tuple[Tensor, Tensor, Tensor, Tensor], tau: float,
     chance: torch.Generator,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Put new actions into free slots. They arise where the chosen one was, so they share its place with one another."""
     actions, features, near, legal = slots
     logits, looks, feels = agent.model.bring(expected, look, table)
@@ -211,9 +212,8 @@ def _bring(
             True,
         )
     old = ~fresh
-    near &= old.unsqueeze(1) & old.unsqueeze(2)
-    near |= fresh.unsqueeze(1) & fresh.unsqueeze(2)
-    return actions, features, legal
+    near = near & old.unsqueeze(1) & old.unsqueeze(2) | fresh.unsqueeze(1) & fresh.unsqueeze(2)
+    return actions, features, near, legal
 
 
 def _gathered(

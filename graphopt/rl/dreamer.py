@@ -180,12 +180,7 @@ class DreamerLearner:
         found: dict[int, Tensor] = {}
         for record in records:
             latent, looks, first, _ = _seen(model, record, self.rules)
-            memory, rows = model.start(1), [model.start(1)]
-            for t, action in enumerate(record.played.actions):
-                look = looks[first[t] + int(action)].unsqueeze(0)
-                memory = model.dynamics(latent[t : t + 1], look, memory)[1]
-                rows.append(memory)
-            found[id(record)] = torch.cat(rows)
+            found[id(record)] = _memory(model, record, latent, looks, first)
         return found
 
     # -- where dreams begin ---------------------------------------------------------------------------------------
@@ -194,7 +189,6 @@ class DreamerLearner:
     def starts(self, records: Sequence[Record]) -> tuple[Start, frozenset[int]]:
         """All states of some real episodes, and which of them are the beginnings."""
         model = self.network.model.eval()
-        memories = self._memories(records)
         models: list[str] = []
         latents: list[Tensor] = []
         remembered: list[Tensor] = []
@@ -214,11 +208,9 @@ class DreamerLearner:
                 features.append(felt[a:b][mask])
                 near.append(torch.from_numpy(shared(seen)[np.ix_(seen.mask, seen.mask)]))
             latents.append(latent[: record.played.steps])
-            if memories:
-                remembered.append(memories[id(record)][: record.played.steps])
-        memory = torch.cat(remembered) if remembered else model.start(len(models))
+            remembered.append(_memory(model, record, latent, looks, first))
         room = 2 * self.settings.horizon
-        return Start.of(models, torch.cat(latents), memory, actions, features, near, room), frozenset(roots)
+        return Start.of(models, torch.cat(latents), torch.cat(remembered), actions, features, near, room), frozenset(roots)
 
     @torch.no_grad()
     def table(self) -> Tensor:
@@ -246,6 +238,16 @@ def _seen(model: WorldModel, record: Record, rules: Sequence[Rule]) -> tuple[Ten
     t = Tensors.of(batch, table.device)
     latent, looks = model.see(t, table)
     return latent, looks, batch.first, t.actions
+
+
+def _memory(model: WorldModel, record: Record, latent: Tensor, looks: Tensor, first: np.ndarray) -> Tensor:
+    """The memory before each step of an episode, (steps, remembered)."""
+    memory, rows = model.start(1), list[Tensor]()
+    for t, action in enumerate(record.played.actions):
+        rows.append(memory)
+        look = looks[first[t] + int(action)].unsqueeze(0)
+        memory = model.dynamics(latent[t : t + 1], look, memory)[1]
+    return torch.cat(rows)
 
 
 def _begun(memories: Mapping[int, Tensor], found: Windows) -> Tensor | None:

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from graphopt.rl.agent import CONTROLLER, ENCODER, MEMORY, RULES
-from graphopt.rl.controller import Controller, Vision, expanded, placed
+from graphopt.rl.controller import Controller, Vision, expanded
 from graphopt.rl.features import ACTION_WIDTH
 from graphopt.rl.rule_features import EDGE_WIDTH, GRAPH_WIDTH, NODE_WIDTH
 from graphopt.rl.world_model import Dreamer
@@ -45,8 +45,8 @@ class _Rules(nn.Module):
         self.operators, self.rules, self.stop = whole.operators, whole.rules, whole.stop
 
     def forward(
-        self, operators: Tensor, nodes: Tensor, links: Tensor, edges: Tensor, graphs: Tensor, families: Tensor,
-        node_graph: Tensor,
+        self, operators: Tensor, nodes: Tensor, links: Tensor, edges: Tensor, graphs: Tensor, node_graph: Tensor,
+        families: Tensor,
     ) -> Tensor:  # fmt: skip
         found = self.rules(self.operators(operators), nodes, links, edges, graphs, families, node_graph)
         return torch.cat([self.stop, found])
@@ -74,7 +74,7 @@ class _Heads(nn.Module):
 class _Chooser(nn.Module):
     def __init__(self, agent: Dreamer) -> None:
         super().__init__()
-        self.model, self.agent = agent.model, agent
+        self.agent = agent
 
     def forward(
         self,
@@ -87,10 +87,8 @@ class _Chooser(nn.Module):
         action_graph: Tensor,
         memory: Tensor,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        latent = self.model.latent(whole)
-        look = self.model.action(torch.cat([placed(embedded, table, rules, sites), actions], 1))
-        state = torch.cat([latent, self.model.dynamics.hidden(memory)], 1)
-        scores, values = self.agent.chooser(state, look, actions, action_graph)
+        latent, look = self.agent.model.noticed(embedded, whole, table, rules, sites, actions)
+        scores, values = self.agent.chooser(self.agent.state(latent, memory), look, actions, action_graph)
         return scores, self.agent.chooser.worth(values), latent, look
 
 
@@ -119,6 +117,20 @@ class _Recall(nn.Module):
         return after
 
 
+def _graphs(node: int, edge: int, graph: int) -> dict[str, Tensor]:
+    """Two graphs laid end to end, of features of these widths."""
+    return {
+        "operators": torch.zeros(5, dtype=torch.int64), "nodes": torch.zeros(5, node),
+        "links": torch.tensor([[0, 1, 3], [1, 2, 4]]), "edges": torch.zeros(3, edge), "graphs": torch.zeros(2, graph),
+        "node_graph": torch.tensor([0, 0, 0, 1, 1]),
+    }  # fmt: skip
+
+
+def _axes_of(graph: str) -> dict[str, Any]:
+    """Names of their sizes, the number of graphs by the given one."""
+    return {"operators": "n", "nodes": "n", "links": (1, "e"), "edges": "e", "graphs": graph, "node_graph": "n"}
+
+
 def export(network: nn.Module, folder: Path) -> None:
     """Write an agent's models into a folder, each whole or not at all.
 
@@ -130,34 +142,15 @@ def export(network: nn.Module, folder: Path) -> None:
     vision = network.model if isinstance(network, Dreamer) else network
     assert isinstance(vision, Vision)
     shape = vision.shape
-    i, f = torch.int64, torch.float32
-    operators, links, node_graph = (
-        torch.zeros(5, dtype=i),
-        torch.tensor([[0, 1, 3], [1, 2, 4]]),
-        torch.tensor([0, 0, 0, 1, 1]),
-    )
-    _write(
-        _Encoder(vision), folder / ENCODER,
-        {
-            "operators": operators, "nodes": torch.zeros(5, shape.node), "links": links, "edges": torch.zeros(3, shape.edge),
-            "graphs": torch.zeros(2, shape.graph), "node_graph": node_graph,
-        },
-        {"operators": "n", "nodes": "n", "links": (1, "e"), "edges": "e", "graphs": "g", "node_graph": "n"},
-        {"embedded": "n", "whole": "g"},
-    )  # fmt: skip
-    _write(
-        _Rules(vision), folder / RULES,
-        {
-            "operators": operators, "nodes": torch.zeros(5, NODE_WIDTH), "links": links, "edges": torch.zeros(3, EDGE_WIDTH),
-            "graphs": torch.zeros(2, GRAPH_WIDTH), "families": torch.zeros(2, dtype=i), "node_graph": node_graph,
-        },
-        {"operators": "n", "nodes": "n", "links": (1, "e"), "edges": "e", "graphs": "r", "families": "r", "node_graph": "n"},
-        {"table": "t"},
-    )  # fmt: skip
+    graphs, each = _graphs(shape.node, shape.edge, shape.graph), _axes_of("g")
+    _write(_Encoder(vision), folder / ENCODER, graphs, each, {"embedded": "n", "whole": "g"})
+    drawn, of_rules = _graphs(NODE_WIDTH, EDGE_WIDTH, GRAPH_WIDTH), _axes_of("r")
+    families = torch.zeros(2, dtype=torch.int64)
+    _write(_Rules(vision), folder / RULES, {**drawn, "families": families}, {**of_rules, "families": "r"}, {"table": "t"})
     seen = {
         "embedded": torch.zeros(5, shape.width), "whole": torch.zeros(2, shape.width), "table": torch.zeros(4, shape.width),
         "rules": torch.tensor([-1, 0, -1, 2]), "sites": torch.tensor([[-1, -1], [0, 1], [-1, -1], [3, -1]]),
-        "actions": torch.zeros(4, ACTION_WIDTH, dtype=f), "action_graph": torch.tensor([0, 0, 1, 1]),
+        "actions": torch.zeros(4, ACTION_WIDTH), "action_graph": torch.tensor([0, 0, 1, 1]),
     }  # fmt: skip
     axes = {
         "embedded": "n", "whole": "g", "table": "t", "rules": "a", "sites": (0, "a", 1, "w"), "actions": "a",

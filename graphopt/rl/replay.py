@@ -40,6 +40,11 @@ class Record:
         seen = self.played.observations
         return [_fate(a, b) for a, b in itertools.pairwise(seen)]
 
+    @cached_property
+    def near(self) -> list[npt.NDArray[np.bool_]]:
+        """Of each step: which actions share a node with the chosen one."""
+        return [shared(o)[a] for o, a in zip(self.played.observations, self.played.actions, strict=False)]
+
 
 def shared(seen: Observation) -> npt.NDArray[np.bool_]:
     """Which actions share a matched node, (actions, actions)."""
@@ -143,7 +148,7 @@ class Windows:
                 legal = 1 + np.flatnonzero(played.observations[t].mask[1:])
                 slots.append(offset[s + k] + legal)
                 slot_step.append(np.full(len(legal), step, np.int64))
-                slot_near.append(shared(played.observations[t])[chosen[-1], legal])
+                slot_near.append(record.near[t][legal])
                 slot_after.append(np.where(kept[legal] < 0, -1, offset[s + k + 1] + kept[legal]))
                 births.append(offset[s + k + 1] + fresh)
                 birth_step.append(np.full(len(fresh), step, np.int64))

@@ -296,13 +296,15 @@ class _Trainer:
         temperatures: tuple[float, ...] = (1.0,),
     ) -> list[Trajectory]:
         """Episodes of the present policy, or of one that knows nothing."""
-        weights = {name: t.detach().cpu().numpy() for name, t in self.learner.network.state_dict().items()}
         prices, size = self.run.out / checkpoint.PRICES, self.preset.together
-        shape = self.shape if knows else None
+        shape, weights = None, None
+        if knows:
+            shape = self.shape
+            weights = {name: t.detach().cpu().numpy() for name, t in self.learner.network.state_dict().items()}
         jobs = [
             Job(
                 self.run.task, tuple(sources[i : i + size]), tuple(seeds[i : i + size]), prices, shape,
-                weights if knows else None, temperatures=temperatures,
+                weights, temperatures=temperatures,
             )
             for i in range(0, len(sources), size)
         ]  # fmt: skip

@@ -238,8 +238,13 @@ class WorldModel(Vision):
     def see(self, batch: Tensors, table: Tensor) -> tuple[Tensor, Tensor]:
         """Latents of graphs (graphs, latent), and their actions as vectors (actions, width)."""
         nodes, whole = self.encode(batch)
-        actions = torch.cat([placed(nodes, table, batch.rules, batch.sites), batch.actions], 1)
-        return self.latent(whole), self.action(actions)
+        return self.noticed(nodes, whole, table, batch.rules, batch.sites, batch.actions)
+
+    def noticed(
+        self, nodes: Tensor, whole: Tensor, table: Tensor, rules: Tensor, sites: Tensor, actions: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """:meth:`see` from embedded nodes and graphs."""
+        return self.latent(whole), self.action(torch.cat([placed(nodes, table, rules, sites), actions], 1))
 
     def start(self, rows: int) -> Tensor:
         """The memory before anything was done."""
