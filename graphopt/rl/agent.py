@@ -19,6 +19,7 @@ from graphopt.rl.features import Batch, Floats, Integers, Observation
 from graphopt.rl.rule_features import RuleBatch
 from graphopt.rl.scene import Position, Scene
 from graphopt.runtime.session import Session, SessionConfig
+from graphopt.search.greedy import Greedy
 from graphopt.search.problem import Budget, Outcome, Problem, State
 
 ENCODER, RULES, CONTROLLER, MEMORY = "encoder.onnx", "rules.onnx", "controller.onnx", "memory.onnx"
@@ -89,7 +90,10 @@ class RuntimePolicy:
 
 
 class Learned:
-    """A trained agent as a strategy: it plays some episodes, and the best plan by predicted cost is carried out.
+    """A trained agent as a strategy: it plays some episodes, and greedy finishes the best plan by predicted cost.
+
+    An agent knows what to do about what shapes a model, and is vague about what saves a hundredth of a per cent, which greedy finds
+    at once.
 
     Args:
         folder: What `graphopt train-agent` wrote.
@@ -99,13 +103,14 @@ class Learned:
 
     Attributes:
         steps: Environment steps of the last run.
+        alone: Predicted milliseconds of its best plan before greedy finished it.
 
     Raises:
         CheckpointError: There is no agent in the folder, or it can't be used.
     """
 
     def __init__(self, folder: Path, rollouts: int = 8, seed: int = 0, keep: int = 4) -> None:
-        self.steps = 0
+        self.steps, self.alone = 0, 0.0
         self.folder, self.rollouts, self.seed, self.keep = folder, rollouts, seed, keep
         self.manifest: Manifest = read_manifest(folder)
         self.name = STRATEGY[self.manifest.algorithm]
@@ -135,15 +140,16 @@ class Learned:
         go_on()
         reason = budget.exhausted() or f"{len(rngs)} episodes played"
         best = heapq.nsmallest(self.keep, found.values(), key=lambda p: p.cost)
-        outcomes = [
-            Outcome(p.state, p.steps, budget.spent, budget.elapsed, reason) for p in best if p.cost < start.cost
-        ]
-        if not outcomes:
-            return Outcome(start, (), budget.spent, budget.elapsed, reason)
-        first, *others = outcomes
+        plans = [Outcome(p.state, p.steps, budget.spent, budget.elapsed, reason) for p in best if p.cost < start.cost]
+        first = plans[0] if plans else Outcome(start, (), budget.spent, budget.elapsed, reason)
+        self.alone = first.state.cost
         if report is not None:
             report(first.state)
-        return replace(first, others=tuple(others))
+        last = Greedy().run(problem, first.state, budget, report)
+        if last.steps:
+            plans.append(replace(first, state=last.state, steps=(*first.steps, *last.steps)))
+        first, *others = sorted(plans or [first], key=lambda o: o.state.cost)[: self.keep]
+        return replace(first, candidates=budget.spent, seconds=budget.elapsed, others=tuple(others))
 
     def _tell(self, scene: Scene) -> None:
         """Name the rules that the agent was not trained with, where they have a place in this model."""

@@ -72,7 +72,7 @@ class Start:
 
 @dataclass(frozen=True, eq=False)
 class Dreamt:
-    """An episode of a dream; what :class:`graphopt.rl.ppo.Played` asks for."""
+    """An episode of a dream; what :class:`graphopt.rl.ppo.Played` asks for. Actions are counted among the legal ones."""
 
     model: str
     actions: npt.NDArray[np.int64]
@@ -107,20 +107,22 @@ class Dreams:
         def look(part: npt.NDArray[np.int64]) -> Judged:
             rows = torch.from_numpy(self.rows[part]).to(self.state.device)
             legal = self.legal[rows]
-            scores, values, graph = _scored(agent, self.state[rows], self.actions[rows], self.features[rows])
-            first = torch.arange(len(rows), device=rows.device) * legal.shape[1]
+            scores, values, graph = _scored(agent, self.state[rows], self.actions[rows], self.features[rows], legal)
+            counts = legal.sum(1)
             return Judged(
-                scores, legal.flatten(), graph, first,
+                scores, torch.ones_like(graph, dtype=torch.bool), graph, counts.cumsum(0) - counts,
                 lambda returns: agent.chooser.value.loss(values, compressed(returns)).mean(),
             )  # fmt: skip
 
         return look
 
 
-def _scored(agent: Dreamer, state: Tensor, actions: Tensor, features: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    n, slots = actions.shape[:2]
-    graph = torch.arange(n, device=state.device).repeat_interleave(slots)
-    scores, values = agent.chooser(state, actions.flatten(0, 1), features.flatten(0, 1), graph)
+def _scored(
+    agent: Dreamer, state: Tensor, actions: Tensor, features: Tensor, legal: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Scores of the legal actions laid end to end, logits of the states' values, and the state of each action."""
+    graph, slot = legal.nonzero(as_tuple=True)
+    scores, values = agent.chooser(state, actions[graph, slot], features[graph, slot], graph)
     return scores, values, graph
 
 
@@ -150,11 +152,11 @@ def dream(agent: Dreamer, start: Start, table: Tensor, horizon: int, tau: float,
     everyone = torch.arange(n, device=latent.device)
     for _ in range(horizon):
         state = agent.state(latent, memory)
-        scores, worth, _ = _scored(agent, state, actions, features)
-        policy = scores.view(n, slots).masked_fill(~legal, -1e9).log_softmax(1)
+        scores, worth, _ = _scored(agent, state, actions, features, legal)
+        policy = torch.full(legal.shape, -1e9, device=scores.device).masked_scatter(legal, scores).log_softmax(1)
         action = torch.multinomial(policy.exp(), 1, generator=chance).squeeze(1)
         states.append((state, actions, features, legal))
-        taken.append(action)
+        taken.append((legal.cumsum(1) - 1)[everyone, action])
         log_probs.append(policy[everyone, action])
         values.append(agent.chooser.worth(worth))
         look, feel = actions[everyone, action], features[everyone, action]
@@ -175,7 +177,7 @@ def dream(agent: Dreamer, start: Start, table: Tensor, horizon: int, tau: float,
         legal = torch.cat([torch.ones_like(legal[:, :1]), legal[:, 1:]], 1)
         if bool(over.all()):
             break
-    last = agent.chooser.worth(_scored(agent, agent.state(latent, memory), actions, features)[1])
+    last = agent.chooser.worth(_scored(agent, agent.state(latent, memory), actions, features, legal)[1])
     return _gathered(start.models, states, taken, log_probs, rewards, [*values, last], ended)
 
 

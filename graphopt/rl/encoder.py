@@ -6,8 +6,11 @@ Battaglia et al., "Relational inductive biases, deep learning, and graph network
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 from torch_geometric.nn import MetaLayer
 from torch_geometric.utils import scatter
 
@@ -23,13 +26,35 @@ def mlp(inputs: int, width: int, outputs: int | None = None) -> nn.Sequential:
     return nn.Sequential(nn.Linear(inputs, width), nn.ReLU(), nn.Linear(width, width if outputs is None else outputs))
 
 
+def project(net: nn.Sequential, own: Tensor, spread: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
+    """An MLP of several vectors laid side by side, without laying them there: (rows, outputs).
+
+    The first layer is linear, so each part has its share of the weights to itself, and what stands in several rows is multiplied
+    once, before it is spread over them. For edges that is most of the work.
+
+    Args:
+        net: What :func:`mlp` makes.
+        own: What each row has for itself, (rows, ...); the last of the inputs.
+        spread: Vectors, and which of them stands in each row; the first inputs.
+    """
+    first = net[0]
+    assert isinstance(first, nn.Linear)
+    *shares, last = torch.split(first.weight, [*(part.size(1) for part, _ in spread), own.size(1)], 1)
+    hidden = functional.linear(own, last, first.bias)
+    for (part, rows), share in zip(spread, shares, strict=True):
+        hidden = hidden + functional.linear(part, share).index_select(0, rows)
+    out: Tensor = net[1:](hidden)
+    return out
+
+
 class _Edges(nn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()
         self.update, self.norm = mlp(4 * width, width), nn.LayerNorm(width)
 
-    def forward(self, source: Tensor, target: Tensor, edges: Tensor, whole: Tensor, graph: Tensor) -> Tensor:
-        out: Tensor = self.norm(edges + self.update(torch.cat([source, target, edges, whole[graph]], 1)))
+    def forward(self, nodes: Tensor, links: Tensor, edges: Tensor, whole: Tensor, graph: Tensor) -> Tensor:
+        spread = ((nodes, links[0]), (nodes, links[1]), (whole, graph[links[0]]))
+        out: Tensor = self.norm(edges + project(self.update, edges, spread))
         return out
 
 
@@ -42,7 +67,8 @@ class _Nodes(nn.Module):
         # What a node reads and what is read of it: a graph of operators is seen from both ends.
         read = scatter(edges, links[1], 0, nodes.size(0), "mean")
         used = scatter(edges, links[0], 0, nodes.size(0), "mean")
-        out: Tensor = self.norm(nodes + self.update(torch.cat([nodes, read, used, whole[graph]], 1)))
+        own = torch.cat([nodes, read, used], 1)
+        out: Tensor = self.norm(nodes + project(self.update, own, ((whole, graph),)))
         return out
 
 
@@ -61,6 +87,25 @@ class _Whole(nn.Module):
         return out
 
 
+class _Block(MetaLayer):  # type: ignore[misc]
+    """A round: edges, then nodes, then the whole.
+
+    The edges' model gets all nodes instead of those at both ends of each edge (see :func:`project`).
+    """
+
+    def forward(
+        self,
+        x: Tensor,
+        edge_index: Tensor,
+        edge_attr: Tensor | None = None,
+        u: Tensor | None = None,
+        batch: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        edges = self.edge_model(x, edge_index, edge_attr, u, batch)
+        nodes = self.node_model(x, edge_index, edges, u, batch)
+        return nodes, edges, self.global_model(nodes, edge_index, edges, u, batch)
+
+
 class GraphNet(nn.Module):
     """Encodes graphs laid end to end.
 
@@ -77,7 +122,7 @@ class GraphNet(nn.Module):
         self.nodes = nn.Linear(node + OPERATOR_WIDTH, width)
         self.edges = nn.Linear(edge, width)
         self.whole = nn.Linear(graph, width)
-        self.rounds = nn.ModuleList(MetaLayer(_Edges(width), _Nodes(width), _Whole(width)) for _ in range(rounds))
+        self.rounds = nn.ModuleList(_Block(_Edges(width), _Nodes(width), _Whole(width)) for _ in range(rounds))
 
     def forward(
         self, operators: Tensor, nodes: Tensor, links: Tensor, edges: Tensor, graphs: Tensor, node_graph: Tensor

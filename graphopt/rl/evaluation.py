@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from statistics import fmean, stdev
 from typing import Any
 
@@ -74,6 +74,7 @@ class Score:
         seconds: It took.
         allowed: Candidates or seconds that it was given; ``None`` for an agent, and for greedy, which ends by itself.
         stop: Why it ended.
+        alone: What an agent's plan saved before greedy finished it; ``None`` for a search.
     """
 
     stage: int
@@ -89,6 +90,7 @@ class Score:
     seconds: float
     allowed: float | None
     stop: str
+    alone: float | None = None
 
 
 @dataclass(frozen=True)
@@ -282,6 +284,11 @@ class Section:
     def saving(self, strategy: str, model: str) -> Estimate | None:
         """What a strategy saves on a graph."""
         return estimate(_units(self.of(strategy, model)))
+
+    def alone(self, model: str) -> Estimate | None:
+        """What the agent saves on a graph before greedy finishes its plan."""
+        ours = self.of(self.algorithm, model)
+        return estimate(_units(replace(s, saving=s.alone) for s in ours if s.alone is not None))
 
     def mean(self, strategy: str) -> Estimate | None:
         """What a strategy saves on the mean over all graphs; ``None`` unless it was run on all of them."""

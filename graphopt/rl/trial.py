@@ -70,7 +70,7 @@ class Trial:
                 return None
             self._agents[key] = Score(
                 stage, self.name, agent.algorithm, agent.algorithm, OWN, str(agent.folder), seed, ran.saving, ran.candidates,
-                learned.steps, ran.seconds, None, ran.stop,
+                learned.steps, ran.seconds, None, ran.stop, self._saved(learned.alone),
             )  # fmt: skip
         return replace(self._agents[key], stage=stage)
 
@@ -118,8 +118,12 @@ class Trial:
         elapsed, ended = budget.elapsed, budget.exhausted() is None
         if self.interrupted():
             return None
-        saving = 100 * (self.start.cost - outcome.state.cost) / max(self.start.cost, 1e-12)
+        saving = self._saved(outcome.state.cost)
         return Searched(candidates, seconds, ended, saving, outcome.candidates, elapsed, outcome.stop_reason)
+
+    def _saved(self, cost: float) -> float:
+        """What a predicted cost saves, in percent of the model as it was."""
+        return 100 * (self.start.cost - cost) / max(self.start.cost, 1e-12)
 
 
 @dataclass(frozen=True)

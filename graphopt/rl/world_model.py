@@ -33,6 +33,8 @@ SAVING, FRESH = 0, 5
 """Features of an action that mean something here: its predicted saving, and that the last step brought it."""
 _BINS = 41
 _REACH = 4.8  # of the bins: compressed rewards and values lie between -100 and 120 %
+_DOUBT = -9.0
+"""Logarithm of how likely a guess makes a bin far from it, next to its own."""
 _HIDDEN = 64
 
 
@@ -97,7 +99,9 @@ class Bins(nn.Module):
         out: Tensor = self.net(x)
         if guess is not None:
             width = 2 * _REACH / (_BINS - 1)
-            out = out - 3.0 * torch.abs(self.edges - guess.unsqueeze(1)) / width
+            likely = -3.0 * torch.abs(self.edges - guess.unsqueeze(1)) / width
+            # No bin is out of reach: where the guess is far off, what was met must be able to outweigh it.
+            out = out + torch.logaddexp(likely, torch.full_like(likely, _DOUBT))
         return out
 
     def mean(self, logits: Tensor) -> Tensor:

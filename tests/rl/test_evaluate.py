@@ -154,8 +154,9 @@ def test_a_run_stands_for_another_only_if_its_budget_made_no_difference() -> Non
 def score(strategy: str, saving: float, *, model: str = "m", run: str = "", seed: int | None = 0) -> Score:
     budget = OWN if run else STEPS
     return Score(
-        2, model, strategy, "ppo", budget, run, seed, saving, 10, 5 if run else None, 1.0, None if run else 10.0, ""
-    )
+        2, model, strategy, "ppo", budget, run, seed, saving, 10, 5 if run else None, 1.0, None if run else 10.0, "",
+        saving - 1.5 if run else None,
+    )  # fmt: skip
 
 
 def test_intervals_are_over_training_runs() -> None:
@@ -185,7 +186,7 @@ def test_an_agent_is_counted_against_the_best_of_a_kind() -> None:
     found = Evaluation("t", (Trained("a", "ppo", 0, 7, 1.0),), tuple(scores))
     heads, ((stage, agent, saves, steps, *_),) = summary(found)
     assert (stage, agent, saves, steps) == ("2", "ppo", "5.00", "1/2") and heads[3] == "real steps"
-    assert "| m | 5 | 10 | 5.00 | 4.00 | **6.00** |" in to_markdown(found)
+    assert "| m | 5 | 10 | 5.00 | 3.50 | 4.00 | **6.00** |" in to_markdown(found)
 
 
 # -- learning curves ------------------------------------------------------------------------------------------------

@@ -29,7 +29,9 @@ from graphopt.rl.scene import Scene  # noqa: E402
 from graphopt.rl.task import Task  # noqa: E402
 from graphopt.rl.train import resume, train  # noqa: E402
 from graphopt.rl.world_model import WorldShape  # noqa: E402
+from graphopt.search.greedy import Greedy  # noqa: E402
 from graphopt.search.problem import Budget  # noqa: E402
+from graphopt.search.trace import carry_out  # noqa: E402
 from tests.rl.conftest import DEMO, HERE  # noqa: E402
 
 ROOT = HERE.parents[1]
@@ -156,6 +158,17 @@ def test_the_strategy_keeps_to_its_budget_and_offers_the_best_first(agent: Path,
     assert Learned(agent).run(demo_scene.problem, start, Budget()).state.graph.hash == found.state.graph.hash
     short = Learned(agent).run(demo_scene.problem, start, Budget(candidates=1))
     assert short.stop_reason == "candidate budget used up" and short.candidates < found.candidates
+
+
+def test_greedy_finishes_the_plan_of_an_agent(agent: Path, demo_scene: Scene) -> None:
+    learned = Learned(agent, rollouts=0)
+    found = learned.run(demo_scene.problem, demo_scene.start, Budget())
+    assert found.state.cost <= learned.alone <= demo_scene.start.cost
+    again = Greedy().run(demo_scene.problem, found.state, Budget())
+    assert again.state.cost >= found.state.cost - 1e-9
+    problem = demo_scene.problem
+    made = carry_out(demo_scene.start.graph, problem.library, problem.block, found.steps)
+    assert made.hash == found.state.graph.hash
 
 
 def test_a_rule_that_the_agent_never_met_is_named_and_used(agent: Path, demo: Task, tmp_path: Path) -> None:
