@@ -114,6 +114,8 @@ EDGE: Mapping[str, tuple[int, EdgeGroup]] = {
 }
 GRAPH: Mapping[str, int] = {"cost": 3, "size": 3, "progress": 1}
 ACTION_WIDTH = 6
+SAVING, FRESH = 0, 5
+"""Features of an action that a world model knows the meaning of: its predicted saving, and that the last step brought it."""
 
 
 def _extent(type: ValueType | None) -> list[float]:
@@ -385,3 +387,9 @@ class Batch:
             mask=np.concatenate([o.mask for o in observations]),
             first=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
         )
+
+
+def scaled(x: Floats) -> Floats:
+    """Savings in percent as agents see them: ``sign(x) log2(1 + 10 |x|) / 4``: a tenth of a per cent is visible and fifty per cent are no outlier."""
+    out: Floats = np.sign(x) * np.log2(1 + 10 * np.abs(x)) / np.float32(4)
+    return out

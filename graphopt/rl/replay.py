@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from graphopt.rl.collect import Doubles, Trajectory
-from graphopt.rl.features import Observation
+from graphopt.rl.features import SAVING, Observation, scaled
 from graphopt.rl.task import Source
 
 Integers = npt.NDArray[np.int64]
@@ -44,6 +44,13 @@ class Record:
     def near(self) -> list[npt.NDArray[np.bool_]]:
         """Of each step: which actions share a node with the chosen one."""
         return [shared(o)[a] for o, a in zip(self.played.observations, self.played.actions, strict=False)]
+
+    @cached_property
+    def surprise(self) -> Doubles:
+        """Of each step: how far its reward is from the predicted saving, as agents see savings."""
+        guess = [o.actions[a, SAVING] for o, a in zip(self.played.observations, self.played.actions, strict=False)]
+        out: Doubles = np.abs(scaled(self.played.rewards.astype(np.float32)) - np.array(guess)).astype(np.float64)
+        return out
 
 
 def shared(seen: Observation) -> npt.NDArray[np.bool_]:
@@ -211,7 +218,9 @@ class Replay:
 
 
 def windows(records: Sequence[Record], rng: np.random.Generator, count: int, length: int) -> Windows:
-    """Windows of random episodes, from random steps on.
+    """Windows of random episodes. Every other one begins at any step, the rest where the reward was not what was predicted.
+
+    A model that starts from the predicted saving has the most to learn there, and it may be one step of an episode of forty.
 
     Args:
         records: The episodes.
@@ -219,9 +228,15 @@ def windows(records: Sequence[Record], rng: np.random.Generator, count: int, len
         count: Of windows.
         length: Steps of a window at most.
     """
+    steps = [(record, t) for record in records for t in range(record.played.steps)]
+    weights = np.cumsum(np.concatenate([record.surprise for record in records]))
     parts: list[tuple[Record, int, int]] = []
-    for i in rng.integers(len(records), size=count):
-        record = records[int(i)]
-        first = int(rng.integers(record.played.steps))
+    for k in range(count):
+        if k % 2 and weights[-1] > 0:
+            place = np.searchsorted(weights, rng.random() * weights[-1], side="right")
+            record, first = steps[min(int(place), len(steps) - 1)]
+        else:
+            record = records[int(rng.integers(len(records)))]
+            first = int(rng.integers(record.played.steps))
         parts.append((record, first, min(length, record.played.steps - first)))
     return Windows.of(parts)

@@ -17,7 +17,7 @@ from graphopt.ir.edit import RefusedError
 from graphopt.ir.graph import Graph
 from graphopt.onnxio.load import Model
 from graphopt.rewrite.sites import Key
-from graphopt.rl.features import ACTION_WIDTH, Floats, Observation, View, Viewer
+from graphopt.rl.features import ACTION_WIDTH, Observation, View, Viewer, scaled
 from graphopt.rl.task import Task
 from graphopt.runtime.feeds import make_feeds
 from graphopt.runtime.session import Session, SessionConfig
@@ -295,7 +295,7 @@ class Scene:
             hints = bool(match.rule.prefer)
             rows.append([here * times, here, times, hints, hints and match.preferred, offer.step == steps])
         actions = np.array(rows, np.float32)
-        actions[:, :2] = _compressed(100 * actions[:, :2] / max(start_ms, 1e-12))
+        actions[:, :2] = scaled(100 * actions[:, :2] / max(start_ms, 1e-12))
         actions[1:, 2] = np.log2(actions[1:, 2]) / 8
         return Observation(
             view.operators, self.viewer.nodes(view, state.costs, start_ms), view.links, view.edges,
@@ -303,9 +303,3 @@ class Scene:
             np.array(rules, np.int64), np.array(sites, np.int64), actions, np.array(mask, np.bool_),
             np.array([0, *(choice.identity for choice in choices)], np.int64),
         )  # fmt: skip
-
-
-def _compressed(x: Floats) -> Floats:
-    """``sign(x) log2(1 + 10 |x|) / 4``: a tenth of a per cent is visible and fifty per cent are no outlier."""
-    out: Floats = np.sign(x) * np.log2(1 + 10 * np.abs(x)) / np.float32(4)
-    return out

@@ -26,14 +26,12 @@ from graphopt.rewrite.schema import Rule
 from graphopt.rl.collect import Scores
 from graphopt.rl.controller import Prior, Shape, Tensors, Vision, compressed, expanded, placed
 from graphopt.rl.encoder import mlp
-from graphopt.rl.features import ACTION_WIDTH, Batch, Observation
+from graphopt.rl.features import ACTION_WIDTH, FRESH, SAVING, Batch, Observation
 from graphopt.rl.rule_features import RuleBatch
 
-SAVING, FRESH = 0, 5
-"""Features of an action that mean something here: its predicted saving, and that the last step brought it."""
-_BINS = 41
-_REACH = 4.8  # of the bins: compressed rewards and values lie between -100 and 120 %
-_DOUBT = -9.0
+_BINS = 49
+_REACH = 5.76  # of the bins: compressed rewards and values lie between -300 and 300 %
+_DOUBT = -12.0
 """Logarithm of how likely a guess makes a bin far from it, next to its own."""
 _HIDDEN = 64
 
@@ -397,6 +395,6 @@ class DreamerPolicy:
 
 
 def percent(saving: Tensor) -> Tensor:
-    """Predicted saving in percent, from the feature that says it (the inverse of the scale in :mod:`graphopt.rl.scene`)."""
+    """Predicted saving in percent, from the feature that says it (the inverse of :func:`graphopt.rl.features.scaled`)."""
     saving = saving.clamp(-3.5, 3.5)
     return torch.sign(saving) * (torch.exp2(4 * torch.abs(saving)) - 1) / 10
