@@ -218,7 +218,7 @@ class Replay:
 
 
 def windows(records: Sequence[Record], rng: np.random.Generator, count: int, length: int) -> Windows:
-    """Windows of random episodes. Every other one begins at any step, the rest where the reward was not what was predicted.
+    """Windows of random episodes. Every other one begins at any step, the rest where a reward was not what was predicted.
 
     A model that starts from the predicted saving has the most to learn there, and it may be one step of an episode of forty.
 
@@ -228,15 +228,12 @@ def windows(records: Sequence[Record], rng: np.random.Generator, count: int, len
         count: Of windows.
         length: Steps of a window at most.
     """
-    steps = [(record, t) for record in records for t in range(record.played.steps)]
-    weights = np.cumsum(np.concatenate([record.surprise for record in records]))
     parts: list[tuple[Record, int, int]] = []
-    for k in range(count):
+    for k, i in enumerate(rng.integers(len(records), size=count)):
+        record = records[int(i)]
+        steps, weights = record.played.steps, np.cumsum(record.surprise)
+        first = int(rng.integers(steps))
         if k % 2 and weights[-1] > 0:
-            place = np.searchsorted(weights, rng.random() * weights[-1], side="right")
-            record, first = steps[min(int(place), len(steps) - 1)]
-        else:
-            record = records[int(rng.integers(len(records)))]
-            first = int(rng.integers(record.played.steps))
-        parts.append((record, first, min(length, record.played.steps - first)))
+            first = int(np.searchsorted(weights, rng.random() * weights[-1], side="right").clip(0, steps - 1))
+        parts.append((record, first, min(length, steps - first)))
     return Windows.of(parts)
