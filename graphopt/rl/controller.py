@@ -121,6 +121,11 @@ class Prior(nn.Module):
         return actions @ self.factors
 
 
+def habit(actions: Tensor) -> Tensor:
+    """What a new policy scores actions with these features, (actions,)."""
+    return actions @ actions.new_tensor(PRIOR)
+
+
 class Heads(nn.Module):
     """Scores of actions and the value of states.
 

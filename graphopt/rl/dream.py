@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from graphopt.rl.collect import Doubles
-from graphopt.rl.controller import compressed, expanded
+from graphopt.rl.controller import compressed, expanded, habit
 from graphopt.rl.features import ACTION_WIDTH
 from graphopt.rl.ppo import Judge, Judged
 from graphopt.rl.world_model import Dreamer
@@ -107,10 +107,11 @@ class Dreams:
         def look(part: npt.NDArray[np.int64]) -> Judged:
             rows = torch.from_numpy(self.rows[part]).to(self.state.device)
             legal = self.legal[rows]
-            scores, values, graph = _scored(agent, self.state[rows], self.actions[rows], self.features[rows], legal)
+            features = self.features[rows]
+            scores, values, graph = _scored(agent, self.state[rows], self.actions[rows], features, legal)
             counts = legal.sum(1)
             return Judged(
-                scores, torch.ones_like(graph, dtype=torch.bool), graph, counts.cumsum(0) - counts,
+                scores, habit(features[legal]), torch.ones_like(graph, dtype=torch.bool), graph, counts.cumsum(0) - counts,
                 lambda returns: agent.chooser.value.loss(values, compressed(returns)).mean(),
             )  # fmt: skip
 

@@ -108,7 +108,7 @@ class DreamerLearner:
         table = self.table()
         at_roots: list[float] = []
         for _ in range(self.settings.rounds):
-            rows = rng.permutation(len(starts.models))[: self.settings.dreams]
+            rows = _rows(len(starts.models), roots, self.settings.dreams, rng)
             found = dream(
                 self.network,
                 _some(starts, rows),
@@ -222,6 +222,12 @@ class DreamerLearner:
 
 
 _LOGGED = frozenset({"model_loss", "latent_loss", "reward_loss", "done_loss", "legal_loss", "birth_loss"})
+
+
+def _rows(starts: int, roots: frozenset[int], count: int, rng: np.random.Generator) -> np.ndarray:
+    """Where to dream from: half of the time where real episodes begin, else at any state."""
+    first = rng.choice(sorted(roots), count // 2)
+    return np.concatenate([first, rng.permutation(starts)[: count - len(first)]])
 
 
 def _some(start: Start, rows: np.ndarray) -> Start:

@@ -36,7 +36,7 @@ from torch_geometric.utils import scatter
 
 from graphopt.rewrite.schema import Rule
 from graphopt.rl.collect import Doubles, Trajectory
-from graphopt.rl.controller import Controller, Tensors, compressed
+from graphopt.rl.controller import Controller, Tensors, compressed, habit
 from graphopt.rl.features import Batch, Observation
 from graphopt.rl.replay import Record
 
@@ -59,6 +59,8 @@ class PPO:
         epochs: Passes over a batch.
         minibatch: States of a gradient step.
         entropy: Weight of the entropy at the start; it falls to a twentieth.
+        restraint: Weight of the squared distance from what a new agent would score, summed over the actions of a state. Without it a
+            policy that has become certain learns nothing more there, for its other actions are never tried.
         value: Weight of the value loss.
         gradient: Largest norm of a gradient.
         target_kl: Where the passes end early.
@@ -71,6 +73,7 @@ class PPO:
     epochs: int = 4
     minibatch: int = 64
     entropy: float = 0.03
+    restraint: float = 0.0
     value: float = 0.5
     gradient: float = 0.5
     target_kl: float = 0.05
@@ -150,6 +153,7 @@ class Judged:
 
     Attributes:
         logits: Scores of the actions, (actions,).
+        habit: What a new agent would score, (actions,).
         mask: Which are legal, (actions,).
         graph: State of each action, (actions,).
         first: Where each state's actions begin, (states,).
@@ -157,6 +161,7 @@ class Judged:
     """
 
     logits: Tensor
+    habit: Tensor
     mask: Tensor
     graph: Tensor
     first: Tensor
@@ -234,6 +239,8 @@ def update(
             value_loss = now.value_loss(target)
             spread = entropies(log_probs, now.mask, now.graph, len(part)).mean()
             loss = policy_loss + settings.value * value_loss - entropy * spread
+            if settings.restraint:
+                loss = loss + settings.restraint * ((now.logits - now.habit)[now.mask] ** 2).sum() / len(part)
             optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
             norm = nn.utils.clip_grad_norm_(network.parameters(), settings.gradient)
@@ -302,7 +309,7 @@ class PPOLearner:
             t = Tensors.of(batch, table.device)
             logits, values = self.network(t, table)
             return Judged(
-                logits, t.mask, t.action_graph, t.first[:-1],
+                logits, habit(t.actions), t.mask, t.action_graph, t.first[:-1],
                 lambda returns: nn.functional.huber_loss(values, compressed(returns)),
             )  # fmt: skip
 

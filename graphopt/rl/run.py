@@ -16,9 +16,9 @@ ALGORITHMS = ("ppo", "world-model")
 DYNAMICS = ("mdn-lstm", "deterministic")
 """Of a world model, see :mod:`graphopt.rl.world_model`."""
 DEVICES = ("auto", "cpu", "cuda")
-DREAM_GAMMA = 0.95
-"""Discount in dreams. They are cut off before most of them end, and the value of where they are then stands for the rest: undiscounted,
-any constant could be added to all values, and one that grows keeps the controller from ever stopping."""
+_IN_DREAMS: Mapping[str, Any] = {"gamma": 0.95, "restraint": 1e-3}
+"""Dreams are cut off before most of them end, and the value of where they are then stands for the rest: undiscounted, any constant could be
+added to all values, and one that grows keeps the controller from ever stopping. And M changes its mind, so C has to be able to."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Preset:
     dreamt: int = 6
     dreaming: Mapping[str, Any] = field(default_factory=dict)
     dream_ppo: Mapping[str, Any] = field(
-        default_factory=lambda: {"learning_rate": 1e-3, "minibatch": 512, "entropy": 0.03, "gamma": DREAM_GAMMA}
+        default_factory=lambda: {**_IN_DREAMS, "learning_rate": 1e-3, "minibatch": 512, "entropy": 0.03}
     )
 
 
@@ -58,7 +58,7 @@ PRESETS: Mapping[str, Preset] = {
     "debug": Preset(
         600, 8, 4, 32, 2, 4, {"learning_rate": 2e-3}, 600, 8,
         {"fits": 20, "rounds": 4, "dreams": 96, "horizon": 8, "random": 0.4},
-        {"learning_rate": 2e-3, "minibatch": 128, "entropy": 0.15, "gamma": DREAM_GAMMA},
+        {**_IN_DREAMS, "learning_rate": 2e-3, "minibatch": 128, "entropy": 0.15},
     ),
     "small": Preset(50_000, 18, 18, 32, 3, 8, {"learning_rate": 1e-3, "entropy": 0.01}),
     "paper": Preset(
