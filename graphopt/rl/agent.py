@@ -90,7 +90,7 @@ class RuntimePolicy:
 
 
 class Learned:
-    """A trained agent as a strategy: it plays some episodes, and greedy finishes the best plan by predicted cost.
+    """A trained agent as a strategy: it plays some episodes, and greedy finishes the best plans by predicted cost.
 
     An agent knows what to do about what shapes a model, and is vague about what saves a hundredth of a per cent, which greedy finds
     at once.
@@ -141,14 +141,17 @@ class Learned:
         reason = budget.exhausted() or f"{len(rngs)} episodes played"
         best = heapq.nsmallest(self.keep, found.values(), key=lambda p: p.cost)
         plans = [Outcome(p.state, p.steps, budget.spent, budget.elapsed, reason) for p in best if p.cost < start.cost]
-        first = plans[0] if plans else Outcome(start, (), budget.spent, budget.elapsed, reason)
-        self.alone = first.state.cost
+        plans = plans or [Outcome(start, (), budget.spent, budget.elapsed, reason)]
+        self.alone = plans[0].state.cost
+        if report is not None:
+            report(plans[0].state)
+        for plan in tuple(plans):
+            last = Greedy().run(problem, plan.state, budget)
+            plans.append(replace(plan, state=last.state, steps=(*plan.steps, *last.steps)))
+        unlike = {plan.state.graph.hash: plan for plan in plans}
+        first, *others = sorted(unlike.values(), key=lambda plan: plan.state.cost)[: self.keep]
         if report is not None:
             report(first.state)
-        last = Greedy().run(problem, first.state, budget, report)
-        if last.steps:
-            plans.append(replace(first, state=last.state, steps=(*first.steps, *last.steps)))
-        first, *others = sorted(plans or [first], key=lambda o: o.state.cost)[: self.keep]
         return replace(first, candidates=budget.spent, seconds=budget.elapsed, others=tuple(others))
 
     def _tell(self, scene: Scene) -> None:
