@@ -115,7 +115,7 @@ def _about(found: Evaluation) -> list[str]:
         "Predicted saving in per cent of the model as it was, carried out at every place, all by the same prices. The searches get "
         "what the agent used on the same graph, on the mean over its seeds: as many candidates as it priced, or as many as it made "
         "environment steps where these are more; its seconds; or its seconds and a share of those of its training. Greedy and "
-        "backtracking know no chance and run once, greedy always to its end. Greedy also finishes an agent's best plan: `before greedy` is "
+        "backtracking know no chance and run once, greedy always to its end. Greedy also finishes an agent's best plans: `before greedy` is "
         "what the agent saved by itself. Intervals hold 95 % (Student's t)."
     ]
     rows = []
@@ -134,19 +134,19 @@ def _about(found: Evaluation) -> list[str]:
 
 
 def _savings(section: Section) -> str:
-    names = section.strategies
+    names, alone = section.strategies, section.before_greedy
     rows = []
     for model in section.models:
         savings = {name: section.saving(name, model) for name in names}
         best = max((s.mean for s in savings.values() if s is not None), default=0.0)
         cells = [_bold(saved(s), s is not None and s.mean >= best - EQUAL) for s in savings.values()]
+        cells.insert(1, saved(alone.saving(section.algorithm, model)))
         used = [s for s in section.of(section.algorithm, model) if s.steps is not None]
         steps = sum(s.steps or 0 for s in used) / len(used) if used else 0
-        cells.insert(1, saved(section.alone(model)))
         rows.append([model, f"{steps:.0f}", allowed(section, model), *cells])
     if len(rows) > 1:
         means = [saved(section.mean(name)) for name in names]
-        rows.append(["mean", "", "", means[0], "", *means[1:]])
+        rows.append(["mean", "", "", means[0], saved(alone.mean(section.algorithm)), *means[1:]])
     budget = "candidates" if section.budget == STEPS else "time"
     return _table(["graph", "agent's steps", budget, names[0], "before greedy", *names[1:]], rows)
 

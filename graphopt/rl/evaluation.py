@@ -285,10 +285,10 @@ class Section:
         """What a strategy saves on a graph."""
         return estimate(_units(self.of(strategy, model)))
 
-    def alone(self, model: str) -> Estimate | None:
-        """What the agent saves on a graph before greedy finishes its plan."""
-        ours = self.of(self.algorithm, model)
-        return estimate(_units(replace(s, saving=s.alone) for s in ours if s.alone is not None))
+    @property
+    def before_greedy(self) -> Section:
+        """The agent by itself: before greedy finished its plans."""
+        return replace(self, scores=[replace(s, saving=s.alone) for s in self.scores if s.alone is not None])
 
     def mean(self, strategy: str) -> Estimate | None:
         """What a strategy saves on the mean over all graphs; ``None`` unless it was run on all of them."""

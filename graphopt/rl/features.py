@@ -390,6 +390,6 @@ class Batch:
 
 
 def scaled(x: Floats) -> Floats:
-    """Savings in percent as agents see them: ``sign(x) log2(1 + 10 |x|) / 4``: a tenth of a per cent is visible and fifty per cent are no outlier."""
+    """Savings in percent as agents see them, ``sign(x) log2(1 + 10 |x|) / 4``: a tenth is visible, and fifty are no outlier."""
     out: Floats = np.sign(x) * np.log2(1 + 10 * np.abs(x)) / np.float32(4)
     return out
