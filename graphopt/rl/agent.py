@@ -13,11 +13,12 @@ import numpy as np
 from graphopt.rewrite.library import Library
 from graphopt.rewrite.schema import Rule
 from graphopt.rl.checkpoint import CheckpointError, Manifest, read_manifest
-from graphopt.rl.collect import TEMPERATURES, Scores, play
+from graphopt.rl.collect import TEMPERATURES, Habitual, Policy, Scores, play
 from graphopt.rl.episode import Episode
 from graphopt.rl.features import Batch, Floats, Integers, Observation
 from graphopt.rl.rule_features import RuleBatch
 from graphopt.rl.scene import Position, Scene
+from graphopt.rl.task import Task
 from graphopt.runtime.session import Session, SessionConfig
 from graphopt.search.greedy import Greedy
 from graphopt.search.problem import Budget, Outcome, Problem, State
@@ -89,14 +90,14 @@ class RuntimePolicy:
         (self._memory[list(lanes)],) = self._recall.run(feeds)
 
 
-class Learned:
-    """A trained agent as a strategy: it plays some episodes, and greedy finishes the best plans by predicted cost.
+class Untrained:
+    """An agent as a strategy, here one that has learned nothing: the control of those that have.
 
-    An agent knows what to do about what shapes a model, and is vague about what saves a hundredth of a per cent, which greedy finds
-    at once.
+    It plays some episodes, and greedy finishes the best plans by predicted cost: an agent knows what to do about what shapes a model,
+    and is vague about what saves a hundredth of a per cent, which greedy finds at once.
 
     Args:
-        folder: What `graphopt train-agent` wrote.
+        task: What is seen and offered.
         rollouts: Episodes that follow chance, besides the one of the likeliest actions.
         seed: Of that chance.
         keep: Best plans to carry out and to measure.
@@ -104,25 +105,24 @@ class Learned:
     Attributes:
         steps: Environment steps of the last run.
         alone: Predicted milliseconds of its best plan before greedy finished it.
-
-    Raises:
-        CheckpointError: There is no agent in the folder, or it can't be used.
     """
 
-    def __init__(self, folder: Path, rollouts: int = 8, seed: int = 0, keep: int = 4) -> None:
+    name = "untrained"
+
+    def __init__(self, task: Task, rollouts: int = 8, seed: int = 0, keep: int = 4) -> None:
         self.steps, self.alone = 0, 0.0
-        self.folder, self.rollouts, self.seed, self.keep = folder, rollouts, seed, keep
-        self.manifest: Manifest = read_manifest(folder)
-        self.name = STRATEGY[self.manifest.algorithm]
+        self.task, self.rollouts, self.seed, self.keep = task, rollouts, seed, keep
+
+    def policy(self, scene: Scene) -> Policy:
+        """What plays."""
+        return Habitual()
 
     def run(
         self, problem: Problem, start: State, budget: Budget, report: Callable[[State], None] | None = None
     ) -> Outcome:
         """See :class:`graphopt.search.problem.Strategy`."""
-        task = self.manifest.task
-        scene = Scene(task, problem, start)
-        self._tell(scene)
-        policy = RuntimePolicy(self.folder, problem.library.rules)
+        scene = Scene(self.task, problem, start)
+        policy = self.policy(scene)
         rngs = [None, *(np.random.default_rng([self.seed, i]) for i in range(self.rollouts))]
         found: dict[int, Position] = {}
 
@@ -153,6 +153,30 @@ class Learned:
         if report is not None:
             report(first.state)
         return replace(first, candidates=budget.spent, seconds=budget.elapsed, others=tuple(others))
+
+
+class Learned(Untrained):
+    """A trained agent as a strategy.
+
+    Args:
+        folder: What `graphopt train-agent` wrote.
+        rollouts: See :class:`Untrained`.
+        seed: See :class:`Untrained`.
+        keep: See :class:`Untrained`.
+
+    Raises:
+        CheckpointError: There is no agent in the folder, or it can't be used.
+    """
+
+    def __init__(self, folder: Path, rollouts: int = 8, seed: int = 0, keep: int = 4) -> None:
+        self.folder, self.manifest = folder, read_manifest(folder)
+        super().__init__(self.manifest.task, rollouts, seed, keep)
+        self.name = STRATEGY[self.manifest.algorithm]
+
+    def policy(self, scene: Scene) -> Policy:
+        """See :class:`Untrained`."""
+        self._tell(scene)
+        return RuntimePolicy(self.folder, scene.problem.library.rules)
 
     def _tell(self, scene: Scene) -> None:
         """Name the rules that the agent was not trained with, where they have a place in this model."""

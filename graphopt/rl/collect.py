@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from graphopt.rl.episode import Episode
-from graphopt.rl.features import Observation
+from graphopt.rl.features import PRIOR, Observation
 from graphopt.rl.scene import Scene
 from graphopt.search.problem import collector_paused
 
@@ -66,6 +66,14 @@ class Uniform(Forgetful):
     def __call__(self, observations: Sequence[Observation], lanes: Sequence[int]) -> Scores:
         """See :class:`Policy`."""
         return Scores([np.zeros(len(o.mask)) for o in observations], np.zeros(len(observations)))
+
+
+class Habitual(Forgetful):
+    """An agent that has learned nothing: it leans to what is predicted to save, and to rules whose hints hold."""
+
+    def __call__(self, observations: Sequence[Observation], lanes: Sequence[int]) -> Scores:
+        """See :class:`Policy`."""
+        return Scores([o.actions.astype(np.float64) @ PRIOR for o in observations], np.zeros(len(observations)))
 
 
 class Given:

@@ -16,13 +16,11 @@ from torch import Tensor, nn
 from graphopt.rewrite.schema import Rule
 from graphopt.rl.collect import Forgetful, Scores
 from graphopt.rl.encoder import GraphNet, OperatorTable, mlp
-from graphopt.rl.features import ACTION_WIDTH, Batch, Observation, Viewer
+from graphopt.rl.features import ACTION_WIDTH, PRIOR, Batch, Observation, Viewer
 from graphopt.rl.rule_features import EDGE_WIDTH, FAMILIES, GRAPH_WIDTH, NODE_WIDTH, RuleBatch
 from graphopt.rl.task import Task
 
 RULE_ROUNDS = 2
-PRIOR = (1.0, 0.0, 0.0, 0.0, 1.5, 0.0)
-"""What an action's features add to its score before anything is learned: its predicted saving, and that its rule's hints hold."""
 
 
 @dataclass(frozen=True)

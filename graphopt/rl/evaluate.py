@@ -18,15 +18,16 @@ from graphopt.cost.kernel import KernelCost
 from graphopt.cost.store import Store
 from graphopt.errors import GraphoptError, UsageError
 from graphopt.rewrite.library import Library
-from graphopt.rl.agent import ENCODER
+from graphopt.rl.agent import ENCODER, Untrained
 from graphopt.rl.checkpoint import PRICES, CheckpointError, read_manifest
 from graphopt.rl.curves import Learning, curves, reaches, read_learning
 from graphopt.rl.evaluation import BUDGETS, SECONDS, STAGES, STEPS, TRAINING, Evaluation, Score, Timing
 from graphopt.rl.prepare import library_of, model_path, open_scene
 from graphopt.rl.task import Graphs, Source, Task
-from graphopt.rl.trial import GREEDY, RANDOM, SEARCHES, Agent, Trial
+from graphopt.rl.trial import GREEDY, RANDOM, SEARCHES, UNTRAINED, Agent, Trial
 from graphopt.runtime.session import SessionConfig
 from graphopt.search.backtracking import RandomWalk
+from graphopt.search.problem import Strategy
 
 Tell = Callable[[str], None]
 
@@ -273,7 +274,10 @@ class Evaluator:
             SECONDS: seconds,
             TRAINING: max(seconds, min(self.plan.cap, seconds + share)),
         }
-        walks = [(RANDOM, RandomWalk(seed=s.seed or 0), s.seed) for s in ours]
+        walks: list[tuple[str, Strategy, int | None]] = []
+        for s in ours:
+            untrained = Untrained(self.task, self.plan.rollouts, s.seed or 0)
+            walks += [(RANDOM, RandomWalk(seed=s.seed or 0), s.seed), (UNTRAINED, untrained, s.seed)]
         for budget, most in allowed.items():
             for label, strategy, chance in [*((label, search, None) for label, search in SEARCHES.items()), *walks]:
                 limit = None if label == GREEDY else most

@@ -116,6 +116,8 @@ GRAPH: Mapping[str, int] = {"cost": 3, "size": 3, "progress": 1}
 ACTION_WIDTH = 6
 SAVING, FRESH = 0, 5
 """Features of an action that a world model knows the meaning of: its predicted saving, and that the last step brought it."""
+PRIOR = (1.0, 0.0, 0.0, 0.0, 1.5, 0.0)
+"""What an action's features add to its score before anything is learned: its predicted saving, and that its rule's hints hold."""
 
 
 def _extent(type: ValueType | None) -> list[float]:

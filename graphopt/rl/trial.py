@@ -21,6 +21,7 @@ SEARCHES: dict[str, Strategy] = {
 }
 """The searches without chance."""
 RANDOM = "random"
+UNTRAINED = "untrained"
 
 
 @dataclass(frozen=True)
