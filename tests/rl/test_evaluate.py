@@ -19,7 +19,7 @@ from graphopt.rl.curves import Learning, curves, reaches, read_learning
 from graphopt.rl.evaluate import Evaluator, Plan, read_agents
 from graphopt.rl.evaluation import BUDGETS, OWN, STEPS, TRAINING, Evaluation, Score, Section, Trained, estimate
 from graphopt.rl.task import Source, Task
-from graphopt.rl.trial import RANDOM, SEARCHES, Agent, Searched
+from graphopt.rl.trial import RANDOM, SEARCHES, UNTRAINED, Agent, Searched
 from tests.rl.conftest import DEMO
 
 QUICK = Plan(stages=(1, 2), seeds=5, rollouts=2, cap=0.5)
@@ -62,8 +62,9 @@ def test_searches_get_what_the_agent_used(folders: list[Path]) -> None:
         ("s2", 5),
     ]
     for section in found.sections():
-        assert section.strategies == ["ppo", *SEARCHES, RANDOM]
-        assert len(section.of(RANDOM, "model")) == len(section.of("ppo", "model")) == (1 if section.stage == 1 else 6)
+        assert section.strategies == ["ppo", *SEARCHES, RANDOM, UNTRAINED]
+        for name in ("ppo", RANDOM, UNTRAINED):
+            assert len(section.of(name, "model")) == (1 if section.stage == 1 else 6)
         assert all(len(section.of(name, "model")) == 1 for name in SEARCHES)
     steps = [s for s in found.scores if s.budget == STEPS and s.stage == 2]
     mean = sum(max(s.candidates, s.steps or 0) for s in ours) / len(ours)
