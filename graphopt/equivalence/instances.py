@@ -514,6 +514,8 @@ class _Variation:
             return [int(self.rng.integers(1, 4)) for _ in range(n)]
         if attribute == "pads":
             n = len(held) // 2 if isinstance(held, list) else max(max(ranks, default=4) - 2, 1)
+            if self.rng.random() < 0.4:
+                return [int(self.rng.integers(0, 3))] * (2 * n)  # the same on all sides, as in most models
             return [int(self.rng.integers(0, 3)) for _ in range(2 * n)]
         if attribute == "perm":
             return [int(i) for i in self.rng.permutation(rank)]

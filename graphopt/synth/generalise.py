@@ -86,11 +86,12 @@ def generalise(pairs: Sequence[Pair], seed: int = 0, refuted: Sequence[Case] = (
     """
     chosen = diverse(pairs)
     found: list[Found] = []
-    for style in styles(chosen[0]):
+    able = styles(chosen[0])
+    for style in able:
         left = [p for p in chosen if not any(f.outcome == "proved" and p in f.pairs for f in found)]
         for draft in drafts(left, style):
             made = _prove(draft, seed, refuted)
-            if made.outcome == "proved" or style == "plain":
+            if made.outcome == "proved" or style == able[-1]:
                 found.append(made)
     return found or [Found("rejected", tuple(chosen), message="its attributes can't be expressed")]
 

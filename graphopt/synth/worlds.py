@@ -25,6 +25,8 @@ class World:
         numbers: One-element constants.
         about: Operators one of which a law has to contain, none for any: laws of sums alone are found elsewhere.
         deeper: Operators that a graph may have beyond the depth asked for.
+        any_order: Whether inputs of one shape may come in any order in the largest graphs too, for laws whose sides have them in
+            different ones.
         slots: By operator, for each operand the inputs (names of one letter) one of which it must depend on, ``""`` for any:
             a BatchNormalization has five operands, which in any order would make a hundred copies of every law.
     """
@@ -35,6 +37,7 @@ class World:
     numbers: tuple[float, ...] = ()
     about: tuple[str, ...] = ()
     deeper: int = 0
+    any_order: bool = False
     slots: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
@@ -87,10 +90,11 @@ WORLDS: tuple[World, ...] = (
     World("batchnorm steps", _leaves("x 2x3x4, z 2x3x4, s 3, b 3, m 3, v 3, k"), ("BatchNormalization", "Add", "Mul"), about=("BatchNormalization",), slots=_NORMS),
     World("layout", _leaves("x 2x3x4, z 2x3x4"), ("Transpose", "Reshape", "Squeeze", "Unsqueeze", "Relu", "Add"), about=("Transpose", "Reshape", "Squeeze", "Unsqueeze")),
     World("pieces", _leaves("x 2x4, z 2x4"), ("Concat", "Split", "Slice", "Transpose", "Relu", "Add"), about=("Concat", "Split", "Slice")),
+    World("sums of pieces", _leaves("x 2x3, z 2x3, t 2x3, u 2x3"), ("Concat", "Add"), about=("Concat",), any_order=True),
     World("pointwise", _leaves("x 1x2x3x4, z 1x2x3x4, v 3x2x1x1, w 3x2x1x1, u 2x3x1x1, b 3, s"), ("Conv", "Add", "Sub", "Mul", "Neg", "Relu"), about=("Conv",), slots=_CONV, deeper=-1),
     World("affine", _leaves("x 1x2x3x4, z 1x2x3x4, v 3x2x1x1, w 3x2x1x1, b 3, s"), ("Conv", "Add", "Sub", "Mul"), about=("Conv",), slots=_CONV),
     World("convolutions", _leaves("x 1x2x3x4, z 1x2x3x4, v 2x2x3x3, w 2x2x3x3, k 2x4x3x3"), ("Conv", "Concat", "Split", "Add", "Relu"), about=("Conv",), slots=_CONV),
-    World("branches", _leaves("x 1x4x2x3, z 1x4x2x3, v 2x4x1x1, w 2x4x1x1, b 2, c 2"), ("Conv", "Concat", "Split"), about=("Conv",), slots={"Conv": ("xz", "vw", "bc")}),
+    World("branches", _leaves("x 1x4x2x3, z 1x4x2x3, v 2x4x1x1, w 2x4x1x1, b 2, c 2"), ("Conv", "Concat", "Split", "Add"), about=("Conv",), slots={"Conv": ("xz", "vw", "bc")}),
     World("groups", _leaves("x 1x4x3x2, v 2x2x1x1, w 2x2x1x1"), ("Conv", "Concat", "Split"), about=("Conv",), slots=_CONV, deeper=1),
     World("pools", _leaves("x 1x2x4x3, z 1x2x4x3, w 3x2x1x1, s"), ("MaxPool", "AveragePool", "GlobalAveragePool", "Relu", "Add", "Mul", "Neg", "Concat", "Conv", "ReduceMean"), about=POOLS, slots=_CONV, deeper=-1),
     World("pool merging", _leaves("x 1x2x4x3, z 1x2x4x3"), (*POOLS, "Relu", "Add", "Concat", "Split"), about=POOLS),
@@ -107,7 +111,7 @@ PRESETS: Mapping[str, tuple[str, ...]] = {
     "pool": ("pools", "pool merging", "pool chains"),
     "normalisation": ("softmax", "softmax steps", "layernorm", "layernorm steps", "batchnorm", "batchnorm steps"),
     "reduction": ("means", "deviations", "reductions", "reduction merging"),
-    "layout": ("layout", "pieces"),
+    "layout": ("layout", "pieces", "sums of pieces"),
 }
 """Names of worlds by preset."""
 
