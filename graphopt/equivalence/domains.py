@@ -379,6 +379,10 @@ class Field(RandomOrder):
     def add(self, a: Array, b: Array) -> Array:
         return _pair((a["p"] + b["p"]) % self.p, (a["q"] + b["q"]) % self.q)
 
+    def total(self, a: Array, axis: int) -> Array:
+        """The sum along an axis, which is dropped."""
+        return _pair(a["p"].sum(axis) % self.p, a["q"].sum(axis) % self.q)
+
     def neg(self, a: Array) -> Array:
         return _pair(-a["p"] % self.p, -a["q"] % self.q)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from graphopt.equivalence.domains import RandomOrder
+from graphopt.equivalence.domains import Field, RandomOrder
 from graphopt.equivalence.semantics import (
     Call,
     ContradictionError,
@@ -46,6 +46,8 @@ def extreme(c: Call, x: Array, axis: int, largest: bool = True) -> Array:
 
 def total(c: Call, x: Array, axis: int) -> Array:
     """The sum along an axis."""
+    if isinstance(c.d, Field) and c.d.holds(x):
+        return c.d.total(x, axis)
     return fold(c.d.add, x, axis, c.number(0))
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -38,11 +39,12 @@ from graphopt.synth.worlds import select
 
 LIMIT = 150_000
 """Graphs of one number of operators that are made in a world, at most."""
-PROOFS = 0.8
+PROOFS = 0.65
 """Share of the budget for enumeration and proofs."""
 _SLICE = 40  # groups of which one task says whether they can pay
 _CHUNK = 16  # groups that are proved before rules are kept and the next ones are looked at
 _TURNS = 6  # rounds of the last attack
+_STANDS = 2  # of these rounds, those that a rule has to stand
 _INSTANCES = 12  # pairs of a skeleton that go on to the next stage
 
 
@@ -297,27 +299,27 @@ class Generator:
         self.kept = [k for i, k in enumerate(self.kept) if i not in gone] + added
 
     def _attack(self, attacked: list[Kept]) -> None:
-        """Attack rules at more instances than they were proved at, until nothing falls in a whole round.
+        """Attack rules at more instances than they were proved at, each in several rounds.
 
-        What falls is proved anew with conditions that exclude the counterexample, or goes.
+        What falls is proved anew with conditions that exclude the counterexample, and attacked in its turn, or goes.
         """
+        stood: Counter[str] = Counter()
         for turn in range(_TURNS):
+            attacked = [k for k in attacked if stood[k.text] < _STANDS]
             texts = [k.text for k in attacked]
             stage, tasks = _named(f"attack-{turn}", texts), [(text, turn) for text in texts]
+            told = self.journal.map(stage, self.executor, attack, tasks, asdict, _attacked)
             felled: list[tuple[Kept, Attacked]] = []
-            for kept, told in zip(
-                attacked, self.journal.map(stage, self.executor, attack, tasks, asdict, _attacked), strict=True
-            ):
-                self._remember(told.usage)
-                felled += [(kept, told)] if told.message else []
+            for kept, found in zip(attacked, told, strict=True):
+                self._remember(found.usage)
+                stood[kept.text] += 1
+                felled += [(kept, found)] if found.message else []
                 self._tell(f"attacking what is kept, round {turn + 1}")
-            if not felled:
-                return
-            others = len(self.kept) - len(attacked)
+            others = [k for k in self.kept if k not in attacked]
             self._drop([kept for kept, _ in felled])
             if turn + 1 < _TURNS:
                 self._mend(felled, turn)
-            attacked = self.kept[others:]
+            attacked = [k for k in self.kept if k not in others]
 
     def _drop(self, fallen: Sequence[Kept]) -> None:
         """Take away rules that fell; those made of several become these again."""

@@ -10,14 +10,14 @@ from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any
 
-from graphopt.equivalence.evidence import check_rule
-from graphopt.equivalence.instances import Case
+from graphopt.equivalence.instances import Case, instances, written_case
+from graphopt.equivalence.symbolic import Counterexample, agrees, judge
 from graphopt.errors import GraphoptError
 from graphopt.ir.edit import RefusedError
 from graphopt.rewrite.schema import Rule
 from graphopt.synth.bank import Bank
 from graphopt.synth.draft import one_rule
-from graphopt.synth.generalise import SECONDS, diverse, generalise
+from graphopt.synth.generalise import diverse, generalise
 from graphopt.synth.pairs import Pair, Pairs
 from graphopt.synth.prune import Rewriter
 from graphopt.synth.saving import saves
@@ -199,12 +199,13 @@ def attack(task: tuple[str, int]) -> Attacked:
         task: The rule, and which attack it is: each has other instances.
     """
     text, turn = task
-    verdict = check_rule(
-        named_rule(text, "kept"), seeds=(_ATTACK_SEED + turn,), limit=ATTACK, tries=8 * ATTACK, seconds=SECONDS
-    )
-    # What the prover can't decide at some further instance does not speak against the rule.
-    failed = verdict.verdict == "failed"
-    return Attacked(verdict.message if failed else "", dict(verdict.refuted or {}) if failed else {}, Usage.now())
+    rule, seed = named_rule(text, "kept"), _ATTACK_SEED + turn
+    for instance in instances(rule, seed=seed, limit=ATTACK, tries=8 * ATTACK):
+        # What the prover can't decide at some further instance does not speak against the rule.
+        found = None if agrees(instance, seed) else judge(instance, rule, seed, use_order=False)
+        if isinstance(found, Counterexample):
+            return Attacked(f"counterexample: {found}", written_case(instance.case), Usage.now())
+    return Attacked("", {}, Usage.now())
 
 
 def derivable(rules: Sequence[tuple[str, str]], pairs: Sequence[Pair]) -> bool:
