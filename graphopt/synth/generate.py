@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -30,6 +29,7 @@ from graphopt.synth.work import (
     ToProve,
     Usage,
     attack,
+    check,
     derivable,
     enumerate_world,
     paying,
@@ -44,7 +44,6 @@ PROOFS = 0.65
 _SLICE = 40  # groups of which one task says whether they can pay
 _CHUNK = 16  # groups that are proved before rules are kept and the next ones are looked at
 _TURNS = 6  # rounds of the last attack
-_STANDS = 2  # of these rounds, those that a rule has to stand
 _INSTANCES = 12  # pairs of a skeleton that go on to the next stage
 
 
@@ -181,10 +180,11 @@ class Generator:
         self.journal.deadline = None  # what was found is finished
         self._tell("pruning")
         self._prune()
-        self._attack(list(self.kept))
+        self._attack("attack", attack, list(self.kept))
         self._tell("merging")
         self._merge()
-        self._attack([k for k in self.kept if k.members])
+        self._attack("attack", attack, [k for k in self.kept if k.members])
+        self._attack("check", check, list(self.kept))
         self._tell("done")
         return self.kept
 
@@ -298,24 +298,26 @@ class Generator:
                 self.chain.merged += len(made.members) - 1
         self.kept = [k for i, k in enumerate(self.kept) if i not in gone] + added
 
-    def _attack(self, attacked: list[Kept]) -> None:
-        """Attack rules at more instances than they were proved at, each in several rounds.
+    def _attack(self, name: str, work: Callable[[tuple[str, int]], Attacked], attacked: list[Kept]) -> None:
+        """Attack rules at other instances than they were proved at.
 
         What falls is proved anew with conditions that exclude the counterexample, and attacked in its turn, or goes.
+
+        Args:
+            name: Of the attack.
+            work: :func:`graphopt.synth.work.attack` or :func:`graphopt.synth.work.check`.
+            attacked: The rules.
         """
-        stood: Counter[str] = Counter()
         for turn in range(_TURNS):
-            attacked = [k for k in attacked if stood[k.text] < _STANDS]
             texts = [k.text for k in attacked]
-            stage, tasks = _named(f"attack-{turn}", texts), [(text, turn) for text in texts]
-            told = self.journal.map(stage, self.executor, attack, tasks, asdict, _attacked)
+            stage, tasks = _named(f"{name}-{turn}", texts), [(text, turn) for text in texts]
+            told = self.journal.map(stage, self.executor, work, tasks, asdict, _attacked)
             felled: list[tuple[Kept, Attacked]] = []
             for kept, found in zip(attacked, told, strict=True):
                 self._remember(found.usage)
-                stood[kept.text] += 1
                 felled += [(kept, found)] if found.message else []
-                self._tell(f"attacking what is kept, round {turn + 1}")
-            others = [k for k in self.kept if k not in attacked]
+                self._tell(f"what is kept: {name} {turn + 1}")
+            others = [k for k in self.kept if k not in [kept for kept, _ in felled]]
             self._drop([kept for kept, _ in felled])
             if turn + 1 < _TURNS:
                 self._mend(felled, turn)

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any
 
+from graphopt.equivalence.evidence import check_rule
 from graphopt.equivalence.instances import Case, instances, written_case
 from graphopt.equivalence.symbolic import Counterexample, agrees, judge
 from graphopt.errors import GraphoptError
@@ -25,7 +26,7 @@ from graphopt.synth.worlds import World
 
 STEPS = 3
 """Applications of other rules by which a rule is superfluous."""
-ATTACK = 200
+ATTACK = 100
 """Instances at which a rule that is to be kept has to hold."""
 _ATTACK_SEED = 21
 LARGER = 2
@@ -206,6 +207,17 @@ def attack(task: tuple[str, int]) -> Attacked:
         if isinstance(found, Counterexample):
             return Attacked(f"counterexample: {found}", written_case(instance.case), Usage.now())
     return Attacked("", {}, Usage.now())
+
+
+def check(task: tuple[str, int]) -> Attacked:
+    """Check a rule that is to be kept as ``graphopt rules check`` will.
+
+    Args:
+        task: The rule, and which attack it is.
+    """
+    verdict = check_rule(named_rule(task[0], "kept"))
+    wrong = verdict.verdict not in ("proved", "tested")
+    return Attacked(verdict.message or verdict.verdict if wrong else "", dict(verdict.refuted or {}), Usage.now())
 
 
 def derivable(rules: Sequence[tuple[str, str]], pairs: Sequence[Pair]) -> bool:
