@@ -100,7 +100,7 @@ def _show(chain: Chain, out: Path) -> None:
             "kept",
             chain.kept,
             f"{chain.subsumed:,} follow from others, {chain.merged:,} merged into rules for several operators, "
-            f"{chain.fallen:,} fell at last",
+            f"{chain.fallen:,} fell at last, of which {chain.mended:,} were mended",
         ),
     ):
         rows.add_row(name, f"{count:,}" + (f" ({what})" if what else ""))

@@ -98,17 +98,19 @@ def _seed(*parts: Any) -> int:
     return int.from_bytes(hashlib.blake2b(repr(parts).encode(), digest_size=8).digest(), "little")
 
 
+_GOLDEN, _FIRST, _SECOND = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+_30, _27, _31 = np.uint64(30), np.uint64(27), np.uint64(31)
+
+
 def _mix(*arrays: Array | int) -> Array:
     """A 64-bit hash of the operands, elementwise (the finalizer of splitmix64, chained)."""
-    result: Any = np.uint64(0x9E3779B97F4A7C15)
-    for array in arrays:
-        with np.errstate(over="ignore"):
-            z = (result ^ (array if isinstance(array, np.ndarray) else np.uint64(array))) + np.uint64(
-                0x9E3779B97F4A7C15
-            )
-            z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-            z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-            result = z ^ (z >> np.uint64(31))
+    result: Any = _GOLDEN
+    with np.errstate(over="ignore"):
+        for array in arrays:
+            z = (result ^ (array if isinstance(array, np.ndarray) else np.uint64(array))) + _GOLDEN
+            z = (z ^ (z >> _30)) * _FIRST
+            z = (z ^ (z >> _27)) * _SECOND
+            result = z ^ (z >> _31)
     return np.asarray(result)
 
 
@@ -196,7 +198,8 @@ class RandomOrder(ABC):
     def _ranked(self, hashed: Array, element: Array) -> Array:
         """Ranks: whether an element lies high decides first."""
         coin = (_mix(6, hashed, self._draw) >> np.uint64(11)) / 2.0**53
-        high = coin < (np.where(np.isin(element, list(self._fixed)), 0.5, self._high) if self._fixed else self._high)
+        fixed = np.logical_or.reduce([element == f for f in self._fixed]) if self._fixed else False
+        high = coin < np.where(fixed, 0.5, self._high)
         return np.asarray(_mix(7, hashed, self._draw) >> np.uint64(1) | high.astype(np.uint64) << np.uint64(63))
 
     @abstractmethod
@@ -214,6 +217,13 @@ class RandomOrder(ABC):
     def less(self, a: Array, b: Array) -> Array:
         self.ordered = True
         return np.asarray(self._rank(a) < self._rank(b))
+
+    def extreme(self, a: Array, axis: int, largest: bool) -> Array:
+        """The largest or the smallest elements along an axis, which is dropped."""
+        self.ordered = True
+        rank = self._rank(a)
+        at = np.expand_dims(rank.argmax(axis) if largest else rank.argmin(axis), axis)
+        return np.take_along_axis(a, at, axis).squeeze(axis)
 
 
 _TERM = np.dtype([("h", "u8")])
@@ -368,6 +378,10 @@ class Field(RandomOrder):
 
     def add(self, a: Array, b: Array) -> Array:
         return _pair((a["p"] + b["p"]) % self.p, (a["q"] + b["q"]) % self.q)
+
+    def total(self, a: Array, axis: int) -> Array:
+        """The sum along an axis, which is dropped."""
+        return _pair(a["p"].sum(axis) % self.p, a["q"].sum(axis) % self.q)
 
     def neg(self, a: Array) -> Array:
         return _pair(-a["p"] % self.p, -a["q"] % self.q)

@@ -8,12 +8,13 @@ bounded family; ``proved`` says that all these instances were proved besides.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from graphopt.equivalence.instances import written_case
 from graphopt.equivalence.sides import extremes, worst_difference
 from graphopt.equivalence.symbolic import METHODS, Proof, prove
 from graphopt.execution import make_executor
@@ -41,6 +42,7 @@ class Verdict:
         cases: Example and seed combinations compared in the runtime.
         worst: Largest error seen there, relative to the largest element of the reference.
         message: Why the rule failed, or why it is not proved.
+        refuted: The instance of a counterexample, in the form of ``examples``.
     """
 
     rule: str
@@ -53,6 +55,7 @@ class Verdict:
     cases: int = 0
     worst: float = 0.0
     message: str = ""
+    refuted: Mapping[str, Any] | None = None
 
 
 def check_rule(
@@ -87,8 +90,10 @@ def _verdict(rule: Rule, proof: Proof, cases: int, worst: float) -> Verdict:
         outcome, message = "tested", f"only {proof.instances} instances"
     if outcome == "unsupported" and cases:
         outcome = "tested"
+    refuted = None
     if proof.counterexample is not None:
         message = f"counterexample: {proof.counterexample}"
+        refuted = written_case(proof.counterexample.instance)
     method = ", ".join(f"{name} {proof.methods[name]}" for name in (*METHODS, "floats") if proof.methods.get(name))
     domain = f"{proof.shapes} shape and {proof.attributes} attribute assignments, dimensions 1 to 7 and those of the examples"
     chance = proof.false_accept if proof.methods.get("field") else 0.0
@@ -103,6 +108,7 @@ def _verdict(rule: Rule, proof: Proof, cases: int, worst: float) -> Verdict:
         cases,
         worst,
         message,
+        refuted,
     )
 
 

@@ -96,6 +96,17 @@ def parse_case(rule: Rule, case: Mapping[str, Any]) -> Case:
     return made
 
 
+def written_case(case: Mapping[str, Any]) -> Case:
+    """A case with its operands as text, as in a rule's ``examples``: the inverse of :func:`parse_case`."""
+
+    def written(value: Any) -> Any:
+        if isinstance(value, list):
+            return [written(v) for v in value]
+        return str(value) if isinstance(value, Operand) else value
+
+    return {name: written(value) for name, value in case.items()}
+
+
 def _number(given: Any) -> Any:
     if isinstance(given, Mapping):
         return {k: _number(v) for k, v in given.items()}
@@ -197,7 +208,7 @@ def _cases(rule: Rule, accepts: list[Case], rejects: list[Case], rng: np.random.
     near = [case for accept in accepts for case in _neighbours(accept)]
     rng.shuffle(near)
     while seeds:
-        case = copy.deepcopy(seeds[int(rng.integers(len(seeds)))])
+        case = _copied(seeds[int(rng.integers(len(seeds)))])
         if rng.random() < 0.35:
             vary.cube(case)
         for _ in range(int(rng.integers(1, 4))):
@@ -205,6 +216,13 @@ def _cases(rule: Rule, accepts: list[Case], rejects: list[Case], rng: np.random.
         yield case
         if near:
             yield near.pop()
+
+
+def _copied(value: Any) -> Any:
+    """A copy down to the operands, which nothing changes in place."""
+    if isinstance(value, dict):
+        return {k: _copied(v) for k, v in value.items()}
+    return [_copied(v) for v in value] if isinstance(value, list) else value
 
 
 def _neighbours(case: Case) -> Iterator[Case]:
@@ -496,6 +514,8 @@ class _Variation:
             return [int(self.rng.integers(1, 4)) for _ in range(n)]
         if attribute == "pads":
             n = len(held) // 2 if isinstance(held, list) else max(max(ranks, default=4) - 2, 1)
+            if self.rng.random() < 0.4:
+                return [int(self.rng.integers(0, 3))] * (2 * n)  # the same on all sides, as in most models
             return [int(self.rng.integers(0, 3)) for _ in range(2 * n)]
         if attribute == "perm":
             return [int(i) for i in self.rng.permutation(rank)]

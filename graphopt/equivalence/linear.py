@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from graphopt.equivalence.domains import Field, RandomOrder
 from graphopt.equivalence.semantics import (
     Call,
     ContradictionError,
@@ -34,8 +35,19 @@ def fold(operation: Callable[[Array, Array], Array], x: Array, axis: int, start:
     return reduce(operation, parts)
 
 
+def extreme(c: Call, x: Array, axis: int, largest: bool = True) -> Array:
+    """The largest or the smallest elements along an axis."""
+    if isinstance(c.d, RandomOrder) and c.d.holds(x) and x.shape[axis]:
+        return c.d.extreme(x, axis, largest)
+    holds = c.d.holds(x)
+    larger, smaller = (c.d.max, c.d.min) if holds else (np.maximum, np.minimum)
+    return fold(larger if largest else smaller, x, axis)
+
+
 def total(c: Call, x: Array, axis: int) -> Array:
     """The sum along an axis."""
+    if isinstance(c.d, Field) and c.d.holds(x):
+        return c.d.total(x, axis)
     return fold(c.d.add, x, axis, c.number(0))
 
 
@@ -80,7 +92,10 @@ def _reduction(c: Call) -> Result:
     zero = c.number(0)
     match c.op:
         case "ReduceMax" | "ReduceMin":
-            return _reduced(c, x, d.max if c.op == "ReduceMax" else d.min)
+            axes, keep = reduce_axes(c)
+            for axis in reversed(axes):
+                x = extreme(c, x, axis, c.op == "ReduceMax")
+            return np.expand_dims(x, axes) if keep else x
         case "ReduceProd":
             return _reduced(c, x, d.mul, c.number(1))
         case "ReduceMean":

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from graphopt.equivalence.linear import fold, mean, total
+from graphopt.equivalence.linear import extreme, mean, total
 from graphopt.equivalence.semantics import Call, ContradictionError, Result, UnsupportedError, operator
 
 Array = np.ndarray[Any, Any]
@@ -104,7 +104,7 @@ def _max_pool(c: Call) -> Result:
         inside.append(np.where(valid, place, first))
     windows = _gather_windows(x, inside)
     flat = windows.reshape((*windows.shape[: x.ndim], -1))
-    return fold(c.d.max if c.d.holds(x) else np.maximum, flat, x.ndim)
+    return extreme(c, flat, x.ndim)
 
 
 @operator("AveragePool")
@@ -136,4 +136,4 @@ def _global_average_pool(c: Call) -> Result:
 def _global_max_pool(c: Call) -> Result:
     x = c.arg(0)
     flat = x.reshape((*x.shape[:2], -1))
-    return fold(c.d.max if c.d.holds(x) else np.maximum, flat, 2).reshape(x.shape[:2] + (1,) * (x.ndim - 2))
+    return extreme(c, flat, 2).reshape(x.shape[:2] + (1,) * (x.ndim - 2))

@@ -270,10 +270,11 @@ class Bank:
     def _operands(self, op: str, size: int, last: bool) -> Iterator[tuple[int, ...]]:
         """Operands with which the operator makes a term of exactly ``size`` operators."""
         slots = [self._bits(names) for names in self.world.slots.get(op, ())]
+        once = last and not self.world.any_order
         for arity in TABLE[op].arities:
             for found in self._choose(op, arity, size - 1, (), frozenset(), slots):
                 leaves = [self.values[v].leaves for v in found]
-                if any(leaves) and not (last and self._renamed(found)) and not self._useless(op, found):
+                if any(leaves) and not (once and self._renamed(found)) and not self._useless(op, found):
                     yield found
 
     def _useless(self, op: str, operands: tuple[int, ...]) -> bool:

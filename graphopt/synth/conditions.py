@@ -42,7 +42,9 @@ def required(draft: Draft) -> list[Expression]:
     What holds for all that a model may compute there, random numbers would hardly ever show.
     """
     slots = [s for s in draft.slots if s.operand and s.kind in ("sizes", "position", "axes")]
-    return [compile_expression(f"is_const({s.variable})", FUNCTIONS) for s in slots]
+    # One condition: where a pattern is symmetric, no instance would show what each of several is for.
+    text = " and ".join(f"is_const({s.variable})" for s in slots)
+    return [compile_expression(text, FUNCTIONS)] if slots else []
 
 
 def _texts(draft: Draft) -> Iterator[str]:
@@ -105,6 +107,8 @@ def _shapes(leaves: Sequence[str], values: Sequence[str]) -> Iterator[str]:
         yield f"shape({x})[:-1] == shape({y})[:-1]"
         yield f"shape({x})[:-2] == shape({y})[:-2]"
         yield f"shape({x})[1:] == shape({y})[1:]"
+        yield f"shape({x})[2:] == shape({y})[2:]"
+        yield f"shape({x})[:1] + shape({x})[2:] == shape({y})[:1] + shape({y})[2:]"
     for x, v in itertools.product(leaves, values):
         yield f"dim({x}, -1) == dim({v}, -1)"
         yield f"dim({x}, -2) == dim({v}, -2)"

@@ -10,7 +10,7 @@ from typing import Any
 
 from graphopt.ir import ops
 from graphopt.rewrite.schema import Rule, parse_rules
-from graphopt.synth.operators import OPSET, TABLE
+from graphopt.synth.operators import OPSET, TABLE, Param
 from graphopt.synth.pairs import Node, Pair, Ref, Side
 
 LOOSE: Mapping[str, str] = {
@@ -183,9 +183,14 @@ def _quoted(text: str) -> str:
     return text if plain else "'" + text.replace("'", "''") + "'"
 
 
-STYLES = ("loose", "windows", "plain")
-"""Windows that only have to be the same on both sides; windows captured one by one; and other attributes at their defaults
-besides."""
+STYLES = ("loose", "windows", "plain", "bare")
+"""Windows that only have to be the same on both sides; windows captured one by one; other attributes at their defaults
+besides; and flags and factors at theirs."""
+
+
+def at_default(node: Node, param: Param) -> bool:
+    """Whether a flag or a factor has its default value."""
+    return param.kind in ("flag", "factor") and param.value == ops.default(node.op, param.name, opset=OPSET)
 
 
 class Pattern:
@@ -217,7 +222,9 @@ class Pattern:
         for k, param in enumerate(node.form):
             if param.kind == "number":
                 operands.append(f"{param.value:g}")
-            elif not (self.style == "loose" and param.kind == "window"):
+            elif not (self.style == "loose" and param.kind == "window") and not (
+                self.style == "bare" and at_default(node, param)
+            ):
                 variable = fresh(_NAMES.get(param.kind, (param.name[:2],)), taken)
                 taken.add(variable)
                 self.slots.append(Slot(n, k, variable, param.kind, param.name, param.operand, tensor))
@@ -225,7 +232,7 @@ class Pattern:
                     operands.append(variable)
                 else:
                     attributes.append((param.name, f"${variable}"))
-        if node.op in LOOSE and self.style != "plain":
+        if node.op in LOOSE and self.style in ("loose", "windows"):
             attributes.append(("", f"*{LOOSE[node.op]}"))
         return Row(tuple(self.outputs[n]), node.op, tuple(attributes), tuple(operands))
 
@@ -239,7 +246,7 @@ class Pattern:
             value = list(value) if isinstance(value, tuple) else value
             case[slot.variable] = f"const {len(value)}xi64 = {value}" if slot.operand else value
         for node in pair.before.nodes:
-            if node.op in LOOSE and self.style != "plain":
+            if node.op in LOOSE and self.style in ("loose", "windows"):
                 held = {p.name: list(p.value) for p in node.form if p.kind == "window"} if self.style == "loose" else {}
                 case[LOOSE[node.op]] = held
         case["opset"] = OPSET

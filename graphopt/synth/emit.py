@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +14,7 @@ from graphopt.rewrite.library import LOCK
 from graphopt.rewrite.schema import Rule
 from graphopt.synth.draft import one_rule
 from graphopt.synth.generate import Kept
-from graphopt.synth.names import family, formula, name
+from graphopt.synth.names import family, formula, names
 from graphopt.synth.prune import Rewriter
 
 HEADER = "# Made by `graphopt rules generate`; what is edited here is lost when it runs again.\n"
@@ -72,13 +72,16 @@ def write_pack(folder: Path, kept: Sequence[Kept], library: Sequence[Rule] = ())
 
 
 def _named(kept: Sequence[Kept], taken: Collection[str]) -> Mapping[str, Kept]:
-    """The rules by id; those that would have the same one are numbered."""
+    """The rules by id. Those that read alike say more; what still reads alike is numbered."""
+    able = [list(names(rule.pairs[0], rule.ops)) for rule in kept]
+    plain = Counter(found[0] for found in able)
     made: dict[str, Kept] = {}
-    for rule in kept:
-        plain = name(rule.pairs[0], rule.ops)
-        id, number = plain, 1
-        while id in made or id in taken:
+    for rule, found in zip(kept, able, strict=True):
+        wanted = found[1:] if plain[found[0]] > 1 else found
+        id = next((name for name in wanted if name not in made and name not in taken), "")
+        number = 1
+        while not id or id in made or id in taken:
             number += 1
-            id = f"{plain}-{number}"
+            id = f"{found[-1]}-{number}"
         made[id] = rule
     return made

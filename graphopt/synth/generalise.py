@@ -3,20 +3,21 @@
 The draft of a rule is tried without conditions at instances that vary shapes, ranks, attributes, element types and
 operator-set versions (the prover's own, :mod:`graphopt.equivalence.instances`). Each is judged by the prover; conditions
 are chosen by what fails; with them, other instances are made, until nothing fails any more. What comes out is checked as any
-rule is: its form, its examples in the runtime, and a proof with other random elements.
+rule is: its form, its examples in the runtime, and a proof with other random elements. A counterexample, whenever it is
+found, goes back into the choice of conditions.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from graphopt.equivalence.evidence import Verdict, check_rule
-from graphopt.equivalence.instances import Case, Instance, instance_of, parse_case, variations
+from graphopt.equivalence.instances import Case, Instance, instance_of, parse_case, variations, written_case
 from graphopt.equivalence.sides import compare_sides
-from graphopt.equivalence.symbolic import Counterexample, judge
+from graphopt.equivalence.symbolic import Counterexample, agrees, judge
 from graphopt.errors import GraphoptError
 from graphopt.ir.edit import RefusedError
 from graphopt.rewrite.examples import Operand, build_example
@@ -31,9 +32,13 @@ from graphopt.synth.replacement import drafts, styles
 POOL = 100
 """Instances at which a draft is tried to find its conditions."""
 TRIES = 800
-ROUNDS = 6
+ROUNDS = 12
+"""Choices of conditions, each with the counterexamples to those before."""
+ATTACK = 150
+"""Instances of a draft with its conditions at which these have to hold before it is proved."""
 SEEDS = (11, 12, 13)
-_SEARCHES = 4  # for an instance such as the one at which a proof failed
+_EXPLORED = 40  # of these attacks, instances that are judged though the conditions exclude them
+_WRONG = 4  # failures after which conditions are chosen again
 _MEMBERS = 6  # pairs of a skeleton that are looked at
 _LOOKED_AT = 3  # instances that are tried as a further example
 LIMIT = 80
@@ -55,6 +60,7 @@ class Found:
         pairs: The pairs that it came from.
         message: Why it was rejected.
         verdict: The evidence, of a proved rule.
+        fixed: Variables of the draft in whose place the rule has numbers.
     """
 
     outcome: str
@@ -62,6 +68,7 @@ class Found:
     text: str = ""
     message: str = ""
     verdict: Verdict | None = None
+    fixed: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def rule(self) -> Rule:
@@ -69,20 +76,22 @@ class Found:
         return one_rule(self.text)
 
 
-def generalise(pairs: Sequence[Pair], seed: int = 0) -> list[Found]:
+def generalise(pairs: Sequence[Pair], seed: int = 0, refuted: Sequence[Case] = ()) -> list[Found]:
     """Rules for the pairs of one skeleton.
 
     Args:
         pairs: The instances that were enumerated.
         seed: Of instances and of random elements.
+        refuted: Instances at which rules for these pairs are known to fail, with the variables of their drafts.
     """
     chosen = diverse(pairs)
     found: list[Found] = []
-    for style in styles(chosen[0]):
+    able = styles(chosen[0])
+    for style in able:
         left = [p for p in chosen if not any(f.outcome == "proved" and p in f.pairs for f in found)]
         for draft in drafts(left, style):
-            made = _prove(draft, seed)
-            if made.outcome == "proved" or style == "plain":
+            made = _prove(draft, seed, refuted)
+            if made.outcome == "proved" or style == able[-1]:
                 found.append(made)
     return found or [Found("rejected", tuple(chosen), message="its attributes can't be expressed")]
 
@@ -108,7 +117,7 @@ def _shapes(pair: Pair) -> Any:
     return tuple(pair.shapes[name] for name in pair.before.inputs)
 
 
-def _prove(draft: Draft, seed: int) -> Found:
+def _prove(draft: Draft, seed: int, refuted: Sequence[Case]) -> Found:
     accept = [draft.pattern.case(p) for p in draft.pairs]
     try:
         bare = draft.rule(accept=accept)
@@ -120,10 +129,12 @@ def _prove(draft: Draft, seed: int) -> Found:
     seeds = len(pool.trials)
     if not seeds or any(t.outcome != HOLDS for t in pool.trials):
         return Found("rejected", draft.pairs, message=pool.wrong or "an instance of its own can't be evaluated")
-    pool.vary(bare, seed, POOL)
+    for case in refuted:
+        pool.add(parse_case(bare, case), FAILS)
+    pool.vary(bare, seed, POOL, POOL, POOL)
     fixed, conditions = required(draft), candidates(draft)
-    made: _Written | None = None
     for round in range(ROUNDS):
+        made: _Written | None = None
         while made is None or made.stale:
             where = choose(conditions, fixed, pool.trials, seeds)
             if where is None:
@@ -132,23 +143,24 @@ def _prove(draft: Draft, seed: int) -> Found:
             if made.stale & {e.text for e in fixed}:
                 return Found("rejected", draft.pairs, message="no instance shows what a condition is for")
             conditions = [e for e in conditions if e.text not in made.stale]
-        if pool.vary(made.rule, seed + 100 + round, POOL // 2):
-            made = None
+        if pool.vary(made.rule, seed + 100 + round, _EXPLORED, ATTACK):
             continue
         text = made.text
-        verdict = check_rule(one_rule(text), seeds=SEEDS, limit=LIMIT, tries=8 * LIMIT, seconds=SECONDS)
+        verdict = _checked(text)
         if verdict.verdict == "failed" and "equal: exact" in text:
             text = text.replace("equal: exact", "equal: real", 1)
-            verdict = check_rule(one_rule(text), seeds=SEEDS, limit=LIMIT, tries=8 * LIMIT, seconds=SECONDS)
+            verdict = _checked(text)
         if verdict.verdict == "proved":
-            return Found("proved", draft.pairs, text, "", verdict)
-        if verdict.verdict == "timeout":
-            return Found("timeout", draft.pairs, message=verdict.message)
-        # What the proof came across, the conditions have to exclude.
-        if not any(pool.vary(made.rule, seed, POOL) for seed in range(SEEDS[0], SEEDS[0] + _SEARCHES)):
-            return Found("rejected", draft.pairs, message=verdict.message)
-        made = None
+            return Found("proved", draft.pairs, text, "", verdict, made.fixed)
+        if verdict.refuted is None:
+            outcome = "timeout" if verdict.verdict == "timeout" else "rejected"
+            return Found(outcome, draft.pairs, message=verdict.message)
+        pool.add(parse_case(bare, {**made.fixed, **verdict.refuted}), FAILS)
     return Found("rejected", draft.pairs, message=f"there is always another counterexample: {pool.wrong}")
+
+
+def _checked(text: str) -> Verdict:
+    return check_rule(one_rule(text), seeds=SEEDS, limit=LIMIT, tries=8 * LIMIT, seconds=SECONDS)
 
 
 class _Pool:
@@ -170,38 +182,61 @@ class _Pool:
         self._undecided = 0
         self._seen: set[str] = set()
 
-    def vary(self, rule: Rule, seed: int, limit: int) -> bool:
-        """Judge up to ``limit`` variations of a rule's examples; whether the rule fails at one of them."""
-        failed, judged = False, 0
-        for case in variations(rule, seed=seed, tries=TRIES):
-            if judged >= limit:
-                break
-            outcome, env = self.add(case)
-            judged += outcome not in ("", UNKNOWN)
-            failed = failed or (outcome == FAILS and env is not None and all(e.holds(env) for e in rule.where))
-        return failed
+    def vary(self, rule: Rule, seed: int, explored: int, limit: int, wrong: int = _WRONG) -> bool:
+        """Judge variations of a rule's examples; whether the rule fails at one of them.
 
-    def add(self, case: Case) -> tuple[str, Env | None]:
-        """Judge a case: whether the law holds there, fails, or the engine refuses it; empty where it says nothing."""
+        Args:
+            rule: The draft with conditions.
+            seed: Of the variations.
+            explored: How many are judged whether they satisfy the conditions or not; after these, only those that do.
+            limit: How many that satisfy them are judged, at most.
+            wrong: Failures after which no more are looked for.
+        """
+        judged, inside, failed = 0, 0, 0
+        for case in variations(rule, seed=seed, tries=TRIES):
+            if inside >= limit or failed >= wrong:
+                break
+            trial = self.add(case, within=rule if judged >= explored else None)
+            if trial is not None and trial.outcome != UNKNOWN:
+                judged += 1
+                applies = all(e.holds(trial.env) for e in rule.where)
+                inside += applies
+                failed += applies and trial.outcome == FAILS
+        return failed > 0
+
+    def add(self, case: Case, outcome: str = "", within: Rule | None = None) -> Trial | None:
+        """Judge a case: whether the law holds there, fails, or the engine refuses it; ``None`` where it says nothing.
+
+        Args:
+            case: The case.
+            outcome: What is known of it already.
+            within: A rule that has to apply there.
+        """
         text = repr(sorted(case.items()))
-        if text in self._seen:
-            return "", None
-        self._seen.add(text)
+        if text in self._seen and not outcome:
+            return None
         try:
             example = build_example(self.rule, case)
         except (GraphoptError, ValueError, TypeError, IndexError, ArithmeticError):
-            return "", None  # the variation makes no sense
+            return None  # the variation makes no sense
         if example.match is None:
-            return "", None
+            return None
         env = Env(example.graph, example.match.names)
+        if within is not None and not all(e.holds(env) for e in within.where):
+            return None
+        self._seen.add(text)
         try:
-            outcome = self._judge(instance_of(self.rule, case, example))
+            outcome = outcome or self._judge(instance_of(self.rule, case, example))
         except (RefusedError, Unknown, ValueError, TypeError, IndexError, ArithmeticError):
             outcome = REFUSED
-        self.trials.append(Trial(case, env, outcome))
-        return outcome, env
+        trial = Trial(case, env, outcome)
+        self.trials.append(trial)
+        return trial
 
     def _judge(self, instance: Instance) -> str:
+        told = agrees(instance, self.seed)
+        if told or (told is False and self.wrong):
+            return HOLDS if told else FAILS
         verdict = judge(instance, self.rule, self.seed, use_order=self._undecided < 2)
         if isinstance(verdict, Counterexample):
             self.wrong = self.wrong or f"counterexample: {verdict}"
@@ -223,11 +258,13 @@ class _Written:
     Attributes:
         rule: With a variable for every attribute.
         text: In YAML, with numbers for attributes that the conditions leave no choice of.
+        fixed: These attributes and their numbers.
         stale: Conditions for which no rejecting example was found, so that they have to go.
     """
 
     rule: Rule
     text: str
+    fixed: Mapping[str, str]
     stale: frozenset[str] = frozenset()
 
 
@@ -246,14 +283,14 @@ def _written(
         whole = [t for t in trials if not t.satisfies(floats) and all(t.satisfies(e) for e in chosen.values())]
         if whole:
             chosen = {floats.text: floats, **chosen}
-    accept = [_plain(t.case) for t in trials[: 2 if seeds > 1 else 1]]
+    accept = [written_case(t.case) for t in trials[: 2 if seeds > 1 else 1]]
     rule = draft.rule(list(chosen), accept)
     able = [
         t for t in trials[seeds:] if t.outcome == HOLDS and all(t.satisfies(e) for e in chosen.values()) and not _odd(t)
     ]
     # One that looks unlike those enumerated: with a symbolic dimension, if there is one that the runtime takes.
     able.sort(key=lambda t: (not _symbolic(t), *_simplicity(t)))
-    accept += [_plain(t.case) for t in able[:_LOOKED_AT] if _runs(rule, t)][:1]
+    accept += [written_case(t.case) for t in able[:_LOOKED_AT] if _runs(rule, t)][:1]
     reject: dict[str, Case] = {}
     for index, (text, condition) in enumerate(chosen.items()):
         before = list(chosen.values())[:index]
@@ -262,7 +299,7 @@ def _written(
         # Operands that may change places can match in another way than the one that was looked at.
         example = next((t for t in failing if build_example(rule, t.case).failing == index), None)
         if example is not None:
-            reject[text] = _plain(example.case)
+            reject[text] = written_case(example.case)
     rule = one_rule(draft.text("draft", "draft", "real", list(chosen), accept, list(reject.values())))
     fix = _fixed(draft, list(chosen))
     left = [text for text in chosen if text not in fix.values()]
@@ -270,7 +307,7 @@ def _written(
     used = {node.op for side in (draft.pairs[0].before, draft.pairs[0].after) for node in side.nodes}
     claim = "exact" if used <= EXACT else "real"
     text = draft.text("ID", "DOC", claim, left, accept, [reject[t] for t in left if t in reject])
-    return _Written(rule, text, frozenset(chosen) - frozenset(reject))
+    return _Written(rule, text, draft.fix, frozenset(chosen) - frozenset(reject))
 
 
 def _fixed(draft: Draft, where: Sequence[str]) -> dict[str, str]:
@@ -290,7 +327,7 @@ def _fixed(draft: Draft, where: Sequence[str]) -> dict[str, str]:
 def _runs(rule: Rule, trial: Trial) -> bool:
     """Whether the runtime computes both sides of an instance; what it gives for a symbolic size may not fit."""
     try:
-        return compare_sides(rule, _plain(trial.case), 0) < 1.0
+        return compare_sides(rule, written_case(trial.case), 0) < 1.0
     except (GraphoptError, RefusedError):
         return False
 
@@ -316,7 +353,3 @@ def _odd(trial: Trial) -> bool:
 def _simplicity(trial: Trial) -> tuple[bool, int, str]:
     operands = [o for o in trial.case.values() if isinstance(o, Operand)]
     return _odd(trial), sum(len(o.dims) + o.const for o in operands), repr(trial.case)
-
-
-def _plain(case: Mapping[str, Any]) -> Case:
-    return {name: str(value) if isinstance(value, Operand) else value for name, value in case.items()}

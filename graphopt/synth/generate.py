@@ -8,40 +8,42 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from graphopt import __version__
 from graphopt.equivalence.evidence import Verdict
+from graphopt.equivalence.instances import Case
 from graphopt.execution import Executor
 from graphopt.synth.journal import Journal, OutOfTime
 from graphopt.synth.merge import Merged, merge, mergeable
-from graphopt.synth.operators import BINARY, UNARY
+from graphopt.synth.order import in_turn
 from graphopt.synth.pairs import Pair
 from graphopt.synth.work import (
+    Attacked,
     Enumerated,
     Group,
     Proved,
+    ToProve,
     Usage,
     attack,
+    check,
     derivable,
     enumerate_world,
-    filter_groups,
+    paying,
     prove_group,
 )
 from graphopt.synth.worlds import select
 
 LIMIT = 150_000
 """Graphs of one number of operators that are made in a world, at most."""
-PROOFS = 0.8
+PROOFS = 0.65
 """Share of the budget for enumeration and proofs."""
-_SLICE = 40  # groups that one task filters
+_SLICE = 40  # groups of which one task says whether they can pay
 _CHUNK = 16  # groups that are proved before rules are kept and the next ones are looked at
 _TURNS = 6  # rounds of the last attack
-_SMALL = 3  # size up to which laws of arithmetic have their turn with the others
-_ARITHMETIC = frozenset({*UNARY, *BINARY, "Pow"})
 _INSTANCES = 12  # pairs of a skeleton that go on to the next stage
 
 
@@ -75,13 +77,14 @@ class Chain:
         skeletons: Different but for shapes and attributes.
         unpaying: Skeletons that can never save anything.
         derived: Skeletons that followed from rules kept before they came to be proved.
-        open: Skeletons left to prove.
+        open: Skeletons that did not.
         proved: Rules proved.
         rejected: Attempts refuted, or not proved.
         timeouts: Attempts that took too long.
         subsumed: Proved rules that follow from others.
         merged: Rules that became part of one for several operators.
         fallen: Rules that were refuted at last, at many more instances.
+        mended: Rules that were proved in place of fallen ones, with conditions that exclude the counterexample.
         kept: Rules kept.
         cut: What a limit or the budget left out, for people.
         finished: Whether the budget sufficed.
@@ -103,6 +106,7 @@ class Chain:
     subsumed: int = 0
     merged: int = 0
     fallen: int = 0
+    mended: int = 0
     kept: int = 0
     cut: list[str] = field(default_factory=list)
     finished: bool = True
@@ -119,13 +123,19 @@ class Kept:
         text: In YAML, with ``ID`` and ``DOC``.
         pairs: The pairs that it came from.
         verdict: Its evidence.
+        fixed: Variables of its draft in whose place it has numbers.
+        refuted: Instances at which rules that it came in place of were wrong.
         ops: Operators any of which it is for, where it was merged of several.
+        members: These.
     """
 
     text: str
     pairs: tuple[Pair, ...]
     verdict: Verdict
+    fixed: Mapping[str, str] = field(default_factory=dict)
+    refuted: tuple[Case, ...] = ()
     ops: tuple[str, ...] = ()
+    members: tuple[Kept, ...] = ()
 
 
 Report = Callable[[str, Chain], None]
@@ -163,18 +173,18 @@ class Generator:
     def run(self) -> list[Kept]:
         """All stages but the writing; the rules kept."""
         try:
-            groups = self._enumerate()
-            for last, size in sorted({_round(g) for g in groups}):
-                self._round(f"{'arithmetic ' if last else ''}{size}", [g for g in groups if _round(g) == (last, size)])
+            self._prove(in_turn(self._paying(self._enumerate())))
         except OutOfTime:
             self.chain.finished = False
             self.chain.cut.append(f"the budget was used up at: {self._doing}")
         self.journal.deadline = None  # what was found is finished
         self._tell("pruning")
         self._prune()
+        self._attack("attack", attack, list(self.kept))
         self._tell("merging")
         self._merge()
-        self._attack()
+        self._attack("attack", attack, [k for k in self.kept if k.members])
+        self._attack("check", check, list(self.kept))
         self._tell("done")
         return self.kept
 
@@ -210,48 +220,58 @@ class Generator:
                 held += group[: _INSTANCES - len(held)]
             self.chain.skeletons = len(groups)
             self._tell(f"enumerated {made.world}")
-        return sorted(groups.values(), key=_order)
+        return list(groups.values())
 
-    def _round(self, name: str, groups: list[Group]) -> None:
-        """Prove the skeletons of a round, those that the rules kept so far do not give."""
-        rules = [k.text for k in self.kept]
-        slices = [(groups[i : i + _SLICE], rules) for i in range(0, len(groups), _SLICE)]
+    def _paying(self, groups: list[Group]) -> list[Group]:
+        """The groups whose rewrite can save something."""
+        slices = [groups[i : i + _SLICE] for i in range(0, len(groups), _SLICE)]
         left: list[Group] = []
-        done = 0
-        stage = f"{name}-filter"
-        for states, usage in self.journal.map(stage, self.executor, filter_groups, slices, _states, _unstates):
+        told = self.journal.map("paying", self.executor, paying, slices, _with_usage, _from_usage)
+        for part, (pays, usage) in zip(slices, told, strict=True):
             self._remember(usage)
-            for group, state in zip(groups[done : done + len(states)], states, strict=True):
-                self.chain.unpaying += state == "saving"
-                self.chain.derived += state == "derived"
-                if state == "open":
-                    left.append(group)
-            done += len(states)
-            self._tell(f"size {name}: {done} of {len(groups)} skeletons looked at")
-        self.chain.open += len(left)
-        for start in range(0, len(left), _CHUNK):
-            rules = [k.text for k in self.kept]
-            tasks = [(group, rules, self.plan.seed) for group in left[start : start + _CHUNK]]
-            stage = f"{name}-prove-{start // _CHUNK}"
-            for proved in self.journal.map(stage, self.executor, prove_group, tasks, asdict, _proved):
-                self._remember(proved.usage)
-                self._take(proved)
-                self._tell(f"size {name}: {len(left)} skeletons to prove, {start} done")
+            left += [group for group, able in zip(part, pays, strict=True) if able]
+            self.chain.unpaying += pays.count(False)
+            self._tell("looking for what can pay")
+        return left
 
-    def _take(self, proved: Proved) -> None:
+    def _prove(self, groups: list[Group]) -> None:
+        """Prove groups in their turn, those that the rules kept so far do not give."""
+        for start in range(0, len(groups), _CHUNK):
+            rules = [k.text for k in self.kept]
+            tasks: list[ToProve] = [(group, rules, self.plan.seed, []) for group in groups[start : start + _CHUNK]]
+            stage = f"prove-{start:05}"
+            for proved in self.journal.map(stage, self.executor, prove_group, tasks, asdict, _proved):
+                self._take(proved, known=len(rules))
+                self._tell(f"proving: {start} of {len(groups)}")
+
+    def _take(self, proved: Proved, known: int = -1, refuted: tuple[Case, ...] = ()) -> int:
+        """Keep what was proved unless it follows from other rules; how many rules were proved.
+
+        Args:
+            proved: What was proved.
+            known: How many rules it was already seen not to follow from.
+            refuted: Instances that were known to refute rules for it.
+        """
+        self._remember(proved.usage)
         self.chain.derived += proved.derived
+        self.chain.open += not proved.derived and not refuted
+        count = 0
         for found in proved.found:
             if found["outcome"] == "rejected":
                 self.chain.rejected += 1
             elif found["outcome"] == "timeout":
                 self.chain.timeouts += 1
             else:
-                self.chain.proved += 1
+                count += 1
                 pairs = tuple(map(Pair.from_json, found["pairs"]))
-                if derivable([(f"kept-{i}", k.text) for i, k in enumerate(self.kept)], pairs):
+                if len(self.kept) > known and derivable(
+                    [(f"kept-{i}", k.text) for i, k in enumerate(self.kept)], pairs
+                ):
                     self.chain.subsumed += 1
                 else:
-                    self.kept.append(Kept(found["text"], pairs, Verdict(**found["verdict"])))
+                    self.kept.append(Kept(found["text"], pairs, Verdict(**found["verdict"]), found["fixed"], refuted))
+        self.chain.proved += count
+        return count
 
     def _prune(self) -> None:
         """Drop what follows from rules that came later: the largest first."""
@@ -272,26 +292,55 @@ class Generator:
         for made in self.journal.map(_named("merge", texts), self.executor, merge, tasks, _merged_out, _merged_in):
             if made is not None:
                 gone.update(made.members)
-                pairs = tuple(p for m in made.members for p in self.kept[m].pairs)
-                added.append(Kept(made.text, pairs, made.verdict, made.ops))
+                members = tuple(self.kept[m] for m in made.members)
+                pairs = tuple(p for m in members for p in m.pairs)
+                added.append(Kept(made.text, pairs, made.verdict, ops=made.ops, members=members))
                 self.chain.merged += len(made.members) - 1
         self.kept = [k for i, k in enumerate(self.kept) if i not in gone] + added
 
-    def _attack(self) -> None:
-        """Drop what falls at more instances than it was proved at, until nothing falls in a whole round."""
-        fell, turn = True, 0
-        while fell and turn < _TURNS:
-            texts = [k.text for k in self.kept]
-            stage, tasks = _named(f"attack-{turn}", texts), [(text, turn) for text in texts]
-            told = self.journal.map(stage, self.executor, attack, tasks, _told, _untold)
-            stands: list[Kept] = []
-            for kept, (why, usage) in zip(self.kept, told, strict=True):
-                self._remember(usage)
-                stands += [] if why else [kept]
-                self._tell(f"attacking what is kept, round {turn + 1}")
-            fell, turn = len(stands) < len(self.kept), turn + 1
-            self.chain.fallen += len(self.kept) - len(stands)
-            self.kept = stands
+    def _attack(self, name: str, work: Callable[[tuple[str, int]], Attacked], attacked: list[Kept]) -> None:
+        """Attack rules at other instances than they were proved at.
+
+        What falls is proved anew with conditions that exclude the counterexample, and attacked in its turn, or goes.
+
+        Args:
+            name: Of the attack.
+            work: :func:`graphopt.synth.work.attack` or :func:`graphopt.synth.work.check`.
+            attacked: The rules.
+        """
+        for turn in range(_TURNS):
+            texts = [k.text for k in attacked]
+            stage, tasks = _named(f"{name}-{turn}", texts), [(text, turn) for text in texts]
+            told = self.journal.map(stage, self.executor, work, tasks, asdict, _attacked)
+            felled: list[tuple[Kept, Attacked]] = []
+            for kept, found in zip(attacked, told, strict=True):
+                self._remember(found.usage)
+                felled += [(kept, found)] if found.message else []
+                self._tell(f"what is kept: {name} {turn + 1}")
+            others = [k for k in self.kept if k not in [kept for kept, _ in felled]]
+            self._drop([kept for kept, _ in felled])
+            if turn + 1 < _TURNS:
+                self._mend(felled, turn)
+            attacked = [k for k in self.kept if k not in others]
+
+    def _drop(self, fallen: Sequence[Kept]) -> None:
+        """Take away rules that fell; those made of several become these again."""
+        self.kept = [k for k in self.kept if k not in fallen]
+        for kept in fallen:
+            self.kept += kept.members
+            self.chain.fallen += not kept.members
+            self.chain.merged -= max(0, len(kept.members) - 1)
+
+    def _mend(self, felled: Sequence[tuple[Kept, Attacked]], turn: int) -> None:
+        """Prove what fell with conditions that exclude the counterexamples."""
+        whole = [(k, (*k.refuted, {**k.fixed, **told.refuted})) for k, told in felled if not k.members]
+        tasks: list[ToProve] = [
+            ([p.to_json() for p in k.pairs], [], self.plan.seed, list(refuted)) for k, refuted in whole
+        ]
+        stage = _named(f"mend-{turn}", [k.text for k, _ in whole])
+        told = self.journal.map(stage, self.executor, prove_group, tasks, asdict, _proved)
+        for (_, refuted), proved in zip(whole, told, strict=True):
+            self.chain.mended += self._take(proved, refuted=refuted)
 
 
 def _named(stage: str, texts: Sequence[str]) -> str:
@@ -299,36 +348,16 @@ def _named(stage: str, texts: Sequence[str]) -> str:
     return f"{stage}-{hashlib.blake2b(''.join(texts).encode(), digest_size=8).hexdigest()}"
 
 
-def _round(group: Group) -> tuple[bool, int]:
-    """When a skeleton's turn is: larger laws later, and those of arithmetic alone after all others.
-
-    There are many of them, and their operators are seldom what a model spends its time on.
-    """
-    pair = Pair.from_json(group[0])
-    ops = {node.op for side in (pair.before, pair.after) for node in side.nodes}
-    return pair.size > _SMALL and ops <= _ARITHMETIC, pair.size
-
-
-def _order(group: Group) -> tuple[int, int, int, str]:
-    """Small laws first, and of those the ones with more inputs that may differ."""
-    pair = Pair.from_json(group[0])
-    return pair.size, len(pair.before.nodes), -len(pair.shapes), repr(pair.skeleton())
-
-
-def _states(result: tuple[list[str], Usage]) -> Any:
+def _with_usage(result: tuple[Any, Usage]) -> Any:
     return [result[0], asdict(result[1])]
 
 
-def _unstates(data: Any) -> tuple[list[str], Usage]:
+def _from_usage(data: Any) -> tuple[Any, Usage]:
     return data[0], Usage(**data[1])
 
 
-def _told(result: tuple[str, Usage]) -> Any:
-    return [result[0], asdict(result[1])]
-
-
-def _untold(data: Any) -> tuple[str, Usage]:
-    return data[0], Usage(**data[1])
+def _attacked(data: Any) -> Attacked:
+    return Attacked(**{**data, "usage": Usage(**data["usage"])})
 
 
 def _enumerated(data: Any) -> Enumerated:

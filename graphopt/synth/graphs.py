@@ -90,7 +90,9 @@ def _node(graph: Graph, node: Node, operands: list[Any]) -> tuple[Any, ...]:
     if node.op in _AXES and len(operands) > _AXES[node.op]:
         at = _AXES[node.op]
         operands[at] = (
-            ("number", sorted(a % rank for a in operands[at][1])) if isinstance(operands[at], tuple) else operands[at]
+            ("number", sorted(a % rank if rank else a for a in operands[at][1]))
+            if isinstance(operands[at], tuple)
+            else operands[at]
         )
     if node.op in ops.COMMUTATIVE:
         operands = sorted(operands, key=repr)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-from graphopt.synth.operators import BINARY, REDUCE, UNARY
+from graphopt.synth.operators import BINARY, REDUCE, TABLE, UNARY
 from graphopt.synth.pairs import Pair, Ref, Side
 
 _SHORT = {
@@ -26,6 +26,7 @@ _FAMILIES = (
     ("layout", {"Transpose", "Reshape", "Squeeze", "Unsqueeze"}),
     ("functions", {"Relu", "Sigmoid", "Tanh", "Exp", "Sqrt"}),
 )
+_PLACES = ("left", "right", "third", "fourth", "fifth")
 _ANY = (("function", UNARY), ("operation", BINARY), ("reduction", REDUCE), ("pool", ("MaxPool", "AveragePool")))
 
 
@@ -35,20 +36,27 @@ def family(pair: Pair) -> str:
     return next((name for name, ops in _FAMILIES if used & ops), "arithmetic")
 
 
-def name(pair: Pair, ops: Sequence[str] = ()) -> str:
-    """What becomes what: ``concat-of-relus-is-relu-of-concat``.
+def names(pair: Pair, ops: Sequence[str] = ()) -> Iterator[str]:
+    """What becomes what, ``concat-of-relus-is-relu-of-concat``, each name saying more than the one before.
 
     Args:
         pair: An instance.
         ops: Operators, one of them the instance's, that the rule is for.
     """
     words = dict.fromkeys(ops, next((word for word, alike in _ANY if set(ops) <= set(alike)), ""))
-    before, after = _phrase(pair.before, words), _phrase(pair.after, words)
-    return f"{before}-{'is' if len(pair.before.roots) == 1 else 'are'}-{after}".lower()
+    are = "is" if len(pair.before.roots) == 1 else "are"
+    for placed in (False, True):
+        text = f"{_phrase(pair.before, words, placed)}-{are}-{_phrase(pair.after, words, placed)}".lower()
+        yield text
+    reads = [(n, o) for n, node in enumerate(pair.before.nodes) for o in node.operands if isinstance(o, str)]
+    if len(set(reads)) < len(reads):
+        yield f"{text}-with-equal-operands"
+    elif len({o for _, o in reads}) < len(reads):
+        yield f"{text}-with-a-shared-operand"
 
 
-def _phrase(side: Side, words: Mapping[str, str]) -> str:
-    roots = [_words(side, r, words) for r in side.roots]
+def _phrase(side: Side, words: Mapping[str, str], placed: bool) -> str:
+    roots = [_words(side, r, words, placed) for r in side.roots]
     if len(roots) == 1:
         return roots[0]
     if (
@@ -59,14 +67,20 @@ def _phrase(side: Side, words: Mapping[str, str]) -> str:
     return f"two-{_plural(roots[0])}" if roots[0] == roots[1] else "-and-".join(roots)
 
 
-def _words(side: Side, ref: Ref, words: Mapping[str, str]) -> str:
+def _words(side: Side, ref: Ref, words: Mapping[str, str], placed: bool) -> str:
+    """An expression in words; with the places of operands where these matter, if they are asked for."""
     if not isinstance(ref, tuple):
         return "operand" if isinstance(ref, str) else ""
     node = side.nodes[ref[0]]
     word = words.get(node.op) or _SHORT.get(node.op, node.op.lower())
     if node.op == "Split":
         word = f"{('first', 'second')[ref[1]]}-of-split"
-    inner = [_words(side, r, words) for r in node.operands if isinstance(r, tuple)]
+    place = placed and len(node.operands) > 1 and not TABLE[node.op].commutative
+    inner = [
+        (f"{_PLACES[k]}-" if place else "") + _words(side, r, words, placed)
+        for k, r in enumerate(node.operands)
+        if isinstance(r, tuple)
+    ]
     numbers = [f"{r:g}".replace("-", "minus-").replace(".", "-") for r in node.operands if isinstance(r, float)]
     parts = [_plural(text) if inner.count(text) > 1 else text for text in dict.fromkeys(inner)]
     return f"{word}-of-{'-and-'.join([*parts, *numbers])}" if parts or numbers else word

@@ -8,6 +8,7 @@ rule that is made in the end captures them as variables where it can.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -166,7 +167,8 @@ def _reshape(shapes: Sequence[Shape], sizes: frozenset[int]) -> Iterator[Form]:
         for k in sorted(sizes)
         if len(shape) < 4 and n > 4 and n % k == 0 and n // k in sizes
     ]
-    for dims in dict.fromkeys([*merged, *apart]):
+    flat = [(math.prod(shape),)] if len(shape) > 2 else []
+    for dims in dict.fromkeys([*merged, *apart, *flat]):
         yield (Param("shape", "dims", dims, True),)
 
 

@@ -16,7 +16,7 @@ from graphopt.rewrite.examples import build_example
 from graphopt.rewrite.expr import Env, Ref, Unknown, compile_expression
 from graphopt.rewrite.functions import FUNCTIONS
 from graphopt.synth import pairs as sides
-from graphopt.synth.draft import LOOSE, Draft, Pattern, Row, Slot, fresh, named_outputs, one_rule, operand
+from graphopt.synth.draft import LOOSE, Draft, Pattern, Row, Slot, at_default, fresh, named_outputs, one_rule, operand
 from graphopt.synth.operators import Param, Shape, results
 from graphopt.synth.pairs import Pair, Side
 
@@ -46,15 +46,17 @@ def drafts(pairs: Sequence[Pair], style: str) -> Iterator[Draft]:
 def styles(pair: Pair) -> list[str]:
     """Styles in which a pair is worth trying, the most general first."""
     used = [n for side in (pair.before, pair.after) for n in side.nodes if n.op in LOOSE]
+    scaled = any(p.kind == "factor" for n in pair.before.nodes for p in n.form)
+    plain = ["plain", "bare"] if scaled else ["plain"]
     if not used:
-        return ["plain"]
+        return plain
     left = {n.op for n in pair.before.nodes if n.op in LOOSE}
     windows = [n for n in used if any(p.kind == "window" for p in n.form)]
     same = len({(n.op, tuple(p for p in n.form if p.kind == "window")) for n in windows}) == len(
         {n.op for n in windows}
     )
     general = all(n.op in left for n in used)
-    return (["loose"] if general and same else []) + (["windows"] if general and windows else []) + ["plain"]
+    return (["loose"] if general and same else []) + (["windows"] if general and windows else []) + plain
 
 
 def _draft(pairs: Sequence[Pair], style: str) -> Draft | None:
@@ -139,7 +141,8 @@ class _Replacement:
                     return []
                 axis = text if param.kind == "axis" else axis
                 if not param.operand:
-                    if not (param.kind == "factor" and text == "1.0"):
+                    literal = any(text == said for said in (repr(param.value), "1.0"))
+                    if not (literal and at_default(node, param)):
                         attributes.append((param.name, text))
                 elif any(s.operand and s.variable == text for s in self.pattern.slots):
                     operands.append(text)
@@ -149,7 +152,7 @@ class _Replacement:
                     taken.add(name)
                     self.let[name] = f"i64({text})"
                     operands.append(name)
-            if node.op in LOOSE and self.pattern.style != "plain":
+            if node.op in LOOSE and self.pattern.style in ("loose", "windows"):
                 attributes.append(("", f"*{LOOSE[node.op]}"))
             self.rows.append(Row(tuple(self._named(n)), node.op, tuple(attributes), tuple(operands)))
         for root, ref in zip(self.pattern.roots, self.side.roots, strict=True):

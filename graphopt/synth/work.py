@@ -11,12 +11,14 @@ from functools import lru_cache
 from typing import Any
 
 from graphopt.equivalence.evidence import check_rule
+from graphopt.equivalence.instances import Case, instances, written_case
+from graphopt.equivalence.symbolic import Counterexample, agrees, judge
 from graphopt.errors import GraphoptError
 from graphopt.ir.edit import RefusedError
 from graphopt.rewrite.schema import Rule
 from graphopt.synth.bank import Bank
 from graphopt.synth.draft import one_rule
-from graphopt.synth.generalise import SECONDS, diverse, generalise
+from graphopt.synth.generalise import diverse, generalise
 from graphopt.synth.pairs import Pair, Pairs
 from graphopt.synth.prune import Rewriter
 from graphopt.synth.saving import saves
@@ -24,7 +26,7 @@ from graphopt.synth.worlds import World
 
 STEPS = 3
 """Applications of other rules by which a rule is superfluous."""
-ATTACK = 200
+ATTACK = 100
 """Instances at which a rule that is to be kept has to hold."""
 _ATTACK_SEED = 21
 LARGER = 2
@@ -112,16 +114,9 @@ def enumerate_world(task: tuple[World, int, int, int]) -> Enumerated:
     return Enumerated(world.name, len(bank.terms), len(bank.classes), count, bank.cut, few, Usage.now())
 
 
-def filter_groups(task: tuple[list[Group], list[str]]) -> tuple[list[str], Usage]:
-    """For each group ``saving`` (it never pays), ``derived`` (from the rules given) or ``open``."""
-    groups, rules = task
-    rewriter = _rewriter(tuple(rules))
-    states = []
-    for group in groups:
-        pairs = [Pair.from_json(data) for data in group]
-        derived = all(_derived(rewriter, p) for p in pairs)
-        states.append("derived" if derived else "open" if any(map(_saves, pairs)) else "saving")
-    return states, Usage.now()
+def paying(groups: list[Group]) -> tuple[list[bool], Usage]:
+    """For each group whether the rewrite can ever save anything."""
+    return [any(_saves(Pair.from_json(data)) for data in group) for group in groups], Usage.now()
 
 
 def _saves(pair: Pair) -> bool:
@@ -157,44 +152,75 @@ class Proved:
     usage: Usage
 
 
-def prove_group(task: tuple[Group, list[str], int]) -> Proved:
+ToProve = tuple[Group, list[str], int, list[Case]]
+"""A group, rules, the seed, and instances at which rules of this group are known to fail."""
+
+
+def prove_group(task: ToProve) -> Proved:
     """Generalise and prove a group, unless it follows from the rules given."""
-    group, rules, seed = task
-    pairs = [Pair.from_json(data) for data in group]
+    group, rules, seed, refuted = task
     rewriter = _rewriter(tuple(rules))
-    left = [p for p in pairs if not _derived(rewriter, p, STEPS)]
+    left = [p for p in diverse([Pair.from_json(data) for data in group]) if not _derived(rewriter, p)]
     if not left:
         return Proved(True, [], Usage.now())
     found = [
         {"outcome": f.outcome, "text": f.text, "message": f.message, "pairs": [p.to_json() for p in f.pairs],
-         "verdict": None if f.verdict is None else asdict(f.verdict)}
-        for f in generalise(left, seed)
+         "verdict": None if f.verdict is None else asdict(f.verdict), "fixed": dict(f.fixed)}
+        for f in generalise(left, seed, refuted)
     ]  # fmt: skip
     return Proved(False, found, Usage.now())
 
 
-def _derived(rewriter: Rewriter, pair: Pair, steps: int = 2) -> bool:
+def _derived(rewriter: Rewriter, pair: Pair) -> bool:
     try:
-        return bool(rewriter.derives(pair, steps))
+        return bool(rewriter.derives(pair, STEPS))
     except (RefusedError, GraphoptError):
         return True
 
 
-def attack(task: tuple[str, int]) -> tuple[str, Usage]:
-    """Why a rule that is to be kept falls after all, at many more instances; empty if it stands.
+@dataclass(frozen=True)
+class Attacked:
+    """What became of a rule that is to be kept at many more instances.
+
+    Attributes:
+        message: Why it falls, empty if it stands.
+        refuted: Where it falls, in the form of its examples.
+        usage: Of the process.
+    """
+
+    message: str
+    refuted: Case
+    usage: Usage
+
+
+def attack(task: tuple[str, int]) -> Attacked:
+    """Attack a rule that is to be kept.
 
     Args:
         task: The rule, and which attack it is: each has other instances.
     """
     text, turn = task
-    verdict = check_rule(
-        named_rule(text, "kept"), seeds=(_ATTACK_SEED + turn,), limit=ATTACK, tries=8 * ATTACK, seconds=SECONDS
-    )
-    # What the prover can't decide at some further instance does not speak against the rule.
-    return (verdict.message if verdict.verdict == "failed" else ""), Usage.now()
+    rule, seed = named_rule(text, "kept"), _ATTACK_SEED + turn
+    for instance in instances(rule, seed=seed, limit=ATTACK, tries=8 * ATTACK):
+        # What the prover can't decide at some further instance does not speak against the rule.
+        found = None if agrees(instance, seed) else judge(instance, rule, seed, use_order=False)
+        if isinstance(found, Counterexample):
+            return Attacked(f"counterexample: {found}", written_case(instance.case), Usage.now())
+    return Attacked("", {}, Usage.now())
+
+
+def check(task: tuple[str, int]) -> Attacked:
+    """Check a rule that is to be kept as ``graphopt rules check`` will.
+
+    Args:
+        task: The rule, and which attack it is.
+    """
+    verdict = check_rule(named_rule(task[0], "kept"))
+    wrong = verdict.verdict not in ("proved", "tested")
+    return Attacked(verdict.message or verdict.verdict if wrong else "", dict(verdict.refuted or {}), Usage.now())
 
 
 def derivable(rules: Sequence[tuple[str, str]], pairs: Sequence[Pair]) -> bool:
     """Whether some rules, given by id and text, lead from one side to the other in each of some pairs."""
     rewriter = Rewriter([named_rule(text, id) for id, text in rules])
-    return all(_derived(rewriter, p, STEPS) for p in pairs)
+    return all(_derived(rewriter, p) for p in pairs)

@@ -25,6 +25,8 @@ class World:
         numbers: One-element constants.
         about: Operators one of which a law has to contain, none for any: laws of sums alone are found elsewhere.
         deeper: Operators that a graph may have beyond the depth asked for.
+        any_order: Whether inputs of one shape may come in any order in the largest graphs too, for laws whose sides have them in
+            different ones.
         slots: By operator, for each operand the inputs (names of one letter) one of which it must depend on, ``""`` for any:
             a BatchNormalization has five operands, which in any order would make a hundred copies of every law.
     """
@@ -35,6 +37,7 @@ class World:
     numbers: tuple[float, ...] = ()
     about: tuple[str, ...] = ()
     deeper: int = 0
+    any_order: bool = False
     slots: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
@@ -80,17 +83,21 @@ WORLDS: tuple[World, ...] = (
     World("means", _leaves("x 3x4, z 3x4, c 3x1, s"), (*REDUCE, "Add", "Sub", "Mul", "Div", "Neg", "Transpose"), about=REDUCE, deeper=-1),
     World("deviations", _leaves("x 3x4, s"), ("ReduceMean", "ReduceSum", "Sub", "Mul"), about=REDUCE),
     World("reductions", _leaves("x 2x3x4, z 2x3x4"), (*REDUCE, "Transpose", "Squeeze", "Unsqueeze", "Neg", "Relu", "Concat"), about=REDUCE, deeper=-1),
+    World("reduction merging", _leaves("x 2x4, z 2x4"), (*REDUCE, "Add", "Concat", "Split"), about=REDUCE),
     World("layernorm", _leaves("x 3x4, z 3x4, c 3x1, s 4, b 4, k"), ("LayerNormalization", *BINARY, "Neg", "ReduceMean", "Concat", "Transpose"), about=("LayerNormalization",), slots=_NORMS, deeper=-1),
     World("layernorm steps", _leaves("x 3x4, s 4, b 4"), ("LayerNormalization", "Add", "Sub", "ReduceMean"), about=("LayerNormalization",), slots=_NORMS),
     World("batchnorm", _leaves("x 2x3x4, z 2x3x4, s 3, b 3, m 3, v 3, k"), ("BatchNormalization", *BINARY, "Neg", "Relu", "Concat"), about=("BatchNormalization",), slots=_NORMS, deeper=-1),
     World("batchnorm steps", _leaves("x 2x3x4, z 2x3x4, s 3, b 3, m 3, v 3, k"), ("BatchNormalization", "Add", "Mul"), about=("BatchNormalization",), slots=_NORMS),
     World("layout", _leaves("x 2x3x4, z 2x3x4"), ("Transpose", "Reshape", "Squeeze", "Unsqueeze", "Relu", "Add"), about=("Transpose", "Reshape", "Squeeze", "Unsqueeze")),
     World("pieces", _leaves("x 2x4, z 2x4"), ("Concat", "Split", "Slice", "Transpose", "Relu", "Add"), about=("Concat", "Split", "Slice")),
+    World("sums of pieces", _leaves("x 2x3, z 2x3, t 2x3, u 2x3"), ("Concat", "Add"), about=("Concat",), any_order=True),
     World("pointwise", _leaves("x 1x2x3x4, z 1x2x3x4, v 3x2x1x1, w 3x2x1x1, u 2x3x1x1, b 3, s"), ("Conv", "Add", "Sub", "Mul", "Neg", "Relu"), about=("Conv",), slots=_CONV, deeper=-1),
-    World("affine", _leaves("x 1x2x3x4, z 1x2x3x4, v 3x2x1x1, w 3x2x1x1, b 3, s"), ("Conv", "Add", "Mul"), about=("Conv",), slots=_CONV),
+    World("affine", _leaves("x 1x2x3x4, z 1x2x3x4, v 3x2x1x1, w 3x2x1x1, b 3, s"), ("Conv", "Add", "Sub", "Mul"), about=("Conv",), slots=_CONV),
     World("convolutions", _leaves("x 1x2x3x4, z 1x2x3x4, v 2x2x3x3, w 2x2x3x3, k 2x4x3x3"), ("Conv", "Concat", "Split", "Add", "Relu"), about=("Conv",), slots=_CONV),
+    World("branches", _leaves("x 1x4x2x3, z 1x4x2x3, v 2x4x1x1, w 2x4x1x1, b 2, c 2"), ("Conv", "Concat", "Split", "Add"), about=("Conv",), slots={"Conv": ("xz", "vw", "bc")}),
     World("groups", _leaves("x 1x4x3x2, v 2x2x1x1, w 2x2x1x1"), ("Conv", "Concat", "Split"), about=("Conv",), slots=_CONV, deeper=1),
     World("pools", _leaves("x 1x2x4x3, z 1x2x4x3, w 3x2x1x1, s"), ("MaxPool", "AveragePool", "GlobalAveragePool", "Relu", "Add", "Mul", "Neg", "Concat", "Conv", "ReduceMean"), about=POOLS, slots=_CONV, deeper=-1),
+    World("pool merging", _leaves("x 1x2x4x3, z 1x2x4x3"), (*POOLS, "Relu", "Add", "Concat", "Split"), about=POOLS),
     World("pool chains", _leaves("x 1x2x4x3"), ("MaxPool", "AveragePool", "GlobalAveragePool", "Relu", "ReduceMean", "ReduceMax"), about=POOLS),
 )  # fmt: skip
 """All worlds."""
@@ -100,11 +107,11 @@ PRESETS: Mapping[str, tuple[str, ...]] = {
     "arithmetic": ("numbers", "signs", "broadcast", "sigmoids", "tangents", "exponentials", "factors", "fractions"),
     "matmul": ("products", "distribution", "merging", "blocks", "batched", "attention"),
     "gemm": ("gemms", "gemm merging"),
-    "conv": ("pointwise", "affine", "convolutions", "groups"),
-    "pool": ("pools", "pool chains"),
+    "conv": ("pointwise", "affine", "convolutions", "branches", "groups"),
+    "pool": ("pools", "pool merging", "pool chains"),
     "normalisation": ("softmax", "softmax steps", "layernorm", "layernorm steps", "batchnorm", "batchnorm steps"),
-    "reduction": ("means", "deviations", "reductions"),
-    "layout": ("layout", "pieces"),
+    "reduction": ("means", "deviations", "reductions", "reduction merging"),
+    "layout": ("layout", "pieces", "sums of pieces"),
 }
 """Names of worlds by preset."""
 

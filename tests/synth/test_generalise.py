@@ -6,9 +6,11 @@ import pytest
 
 from graphopt.rewrite.examples import build_example
 from graphopt.rewrite.schema import Rule
+from graphopt.synth.draft import one_rule
 from graphopt.synth.generalise import generalise
 from graphopt.synth.operators import Param
 from graphopt.synth.pairs import Pair
+from graphopt.synth.work import attack, prove_group
 from tests.synth.sides import axes, axis, conv, node, over, pair, perm, pool
 
 ONE_SIZE = {
@@ -180,3 +182,31 @@ def test_attributes_that_a_condition_makes_equal_are_tried_at_other_values():
     )
     (line,) = rule.match
     assert not {"alpha", "beta"} & {name for name, _ in line.captures}
+
+
+SHIFT = (
+    pair([node("Add", "x", "c"), node("Softmax", (0, 0), form=axis(1))], [node("Softmax", "x", form=axis(1))], x=(3, 4), c=(3, 1)),
+    pair([node("Add", "x", "c"), node("Softmax", (0, 0), form=axis(0))], [node("Softmax", "x", form=axis(0))], x=(3, 4), c=(1, 4)),
+)  # fmt: skip
+
+
+def test_what_falls_at_last_is_proved_with_other_conditions():
+    proved_one = next(f for f in generalise(SHIFT) if f.outcome == "proved")
+    head, _, rest = proved_one.text.partition("    where:\n")
+    wide = head + "    replace:\n" + rest.partition("    replace:\n")[2].partition("      reject:\n")[0]
+    fallen = attack((wide, 0))
+    assert "counterexample" in fallen.message
+    mended = prove_group(([p.to_json() for p in SHIFT], [], 0, [fallen.refuted]))
+    (rule,) = [one_rule(f["text"]) for f in mended.found if f["outcome"] == "proved"]
+    assert not accepts(rule, **fallen.refuted)
+    assert not attack((mended.found[0]["text"], 0)).message
+
+
+def test_an_instance_that_is_known_to_be_wrong_is_excluded():
+    chosen = pair([node("Relu", "x"), node("Relu", (0, 0))], [node("Relu", "x")], x=(3, 4))
+    case = {"x": "5xf32", "opset": 18}
+    (found,) = generalise([chosen], refuted=[case])
+    assert accepts(found.rule, x="3x4xf32", opset=18) and not accepts(found.rule, **case)
+    # Of its own instances a rule can exclude none.
+    (found,) = generalise([chosen], refuted=[{"x": "3x4xf32", "opset": 18}])
+    assert found.outcome == "rejected"

@@ -1,0 +1,47 @@
+"""Whose turn is when, and what can pay."""
+
+from __future__ import annotations
+
+from graphopt.synth.order import ALIKE, in_turn
+from graphopt.synth.pairs import Node, Pair
+from graphopt.synth.saving import saves
+from tests.synth.sides import axis, node, pair
+
+
+def negated(times: int) -> Pair:
+    """A law of Neg and Relu alone: as many as one likes, all of the same operators."""
+    nodes: list[Node] = [node("Neg", "x")] + [node("Neg", (n, 0)) for n in range(times - 1)]
+    return pair([*nodes, node("Relu", (times - 1, 0))], [node("Relu", "x")], x=(3, 4))
+
+
+def test_small_laws_come_first_and_those_of_one_kind_do_not_crowd_out_others():
+    merging = pair(
+        [node("MatMul", "x", "v"), node("MatMul", "x", "w"), node("Concat", (0, 0), (1, 0), form=axis(1))],
+        [node("Concat", "v", "w", form=axis(1)), node("MatMul", "x", (0, 0))],
+        x=(3, 4), v=(4, 2), w=(4, 2),
+    )  # fmt: skip
+    crowd = [negated(n) for n in range(1, 3 * ALIKE)]
+    order = [Pair.from_json(group[0]) for group in in_turn([[p.to_json()] for p in [*crowd[::-1], merging]])]
+    assert order[0] == crowd[0]
+    assert [p for p in order if p != merging] == crowd
+    assert order.index(merging) < ALIKE
+
+
+def test_a_merge_pays_where_the_weights_are_constants():
+    convs = pair(
+        [node("MatMul", "x", "v"), node("MatMul", "z", "w"), node("Add", (0, 0), (1, 0))],
+        [node("Concat", "x", "z", form=axis(1)), node("Concat", "v", "w", form=axis(0)), node("MatMul", (0, 0), (1, 0))],
+        x=(3, 4), z=(3, 4), v=(4, 2), w=(4, 2),
+    )  # fmt: skip
+    assert saves(convs)
+
+
+def test_what_only_changes_places_never_pays():
+    assert not saves(
+        pair(
+            [node("Add", "x", "z"), node("Relu", (0, 0))],
+            [node("Add", "z", "x"), node("Relu", (0, 0))],
+            x=(3, 4),
+            z=(3, 4),
+        )
+    )
