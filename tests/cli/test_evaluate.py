@@ -67,6 +67,7 @@ def test_files_screen_and_document(cli, agent, tmp_path):
     assert [float(line["saving"]) for line in lines] == [score["saving"] for score in told["scores"]]
     assert {line["strategy"] for line in lines} == {
         "ppo", "world-model", "greedy", "backtracking 1", "backtracking 1.02", "backtracking 1.05", "backtracking 1.1", "random",
+        "untrained",
     }  # fmt: skip
     markdown = (folder / "table.md").read_text()
     assert "### world-model, equal seconds with training (" in markdown and "## Sample efficiency" in markdown
