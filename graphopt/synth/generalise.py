@@ -106,7 +106,7 @@ def diverse(pairs: Sequence[Pair]) -> list[Pair]:
 
 
 def _forms(pair: Pair) -> Any:
-    return tuple(n.form for n in (*pair.before.nodes, *pair.after.nodes))
+    return tuple(n.form for n in pair.nodes)
 
 
 def _ranks(pair: Pair) -> Any:
@@ -304,7 +304,7 @@ def _written(
     fix = _fixed(draft, list(chosen))
     left = [text for text in chosen if text not in fix.values()]
     draft = replace(draft, fix={variable: text.split()[-1] for variable, text in fix.items()})
-    used = {node.op for side in (draft.pairs[0].before, draft.pairs[0].after) for node in side.nodes}
+    used = draft.pairs[0].ops
     claim = "exact" if used <= EXACT else "real"
     text = draft.text("ID", "DOC", claim, left, accept, [reject[t] for t in left if t in reject])
     return _Written(rule, text, draft.fix, frozenset(chosen) - frozenset(reject))

@@ -317,8 +317,9 @@ class Generator:
                 self._remember(found.usage)
                 felled += [(kept, found)] if found.message else []
                 self._tell(f"what is kept: {name} {turn + 1}")
-            others = [k for k in self.kept if k not in [kept for kept, _ in felled]]
-            self._drop([kept for kept, _ in felled])
+            fallen = [kept for kept, _ in felled]
+            others = [k for k in self.kept if k not in fallen]
+            self._drop(fallen)
             if turn + 1 < _TURNS:
                 self._mend(felled, turn)
             attacked = [k for k in self.kept if k not in others]

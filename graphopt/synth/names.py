@@ -32,8 +32,7 @@ _ANY = (("function", UNARY), ("operation", BINARY), ("reduction", REDUCE), ("poo
 
 def family(pair: Pair) -> str:
     """The group of a rule: its heaviest operator."""
-    used = {n.op for side in (pair.before, pair.after) for n in side.nodes}
-    return next((name for name, ops in _FAMILIES if used & ops), "arithmetic")
+    return next((name for name, ops in _FAMILIES if pair.ops & ops), "arithmetic")
 
 
 def names(pair: Pair, ops: Sequence[str] = ()) -> Iterator[str]:

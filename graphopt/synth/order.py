@@ -21,15 +21,12 @@ def in_turn(groups: Sequence[Group]) -> list[Group]:
     """Groups of pairs, each of one skeleton, in the order in which they should be looked at."""
     before: Counter[frozenset[str]] = Counter()
     placed: list[tuple[int, int, Group]] = []
-    for group in sorted(groups, key=_size):
-        pair = Pair.from_json(group[0])
-        ops = frozenset(node.op for side in (pair.before, pair.after) for node in side.nodes)
-        placed.append((pair.size + before[ops] // ALIKE, len(placed), group))
-        before[ops] += 1
+    for pair, group in sorted(((Pair.from_json(group[0]), group) for group in groups), key=lambda item: _size(item[0])):
+        placed.append((pair.size + before[pair.ops] // ALIKE, len(placed), group))
+        before[pair.ops] += 1
     return [group for _, _, group in sorted(placed, key=lambda item: item[:2])]
 
 
-def _size(group: Group) -> tuple[int, int, int, str]:
+def _size(pair: Pair) -> tuple[int, int, int, str]:
     """Small laws first, and of those the ones with more inputs that may differ."""
-    pair = Pair.from_json(group[0])
     return pair.size, len(pair.before.nodes), -len(pair.shapes), repr(pair.skeleton())

@@ -91,9 +91,19 @@ class Pair:
         """
         return self.before.size + self.after.size
 
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """Those of both sides."""
+        return (*self.before.nodes, *self.after.nodes)
+
+    @property
+    def ops(self) -> frozenset[str]:
+        """Operators of both sides."""
+        return frozenset(node.op for node in self.nodes)
+
     def about(self, ops: Collection[str]) -> bool:
         """Whether one of some operators is in it, if there are any."""
-        return not ops or any(node.op in ops for side in (self.before, self.after) for node in side.nodes)
+        return not ops or not self.ops.isdisjoint(ops)
 
     def skeleton(self) -> tuple[Any, ...]:
         """The pair without names, shapes and attributes: equal for instances of one law."""

@@ -45,7 +45,7 @@ def drafts(pairs: Sequence[Pair], style: str) -> Iterator[Draft]:
 
 def styles(pair: Pair) -> list[str]:
     """Styles in which a pair is worth trying, the most general first."""
-    used = [n for side in (pair.before, pair.after) for n in side.nodes if n.op in LOOSE]
+    used = [n for n in pair.nodes if n.op in LOOSE]
     scaled = any(p.kind == "factor" for n in pair.before.nodes for p in n.form)
     plain = ["plain", "bare"] if scaled else ["plain"]
     if not used:

@@ -79,7 +79,7 @@ def _scaled(pair: Pair) -> Iterator[Pair]:
 
 
 def _times(pair: Pair, times: int) -> Iterator[Pair]:
-    ops = {n.op for side in (pair.before, pair.after) for n in side.nodes}
+    ops = pair.ops
     if "Reshape" in ops:
         return
     sizes = sorted({d for shape in pair.shapes.values() for d in shape if d > 1})
