@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from graphopt.rl.collect import Doubles
-from graphopt.rl.controller import compressed, expanded, habit
+from graphopt.rl.controller import compressed, expanded
 from graphopt.rl.features import ACTION_WIDTH
 from graphopt.rl.ppo import Judge, Judged
 from graphopt.rl.world_model import Dreamer
@@ -111,7 +111,7 @@ class Dreams:
             scores, values, graph = _scored(agent, self.state[rows], self.actions[rows], features, legal)
             counts = legal.sum(1)
             return Judged(
-                scores, habit(features[legal]), torch.ones_like(graph, dtype=torch.bool), graph, counts.cumsum(0) - counts,
+                scores, features[legal], torch.ones_like(graph, dtype=torch.bool), graph, counts.cumsum(0) - counts,
                 lambda returns: agent.chooser.value.loss(values, compressed(returns)).mean(),
             )  # fmt: skip
 

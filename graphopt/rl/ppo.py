@@ -153,7 +153,7 @@ class Judged:
 
     Attributes:
         logits: Scores of the actions, (actions,).
-        habit: What a new agent would score, (actions,).
+        features: Of the actions, (actions, :data:`graphopt.rl.features.ACTION_WIDTH`).
         mask: Which are legal, (actions,).
         graph: State of each action, (actions,).
         first: Where each state's actions begin, (states,).
@@ -161,7 +161,7 @@ class Judged:
     """
 
     logits: Tensor
-    habit: Tensor
+    features: Tensor
     mask: Tensor
     graph: Tensor
     first: Tensor
@@ -240,7 +240,7 @@ def update(
             spread = entropies(log_probs, now.mask, now.graph, len(part)).mean()
             loss = policy_loss + settings.value * value_loss - entropy * spread
             if settings.restraint:
-                loss = loss + settings.restraint * ((now.logits - now.habit)[now.mask] ** 2).sum() / len(part)
+                loss = loss + settings.restraint * ((now.logits - habit(now.features))[now.mask] ** 2).sum() / len(part)
             optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
             norm = nn.utils.clip_grad_norm_(network.parameters(), settings.gradient)
@@ -309,7 +309,7 @@ class PPOLearner:
             t = Tensors.of(batch, table.device)
             logits, values = self.network(t, table)
             return Judged(
-                logits, habit(t.actions), t.mask, t.action_graph, t.first[:-1],
+                logits, t.actions, t.mask, t.action_graph, t.first[:-1],
                 lambda returns: nn.functional.huber_loss(values, compressed(returns)),
             )  # fmt: skip
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from graphopt.rl.agent import Learned
+from graphopt.rl.agent import Learned, Untrained
 from graphopt.rl.checkpoint import Manifest
 from graphopt.rl.evaluation import OWN, STEPS, Score, Trained
 from graphopt.search.backtracking import Backtracking
@@ -21,7 +21,7 @@ SEARCHES: dict[str, Strategy] = {
 }
 """The searches without chance."""
 RANDOM = "random"
-UNTRAINED = "untrained"
+UNTRAINED = Untrained.name
 
 
 @dataclass(frozen=True)
