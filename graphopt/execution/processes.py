@@ -54,9 +54,11 @@ class Processes(Closing):
     def close(self) -> None:
         """See :class:`graphopt.execution.base.Executor`."""
         if self._pool is not None:
-            self._pool.shutdown(wait=False, cancel_futures=True)
-            for process in list((self._pool._processes or {}).values()):  # only Python 3.14 has a public way
+            # Only Python 3.14 has a public way; after `shutdown` the pool no longer knows its processes.
+            for process in list((self._pool._processes or {}).values()):
                 process.terminate()
+            # Waited for: a pool that is still closing when Python exits prints a traceback.
+            self._pool.shutdown(wait=True, cancel_futures=True)
             self._pool = None
 
     def _running(self) -> ProcessPoolExecutor:
