@@ -19,6 +19,7 @@ from graphopt.ir.constants import known_content, small_array
 from graphopt.ir.content import Content, content, merged
 from graphopt.ir.graph import Graph, Node, Tensor, Value, expression_id, hash_outputs, output_key
 from graphopt.ir.infer import InferenceError, infer, shape_data
+from graphopt.ir.moved import MOVES, shortened
 from graphopt.ir.types import DTYPES, NUMPY_NAMES, ValueType, digest, merge
 
 _MASK = 2**64 - 1
@@ -161,8 +162,12 @@ class Edit:
         while ins and ins[-1] is None:
             ins = ins[:-1]
         for key in ins:
-            if key is not None and (key not in self._values or key in self._pending):
+            if key is not None and not self.readable(key):
                 raise RefusedError("an operand is gone or is what the rewrite defines")
+        if op in MOVES and not domain and not any(outputs) and all(k is None or self._values[k].const for k in ins):
+            short = shortened(self, op, ins, attributes, lambda: self._infer(op, "", attributes, ins, len(outputs))[0])
+            if short is not None:
+                return short
         node_id = expression_id(op, domain, attributes, ins)
         twin = self._nodes.get(node_id)
         if twin is not None and len(twin.outputs) >= len(outputs):
@@ -199,6 +204,15 @@ class Edit:
     def type(self, key: int) -> ValueType:
         """Type of a value of the graph under construction."""
         return self._values[key].type
+
+    def maker(self, key: int) -> Node | None:
+        """The node that computes a value, ``None`` for inputs, tensors and what is gone."""
+        producer = self._values[key].producer if key in self._values else None
+        return None if producer is None else self._nodes[producer]
+
+    def readable(self, key: int) -> bool:
+        """Whether a new node may read a value: it is there, and not what the rewrite has yet to define."""
+        return key in self._values and key not in self._pending
 
     def constant(self, array: np.ndarray[Any, Any], name: str = "") -> int:
         """Key of a constant with this content."""
