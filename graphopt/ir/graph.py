@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 from immutables import Map
 
+from graphopt.ir import ops
 from graphopt.ir.types import Dim, ValueType, digest
 
 
@@ -227,7 +228,7 @@ class Graph:
 
 def expression_id(op: str, domain: str, attributes: Attributes, inputs: tuple[int | None, ...], salt: int = 0) -> int:
     """The id of a node: a hash of what it computes."""
-    items = sorted(attributes.items()) if attributes else ()
+    items = ops.said(op, domain, attributes) if attributes else []
     return digest(op, domain, items, inputs, salt)
 
 

@@ -99,6 +99,12 @@ def default(op: str, attribute: str, *, opset: int, spatial_rank: int | None = N
     return _DEFAULTS.get(op, {}).get(attribute)
 
 
+def said(op: str, domain: str, attributes: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """The attributes of a node by name, without those that only repeat a default which no operator set ever changed."""
+    defaults = {} if domain else _DEFAULTS.get(op, {})
+    return sorted(item for item in attributes.items() if item not in defaults.items())
+
+
 def known_domain(domain: str) -> bool:
     """Whether all operators of a domain are known to be functions of their inputs (but for :data:`RANDOM`)."""
     return domain in ("", "ai.onnx", "com.microsoft", "ai.onnx.ml")

@@ -105,8 +105,13 @@ def test_a_rule_may_write_a_whole_number_for_a_float():
 
 def test_a_blocked_operand_comes_out_of_a_convolution():
     g = residual_network(blocks=2)
-    window = next(w for w in windows(g) if operators(g, w) == "Conv Add Relu")
-    key = next(k for k in blueprint(g, window, Shapes()).externals if g.producer(k).op == "Conv")
+    window, key = next(
+        (w, k)
+        for w in windows(g)
+        if operators(g, w) == "Conv Add Relu"
+        for k in blueprint(g, w, Shapes()).externals
+        if g.producer(k).op == "Conv"
+    )
     marked = blueprint(g, window, Shapes(), [(key, BLOCKED)])
     assert marked.signature != blueprint(g, window, Shapes()).signature
     proto = onnx.load_model_from_string(micro_model(g, marked).model.proto)

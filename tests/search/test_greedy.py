@@ -45,6 +45,14 @@ rules:
     prefer: ["True"]
     replace: ["y = Add(a, b)"]
     examples: {accept: [{a: 3xf32, b: 3xf32}]}
+  - id: turn
+    doc: A constant weight may be read from the other side.
+    equal: real
+    match: ["y = Gemm<transB = $t>(x, w)"]
+    where: ["is_const(w)"]
+    prefer: ["True"]
+    replace: ["v = Transpose<perm = [1, 0]>(w)", "y = Gemm<transB = 1 - t>(x, v)"]
+    examples: {accept: [{x: 4x5xf32, w: const 5x3xf32, t: 0}], reject: [{x: 4x5xf32, w: 5x3xf32, t: 0}]}
   - id: twice
     doc: x + x is 2x.
     equal: exact
@@ -88,6 +96,15 @@ def test_hint_is_followed_once_and_not_undone(problem):
     assert [s.rule for s in outcome.steps] == ["to-sum"]
     assert outcome.stop_reason == "no rewrite saves anything"
     assert problems(outcome.state.graph) == []
+
+
+def test_turning_a_weight_round_and_round_comes_to_an_end(problem):
+    graph = graph_of(
+        helper.make_node("Gemm", ["x", "w"], ["y"]), weights={"w": (5, 3)}, inputs={"x": [4, 5]}, outputs=["y"]
+    )
+    outcome = Greedy().run(problem, problem.start(graph), Budget(candidates=50))
+    assert [s.rule for s in outcome.steps] == ["turn"]
+    assert outcome.stop_reason == "no rewrite saves anything"
 
 
 def test_hints_of_the_cpu_are_not_followed_on_other_providers(problem):
