@@ -14,6 +14,7 @@ from typing import Any
 
 from graphopt.cost.shapes import Shapes
 from graphopt.cost.windows import CONVOLUTIONS, NORMALISATIONS, POINTWISE, PRODUCTS, Window
+from graphopt.ir import ops
 from graphopt.ir.constants import small_array
 from graphopt.ir.graph import Graph, Node, Opaque, Tensor
 from graphopt.ir.types import ValueType
@@ -49,7 +50,9 @@ class Blueprint:
     measurable: bool
 
 
-def blueprint(graph: Graph, window: Window, shapes: Shapes, marks: Iterable[tuple[int, int]] = ()) -> Blueprint:
+def blueprint(
+    graph: Graph, window: Window, shapes: Shapes, marks: Iterable[tuple[int, int]] = (), packs: bool = False
+) -> Blueprint:
     """Describe a window.
 
     Args:
@@ -57,6 +60,8 @@ def blueprint(graph: Graph, window: Window, shapes: Shapes, marks: Iterable[tupl
         window: The nodes.
         shapes: Static shapes of its values.
         marks: By operand from outside, see :attr:`Blueprint.marks`.
+        packs: Whether the provider packs the constant weights of products when a session opens, as the CPU's does. Which way round
+            a Gemm reads one makes no difference then, and two measurements of one kernel would only differ by noise.
     """
     special = dict(marks)
     nodes = tuple(graph.nodes[id] for id in window.nodes)
@@ -69,6 +74,7 @@ def blueprint(graph: Graph, window: Window, shapes: Shapes, marks: Iterable[tupl
     members = set(window.nodes)
     for index, node in enumerate(nodes):
         operands: list[Any] = []
+        turned = packs and _turned(graph, node)
         if node.captures:
             measurable = False
         for key in node.inputs:
@@ -85,7 +91,10 @@ def blueprint(graph: Graph, window: Window, shapes: Shapes, marks: Iterable[tupl
                 if text is None:
                     measurable = False
                 constants[key] = constants.get(key, False) or counts
-                operands.append(("const", list(constants).index(key), str(shapes.type(graph, key)), text))
+                type = shapes.type(graph, key)
+                if turned and key == node.inputs[1]:
+                    type = ValueType(type.dtype, (type.shape or ())[::-1])
+                operands.append(("const", list(constants).index(key), str(type), text))
                 continue
             if key not in externals:
                 externals[key] = shapes.type(graph, key)
@@ -101,7 +110,8 @@ def blueprint(graph: Graph, window: Window, shapes: Shapes, marks: Iterable[tupl
             seen.append(outside)
             if outside:
                 outputs.append(key)
-        attributes = [(name, _attribute(value)) for name, value in sorted(node.attributes.items())]
+        said = ops.said(node.op, node.domain, node.attributes)
+        attributes = [(name, _attribute(value)) for name, value in said if not (turned and name == "transB")]
         rows.append((node.op, node.domain, graph.opsets.get(node.domain, 1), attributes, operands, seen))
     if not outputs:
         # Nothing reads it, but it runs (a custom operator may act on the world).
@@ -109,6 +119,14 @@ def blueprint(graph: Graph, window: Window, shapes: Shapes, marks: Iterable[tupl
         measurable = measurable and bool(outputs)
     signature = hashlib.blake2b(repr((METHOD, rows)).encode(), digest_size=12).hexdigest()
     return Blueprint(nodes, externals, constants, tuple(outputs), special, signature, measurable)
+
+
+def _turned(graph: Graph, node: Node) -> bool:
+    """Whether a Gemm reads a constant weight, which could as well be stored the other way round, by its columns."""
+    if (node.op, node.domain) != ("Gemm", "") or not node.attributes.get("transB"):
+        return False
+    weight = node.inputs[1]
+    return weight is not None and graph.values[weight].const and graph.type(weight).dtype == "f32"
 
 
 def _content_counts(node: Node, type: ValueType) -> bool:

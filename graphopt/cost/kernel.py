@@ -74,7 +74,8 @@ class KernelCost(WindowCost):
     ) -> None:
         config = config or SessionConfig()
         # Only the CPU provider, at its highest level, keeps tensors in blocks from one node to the next.
-        blocked = full_name(config.provider) == CPU and config.level == "all"
+        self._packs = full_name(config.provider) == CPU
+        blocked = self._packs and config.level == "all"
         super().__init__(dims, block_size() if blocked else 1, cache_bytes()[1])
         self.store = store
         # A window of operators that the provider lacks runs elsewhere, as it does in the model.
@@ -207,7 +208,7 @@ class KernelCost(WindowCost):
         plans: dict[str, tuple[Blueprint, Window]] = {}
         found: dict[Any, tuple[str, str, tuple[tuple[Packed, int], ...]]] = {}
         for key, window in windows:
-            plan = blueprint(graph, window, self.shapes, key[2])
+            plan = blueprint(graph, window, self.shapes, key[2], self._packs)
             weights = self._weights(graph, window)
             sources = self._sources if weights else (_OWN, _OWN)
             found[key] = plan.signature + sources[0], plan.signature + sources[1], weights

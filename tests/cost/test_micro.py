@@ -65,6 +65,18 @@ def test_a_signature_knows_what_matters():
     assert len({base, *different}) == len(different) + 1
 
 
+def test_a_weight_that_is_packed_may_lie_either_way_round():
+    def of(weight, packs=True, const=True, **attributes):
+        inputs, weights = ({"x": (4, 8)}, {"w": weight}) if const else ({"x": (4, 8), "w": weight}, {})
+        g = graph([node("Gemm", ["x", "w"], ["y"], **attributes)], inputs, weights)
+        return blueprint(g, windows(g)[0], Shapes(), packs=packs).signature
+
+    assert of((8, 3)) == of((8, 3), transB=0) == of((3, 8), transB=1)
+    assert of((8, 3)) != of((8, 5)) and of((8, 3)) != of((8, 3), alpha=0.5)
+    assert of((8, 3), packs=False) != of((3, 8), packs=False, transB=1)
+    assert of((8, 3), const=False) != of((3, 8), const=False, transB=1)
+
+
 def test_content_counts_where_it_steers_the_kernel():
     def of(array):
         return signature([node("ReduceMean", ["x", "a"], ["y"])], {"x": (4, 4)}, {"a": np.array(array)})
