@@ -115,8 +115,8 @@ def _about(found: Evaluation) -> list[str]:
         "Predicted saving in per cent of the model as it was, carried out at every place, all by the same prices. The searches get "
         "what the agent used on the same graph, on the mean over its seeds: as many candidates as it priced, or as many as it made "
         "environment steps where these are more; its seconds; or its seconds and a share of those of its training. Greedy and "
-        "backtracking know no chance and run once, greedy always to its end. Greedy also finishes an agent's best plans: `before greedy` is "
-        "what the agent saved by itself. Intervals hold 95 % (Student's t)."
+        "backtracking know no chance and run once, greedy always to its end. Search finishes an agent's best plans: `by itself` is "
+        "what the agent saved before that. Intervals hold 95 % (Student's t)."
     ]
     rows = []
     for algorithm in found.algorithms:
@@ -134,7 +134,7 @@ def _about(found: Evaluation) -> list[str]:
 
 
 def _savings(section: Section) -> str:
-    names, alone = section.strategies, section.before_greedy
+    names, alone = section.strategies, section.alone
     rows = []
     for model in section.models:
         savings = {name: section.saving(name, model) for name in names}
@@ -148,7 +148,7 @@ def _savings(section: Section) -> str:
         means = [saved(section.mean(name)) for name in names]
         rows.append(["mean", "", "", means[0], saved(alone.mean(section.algorithm)), *means[1:]])
     budget = "candidates" if section.budget == STEPS else "time"
-    return _table(["graph", "agent's steps", budget, names[0], "before greedy", *names[1:]], rows)
+    return _table(["graph", "agent's steps", budget, names[0], "by itself", *names[1:]], rows)
 
 
 def _timings(found: Evaluation) -> str:

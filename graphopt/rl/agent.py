@@ -20,12 +20,14 @@ from graphopt.rl.rule_features import RuleBatch
 from graphopt.rl.scene import Position, Scene
 from graphopt.rl.task import Task
 from graphopt.runtime.session import Session, SessionConfig
+from graphopt.search.backtracking import Backtracking
 from graphopt.search.greedy import Greedy
 from graphopt.search.problem import Budget, Outcome, Problem, State
 
 ENCODER, RULES, CONTROLLER, MEMORY = "encoder.onnx", "rules.onnx", "controller.onnx", "memory.onnx"
 STRATEGY = {"ppo": "rl", "world-model": "world-model"}
 """Strategy by the algorithm that trained its agent."""
+_AROUND = 256  # candidates of the search around an agent's best plan
 _NAMED = 4  # rules that a notice names
 
 
@@ -93,8 +95,8 @@ class RuntimePolicy:
 class Untrained:
     """An agent as a strategy, here one that has learned nothing: the control of those that have.
 
-    It plays some episodes, and greedy finishes the best plans by predicted cost: an agent knows what to do about what shapes a model,
-    and is vague about what saves a hundredth of a per cent, which greedy finds at once.
+    It plays some episodes, and search finishes the best plans by predicted cost: greedy each of them, and a short backtracking the best.
+    An agent knows what to do about what shapes a model, and is vague about what saves a hundredth of a per cent, which these find at once.
 
     Args:
         task: What is seen and offered.
@@ -104,7 +106,7 @@ class Untrained:
 
     Attributes:
         steps: Environment steps of the last run.
-        alone: Predicted milliseconds of its best plan before greedy finished it.
+        alone: Predicted milliseconds of its best plan before search finished it.
     """
 
     name = "untrained"
@@ -148,6 +150,11 @@ class Untrained:
         for plan in tuple(plans):
             last = Greedy().run(problem, plan.state, budget)
             plans.append(replace(plan, state=last.state, steps=(*plan.steps, *last.steps)))
+        plan = min(plans, key=lambda plan: plan.state.cost)
+        part = budget.part(1.0, _AROUND)
+        last = Backtracking().run(problem, plan.state, part)
+        budget.spent += part.spent
+        plans.append(replace(plan, state=last.state, steps=(*plan.steps, *last.steps)))
         unlike = {plan.state.graph.hash: plan for plan in plans}
         first, *others = sorted(unlike.values(), key=lambda plan: plan.state.cost)[: self.keep]
         if report is not None:

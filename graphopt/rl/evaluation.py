@@ -74,7 +74,7 @@ class Score:
         seconds: It took.
         allowed: Candidates or seconds that it was given; ``None`` for an agent, and for greedy, which ends by itself.
         stop: Why it ended.
-        alone: What an agent's plan saved before greedy finished it; ``None`` for a search.
+        alone: What an agent's plan saved before search finished it; ``None`` for a search.
     """
 
     stage: int
@@ -286,8 +286,8 @@ class Section:
         return estimate(_units(self.of(strategy, model)))
 
     @property
-    def before_greedy(self) -> Section:
-        """The agent by itself: before greedy finished its plans."""
+    def alone(self) -> Section:
+        """The agent by itself: before search finished its plans."""
         return replace(self, scores=[replace(s, saving=s.alone) for s in self.scores if s.alone is not None])
 
     def mean(self, strategy: str) -> Estimate | None:

@@ -166,10 +166,13 @@ class Budget:
         """Whether someone asked to stop."""
         return self.interrupted is not None and self.interrupted()
 
-    def part(self, share: float) -> Budget:
-        """A budget of a share of what is left; what is spent of it is to be added to this one's."""
+    def part(self, share: float, most: int | None = None) -> Budget:
+        """A budget of a share of what is left, and of so many candidates at most; what is spent of it is to be added to this one's."""
         seconds = None if self.seconds is None else share * max(0.0, self.seconds - self.elapsed)
-        candidates = None if self.candidates is None else math.ceil(share * max(0, self.candidates - self.spent))
+        candidates = most
+        if self.candidates is not None:
+            left = math.ceil(share * max(0, self.candidates - self.spent))
+            candidates = left if most is None else min(left, most)
         return Budget(seconds, candidates, self.interrupted, self.aside)
 
     def exhausted(self) -> str | None:

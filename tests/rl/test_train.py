@@ -160,7 +160,7 @@ def test_the_strategy_keeps_to_its_budget_and_offers_the_best_first(agent: Path,
     assert short.stop_reason == "candidate budget used up" and short.candidates < found.candidates
 
 
-def test_greedy_finishes_the_plan_of_an_agent(agent: Path, demo_scene: Scene) -> None:
+def test_search_finishes_the_plan_of_an_agent(agent: Path, demo_scene: Scene) -> None:
     learned = Learned(agent, rollouts=0)
     found = learned.run(demo_scene.problem, demo_scene.start, Budget())
     assert found.state.cost <= learned.alone <= demo_scene.start.cost

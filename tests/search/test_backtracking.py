@@ -135,6 +135,13 @@ def test_sites_that_share_a_node_count_once():
     assert disjoint([("r", (1, 2)), ("r", (2, 3)), ("r", (4, 5))]) == 2
 
 
+def test_a_part_of_a_budget_is_a_share_of_what_is_left_and_no_more_than_asked_for():
+    budget = Budget(candidates=100, spent=40)
+    assert [budget.part(0.5).candidates, budget.part(0.5, 10).candidates, budget.part(1.0, 80).candidates] == [30, 10, 60]
+    assert [Budget().part(0.5).candidates, Budget().part(0.5, 10).candidates] == [None, 10]
+    assert Budget(candidates=40, spent=40).part(1.0, 10).exhausted() == "candidate budget used up"
+
+
 @pytest.mark.parametrize("strategy", [Backtracking(3.0), Beam(), RandomWalk(length=4, walks=20), Auto(3.0)], ids=lambda s: s.name)
 def test_every_strategy_finds_it_and_keeps_to_the_budget(problem, strategy):
     start = problem.start(layers(3))
