@@ -95,7 +95,8 @@ class RuntimePolicy:
 class Untrained:
     """An agent as a strategy, here one that has learned nothing: the control of those that have.
 
-    It plays some episodes, and search finishes the best plans by predicted cost: greedy each of them, and a short backtracking the best.
+    It plays some episodes, and search finishes the best plans by predicted cost: greedy each of them, and the model as it was, and a
+    short backtracking the best.
     An agent knows what to do about what shapes a model, and is vague about what saves a hundredth of a per cent, which these find at once.
 
     Args:
@@ -143,7 +144,7 @@ class Untrained:
         reason = budget.exhausted() or f"{len(rngs)} episodes played"
         best = heapq.nsmallest(self.keep, found.values(), key=lambda p: p.cost)
         plans = [Outcome(p.state, p.steps, budget.spent, budget.elapsed, reason) for p in best if p.cost < start.cost]
-        plans = plans or [Outcome(start, (), budget.spent, budget.elapsed, reason)]
+        plans.append(Outcome(start, (), budget.spent, budget.elapsed, reason))  # so that greedy's own plan is never missed
         self.alone = plans[0].state.cost
         if report is not None:
             report(plans[0].state)
