@@ -61,7 +61,7 @@ def _transposed(edit: Edit, key: int, attributes: Mapping[str, Any]) -> list[int
     order = _order(attributes, rank)
     before = _moving(edit, key, "Transpose")
     if before is not None:
-        key, inner = before.inputs[0] or 0, _order(before.attributes, rank)
+        key, inner = _source(before), _order(before.attributes, rank)
         order = tuple(inner[axis] for axis in order)
     if order == tuple(range(rank)):
         return [key]
@@ -74,8 +74,8 @@ def _order(attributes: Mapping[str, Any], rank: int) -> tuple[int, ...]:
 
 def _reshaped(edit: Edit, key: int, type: ValueType) -> list[int] | None:
     chain = [key]
-    while before := next((n for op in _RESHAPES if (n := _moving(edit, chain[-1], op)) is not None), None):
-        chain.append(before.inputs[0] or 0)
+    while before := _moving(edit, chain[-1], *_RESHAPES):
+        chain.append(_source(before))
     for source in chain:
         if edit.type(source) == type:
             return [source]
@@ -110,7 +110,7 @@ def _wholes(edit: Edit, keys: Sequence[int], axis: int) -> Iterator[int]:
         before = _moving(edit, keys[at], "Split")
         made = () if before is None else before.outputs
         if before is not None and tuple(keys[at : at + len(made)]) == made:
-            source = before.inputs[0] or 0
+            source = _source(before)
             if before.attributes.get("axis", 0) % (_rank(edit, source) or 1) == axis:
                 yield source
                 at += len(made)
@@ -144,9 +144,16 @@ def _ends(types: Sequence[ValueType], axis: int) -> list[int] | None:
     return list(accumulate(whole)) if len(whole) == len(types) else None
 
 
-def _moving(edit: Edit, key: int, op: str) -> Node | None:
-    """The operator that made a constant, if it is this one and what it moved is at hand."""
+def _moving(edit: Edit, key: int, *ops: str) -> Node | None:
+    """The operator that made a constant, if it is one of these and what it moved is at hand."""
     node = edit.maker(key)
-    if node is None or node.op != op or node.domain or node.opaque:
+    if node is None or node.op not in ops or node.domain or node.opaque:
         return None
     return node if all(k is None or edit.readable(k) for k in node.inputs) else None
+
+
+def _source(node: Node) -> int:
+    """What an operator moved."""
+    (key, *_) = node.inputs
+    assert key is not None
+    return key
