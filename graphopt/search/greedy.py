@@ -16,6 +16,9 @@ from graphopt.rewrite.match import Match
 from graphopt.rewrite.sites import Key
 from graphopt.search.problem import NOTHING, Budget, Outcome, Problem, State, Step, collector_paused
 
+MOST_FORMS = 8
+"""Definitions that greedy tries for a value, the first one included."""
+
 
 class Greedy:
     """Best saving first."""
@@ -67,7 +70,8 @@ class _Forms:
     """The definitions that each value has had.
 
     Two rules that undo each other would go back and forth for ever, in ever new combinations over the sites of a model;
-    so no value takes a form that it has had before.
+    so no value takes a form that it has had before. And if one of them leaves something behind each time, such as a zero added to
+    a bias, every form is new: so no value takes more than :data:`MOST_FORMS`.
     """
 
     def __init__(self) -> None:
@@ -81,7 +85,7 @@ class _Forms:
             had.add(before.graph.values[root].producer)
             value = after.graph.values.get(root)
             form = None if value is None else value.producer
-            if form not in had:
+            if form not in had and len(had) < MOST_FORMS:
                 had.add(form)
                 fresh = True
         return fresh

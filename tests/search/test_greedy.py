@@ -15,7 +15,7 @@ from graphopt.rewrite.library import Library
 from graphopt.rewrite.schema import parse_rules
 from graphopt.runtime.environment import block_size
 from graphopt.runtime.session import SessionConfig
-from graphopt.search.greedy import Greedy
+from graphopt.search.greedy import MOST_FORMS, Greedy
 from graphopt.search.problem import LEEWAY, NO_LEEWAY, Budget, Problem
 
 RULES = """
@@ -53,6 +53,15 @@ rules:
     prefer: ["True"]
     replace: ["v = Transpose<perm = [1, 0]>(w)", "y = Gemm<transB = 1 - t>(x, v)"]
     examples: {accept: [{x: 4x5xf32, w: const 5x3xf32, t: 0}], reject: [{x: 4x5xf32, w: 5x3xf32, t: 0}]}
+  - id: pile
+    doc: What is added may be made of two.
+    equal: exact
+    match: ["y = Sub(x, b)"]
+    where: ["is_const(b)"]
+    prefer: ["True"]
+    let: {zero: "like(b, 0)"}
+    replace: ["c = Add(b, zero)", "y = Sub(x, c)"]
+    examples: {accept: [{x: 3xf32, b: const 3xf32}], reject: [{x: 3xf32, b: 3xf32}]}
   - id: twice
     doc: x + x is 2x.
     equal: exact
@@ -104,6 +113,14 @@ def test_turning_a_weight_round_and_round_comes_to_an_end(problem):
     )
     outcome = Greedy().run(problem, problem.start(graph), Budget(candidates=50))
     assert [s.rule for s in outcome.steps] == ["turn"]
+    assert outcome.stop_reason == "no rewrite saves anything"
+
+
+def test_a_rule_that_leaves_something_behind_comes_to_an_end(problem):
+    node = helper.make_node("Sub", ["x", "b"], ["y"])
+    graph = graph_of(node, weights={"b": (3,)}, inputs={"x": [3]}, outputs=["y"])
+    outcome = Greedy().run(problem, problem.start(graph), Budget(candidates=500))
+    assert [s.rule for s in outcome.steps] == ["pile"] * (MOST_FORMS - 1)
     assert outcome.stop_reason == "no rewrite saves anything"
 
 
