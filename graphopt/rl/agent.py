@@ -149,13 +149,11 @@ class Untrained:
         if report is not None:
             report(plans[0].state)
         for plan in tuple(plans):
-            last = Greedy().run(problem, plan.state, budget)
-            plans.append(replace(plan, state=last.state, steps=(*plan.steps, *last.steps)))
+            plans.append(_continued(plan, Greedy().run(problem, plan.state, budget)))
         plan = min(plans, key=lambda plan: plan.state.cost)
         part = budget.part(1.0, _AROUND)
-        last = Backtracking().run(problem, plan.state, part)
+        plans.append(_continued(plan, Backtracking().run(problem, plan.state, part)))
         budget.spent += part.spent
-        plans.append(replace(plan, state=last.state, steps=(*plan.steps, *last.steps)))
         unlike = {plan.state.graph.hash: plan for plan in plans}
         first, *others = sorted(unlike.values(), key=lambda plan: plan.state.cost)[: self.keep]
         if report is not None:
@@ -196,6 +194,11 @@ class Learned(Untrained):
             warnings.warn(
                 f"the agent was not trained with {named}: it judges by what the rules say", AgentNotice, stacklevel=3
             )
+
+
+def _continued(plan: Outcome, later: Outcome) -> Outcome:
+    """A plan, and what a search found from where it ended."""
+    return replace(plan, state=later.state, steps=(*plan.steps, *later.steps))
 
 
 def unknown_rules(manifest: Manifest, library: Library) -> list[str]:
