@@ -46,10 +46,13 @@ class Window:
     Attributes:
         nodes: Ids in canonical order, which depends on the wiring alone; the last one is the node that all flow into.
         head: The node that carries the price.
+        run: The run that a single node belongs to, if that is too long for one window: when a part of it goes, the
+            rest may be short enough.
     """
 
     nodes: tuple[int, ...]
     head: int
+    run: frozenset[int] = frozenset()
 
 
 Partition = Mapping[int, Window]
@@ -90,7 +93,7 @@ def update(graph: Graph, old: Partition, delta: Delta) -> tuple[dict[int, Window
         if window is not None and id not in dissolved:
             gone.append(window)
             dissolved.update(dict.fromkeys(window.nodes))
-            todo.extend(window.nodes)
+            todo.extend(window.run or window.nodes)
 
     while todo:
         id = todo.pop()
@@ -267,7 +270,8 @@ class _Links:
         """The window of a node, or those of all nodes of a run that is too long for one."""
         members = self._members(id)
         if len(members) > LIMIT:
-            return [Window((member,), member) for member in members]
+            run = frozenset(members)
+            return [Window((member,), member, run) for member in members]
         root = next(m for m in members if self.link(m) is None)
         nodes: list[int] = []
         self._sort(root, members, nodes)

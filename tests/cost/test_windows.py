@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphopt.cost.analytic import AnalyticCost
-from graphopt.cost.windows import LIMIT, partition
+from graphopt.cost.windows import DIAMOND, LIMIT, partition
 from graphopt.ir.edit import Edit, RefusedError
 from graphopt.ir.simplify import simplify
 from graphopt.onnxio.load import load
@@ -163,6 +163,25 @@ def test_a_new_reader_splits_a_window_and_its_end_joins_it_again():
     edit.alias(key, conv.outputs[0])
     joined, delta = edit.commit()
     assert model.after(during, joined, delta) == model.of(joined)
+
+
+def test_what_is_left_of_a_run_that_was_too_long_is_one_window():
+    """A product comes one step closer to the end of its branch, which then no longer goes on into what follows."""
+    branch = [node("MatMul", ["x", "w"], ["m"]), node("Add", ["m", "b"], ["v0"])]
+    branch += [node("Tanh", [f"v{i}"], [f"v{i + 1}"]) for i in range(DIAMOND)]
+    tail = [node("Mul", [f"v{DIAMOND}", "z"], ["t0"])]
+    tail += [node("Neg", [f"t{i}"], [f"t{i + 1}"]) for i in range(LIMIT - 4)]
+    g = graph([*branch, *tail], {"x": (4, 8), "z": (4, 8)}, {"w": (8, 8), "b": (8,)})
+    model = AnalyticCost()
+    before = model.of(g)
+    assert all(len(w.nodes) == 1 for w in before.partition.values())
+    product, bias = (next(n for n in g.in_order() if n.op == op) for op in ("MatMul", "Add"))
+    edit = Edit(g, roots=[bias.outputs[0]])
+    edit.add("Gemm", [*product.inputs, bias.inputs[1]], outputs=[bias.outputs[0]])
+    after, delta = edit.commit()
+    costs = model.after(before, after, delta)
+    assert sorted(len(w.nodes) for w in set(costs.partition.values())) == [1 + DIAMOND, 1 + LIMIT - 4]
+    assert costs == model.of(after)
 
 
 def test_a_value_that_becomes_an_output_ends_its_window():
