@@ -12,9 +12,9 @@ from typing import Any
 
 from graphopt.config import provider_name, rules_dir
 from graphopt.errors import RuleError, UnknownNameError
-from graphopt.ir.graph import Node
+from graphopt.ir.graph import Graph, Node
 from graphopt.rewrite.examples import ExampleError, build_example
-from graphopt.rewrite.match import Plan, plans
+from graphopt.rewrite.match import Around, Plan, plans
 from graphopt.rewrite.schema import Rule, read_rules
 
 _CONTRIBUTED = ("cpu", "cuda", "directml")
@@ -80,13 +80,26 @@ class Library:
                         first.setdefault(op, []).append(plan)
         return first, every
 
+    @cached_property
+    def _near(self) -> dict[Around, tuple[Plan, ...]]:
+        """Plans by what is around a node: few surroundings differ, and few of hundreds of plans fit each."""
+        return {}
+
     def first_plans(self, node: Node) -> Sequence[Plan]:
         """Plans whose rule's first line can stand for a node: each match of a graph is found by one of them."""
         return self._plans[0].get((node.domain, node.op), ())
 
-    def plans(self, node: Node) -> Sequence[Plan]:
-        """Plans that start at any line that can stand for a node: together they find every match with the node in it."""
-        return self._plans[1].get((node.domain, node.op), ())
+    def plans(self, graph: Graph, node: Node) -> Sequence[Plan]:
+        """Plans that may start at a node, at any line: together they find every match with the node in it."""
+        if node.opaque:
+            return ()
+        around = Around.of(graph, node)
+        found = self._near.get(around)
+        if found is None:
+            found = self._near[around] = tuple(
+                plan for plan in self._plans[1].get(around.op, ()) if plan.may_start(around)
+            )
+        return found
 
     def without(self, rules: Iterable[str]) -> Library:
         """The library without some rules."""

@@ -59,7 +59,10 @@ class Step:
     up: bool
 
 
-Operators = frozenset[tuple[str, str]]
+Operator = tuple[str, str]
+"""Domain and type."""
+Operators = frozenset[Operator]
+_NONE: Operators = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,29 +83,50 @@ class Plan:
     fed: tuple[tuple[int, Operators], ...] = ()
     read: tuple[tuple[int, Operators], ...] = ()
 
-    def may_start(self, graph: Graph, node: Node) -> bool:
-        """Whether the neighbours of a node could be those of the first line; most nodes fail this cheap test."""
+    def may_start(self, around: Around) -> bool:
+        """Whether a node and its neighbours could be those of the first line; most fail this cheap test."""
+        if around.op not in self.rule.match[self.anchor].ops:
+            return False
         for position, operators in self.fed:
-            keys = node.inputs if position < 0 else node.inputs[position : position + 1]
-            for key in keys:
-                producer = None if key is None else graph.values[key].producer
-                if producer is not None:
-                    found = graph.nodes[producer]
-                    if (found.domain, found.op) in operators:
-                        break
-            else:
+            makers = around.makers if position < 0 else around.makers[position : position + 1]
+            if operators.isdisjoint(makers):
                 return False
-        for position, operators in self.read:
-            key = node.outputs[position] if position < len(node.outputs) else None
-            if key is None:
-                return False
-            for user in graph.users[key]:
-                found = graph.nodes[user]
-                if (found.domain, found.op) in operators:
-                    break
-            else:
-                return False
-        return True
+        return all(
+            position < len(around.readers) and not operators.isdisjoint(around.readers[position])
+            for position, operators in self.read
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """A node's operator and those of its neighbours.
+
+    Attributes:
+        op: Its own.
+        makers: Of the node that makes each operand, ``None`` for an input or an initializer.
+        readers: Of the nodes that read each output.
+    """
+
+    op: Operator
+    makers: tuple[Operator | None, ...]
+    readers: tuple[Operators, ...]
+
+    @classmethod
+    def of(cls, graph: Graph, node: Node) -> Around:
+        """Look around a node."""
+        nodes, values, users = graph.nodes, graph.values, graph.users
+        makers = [None if key is None else values[key].producer for key in node.inputs]
+        return cls(
+            (node.domain, node.op),
+            tuple([None if maker is None else _operator(nodes[maker]) for maker in makers]),
+            tuple(
+                [_NONE if key is None else frozenset([_operator(nodes[u]) for u in users[key]]) for key in node.outputs]
+            ),
+        )
+
+
+def _operator(node: Node) -> Operator:
+    return (node.domain, node.op)
 
 
 def plans(rule: Rule) -> list[Plan]:
@@ -155,10 +179,14 @@ def _names(line: Line) -> set[str]:
 
 def find(graph: Graph, plan: Plan, node: Node, block: int = 16) -> Iterator[Match]:
     """All matches of a rule in which ``node`` stands for the plan's first line, one for each set of nodes."""
+    if not node.opaque and plan.may_start(Around.of(graph, node)):
+        yield from find_from(graph, plan, node, block)
+
+
+def find_from(graph: Graph, plan: Plan, node: Node, block: int = 16) -> Iterator[Match]:
+    """:func:`find` where the plan may start at the node, which is not asked again."""
     rule = plan.rule
     line = rule.match[plan.anchor]
-    if node.opaque or (node.domain, node.op) not in line.ops or not plan.may_start(graph, node):
-        return
     best: dict[tuple[int, ...], Match] = {}
     for names, nodes in _walk(graph, plan, 0, list(match_line(graph, line, node, {})), {plan.anchor: node.id}):
         ids = tuple(nodes[i] for i in range(len(rule.match)))

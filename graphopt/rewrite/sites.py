@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from graphopt.ir.edit import Delta
 from graphopt.ir.graph import Graph
 from graphopt.rewrite.library import Library
-from graphopt.rewrite.match import Match, find
+from graphopt.rewrite.match import Match, find_from
 from graphopt.rewrite.schema import Rule
 
 Key = tuple[str, tuple[int, ...]]
@@ -38,9 +38,10 @@ class Sites:
         matches: dict[Key, Match] = {}
         by_node: dict[int, tuple[Key, ...]] = {}
         for node in graph.in_order():
-            for plan in library.first_plans(node):
-                for match in find(graph, plan, node, block):
-                    _add(matches, by_node, match)
+            for plan in library.plans(graph, node):
+                if plan.anchor == 0:
+                    for match in find_from(graph, plan, node, block):
+                        _add(matches, by_node, match)
         return cls(library, matches, by_node, block, tuple(matches))
 
     def after(self, graph: Graph, delta: Delta) -> Sites:
@@ -57,8 +58,8 @@ class Sites:
         fresh: list[Key] = []
         for id in sorted((i for i in stale if i in graph.nodes), key=lambda i: (graph.order[i], i)):
             node = graph.nodes[id]
-            for plan in self.library.plans(node):
-                for match in find(graph, plan, node, self.block):
+            for plan in self.library.plans(graph, node):
+                for match in find_from(graph, plan, node, self.block):
                     if _add(matches, by_node, match):
                         fresh.append((match.rule.id, match.nodes))
         return Sites(self.library, matches, by_node, self.block, tuple(fresh))
