@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 
 from graphopt.ir.edit import NO_CHANGE, Delta, RefusedError, together
@@ -178,23 +178,34 @@ class Spread:
         return made.state, made.steps
 
     def _everywhere(self, made: _Carried, move: Move) -> _Carried:
-        state = State(made.state.graph, self._places(made, move.rule), made.state.costs)
-        steps, deltas = list(made.steps), [made.delta]
-        for key in sorted(state.sites.matches):
-            match = state.sites.matches.get(key)
+        before, graph, places = made.state, made.state.graph, self._places(made, move.rule)
+        done: list[tuple[Match, str]] = []
+        deltas: list[Delta] = []
+        for key in sorted(places.matches):
+            match = places.matches.get(key)
             # An earlier rewrite of this move may have used a node of this place.
-            if match is None or self.signatures.of(state.graph, match) != move.signature:
+            if match is None or self.signatures.of(graph, match) != move.signature:
                 continue
             try:
-                graph, delta = apply(state.graph, match, self.problem.block)
+                after, delta = apply(graph, match, self.problem.block)
             except RefusedError:
                 continue
-            after = self.problem.reached(state, graph, delta)
-            steps.append(self.problem.record(state, match, after))
+            done.append((match, graph.values[match.roots[0]].name))
             deltas.append(delta)
-            state = after
-        whole = together(deltas)
-        return _Carried(replace(state, found=partial(self.start.sites.after, state.graph, whole)), tuple(steps), whole)
+            graph, places = after, places.after(after, delta)
+        if not done:
+            return made
+        costs = self.problem.cost.after(before.costs, graph, together(deltas))
+        whole = together([made.delta, *deltas])
+        # Priced once, all together: each place has an equal share.
+        share = (costs.total - before.cost) / len(done)
+        steps = [
+            Step(m.rule.id, m.rule.family, m.site, name, before.cost + share * i, before.cost + share * (i + 1))
+            for i, (m, name) in enumerate(done)
+        ]
+        return _Carried(
+            State(graph, partial(self.start.sites.after, graph, whole), costs), (*made.steps, *steps), whole
+        )  # fmt: skip
 
     def _places(self, made: _Carried, rule: str) -> Sites:
         """Where a rule applies once a plan is carried out."""
