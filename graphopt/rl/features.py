@@ -184,10 +184,6 @@ class Observation:
     identities: Integers
 
 
-_Place = tuple[int, tuple[int, ...], int]
-"""Row of a node's features, the nodes whose results it reads, and the row of its first edge."""
-
-
 @dataclass(frozen=True, eq=False)
 class View:
     """The features of a graph's nodes and edges.
@@ -199,6 +195,7 @@ class View:
         fixed: Features of the nodes that do not depend on prices.
         links: See :class:`Observation`.
         edges: See :class:`Observation`.
+        first: Where the edges into each node begin, (nodes + 1,).
     """
 
     graph: Graph
@@ -207,7 +204,7 @@ class View:
     fixed: Floats
     links: Integers
     edges: Floats
-    places: Mapping[int, _Place]
+    first: Integers
 
 
 class Viewer:
@@ -232,48 +229,53 @@ class Viewer:
 
     def view(self, graph: Graph, before: View | None = None) -> View:
         """The features of a graph; those of nodes that are as they were are taken from ``before``."""
+        if before is None:
+            none = np.zeros(0, np.int64)
+            before = View(
+                graph, {}, none, _matrix([], self._fixed_width), none.reshape(2, 0), _matrix([], self.edge_width),
+                np.zeros(1, np.int64),
+            )  # fmt: skip
+        elif graph is before.graph:
+            return before
         index = {id: i for i, id in enumerate(graph.nodes)}
-        old = {} if before is None else before.places
-        known = 0 if before is None else len(before.fixed)
-        known_edges = 0 if before is None else len(before.edges)
+        old, known, known_edges = before.index, len(before.fixed), len(before.edges)
         rows: list[list[float]] = []
         edges: list[list[float]] = []
         buckets: list[int] = []
-        take: list[int] = []
-        take_edges: list[int] = []
         makers: list[int] = []
-        readers: list[int] = []
-        places: dict[int, _Place] = {}
+        counts: list[int] = []
+        take: list[int] = []  # where each row comes from: the rows there were, then the fresh ones
+        moved = [-1] * known  # where each row there was went
         for i, (id, node) in enumerate(graph.nodes.items()):
-            place = old.get(id)
-            first = len(take_edges)
-            if place is not None and before is not None and _same(node, before.graph, graph):
-                row, sources, first_before = place
-                take.append(row)
-                take_edges += range(first_before, first_before + len(sources))
-            else:
-                take.append(known + len(rows))
-                rows.append([x for function in self._node for x in function(graph, node)])
-                buckets.append(operator_bucket(node.domain, node.op) if self.named else 0)
-                found: list[int] = []
-                for position, key in enumerate(node.inputs):
-                    value = None if key is None else graph.values[key]
-                    if value is not None and value.producer is not None:
-                        found.append(value.producer)
-                        take_edges.append(known_edges + len(edges))
-                        edges.append([x for function in self._edge for x in function(value, position)])
-                sources = tuple(found)
-            for source in sources:
-                makers.append(index[source])
-                readers.append(i)
-            places[id] = (i, sources, first)
+            row = old.get(id)
+            if row is not None:
+                moved[row] = i
+                if _same(node, before.graph, graph):
+                    take.append(row)
+                    continue
+            take.append(known + len(rows))
+            rows.append([x for function in self._node for x in function(graph, node)])
+            buckets.append(operator_bucket(node.domain, node.op) if self.named else 0)
+            n = len(makers)
+            for position, key in enumerate(node.inputs):
+                value = None if key is None else graph.values[key]
+                if value is not None and value.producer is not None:
+                    makers.append(index[value.producer])
+                    edges.append([x for function in self._edge for x in function(value, position)])
+            counts.append(len(makers) - n)
+        taken = np.array(take, np.int64)
+        begin = np.concatenate([before.first[:-1], known_edges + np.cumsum([0, *counts])[:-1]]).astype(np.int64)[taken]
+        many = np.concatenate([np.diff(before.first), np.array(counts, np.int64)])[taken]
+        first = np.concatenate([[0], np.cumsum(many)]).astype(np.int64)
+        taken_edges = np.repeat(begin - first[:-1], many) + np.arange(first[-1])
+        sources = np.concatenate([np.array(moved, np.int64)[before.links[0]], np.array(makers, np.int64)])[taken_edges]
         return View(
             graph, index,
-            _gather(None if before is None else before.operators, np.array(buckets, np.int64), take),
-            _gather(None if before is None else before.fixed, _matrix(rows, self._fixed_width), take),
-            np.array([makers, readers], np.int64).reshape(2, -1),
-            _gather(None if before is None else before.edges, _matrix(edges, self.edge_width), take_edges),
-            places,
+            np.concatenate([before.operators, np.array(buckets, np.int64)])[taken],
+            np.concatenate([before.fixed, _matrix(rows, self._fixed_width)])[taken],
+            np.stack([sources, np.repeat(np.arange(len(taken)), many)]),
+            np.concatenate([before.edges, _matrix(edges, self.edge_width)])[taken_edges],
+            first,
         )  # fmt: skip
 
     def nodes(self, view: View, costs: Costs, start_ms: float) -> Floats:
@@ -323,12 +325,6 @@ def _same(node: Node, before: Graph, after: Graph) -> bool:
 
 def _matrix(rows: list[list[float]], width: int) -> Floats:
     return np.array(rows, np.float32).reshape(len(rows), width)
-
-
-def _gather(before: npt.NDArray[Any] | None, fresh: npt.NDArray[Any], take: list[int]) -> npt.NDArray[Any]:
-    source = fresh if before is None else np.concatenate([before, fresh]) if len(fresh) else before
-    picked: npt.NDArray[Any] = source[np.array(take, np.int64)]
-    return picked
 
 
 # --- many observations at once -------------------------------------------------------------------------------------------

@@ -27,6 +27,7 @@ from graphopt.search.quotient import Move, Signatures, Spread, disjoint
 from graphopt.search.trace import Trace
 
 _REMEMBERED = 128  # positions of a model kept for later episodes: their beginnings are much alike
+_GRAPHS = 256  # graphs of a model kept, and rewrites of them: the same ones in another order lead to the same graph
 _SLACK = 1 << 20
 _GROWTH = 1.10
 
@@ -83,11 +84,26 @@ class Choice:
 
 
 @dataclass(frozen=True, eq=False)
+class Ground:
+    """What is known of a graph, however an episode came to it.
+
+    Attributes:
+        state: The graph, with its sites and predicted cost.
+        view: Its features.
+        identities: Of its sites, in a fixed order: those that look the same have the same.
+    """
+
+    state: State
+    view: View
+    identities: Mapping[Key, int]
+
+
+@dataclass(frozen=True, eq=False)
 class Position:
     """Where an episode stands.
 
     Attributes:
-        state: The graph, with its sites and predicted cost.
+        ground: The graph.
         steps: The rewrites that led here.
         path: What was tried, as keys; it names the position.
         warm: How many of them were random rewrites before the episode began.
@@ -95,11 +111,10 @@ class Position:
         offers: What is known of each place that was priced.
         choices: The actions 1, 2, ...
         start_ms: Predicted milliseconds where the episode began.
-        view: The graph's features.
         observation: What an agent sees.
     """
 
-    state: State
+    ground: Ground
     steps: tuple[Step, ...]
     path: tuple[Key, ...]
     warm: int
@@ -107,8 +122,12 @@ class Position:
     offers: Mapping[Key, Offer]
     choices: tuple[Choice, ...]
     start_ms: float
-    view: View
     observation: Observation
+
+    @property
+    def state(self) -> State:
+        """The graph, with its sites and predicted cost."""
+        return self.ground.state
 
     @property
     def cost(self) -> float:
@@ -145,7 +164,9 @@ class Scene:
         self.site_width = max((len(rule.match) for rule in problem.library.rules), default=1)
         self._signatures = Signatures()
         self._positions: Recent[tuple[int, tuple[Key, ...]], Position] = Recent(_REMEMBERED)
-        self.root = self._position(start, None, (), (), 0, start.cost, {})
+        self._grounds: Recent[int, Ground] = Recent(_GRAPHS)
+        self._moves: Recent[tuple[int, int], tuple[Ground, tuple[Step, ...]]] = Recent(_GRAPHS)
+        self.root = self._position(self._ground(start, None), None, (), (), 0, start.cost, {})
 
     def after(self, position: Position, action: int) -> Position:
         """The position after an action other than STOP.
@@ -167,7 +188,7 @@ class Scene:
         if position is self.root:
             return position
         path = position.path
-        return self._position(position.state, position, position.steps, path, len(path), position.cost, position.offers)
+        return self._position(position.ground, position, position.steps, path, len(path), position.cost, position.offers)
 
     def speedup(self, graph: Graph) -> float:
         """How many times as fast as the original a graph runs; measured once and remembered in the store."""
@@ -199,7 +220,8 @@ class Scene:
 
     def forget(self) -> None:
         """Drop what is remembered of earlier episodes; they would be the same without."""
-        self._positions.clear()
+        for remembered in (self._positions, self._grounds, self._moves):
+            remembered.clear()
 
     # -- parts ----------------------------------------------------------------------------------------------------
 
@@ -211,15 +233,33 @@ class Scene:
         return replace(bare, feeds=feeds)
 
     def _after(self, position: Position, choice: Choice) -> Position:
-        state, steps = self._rewritten(position.state, choice)
+        ground, steps = self._moves.recall(
+            (position.state.graph.hash, choice.identity), lambda: self._moved(position.ground, choice)
+        )
         path, offers = (*position.path, choice.key), position.offers
-        if not steps or (not self.task.actions.revisit and state.graph.hash in position.seen):
+        if not steps or (not self.task.actions.revisit and ground.state.graph.hash in position.seen):
             gone = {key: Offer(None, offers[key].step) for key in choice.places if key in offers}
             return self._position(
-                position.state, position, position.steps, path, position.warm, position.start_ms, {**offers, **gone}
+                position.ground, position, position.steps, path, position.warm, position.start_ms, {**offers, **gone}
             )
         steps = (*position.steps, *steps)
-        return self._position(state, position, steps, path, position.warm, position.start_ms, offers)
+        return self._position(ground, position, steps, path, position.warm, position.start_ms, offers)
+
+    def _moved(self, ground: Ground, choice: Choice) -> tuple[Ground, tuple[Step, ...]]:
+        state, steps = self._rewritten(ground.state, choice)
+        if not steps:
+            return ground, ()
+        return self._grounds.recall(state.graph.hash, lambda: self._ground(state, ground)), steps
+
+    def _ground(self, state: State, before: Ground | None) -> Ground:
+        """What is known of a graph; what a rewrite has left alone is taken from the graph before it."""
+        known = {} if before is None else before.identities
+        fresh = frozenset(state.sites.fresh)
+        identities = {
+            key: known[key] if key in known and key not in fresh else self._identity(state, key)
+            for key in sorted(state.sites.matches)
+        }
+        return Ground(state, self.viewer.view(state.graph, None if before is None else before.view), identities)
 
     def _rewritten(self, state: State, choice: Choice) -> tuple[State, tuple[Step, ...]]:
         """The state after a rewrite at all its places, and the steps that were possible."""
@@ -240,7 +280,7 @@ class Scene:
 
     def _position(
         self,
-        state: State,
+        ground: Ground,
         before: Position | None,
         steps: tuple[Step, ...],
         path: tuple[Key, ...],
@@ -248,10 +288,11 @@ class Scene:
         start_ms: float,
         known: Mapping[Key, Offer],
     ) -> Position:
+        state = ground.state
         seen = (before.seen if before is not None else frozenset()) | {state.graph.hash}
         classes: dict[int, list[Key]] = {}
-        for key in sorted(state.sites.matches):
-            classes.setdefault(self._identity(state, key), []).append(key)
+        for key, identity in ground.identities.items():
+            classes.setdefault(identity, []).append(key)
         offers: dict[Key, Offer] = {}
         choices: list[Choice] = []
         for identity, places in classes.items():
@@ -263,9 +304,8 @@ class Scene:
             gains = {c: -np.inf if (o := offers[c.key]).here is None else o.here * c.times for c in choices}
             kept = set(sorted(choices, key=lambda c: (-gains[c], c.key))[:limit])
             choices = [c for c in choices if c in kept]
-        view = self.viewer.view(state.graph, None if before is None else before.view)
-        observation = self._observe(state, view, offers, choices, start_ms, len(path), warm)
-        return Position(state, steps, path, warm, seen, offers, tuple(choices), start_ms, view, observation)
+        observation = self._observe(state, ground.view, offers, choices, start_ms, len(path), warm)
+        return Position(ground, steps, path, warm, seen, offers, tuple(choices), start_ms, observation)
 
     def _offer(self, state: State, key: Key, seen: frozenset[int], step: int) -> Offer:
         """Try a rewrite: whether it can be made, and what it saves."""
