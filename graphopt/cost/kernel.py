@@ -58,6 +58,7 @@ class KernelCost(WindowCost):
         deadline: Asked before each measurement; true means that there is no time left.
         measure: Whether to measure at all; without, the store and estimates must do.
         dims: Sizes of symbolic dimensions by name.
+        disturb: Factor on the price of a signature, for the prices of a machine that is not there.
     """
 
     name = "kernel"
@@ -71,6 +72,7 @@ class KernelCost(WindowCost):
         deadline: Callable[[], bool] | None = None,
         measure: bool = True,
         dims: Mapping[str, int] | None = None,
+        disturb: Callable[[str], float] | None = None,
     ) -> None:
         config = config or SessionConfig()
         # Only the CPU provider, at its highest level, keeps tensors in blocks from one node to the next.
@@ -83,6 +85,7 @@ class KernelCost(WindowCost):
         self.seconds = seconds
         self.deadline = deadline
         self.measure = measure
+        self.disturb = disturb
         self.spent = 0.0
         self.measured = 0
         self.estimated = 0
@@ -293,7 +296,8 @@ class KernelCost(WindowCost):
     def _set(self, signature: str, ms: float) -> None:
         if self._factors is None:
             self._factors = self.store.corrections(self.environment)
-        self._prices[signature] = round(ms * self._factors.get(signature, 1.0) * TICKS_PER_MS)
+        factor = self._factors.get(signature, 1.0) * (1.0 if self.disturb is None else self.disturb(signature))
+        self._prices[signature] = round(ms * factor * TICKS_PER_MS)
 
     def _compare(self, graph: Graph, window: Window, ms: float, estimate: float) -> None:
         """Learn how far off the estimate is for windows of this kind."""

@@ -86,6 +86,7 @@ def update(graph: Graph, old: Partition, delta: Delta) -> tuple[dict[int, Window
     gone: list[Window] = []
     fresh: dict[int, Window] = {}
     dissolved: dict[int, Window | None] = {}
+    runs: set[frozenset[int]] = set()
     todo = [n.id for n in delta.removed] + list(_near(graph, links, delta))
 
     def dissolve(id: int) -> None:
@@ -93,7 +94,10 @@ def update(graph: Graph, old: Partition, delta: Delta) -> tuple[dict[int, Window
         if window is not None and id not in dissolved:
             gone.append(window)
             dissolved.update(dict.fromkeys(window.nodes))
-            todo.extend(window.run or window.nodes)
+            todo.extend(window.nodes)
+            if window.run not in runs:
+                runs.add(window.run)
+                todo.extend(window.run)
 
     while todo:
         id = todo.pop()

@@ -27,6 +27,8 @@ from graphopt.search.problem import Budget, Outcome, Problem, State
 ENCODER, RULES, CONTROLLER, MEMORY = "encoder.onnx", "rules.onnx", "controller.onnx", "memory.onnx"
 STRATEGY = {"ppo": "rl", "world-model": "world-model"}
 """Strategy by the algorithm that trained its agent."""
+_ROUND = 3  # episodes played side by side
+_WORTH = 1e-3  # share of the cost that a round must have gained for another one to be played
 _AROUND = 256  # candidates of the search around an agent's best plan
 _NAMED = 4  # rules that a notice names
 
@@ -95,13 +97,13 @@ class RuntimePolicy:
 class Untrained:
     """An agent as a strategy, here one that has learned nothing: the control of those that have.
 
-    It plays some episodes, and search finishes the best plans by predicted cost: greedy each of them, and the model as it was, and a
-    short backtracking the best.
+    It plays episodes, a few at a time for as long as they find something better, and search finishes the best plans by predicted
+    cost: greedy each of them, and the model as it was, and a short backtracking the best.
     An agent knows what to do about what shapes a model, and is vague about what saves a hundredth of a per cent, which these find at once.
 
     Args:
         task: What is seen and offered.
-        rollouts: Episodes that follow chance, besides the one of the likeliest actions.
+        rollouts: Episodes that follow chance, at most, besides the one of the likeliest actions.
         seed: Of that chance.
         keep: Best plans to carry out and to measure.
 
@@ -124,27 +126,7 @@ class Untrained:
         self, problem: Problem, start: State, budget: Budget, report: Callable[[State], None] | None = None
     ) -> Outcome:
         """See :class:`graphopt.search.problem.Strategy`."""
-        scene = Scene(self.task, problem, start)
-        policy = self.policy(scene)
-        rngs = [None, *(np.random.default_rng([self.seed, i]) for i in range(self.rollouts))]
-        found: dict[int, Position] = {}
-
-        def go_on() -> bool:
-            budget.spent = spent + scene.priced
-            return budget.exhausted() is None
-
-        def watch(episode: Episode) -> None:
-            for position in (episode.best, episode.position):
-                found[position.state.graph.hash] = position
-
-        spent = budget.spent
-        played = play([scene] * len(rngs), policy, rngs, temperatures=TEMPERATURES, go_on=go_on, watch=watch)
-        self.steps = sum(trajectory.steps for trajectory in played)
-        go_on()
-        reason = budget.exhausted() or f"{len(rngs)} episodes played"
-        best = heapq.nsmallest(self.keep, found.values(), key=lambda p: p.cost)
-        plans = [Outcome(p.state, p.steps, budget.spent, budget.elapsed, reason) for p in best if p.cost < start.cost]
-        plans.append(Outcome(start, (), budget.spent, budget.elapsed, reason))  # so that greedy's own plan is never missed
+        plans = self._played(problem, start, budget)
         self.alone = plans[0].state.cost
         if report is not None:
             report(plans[0].state)
@@ -155,10 +137,40 @@ class Untrained:
         plans.append(_continued(plan, Backtracking().run(problem, plan.state, part)))
         budget.spent += part.spent
         unlike = {plan.state.graph.hash: plan for plan in plans}
-        first, *others = sorted(unlike.values(), key=lambda plan: plan.state.cost)[: self.keep]
+        best, *others = sorted(unlike.values(), key=lambda plan: plan.state.cost)[: self.keep]
         if report is not None:
-            report(first.state)
-        return replace(first, candidates=budget.spent, seconds=budget.elapsed, others=tuple(others))
+            report(best.state)
+        return replace(best, candidates=budget.spent, seconds=budget.elapsed, others=tuple(others))
+
+    def _played(self, problem: Problem, start: State, budget: Budget) -> list[Outcome]:
+        """The best plans of some episodes, and the model as it was, so that greedy's own plan is never missed."""
+        scene = Scene(self.task, problem, start)
+        policy = self.policy(scene)
+        rngs = [None, *(np.random.default_rng([self.seed, i]) for i in range(self.rollouts))]
+        found: dict[int, Position] = {}
+        costs: list[float] = []  # of the best of each episode
+
+        def go_on() -> bool:
+            budget.spent = spent + scene.priced
+            return budget.exhausted() is None
+
+        def watch(episode: Episode) -> None:
+            costs.append(episode.best.cost)
+            for position in (episode.best, episode.position):
+                found[position.state.graph.hash] = position
+
+        spent = budget.spent
+        self.steps = 0
+        for begin in range(0, len(rngs), _ROUND):
+            lanes = rngs[begin : begin + _ROUND]
+            played = play([scene] * len(lanes), policy, lanes, temperatures=TEMPERATURES, go_on=go_on, watch=watch)
+            self.steps += sum(trajectory.steps for trajectory in played)
+            if min(costs[begin:]) > (1 - _WORTH) * min(costs[:begin] or costs[:1]) or not go_on():
+                break
+        reason = budget.exhausted() or f"{len(costs)} episodes played"
+        best = heapq.nsmallest(self.keep, found.values(), key=lambda p: p.cost)
+        plans = [Outcome(p.state, p.steps, budget.spent, budget.elapsed, reason) for p in best if p.cost < start.cost]
+        return [*plans, Outcome(start, (), budget.spent, budget.elapsed, reason)]
 
 
 class Learned(Untrained):

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from graphopt.cost.analytic import AnalyticCost
 from graphopt.cost.base import TICKS_PER_MS, CostModel, Price, WindowCost
@@ -15,6 +19,7 @@ from graphopt.cost.windows import Window
 from graphopt.errors import UsageError
 from graphopt.ir.graph import Graph
 from graphopt.ir.simplify import simplify
+from graphopt.ir.types import digest
 from graphopt.onnxio.load import load
 from graphopt.rewrite.library import Library, load_library
 from graphopt.rl.scene import Recent, Scene
@@ -63,14 +68,33 @@ def model_path(source: Source) -> Path:
     raise UsageError(f"{source.model}: neither a file nor a model of the zoo", "see: graphopt zoo list")
 
 
-def cost_model(pricing: Pricing, store: Store, *, measure: bool = False) -> CostModel:
-    """The cost model that a task asks for."""
+def cost_model(pricing: Pricing, store: Store, *, measure: bool = False, draw: int = 0) -> CostModel:
+    """The cost model that a task asks for.
+
+    Args:
+        pricing: What the task says.
+        store: Prices of kernels.
+        measure: Whether kernels may be measured.
+        draw: See :class:`graphopt.rl.task.Source`.
+
+    Raises:
+        UsageError: Prices are to be drawn around such as are not measured.
+    """
+    if draw and pricing.model != "kernel":
+        raise UsageError(f"prices are drawn around those of kernels, and this task has {pricing.model} ones")
     if pricing.model == "operators":
         return OperatorCost(pricing.prices)
     if pricing.model == "analytic":
         return AnalyticCost(block=block_size())
     config = SessionConfig(threads=pricing.threads)
-    return KernelCost(store, config, seconds=pricing.measure or 0.0, measure=measure)
+    disturb = partial(_disturbance, pricing.spread, draw) if draw else None
+    return KernelCost(store, config, seconds=pricing.measure or 0.0, measure=measure, disturb=disturb)
+
+
+def _disturbance(spread: float, draw: int, signature: str) -> float:
+    """A factor of logarithm 0 +- ``spread``, the same for a signature whenever it is asked for."""
+    chance = np.random.default_rng([draw, digest("price", signature) & (2**63 - 1)])
+    return math.exp(spread * chance.standard_normal())
 
 
 def library_of(task: Task) -> Library:
@@ -91,7 +115,7 @@ def open_scene(task: Task, source: Source, store: Store, library: Library | None
         GraphoptError: The model can't be loaded.
     """
     model = load(model_path(source), dims=dict(source.dims) or None)
-    cost = cost_model(task.pricing, store)
+    cost = cost_model(task.pricing, store, draw=source.draw)
     problem = Problem(library or library_of(task), cost, block_size())
     start = problem.start(simplify(model.graph))
     if isinstance(cost, KernelCost):
@@ -114,5 +138,5 @@ def scene_of(task: Task, source: Source, prices: Path | None) -> Scene:
         raise UsageError(
             f"{prices}: no such file", "workers on other machines need the folder of the run under the same path"
         )
-    key = (str(task.json()), source.model, tuple(sorted(source.dims.items())), prices)
+    key = (str(task.json()), source.model, tuple(sorted(source.dims.items())), source.draw, prices)
     return _SCENES.recall(key, lambda: open_scene(task, source, Store() if prices is None else Store(prices)))

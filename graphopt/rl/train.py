@@ -32,7 +32,7 @@ from graphopt.rl.prepare import cost_model, library_of, model_path, scene_of
 from graphopt.rl.replay import Record
 from graphopt.rl.rollout import Job, rollout
 from graphopt.rl.run import PRESETS, Preset, Run, Status, require
-from graphopt.rl.task import Source
+from graphopt.rl.task import Source, Task
 from graphopt.runtime.environment import block_size, fingerprint
 from graphopt.runtime.session import SessionConfig
 from graphopt.search.greedy import Greedy
@@ -183,6 +183,13 @@ def _learner(run: Run, preset: Preset, rules: Sequence[Rule], device: str) -> tu
     return learner, shape, {"ppo": asdict(ppo), "dreaming": asdict(dreaming)}
 
 
+def sources_of(task: Task, iteration: int, count: int) -> list[Source]:
+    """What the episodes of an iteration begin with: the models take turns, and every second one has a drawn price list."""
+    pool, draws = task.graphs.pool, task.pricing.draws
+    sources = [pool[(iteration * (count + 1) + i) % len(pool)] for i in range(count)]
+    return [replace(s, draw=1 + iteration % draws) if draws and i % 2 else s for i, s in enumerate(sources)]
+
+
 class _Trainer:
     """A run under way."""
 
@@ -246,8 +253,10 @@ class _Trainer:
         steps = sum(t.steps for t in played)
         metrics = self.learner.learn(own, np.random.default_rng([self.run.seed, number]), self.fraction)
         best = dict(self.manifest.best)
+        pool = {source.name for source in self.run.task.graphs.pool}
         for t in played:
-            best[t.model] = max(t.saving, best.get(t.model, 0.0))
+            if t.model in pool:  # at its true prices
+                best[t.model] = max(t.saving, best.get(t.model, 0.0))
         self.manifest = replace(
             self.manifest, iteration=number + 1, steps=self.manifest.steps + steps, best=best,
             seconds=time.monotonic() - self.began,
@@ -269,8 +278,8 @@ class _Trainer:
 
     def play(self, iteration: int) -> tuple[list[Record], int]:
         """The episodes of an iteration, the same on every executor, and how many of them, the first, were random."""
-        pool, count = self.run.task.graphs.pool, self.episodes
-        sources = [pool[(iteration * (count + 1) + i) % len(pool)] for i in range(count)]
+        count = self.episodes
+        sources = sources_of(self.run.task, iteration, count)
         seeds = [(self.run.seed, iteration, i) for i in range(count)]
         random = min(count - 1, round(self.learner.explores(iteration) * count))
         played = self._played(sources[:random], seeds[:random], knows=False)

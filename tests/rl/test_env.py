@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
 import warnings
@@ -16,13 +17,14 @@ gymnasium = pytest.importorskip("gymnasium")
 from gymnasium.utils.env_checker import check_env  # noqa: E402
 
 import graphopt.rl  # noqa: E402
+from graphopt.cost.store import Store  # noqa: E402
 from graphopt.errors import UnknownNameError, UsageError  # noqa: E402
 from graphopt.retrace import replay  # noqa: E402
 from graphopt.rl.env import GraphRewrite  # noqa: E402
 from graphopt.rl.episode import Episode  # noqa: E402
 from graphopt.rl.prepare import open_scene  # noqa: E402
 from graphopt.rl.scene import Scene  # noqa: E402
-from graphopt.rl.task import Task, Term  # noqa: E402
+from graphopt.rl.task import Source, Task, Term  # noqa: E402
 from graphopt.search.greedy import Greedy  # noqa: E402
 from graphopt.search.problem import Budget  # noqa: E402
 from tests.rl.conftest import DEMO  # noqa: E402
@@ -121,10 +123,20 @@ def test_a_rewrite_back_to_a_graph_of_the_episode_is_masked(demo_scene: Scene, s
 
 def test_what_is_remembered_changes_nothing(demo: Task) -> None:
     env = GraphRewrite(demo)
-    first = [walk(env, seed)[:2] for seed in range(3)]
-    env.episode.scene.forget()
-    again = [walk(env, seed)[:2] for seed in range(3)]
-    assert first == again
+    first = [walk(env, seed)[:2] for seed in range(4)]
+    for seed in range(4):
+        env.episode.scene.forget()
+        assert walk(env, seed)[:2] == first[seed]
+
+
+def test_drawn_prices_are_those_of_another_machine(demo: Task) -> None:
+    kernel = replace(demo, pricing=replace(demo.pricing, model="kernel", spread=0.2))
+    with Store(None) as store:
+        cost = {draw: open_scene(kernel, Source(str(DEMO), draw=draw), store).root.cost for draw in (0, 1, 2)}
+        assert len(set(cost.values())) == 3 and all(abs(math.log(c / cost[0])) < 0.2 for c in cost.values())
+        assert open_scene(kernel, Source(str(DEMO), draw=2), store).root.cost == cost[2]
+        with pytest.raises(UsageError, match="this task has analytic ones"):
+            open_scene(demo, Source(str(DEMO), draw=1), store)
 
 
 def test_random_starts_belong_to_a_stage(toy: Task) -> None:

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,18 +17,19 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("torch_geometric")
 
+from graphopt.cost.store import Store  # noqa: E402
 from graphopt.errors import MissingExtraError, UnknownNameError, UsageError  # noqa: E402
 from graphopt.execution import KINDS, make_executor  # noqa: E402
-from graphopt.rl.agent import AgentNotice, Learned, RuntimePolicy, unknown_rules  # noqa: E402
+from graphopt.rl.agent import AgentNotice, Learned, RuntimePolicy, Untrained, unknown_rules  # noqa: E402
 from graphopt.rl.checkpoint import CheckpointError, read_manifest, tensors_of  # noqa: E402
-from graphopt.rl.collect import Trajectory, play  # noqa: E402
+from graphopt.rl.collect import Trajectory, Uniform, play  # noqa: E402
 from graphopt.rl.controller import Controller, Shape  # noqa: E402
 from graphopt.rl.prepare import open_scene  # noqa: E402
 from graphopt.rl.rollout import Job, rollout  # noqa: E402
 from graphopt.rl.run import ALGORITHMS, DYNAMICS, Run  # noqa: E402
 from graphopt.rl.scene import Scene  # noqa: E402
-from graphopt.rl.task import Task  # noqa: E402
-from graphopt.rl.train import resume, train  # noqa: E402
+from graphopt.rl.task import Source, Task  # noqa: E402
+from graphopt.rl.train import resume, sources_of, train  # noqa: E402
 from graphopt.rl.world_model import WorldShape  # noqa: E402
 from graphopt.search.greedy import Greedy  # noqa: E402
 from graphopt.search.problem import Budget  # noqa: E402
@@ -146,7 +148,7 @@ def test_the_strategy_needs_no_torch(agent: Path, tmp_path: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
     report = json.loads(done.stdout)
-    assert report["strategy"] == "rl" and report["search"]["stop_reason"] == "9 episodes played"
+    assert report["strategy"] == "rl" and report["search"]["stop_reason"].endswith(" episodes played")
     assert (tmp_path / "out.onnx").exists()
 
 
@@ -158,6 +160,32 @@ def test_the_strategy_keeps_to_its_budget_and_offers_the_best_first(agent: Path,
     assert Learned(agent).run(demo_scene.problem, start, Budget()).state.graph.hash == found.state.graph.hash
     short = Learned(agent).run(demo_scene.problem, start, Budget(candidates=1))
     assert short.stop_reason == "candidate budget used up" and short.candidates < found.candidates
+
+
+class Aimless(Untrained):
+    """Stops at once when asked for what is likeliest, else does anything."""
+
+    def policy(self, scene: Scene) -> Uniform:
+        return Uniform()
+
+
+def test_episodes_are_played_while_they_find_something_better(toy: Task) -> None:
+    scene = open_scene(toy, toy.graphs.train[0], Store(None))
+    played = set()
+    for seed in range(6):
+        found = Aimless(toy, rollouts=8, seed=seed).run(scene.problem, scene.start, Budget())
+        played.add(found.stop_reason)
+    assert len(played) > 1 and played <= {f"{n} episodes played" for n in (3, 6, 9)}
+
+
+def test_every_second_episode_has_drawn_prices_where_the_task_says_so(demo: Task) -> None:
+    a, b = Source("a"), Source("b")
+    task = replace(demo, graphs=replace(demo.graphs, train=(a, b)))
+    assert sources_of(task, 0, 4) == [a, b, a, b] and sources_of(task, 1, 4) == [b, a, b, a]
+    drawn = replace(task, pricing=replace(task.pricing, draws=2))
+    assert sources_of(drawn, 0, 4) == [a, replace(b, draw=1), a, replace(b, draw=1)]
+    assert sources_of(drawn, 1, 4) == [b, replace(a, draw=2), b, replace(a, draw=2)]
+    assert [s.draw for s in sources_of(drawn, 2, 4)] == [0, 1, 0, 1]
 
 
 def test_search_finishes_the_plan_of_an_agent(agent: Path, demo_scene: Scene) -> None:
