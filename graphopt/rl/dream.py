@@ -12,13 +12,12 @@ from torch import Tensor
 
 from graphopt.rl.collect import Doubles
 from graphopt.rl.controller import compressed, expanded
-from graphopt.rl.features import ACTION_WIDTH
+from graphopt.rl.features import ACTION_WIDTH, STOP
 from graphopt.rl.ppo import Judge, Judged
 from graphopt.rl.world_model import Dreamer
 
 BIRTHS = 6
 """New actions that a step brings at most."""
-STOP = 0
 
 
 @dataclass(frozen=True, eq=False)

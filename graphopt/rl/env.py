@@ -127,11 +127,10 @@ class GraphRewrite(gymnasium.Env[Spaced, Any]):
     def _info(self) -> dict[str, Any]:
         episode = self.episode
         scene, position = episode.scene, episode.position
-        cost, start = position.cost, scene.start.cost
         return {
             "model": scene.name,
-            "cost": cost,
-            "saving": 100 * (start - cost) / max(start, 1e-12),
+            "cost": position.cost,
+            "saving": episode.saving(),
             "steps": episode.used,
             "trace": [asdict(step) for step in position.steps],
         }

@@ -6,11 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from graphopt.rl.features import Observation
-from graphopt.rl.reward import TERMS, Ended, Moved
+from graphopt.rl.features import STOP, Observation
+from graphopt.rl.reward import TERMS, Ended, Moved, percent
 from graphopt.rl.scene import Position, Scene
-
-STOP = 0
 
 
 @dataclass(frozen=True)
@@ -94,7 +92,7 @@ class Episode:
     def saving(self, position: Position | None = None) -> float:
         """Predicted saving of a position (the present one), in percent of the model as it was."""
         start = self.scene.start.cost
-        return 100 * (start - (position or self.position).cost) / max(start, 1e-12)
+        return percent(start, (position or self.position).cost, start)
 
     def _use(self) -> None:
         if self.result.done:

@@ -113,6 +113,8 @@ EDGE: Mapping[str, tuple[int, EdgeGroup]] = {
     "dtype": (5, _value_dtype),
 }
 GRAPH: Mapping[str, int] = {"cost": 3, "size": 3, "progress": 1}
+STOP = 0
+"""The action that ends an episode, always legal."""
 ACTION_WIDTH = 6
 SAVING, FRESH = 0, 5
 """Features of an action that a world model knows the meaning of: its predicted saving, and that the last step brought it."""

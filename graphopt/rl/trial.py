@@ -9,6 +9,7 @@ from pathlib import Path
 from graphopt.rl.agent import Learned, Untrained
 from graphopt.rl.checkpoint import Manifest
 from graphopt.rl.evaluation import OWN, STEPS, Score, Trained
+from graphopt.rl.reward import percent
 from graphopt.search.backtracking import Backtracking
 from graphopt.search.greedy import Greedy
 from graphopt.search.problem import Budget, Problem, State, Strategy
@@ -124,7 +125,7 @@ class Trial:
 
     def _saved(self, cost: float) -> float:
         """What a predicted cost saves, in percent of the model as it was."""
-        return 100 * (self.start.cost - cost) / max(self.start.cost, 1e-12)
+        return percent(self.start.cost, cost, self.start.cost)
 
 
 @dataclass(frozen=True)
