@@ -46,13 +46,13 @@ class Window:
     Attributes:
         nodes: Ids in canonical order, which depends on the wiring alone; the last one is the node that all flow into.
         head: The node that carries the price.
-        run: The run that a single node belongs to, if that is too long for one window: when a part of it goes, the
-            rest may be short enough.
+        link: Of a node in a tree too large for one window, the node it has a link to: when the link goes, what lies beyond may be
+            small enough.
     """
 
     nodes: tuple[int, ...]
     head: int
-    run: frozenset[int] = frozenset()
+    link: int | None = None
 
 
 Partition = Mapping[int, Window]
@@ -65,8 +65,8 @@ def partition(graph: Graph) -> dict[int, Window]:
     links = _Links(graph)
     for node in graph.nodes.values():
         if node.id not in found and not graph.is_lazy(node):
-            for window in links.windows(node.id):
-                found.update(dict.fromkeys(window.nodes, window))
+            window = links.window(node.id)
+            found.update(dict.fromkeys(window.nodes, window))
     return found
 
 
@@ -86,8 +86,9 @@ def update(graph: Graph, old: Partition, delta: Delta) -> tuple[dict[int, Window
     gone: list[Window] = []
     fresh: dict[int, Window] = {}
     dissolved: dict[int, Window | None] = {}
-    runs: set[frozenset[int]] = set()
-    todo = [n.id for n in delta.removed] + list(_near(graph, links, delta))
+    near = _near(graph, links, delta)
+    todo = [n.id for n in delta.removed] + list(near)
+    todo += [to for id in near if links.runs(id) and (to := links.link(id)) is not None]
 
     def dissolve(id: int) -> None:
         window = old.get(id)
@@ -95,20 +96,19 @@ def update(graph: Graph, old: Partition, delta: Delta) -> tuple[dict[int, Window
             gone.append(window)
             dissolved.update(dict.fromkeys(window.nodes))
             todo.extend(window.nodes)
-            if window.run not in runs:
-                runs.add(window.run)
-                todo.extend(window.run)
+            if window.link is not None:
+                todo.append(window.link)
 
     while todo:
         id = todo.pop()
         dissolve(id)
         if id in fresh or not links.runs(id):
             continue
-        for window in links.windows(id):
-            for member in window.nodes:
-                # Whoever shared a window with a node that now belongs elsewhere has to be looked at again.
-                dissolve(member)
-                fresh[member] = window
+        window = links.window(id)
+        for member in window.nodes:
+            # Whoever shared a window with a node that now belongs elsewhere has to be looked at again.
+            dissolve(member)
+            fresh[member] = window
     return dissolved | fresh, gone, list({w.nodes[-1]: w for w in fresh.values()}.values())
 
 
@@ -144,6 +144,7 @@ class _Links:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self._found: dict[int, int | None] = {}
+        self._large: set[int] = set()  # nodes of trees too large for a window
 
     # -- what a node is -------------------------------------------------------------------------------------------
 
@@ -270,22 +271,23 @@ class _Links:
 
     # -- windows --------------------------------------------------------------------------------------------------
 
-    def windows(self, id: int) -> list[Window]:
-        """The window of a node, or those of all nodes of a run that is too long for one."""
+    def window(self, id: int) -> Window:
+        """The window of a node: the tree that it stands in, or itself where that is too large."""
         members = self._members(id)
-        if len(members) > LIMIT:
-            run = frozenset(members)
-            return [Window((member,), member, run) for member in members]
+        if len(members) > LIMIT or not self._large.isdisjoint(members):
+            self._large.update(members)
+            return Window((id,), id, self.link(id))
         root = next(m for m in members if self.link(m) is None)
         nodes: list[int] = []
         self._sort(root, members, nodes)
         heads = (n for n in nodes if self.graph.nodes[n].op in CONVOLUTIONS or self.graph.nodes[n].op in PRODUCTS)
-        return [Window(tuple(nodes), next(heads, root))]
+        return Window(tuple(nodes), next(heads, root))
 
     def _members(self, id: int) -> dict[int, None]:
+        """The nodes of a tree, or some of them as soon as they are too many."""
         members = {id: None}
         stack = [id]
-        while stack:
+        while stack and len(members) <= LIMIT and stack[-1] not in self._large:
             member = stack.pop()
             found = [p for p in self.producers(self.graph.nodes[member]) if self._leads(member, self.link(p))]
             onward = self.link(member)
