@@ -37,6 +37,7 @@ test: lint unit
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
 unit: $(VENV)/.dev $(VENV)/.browser

@@ -20,7 +20,19 @@ if TYPE_CHECKING:
     from graphopt.onnxio.save import save
     from graphopt.retrace import bisect, replay
 
-__all__ = ["Plan", "Progress", "Result", "__version__", "bench", "bisect", "load", "optimize", "replay", "save", "verify"]
+__all__ = [
+    "Plan",
+    "Progress",
+    "Result",
+    "__version__",
+    "bench",
+    "bisect",
+    "load",
+    "optimize",
+    "replay",
+    "save",
+    "verify",
+]
 
 _HOME = {
     "Plan": "graphopt.benchmark.plan",

@@ -102,7 +102,11 @@ class Result:
         """Write the model, whole or not at all; an input that was kept is copied byte for byte."""
         path, source = Path(path), self.original.path
         external = self.original.external
-        if self.report["kept_original"] and source is not None and (not external or path.parent.samefile(source.parent)):
+        if (
+            self.report["kept_original"]
+            and source is not None
+            and (not external or path.parent.samefile(source.parent))
+        ):
             copy(source, path)
         else:
             save(self.emitted, path, external=external, metadata=self.metadata)
@@ -303,7 +307,9 @@ def _strategy(name: str, agent: str | Path | None, alpha: float, seed: int) -> S
 
     chosen = Learned(Path(agent) if agent is not None else agents_dir() / name, seed=seed)
     if chosen.name != name:
-        raise UsageError(f"{agent} holds an agent of strategy {chosen.name}, not of {name}", f"use --strategy {chosen.name}")
+        raise UsageError(
+            f"{agent} holds an agent of strategy {chosen.name}, not of {name}", f"use --strategy {chosen.name}"
+        )
     return chosen
 
 

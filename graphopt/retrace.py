@@ -92,7 +92,9 @@ def _opened(told: Trace, model: str | Path | ModelProto) -> tuple[Library, Model
     options = dict(told.options)
     library = load_library(options["rules"], options["exclude"], options["provider"], options["portable"])
     if library.hash != told.rules:
-        raise TraceError("the rules are not those that the trace was made with", "replay with the same version of graphopt")
+        raise TraceError(
+            "the rules are not those that the trace was made with", "replay with the same version of graphopt"
+        )
     loaded = load(
         model, freeze_initializers=options["freeze_initializers"], dims=options["dims"] or None,
         input_shapes=options["input_shapes"] or None,
@@ -164,7 +166,9 @@ def bisect(
     low, high, tried = 0, len(told.steps), 1
     wrong = harm(low, high) if high else ""
     if not wrong:
-        return Culprit(None, "", "", f"the model is {'no slower' if slower else 'the same'} after all {high} steps", tried)
+        return Culprit(
+            None, "", "", f"the model is {'no slower' if slower else 'the same'} after all {high} steps", tried
+        )
     while high - low > 1:
         middle, tried = (low + high) // 2, tried + 1
         found = harm(low, middle)

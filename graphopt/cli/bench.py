@@ -85,7 +85,8 @@ def bench(
         option("--csv", metavar="FILE|-", help="Write a row for each variant as CSV to FILE, or with - to stdout."),
     ] = None,
     html: Annotated[
-        Path | None, typer.Option("--html", metavar="FILE", help="Write everything as one self-contained page.", show_default=False)
+        Path | None,
+        typer.Option("--html", metavar="FILE", help="Write everything as one self-contained page.", show_default=False),
     ] = None,
     quiet: options.Quiet = False,
     verbose: Annotated[bool, option("--verbose", "-v", help="Say what is being done.")] = False,
@@ -104,7 +105,11 @@ def bench(
         raise UsageError("only one of --json and --csv can go to stdout")
     if quiet:
         warnings.simplefilter("ignore")
-    files = _check_files(model, inputs, {"the JSON results": json, "the CSV results": csv, "the page": None if html is None else str(html)})
+    files = _check_files(
+        model,
+        inputs,
+        {"the JSON results": json, "the CSV results": csv, "the page": None if html is None else str(html)},
+    )
     settings = load_settings(
         {
             "budget": budget,

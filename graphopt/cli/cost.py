@@ -101,7 +101,9 @@ def import_(
         if not all(math.isfinite(ms) for found in times.values() for ms in found.values()):
             raise ValueError("a time is not finite")
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UsageError(f"{file}: not a file of kernel times: {error}", "make one with graphopt cost export") from error
+        raise UsageError(
+            f"{file}: not a file of kernel times: {error}", "make one with graphopt cost export"
+        ) from error
     with Store() as store:
         for name, found in times.items():
             store.put_many(name, found)
@@ -112,7 +114,9 @@ def import_(
 def calibrate(
     models: Annotated[list[Path], typer.Argument(metavar="MODEL...", help="ONNX models.", show_default=False)],
     graphs: Annotated[int, typer.Option("--graphs", min=2, metavar="N", help="Graphs to make of each model.")] = 12,
-    seconds: Annotated[float, typer.Option("--seconds", min=0.0, metavar="S", help="Time to measure each graph.")] = 2.0,
+    seconds: Annotated[
+        float, typer.Option("--seconds", min=0.0, metavar="S", help="Time to measure each graph.")
+    ] = 2.0,
     rules: options.Rules = None,
     exclude: options.Exclude = None,
     provider: options.Provider = None,
@@ -168,10 +172,15 @@ def calibrate(
         console(stderr=False).print(rows)
     if len(known) >= ENOUGH:
         scale = keep_scale(
-            factor, provider=provider or "cpu", provider_options=options.provider_options(provider_option), threads=threads or 1
+            factor,
+            provider=provider or "cpu",
+            provider_options=options.provider_options(provider_option),
+            threads=threads or 1,
         )
         if not quiet:
-            screen.print(f"graphs take {scale:.3f} times the sum of their windows: predictions are scaled by that from now on")
+            screen.print(
+                f"graphs take {scale:.3f} times the sum of their windows: predictions are scaled by that from now on"
+            )
     elif not quiet:
         screen.print(f"nothing was corrected: that takes {ENOUGH} models", soft_wrap=True)
 

@@ -20,13 +20,20 @@ if TYPE_CHECKING:
 
 def explain(
     model: Annotated[
-        Path, typer.Argument(metavar="MODEL", help="A model that graphopt wrote; with --trace its original.", show_default=False)
+        Path,
+        typer.Argument(
+            metavar="MODEL", help="A model that graphopt wrote; with --trace its original.", show_default=False
+        ),
     ],
     trace: Annotated[
-        Path | None, option("--trace", metavar="FILE", help="Tell each step that `optimize --trace` recorded for MODEL.")
+        Path | None,
+        option("--trace", metavar="FILE", help="Tell each step that `optimize --trace` recorded for MODEL."),
     ] = None,
     seconds: Annotated[
-        float, typer.Option("--seconds", metavar="S", min=0.0, help="With --trace: time to measure each step; 0 measures nothing.")
+        float,
+        typer.Option(
+            "--seconds", metavar="S", min=0.0, help="With --trace: time to measure each step; 0 measures nothing."
+        ),
     ] = 2.0,
     threads: options.Threads = None,
     json: options.Json = None,
@@ -46,7 +53,12 @@ def explain(
         from graphopt import retrace
 
         found = retrace.stages(trace, model, seconds=seconds or None, threads=threads or 1)
-        report = {"schema": "graphopt.stages/1", "path": str(model), "trace": str(trace), "stages": [asdict(s) for s in found]}
+        report = {
+            "schema": "graphopt.stages/1",
+            "path": str(model),
+            "trace": str(trace),
+            "stages": [asdict(s) for s in found],
+        }
     if json is not None:
         write_json(report, json)
     if json != "-":

@@ -34,18 +34,30 @@ def optimize(
         option("--output", "-o", metavar="OUT", help="The file to write (default: MODEL.opt.onnx beside MODEL)."),
     ] = None,
     strategy: Annotated[
-        str | None, option(metavar="NAME", help="How to search: auto (default), greedy, backtracking, beam, random, rl or world-model.")
+        str | None,
+        option(
+            metavar="NAME", help="How to search: auto (default), greedy, backtracking, beam, random, rl or world-model."
+        ),
     ] = None,
     agent: Annotated[
-        Path | None, option(metavar="DIR", help="A trained agent, for strategy rl or world-model (default: one that comes with graphopt).")
+        Path | None,
+        option(
+            metavar="DIR",
+            help="A trained agent, for strategy rl or world-model (default: one that comes with graphopt).",
+        ),
     ] = None,
     budget: Annotated[
         float | None,
-        option(metavar="SECONDS", help="Time for search and measurement (default: by the model, half a minute or less)."),
+        option(
+            metavar="SECONDS", help="Time for search and measurement (default: by the model, half a minute or less)."
+        ),
     ] = None,
     alpha: Annotated[
         float | None,
-        option(metavar="X", help="How much dearer than the best a graph may be that backtracking goes on from (default 1.05)."),
+        option(
+            metavar="X",
+            help="How much dearer than the best a graph may be that backtracking goes on from (default 1.05).",
+        ),
     ] = None,
     rules: options.Rules = None,
     exclude: options.Exclude = None,

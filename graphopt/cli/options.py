@@ -21,7 +21,8 @@ def option(*names: str, help: str, metavar: str | None = None) -> Any:
 
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX model.", show_default=False)]
 Provider = Annotated[
-    str | None, option("--provider", metavar="NAME", help="Execution provider: cpu (default), or see `graphopt providers`.")
+    str | None,
+    option("--provider", metavar="NAME", help="Execution provider: cpu (default), or see `graphopt providers`."),
 ]
 ProviderOptions = Annotated[
     list[str] | None,
@@ -45,7 +46,11 @@ Json = Annotated[
 Quiet = Annotated[bool, option("--quiet", "-q", help="Print errors only.")]
 Rules = Annotated[
     list[str] | None,
-    option("--rules", metavar="PATH_OR_FAMILY", help="Use these rules only: a file, a folder, a family, or the packs standard and generated; repeatable."),
+    option(
+        "--rules",
+        metavar="PATH_OR_FAMILY",
+        help="Use these rules only: a file, a folder, a family, or the packs standard and generated; repeatable.",
+    ),
 ]
 Exclude = Annotated[list[str] | None, option("--exclude", metavar="RULE", help="Leave this rule out; repeatable.")]
 Portable = Annotated[

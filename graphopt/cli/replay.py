@@ -17,7 +17,9 @@ TraceFile = Annotated[Path, typer.Argument(metavar="TRACE", help="What `optimize
 def replay(
     trace: TraceFile,
     model: options.Model,
-    output: Annotated[Path | None, options.option("-o", "--output", metavar="FILE", help="Where to write the model.")] = None,
+    output: Annotated[
+        Path | None, options.option("-o", "--output", metavar="FILE", help="Where to write the model.")
+    ] = None,
     steps: Annotated[
         int | None, options.option("--steps", metavar="N", help="Stop after the first N steps (default: all).")
     ] = None,
@@ -47,7 +49,8 @@ def bisect(
     trace: TraceFile,
     model: options.Model,
     slower: Annotated[
-        bool, options.option("--slower", help="Look for the step that made the model slower, not for one that broke it.")
+        bool,
+        options.option("--slower", help="Look for the step that made the model slower, not for one that broke it."),
     ] = False,
     threads: options.Threads = None,
     seed: options.Seed = None,

@@ -29,7 +29,9 @@ PROOF = ("verdict", "method", "open", "domain", "assignments", "false_accept", "
 Evidence = Mapping[str, Mapping[str, Any]]
 
 app = typer.Typer(
-    help="List, show, check and generate rewrite rules, and count what they do.", no_args_is_help=True, rich_markup_mode=None
+    help="List, show, check and generate rewrite rules, and count what they do.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
 )
 app.command("check")(check_rules)
 app.command("generate")(generate_rules)

@@ -19,7 +19,16 @@ if TYPE_CHECKING:
     from graphopt.rl.task import Task
 
 _LINES_S = 10.0  # between two lines where there is no terminal
-_SHOWN = ("policy_loss", "value_loss", "entropy", "approx_kl", "explained_variance", "model_loss", "reward_error", "gap")
+_SHOWN = (
+    "policy_loss",
+    "value_loss",
+    "entropy",
+    "approx_kl",
+    "explained_variance",
+    "model_loss",
+    "reward_error",
+    "gap",
+)
 _MODELS = 12
 
 

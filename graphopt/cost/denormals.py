@@ -41,7 +41,9 @@ def readers(graph: Graph, delta: Delta) -> set[int]:
         ahead: list[Node] = []
         for node in step:
             if node.op in ("Add", "Softmax") or node.op in _BETWEEN:
-                ahead.extend(graph.nodes[u] for key in node.outputs if key is not None for u in graph.users.get(key, ()))
+                ahead.extend(
+                    graph.nodes[u] for key in node.outputs if key is not None for u in graph.users.get(key, ())
+                )
         found.update(node.id for node in ahead if node.op in ("MatMul", "FusedMatMul"))
         step = ahead
     return found

@@ -95,7 +95,8 @@ def fit(config: SessionConfig) -> Roofline:
             added = ((_ms(bare, long) or 0.0) - (_ms(bare, short) or 0.0)) / nodes - overhead
         found = {"overhead_ms": max(1e-5, overhead), "profiler_ms": max(0.0, added), "pace_ms": bare.best_ms}
         product, copy, erf = (
-            _ms(bare, _whole(g)) for g in (_product(128, 512, 768), _chain((_NUMBERS,), 2), _chain((_NUMBERS,), 1, ("Erf",)))
+            _ms(bare, _whole(g))
+            for g in (_product(128, 512, 768), _chain((_NUMBERS,), 2), _chain((_NUMBERS,), 1, ("Erf",)))
         )
         if product:
             found["gflops"] = 2 * 128 * 512 * 768 / (product * 1e6)

@@ -199,7 +199,11 @@ class KernelCost(WindowCost):
         const = tuple([k is None or values[k].const for id in window.nodes for k in nodes[id].inputs])
         marks = shares(graph, window) + tuple((key, BLOCKED) for key in arrives_blocked(graph, window, layout))
         open_ended = len(window.nodes) > 1 and nodes[window.nodes[-1]].op in NORMALISATIONS
-        seen = tuple(len(graph.users[k]) for i in window.nodes if (k := result(nodes[i])) is not None) if open_ended else ()
+        seen = (
+            tuple(len(graph.users[k]) for i in window.nodes if (k := result(nodes[i])) is not None)
+            if open_ended
+            else ()
+        )
         return window.nodes, const, marks, seen
 
     def _elsewhere(self, graph: Graph, delta: Delta) -> set[int]:
@@ -239,7 +243,9 @@ class KernelCost(WindowCost):
         return tuple(found.items())
 
     def _price_all(self, graph: Graph, plans: Mapping[str, tuple[Blueprint, Window]]) -> None:
-        stored = {s: ms for s, ms in self.store.get_many(self.environment, plans).items() if ms == FAILED or 0 < ms < math.inf}
+        stored = {
+            s: ms for s, ms in self.store.get_many(self.environment, plans).items() if ms == FAILED or 0 < ms < math.inf
+        }
         analytic = {s: window_ms(graph, window, self.roofline, self.shapes) for s, (_, window) in plans.items()}
         for signature, ms in stored.items():
             if ms != FAILED:

@@ -180,9 +180,13 @@ class Layouts:
             return all(self.shapes.shape(graph, k) == shape for k in varying)
         if op == "Concat":
             return node.attributes.get("axis") == 1 and all(self._channels(graph, k) % self.block == 0 for k in varying)
-        return op == "Resize" and node.attributes.get("mode", "nearest") in ("nearest", "linear") and (
-            node.attributes.get("coordinate_transformation_mode", "half_pixel") == "asymmetric"
-            or node.attributes.get("mode") == "linear"
+        return (
+            op == "Resize"
+            and node.attributes.get("mode", "nearest") in ("nearest", "linear")
+            and (
+                node.attributes.get("coordinate_transformation_mode", "half_pixel") == "asymmetric"
+                or node.attributes.get("mode") == "linear"
+            )
         )
 
     def _wants(self, graph: Graph, node: Node) -> bool:
@@ -206,7 +210,9 @@ class Layouts:
             return inner >= self.block and inner % _ALIGNED == 0
         if out % _ALIGNED:
             return False
-        return (inner == 1 and out == group) or (inner % self.block == 0 and out % group == 0 and out // group % self.block == 0)
+        return (inner == 1 and out == group) or (
+            inner % self.block == 0 and out % group == 0 and out // group % self.block == 0
+        )
 
     def _direct(self, graph: Graph, node: Node) -> bool:
         """Whether a convolution reads a plain operand of few channels and makes a blocked result."""
@@ -282,7 +288,11 @@ def arrives_blocked(graph: Graph, window: Window, layout: Layout) -> tuple[int, 
         return ()
     if len(window.nodes) == 1:
         node = nodes[window.head]
-        return tuple(k for k in node.inputs[:1] if k is not None) if node.op == "Resize" and result(node) in layout.blocked else ()
+        return (
+            tuple(k for k in node.inputs[:1] if k is not None)
+            if node.op == "Resize" and result(node) in layout.blocked
+            else ()
+        )
     if nodes[window.head].op not in ("Conv", "FusedConv"):
         return ()
     found: list[int] = []
@@ -295,7 +305,9 @@ def arrives_blocked(graph: Graph, window: Window, layout: Layout) -> tuple[int, 
     return tuple(found)
 
 
-def _put(moves: MapMutation[int, Move], payers: MapMutation[int, tuple[Move, ...]], key: int, move: Move | None) -> None:
+def _put(
+    moves: MapMutation[int, Move], payers: MapMutation[int, tuple[Move, ...]], key: int, move: Move | None
+) -> None:
     if move is not None:
         moves[key] = move
         payers[move.payer] = (*payers.get(move.payer, ()), move)
@@ -309,4 +321,3 @@ def _take(moves: MapMutation[int, Move], payers: MapMutation[int, tuple[Move, ..
             payers[move.payer] = rest
         else:
             del payers[move.payer]
-

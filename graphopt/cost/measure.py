@@ -57,7 +57,10 @@ class Stopwatch:
     """
 
     def __init__(
-        self, config: SessionConfig, roofline: Roofline, reference: tuple[LoadableModel, Mapping[str, Any]] | None = None
+        self,
+        config: SessionConfig,
+        roofline: Roofline,
+        reference: tuple[LoadableModel, Mapping[str, Any]] | None = None,
     ) -> None:
         self.config = config
         self.outside = full_name(config.provider) != CPU

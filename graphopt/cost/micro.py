@@ -124,7 +124,9 @@ def _node(graph: Graph, node: Node, index: int, names: dict[int, str]) -> NodePr
     else:
         version = graph.opsets.get(node.domain, 1)
         proto.attribute.extend(
-            _attribute(node, version, name, value) for name, value in sorted(node.attributes.items()) if value is not None
+            _attribute(node, version, name, value)
+            for name, value in sorted(node.attributes.items())
+            if value is not None
         )
     return proto
 
@@ -187,7 +189,11 @@ def _constant_range(plan: Blueprint, key: int) -> tuple[float, float, bool]:
     for node in plan.nodes:
         if key in node.inputs:
             at = node.inputs.index(key)
-            if node.op == "BatchNormalization" or node.op in ("Div", "Pow", "PRelu") or node.op.endswith("Normalization"):
+            if (
+                node.op == "BatchNormalization"
+                or node.op in ("Div", "Pow", "PRelu")
+                or node.op.endswith("Normalization")
+            ):
                 return 0.5, 1.5, True
             if at == 1 and node.op in ("Conv", "MatMul", "Gemm", "ConvTranspose", "FusedMatMul"):
                 return 0.01, 0.1, False

@@ -100,6 +100,8 @@ class Shapes:
         if TIMES in dim:
             return prod(int(part) if part.isdecimal() else self._size(part, axis) for part in dim.split(TIMES))
         if "+" in dim:
-            return sum(int(part) if part.isdigit() else self._size(part, axis) for part in map(str.strip, dim.split("+")))
+            return sum(
+                int(part) if part.isdigit() else self._size(part, axis) for part in map(str.strip, dim.split("+"))
+            )
         name = dim.lower()
         return 1 if "batch" in name or name in _BATCH_NAMES else ASSUMED

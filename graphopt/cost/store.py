@@ -125,7 +125,9 @@ class Store:
     def corrections(self, environment: str) -> dict[str, float]:
         """By what factor measurements are off where whole models were compared, by signature."""
         with self._lock:
-            found = dict(self._execute("SELECT signature, factor FROM corrections WHERE environment = ?", (environment,)))
+            found = dict(
+                self._execute("SELECT signature, factor FROM corrections WHERE environment = ?", (environment,))
+            )
             found.update({signature: f for (name, signature), f in self._factors.items() if name == environment})
         return found
 

@@ -75,7 +75,11 @@ def _content(
         return _gather(known[0], known[1])
     if op == "Slice":
         bounds = _bounds(attributes, known)
-        return None if bounds is None or [axis for axis, *_ in bounds] not in ([0], [-1]) else known[0][slice(*bounds[0][1:])]
+        return (
+            None
+            if bounds is None or [axis for axis, *_ in bounds] not in ([0], [-1])
+            else known[0][slice(*bounds[0][1:])]
+        )
     if op == "ReduceProd" and result.elements == 1:
         return (product(known[0]),)
     return None
@@ -219,5 +223,6 @@ def merged(a: Content | None, b: Content | None) -> Content | None:
     """What two sources say of the same elements: a number says more than a symbol, a symbol more than nothing."""
     if a is None or b is None or len(a) != len(b):
         return b if a is None else a
-    return tuple(y if x is None or (isinstance(y, int) and isinstance(x, str)) else x for x, y in zip(a, b, strict=True))
-
+    return tuple(
+        y if x is None or (isinstance(y, int) and isinstance(x, str)) else x for x, y in zip(a, b, strict=True)
+    )

@@ -101,7 +101,9 @@ def refined(type: ValueType, other: ValueType) -> ValueType:
     both = merge(type, other)
     if both is None or both.shape is None or other.shape is None:
         return type if both is None else both
-    return ValueType(both.dtype, tuple(b if _tells_more(b, a) else a for a, b in zip(both.shape, other.shape, strict=True)))
+    return ValueType(
+        both.dtype, tuple(b if _tells_more(b, a) else a for a, b in zip(both.shape, other.shape, strict=True))
+    )
 
 
 def _tells_more(new: Dim, old: Dim) -> bool:

@@ -88,7 +88,9 @@ def _propagate(view: Graph, graph: Graph, node: Node) -> tuple[bool, list[ValueT
     types = [None if v is None else v.type for v in operands]
     known = [known_content(view, k) for k in node.inputs]
     if not all(t.static for k, t in zip(node.outputs, declared, strict=True) if k is not None):
-        data = [small_array(view, v.key) if v is not None and v.const and shape_data(v.type) else None for v in operands]
+        data = [
+            small_array(view, v.key) if v is not None and v.const and shape_data(v.type) else None for v in operands
+        ]
         version = graph.opsets.get(node.domain, 1)
         try:
             found = infer(node.op, node.domain, version, node.attributes, types, data, len(node.outputs), known)

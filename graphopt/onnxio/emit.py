@@ -75,9 +75,7 @@ def rule_of(node: NodeProto) -> str | None:
 
 
 def _placeholders(proto: ModelProto, tensors: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        t.name: tensors[t.name] for t in proto.graph.initializer if t.data_location == TensorProto.EXTERNAL
-    }
+    return {t.name: tensors[t.name] for t in proto.graph.initializer if t.data_location == TensorProto.EXTERNAL}
 
 
 class _Emitter:

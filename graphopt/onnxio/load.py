@@ -73,9 +73,7 @@ class Model:
     @property
     def external(self) -> bool:
         """Whether the model keeps weights in files of their own."""
-        return any(
-            t.data_location == TensorProto.EXTERNAL and not wire.inside(t) for t in self.proto.graph.initializer
-        )
+        return any(t.data_location == TensorProto.EXTERNAL and not wire.inside(t) for t in self.proto.graph.initializer)
 
 
 def load(
@@ -157,7 +155,9 @@ def _validate(proto: ModelProto) -> None:
     newest = onnx.defs.onnx_opset_version()
     standard = any(n.domain in _STANDARD for n in proto.graph.node)
     if version > newest:
-        raise UnsupportedModelError(f"opset {version} is newer than the newest known, {newest}", "upgrade onnx and onnxruntime")
+        raise UnsupportedModelError(
+            f"opset {version} is newer than the newest known, {newest}", "upgrade onnx and onnxruntime"
+        )
     if version < OLDEST_OPSET and standard:
         raise UnsupportedModelError(
             f"opset {version} is older than {OLDEST_OPSET}", "convert it with onnx.version_converter.convert_version"
@@ -227,7 +227,10 @@ def _specialise(proto: ModelProto, dims: Mapping[str, int], shapes: Mapping[str,
     inputs = {i.name: i for i in proto.graph.input}
     bound = dict(dims)
     known = {
-        d.dim_param for i in proto.graph.input for d in i.type.tensor_type.shape.dim if d.WhichOneof("value") == "dim_param"
+        d.dim_param
+        for i in proto.graph.input
+        for d in i.type.tensor_type.shape.dim
+        if d.WhichOneof("value") == "dim_param"
     }
     for name in dims:
         if name not in known:
@@ -478,7 +481,11 @@ def _captured(node: NodeProto) -> set[str]:
 
 
 def _free(body: GraphProto) -> set[str]:
-    own = {i.name for i in body.input} | {t.name for t in body.initializer} | {s.values.name for s in body.sparse_initializer}
+    own = (
+        {i.name for i in body.input}
+        | {t.name for t in body.initializer}
+        | {s.values.name for s in body.sparse_initializer}
+    )
     read: set[str] = set()
     for node in body.node:
         own.update(node.output)

@@ -58,7 +58,9 @@ def write_scatter(points: Sequence[tuple[str, float, float]], path: Path) -> Non
     for i, name in enumerate(names):
         shape, colour = marks[name]
         place = f"translate({_SIDE},{_EDGE + 18 * i})"
-        drawn.append(f'<g transform="{place}"><path d="{shape}" fill="{colour}"/><text x="12" y="4">{escape(name)}</text></g>')
+        drawn.append(
+            f'<g transform="{place}"><path d="{shape}" fill="{colour}"/><text x="12" y="4">{escape(name)}</text></g>'
+        )
     middle = _SIDE / 2
     height = max(_SIDE, _EDGE + 18 * len(names) + 10)
     write_text(

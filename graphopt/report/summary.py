@@ -116,7 +116,14 @@ def _placement(placements: Sequence[Placement]) -> dict[str, Any] | None:
 
 def _family(v: FamilyVerdict) -> dict[str, Any]:
     interval = None if v.ci95 is None else list(v.ci95)
-    return {"family": v.family, "ratio": v.ratio, "ci95": interval, "kept": v.kept, "wrong": v.wrong, "predicted": v.predicted}
+    return {
+        "family": v.family,
+        "ratio": v.ratio,
+        "ci95": interval,
+        "kept": v.kept,
+        "wrong": v.wrong,
+        "predicted": v.predicted,
+    }
 
 
 def _more(selection: Selection) -> list[str]:

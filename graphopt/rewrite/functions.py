@@ -285,11 +285,7 @@ def _plain(function: Any) -> Function:
         if any(isinstance(a, Symbol) for a in arguments):
             raise Unknown
         for a in arguments:
-            if (
-                isinstance(a, tuple)
-                and any(isinstance(i, Symbol) for i in a)
-                and function is not len
-            ):
+            if isinstance(a, tuple) and any(isinstance(i, Symbol) for i in a) and function is not len:
                 raise Unknown
         return function(*arguments)
 

@@ -290,7 +290,9 @@ def _roots(
 
 def _example(data: Any, where: str) -> dict[str, Any]:
     if isinstance(data, dict):
-        return {k: _example(v, where) if isinstance(v, dict) else _strip(v) for k, v in data.items() if k != "__where__"}
+        return {
+            k: _example(v, where) if isinstance(v, dict) else _strip(v) for k, v in data.items() if k != "__where__"
+        }
     raise RuleError("an example is a mapping from operand to type", where)
 
 

@@ -210,7 +210,9 @@ class DreamerLearner:
             latents.append(latent[: record.played.steps])
             remembered.append(_memory(model, record, latent, looks, first))
         room = 2 * self.settings.horizon
-        return Start.of(models, torch.cat(latents), torch.cat(remembered), actions, features, near, room), frozenset(roots)
+        return Start.of(models, torch.cat(latents), torch.cat(remembered), actions, features, near, room), frozenset(
+            roots
+        )
 
     @torch.no_grad()
     def table(self) -> Tensor:

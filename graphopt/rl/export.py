@@ -146,7 +146,9 @@ def export(network: nn.Module, folder: Path) -> None:
     _write(_Encoder(vision), folder / ENCODER, graphs, each, {"embedded": "n", "whole": "g"})
     drawn, of_rules = _graphs(NODE_WIDTH, EDGE_WIDTH, GRAPH_WIDTH), _axes_of("r")
     families = torch.zeros(2, dtype=torch.int64)
-    _write(_Rules(vision), folder / RULES, {**drawn, "families": families}, {**of_rules, "families": "r"}, {"table": "t"})
+    _write(
+        _Rules(vision), folder / RULES, {**drawn, "families": families}, {**of_rules, "families": "r"}, {"table": "t"}
+    )
     seen = {
         "embedded": torch.zeros(5, shape.width), "whole": torch.zeros(2, shape.width), "table": torch.zeros(4, shape.width),
         "rules": torch.tensor([-1, 0, -1, 2]), "sites": torch.tensor([[-1, -1], [0, 1], [-1, -1], [3, -1]]),

@@ -175,7 +175,9 @@ class Scene:
         stays, and no longer offers it.
         """
         choice = position.choices[action - 1]
-        return self._positions.recall((position.warm, (*position.path, choice.key)), lambda: self._after(position, choice))
+        return self._positions.recall(
+            (position.warm, (*position.path, choice.key)), lambda: self._after(position, choice)
+        )
 
     def warmed_up(self, rng: np.random.Generator, most: int) -> Position:
         """A position after up to ``most`` random rewrites, from which an episode begins."""
@@ -188,7 +190,9 @@ class Scene:
         if position is self.root:
             return position
         path = position.path
-        return self._position(position.ground, position, position.steps, path, len(path), position.cost, position.offers)
+        return self._position(
+            position.ground, position, position.steps, path, len(path), position.cost, position.offers
+        )
 
     def speedup(self, graph: Graph) -> float:
         """How many times as fast as the original a graph runs; measured once and remembered in the store."""

@@ -363,7 +363,8 @@ def _task(root: _Item, folder: Path | None) -> Task:
         if isinstance(item.node, yaml.ScalarNode):
             return Source(path(item.text()))
         read = _record(
-            Source, {"model": lambda i: path(i.text()), "dims": _mapping(lambda i: i.whole(1)), "draw": lambda i: i.whole(0)}
+            Source,
+            {"model": lambda i: path(i.text()), "dims": _mapping(lambda i: i.whole(1)), "draw": lambda i: i.whole(0)},
         )
         made: Source = _required(item, "model", read)
         return made

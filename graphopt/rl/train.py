@@ -269,7 +269,9 @@ class _Trainer:
         before = self.rows[-1] if self.rows else {}
         for source in self.run.task.graphs.pool:
             savings = [t.saving for t in own if t.model == source.name]
-            row[f"saving/{source.name}"] = float(np.mean(savings)) if savings else before.get(f"saving/{source.name}", 0.0)
+            row[f"saving/{source.name}"] = (
+                float(np.mean(savings)) if savings else before.get(f"saving/{source.name}", 0.0)
+            )
             row[f"best/{source.name}"] = best.get(source.name, 0.0)
         self.rows.append(row)
         rate = steps / max(1e-9, time.monotonic() - begin)
@@ -301,7 +303,11 @@ class _Trainer:
         return found
 
     def _played(
-        self, sources: Sequence[Source], seeds: Sequence[tuple[int, ...] | None], *, knows: bool = True,
+        self,
+        sources: Sequence[Source],
+        seeds: Sequence[tuple[int, ...] | None],
+        *,
+        knows: bool = True,
         temperatures: tuple[float, ...] = (1.0,),
     ) -> list[Trajectory]:
         """Episodes of the present policy, or of one that knows nothing."""

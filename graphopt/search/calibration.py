@@ -129,7 +129,9 @@ def _ranks(values: Sequence[float]) -> np.ndarray[tuple[int], np.dtype[np.float6
     return ranks
 
 
-def samples(problem: Problem, start: State, count: int, seed: int = 0, longest: int = LONGEST) -> list[tuple[State, int]]:
+def samples(
+    problem: Problem, start: State, count: int, seed: int = 0, longest: int = LONGEST
+) -> list[tuple[State, int]]:
     """Graphs at the end of random walks, and how many rewrites made each.
 
     Most walks end at about the same price. So a third of them lean towards what is predicted to save and a third towards what
@@ -235,5 +237,6 @@ def calibrate(
     # What the start takes is the same in all pairs: the median is free of slow spells.
     base = median(ms for *_, ms in paired)
     return [
-        Point(name, steps, state.cost, base / p.speedup, (base / p.ci95[1], base / p.ci95[0])) for state, steps, p, _ in paired
+        Point(name, steps, state.cost, base / p.speedup, (base / p.ci95[1], base / p.ci95[0]))
+        for state, steps, p, _ in paired
     ]

@@ -29,7 +29,9 @@ def main() -> int:
     """Print the table; 1 if a wrong rule is accepted."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--family", nargs="*", help="only these families")
-    parser.add_argument("--show", action="store_true", help="list the accepted mutants that the runtime can't tell apart")
+    parser.add_argument(
+        "--show", action="store_true", help="list the accepted mutants that the runtime can't tell apart"
+    )
     parser.add_argument("--jobs", type=int, default=2)
     given = parser.parse_args()
     files = [f for f in rule_files([rules_dir()]) if not given.family or f.stem in given.family]

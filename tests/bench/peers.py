@@ -35,7 +35,9 @@ def run(name: str, exporter: str, ours: Path, seconds: float) -> dict[str, Any]:
             if theirs.path is None:
                 entry["peers"][peer] = {"error": theirs.error}
                 continue
-            paired = measure_models(theirs.path, mine if mine.exists() else source, feeds, SessionConfig(threads=1), seconds=seconds)
+            paired = measure_models(
+                theirs.path, mine if mine.exists() else source, feeds, SessionConfig(threads=1), seconds=seconds
+            )
             entry["peers"][peer] = {"speedup": paired.speedup, "ci95": list(paired.ci95), "seconds": theirs.seconds}
             theirs.path.unlink()
     return entry
@@ -85,7 +87,12 @@ def main() -> int:
     print(text)
     if given.markdown:
         given.markdown.write_text(text)
-    behind = [f"{e['model']} {e['exporter']}: {p}" for e in entries for p, r in e["peers"].items() if r.get("ci95", (1, 1))[1] < 1]
+    behind = [
+        f"{e['model']} {e['exporter']}: {p}"
+        for e in entries
+        for p, r in e["peers"].items()
+        if r.get("ci95", (1, 1))[1] < 1
+    ]
     for line in behind:
         print("behind:", line)
     return 1 if behind else 0

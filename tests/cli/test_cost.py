@@ -56,7 +56,9 @@ def test_export_and_import(cli, store, tmp_path):
         assert again.all("a" * 16) == {"one": 1.0, "two": 2.0}
 
 
-@pytest.mark.parametrize("content", ["", "[]", '{"schema": "x"}', '{"schema": "graphopt.kernels/1", "environments": {"a": {"b": "c"}}}'])
+@pytest.mark.parametrize(
+    "content", ["", "[]", '{"schema": "x"}', '{"schema": "graphopt.kernels/1", "environments": {"a": {"b": "c"}}}']
+)
 def test_rubbish_is_one_line(cli, store, tmp_path, content):
     file = tmp_path / "k.json"
     file.write_text(content)

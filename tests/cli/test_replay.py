@@ -12,7 +12,17 @@ from tests.test_api import grouped
 @pytest.fixture
 def optimised(cli, tmp_path):
     source = grouped(tmp_path / "m.onnx")
-    done = cli("optimize", source, "-o", tmp_path / "a.onnx", "--trace", tmp_path / "t.json", "--no-measure", "--rules", "grouped-conv")
+    done = cli(
+        "optimize",
+        source,
+        "-o",
+        tmp_path / "a.onnx",
+        "--trace",
+        tmp_path / "t.json",
+        "--no-measure",
+        "--rules",
+        "grouped-conv",
+    )
     assert done.code == 0, done.err
     return source, tmp_path
 

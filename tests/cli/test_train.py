@@ -29,7 +29,19 @@ def test_from_training_to_an_optimised_model(cli, tmp_path):
         "logs",
     } <= files
     done = cli(
-        "optimize", DEMO, "-o", "out.onnx", "--strategy", "rl", "--agent", "agent", "--trace", "t.json", "--budget", 2, "--no-measure"
+        "optimize",
+        DEMO,
+        "-o",
+        "out.onnx",
+        "--strategy",
+        "rl",
+        "--agent",
+        "agent",
+        "--trace",
+        "t.json",
+        "--budget",
+        2,
+        "--no-measure",
     )
     assert done.code == 0, done.err
     assert cli("replay", "t.json", DEMO, "-o", "again.onnx").code == 0

@@ -146,7 +146,11 @@ def test_nonsense_in_the_store_is_not_believed():
 def test_environments_are_kept_apart(store):
     one = KernelCost(store, SessionConfig(threads=1))
     assert one.environment == KernelCost(store).environment
-    others = [SessionConfig(threads=2), SessionConfig(level="basic"), SessionConfig(entries={"session.set_denormal_as_zero": "1"})]
+    others = [
+        SessionConfig(threads=2),
+        SessionConfig(level="basic"),
+        SessionConfig(entries={"session.set_denormal_as_zero": "1"}),
+    ]
     assert len({one.environment, *(KernelCost(store, c).environment for c in others)}) == 4
     with pytest.raises(UnknownNameError):
         KernelCost(store, SessionConfig(provider="abacus"))

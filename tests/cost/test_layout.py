@@ -29,7 +29,10 @@ def conversions(g):
 
 def actual(nodes, inputs, weights, outputs):
     rng = np.random.default_rng(0)
-    arrays = {n: rng.standard_normal(v).astype(np.float32) if isinstance(v, tuple) else np.asarray(v) for n, v in weights.items()}
+    arrays = {
+        n: rng.standard_normal(v).astype(np.float32) if isinstance(v, tuple) else np.asarray(v)
+        for n, v in weights.items()
+    }
     body = helper.make_graph(
         nodes, "g", [helper.make_tensor_value_info(n, 1, s) for n, s in inputs.items()],
         [helper.make_tensor_value_info(n, 1, None) for n in outputs],

@@ -155,7 +155,8 @@ for i in range(60):
 def test_two_processes_write_at_once(tmp_path):
     path = tmp_path / "s"
     running = [
-        subprocess.Popen([sys.executable, "-c", WRITER, str(path), name], stderr=subprocess.PIPE, text=True) for name in "ab"
+        subprocess.Popen([sys.executable, "-c", WRITER, str(path), name], stderr=subprocess.PIPE, text=True)
+        for name in "ab"
     ]
     for process in running:
         _, errors = process.communicate(timeout=120)

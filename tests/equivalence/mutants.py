@@ -52,7 +52,9 @@ def mutants(file: Path) -> Iterator[Mutant]:
     data = yaml.load(file.read_text(encoding="utf-8"), Loader=yaml.BaseLoader)
     for item in data["rules"]:
         for kind, change, changed in _changes(item):
-            text = yaml.safe_dump({"family": data["family"], "doc": "mutants", "rules": [changed]}, sort_keys=False, width=10_000)
+            text = yaml.safe_dump(
+                {"family": data["family"], "doc": "mutants", "rules": [changed]}, sort_keys=False, width=10_000
+            )
             try:
                 (rule,) = parse_rules(text, "mutant.yaml")
             except GraphoptError:
@@ -84,7 +86,11 @@ def _line_changes(line: str) -> Iterator[tuple[str, str]]:
     for found in _ORDERED.finditer(right):
         operands = [o.strip() for o in found[3].split(",")]
         if len(operands) > 1 and operands[-1] != operands[-2]:
-            swapped = right[: found.start(3)] + ", ".join([*operands[:-2], operands[-1], operands[-2]]) + right[found.end(3) :]
+            swapped = (
+                right[: found.start(3)]
+                + ", ".join([*operands[:-2], operands[-1], operands[-2]])
+                + right[found.end(3) :]
+            )
             yield "operands swapped", f"{left}={swapped}"
     for op, other in _OTHER.items():
         if re.search(rf"\b{op}\b", right):
@@ -94,7 +100,10 @@ def _line_changes(line: str) -> Iterator[tuple[str, str]]:
         operands = [o.strip() for o in found[1].split(",")]
         for i, operand in enumerate(operands):
             if operand.endswith("?"):
-                yield "operand dropped", f"{left}={right[: found.start(1)]}{', '.join(['none' if k == i else o for k, o in enumerate(operands)])})"
+                yield (
+                    "operand dropped",
+                    f"{left}={right[: found.start(1)]}{', '.join(['none' if k == i else o for k, o in enumerate(operands)])})",
+                )
             number = re.fullmatch(r"-?\d+(\.\d+)?([eE]-?\d+)?", operand)
             if number:
                 other = f"{float(operand) * 1.01 + 0.003:.9g}"
@@ -108,7 +117,10 @@ def _line_changes(line: str) -> Iterator[tuple[str, str]]:
         rest = re.search(r",?\s*\*\w+", inside)
         if rest:
             bare = inside.replace(rest[0], "")
-            yield "attributes dropped", f"{left}={right[: attributes.start()]}{f'<{bare}>' if bare.strip() else ''}{right[attributes.end() :]}"
+            yield (
+                "attributes dropped",
+                f"{left}={right[: attributes.start()]}{f'<{bare}>' if bare.strip() else ''}{right[attributes.end() :]}",
+            )
     outputs = [o.strip() for o in left.split(",")]
     if len(outputs) > 1:
         yield "outputs swapped", f"{', '.join([outputs[1], outputs[0], *outputs[2:]])} ={right}"
@@ -144,7 +156,9 @@ def wrong(mutant: Mutant) -> bool:
 
 def _integer_division(rule: Rule, case: Mapping[str, Any]) -> bool:
     """By zero, on random inputs: undefined, so that nothing follows from a difference."""
-    integers = any(re.search(r"[iu](8|16|32|64)$", str(v).split("=")[0].strip()) for k, v in case.items() if k in rule.leaves)
+    integers = any(
+        re.search(r"[iu](8|16|32|64)$", str(v).split("=")[0].strip()) for k, v in case.items() if k in rule.leaves
+    )
     return integers and any(op == "Div" for line in (*rule.match, *rule.replace) for _, op in line.ops)
 
 

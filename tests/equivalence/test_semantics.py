@@ -30,6 +30,7 @@ with warnings.catch_warnings():
         and not any(word in c.name for word in _OTHER)
     ]  # fmt: skip
 
+
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_node_case(case, tmp_path):
     onnx.save(case.model, tmp_path / "m.onnx")
@@ -61,7 +62,10 @@ def test_node_case(case, tmp_path):
             assert got.shape == want.shape
             tolerance = 2e-2 if want.dtype.itemsize <= 2 and want.dtype.kind not in "iub" else 1e-4
             np.testing.assert_allclose(
-                got.astype(np.float64), want.astype(np.float64), rtol=tolerance, atol=tolerance if want.dtype.kind == "f" else 0
+                got.astype(np.float64),
+                want.astype(np.float64),
+                rtol=tolerance,
+                atol=tolerance if want.dtype.kind == "f" else 0,
             )
 
 

@@ -125,14 +125,19 @@ def test_exact_claims_are_not_proved_by_real_laws():
     examples: {accept: [{a: 3xf32, b: 3xf32, c: 3xf32}]}
 """)
     assert prove(rule).outcome == "tested"
-    assert prove(_rule("""
+    assert (
+        prove(
+            _rule("""
   - id: sum-regrouped
     doc: True for real numbers.
     equal: real
     match: ["s = Add(a, b)", "y = Add(s, c)"]
     replace: ["t = Add(b, c)", "y = Add(a, t)"]
     examples: {accept: [{a: 3xf32, b: 3xf32, c: 3xf32}]}
-""")).outcome == "proved"
+""")
+        ).outcome
+        == "proved"
+    )
 
 
 def test_the_same_seed_gives_the_same_proof():

@@ -173,7 +173,10 @@ def test_shape_of_reshape_of_something_unknown():
         ([node("Slice", ["x", "first", "two", "one"], ["y"])], ("N", None, 8)),
         ([node("Shape", ["q"], ["s"]), node("ConstantOfShape", ["s"], ["y"])], ("Q", 3)),
         # At most one is neither 1 nor more.
-        ([SHAPE, node("Slice", ["x", "first", "one", "axis0"], ["a"]), node("Expand", ["a", "s"], ["y"])], (None, "S", 8)),
+        (
+            [SHAPE, node("Slice", ["x", "first", "one", "axis0"], ["a"]), node("Expand", ["a", "s"], ["y"])],
+            (None, "S", 8),
+        ),
         ([SHAPE, node("Gather", ["x", "first"], ["a"]), node("Expand", ["a", "s"], ["y"])], ("N", "S", 8)),
     ],
 )

@@ -67,7 +67,13 @@ OWNERS = {
 }
 
 # Import names that differ from the name of the distribution.
-DISTRIBUTIONS = {"z3": "z3-solver", "google": "protobuf", "yaml": "pyyaml", "onnx_ir": "onnx-ir", "torch_geometric": "torch-geometric"}
+DISTRIBUTIONS = {
+    "z3": "z3-solver",
+    "google": "protobuf",
+    "yaml": "pyyaml",
+    "onnx_ir": "onnx-ir",
+    "torch_geometric": "torch-geometric",
+}
 
 MODULES = sorted(PACKAGE.rglob("*.py"))
 

@@ -13,7 +13,9 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 RULES = sorted(path.relative_to(ROOT / "rules").as_posix() for path in (ROOT / "rules").rglob("*") if path.is_file())
-AGENTS = {path.relative_to(ROOT / "models").as_posix() for path in (ROOT / "models/agents").rglob("*") if path.is_file()}
+AGENTS = {
+    path.relative_to(ROOT / "models").as_posix() for path in (ROOT / "models/agents").rglob("*") if path.is_file()
+}
 
 pytestmark = [pytest.mark.slow, pytest.mark.network]
 
@@ -56,7 +58,9 @@ def test_installed_elsewhere(wheel, tmp_path):
     run(python, "-m", "pip", "install", "--quiet", wheel, cwd=tmp_path)
     # Without a runtime, what needs none works, and the rest says what to install.
     run(scripts / "graphopt", "rules", "list", cwd=tmp_path)
-    bare = subprocess.run([scripts / "graphopt", "providers"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    bare = subprocess.run(
+        [scripts / "graphopt", "providers"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
     assert bare.returncode == 2 and "error: onnxruntime is not installed\nhint: pip install onnxruntime" in bare.stderr
     run(python, "-m", "pip", "install", "--quiet", f"{wheel}[cpu]", cwd=tmp_path)
 

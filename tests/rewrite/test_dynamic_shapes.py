@@ -66,7 +66,9 @@ def optimised(proto):
     graph = simplify(loaded.graph)
     rules = LIBRARY.without(r.id for r in LIBRARY.rules if r.family not in ("shape", "identity"))
     sites, refused = Sites.of(graph, rules), set()
-    while matches := [sites.matches[k] for k in sorted(sites.matches) if sites.matches[k].preferred and k not in refused]:
+    while matches := [
+        sites.matches[k] for k in sorted(sites.matches) if sites.matches[k].preferred and k not in refused
+    ]:
         key = next(k for k in sorted(sites.matches) if sites.matches[k] is matches[0])
         before = graph.hash
         try:

@@ -20,24 +20,39 @@ def test_a_plain_line() -> None:
     assert line.outputs == ("y",)
     assert line.ops == (("", "MatMul"),)
     assert line.operands == (Operand("x"), Operand("w1"))
-    assert (line.attributes, line.captures, line.rest, line.alias, line.each, line.variadic) == ((), (), "", "", False, None)
+    assert (line.attributes, line.captures, line.rest, line.alias, line.each, line.variadic) == (
+        (),
+        (),
+        "",
+        "",
+        False,
+        None,
+    )
     assert (line.text, line.where) == ("y = MatMul(x, w1)", AT)
 
 
 def test_everything_at_once() -> None:
-    line = parse("a , _,c=com.microsoft.Conv|Gelu|ai.onnx.ml.Scaler:f < axis=-1 , k = $v, s = (1, len((2, 3))) , *rest > ( x?, xs..., 0.5,none )")
+    line = parse(
+        "a , _,c=com.microsoft.Conv|Gelu|ai.onnx.ml.Scaler:f < axis=-1 , k = $v, s = (1, len((2, 3))) , *rest > ( x?, xs..., 0.5,none )"
+    )
     assert line.outputs == ("a", "_", "c")
     assert line.ops == (("com.microsoft", "Conv"), ("", "Gelu"), ("ai.onnx.ml", "Scaler"))
     assert line.op_variable == "f"
     assert [(name, e.text) for name, e in line.attributes] == [("axis", "-1"), ("s", "(1, len((2, 3)))")]
     assert line.captures == (("k", "v"),)
     assert line.rest == "rest"
-    assert line.operands == (Operand("x", "optional"), Operand("xs", "variadic"), Operand("", "number", 0.5), Operand("", "none"))
+    assert line.operands == (
+        Operand("x", "optional"),
+        Operand("xs", "variadic"),
+        Operand("", "number", 0.5),
+        Operand("", "none"),
+    )
     assert line.variadic == Operand("xs", "variadic")
 
 
 @pytest.mark.parametrize(
-    ("text", "number"), [("0", 0.0), ("-1", -1.0), ("2.", 2.0), ("0.044715", 0.044715), ("1e-5", 1e-5), ("-2.5E+3", -2500.0)]
+    ("text", "number"),
+    [("0", 0.0), ("-1", -1.0), ("2.", 2.0), ("0.044715", 0.044715), ("1e-5", 1e-5), ("-2.5E+3", -2500.0)],
 )
 def test_numbers(text: str, number: float) -> None:
     assert parse(f"y = Add(x, {text})").operands[1] == Operand("", "number", number)

@@ -91,7 +91,12 @@ def test_an_interruption_keeps_what_there_is(folders: list[Path]) -> None:
     told: list[str] = []
     evaluator = Evaluator(read_agents(folders[:1]), QUICK, told.append, lambda: len(told) >= 2)
     found = evaluated(evaluator)
-    assert found.interrupted and {s.strategy for s in found.scores if s.stage == 1} == {"ppo", *SEARCHES, RANDOM, UNTRAINED}
+    assert found.interrupted and {s.strategy for s in found.scores if s.stage == 1} == {
+        "ppo",
+        *SEARCHES,
+        RANDOM,
+        UNTRAINED,
+    }
     assert {s.budget for s in found.scores} == {OWN, STEPS}
     assert "ended early" in to_markdown(found) and len(to_csv(found).splitlines()) == 1 + len(found.scores)
 

@@ -68,7 +68,9 @@ def test_stages_add_graphs() -> None:
 
 
 def test_a_graph_may_have_the_prices_of_another_machine() -> None:
-    task = parse_task("name: x\npricing: {draws: 3, spread: 0.2}\ngraphs: {train: [a], shapes: [{model: a, draw: 7}]}", "t")
+    task = parse_task(
+        "name: x\npricing: {draws: 3, spread: 0.2}\ngraphs: {train: [a], shapes: [{model: a, draw: 7}]}", "t"
+    )
     assert (task.pricing.draws, task.pricing.spread) == (3, 0.2)
     assert task.graphs.shapes == (Source("a", draw=7),) and task.graphs.shapes[0].name == "a,prices=7"
     assert parse_task(yaml.safe_dump(task.json()), "t") == task

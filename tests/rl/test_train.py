@@ -86,7 +86,9 @@ def test_the_same_seeds_give_the_same_episodes_on_every_executor(demo: Task, kin
 def test_a_run_that_was_killed_comes_to_the_same_figures(toy: Task, tmp_path: Path, algorithm: str) -> None:
     broken, whole = tmp_path / "broken", tmp_path / "whole"
     done = subprocess.run(
-        [sys.executable, "-m", "tests.rl.jobs", str(broken), algorithm, "4"], cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}
+        [sys.executable, "-m", "tests.rl.jobs", str(broken), algorithm, "4"],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
     assert done.returncode == -signal.SIGKILL
     assert read_manifest(broken).iteration == 3

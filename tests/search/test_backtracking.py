@@ -137,12 +137,18 @@ def test_sites_that_share_a_node_count_once():
 
 def test_a_part_of_a_budget_is_a_share_of_what_is_left_and_no_more_than_asked_for():
     budget = Budget(candidates=100, spent=40)
-    assert [budget.part(0.5).candidates, budget.part(0.5, 10).candidates, budget.part(1.0, 80).candidates] == [30, 10, 60]
+    assert [budget.part(0.5).candidates, budget.part(0.5, 10).candidates, budget.part(1.0, 80).candidates] == [
+        30,
+        10,
+        60,
+    ]
     assert [Budget().part(0.5).candidates, Budget().part(0.5, 10).candidates] == [None, 10]
     assert Budget(candidates=40, spent=40).part(1.0, 10).exhausted() == "candidate budget used up"
 
 
-@pytest.mark.parametrize("strategy", [Backtracking(3.0), Beam(), RandomWalk(length=4, walks=20), Auto(3.0)], ids=lambda s: s.name)
+@pytest.mark.parametrize(
+    "strategy", [Backtracking(3.0), Beam(), RandomWalk(length=4, walks=20), Auto(3.0)], ids=lambda s: s.name
+)
 def test_every_strategy_finds_it_and_keeps_to_the_budget(problem, strategy):
     start = problem.start(layers(3))
     found = strategy.run(problem, start, Budget())
@@ -156,7 +162,9 @@ def test_every_strategy_finds_it_and_keeps_to_the_budget(problem, strategy):
 
 @pytest.mark.parametrize("strategy", [Backtracking, Beam, RandomWalk, Auto], ids=lambda s: s.name)
 def test_the_same_start_gives_the_same_result(problem, strategy):
-    graphs = {strategy().run(problem, problem.start(layers(3)), Budget(candidates=60)).state.graph.hash for _ in range(2)}
+    graphs = {
+        strategy().run(problem, problem.start(layers(3)), Budget(candidates=60)).state.graph.hash for _ in range(2)
+    }
     assert len(graphs) == 1
 
 

@@ -95,7 +95,6 @@ def test_a_graph_that_is_predicted_to_gain_and_loses_is_left_and_the_search_goes
     assert later.step(start, start.actions()[0]).cost > start.cost
 
 
-
 def test_plans_that_there_was_no_time_to_measure_are_told(store):
     from onnx import TensorProto, helper
 

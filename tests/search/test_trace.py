@@ -58,7 +58,9 @@ def walk(source: Path, library: Library, steps: int, seed: int):
                 continue
             made.append(problem.record(state, match, after))
             state = after
-    told = Trace(f"{loaded.graph.hash:016x}", library.hash, block_size(), LIMIT, OPTIONS, tuple(made), f"{state.graph.hash:016x}")
+    told = Trace(
+        f"{loaded.graph.hash:016x}", library.hash, block_size(), LIMIT, OPTIONS, tuple(made), f"{state.graph.hash:016x}"
+    )
     return to_proto(emit(loaded, state.graph, max_bytes=LIMIT)).SerializeToString(deterministic=True), told
 
 
@@ -79,7 +81,9 @@ def test_a_random_trace_replays_to_the_same_bytes(tmp_path, source, seed: int):
 
 
 def test_replay_writes_the_file_that_optimize_wrote(tmp_path, source):
-    graphopt.optimize(source, output=tmp_path / "a.onnx", trace=tmp_path / "t.json", measure=False, rules=["grouped-conv"])
+    graphopt.optimize(
+        source, output=tmp_path / "a.onnx", trace=tmp_path / "t.json", measure=False, rules=["grouped-conv"]
+    )
     graphopt.replay(tmp_path / "t.json", source, output=tmp_path / "b.onnx")
     assert (tmp_path / "a.onnx").read_bytes() == (tmp_path / "b.onnx").read_bytes()
 
@@ -103,7 +107,11 @@ def test_bisect_finds_a_planted_step(tmp_path, source):
     # A walk over the wrong rule alone supplies the step; the place is there throughout.
     _, bad = walk(source, Library(tuple(parse_rules(WRONG, "wrong.yaml"))), 1, 0)
     for at in (0, 2):
-        planted = (*steps[:at], bad.steps[0], *[s for s in steps[at:] if _still(source, library, told, (*steps[:at], bad.steps[0]), s)])
+        planted = (
+            *steps[:at],
+            bad.steps[0],
+            *[s for s in steps[at:] if _still(source, library, told, (*steps[:at], bad.steps[0]), s)],
+        )
         trace = Trace(told.model, library.hash, told.block, LIMIT, OPTIONS, planted, "")
         trace.write(tmp_path / "t.json")
         with pytest.MonkeyPatch.context() as patch:
