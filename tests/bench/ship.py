@@ -2,7 +2,7 @@
 
     python -m tests.bench.ship AGENT
 
-AGENT is a folder of `graphopt train-agent`. Each model is optimised on what it sees when it is used, eight states side by side;
+AGENT is a folder of `graphopt train-agent`. Each model is optimised on what it sees when it is used, three states side by side;
 prints what it gained. What does not gain is taken as it is.
 """
 
@@ -29,7 +29,7 @@ from graphopt.runtime.session import Session, SessionConfig
 
 ROOT = Path(__file__).resolve().parents[2]
 MODEL = "squeezenet1_1"
-STATES = 8
+STATES = 3
 
 
 def inputs(agent: Path) -> Mapping[str, Mapping[str, Any]]:
