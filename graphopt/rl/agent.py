@@ -17,6 +17,7 @@ from graphopt.rl.collect import TEMPERATURES, Habitual, Policy, Scores, play
 from graphopt.rl.episode import Episode
 from graphopt.rl.features import Batch, Floats, Integers, Observation
 from graphopt.rl.rule_features import RuleBatch
+from graphopt.rl.run import STRATEGY
 from graphopt.rl.scene import Position, Scene
 from graphopt.rl.task import Task
 from graphopt.runtime.session import Session, SessionConfig
@@ -25,8 +26,6 @@ from graphopt.search.greedy import Greedy
 from graphopt.search.problem import Budget, Outcome, Problem, State
 
 ENCODER, RULES, CONTROLLER, MEMORY = "encoder.onnx", "rules.onnx", "controller.onnx", "memory.onnx"
-STRATEGY = {"ppo": "rl", "world-model": "world-model"}
-"""Strategy by the algorithm that trained its agent."""
 _ROUND = 3  # episodes played side by side
 _WORTH = 1e-3  # share of the cost that a round must have gained for another one to be played
 _AROUND = 256  # candidates of the search around an agent's best plan

@@ -12,7 +12,9 @@ from typing import Any
 from graphopt.errors import MissingExtraError, UnknownNameError, UsageError
 from graphopt.rl.task import Task
 
-ALGORITHMS = ("ppo", "world-model")
+STRATEGY = {"ppo": "rl", "world-model": "world-model"}
+"""Strategy by the algorithm that trains its agent."""
+ALGORITHMS = tuple(STRATEGY)
 DYNAMICS = ("mdn-lstm", "deterministic")
 """Of a world model, see :mod:`graphopt.rl.world_model`."""
 DEVICES = ("auto", "cpu", "cuda")

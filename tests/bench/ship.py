@@ -19,11 +19,12 @@ import numpy as np
 
 import graphopt
 from graphopt.cost.store import Store
-from graphopt.rl.agent import CONTROLLER, ENCODER, MEMORY, RULES, STRATEGY
+from graphopt.rl.agent import CONTROLLER, ENCODER, MEMORY, RULES
 from graphopt.rl.checkpoint import read_manifest
 from graphopt.rl.features import Batch
 from graphopt.rl.prepare import library_of, open_scene
 from graphopt.rl.rule_features import RuleBatch
+from graphopt.rl.run import STRATEGY
 from graphopt.rl.task import Source
 from graphopt.runtime.session import Session, SessionConfig
 

@@ -14,6 +14,7 @@ from graphopt.api import LEARNED
 from graphopt.config import agents_dir
 from graphopt.errors import UsageError
 from graphopt.rl.checkpoint import read_manifest
+from graphopt.rl.run import STRATEGY
 from tests.rl.conftest import DEMO, HERE
 
 
@@ -40,6 +41,10 @@ def test_it_is_small_and_says_how_it_was_trained(strategy: str) -> None:
     manifest = read_manifest(folder)
     assert manifest.results and manifest.steps > 0 and manifest.task.graphs.held_out
     assert sum(path.stat().st_size for path in folder.iterdir()) < 5e6
+
+
+def test_each_algorithm_has_a_strategy() -> None:
+    assert tuple(STRATEGY.values()) == LEARNED
 
 
 def test_an_agent_of_another_strategy_is_refused() -> None:
