@@ -14,7 +14,7 @@ from graphopt.config import provider_name, rules_dir
 from graphopt.errors import RuleError, UnknownNameError
 from graphopt.ir.graph import Graph, Node
 from graphopt.rewrite.examples import ExampleError, build_example
-from graphopt.rewrite.match import Around, Plan, plans
+from graphopt.rewrite.match import Around, Operator, Plan, plans
 from graphopt.rewrite.schema import Rule, read_rules
 
 _CONTRIBUTED = ("cpu", "cuda", "directml")
@@ -69,16 +69,13 @@ class Library:
         return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
     @cached_property
-    def _plans(self) -> tuple[dict[tuple[str, str], list[Plan]], dict[tuple[str, str], list[Plan]]]:
-        first: dict[tuple[str, str], list[Plan]] = {}
-        every: dict[tuple[str, str], list[Plan]] = {}
+    def _plans(self) -> dict[Operator, list[Plan]]:
+        found: dict[Operator, list[Plan]] = {}
         for rule in self.rules:
             for plan in plans(rule):
                 for op in rule.match[plan.anchor].ops:
-                    every.setdefault(op, []).append(plan)
-                    if plan.anchor == 0:
-                        first.setdefault(op, []).append(plan)
-        return first, every
+                    found.setdefault(op, []).append(plan)
+        return found
 
     @cached_property
     def _near(self) -> dict[Around, tuple[Plan, ...]]:
@@ -87,7 +84,7 @@ class Library:
 
     def first_plans(self, node: Node) -> Sequence[Plan]:
         """Plans whose rule's first line can stand for a node: each match of a graph is found by one of them."""
-        return self._plans[0].get((node.domain, node.op), ())
+        return [plan for plan in self._plans.get((node.domain, node.op), ()) if plan.anchor == 0]
 
     def plans(self, graph: Graph, node: Node) -> Sequence[Plan]:
         """Plans that may start at a node, at any line: together they find every match with the node in it."""
@@ -97,7 +94,7 @@ class Library:
         found = self._near.get(around)
         if found is None:
             found = self._near[around] = tuple(
-                plan for plan in self._plans[1].get(around.op, ()) if plan.may_start(around)
+                plan for plan in self._plans.get(around.op, ()) if plan.may_start(around)
             )
         return found
 

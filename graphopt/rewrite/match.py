@@ -177,9 +177,17 @@ def _names(line: Line) -> set[str]:
     return {o for o in line.outputs if o != "_"} | {o.name for o in line.operands if o.kind == "value"}
 
 
-def find(graph: Graph, plan: Plan, node: Node, block: int = 16) -> Iterator[Match]:
-    """All matches of a rule in which ``node`` stands for the plan's first line, one for each set of nodes."""
-    if not node.opaque and plan.may_start(Around.of(graph, node)):
+def find(graph: Graph, plan: Plan, node: Node, block: int = 16, around: Around | None = None) -> Iterator[Match]:
+    """All matches of a rule in which ``node`` stands for the plan's first line, one for each set of nodes.
+
+    Args:
+        graph: The graph.
+        plan: The order in which the rule's lines are matched.
+        node: Where to start.
+        block: Channel block of the target.
+        around: What is around the node, for who tries many plans there.
+    """
+    if not node.opaque and plan.may_start(around or Around.of(graph, node)):
         yield from find_from(graph, plan, node, block)
 
 

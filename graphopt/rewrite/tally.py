@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from graphopt.ir.graph import Graph
 from graphopt.rewrite.library import Library
-from graphopt.rewrite.match import find
+from graphopt.rewrite.match import Around, find
 from graphopt.rewrite.schema import Rule
 
 
@@ -47,10 +47,11 @@ def tally(graph: Graph, library: Library, block: int = 16) -> list[Tally]:
     found = {rule.id: Tally(rule) for rule in library.rules}
     clock = time.perf_counter
     for node in graph.in_order():
+        around = Around.of(graph, node)
         for plan in library.first_plans(node):
             entry = found[plan.rule.id]
             begin = clock()
-            matches = list(find(graph, plan, node, block))
+            matches = list(find(graph, plan, node, block, around))
             entry.seconds += clock() - begin
             entry.tries += 1
             entry.hits += len(matches)

@@ -26,7 +26,8 @@ from graphopt.search.greedy import Greedy
 from graphopt.search.problem import Budget, Outcome, Problem, State
 
 ENCODER, RULES, CONTROLLER, MEMORY = "encoder.onnx", "rules.onnx", "controller.onnx", "memory.onnx"
-_ROUND = 3  # episodes played side by side
+ROUND = 3
+"""Episodes of an agent in use that are played side by side."""
 _WORTH = 1e-3  # share of the cost that a round must have gained for another one to be played
 _AROUND = 256  # candidates of the search around an agent's best plan
 _NAMED = 4  # rules that a notice names
@@ -130,10 +131,10 @@ class Untrained:
         if report is not None:
             report(plans[0].state)
         for plan in tuple(plans):
-            plans.append(_continued(plan, Greedy().run(problem, plan.state, budget)))
+            plans.append(plan.then(Greedy().run(problem, plan.state, budget)))
         plan = min(plans, key=lambda plan: plan.state.cost)
         part = budget.part(1.0, _AROUND)
-        plans.append(_continued(plan, Backtracking().run(problem, plan.state, part)))
+        plans.append(plan.then(Backtracking().run(problem, plan.state, part)))
         budget.spent += part.spent
         unlike = {plan.state.graph.hash: plan for plan in plans}
         best, *others = sorted(unlike.values(), key=lambda plan: plan.state.cost)[: self.keep]
@@ -160,8 +161,8 @@ class Untrained:
 
         spent = budget.spent
         self.steps = 0
-        for begin in range(0, len(rngs), _ROUND):
-            lanes = rngs[begin : begin + _ROUND]
+        for begin in range(0, len(rngs), ROUND):
+            lanes = rngs[begin : begin + ROUND]
             played = play([scene] * len(lanes), policy, lanes, temperatures=TEMPERATURES, go_on=go_on, watch=watch)
             self.steps += sum(trajectory.steps for trajectory in played)
             if min(costs[begin:]) > (1 - _WORTH) * min(costs[:begin] or costs[:1]) or not go_on():
@@ -205,11 +206,6 @@ class Learned(Untrained):
             warnings.warn(
                 f"the agent was not trained with {named}: it judges by what the rules say", AgentNotice, stacklevel=3
             )
-
-
-def _continued(plan: Outcome, later: Outcome) -> Outcome:
-    """A plan, and what a search found from where it ended."""
-    return replace(plan, state=later.state, steps=(*plan.steps, *later.steps))
 
 
 def unknown_rules(manifest: Manifest, library: Library) -> list[str]:

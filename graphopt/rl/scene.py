@@ -275,7 +275,7 @@ class Scene:
             after = self.problem.step(state, match)
         except RefusedError:
             return state, ()
-        return after, (self.problem.record(state, match, after),)
+        return after, (self.problem.record(state.graph, match, state.cost, after.cost),)
 
     def _identity(self, state: State, key: Key) -> int:
         if self.task.actions.places == "site":

@@ -57,7 +57,7 @@ class Greedy:
                 continue
             if not worth(problem, match, state.cost, after.cost) or not forms.new(match, state, after):
                 continue
-            steps.append(problem.record(state, match, after))
+            steps.append(problem.record(state.graph, match, state.cost, after.cost))
             state = after
             if report is not None:
                 report(state)

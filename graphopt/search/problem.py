@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
@@ -128,10 +128,9 @@ class Problem:
         graph, delta = apply(state.graph, match, self.block)
         return graph, self.cost.total_after(state.costs, graph, delta)
 
-    def record(self, before: State, match: Match, after: State) -> Step:
-        """What a trace says of a rewrite."""
-        name = before.graph.values[match.roots[0]].name
-        return Step(match.rule.id, match.rule.family, match.site, name, before.cost, after.cost)
+    def record(self, graph: Graph, match: Match, before: float, after: float) -> Step:
+        """What a trace says of a rewrite of a graph that was predicted to take ``before`` and then ``after`` milliseconds."""
+        return Step(match.rule.id, match.rule.family, match.site, graph.values[match.roots[0]].name, before, after)
 
 
 @dataclass
@@ -207,6 +206,10 @@ class Outcome:
     stop_reason: str
     others: tuple[Outcome, ...] = ()
     waiting: int = 0
+
+    def then(self, later: Outcome) -> Outcome:
+        """This, and what was found from where it ended; candidates, time and the reason to stop stay those of the first."""
+        return replace(self, state=later.state, steps=(*self.steps, *later.steps), others=())
 
 
 @contextmanager

@@ -179,7 +179,7 @@ class Spread:
 
     def _everywhere(self, made: _Carried, move: Move) -> _Carried:
         before, graph, places = made.state, made.state.graph, self._places(made, move.rule)
-        done: list[tuple[Match, str]] = []
+        done: list[tuple[Graph, Match]] = []
         deltas: list[Delta] = []
         for key in sorted(places.matches):
             match = places.matches.get(key)
@@ -190,18 +190,18 @@ class Spread:
                 after, delta = apply(graph, match, self.problem.block)
             except RefusedError:
                 continue
-            done.append((match, graph.values[match.roots[0]].name))
+            done.append((graph, match))
             deltas.append(delta)
             graph, places = after, places.after(after, delta)
         if not done:
             return made
-        costs = self.problem.cost.after(before.costs, graph, together(deltas))
-        whole = together([made.delta, *deltas])
+        delta = together(deltas)
+        costs, whole = self.problem.cost.after(before.costs, graph, delta), together([made.delta, delta])
         # Priced once, all together: each place has an equal share.
         share = (costs.total - before.cost) / len(done)
         steps = [
-            Step(m.rule.id, m.rule.family, m.site, name, before.cost + share * i, before.cost + share * (i + 1))
-            for i, (m, name) in enumerate(done)
+            self.problem.record(*place, before.cost + share * i, before.cost + share * (i + 1))
+            for i, place in enumerate(done)
         ]
         return _Carried(
             State(graph, partial(self.start.sites.after, graph, whole), costs), (*made.steps, *steps), whole

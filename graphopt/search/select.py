@@ -313,11 +313,11 @@ def _without(problem: Problem, graph: Graph, outcome: Outcome, family: str, budg
             after = problem.step(state, match)
         except RefusedError:
             continue
-        steps.append(problem.record(state, match, after))
+        steps.append(problem.record(state.graph, match, state.cost, after.cost))
         state = after
     rest = Greedy().run(problem, state, budget)
     # Candidates, time and the reason to stop are those of the search, of which this is a part.
-    return replace(outcome, state=rest.state, steps=(*steps, *rest.steps), others=())
+    return replace(outcome, state=state, steps=tuple(steps)).then(rest)
 
 
 def _by_gain(outcome: Outcome) -> list[str]:

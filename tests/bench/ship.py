@@ -2,7 +2,7 @@
 
     python -m tests.bench.ship AGENT
 
-AGENT is a folder of `graphopt train-agent`. Each model is optimised on what it sees when it is used, three states side by side;
+AGENT is a folder of `graphopt train-agent`. Each model is optimised on what it sees when it is used, a round of states side by side;
 prints what it gained. What does not gain is taken as it is.
 """
 
@@ -19,7 +19,7 @@ import numpy as np
 
 import graphopt
 from graphopt.cost.store import Store
-from graphopt.rl.agent import CONTROLLER, ENCODER, MEMORY, RULES
+from graphopt.rl.agent import CONTROLLER, ENCODER, MEMORY, ROUND, RULES
 from graphopt.rl.checkpoint import read_manifest
 from graphopt.rl.features import Batch
 from graphopt.rl.prepare import library_of, open_scene
@@ -30,7 +30,6 @@ from graphopt.runtime.session import Session, SessionConfig
 
 ROOT = Path(__file__).resolve().parents[2]
 MODEL = "squeezenet1_1"
-STATES = 3
 
 
 def inputs(agent: Path) -> Mapping[str, Mapping[str, Any]]:
@@ -38,7 +37,7 @@ def inputs(agent: Path) -> Mapping[str, Mapping[str, Any]]:
     task = read_manifest(agent).task
     rules = RuleBatch.of(library_of(task).rules)
     with Store() as store:
-        batch = Batch.of([open_scene(task, Source(MODEL), store).root.observation] * STATES)
+        batch = Batch.of([open_scene(task, Source(MODEL), store).root.observation] * ROUND)
     seen = {f.name: getattr(batch, f.name) for f in fields(batch)}
     found: dict[str, dict[str, Any]] = {
         ENCODER: {name: seen[name] for name in ("operators", "nodes", "links", "edges", "graphs", "node_graph")},
@@ -55,7 +54,7 @@ def inputs(agent: Path) -> Mapping[str, Mapping[str, Any]]:
     if (agent / MEMORY).is_file():
         with Session(agent / CONTROLLER, config) as controller, Session(agent / MEMORY, config) as memory:
             width = next(spec.shape[1] for spec in memory.input_specs if spec.name == "memory")
-            found[CONTROLLER]["memory"] = np.zeros((STATES, int(str(width))), np.float32)
+            found[CONTROLLER]["memory"] = np.zeros((ROUND, int(str(width))), np.float32)
             *_, latent, look = controller.run(found[CONTROLLER])
         chosen = look[batch.first[:-1]]
         found[MEMORY] = {"latent": latent, "look": chosen, "memory": found[CONTROLLER]["memory"]}

@@ -56,7 +56,7 @@ def walk(source: Path, library: Library, steps: int, seed: int):
                 after = problem.step(state, match)
             except RefusedError:
                 continue
-            made.append(problem.record(state, match, after))
+            made.append(problem.record(state.graph, match, state.cost, after.cost))
             state = after
     told = Trace(
         f"{loaded.graph.hash:016x}", library.hash, block_size(), LIMIT, OPTIONS, tuple(made), f"{state.graph.hash:016x}"
