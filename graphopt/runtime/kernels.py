@@ -90,10 +90,10 @@ def _takes(kernel: Any, since: int, wanted: dict[str, set[str]]) -> bool:
 @lru_cache(maxsize=1)
 def _kernels() -> dict[tuple[str, str], list[Any]]:
     """The CPU provider's kernels by domain and operator; none where the package does not list them."""
-    from onnxruntime.capi import onnxruntime_pybind11_state as state
+    from graphopt.runtime.ort import onnxruntime
 
     found: dict[tuple[str, str], list[Any]] = defaultdict(list)
-    listed = getattr(state, "get_all_opkernel_def", list)
+    listed = getattr(onnxruntime.capi.onnxruntime_pybind11_state, "get_all_opkernel_def", list)
     for kernel in listed():
         if kernel.provider == "CPUExecutionProvider":
             found[(kernel.domain, kernel.op_name)].append(kernel)

@@ -39,6 +39,7 @@ OWNERS = {
     "onnx": (
         "onnxio/",
         "ir/infer.py",
+        "ir/schema.py",
         "ir/constants.py",
         "runtime/",
         "zoo/",
