@@ -47,6 +47,7 @@ OWNERS = {
         "retrace.py",
         "cost/micro.py",
         "equivalence/sides.py",
+        "equivalence/schemas.py",
     ),
     "onnx_ir": ("onnxio/", "ir/infer.py", "ir/constants.py", "runtime/", "zoo/"),
     "google": ("onnxio/", "runtime/", "zoo/"),
