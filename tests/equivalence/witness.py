@@ -31,6 +31,8 @@ REAL = 1e-3
 """Difference, relative to the largest element of the pattern's result, that refutes a claim about real numbers."""
 ROUNDING = 1e-4
 """Difference that an author takes for rounding in his own examples."""
+_ULPS = 16
+"""Both are at least so many units in the last place of the result's dtype."""
 
 Array = np.ndarray[Any, Any]
 
@@ -111,26 +113,29 @@ def difference(rule: Rule, witness: Witness, seed: int = 0) -> str:
         right = _run(example, after, feeds)
     except Exception as error:  # whatever the runtime raises: the pattern did run
         return f"the replacement does not run: {str(error).splitlines()[0]}"
-    return next((d for a, b in zip(left, right, strict=True) if (d := _between(a, b, rule.claim))), "")
+    limit = 0.0 if rule.claim == "exact" else 2 * rule.bound or REAL
+    return next((d for a, b in zip(left, right, strict=True) if (d := _between(a, b, limit))), "")
 
 
-def agreement(rule: Rule, case: Mapping[str, Any], seed: int) -> float:
-    """Largest difference of the two sides at an accepting example, relative to the largest element."""
+def agree(rule: Rule, case: Mapping[str, Any], seed: int) -> bool:
+    """Whether the author of a rule sees no difference at an accepting example: none but rounding."""
     example = build_example(rule, case, seed=seed)
     assert example.match is not None, f"{rule.id}: {case} does not match: condition {example.failing}"
     after, _ = apply(example.graph, example.match)
     feeds = _feeds(example.graph, Witness(case), seed)
-    worst = 0.0
-    for a, b in zip(_run(example, example.graph, feeds), _run(example, after, feeds), strict=True):
-        if a.shape != b.shape or a.dtype != b.dtype:
-            return float("inf")
-        x, y = _wide(a), _wide(b)
-        same = (x == y) | (np.isnan(x) & np.isnan(y)) if x.dtype.kind == "f" else x == y
-        if not np.all(same):
-            worst = max(
-                worst, float(np.abs(x - y)[~same].max() / (np.abs(x).max() or 1)) if x.dtype.kind == "f" else 1.0
-            )
-    return worst
+    left, right = _run(example, example.graph, feeds), _run(example, after, feeds)
+    return all(_looks_equal(a, b, max(ROUNDING, rule.bound)) for a, b in zip(left, right, strict=True))
+
+
+def _looks_equal(a: Array, b: Array, limit: float) -> bool:
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return False
+    x, y = _wide(a), _wide(b)
+    if x.dtype.kind != "f" or not x.size:
+        return np.array_equal(x, y)
+    finite = np.isfinite(x) & np.isfinite(y)
+    near = np.abs(x - y)[finite] <= max(limit, _ULPS * _unit(a)) * np.abs(x[finite]).max(initial=0)
+    return bool(near.all()) and np.array_equal(x[~finite], y[~finite], equal_nan=True)
 
 
 def _feeds(graph: Graph, witness: Witness, seed: int) -> dict[str, Array]:
@@ -164,7 +169,7 @@ def _wide(a: Array) -> Array:
     return a if a.dtype.kind in "biuOSU" else a.astype(np.float64)
 
 
-def _between(a: Array, b: Array, claim: str) -> str:
+def _between(a: Array, b: Array, limit: float) -> str:
     if a.shape != b.shape:
         return f"shapes {a.shape} and {b.shape}"
     if a.dtype != b.dtype:
@@ -172,14 +177,19 @@ def _between(a: Array, b: Array, claim: str) -> str:
     x, y = _wide(a), _wide(b)
     if x.dtype.kind != "f":
         return "" if np.array_equal(x, y) else f"{_at(x, y, x != y)}"
-    if claim == "exact":
+    if not limit:
         other = ~((x == y) & (np.signbit(x) == np.signbit(y)) | (np.isnan(x) & np.isnan(y)))
         return _at(x, y, other) if other.any() else ""
     # Outside the real numbers such a claim says nothing: the pattern's result must be one.
     if x.size == 0 or not np.isfinite(x).all():
         return ""
-    apart = ~(np.abs(x - y) <= REAL * np.abs(x).max())
+    apart = ~(np.abs(x - y) <= max(limit, _ULPS * _unit(a)) * np.abs(x).max())
     return _at(x, y, apart) if apart.any() else ""
+
+
+def _unit(a: Array) -> float:
+    """Relative distance of neighbours in a float dtype."""
+    return float(ml_dtypes.finfo(a.dtype).eps) if a.dtype.kind in "fV" else 0.0
 
 
 def _at(x: Array, y: Array, where: Array) -> str:
