@@ -192,7 +192,7 @@ class _Trial:
         for key, array in feeds.items():
             if array.dtype.kind == "f":
                 rng = rng_of(self.instance.before.values[key].name, self.seed, 1)
-                unit = float(np.finfo(array.dtype).eps)
+                unit = _unit(array.dtype)
                 moved[key] = array.astype(np.float64) * (1 + unit * rng.choice([-1.0, 1.0], array.shape))
         try:
             made = _evaluated(self.instance.before, self.instance.symbolic, feeds)
@@ -253,7 +253,7 @@ class _Trial:
             asked = np.isfinite(x) & np.isfinite(true)
             if not asked.any():
                 return np.zeros(a.shape, bool)
-            unit = float(np.finfo(a.dtype).eps) / 2
+            unit = _unit(a.dtype) / 2
             shift = np.abs(moved - true)[asked & np.isfinite(moved)].max(initial=0.0)
             allowed = _OWN * np.abs(x - true)[asked].max() + _MOVED * shift
             scale = max(np.abs(true[asked]).max(), float(np.finfo(a.dtype).tiny))
@@ -282,6 +282,11 @@ class _Trial:
         self.found.wrong = Counterexample(case, named, message, self.instance.case)
 
 
+def _unit(dtype: Any) -> float:
+    """The last place of a number near 1. Of float64 it is a coarser one: the reference has no more places itself."""
+    return max(float(np.finfo(dtype).eps), 2.0**-42)
+
+
 class _Given(Floats):
     """float64 numbers, those of constants of any content as given."""
 
@@ -290,14 +295,14 @@ class _Given(Floats):
         self.contents = contents
 
     def fresh(self, name: str, shape: tuple[int, ...]) -> Array:
-        return np.asarray(self.contents[name], np.float64)
+        return self.contents[name]
 
 
 def _evaluated(graph: Graph, symbolic: frozenset[int], feeds: Mapping[int, Array]) -> list[Array]:
     exact = {k: a.astype(np.float64) if a.dtype.kind == "f" else a for k, a in feeds.items()}
     domain = _Given({graph.values[k].name: exact[k] for k in symbolic})
     with np.errstate(all="ignore"):
-        return evaluate(graph, domain, {k: exact[k] for k in graph.inputs}, symbolic)
+        return evaluate(graph, domain, {k: exact[k] for k in graph.inputs}, symbolic, symbolic)
 
 
 class UndefinedError(GraphoptError):

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from graphopt.equivalence.attack import Counterexample
-from graphopt.equivalence.cases import Instance
+from graphopt.equivalence.cases import Instance, operands
 from graphopt.equivalence.domains import PRIMES, Domain, Field, Floats, RandomOrder, Terms
 from graphopt.equivalence.evaluate import evaluate
 from graphopt.equivalence.semantics import ContradictionError, UnsupportedError
@@ -57,8 +57,8 @@ def judge(
 ) -> Counterexample | tuple[str, str]:
     """A counterexample, or the method that proved the instance and why a stronger one did not.
 
-    ``floats`` means that nothing wrong was found; ``undefined`` that the pattern itself can't be computed; ``large`` that
-    only z3 could prove it, which is for small instances.
+    ``floats`` means that nothing wrong was found; ``undefined`` that the pattern itself can't be computed, or there is
+    nothing to compute; ``large`` that only z3 could prove it, which is for small instances.
 
     Args:
         instance: The instance.
@@ -67,6 +67,8 @@ def judge(
         use_order: Whether to ask z3.
         signs: Of the float64 numbers: 1, -1, 0 for either.
     """
+    if any(0 in o.dims for o in operands(instance.case)):
+        return "undefined", ""  # shapes are all there is: the runtime says what becomes of them
     binds = _bindings(instance.before)
     try:
         computed = [_attack(instance, rule, seed + i, bind, signs) for i, bind in enumerate(binds)]
