@@ -22,6 +22,10 @@ class Unknown(Exception):
     """The graph does not say."""
 
 
+class TooLargeError(Unknown):
+    """What an expression computes would be too large; the message says what."""
+
+
 class Ref(NamedTuple):
     """A value of the graph, as expressions see it; ``key`` is ``None`` for an omitted optional operand."""
 
@@ -48,12 +52,31 @@ class Env:
         graph: The graph that was matched.
         names: Pattern variables: :class:`Ref`, a tuple of them, an attribute value, or the result of a ``let``.
         block: Channel block of the target's fast convolution layout.
+        steps: Items that loops and ranges took so far.
     """
 
     graph: Graph
     names: dict[str, Any]
     block: int = 16
+    steps: int = 0
 
+    def spend(self, steps: int) -> None:
+        """Count items that are about to be made.
+
+        Raises:
+            TooLargeError: There were too many.
+        """
+        self.steps += steps
+        if self.steps > STEPS:
+            raise TooLargeError(f"loops and ranges of more than {STEPS} items")
+
+
+ITEMS = 1 << 16
+"""Items of a list, elements of a constant that a rule writes down."""
+STEPS = 1 << 20
+"""Items that all loops and ranges of one match may go through."""
+BITS = 256
+"""Of a whole number."""
 
 Compiled = Callable[[Env], Any]
 Function = Callable[..., Any]
@@ -98,13 +121,25 @@ def compile_expression(text: str, functions: Mapping[str, Function], where: str 
     try:
         tree = ast.parse(text.strip(), mode="eval").body
     except SyntaxError as error:
-        raise RuleError(f"{text!r}: {error.msg}", _shift(where, (error.offset or 1) - 1)) from None
+        raise RuleError(f"{text!r}: {error.msg}", shifted(where, (error.offset or 1) - 1)) from None
+    except ValueError as error:
+        raise RuleError(f"{_short(text)}: {error}", where) from None
+    except (RecursionError, MemoryError):
+        raise RuleError(f"{_short(text)}: nested too deeply", where) from None
     compiler = _Compiler(text, functions, where)
-    run = compiler.compile(tree, frozenset())
+    try:
+        run = compiler.compile(tree, frozenset())
+    except RecursionError:
+        raise RuleError(f"{_short(text)}: nested too deeply", where) from None
     return Expression(text, frozenset(compiler.names), frozenset(compiler.calls), where, run)
 
 
-def _shift(where: str, columns: int) -> str:
+def _short(text: str) -> str:
+    return repr(text if len(text) <= 60 else f"{text[:57]}...")
+
+
+def shifted(where: str, columns: int) -> str:
+    """``file:line:column`` some columns further on."""
     head, _, column = where.rpartition(":")
     return f"{head}:{int(column) + columns}" if head and column.isdigit() else where
 
@@ -169,14 +204,74 @@ _COMPARE: dict[type, Callable[[Any, Any], bool]] = {
     ast.Is: operator.is_,
     ast.IsNot: operator.is_not,
 }
+
+
+def bounded(value: Any) -> Any:
+    """A result, unless it is a whole number too large to be one of a tensor.
+
+    Raises:
+        TooLargeError: It is.
+    """
+    if type(value) is int and value.bit_length() > BITS:
+        raise TooLargeError(f"a whole number of more than {BITS} bits")
+    return value
+
+
+def leaves(value: Any) -> int:
+    """Elements of nested lists.
+
+    Raises:
+        TooLargeError: There are more than :data:`ITEMS`.
+    """
+    if not isinstance(value, list | tuple):
+        return 1
+    n = 0
+    for item in value:
+        n += leaves(item)
+        if n > ITEMS:
+            raise TooLargeError(f"lists of more than {ITEMS} items")
+    return n
+
+
+def _plus(a: Any, b: Any) -> Any:
+    made = a + b
+    if isinstance(made, list | tuple | str) and len(made) > ITEMS:
+        raise TooLargeError(f"lists of more than {ITEMS} items")
+    return made
+
+
+def _times(a: Any, b: Any) -> Any:
+    for items, n in ((a, b), (b, a)):
+        if isinstance(items, list | tuple | str) and isinstance(n, int):
+            size = max(len(items), 0 if isinstance(items, str) else leaves(items))
+            if size * n > ITEMS:
+                raise TooLargeError(f"lists of more than {ITEMS} items")
+    return a * b
+
+
+def _power(a: Any, b: Any) -> Any:
+    if isinstance(a, int) and isinstance(b, int) and b > 0 and (a.bit_length() - 1) * b >= BITS:
+        raise TooLargeError(f"a whole number of more than {BITS} bits")
+    made = a**b
+    if isinstance(made, complex):
+        raise Unknown
+    return made
+
+
+def _remainder(a: Any, b: Any) -> Any:
+    if isinstance(a, str):
+        raise Unknown  # Python would format it
+    return a % b
+
+
 _BINARY: dict[type, Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add,
+    ast.Add: _plus,
     ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
+    ast.Mult: _times,
     ast.Div: operator.truediv,
     ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod,
-    ast.Pow: operator.pow,
+    ast.Mod: _remainder,
+    ast.Pow: _power,
 }
 
 
@@ -187,7 +282,7 @@ class _Compiler:
         self.calls: set[str] = set()
 
     def error(self, message: str, node: ast.AST, hint: str | None = None) -> RuleError:
-        return RuleError(f"{self.text!r}: {message}", _shift(self.where, getattr(node, "col_offset", 0)), hint)
+        return RuleError(f"{self.text!r}: {message}", shifted(self.where, getattr(node, "col_offset", 0)), hint)
 
     def compile(self, node: ast.AST, local: frozenset[str]) -> Compiled:
         method = getattr(self, f"_{type(node).__name__.lower()}", None)
@@ -239,10 +334,21 @@ class _Compiler:
             if isinstance(a, Symbol) or isinstance(b, Symbol):
                 raise Unknown
             try:
-                return apply(a, b)
+                return bounded(apply(a, b))
             except (TypeError, ArithmeticError):
                 raise Unknown from None
 
+        return self._tried(node, run)
+
+    def _tried(self, node: ast.AST, run: Compiled) -> Compiled:
+        """What reads nothing is run once, so that what is too large is found where it is written."""
+        if not any(isinstance(n, ast.Name) and n.id not in self.functions for n in ast.walk(node)):
+            try:
+                run(Env(Graph.__new__(Graph), {}))
+            except TooLargeError as error:
+                raise self.error(f"too large: {error}", node) from None
+            except Unknown:
+                pass
         return run
 
     def _boolop(self, node: ast.BoolOp, local: frozenset[str]) -> Compiled:
@@ -318,14 +424,17 @@ class _Compiler:
 
         def run(env: Env) -> tuple[Any, ...]:
             out = []
-            scope = Env(env.graph, dict(env.names), env.block)
-            for item in _items(source(env)):
+            items = _items(source(env))
+            env.spend(len(items))
+            scope = Env(env.graph, dict(env.names), env.block, env.steps)
+            for item in items:
                 values = (item,) if single else _items(item)
                 if len(values) != len(names):
                     raise Unknown
                 scope.names.update(zip(names, values, strict=True))
                 if all(_truth(test(scope)) for test in tests):
                     out.append(body(scope))
+            env.steps = scope.steps
             return tuple(out)
 
         return run
@@ -350,7 +459,7 @@ class _Compiler:
                 # A function asked about something it is not for (the rank of a number) knows nothing.
                 raise Unknown from None
 
-        return run
+        return self._tried(node, run)
 
 
 def _truth(value: Any) -> bool:

@@ -313,7 +313,7 @@ def _check_names(rule: Rule) -> None:
             made[out] = line
         known.update(line.outputs)
         known.update(o.name for o in line.operands if o.name)
-        known.update(v for _, v in line.captures)
+        known.update(line.variables)
         known.update(n for n in (line.rest, line.op_variable) if n)
         for operand in line.operands:
             if operand.kind == "number" and len(line.operands) == 1:
