@@ -8,6 +8,7 @@ bounded family; ``proved`` says that all these instances were proved besides.
 from __future__ import annotations
 
 import json
+import traceback
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -17,10 +18,11 @@ from typing import Any
 from graphopt.equivalence.instances import written_case
 from graphopt.equivalence.sides import extremes, worst_difference
 from graphopt.equivalence.symbolic import METHODS, Proof, prove
+from graphopt.errors import unexpected
 from graphopt.execution import make_executor
 from graphopt.onnxio.save import write_text
 from graphopt.rewrite.library import lint_rule
-from graphopt.rewrite.schema import Rule, read_rules
+from graphopt.rewrite.schema import Rule, read_file
 
 SEEDS = (0, 1, 2)
 VERDICTS = ("proved", "tested", "failed", "timeout", "unsupported")
@@ -43,6 +45,7 @@ class Verdict:
         worst: Largest error seen there, relative to the largest element of the reference.
         message: Why the rule failed, or why it is not proved.
         refuted: The instance of a counterexample, in the form of ``examples``.
+        details: The traceback, where the check itself failed.
     """
 
     rule: str
@@ -56,6 +59,7 @@ class Verdict:
     worst: float = 0.0
     message: str = ""
     refuted: Mapping[str, Any] | None = None
+    details: str = ""
 
 
 def check_rule(
@@ -126,12 +130,17 @@ def check_files(work: Sequence[tuple[Path, str]], jobs: int = 1) -> Iterator[tup
 
 def _check_one(item: tuple[Path, str]) -> tuple[Path, Verdict]:
     file, ident = item
-    return file, check_rule(_rules_of(file)[ident])
+    rule = _rules_of(file)[ident]
+    try:
+        return file, check_rule(rule)
+    except Exception as error:  # a mistake of ours; the other rules are checked nevertheless
+        details = traceback.format_exc()
+        return file, Verdict(rule.id, rule.hash, "failed", "none", message=unexpected(error), details=details)
 
 
 @lru_cache
 def _rules_of(file: Path) -> dict[str, Rule]:
-    return {rule.id: rule for rule in read_rules(file)}
+    return {rule.id: rule for rule in read_file(file)[0]}
 
 
 def write_evidence(path: Path, verdicts: Sequence[Verdict], known: Collection[str] | None = None) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from graphopt.ir.graph import Graph, Value, build
 from graphopt.ir.infer import latest_opset
 from graphopt.ir.types import DTYPES, NUMPY_NAMES, Dim, ValueType, digest
 from graphopt.rewrite import literals
+from graphopt.rewrite.diagnosis import mismatch, undecided
 from graphopt.rewrite.expr import Env, Ref, TooLargeError, Unknown
 from graphopt.rewrite.match import Match, find, plans
 from graphopt.rewrite.pattern import Line
@@ -75,11 +77,13 @@ class Example:
         graph: Its inputs are the operands, its outputs the pattern's roots and unread values.
         match: Where the rule matches; ``None`` when it does not.
         failing: Index of the first ``where`` line that fails, when that is why it does not match.
+        why: Tells in words why it does not match.
     """
 
     graph: Graph
     match: Match | None
     failing: int | None
+    why: Callable[[], str] = str
 
 
 def build_example(rule: Rule, case: Mapping[str, Any], *, block: int = 16, seed: int = 0) -> Example:
@@ -123,7 +127,19 @@ def build_example(rule: Rule, case: Mapping[str, Any], *, block: int = 16, seed:
     found = _match(rule, graph, block)
     if found is not None:
         return Example(graph, found, None)
-    return Example(graph, None, _failing(rule, graph, block))
+    failing, match = _failing(rule, graph, block)
+    if failing is None or match is None:
+        return Example(graph, None, None, partial(_misfit, rule, graph, names))
+    return Example(graph, None, failing, partial(_failure, rule, failing, Env(graph, match.names, block)))
+
+
+def _misfit(rule: Rule, graph: Graph, names: dict[str, Any]) -> str:
+    return f"does not fit the pattern: {mismatch(rule, graph, names)}"
+
+
+def _failure(rule: Rule, failing: int, env: Env) -> str:
+    condition = rule.where[failing]
+    return f"fails on 'where' line {failing + 1} first, {condition.text!r}{undecided(condition, env)}"
 
 
 def _opset(given: Any) -> int:
@@ -262,15 +278,15 @@ def _match(rule: Rule, graph: Graph, block: int) -> Match | None:
     return None
 
 
-def _failing(rule: Rule, graph: Graph, block: int) -> int | None:
-    """Index of the first condition that fails, judged with all conditions off; ``None`` when the shape does not match."""
+def _failing(rule: Rule, graph: Graph, block: int) -> tuple[int | None, Match | None]:
+    """Index of the first condition that fails, judged with all conditions off, and where; ``None`` without a match."""
     bare = replace(rule, where=())
     plan = plans(bare)[0]
-    best: int | None = None
+    best: tuple[int | None, Match | None] = (None, None)
     for node in graph.in_order():
         for match in find(graph, plan, node, block):
             env = Env(graph, match.names, block)
             index = next((i for i, condition in enumerate(rule.where) if not condition.holds(env)), None)
-            if index is not None:
-                best = index if best is None else max(best, index)
+            if index is not None and (best[0] is None or index > best[0]):
+                best = (index, match)
     return best

@@ -122,7 +122,7 @@ MISTAKES: dict[str, tuple[str, str, str, str | None]] = {
     "no family": (swap("family: merge", ""), "", "'family' is missing", None),
     "no rules": ("family: f\nrules: []", "a.yaml:1:1", "expected a list of rules", None),
     "rules a mapping": ("family: f\nrules: {a: 1}", "a.yaml:1:1", "expected a list of rules", None),
-    "rule a text": ("family: f\nrules: [a]", "a.yaml:1:1", "a rule is a mapping", None),
+    "rule a text": ("family: f\nrules: [a]", "a.yaml:2:9", "a rule is a mapping", None),
     "unknown file key": (swap("providers:", "provider:"), "a.yaml:2:1", "unknown key 'provider'", "did you mean 'providers'?"),
     "unknown key": (swap("prefer:", "prefers:"), "a.yaml:6:5", "unknown key 'prefers'", "did you mean 'prefer'?"),
     "odd key": (swap("prefer:", "qqqq:"), "a.yaml:6:5", "unknown key 'qqqq'", None),
