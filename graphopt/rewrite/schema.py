@@ -173,10 +173,15 @@ def parse_file(text: str, name: str) -> tuple[list[Rule], list[RuleError]]:
         if rule is not None and not own.errors and not spoilt:
             rules.append(rule)
         ident = item.get("id") if isinstance(item, dict) else None
-        for found in own.errors:
+        for found in sorted(own.errors, key=_place):
+            wrong.errors.append(found)
             found.rule = ident.text.strip() if isinstance(ident, Text) else ""
-        wrong.errors += own.errors
     return rules, wrong.errors
+
+
+def _place(error: RuleError) -> tuple[int, ...]:
+    """Line and column."""
+    return tuple(int(part) for part in error.where.rsplit(":", 2)[1:] if part.isdecimal())
 
 
 class _Wrong:
@@ -305,7 +310,7 @@ def _rule(data: Any, family: str, providers: tuple[str, ...], name: str, wrong: 
     )
     lets = wrong.try_(_lets, data) or []
     let = [(k, wrong.try_(compile_expression, v.text, FUNCTIONS, v.where)) for k, v in lets]
-    claim = wrong.try_(lambda: _claim(_text(data, "equal", at), at))
+    claim = wrong.try_(lambda: _claim(_text(data, "equal", at), data["equal"].where))
     domain = wrong.try_(_domain, data, claim[0], at) if claim else None
     cases = wrong.try_(_cases, data, at)
     if not all(data.get(key) for key in ("match", "replace")):
