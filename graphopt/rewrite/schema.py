@@ -288,7 +288,8 @@ def _lets(data: dict[str, Any]) -> list[tuple[str, Text]]:
     found = list(_mapping(data, "let").items())
     for name, value in found:
         if not isinstance(value, Text):
-            raise RuleError(f"{name!r}: expected one line of text", data["__where__"])
+            hint = f'quote what looks like a list or a mapping to YAML: {name}: "[1, 2]"'
+            raise RuleError(f"{name!r}: expected one line of text", data["__where__"], hint)
     return found
 
 

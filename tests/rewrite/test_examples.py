@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from graphopt.equivalence.evidence import check_rule
 from graphopt.onnxio.load import load
 from graphopt.rewrite.library import lint_rule
 from graphopt.rewrite.schema import Rule
@@ -112,3 +113,16 @@ def test_a_condition_on_the_operator_set() -> None:
     parts = (["y = HardSwish(x)"], ["y = HardSwish(x)"], ["opset() >= 15"])
     assert not lint_rule(made(*parts, "[{x: 3xf32}, {x: 3xf32, opset: 15}]", "[{x: 3xf32, opset: 14}]"))
     assert "reject 0: matches" in lint_rule(made(*parts, "[{x: 3xf32}]", "[{x: 3xf32, opset: 16}]"))
+
+
+def test_matrices_and_a_choice_of_operands_in_let() -> None:
+    """Nested lists are constants, what is computed of them is, and an absent operand gets a stand-in."""
+    text = rule(
+        "turned-twice", ["y = Gemm(x, w, b?)"],
+        ["v = MatMul(w, p)", "u = MatMul(v, p)", "m = MatMul(x, u)", "y = Add(m, bias)"], where=["dim(w, 1) == 2"],
+        let={"swap": "[[0, 1], [1, 0]]", "p": "like(x, [[swap[i][j] for j in range(2)] for i in range(2)])",
+             "bias": "b if present(b) else full(x, (2,), 0)"},
+    )  # fmt: skip
+    cases = "{accept: [{x: 3x4xf32, w: const 4x2xf32}, {x: 3x4xf32, w: 4x2xf32, b: 2xf32}], reject: [{x: 3x4xf32, w: 4x3xf32}]}"
+    verdict = check_rule(library(f"{text}\nexamples: {cases}").rules[0], seeds=(0,), limit=10, tries=40)
+    assert verdict.verdict == "proved", verdict.message

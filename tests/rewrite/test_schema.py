@@ -142,7 +142,7 @@ MISTAKES: dict[str, tuple[str, str, str, str | None]] = {
     "unknown name in let": (swap("dim(w2, -1)", "dim(w3, -1)"), "a.yaml:17:15", "'w3' is not defined", None),
     "later let": (swap("i64([dim(w1, -1), dim(w2, -1)])", "i64([on])"), "a.yaml:17:15", "'on' is not defined", None),
     "let hides": (swap("      on:", "      w1:"), "a.yaml:18:11", "'w1' is defined twice", None),
-    "let with a list": (swap("on: 1e-5", "on: [1]"), "a.yaml:6:5", "'on': expected one line of text", None),
+    "let with a list": (swap("on: 1e-5", "on: [1]"), "a.yaml:6:5", "'on': expected one line of text", 'quote what looks like a list or a mapping to YAML: on: "[1, 2]"'),
     "let a text": (swap("      widths: i64([dim(w1, -1), dim(w2, -1)])\n      on: 1e-5\n", "      on\n"), "a.yaml:6:5", "'let': expected a mapping", None),
     "examples a list": (swap("    examples:\n      accept: [{x: 4x5xf32, w1: 5x3xf32, w2: 5x4xf32, m: {}}]\n      reject:\n", "    examples:\n"), "a.yaml:6:5", "'examples': expected a mapping", None),
     "reject a text": (swap("reject:\n        - {x: 4x5xf32, w1: [5x3xf32, f32], w2: 2x5x4xf32}", "reject: none"), "a.yaml:6:5", "'reject': expected a list", None),
