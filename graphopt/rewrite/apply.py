@@ -9,7 +9,8 @@ import numpy as np
 from graphopt.ir.edit import Delta, Edit, RefusedError
 from graphopt.ir.graph import Graph
 from graphopt.rewrite import literals
-from graphopt.rewrite.expr import Env, Ref, Symbol, Unknown
+from graphopt.rewrite.expr import Env, Ref, Symbol
+from graphopt.rewrite.limits import Unknown
 from graphopt.rewrite.match import Match
 from graphopt.rewrite.pattern import Line, Operand
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from graphopt.ir import ops
 from graphopt.ir.graph import Graph, Node
-from graphopt.rewrite.expr import Env, Expression, Ref, TooLargeError, Unknown
+from graphopt.rewrite.expr import Env, Expression, Ref
+from graphopt.rewrite.limits import TooLargeError, Unknown
 from graphopt.rewrite.literals import is_number
 from graphopt.rewrite.match import attribute_of, match_line, same_attribute
 from graphopt.rewrite.pattern import Line

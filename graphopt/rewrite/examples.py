@@ -18,7 +18,8 @@ from graphopt.ir.infer import latest_opset
 from graphopt.ir.types import DTYPES, NUMPY_NAMES, Dim, ValueType, digest
 from graphopt.rewrite import literals
 from graphopt.rewrite.diagnosis import mismatch, undecided
-from graphopt.rewrite.expr import Env, Ref, TooLargeError, Unknown
+from graphopt.rewrite.expr import Env, Ref
+from graphopt.rewrite.limits import TooLargeError, Unknown
 from graphopt.rewrite.match import Match, find, plans
 from graphopt.rewrite.pattern import Line
 from graphopt.rewrite.schema import Rule

@@ -16,14 +16,8 @@ from typing import Any, NamedTuple
 
 from graphopt.errors import RuleError
 from graphopt.ir.graph import Graph
-
-
-class Unknown(Exception):
-    """The graph does not say."""
-
-
-class TooLargeError(Unknown):
-    """What an expression computes would be too large; the message says what."""
+from graphopt.rewrite.limits import STEPS, TooLargeError, bounded, plus, power, remainder, times
+from graphopt.rewrite.limits import Unknown as Unknown  # read as the expressions' own
 
 
 class Ref(NamedTuple):
@@ -70,13 +64,6 @@ class Env:
         if self.steps > STEPS:
             raise TooLargeError(f"loops and ranges of more than {STEPS} items")
 
-
-ITEMS = 1 << 16
-"""Items of a list, elements of a constant that a rule writes down."""
-STEPS = 1 << 20
-"""Items that all loops and ranges of one match may go through."""
-BITS = 256
-"""Of a whole number."""
 
 Compiled = Callable[[Env], Any]
 Function = Callable[..., Any]
@@ -206,72 +193,14 @@ _COMPARE: dict[type, Callable[[Any, Any], bool]] = {
 }
 
 
-def bounded(value: Any) -> Any:
-    """A result, unless it is a whole number too large to be one of a tensor.
-
-    Raises:
-        TooLargeError: It is.
-    """
-    if type(value) is int and value.bit_length() > BITS:
-        raise TooLargeError(f"a whole number of more than {BITS} bits")
-    return value
-
-
-def leaves(value: Any) -> int:
-    """Elements of nested lists.
-
-    Raises:
-        TooLargeError: There are more than :data:`ITEMS`.
-    """
-    if not isinstance(value, list | tuple):
-        return 1
-    n = 0
-    for item in value:
-        n += leaves(item)
-        if n > ITEMS:
-            raise TooLargeError(f"lists of more than {ITEMS} items")
-    return n
-
-
-def _plus(a: Any, b: Any) -> Any:
-    made = a + b
-    if isinstance(made, list | tuple | str) and len(made) > ITEMS:
-        raise TooLargeError(f"lists of more than {ITEMS} items")
-    return made
-
-
-def _times(a: Any, b: Any) -> Any:
-    for items, n in ((a, b), (b, a)):
-        if isinstance(items, list | tuple | str) and isinstance(n, int):
-            size = max(len(items), 0 if isinstance(items, str) else leaves(items))
-            if size * n > ITEMS:
-                raise TooLargeError(f"lists of more than {ITEMS} items")
-    return a * b
-
-
-def _power(a: Any, b: Any) -> Any:
-    if isinstance(a, int) and isinstance(b, int) and b > 0 and (a.bit_length() - 1) * b >= BITS:
-        raise TooLargeError(f"a whole number of more than {BITS} bits")
-    made = a**b
-    if isinstance(made, complex):
-        raise Unknown
-    return made
-
-
-def _remainder(a: Any, b: Any) -> Any:
-    if isinstance(a, str):
-        raise Unknown  # Python would format it
-    return a % b
-
-
 _BINARY: dict[type, Callable[[Any, Any], Any]] = {
-    ast.Add: _plus,
+    ast.Add: plus,
     ast.Sub: operator.sub,
-    ast.Mult: _times,
+    ast.Mult: times,
     ast.Div: operator.truediv,
     ast.FloorDiv: operator.floordiv,
-    ast.Mod: _remainder,
-    ast.Pow: _power,
+    ast.Mod: remainder,
+    ast.Pow: power,
 }
 
 

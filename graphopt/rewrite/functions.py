@@ -10,7 +10,8 @@ import numpy as np
 
 from graphopt.ir.constants import READABLE, NotConstantError, evaluate, known_content, small_array
 from graphopt.ir.types import FLOATS, NUMPY_NAMES, ValueType
-from graphopt.rewrite.expr import ITEMS, Env, Function, Ref, Symbol, TooLargeError, Unknown, bounded, equal, leaves
+from graphopt.rewrite.expr import Env, Function, Ref, Symbol, equal
+from graphopt.rewrite.limits import ITEMS, TooLargeError, Unknown, bounded, leaves
 
 _extremes: dict[int, tuple[float, float]] = {}
 _distinct: dict[int, tuple[float, ...] | None] = {}

@@ -27,11 +27,9 @@ def is_number(graph: Graph, key: int | None, number: float) -> bool:
     array = small_array(graph, key)
     if array is None or (array.dtype.kind not in "fiu" and array.dtype.name != "bfloat16"):
         return False
-    found, off = float(array.ravel()[0]), 0.0
-    if found == number:
-        return True
+    found = float(array.ravel()[0])
     off = abs(found - number)
-    if off <= _CLOSE * abs(number):
+    if found == number or off <= _CLOSE * abs(number):
         return True
     narrow = array.dtype.name in ("float16", "bfloat16")
     return narrow and off <= _COARSE * abs(number) and found == float(np.array(number).astype(array.dtype))

@@ -15,7 +15,8 @@ from graphopt.errors import RuleError
 from graphopt.ir import ops
 from graphopt.ir.graph import Graph, Node
 from graphopt.ir.types import digest
-from graphopt.rewrite.expr import Env, Expression, Ref, Unknown
+from graphopt.rewrite.expr import Env, Expression, Ref
+from graphopt.rewrite.limits import Unknown
 from graphopt.rewrite.literals import is_number
 from graphopt.rewrite.pattern import Line, Operand
 from graphopt.rewrite.schema import Rule

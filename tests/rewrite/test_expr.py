@@ -12,8 +12,9 @@ from onnx import TensorProto, helper
 from graphopt.errors import RuleError
 from graphopt.ir.graph import Graph
 from graphopt.onnxio.load import load
-from graphopt.rewrite.expr import Env, Ref, Symbol, TooLargeError, Unknown, compile_expression, equal
+from graphopt.rewrite.expr import Env, Ref, Symbol, compile_expression, equal
 from graphopt.rewrite.functions import FUNCTIONS
+from graphopt.rewrite.limits import TooLargeError, Unknown
 from tests.onnxio.models import F, model, node, weight
 
 UNKNOWN = object()
