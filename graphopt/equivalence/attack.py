@@ -28,6 +28,7 @@ from graphopt.equivalence.values import (
     ORDINARY,
     Fill,
     divides_by_computed,
+    empties_a_window,
     extreme,
     fills,
     makes_integers,
@@ -98,6 +99,8 @@ def attack(instance: Instance, rule: Rule, seed: int = 0) -> Attack:
     with sides.before as before:
         trial = _Trial(rule, sides, before, made, seed)
         for bind, fill in _trials(instance, rule):
+            if empties_a_window(instance.before, bind) or empties_a_window(instance.after, bind):
+                continue
             trial.run(bind, fill)
             if made.wrong is not None:
                 break

@@ -110,7 +110,15 @@ class Variation:
         self.operators = [(line.op_variable, line) for line in rule.match if line.op_variable]
         self.optional = sorted({o.name for line in rule.match for o in line.operands if o.kind == "optional"})
         self.opsets = opsets_of(rule)
-        ways: list[Callable[[Case], list[Case]]] = [self._sizes, self._singles, self._ranks, self._symbols, self._dtypes, self._opsets, self._constness]
+        ways: list[Callable[[Case], list[Case]]] = [
+            self._sizes,
+            self._singles,
+            self._ranks,
+            self._symbols,
+            self._dtypes,
+            self._opsets,
+            self._constness,
+        ]
         ways += [self._contents, self._zeros, self._spread]
         ways += [self._optionals] * bool(self.optional) + [self._variadics] + [self._operator] * bool(self.operators)
         ways += [self._attributes] * bool(self.captured or self.rests)

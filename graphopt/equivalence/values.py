@@ -8,6 +8,7 @@ ladder of magnitudes. Integers go over the whole range of their type, unless the
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -171,6 +172,18 @@ def divides_by_computed(graph: Graph) -> bool:
         if value.type.dtype is None or value.type.dtype[0] not in "iu":
             continue
         if value.producer is not None or (value.tensor is not None and not np.all(value.tensor.numpy())):
+            return True
+    return False
+
+
+def empties_a_window(graph: Graph, bind: Mapping[str, int]) -> bool:
+    """Whether a convolution may have a kernel of size 0 where symbols have the given sizes: the runtime never returns."""
+    for node in graph.nodes.values():
+        if node.op not in ("Conv", "ConvTranspose", "ConvInteger") or len(node.inputs) < 2 or node.inputs[1] is None:
+            continue
+        dims = graph.type(node.inputs[1]).shape
+        sizes = [bind.get(d, 0) if isinstance(d, str) else d for d in dims or (0,)]
+        if not all(sizes):
             return True
     return False
 
