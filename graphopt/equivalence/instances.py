@@ -106,6 +106,7 @@ class Variation:
     def __init__(self, rule: Rule, rng: np.random.Generator, examples: list[Case]) -> None:
         self.rule, self.rng, self.examples = rule, rng, examples
         self.captured = [(a, v, line) for line in rule.match for a, v in line.captures]
+        self.items = [i for line in rule.match for _, many in line.lists for i in many if isinstance(i, str)]
         self.rests = [(line.rest, line) for line in rule.match if line.rest and line.rest != "_"]
         self.operators = [(line.op_variable, line) for line in rule.match if line.op_variable]
         self.optional = sorted({o.name for line in rule.match for o in line.operands if o.kind == "optional"})
@@ -121,7 +122,7 @@ class Variation:
         ]
         ways += [self._contents, self._zeros, self._spread]
         ways += [self._optionals] * bool(self.optional) + [self._variadics] + [self._operator] * bool(self.operators)
-        ways += [self._attributes] * bool(self.captured or self.rests)
+        ways += [self._attributes] * bool(self.captured or self.rests or self.items)
         self.ways = ways
         # Only where several things change together, and much is drawn.
         self.drawn: list[Callable[[Case], list[Case]]] = [self._rename, self._equal, self._cube, self._measure]
@@ -353,10 +354,11 @@ class Variation:
             made += [{**case, variable: v} for v in self._values(case, domain, op, attribute, held) if v != held]
             if variable in case:
                 made.append({k: v for k, v in case.items() if k != variable})
+        made += [{**case, item: n} for item in self.items for n in (-2, -1, 0, 1, 2, 3) if n != case.get(item)]
         for rest, line in self.rests:
             domain, op = self._chosen(case, line)
             held = dict(case.get(rest) or {})
-            named = {a for a, _ in (*line.attributes, *line.captures)}
+            named = {a for a, _ in (*line.attributes, *line.captures, *line.lists)}
             known = attributes_of(domain, op, int(case.get("opset", DEFAULT_OPSET)))
             for attribute in sorted({*known, *held} - named):
                 for value in self._values(case, domain, op, attribute, held.get(attribute)):
