@@ -60,6 +60,9 @@ class Fill:
         if use == "shape":
             low, high = ((0, 3), (-2, 3), (1, 4))[int(rng.integers(3))]
             return np.asarray(rng.integers(max(low, info.min), high, shape)).astype(dtype)
+        if use == "divisor" and self.integers != "small":
+            made = rng.integers(info.min, info.max, shape, dtype, endpoint=True)
+            return np.where((made == 0) | (made == np.array(-1).astype(dtype)), np.array(3, dtype), made)
         if use == "divisor":
             made = np.asarray(rng.integers(2, 8, shape))
             return (made * rng.choice([-1, 1], shape) if info.min < 0 else made).astype(dtype)
