@@ -118,13 +118,14 @@ def difference(rule: Rule, witness: Witness, seed: int = 0) -> str:
 
 
 def agree(rule: Rule, case: Mapping[str, Any], seed: int) -> bool:
-    """Whether the author of a rule sees no difference at an accepting example: none but rounding."""
+    """Whether the author of a rule sees no difference at an accepting example: none but rounding where that is allowed."""
     example = build_example(rule, case, seed=seed)
     assert example.match is not None, f"{rule.id}: {case} does not match: condition {example.failing}"
     after, _ = apply(example.graph, example.match)
     feeds = _feeds(example.graph, Witness(case), seed)
     left, right = _run(example, example.graph, feeds), _run(example, after, feeds)
-    return all(_looks_equal(a, b, max(ROUNDING, rule.bound)) for a, b in zip(left, right, strict=True))
+    limit = 0.0 if rule.claim == "exact" else max(ROUNDING, rule.bound)
+    return all(_looks_equal(a, b, limit) for a, b in zip(left, right, strict=True))
 
 
 def _looks_equal(a: Array, b: Array, limit: float) -> bool:
@@ -134,7 +135,8 @@ def _looks_equal(a: Array, b: Array, limit: float) -> bool:
     if x.dtype.kind != "f" or not x.size:
         return np.array_equal(x, y)
     finite = np.isfinite(x) & np.isfinite(y)
-    near = np.abs(x - y)[finite] <= max(limit, _ULPS * _unit(a)) * np.abs(x[finite]).max(initial=0)
+    limit = limit and max(limit, _ULPS * _unit(a)) * np.abs(x[finite]).max(initial=0)
+    near = np.abs(x - y)[finite] <= limit
     return bool(near.all()) and np.array_equal(x[~finite], y[~finite], equal_nan=True)
 
 
