@@ -46,7 +46,7 @@ def shortened(
     keys = [key for key in inputs if key is not None]
     if op == "Transpose":
         return _transposed(edit, keys[0], attributes)
-    if op == "Concat":
+    if op == "Concat" and "axis" in attributes:  # without one, inference says what is wrong
         return _joined(edit, keys, attributes["axis"])
     made = types()
     if not all(type.static and 0 not in (type.shape or ()) for type in made):

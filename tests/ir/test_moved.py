@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from graphopt.ir.constants import evaluate
-from graphopt.ir.edit import Edit
+from graphopt.ir.edit import Edit, RefusedError
 from graphopt.ir.graph import Graph
 from graphopt.onnxio.load import load
 
@@ -88,6 +89,12 @@ def test_what_was_split_and_joined_again_is_what_it_was():
     assert np.array_equal(content(edit, with_v), np.concatenate(arrays[::-1], 0))
     (reversed_,) = edit.add("Concat", parts[::-1], {"axis": 0})
     assert "Split" in nodes_behind(edit, reversed_)
+
+
+def test_a_concat_without_an_axis_is_refused():
+    edit, (v, w), _ = edit_of(v=(2, 3), w=(2, 3))
+    with pytest.raises(RefusedError, match="axis"):
+        edit.add("Concat", [v, w])
 
 
 def test_what_is_computed_when_the_model_runs_is_left_alone():
