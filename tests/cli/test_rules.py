@@ -270,3 +270,31 @@ def test_check_what_is_not_there(cli):
     outcome = cli("rules", "check", "nothing.yaml")
     assert outcome.code == 2
     assert "nothing.yaml" in outcome.error_lines()[0]
+
+
+CAPTURED = """\
+family: mine
+doc: A family of two.
+rules:
+  - id: join-constants-first
+    doc: the parts of a Concat that are constant are one constant
+    equal: exact
+    match:
+      - y = Concat<axis = $a>(c, d, x)
+    where:
+      - is_const(c, d)
+    replace:
+      - e = Concat<axis = a>(c, d)
+      - y = Concat<axis = a>(e, x)
+    examples:
+      accept: [{c: "const 2x3xf32", d: "const 2x3xf32", x: 2x3xf32, a: 1}]
+      reject: [{c: "2x3xf32", d: "const 2x3xf32", x: 2x3xf32, a: 1}]
+""" + RULE.partition("rules:\n")[2]  # fmt: skip
+
+
+def test_an_attribute_that_an_instance_lacks_stops_nothing(cli, tmp_path):
+    path = tmp_path / "captured.yaml"
+    path.write_text(CAPTURED, encoding="utf-8")
+    outcome = cli("rules", "check", str(path), "--update")
+    assert outcome.code == 0, outcome.err
+    assert "2 proved" in outcome.out + outcome.err
