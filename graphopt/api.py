@@ -18,9 +18,10 @@ from graphopt import __version__
 from graphopt.config import agents_dir, provider_name
 from graphopt.cost.kernel import KernelCost
 from graphopt.cost.store import Store
-from graphopt.equivalence.numeric import Verification, verify_models
+from graphopt.equivalence.numeric import Verification, sizes_wanted, verify_models
 from graphopt.equivalence.ranges import input_ranges
-from graphopt.errors import InputsNeededError, OutputsDifferError, UnknownNameError, UsageError
+from graphopt.equivalence.sizes import size_hints
+from graphopt.errors import InputsNeededError, OutputsDifferError, SessionError, UnknownNameError, UsageError
 from graphopt.ir.graph import Graph
 from graphopt.ir.simplify import simplify
 from graphopt.onnxio.emit import Emitted, emit, rule_of
@@ -33,6 +34,7 @@ from graphopt.runtime.feeds import load_npz, make_feeds
 from graphopt.runtime.placement import Placement
 from graphopt.runtime.profile import by_op, profile
 from graphopt.runtime.session import Session, SessionConfig
+from graphopt.runtime.sizes import Symbols, first_that_run, named
 from graphopt.runtime.timing import Paired
 from graphopt.search.arena import Arena, loadable
 from graphopt.search.auto import Auto
@@ -195,7 +197,7 @@ def optimize(
     loaded = load(model, freeze_initializers=freeze_initializers, dims=dims, input_shapes=input_shapes)
     original = load(model) if dims or input_shapes or freeze_initializers else loaded
     limit = int(loaded.nbytes * (1 + max_growth)) + _SLACK
-    ranges = input_ranges(loaded.graph)
+    ranges, hints = input_ranges(loaded.graph), size_hints(original.graph)
     overrides = load_npz(Path(inputs)) if isinstance(inputs, str | Path) else dict(inputs or {})
     baseline_s, feeds = first_run(original, config, ranges, overrides, _bound(loaded, original), seed)
     arena = Arena(loaded, original, config, feeds, limit, seed)
@@ -215,7 +217,7 @@ def optimize(
     def check(outcome: Outcome, where: SessionConfig) -> Verification:
         return verify_models(
             arena.loadable(None), arena.loadable(outcome.state.graph), config=where, ranges=ranges, overrides=overrides,
-            dims=_bound(loaded, original), rtol=rtol, atol=atol, seed=seed,
+            dims=_bound(loaded, original), hints=hints, rtol=rtol, atol=atol, seed=seed,
         )  # fmt: skip
 
     verified: Verification | None = None
@@ -366,16 +368,29 @@ def first_run(
 ) -> tuple[float, dict[str, Any]]:
     """Seconds of one inference, and inputs that the model accepts."""
     with Session(loadable(original, emit(original, original.graph)), config) as session:
-        feeds = make_feeds(session.input_specs, seed=seed, ranges=ranges, overrides=overrides, dims=dims)
-        try:
-            session.run(feeds)
-        except InputsNeededError:
-            raise
-        except Exception as error:
+        specs = named(session.input_specs)
+        symbols = Symbols.of(specs, dims, overrides, size_hints(original.graph))
+        errors: list[tuple[SessionError, dict[str, Any]]] = []
+
+        def runs(sizes: Mapping[str, int]) -> bool:
+            feeds = make_feeds(specs, seed=seed, ranges=ranges, overrides=overrides, dims=sizes)
+            try:
+                session.run(feeds)
+            except SessionError as error:
+                errors.append((error, feeds))
+                return False
+            return True
+
+        sizes = first_that_run(symbols, runs)
+        if sizes is None:
+            error, feeds = errors[0]
+            choose = f"choose sizes with {sizes_wanted(symbols.free)}, or " if symbols.free else ""
+            tried = f", nor at {len(errors) - 1} other choices of sizes" if len(errors) > 1 else ""
             raise InputsNeededError(
-                f"the original model fails on made-up inputs ({_sketch(feeds)}): {error}",
-                "give real ones with --inputs file.npz",
+                f"the original model fails on made-up inputs ({_sketch(feeds)}){tried}: {error}",
+                f"{choose}give real ones with --inputs file.npz",
             ) from error
+        feeds = make_feeds(specs, seed=seed, ranges=ranges, overrides=overrides, dims=sizes)
         begin = time.perf_counter()
         session.run(feeds)
         return time.perf_counter() - begin, feeds
@@ -417,7 +432,7 @@ def verify(
     return verify_models(
         loadable(first, emit(first, first.graph)), loadable(second, emit(second, second.graph)),
         config=session_config(provider, provider_options, threads), ranges=input_ranges(first.graph), overrides=overrides,
-        dims=dims or {}, rtol=rtol, atol=atol, seed=seed,
+        dims=dims or {}, hints=size_hints(first.graph), rtol=rtol, atol=atol, seed=seed,
     )  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from onnx import ModelProto
 from graphopt.api import first_run, session_config
 from graphopt.equivalence.numeric import verify_models
 from graphopt.equivalence.ranges import input_ranges
+from graphopt.equivalence.sizes import size_hints
 from graphopt.errors import SessionError
 from graphopt.ir.graph import Graph
 from graphopt.ir.simplify import simplify
@@ -157,7 +158,13 @@ def bisect(
             return f"{1 / paired.speedup:.3f} times the time before it" if paired.ci95[1] < 1 - LUCK / 2 else ""
         try:
             verdict = verify_models(
-                arena.loadable(None), arena.loadable(graph), config=config, ranges=ranges, dims=dims, seed=seed
+                arena.loadable(None),
+                arena.loadable(graph),
+                config=config,
+                ranges=ranges,
+                dims=dims,
+                hints=size_hints(loaded.graph),
+                seed=seed,
             )
         except SessionError as error:
             return str(error)

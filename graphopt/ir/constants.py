@@ -178,7 +178,8 @@ def _code(array: Array) -> int:
 def _inline(array: Array, name: str) -> TensorProto:
     dense = np.ascontiguousarray(array).reshape(array.shape)
     if dense.dtype.kind in "OUS":
-        return helper.make_tensor(name, TensorProto.STRING, dense.shape, [str(text) for text in dense.ravel()])
+        texts = [str(text).encode() for text in dense.ravel()]
+        return TensorProto(name=name, data_type=TensorProto.STRING, dims=dense.shape, string_data=texts)
     tensor: TensorProto = onnx_ir.serde.serialize_tensor(onnx_ir.tensor(dense, name=name))
     return tensor
 

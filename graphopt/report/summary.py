@@ -101,7 +101,14 @@ def _latency(paired: Paired) -> dict[str, Any]:
 
 
 def _verified(v: Verification) -> dict[str, Any]:
-    return {"passed": v.passed, "trials": v.trials, "max_abs": v.max_abs, "max_rel": v.max_rel}
+    return {
+        "passed": v.passed,
+        "trials": v.trials,
+        "max_abs": v.max_abs,
+        "max_rel": v.max_rel,
+        "sizes": [dict(sizes) for sizes in v.sizes],
+        "message": v.message,
+    }
 
 
 def _placement(placements: Sequence[Placement]) -> dict[str, Any] | None:
