@@ -21,6 +21,7 @@ from graphopt.onnxio.load import Model, load
 from graphopt.onnxio.save import copy, save
 from graphopt.rewrite.library import Library, load_library
 from graphopt.search.arena import LUCK, Arena
+from graphopt.search.culprit import first_harm
 from graphopt.search.trace import Trace, TraceError, carry_out, read_trace
 
 
@@ -170,21 +171,12 @@ def bisect(
             return str(error)
         return "" if verdict.passed else verdict.message
 
-    low, high, tried = 0, len(told.steps), 1
-    wrong = harm(low, high) if high else ""
-    if not wrong:
-        return Culprit(
-            None, "", "", f"the model is {'no slower' if slower else 'the same'} after all {high} steps", tried
-        )
-    while high - low > 1:
-        middle, tried = (low + high) // 2, tried + 1
-        found = harm(low, middle)
-        if found:
-            high, wrong = middle, found
-        else:
-            low = middle
-    step = told.steps[high - 1]
-    return Culprit(high, step.rule, step.node, wrong, tried)
+    number, wrong, tried = first_harm(len(told.steps), harm)
+    if not number:
+        speed = "no slower" if slower else "the same"
+        return Culprit(None, "", "", f"the model is {speed} after all {len(told.steps)} steps", tried)
+    step = told.steps[number - 1]
+    return Culprit(number, step.rule, step.node, wrong, tried)
 
 
 @dataclass(frozen=True)

@@ -181,7 +181,7 @@ def _agreement(told: Mapping[str, Any]) -> str:
     if not verified:
         return "Outputs were not compared."
     error = f"{verified['max_abs']:.1e} absolute, {verified['max_rel']:.1e} relative"
-    where = f" ({dimensions(verified['sizes'])})" if verified["sizes"] else ""
+    where = f" ({dimensions(verified['sizes'])})" if verified.get("sizes") else ""
     return f"Outputs agree on {verified['trials']} sets of inputs{where}, the largest error is {error}."
 
 

@@ -358,7 +358,7 @@ def test_sizes_that_run_are_looked_for():
     add = [helper.make_node("Add", ["x", "b"], ["y"])]
     twelve = model(add, [("x", F, ["batch", "seq"])], [("y", F, ["batch", 12])], {"b": np.ones(12, np.float32)})
     found = verify_models(twelve, twelve)
-    assert found.passed and {s["seq"] for s in found.sizes} == {1, 12} or {s["seq"] for s in found.sizes} == {1}
+    assert (found.passed and {s["seq"] for s in found.sizes} == {1, 12}) or {s["seq"] for s in found.sizes} == {1}
     found = verify_models(twelve, twelve, hints={"seq": [12]})
     assert found.passed and {s["seq"] for s in found.sizes} == {12, 1}
 
