@@ -173,7 +173,9 @@ class Draft:
         if not names or self.chance(0.08):
             dtype = next((d for d in (self.dtype(), "float32", "int64", "bool") if _kind_of(d) in kinds), "float32")
             rank = self.number(low, min(high, max(low, 4)))
-            return self.input([self.number(1, 5) if self.chance(0.6) else self.choice(SYMBOLS[:3]) for _ in range(rank)], dtype)
+            return self.input(
+                [self.number(1, 5) if self.chance(0.6) else self.choice(SYMBOLS[:3]) for _ in range(rank)], dtype
+            )
         return names[-1 - min(self.number(0, len(names) - 1), self.number(0, len(names) - 1))]
 
     def partner(self, x: str) -> str:
@@ -183,7 +185,9 @@ class Draft:
             fits = [n for n, b in self.arrays.items() if b.dtype == a.dtype and _fits(a.shape, b.shape)]
             if fits:
                 return str(self.choice(fits))
-        shape = (a.shape, a.shape[-1:], (), (1,), tuple(1 if self.chance(0.5) else d for d in a.shape))[self.number(0, 4)]
+        shape = (a.shape, a.shape[-1:], (), (1,), tuple(1 if self.chance(0.5) else d for d in a.shape))[
+            self.number(0, 4)
+        ]
         # What stretches over a symbol must be 1 there, or it runs at one size alone.
         if self.sizes and self.chance(0.8):
             shape = tuple(1 if d in self.sizes.values() else d for d in shape)
@@ -194,7 +198,9 @@ class Draft:
 
     # -- nodes ----------------------------------------------------------------------------------------------------
 
-    def add(self, op: str, inputs: Sequence[str], outputs: int = 1, domain: str = "", **attributes: Any) -> list[str] | None:
+    def add(
+        self, op: str, inputs: Sequence[str], outputs: int = 1, domain: str = "", **attributes: Any
+    ) -> list[str] | None:
         """Add a node that runs; ``None`` for one that does not."""
         while inputs and not inputs[-1]:
             inputs = inputs[:-1]

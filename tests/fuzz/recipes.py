@@ -154,7 +154,11 @@ def _slice(d: Draft) -> Any:
     x = d.pick(1)
     axis = _axis(d, x)
     size = d.arrays[x].shape[axis]
-    start, end, step = d.choice((0, 0, 1, -1, -size)), d.choice((size, 2**63 - 1, -1, 10, 1, size - 1)), d.choice((1, 1, 1, 2, -1))
+    start, end, step = (
+        d.choice((0, 0, 1, -1, -size)),
+        d.choice((size, 2**63 - 1, -1, 10, 1, size - 1)),
+        d.choice((1, 1, 1, 2, -1)),
+    )
     if d.opset < 10:
         return d.add("Slice", [x], axes=(axis,), starts=(start,), ends=(end,))
     more = [d.ints(step)] if step != 1 or d.chance(0.3) else []
@@ -195,7 +199,11 @@ def _gather(d: Draft) -> Any:
 def _gather_elements(d: Draft) -> Any:
     x = d.pick(1)
     a, axis = d.arrays[x], _axis(d, x)
-    return d.add("GatherElements", [x, d.const(np.asarray(d.rng.integers(0, max(a.shape[axis], 1), a.shape), np.int64))], axis=axis)
+    return d.add(
+        "GatherElements",
+        [x, d.const(np.asarray(d.rng.integers(0, max(a.shape[axis], 1), a.shape), np.int64))],
+        axis=axis,
+    )
 
 
 def _pad(d: Draft) -> Any:
@@ -253,8 +261,12 @@ def _einsum(d: Draft) -> Any:
     x = d.pick(2, 3, kinds="f")
     a = d.arrays[x]
     if a.ndim == 2:
-        return d.add("Einsum", [x, d.const(content(d.rng, a.dtype, (d.choice((1, a.shape[1])), 3)))], equation="ij,jk->ik")
-    return d.add("Einsum", [x, d.const(content(d.rng, a.dtype, (d.choice((1, a.shape[2])), 3)))], equation="bsd,de->bse")
+        return d.add(
+            "Einsum", [x, d.const(content(d.rng, a.dtype, (d.choice((1, a.shape[1])), 3)))], equation="ij,jk->ik"
+        )
+    return d.add(
+        "Einsum", [x, d.const(content(d.rng, a.dtype, (d.choice((1, a.shape[2])), 3)))], equation="bsd,de->bse"
+    )
 
 
 def _image(d: Draft) -> str:
@@ -306,7 +318,9 @@ def _batch_norm(d: Draft) -> Any:
     x = _image(d) if d.chance(0.7) else d.pick(2, 4, kinds="f")
     a = d.arrays[x]
     few = [d.const(content(d.rng, a.dtype, a.shape[1:2])) for _ in range(3)]
-    return d.add("BatchNormalization", [x, *few, d.const(np.abs(content(d.rng, a.dtype, a.shape[1:2])) + a.dtype.type(0.5))])
+    return d.add(
+        "BatchNormalization", [x, *few, d.const(np.abs(content(d.rng, a.dtype, a.shape[1:2])) + a.dtype.type(0.5))]
+    )
 
 
 def _instance_norm(d: Draft) -> Any:
@@ -318,7 +332,7 @@ def _instance_norm(d: Draft) -> Any:
 def _layer_norm(d: Draft) -> Any:
     x = d.pick(1, 4, kinds="f")
     a, axis = d.arrays[x], -1 if d.chance(0.7) else _axis(d, x)
-    shape = a.shape[axis:] if axis < 0 else a.shape[axis:]
+    shape = a.shape[axis:]
     bias = [d.const(content(d.rng, a.dtype, shape))] if d.chance(0.7) else []
     return d.add("LayerNormalization", [x, d.const(content(d.rng, a.dtype, shape)), *bias], axis=axis)
 
@@ -348,7 +362,9 @@ def _top_k(d: Draft) -> Any:
 
 def _cumsum(d: Draft) -> Any:
     x = d.pick(1, kinds="fi")
-    return d.add("CumSum", [x, d.const(np.array(_axis(d, x), np.int64))], exclusive=d.number(0, 1), reverse=d.number(0, 1))
+    return d.add(
+        "CumSum", [x, d.const(np.array(_axis(d, x), np.int64))], exclusive=d.number(0, 1), reverse=d.number(0, 1)
+    )
 
 
 def _trilu(d: Draft) -> Any:
