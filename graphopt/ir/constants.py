@@ -88,6 +88,8 @@ def _attempt(graph: Graph, keys: list[int], memo: Mapping[int, Array]) -> dict[i
 def _run(graph: Graph, keys: list[int], memo: Mapping[int, Array]) -> dict[int, Array]:
     """The contents of constant values, by one session."""
     nodes, leaves = _cone(graph, keys, memo)
+    for node in nodes:
+        _check_division(graph, node, memo)
     wanted = [key for key in dict.fromkeys(keys) if key not in leaves]
     found = {key: leaves[key] for key in keys if key in leaves}
     if not wanted:
@@ -153,6 +155,23 @@ def _cone(graph: Graph, keys: Iterable[int], memo: Mapping[int, Array]) -> tuple
                 stack.append((key, True))
                 stack.extend((k, False) for k in node.inputs if k is not None)
     return list(nodes.values()), leaves
+
+
+def _check_division(graph: Graph, node: Node, memo: Mapping[int, Array]) -> None:
+    """Whole numbers that can't be divided end the process inside the runtime: they are left alone."""
+    if node.op not in ("Div", "Mod") or node.domain or len(node.inputs) != 2 or None in node.inputs:
+        return
+    (over, under), dtype = node.inputs, graph.type(node.outputs[0]).dtype if node.outputs[0] is not None else None
+    assert over is not None and under is not None
+    if dtype is None or dtype[0] not in "iu":
+        return
+    divisor = evaluate(graph, under, memo)
+    if not divisor.all():
+        raise NotConstantError(f"{node.op}: division by zero")
+    if dtype[0] == "i" and (divisor == -1).any():
+        dividend = evaluate(graph, over, memo)
+        if (dividend == np.iinfo(dividend.dtype).min).any():
+            raise NotConstantError(f"{node.op}: the result does not fit {dtype}")
 
 
 def _proto(graph: Graph, node: Node, names: Mapping[int, str], index: int) -> NodeProto:

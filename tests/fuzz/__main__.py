@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
-from functools import lru_cache
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from tests.fuzz.shrink import fails, shrunk
 from tests.fuzz.trial import CHANGED, CRASHED, Case, draw, hand, hands, trial
 
 BLOCK = 100
+TOLD = ("outcomes", "rules", "dtypes", "opsets", "operators", "refusals")
 PACKS = {"standard": ("standard",), "generated": ("generated",), "all": ("standard", "generated")}
 
 
@@ -40,13 +42,14 @@ def dealt(pack: str) -> list[Library]:
     return hands(library(pack))
 
 
-def block(seed: int, first: int, count: int, pack: str) -> dict[str, Any]:
+def block(
+    seed: int, first: int, count: int, pack: str, tell: Callable[[int], None] = lambda index: None
+) -> dict[str, Any]:
     """What became of some models."""
-    counts: dict[str, Counter[str]] = {
-        k: Counter() for k in ("outcomes", "rules", "dtypes", "opsets", "operators", "refusals")
-    }
+    counts: dict[str, Counter[str]] = {k: Counter() for k in TOLD}
     failures: list[dict[str, Any]] = []
     for index in range(first, first + count):
+        tell(index)
         rules = hand(dealt(pack), index)
         case = draw(seed, index, rules)
         verdict = None if case is None else trial(case, rules, index)
@@ -69,6 +72,46 @@ def block(seed: int, first: int, count: int, pack: str) -> dict[str, Any]:
             **{k: dict(c) for k, c in counts.items()}}  # fmt: skip
 
 
+def guarded(seed: int, first: int, count: int, pack: str) -> list[dict[str, Any]]:
+    """The same in a process of its own: what ends that is a failure of the model that it was at, and the rest goes on."""
+    dealt(pack)  # once, before the process is copied
+    rows: list[dict[str, Any]] = []
+    end = first + count
+    while first < end:
+        row, at = _apart(partial(block, seed, first, end - first, pack))
+        if row is not None:
+            return [*rows, row]
+        if at > first:
+            rows.append(block(seed, first, at - first, pack))
+        failure = {"index": at, "outcome": CRASHED, "rule": "", "reason": "the process ended"}
+        rows.append({"seed": seed, "first": at, "count": 1, "pack": pack, "failures": [failure],
+                     **{k: {} for k in TOLD}, "outcomes": {CRASHED: 1}})  # fmt: skip
+        first = at + 1
+    return rows
+
+
+def _apart(work: Callable[[Callable[[int], None]], Any]) -> tuple[Any, int]:
+    """The result of some work in a process of its own, or ``None`` and the last thing that it told."""
+    context = multiprocessing.get_context("fork")
+    ours, theirs = context.Pipe(duplex=False)
+
+    def child() -> None:
+        theirs.send((work(lambda index: theirs.send((None, index))), -1))
+
+    process = context.Process(target=child)
+    process.start()
+    theirs.close()
+    result, at = None, -1
+    try:
+        while result is None:
+            result, index = ours.recv()
+            at = index if result is None else at
+    except EOFError:
+        pass
+    process.join()
+    return result, at
+
+
 def keep(seed: int, failure: dict[str, Any], pack: str, folder: Path) -> str:
     """Shrink a failure and write it down."""
     rules = hand(dealt(pack), failure["index"])
@@ -83,6 +126,10 @@ def keep(seed: int, failure: dict[str, Any], pack: str, folder: Path) -> str:
         small, again = case, verdict
     name = f"{verdict.rule or 'engine'}-{verdict.outcome}"
     return write(small, again, verdict.rule, name, folder).name
+
+
+def _kept(seed: int, failure: dict[str, Any], pack: str, folder: Path, tell: Callable[[int], None]) -> str:
+    return keep(seed, failure, pack, folder)
 
 
 def blocks(models: int, done: set[tuple[int, int]], seed: int) -> Iterator[tuple[int, int]]:
@@ -109,24 +156,24 @@ def main() -> int:
     kept = {(f["rule"], f["outcome"]) for row in rows for f in row["failures"]}
     began = time.monotonic()
     os.environ["OMP_NUM_THREADS"] = "1"
-    with ProcessPoolExecutor(given.workers) as pool:
-        jobs = [
-            pool.submit(block, given.seed, first, n, given.pack) for first, n in blocks(given.models, done, given.seed)
-        ]
-        for job in jobs:
-            row = job.result()
-            rows.append(row)
+    dealt(given.pack)
+    with ThreadPoolExecutor(given.workers) as pool:
+        todo = blocks(given.models, done, given.seed)
+        for job in [pool.submit(guarded, given.seed, first, n, given.pack) for first, n in todo]:
+            made = job.result()
+            rows += made
             with given.journal.open("a") as journal:
-                journal.write(json.dumps(row) + "\n")
-            for failure in row["failures"]:
+                journal.writelines(json.dumps(row) + "\n" for row in made)
+            for failure in [f for row in made for f in row["failures"]]:
                 if (failure["rule"], failure["outcome"]) in kept:
                     continue
                 kept.add((failure["rule"], failure["outcome"]))
                 print(
-                    f"{row['seed']}:{failure['index']} {failure['outcome']} {failure['rule']}: {failure['reason'][:150]}",
+                    f"{given.seed}:{failure['index']} {failure['outcome']} {failure['rule']}: {failure['reason'][:150]}",
                     flush=True,
                 )
-                print("  written:", keep(given.seed, failure, given.pack, given.failures), flush=True)
+                written, _ = _apart(partial(_kept, given.seed, failure, given.pack, given.failures))
+                print("  written:", written, flush=True)
     told = summary(rows, time.monotonic() - began)
     show(told, library(given.pack))
     if given.json is not None:
@@ -136,9 +183,7 @@ def main() -> int:
 
 def summary(rows: list[dict[str, Any]], seconds: float) -> dict[str, Any]:
     """All blocks together."""
-    total: dict[str, Counter[str]] = {
-        k: Counter() for k in ("outcomes", "rules", "dtypes", "opsets", "operators", "refusals")
-    }
+    total: dict[str, Counter[str]] = {k: Counter() for k in TOLD}
     failed: Counter[str] = Counter()
     for row in rows:
         for key, counter in total.items():

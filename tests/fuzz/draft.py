@@ -215,6 +215,8 @@ class Draft:
         """Add nodes that read what is there, if they run."""
         own = {o for n in nodes for o in n.output}
         reads = dict.fromkeys(i for n in nodes for i in n.input if i and i not in own)
+        if not all(self._divides(n) for n in nodes):
+            return False
         arrays = run_nodes(nodes, {n: self.arrays[n] for n in reads}, outputs, self.opset, self.constants)
         if arrays is None or any(a.size > _LARGEST for a in arrays.values()):
             return False
@@ -222,6 +224,20 @@ class Draft:
         self.arrays.update(arrays)
         self.constants |= {o for n in nodes if all(i in self.constants for i in n.input if i) for o in n.output if o}
         return True
+
+    def _divides(self, node: NodeProto) -> bool:
+        """Whether a node is safe: a division of whole numbers by zero ends the process."""
+        first = self.arrays.get(node.input[0]) if node.input else None
+        if node.op_type in ("ReduceMean", "Mean", "AveragePool", "GlobalAveragePool"):
+            return first is not None and _kind(first) == "f"
+        if node.op_type not in ("Div", "Mod"):
+            return True
+        if first is None:  # made inside a plant: the divisor says which type it is
+            first = self.arrays.get(node.input[1])
+        if first is None:
+            return False
+        divisor = self.arrays.get(node.input[1])
+        return _kind(first) == "f" or (divisor is not None and node.input[1] in self.constants and bool(divisor.all()))
 
     # -- the whole ------------------------------------------------------------------------------------------------
 
