@@ -96,7 +96,11 @@ def _apart(work: Callable[[Callable[[int], None]], Any]) -> tuple[Any, int]:
     ours, theirs = context.Pipe(duplex=False)
 
     def child() -> None:
-        theirs.send((work(lambda index: theirs.send((None, index))), -1))
+        try:
+            theirs.send((work(lambda index: theirs.send((None, index))), -1))
+        except Exception as error:  # a fault of the fuzzer itself
+            theirs.send((error, -1))
+            raise
 
     process = context.Process(target=child)
     process.start()
@@ -109,6 +113,8 @@ def _apart(work: Callable[[Callable[[int], None]], Any]) -> tuple[Any, int]:
     except EOFError:
         pass
     process.join()
+    if isinstance(result, Exception):
+        raise result
     return result, at
 
 
