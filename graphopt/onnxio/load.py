@@ -19,7 +19,16 @@ import numpy as np
 import onnx
 import onnx_ir
 from google.protobuf.message import DecodeError
-from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, TensorShapeProto, shape_inference
+from onnx import (
+    AttributeProto,
+    GraphProto,
+    ModelProto,
+    NodeProto,
+    TensorProto,
+    TensorShapeProto,
+    helper,
+    shape_inference,
+)
 
 from graphopt.errors import ModelError, UnknownNameError, UnsupportedModelError, UsageError
 from graphopt.ir import ops
@@ -433,8 +442,19 @@ def _graph(proto: ModelProto, tensors: Mapping[str, Any], path: Path | None) -> 
 
 def _types(proto: ModelProto) -> dict[str, ValueType]:
     """Types of all values, by ONNX's own inference; what it can't tell is absent."""
+    weights = {t.name: t for t in proto.graph.initializer}
+    published = [o.name for o in proto.graph.output if o.name in weights]
+    whole = proto
+    if published:
+        # Of an initializer that is an output inference believes what the output declares: without a shape, a Slice by it is wrong.
+        whole = ModelProto()
+        whole.CopyFrom(proto)
+        for output in whole.graph.output:
+            if output.name in weights:
+                tensor = weights[output.name]
+                output.CopyFrom(helper.make_tensor_value_info(output.name, tensor.data_type, tensor.dims))
     try:
-        inferred = shape_inference.infer_shapes(proto, data_prop=True)
+        inferred = shape_inference.infer_shapes(whole, data_prop=True)
     except Exception:
         # Inference gives up on some valid models (unknown operators in bodies); the declared types remain.
         inferred = proto

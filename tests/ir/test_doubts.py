@@ -101,3 +101,13 @@ def test_names_that_an_exporter_gave_inside_give_way_to_those_of_the_inputs():
     )
     found = types(proto)
     assert found["z"] == found["y"] == "f32[batch,seq]"
+
+
+def test_axes_that_are_an_output_without_a_shape():
+    proto = parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17]> g (float[9, 5, 6, 4] x) => (float[9, 5, 6, 1] y, int64 a)'
+        "<int64[1] s = {0}, int64[1] e = {1}, int64[1] a = {-1}> { y = Slice(x, s, e, a) }"
+    )
+    for output in proto.graph.output:
+        output.type.tensor_type.ClearField("shape")
+    assert types(proto)["y"] == "f32[9,5,6,1]"
