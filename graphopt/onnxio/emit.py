@@ -168,7 +168,7 @@ class _Emitter:
             read, ruled = cones[key]
             growth = sizes[key] - sum(sizes[k] for k in read if readers[k] == 1)
             affordable = budget is None or growth <= max(budget, 0)
-            if key in failed or not affordable or (growth > _SLACK and not ruled):
+            if key in failed or self._shapes_nothing(key) or not affordable or (growth > _SLACK and not ruled):
                 self.unfolded.append(key)
                 continue
             chosen.append(key)
@@ -176,6 +176,15 @@ class _Emitter:
             if budget is not None:
                 budget -= growth
         return chosen
+
+    def _shapes_nothing(self, key: int) -> bool:
+        """Whether a constant is the target of a Reshape of an empty tensor: a -1 beside a 0 runs, but only where it is computed."""
+        graph = self.graph
+        return any(
+            node.op == "Reshape" and not node.domain and node.inputs[1:2] == (key,)
+            and node.inputs[0] is not None and 0 in (graph.type(node.inputs[0]).shape or ())
+            for node in (graph.nodes[user] for user in graph.users[key])
+        )  # fmt: skip
 
     def _arrays(self, keys: Sequence[int]) -> dict[int, np.ndarray[Any, Any]]:
         """The contents of lazy constants, of those that can be computed; small ones are remembered."""
