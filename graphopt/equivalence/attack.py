@@ -46,6 +46,7 @@ Array = np.ndarray[Any, Any]
 _OWN = 8.0  # tolerated multiple of the pattern's own error
 _MOVED = 32.0  # tolerated multiple of what moving the inputs by their last place does
 _ROUNDING = 256.0  # tolerated roundings of the largest result
+_TYPICAL = 1e-6  # of the size of an ordinary result: what is smaller, on inputs that are not, counts as nothing
 _HALF = 200.0  # largest float16 under a claim about real numbers: its square is one
 _NEAR = 8.0  # last places of the largest result, within which both sides count as the same
 _SIZES = (3, 5, 2, 7)
@@ -152,6 +153,7 @@ class _Trial:
         self.after: Any = None
         self.uses = uses(self.instance.before, self.instance.after)
         self.checked = False
+        self._typical: dict[str, float] = {}
         self._valid: dict[tuple[tuple[str, int], ...], bool] = {}
         self.narrowed = widened(self.instance.before)
         self.divides = divides_by_computed(self.instance.before) or divides_by_computed(self.instance.after)
@@ -190,6 +192,9 @@ class _Trial:
             self._wrong(bind, fill, named, f"the pattern runs, the replacement does not: {error}")
             return
         self.found.runs += 1
+        if fill is ORDINARY:
+            for (name, _), array in zip(self.instance.before.outputs, left, strict=True):
+                self._typical.setdefault(name, _size(array))
         apart = self.rule.claim == "real" and (self.narrowed or not all(map(_near, left, right)))
         reference = self._reference(feeds, fill, left) if apart or not self.checked else None
         for i, (name, _) in enumerate(self.instance.before.outputs):
@@ -290,15 +295,19 @@ class _Trial:
         elif self.rule.claim == "approx":
             different = self._beyond(a, b, fill, feeds)
         else:
-            different = self._rounded(a, b, exact)
+            typical = 0.0 if fill.magnitude < 1 and not fill.pool else _TYPICAL * self._typical.get(name, 0.0)
+            different = self._rounded(a, b, exact, typical)
         if not different.any():
             return ""
         at = tuple(int(i) for i in np.argwhere(different)[0])
         where = f"{name}{list(at)}" if at else name
         return f"on {fill.name}, onnxruntime gives {where} = {_number(a[at])}, for the replacement {_number(b[at])}"
 
-    def _rounded(self, a: Array, b: Array, exact: tuple[Array, Array] | None) -> Array:
-        """Where the replacement is further from the exact result than rounding explains."""
+    def _rounded(self, a: Array, b: Array, exact: tuple[Array, Array] | None, typical: float) -> Array:
+        """Where the replacement is further from the exact result than rounding explains.
+
+        ``typical`` is a size below which a function has run out, as a sigmoid of -30 has: digits there are of no account.
+        """
         x, y = a.astype(np.float64), b.astype(np.float64)
         true, moved = (x, x) if exact is None else (exact[0].astype(np.float64), exact[1].astype(np.float64))
         with np.errstate(all="ignore"):
@@ -314,7 +323,7 @@ class _Trial:
             else:
                 shift = np.abs(moved - true)[asked & np.isfinite(moved)].max(initial=0.0)
                 own = np.abs(x - true)[asked].max()
-                scale = max(np.abs(true[asked]).max(), tiny)
+                scale = max(np.abs(true[asked]).max(), tiny, typical)
             allowed = _OWN * own + _MOVED * shift
             allowed += _ROUNDING * unit * scale
             error = np.where(asked, np.abs(y - true), 0.0)
@@ -339,6 +348,13 @@ class _Trial:
     def _wrong(self, bind: Mapping[str, int], fill: Fill, named: Mapping[str, Array], message: str) -> None:
         case = (*self.instance.shapes, *self.instance.attributes, *(f"{k} = {v}" for k, v in bind.items()))
         self.found.wrong = Counterexample(case, named, message, self.instance.case)
+
+
+def _size(a: Array) -> float:
+    """The largest finite number of an array in size."""
+    if a.dtype.kind != "f":
+        return 0.0
+    return float(np.abs(a[np.isfinite(a)]).max(initial=0.0))
 
 
 def _near(a: Array, b: Array) -> bool:

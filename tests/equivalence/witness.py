@@ -19,13 +19,14 @@ import ml_dtypes
 import numpy as np
 import yaml
 
-from graphopt.equivalence.sides import _run
+from graphopt.equivalence.sides import as_model
 from graphopt.errors import SessionError
 from graphopt.ir.graph import Graph
 from graphopt.ir.types import NUMPY_NAMES
 from graphopt.rewrite.apply import apply
-from graphopt.rewrite.examples import build_example, random_array
+from graphopt.rewrite.examples import Example, build_example, random_array
 from graphopt.rewrite.schema import Rule, read_rules
+from graphopt.runtime.session import Session, SessionConfig
 
 FOLDER = Path(__file__).parent / "wrong"
 REAL = 1e-3
@@ -85,6 +86,12 @@ class Witness:
     case: Mapping[str, Any]
     sizes: Mapping[str, int] = field(default_factory=dict)
     values: Mapping[str, Any] = field(default_factory=dict)
+
+
+def _run(example: Example, graph: Graph, feeds: Mapping[str, Any]) -> list[Any]:
+    """Outputs of a graph in the runtime, its own optimiser switched off."""
+    with Session(as_model(graph, example.graph, example.graph.inputs), SessionConfig(level="disabled")) as session:
+        return [np.asarray(a) for a in session.run(feeds)]
 
 
 def wrong_rules() -> list[Rule]:

@@ -159,3 +159,20 @@ def test_any_chain_of_moves_gives_the_same_elements(moves):
         for k, a in zip(made, true, strict=True):
             assert edit.type(k).shape == a.shape and np.array_equal(content(edit, k), a)
             pool[k] = a
+
+
+def test_numbers_can_not_be_joined():
+    edit, (a, b), _ = edit_of(a=(), b=())
+    with pytest.raises(RefusedError):
+        edit.add("Concat", [a, b], {"axis": -1})
+
+
+@pytest.mark.parametrize("attributes", [{}, {"axis": 2}, {"axis": -3}])
+def test_an_axis_that_is_not_there_is_refused(attributes):
+    edit, (a, b), _ = edit_of(a=(2, 3), b=(2, 3))
+    with pytest.raises(RefusedError):
+        edit.add("Concat", [a, b], attributes)
+    (joined,) = edit.add("Concat", [a, b], {"axis": 1})
+    for op, wrong in [("Split", {"axis": 7}), ("Transpose", {"perm": (0, 2)})]:
+        with pytest.raises(RefusedError):
+            edit.add(op, [joined], wrong, outputs=[None, None] if op == "Split" else [None])
