@@ -31,7 +31,10 @@ from tests.fuzz.recipes import NAMES, RECIPES
 SAME, CHANGED, CRASHED, REFUSED = "same", "changed", "crashed", "refused"
 _STEPS = 6
 _HAND = 120  # rules
-_DEADLY = frozenset({"Conv", "ConvTranspose", "Einsum", "Resize", "ReduceMean"})
+_DEADLY = frozenset(
+    {"Conv", "ConvTranspose", "Einsum", "Resize", "ReduceMean", "ArgMin", "ArgMax", "InstanceNormalization", "GroupNormalization",
+     "TopK", "MaxPool", "AveragePool", "LpPool", "LayerNormalization"}
+)  # fmt: skip
 """Operators whose kernels may end the process where an operand is empty."""
 # Kernels that treat the elements of a vector register and those left over by different arithmetic.
 _ROUNDING = frozenset(
