@@ -471,19 +471,21 @@ def _types(proto: ModelProto) -> dict[str, ValueType]:
 def _trusted(proto: ModelProto, types: dict[str, ValueType]) -> dict[str, ValueType]:
     """Types without what follows from an inference that the runtime does not share (see :mod:`graphopt.ir.doubts`).
 
-    Of values that depend on such a node only the dtype and the number of dimensions are kept, whatever the file declares: the
+    Of values that depend on such a node only the dtype is kept, whatever the file declares: the
     exporter asked the same inference. :func:`graphopt.ir.simplify.simplify` infers their shapes anew, node by node.
     """
     versions = {"" if o.domain == "ai.onnx" else o.domain: o.version for o in proto.opset_import}
     contents = _small_integers(proto) if any(node.op_type == "Slice" for node in proto.graph.node) else {}
-    doubted = {name for node in proto.graph.node if _mistaken(node, types, versions, contents) for name in node.output}
+    weights = {t.name: ValueType(DTYPE_NAMES.get(t.data_type), tuple(t.dims)) for t in proto.graph.initializer}
+    told = {**types, **weights}
+    doubted = {name for node in proto.graph.node if _mistaken(node, told, versions, contents) for name in node.output}
     known = 0
     while len(doubted) > known:  # once for a model whose nodes are in order
         known = len(doubted)
         for node in proto.graph.node:
             if not doubted.isdisjoint(node.input) or not doubted.isdisjoint(_captured(node)):
                 doubted.update(node.output)
-    return {name: _dtype_and_rank(type) if name in doubted else type for name, type in types.items()}
+    return {name: _dtype_alone(type) if name in doubted else type for name, type in types.items()}
 
 
 def _small_integers(proto: ModelProto) -> dict[str, tuple[int, ...]]:
@@ -521,10 +523,10 @@ def _mistaken(
     return believed(node.op_type, domain, versions.get(domain, 1), attributes, operands, known, made) != made
 
 
-def _dtype_and_rank(type: ValueType) -> ValueType:
+def _dtype_alone(type: ValueType) -> ValueType:
     if type.other is not None or type.shape is None:
         return type
-    return ValueType(type.dtype, (None,) * len(type.shape))
+    return ValueType(type.dtype)
 
 
 def _sorted(g: GraphProto, scope: Mapping[str, int], producers: set[str]) -> list[NodeProto]:
