@@ -13,7 +13,7 @@ from graphopt.ir.content import Content, bounds, takes_all
 from graphopt.ir.types import Dim, ValueType
 
 _POOLS = frozenset({"MaxPool", "AveragePool", "LpPool"})
-MISTAKEN = _POOLS | {"Slice", "PRelu"}
+MISTAKEN = _POOLS | {"Slice", "PRelu", "Einsum"}
 """Operators of which ONNX may infer what the runtime does not make."""
 
 
@@ -24,7 +24,12 @@ def _doubtful(op: str, domain: str, version: int, attributes: Mapping[str, Any])
     # At operator set 10 a Slice of constant bounds is said to keep the symbols of its operand; in any, one that goes backwards from
     # behind the end towards what is further behind is said to be empty.
     # The slope of a PRelu should stretch to its operand; the runtime stretches both.
-    return op == "PRelu" or (op == "Slice" and version >= 10) or (op in _POOLS and bool(attributes.get("ceil_mode", 0)))
+    # Of an Einsum's label that is 1 in one operand the first operand's size is inferred; the runtime stretches it.
+    return (
+        op in ("PRelu", "Einsum")
+        or (op == "Slice" and version >= 10)
+        or (op in _POOLS and bool(attributes.get("ceil_mode", 0)))
+    )
 
 
 def believed(
@@ -51,6 +56,8 @@ def believed(
     if not _doubtful(op, domain, version, attributes) or first is None or not found:
         return found
     x, y = first.shape, found[0].shape
+    if op == "Einsum" and y is not None:
+        return (ValueType(found[0].dtype, _summed(str(attributes.get("equation", "")), inputs, y)), *found[1:])
     if x is None or y is None or len(x) != len(y):
         return found
     if op == "PRelu":
@@ -61,6 +68,21 @@ def believed(
     if dims is None:
         return tuple(ValueType(t.dtype) for t in found)
     return tuple(ValueType(t.dtype, dims) if t.shape == y else t for t in found)
+
+
+def _summed(equation: str, inputs: Sequence[ValueType | None], y: tuple[Dim, ...]) -> tuple[Dim, ...]:
+    """An Einsum's dimensions: of labels that have one size in all operands."""
+    left, arrow, right = equation.replace(" ", "").partition("->")
+    sizes: dict[str, set[Dim]] = {}
+    for term, type in zip(left.split(","), inputs, strict=False):
+        shape = None if type is None else type.shape
+        if shape is None or len(shape) != len(term):
+            return (None,) * len(y)  # an ellipsis, or nothing is known
+        for label, dim in zip(term, shape, strict=True):
+            sizes.setdefault(label, set()).add(dim)
+    if not arrow or len(right) != len(y):
+        return y if all(len(s) == 1 for s in sizes.values()) else (None,) * len(y)
+    return tuple(d if len(sizes.get(label, ())) == 1 else None for label, d in zip(right, y, strict=True))
 
 
 def _stretched(x: tuple[Dim, ...], slope: tuple[Dim, ...] | None) -> tuple[Dim, ...] | None:

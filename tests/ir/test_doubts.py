@@ -140,3 +140,12 @@ def test_an_operator_that_the_operator_set_lacks_is_refused():
     (x,) = edit.graph.inputs
     with pytest.raises(RefusedError, match="not in version 7"):
         edit.add("Expand", [x, edit.constant(np.array([4, 2]))])
+
+
+def test_a_label_of_one_in_one_operand():
+    proto = parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17]> g (float[1, 4, 3, 5] a, float[2, 6, 3, 5] b) => (float[2, 3, 4, 6] y)'
+        '{ y = Einsum<equation = "bqhd,bkhd->bhqk">(a, b) }'
+    )
+    proto.graph.output[0].type.tensor_type.ClearField("shape")
+    assert types(proto)["y"] == "f32[?,3,4,6]"
