@@ -64,7 +64,7 @@ def believed(
         slope = inputs[1].shape if len(inputs) > 1 and inputs[1] is not None else None
         dims = _stretched(x, slope)
     else:
-        dims = _sliced(version, attributes, contents, x, y) if op == "Slice" else _pooled(attributes, x, y)
+        dims = _sliced(version, attributes, inputs, contents, x, y) if op == "Slice" else _pooled(attributes, x, y)
     if dims is None:
         return tuple(ValueType(t.dtype) for t in found)
     return tuple(ValueType(t.dtype, dims) if t.shape == y else t for t in found)
@@ -99,12 +99,13 @@ def _stretched(x: tuple[Dim, ...], slope: tuple[Dim, ...] | None) -> tuple[Dim, 
 def _sliced(
     version: int,
     attributes: Mapping[str, Any],
+    inputs: Sequence[ValueType | None],
     contents: Sequence[Content | None],
     x: tuple[Dim, ...],
     y: tuple[Dim, ...],
 ) -> tuple[Dim, ...]:
     """A Slice's dimensions: an axis that is cut keeps no symbol, one that is turned round is believed if it is turned as a whole."""
-    rows = bounds(attributes, contents)
+    rows = bounds(attributes, inputs, contents)
     if rows is None:
         return y if version > 10 else tuple(d if isinstance(d, int) else None for d in y)
     dims = list(y)
