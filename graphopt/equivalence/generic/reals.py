@@ -1,0 +1,722 @@
+"""Elements of tensors of any size: sums of products over bound indices, in a normal form.
+
+A :class:`Real` is a sum of terms; a term is a coefficient, a product of powers of atoms (elements of operands, functions
+of Reals) and the indices that it is summed over, each with its range. Equal sums of products have equal normal forms
+(up to the names of bound indices, which are canonical), as in Wang et al., SPORES, 2020.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from fractions import Fraction
+from typing import Any
+
+from graphopt.equivalence.domains import EVEN, ODD, WHOLE
+from graphopt.equivalence.generic.facts import Cond, Facts, OpenError, eq, ge
+from graphopt.equivalence.generic.sizes import Atom, Int, atom, coefficient, height_of, leaves_of, whole
+from graphopt.equivalence.numbers import meant
+
+Factor = tuple[Atom, Fraction]
+Binder = tuple[Atom, Int]
+Term = tuple[tuple[Factor, ...], tuple[Binder, ...], frozenset[Cond]]
+Change = Callable[[Int], Int]
+_NONE: frozenset[Cond] = frozenset()
+_LARGE = 4000  # terms; more are not worked with
+_POSITIVE = frozenset({"exp", "root", "dim", "rootpi"})
+_NOT_NEGATIVE = _POSITIVE | {"sqrt", "abs", "count", "index", "bound", "fresh", "div", "wide", "gate"}
+
+
+class Real:
+    """A sum of terms."""
+
+    __slots__ = ("_hash", "_name", "height", "leaves", "terms")
+
+    def __init__(self, terms: Mapping[Term, Fraction]) -> None:
+        self.terms = {t: c for t, c in terms.items() if c}
+        if len(self.terms) > _LARGE:
+            raise OpenError("too many terms")
+        self._hash: int | None = None
+        self._name: str | None = None
+        self.height = max((max(height_of(tuple(a for a, _ in f)), height_of(tuple(v for v, _ in b)))
+                           for f, b, _ in self.terms), default=0)  # fmt: skip
+        self.leaves: frozenset[Atom] = frozenset().union(*(_free(t) for t in self.terms))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Real) and self.terms == other.terms
+
+    def __hash__(self) -> int:
+        if self._hash is None:
+            self._hash = hash(frozenset(self.terms.items()))
+        return self._hash
+
+    def __str__(self) -> str:
+        if self._name is None:
+            self._name = " + ".join(f"{'' if c == 1 else c}{_written(t)}" for t, c in self.ordered()) or "0"
+        return self._name
+
+    __repr__ = __str__
+
+    def ordered(self) -> list[tuple[Term, Fraction]]:
+        """Terms in an order that depends on nothing but what they are."""
+        return sorted(self.terms.items(), key=lambda item: _written(item[0]))
+
+    @property
+    def number(self) -> Fraction | None:
+        """Its value, ``None`` unless it is a rational number."""
+        if not self.terms:
+            return Fraction(0)
+        return self.terms.get(_UNIT) if len(self.terms) == 1 else None
+
+    @property
+    def single(self) -> Atom | None:
+        """The atom that it is, if it is one."""
+        if len(self.terms) != 1:
+            return None
+        (((factors, binders, _), c),) = self.terms.items()
+        return factors[0][0] if c == 1 and not binders and len(factors) == 1 and factors[0][1] == 1 else None
+
+
+_UNIT: Term = ((), (), _NONE)
+
+
+def _free(term: Term) -> frozenset[Atom]:
+    """The symbols in a term that it does not bind."""
+    factors, binders, guards = term
+    inside = leaves_of(tuple(a for a, _ in factors)) | leaves_of(guards)
+    return inside.difference(v for v, _ in binders) | leaves_of(tuple(n for _, n in binders))
+
+
+def _written(term: Term) -> str:
+    factors, binders, guards = term
+    text = "*".join(a.name if e == 1 else f"{a.name}^{e}" for a, e in factors)
+    ranges = ",".join(f"{v.name}<{n}" for v, n in binders)
+    where = ",".join(sorted(map(str, guards)))
+    return f"S[{ranges}|{where}]({text})" if ranges or where else f"({text})"
+
+
+ZERO, ONE = Real({}), Real({_UNIT: Fraction(1)})
+
+
+class Reals:
+    """Real numbers: every law of a field holds, and some of roots and exponentials."""
+
+    exact = False
+
+    def __init__(self, facts: Facts) -> None:
+        self.facts = facts
+
+    # Making terms --------------------------------------------------------------------------------------------------
+
+    def const(self, value: float | Fraction) -> Real:
+        """A number."""
+        if isinstance(value, Fraction):
+            return Real({_UNIT: value})
+        exact = meant(float(value))
+        if exact is None:
+            return self.of(atom("constant", str(float(value))))
+        made = Real({_UNIT: exact.rational})
+        for a, power in ((atom("root", 2), exact.root2), (atom("rootpi"), exact.rootpi)):
+            if power:
+                made = self.mul(made, self.power(self.of(a), power))
+        return made
+
+    def of(self, a: Atom, exponent: int | Fraction = 1) -> Real:
+        """An atom."""
+        return Real({(((a, Fraction(exponent)),), (), _NONE): Fraction(1)})
+
+    def size(self, p: Int) -> Real:
+        """A whole number as an element."""
+        terms: dict[Term, Fraction] = {}
+        for m, c in p.terms.items():
+            factors = tuple((a, Fraction(len(list(g)))) for a, g in itertools.groupby(m))
+            terms[(factors, (), _NONE)] = Fraction(c)
+        return Real(terms)
+
+    def add(self, a: Real, b: Real) -> Real:
+        """Sum."""
+        terms = dict(a.terms)
+        for t, c in b.terms.items():
+            terms[t] = terms.get(t, Fraction(0)) + c
+        return Real(terms)
+
+    def neg(self, a: Real) -> Real:
+        """Negative."""
+        return Real({t: -c for t, c in a.terms.items()})
+
+    def scaled(self, a: Real, by: Fraction) -> Real:
+        """A rational multiple."""
+        return Real({t: c * by for t, c in a.terms.items()})
+
+    def sub(self, a: Real, b: Real) -> Real:
+        """Difference."""
+        return self.add(a, self.neg(b))
+
+    def mul(self, a: Real, b: Real) -> Real:
+        """Product."""
+        result = ZERO
+        for s, c in a.terms.items():
+            for t, d in b.terms.items():
+                result = self.add(result, self.scaled(self._joined(s, t), c * d))
+        return result
+
+    def _joined(self, s: Term, t: Term) -> Real:
+        if s[1] or t[1]:
+            s, t = self._freshened(s), self._freshened(t)
+        powers: dict[Atom, Fraction] = dict(s[0])
+        for a, e in t[0]:
+            powers[a] = powers.get(a, Fraction(0)) + e
+        return self._term(powers, (*s[1], *t[1]), s[2] | t[2])
+
+    def _term(self, powers: Mapping[Atom, Fraction], binders: Sequence[Binder], guards: frozenset[Cond]) -> Real:
+        """A term, its roots gathered and its bound indices named."""
+        extra = ONE
+        kept: dict[Atom, Fraction] = {}
+        for a, e in powers.items():
+            if a.kind in ("sqrt", "root") and not 0 <= e < 2 and e.denominator == 1:
+                inside = a.args[0] if a.kind == "sqrt" else Real({_UNIT: Fraction(a.args[0])})
+                extra = self.mul(extra, self.power(inside, int(e // 2)))
+                e = e % 2
+            elif a.kind == "sqrt" and e == 2:
+                extra, e = self.mul(extra, a.args[0]), Fraction(0)
+            elif a.kind == "abs" and e % 2 == 0:
+                extra, e = self.mul(extra, self.power(a.args[0], int(e))), Fraction(0)
+            if e:
+                kept[a] = e
+        if extra is not ONE:
+            base = Real({_ordered_term(kept, tuple(binders), guards): Fraction(1)})
+            if binders and extra != ONE:
+                # The roots may hold bound indices: nothing is taken out of the sum.
+                result = ZERO
+                for (f, b, g), c in extra.terms.items():
+                    powers2 = dict(kept)
+                    for a, e in f:
+                        powers2[a] = powers2.get(a, Fraction(0)) + e
+                    if b:
+                        raise OpenError("the square of a root of a sum in a sum")
+                    result = self.add(result, self.scaled(self._term(powers2, binders, guards | g), c))
+                return result
+            return self.mul(base, extra) if extra != ONE else base
+        if not binders:
+            return Real({_ordered_term(kept, (), guards): Fraction(1)})
+        return self._closed(kept, binders, guards)
+
+    def _closed(self, powers: Mapping[Atom, Fraction], binders: Sequence[Binder], guards: frozenset[Cond]) -> Real:
+        """A sum: what is not in its body counts, the rest get canonical names."""
+        inside = leaves_of(tuple(powers)) | leaves_of(guards)
+        used = [b for b in binders if b[0] in inside]
+        times = ONE
+        for v, n in binders:
+            if v not in inside:
+                times = self.mul(times, self.size(n))
+        if used:
+            change = self._names(used, tuple(powers), guards)
+            result = ONE
+            for a, e in powers.items():
+                result = self._times(
+                    result, self.rebuilt(a, change) if a.leaves & {v for v, _ in used} else self.of(a), e
+                )
+            named = tuple(sorted(((_one(change(Int({(v,): 1}))), n) for v, n in used), key=lambda b: b[0].name))
+            renamed = frozenset(g.mapped(change) for g in guards)
+            made = Real({(f, (*named, *b), g | renamed): c for (f, b, g), c in result.terms.items()})
+        else:
+            made = Real({_ordered_term(powers, (), guards): Fraction(1)})
+        return made if times is ONE else self.mul(made, times)
+
+    def _times(self, a: Real, b: Real, e: Fraction) -> Real:
+        if e.denominator == 1:
+            return self.mul(a, self.power(b, int(e)))
+        one = b.single
+        if one is None:
+            raise OpenError("a broken power")
+        return self.mul(a, self.of(one, e))
+
+    def _names(self, binders: Sequence[Binder], *things: Any) -> Change:
+        """Canonical names of bound indices: by height, and within it by what their place looks like."""
+        height = max(height_of(t) for t in things)
+        shown = " ".join(sorted(_text(t) for t in things))
+        places = []
+        for v, n in binders:
+            text = shown.replace(v.name, "@")
+            for u, _ in binders:
+                text = text.replace(u.name, "#") if u is not v else text
+            places.append((str(n), "".join(sorted(text.split("*"))) if len(binders) > 1 else ""))
+        order = sorted(range(len(binders)), key=lambda i: (places[i], binders[i][0].name))
+        to = {binders[i][0]: Int({(atom("bound", height, at),): 1}) for at, i in enumerate(order)}
+        return lambda p: p.replaced(lambda a: _inside(a, to))
+
+    def _freshened(self, t: Term) -> Term:
+        """A term whose bound indices nothing else has."""
+        factors, binders, guards = t
+        if not binders or all(v.kind == "fresh" for v, _ in binders):
+            return t
+        to = {v: self.facts.fresh(n) for v, n in binders}
+        change: Change = lambda p: p.replaced(lambda a: _inside(a, to))  # noqa: E731
+        made = ONE
+        for a, e in factors:
+            made = self._times(made, self.rebuilt(a, change) if a.leaves & set(to) else self.of(a), e)
+        ((f, _, g),) = made.terms
+        if made.terms[(f, (), g)] != 1:
+            raise OpenError("a sum whose terms change sign with the names of its indices")
+        return f, tuple((_one(to[v]), n) for v, n in binders), g | frozenset(c.mapped(change) for c in guards)
+
+    def changed(self, a: Real, change: Change) -> Real:
+        """An element with the whole numbers in it changed."""
+        result = ZERO
+        for (factors, binders, guards), c in a.terms.items():
+            if binders:
+                factors, binders, guards = self._freshened((factors, binders, guards))
+            made = Real({_UNIT: c})
+            for f, e in factors:
+                made = self._times(made, self.rebuilt(f, change), e)
+            made = self._wrapped(made, [(v, change(n)) for v, n in binders], [g.mapped(change) for g in guards])
+            result = self.add(result, made)
+        return result
+
+    def _wrapped(self, a: Real, binders: Sequence[Binder], guards: Iterable[Cond]) -> Real:
+        """The sum of an element over indices."""
+        kept = frozenset(g for g in guards if not self.facts.prove(g))
+        if not binders and not kept:
+            return a
+        result = ZERO
+        for t, c in a.terms.items():
+            f, b, g = self._freshened(t) if t[1] else t
+            result = self.add(result, self.scaled(self._term(dict(f), (*b, *binders), g | kept), c))
+        return result
+
+    def rebuilt(self, a: Atom, change: Change) -> Real:
+        """An atom with the whole numbers in it changed."""
+        if a.kind in ("dim", "count", "index", "bound", "fresh", "div", "gate", "wide"):
+            return self.size(change(Int({(a,): 1})))
+        if not a.leaves:
+            return self.of(a)
+        match a.kind:
+            case "x":
+                return self.of(atom("x", a.args[0], tuple(change(i) for i in a.args[1])))
+            case "f":
+                return self.func(a.args[0], *(self.changed(r, change) for r in a.args[1:]))
+            case "max":
+                result: Real | None = None
+                for r in sorted(a.args[0], key=str):
+                    new = self.changed(r, change)
+                    result = new if result is None else self.max(result, new)
+                assert result is not None
+                return result
+            case "sqrt":
+                return self.func("sqrt", self.changed(a.args[0], change))
+            case "abs":
+                return self.func("abs", self.changed(a.args[0], change))
+            case "exp":
+                return self.func("exp", self.changed(a.args[0], change))
+            case "poly":
+                return self.of(atom("poly", self.changed(a.args[0], change)))
+            case "if":
+                return self.select(self.truth_changed(a.args[0], change), self.changed(a.args[1], change),
+                                   self.changed(a.args[2], change))  # fmt: skip
+            case "over":
+                return self._over_changed(a, change)
+        return self.other_rebuilt(a, change)
+
+    def other_rebuilt(self, a: Atom, change: Change) -> Real:
+        """Atoms that only another algebra makes."""
+        raise OpenError(f"{a.kind} with other indices")
+
+    # Division, roots and functions ---------------------------------------------------------------------------------
+
+    def power(self, a: Real, n: int) -> Real:
+        """A whole power."""
+        if n < 0:
+            return self.power(self.inverse(a), -n)
+        result = ONE
+        for _ in range(n):
+            result = self.mul(result, a)
+        return result
+
+    def inverse(self, a: Real) -> Real:
+        """One over an element, where it is not 0."""
+        if not a.terms:
+            raise OpenError("a division by zero")
+        if len(a.terms) == 1:
+            (((factors, binders, guards), c),) = a.terms.items()
+            if not binders and not guards:
+                made = Real({_UNIT: 1 / c})
+                return self.mul(made, self._term({f: -e for f, e in factors}, (), _NONE))
+        outside, rest = self._content(a)
+        return self.mul(self.inverse(outside), self.of(atom("poly", rest), -1))
+
+    def _content(self, a: Real) -> tuple[Real, Real]:
+        """``(c, r)`` with a = c r: what all terms have in common, and a rest that begins with 1."""
+        ordered = a.ordered()
+        common: dict[Atom, Fraction] | None = None
+        for (factors, binders, _guards), _ in ordered:
+            bound = {v for v, _ in binders}
+            own = {f: e for f, e in factors if not f.leaves & bound and f.kind != "sqrt"}
+            if common is None:
+                common = own
+            else:
+                common = {f: min(e, own.get(f, Fraction(0))) for f, e in common.items()}
+                for f, e in own.items():
+                    if f not in common and e < 0:
+                        common[f] = e
+                common = {f: e for f, e in common.items() if e}
+        outside = self.scaled(self._term(common or {}, (), _NONE), ordered[0][1])
+        inverse = self.scaled(self._term({f: -e for f, e in (common or {}).items()}, (), _NONE), 1 / ordered[0][1])
+        rest = self.mul(a, inverse)
+        first = rest.ordered()[0][1]
+        return self.scaled(outside, first), self.scaled(rest, 1 / first)
+
+    def div(self, a: Real, b: Real) -> Real:
+        """Quotient."""
+        return self.mul(a, self.inverse(b))
+
+    def func(self, name: str, *operands: Real) -> Real:
+        """A function of elements."""
+        x = operands[0]
+        match name:
+            case "abs":
+                return self._abs(x)
+            case "sqrt":
+                return self._sqrt(x)
+            case "exp":
+                return self._exp(x)
+            case "log":
+                one = x.single
+                if one is not None and one.kind == "exp":
+                    return one.args[0]  # type: ignore[no-any-return]
+            case "sigmoid":
+                return self.inverse(self.add(ONE, self.func("exp", self.neg(x))))
+            case "tanh":
+                e = self.func("exp", self.add(x, x))
+                return self.div(self.sub(e, ONE), self.add(e, ONE))
+        return self.plain(name, *operands)
+
+    def plain(self, name: str, *operands: Real) -> Real:
+        """A function of which only its symmetry is known."""
+        x = operands[0]
+        if name in WHOLE and x.single is not None and x.single.kind == "f" and x.single.args[0] in WHOLE:
+            return x
+        if name in ODD and not x.terms:
+            return ZERO
+        if name in ODD | EVEN and x.ordered()[0][1] < 0:
+            made = self.of(atom("f", name, self.neg(x)))
+            return self.neg(made) if name in ODD else made
+        return self.of(atom("f", name, *operands))
+
+    def _abs(self, x: Real) -> Real:
+        if len(x.terms) == 1:
+            (((factors, binders, guards), c),) = x.terms.items()
+            if not binders and not guards:
+                made = Real({_UNIT: abs(c)})
+                for a, e in factors:
+                    sure = a.kind in _NOT_NEGATIVE or (e % 2 == 0)
+                    made = self.mul(made, self.of(a if sure else atom("abs", self.of(a)), e))
+                return made
+        if not x.terms:
+            return ZERO
+        return self.of(atom("abs", self.neg(x) if x.ordered()[0][1] < 0 else x))
+
+    def _sqrt(self, x: Real) -> Real:
+        if not x.terms:
+            return ZERO
+        outside, rest = (x, ONE) if len(x.terms) == 1 else self._content(x)
+        (((factors, binders, guards), c),) = outside.terms.items()
+        if c < 0 or binders or guards:
+            return self.of(atom("sqrt", x))
+        made, left = _rational_root(self, c), ONE
+        for a, e in factors:
+            if e % 2 == 0:
+                made = self.mul(made, self.power(self._abs(self.of(a)), int(e / 2)))
+            elif a.kind == "exp":
+                made = self.mul(made, self.of(a, e / 2))
+            elif a.kind in _NOT_NEGATIVE and a.kind not in ("sqrt", "root", "rootpi"):
+                made = self.mul(made, self.power(self.of(atom("sqrt", self.of(a))), int(e)))
+            else:
+                left = self.mul(left, self.of(a, e))
+        left = self.mul(left, rest)
+        return made if left == ONE else self.mul(made, self.of(atom("sqrt", left)))
+
+    def _exp(self, x: Real) -> Real:
+        powers: dict[Atom, Fraction] = {}
+        for t, c in x.terms.items():
+            powers[atom("exp", Real({t: Fraction(1)}))] = c
+        return self._term(powers, (), _NONE)
+
+    # What operators compute with: here the same, in floating point other than the laws of numbers allow ---------------
+
+    def plus(self, a: Real, b: Real) -> Real:
+        """Sum, as an operator computes it."""
+        return self.add(a, b)
+
+    def times(self, a: Real, b: Real) -> Real:
+        """Product, as an operator computes it."""
+        return self.mul(a, b)
+
+    def quotient(self, a: Real, b: Real) -> Real:
+        """Quotient, as an operator computes it."""
+        return self.div(a, b)
+
+    # Order and choice ----------------------------------------------------------------------------------------------
+
+    def max(self, a: Real, b: Real) -> Real:
+        """The larger one."""
+        members: set[Real] = set()
+        for r in (a, b):
+            one = r.single
+            members |= set(one.args[0]) if one is not None and one.kind == "max" else {r}
+        numbers = sorted(n for n in (r.number for r in members) if n is not None)
+        members -= {Real({_UNIT: n}) if n else ZERO for n in numbers[:-1]}
+        if len(members) > 1:
+            members.discard(self.of(atom("constant", "-inf")))
+        if len(members) == 1:
+            return next(iter(members))
+        return self.of(atom("max", frozenset(members)))
+
+    def min(self, a: Real, b: Real) -> Real:
+        """The smaller one."""
+        return self.neg(self.max(self.neg(a), self.neg(b)))
+
+    def select(self, condition: Any, a: Real, b: Real) -> Real:
+        """The first where the condition holds, else the second."""
+        if condition is True or a == b:
+            return a
+        if condition is False:
+            return b
+        return self.of(atom("if", condition, a, b))
+
+    def less(self, a: Real, b: Real) -> Any:
+        """Whether a < b."""
+        d = self.sub(b, a)
+        n = d.number
+        return n > 0 if n is not None else atom("positive", self.scaled(d, 1 / abs(d.ordered()[0][1])))
+
+    def equal(self, a: Real, b: Real) -> Any:
+        """Whether a == b."""
+        d = self.sub(a, b)
+        n = d.number
+        return n == 0 if n is not None else atom("zero", self.scaled(d, 1 / d.ordered()[0][1]))
+
+    def truth_changed(self, condition: Any, change: Change) -> Any:
+        """A condition with the whole numbers in it changed."""
+        if isinstance(condition, bool):
+            return condition
+        match condition.kind:
+            case "positive":
+                return self.less(ZERO, self.changed(condition.args[0], change))
+            case "zero":
+                return self.equal(self.changed(condition.args[0], change), ZERO)
+            case "truth":
+                return atom("truth", condition.args[0], tuple(change(i) for i in condition.args[1]))
+            case "not":
+                return negated(self.truth_changed(condition.args[0], change))
+            case "and" | "or" | "xor":
+                parts = [self.truth_changed(c, change) for c in sorted(condition.args[0], key=str)]
+                return joined(condition.kind, parts)
+        raise OpenError(f"the condition {condition}")
+
+    # Over ranges ---------------------------------------------------------------------------------------------------
+
+    def pieces(self, size: Int, body: Callable[[Int], Real]) -> list[tuple[Real, list[Binder], list[Cond]]]:
+        """The body at an index below a size: the element, the index with its range, and other conditions, for each case."""
+        k = self.facts.fresh(size)
+        v = _one(k)
+        found = self.facts.branches([v], [], lambda: body(k))
+        if len(found) > 1 and all(value == found[0][1] for _, value in found):
+            found = [([], found[0][1])]
+        made = []
+        for conds, value in found:
+            ranged = self._ranged(v, size, conds)
+            if ranged is None:
+                continue
+            low, length, guards = ranged
+            w = self.facts.fresh(length) if length.number != 1 else whole(0)
+            to = {v: w + low}
+            change = self._replacing(to)
+            binders = [(_one(w), length)] if length.number != 1 else []
+            made.append((self.changed(value, change), binders, [g.mapped(change) for g in guards]))
+        return made
+
+    def _replacing(self, to: Mapping[Atom, Int]) -> Change:
+        return lambda p: self.facts.norm(p.replaced(lambda a: _inside(a, to)))
+
+    def _ranged(self, v: Atom, size: Int, conds: Sequence[Cond]) -> tuple[Int, Int, list[Cond]] | None:
+        """First index, length and other conditions of the part of a range in which conditions hold; ``None`` if empty."""
+        lows, highs, guards = [whole(0)], [size], []
+        for cond in conds:
+            apart = coefficient(cond.args[0], v) if cond.kind in ("ge", "eq") else None
+            by = apart[0].number if apart is not None else None
+            if apart is None or by not in (1, -1) or any(a.kind in ("fresh", "bound") for a in apart[1].leaves):
+                guards.append(cond)
+                continue
+            at = -apart[1] if by == 1 else apart[1]
+            if by == 1 or cond.kind == "eq":
+                lows.append(at)
+            if by == -1 or cond.kind == "eq":
+                highs.append(at + 1)
+        low, high = self._extreme(lows, True), self._extreme(highs, False)
+        if not self.facts.decide(ge(high, low + 1)):
+            return None
+        return low, high - low, guards
+
+    def _extreme(self, items: list[Int], largest: bool) -> Int:
+        best = items[0]
+        for item in items[1:]:
+            if self.facts.decide(ge(item, best) if largest else ge(best, item)):
+                best = item
+        return best
+
+    def total(self, size: Int, body: Callable[[Int], Real]) -> Real:
+        """The sum of the body over the indices below a size."""
+        result = ZERO
+        for value, binders, guards in self.pieces(size, body):
+            result = self.add(result, self._wrapped(value, binders, guards))
+        return result
+
+    def over(self, kind: str, size: Int, body: Callable[[Int], Real]) -> Real:
+        """The maximum or the product of the body over the indices below a size."""
+        parts = [self._over(kind, *piece) for piece in self.pieces(size, body)]
+        result = parts[0]
+        for part in parts[1:]:
+            result = self.max(result, part) if kind == "max" else self.mul(result, part)
+        return result
+
+    def _over(self, kind: str, value: Real, binders: Sequence[Binder], guards: Iterable[Cond]) -> Real:
+        conds = frozenset(guards)
+        if not conds and (not binders or (kind == "max" and not value.leaves & {v for v, _ in binders})):
+            return value
+        one = value.single
+        if one is not None and one.kind == "over" and one.args[0] == kind:
+            _, inner, inside, own = one.args
+            to = {v: self.facts.fresh(n) for v, n in inner}
+            change: Change = lambda p: p.replaced(lambda a: _inside(a, to))  # noqa: E731
+            value = self.changed(inside, change)
+            binders = [*binders, *((_one(to[v]), n) for v, n in inner)]
+            conds |= frozenset(c.mapped(change) for c in own)
+        change = self._names(binders, (value,), conds)
+        named = tuple(sorted(((_one(change(Int({(v,): 1}))), n) for v, n in binders), key=lambda b: b[0].name))
+        return self.of(
+            atom("over", kind, named, self.changed(value, change), frozenset(c.mapped(change) for c in conds))
+        )
+
+    def _over_changed(self, a: Atom, change: Change) -> Real:
+        kind, binders, inside, conds = a.args
+        to = {v: self.facts.fresh(change(n)) for v, n in binders}
+
+        def both(p: Int) -> Int:
+            return change(p.replaced(lambda b: _inside(b, to)))
+
+        return self._over(kind, self.changed(inside, both), [(_one(to[v]), change(n)) for v, n in binders],
+                          [c.mapped(both) for c in conds])  # fmt: skip
+
+    # Equality ------------------------------------------------------------------------------------------------------
+
+    def normal(self, a: Real) -> Real:
+        """An element by what is known of whole numbers."""
+        return self.changed(a, self.facts.norm)
+
+    def same(self, a: Real, b: Real) -> bool:
+        """Whether two elements are seen to be equal."""
+        if a == b:
+            return True
+        d = self.sub(self.normal(a), self.normal(b))
+        for _ in range(8):
+            if not d.terms:
+                return True
+            below: dict[Atom, Fraction] = {}
+            for (factors, _, _), _ in d.terms.items():
+                for f, e in factors:
+                    if f.kind == "poly" and f.height == 0:
+                        below[f] = min(below.get(f, Fraction(0)), e)
+            open_ = [f for f, e in below.items() if e] or list(below)
+            if not open_:
+                return False
+            d = self._cleared(d, open_[0], -below[open_[0]])
+        return not d.terms
+
+    def _cleared(self, a: Real, f: Atom, times: Fraction) -> Real:
+        """Times a power of a denominator, which is multiplied out."""
+        result = ZERO
+        for (factors, binders, guards), c in a.terms.items():
+            powers = dict(factors)
+            e = powers.pop(f, Fraction(0)) + times
+            made = (
+                self._term(powers, (), _NONE)
+                if not binders
+                else Real({_ordered_term(powers, binders, guards): Fraction(1)})
+            )
+            result = self.add(result, self.scaled(self.mul(made, self.power(f.args[0], int(e))), c))
+        return result
+
+
+def _ordered_term(powers: Mapping[Atom, Fraction], binders: tuple[Binder, ...], guards: frozenset[Cond]) -> Term:
+    return tuple(sorted(powers.items(), key=lambda item: item[0].name)), binders, guards
+
+
+def _one(p: Int) -> Atom:
+    ((m, _),) = p.terms.items()
+    return m[0]
+
+
+def _text(thing: Any) -> str:
+    if isinstance(thing, Atom):
+        return thing.name
+    if isinstance(thing, tuple | frozenset):
+        return "*".join(sorted(_text(t) for t in thing))
+    return str(thing)
+
+
+def _inside(a: Atom, to: Mapping[Atom, Int]) -> Int | None:
+    """What a whole number's atom becomes when symbols in it are replaced."""
+    if a in to:
+        return to[a]
+    if not a.leaves & set(to):
+        return None
+
+    def change(thing: Any) -> Any:
+        if isinstance(thing, Int):
+            return thing.replaced(lambda b: _inside(b, to))
+        if isinstance(thing, tuple):
+            return tuple(change(t) for t in thing)
+        return frozenset(change(t) for t in thing) if isinstance(thing, frozenset) else thing
+
+    return Int({(atom(a.kind, *(change(t) for t in a.args)),): 1})
+
+
+def _rational_root(algebra: Reals, c: Fraction) -> Real:
+    """The square root of a positive rational number: a rational number times roots of different primes."""
+    n, made, out = c.numerator * c.denominator, ONE, Fraction(1, c.denominator)
+    p = 2
+    while p * p <= n and p < 10_000:
+        while n % (p * p) == 0:
+            n, out = n // (p * p), out * p
+        if n % p == 0:
+            n, made = n // p, algebra.mul(made, algebra.of(atom("root", p)))
+        p += 1
+    if n > 1:
+        made = algebra.mul(made, algebra.of(atom("root", n)))
+    return algebra.scaled(made, out)
+
+
+def negated(condition: Any) -> Any:
+    """Not."""
+    if isinstance(condition, bool):
+        return not condition
+    return condition.args[0] if condition.kind == "not" else atom("not", condition)
+
+
+def joined(kind: str, parts: Sequence[Any]) -> Any:
+    """And, or, exclusive or."""
+    if kind == "xor":
+        a, b = parts if len(parts) == 2 else (parts[0], parts[0])
+        if isinstance(a, bool) or isinstance(b, bool) or a == b:
+            raise OpenError("Xor of constants")
+        return atom("xor", frozenset([a, b]))
+    stop = kind == "or"
+    if any(p is stop for p in parts):
+        return stop
+    left = frozenset(p for p in parts if not isinstance(p, bool))
+    if not left:
+        return not stop
+    return next(iter(left)) if len(left) == 1 else atom(kind, left)
+
+
+__all__ = ["ONE", "ZERO", "Change", "Real", "Reals", "eq", "joined", "negated"]
