@@ -9,18 +9,21 @@ from typing import Any
 
 import numpy as np
 
-from graphopt.equivalence.generic.prover import assignment
+from graphopt.equivalence.generic.prover import AS_GIVEN, assignment
 from graphopt.equivalence.instances import Case, build_instance, parse_case
 from graphopt.equivalence.symbolic import Counterexample, judge
 from graphopt.rewrite.examples import Operand
 from graphopt.rewrite.schema import Rule
 
 
-def resized(case: Case, rng: np.random.Generator) -> Case:
-    """A case with other dimensions: of one size another one everywhere, and perhaps one by itself."""
+def resized(case: Case, rng: np.random.Generator, as_given: bool = False) -> Case:
+    """A case with other dimensions: of one size another one everywhere, and perhaps one by itself.
+
+    Sizes in constants change with them, unless they are to stay as given.
+    """
     made = copy.deepcopy(case)
     to = {n: int(rng.choice((1, 1, 2, 3, 4, 5, 6))) for n in range(1, 10)}
-    mapped = rng.random() < 0.6
+    mapped = rng.random() < 0.6 and not as_given
 
     def one(name: str, operand: Operand) -> Operand:
         if isinstance(operand.data, list):
@@ -51,7 +54,8 @@ def counterexamples(rule: Rule, proved: tuple[str, ...], *, tries: int = 30, see
             cases.setdefault(assignment(case), case)
     for text in proved:
         for _ in range(tries):
-            instance = build_instance(rule, resized(cases[text], rng))
+            case = resized(cases[text.removesuffix(AS_GIVEN)], rng, text.endswith(AS_GIVEN))
+            instance = build_instance(rule, case)
             if instance is None:
                 continue
             found = judge(instance, rule, seed, use_order=False)

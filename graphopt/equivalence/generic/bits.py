@@ -60,7 +60,7 @@ class Bits(Reals):
         return self._folded("add", size, body)
 
     def over(self, kind: str, size: Int, body: Callable[[Int], Real]) -> Real:
-        return super().over(kind, size, body) if kind == "max" else self._folded("mul", size, body)
+        return super().over(kind, size, body) if kind != "product" else self._folded("mul", size, body)
 
     def _folded(self, kind: str, size: Int, body: Callable[[Int], Real]) -> Real:
         """One element after the other: the order is part of what is computed."""
@@ -72,6 +72,8 @@ class Bits(Reals):
 
     def _fold(self, kind: str, binder: tuple[Atom, Int], value: Real) -> Real:
         v, n = binder
+        if kind == "add" and value.terms and value.ordered()[0][1] < 0:
+            return self.neg(self._fold(kind, binder, self.neg(value)))
         name = atom("bound", value.height, 0)
         inside = self.changed(value, lambda p: p.replaced(lambda a: self._put(a, v, Int({(name,): 1}))))
         return self.of(atom("fold", kind, ((name, n),), inside))

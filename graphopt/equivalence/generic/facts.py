@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from math import gcd
 from typing import Any, TypeVar
 
 import z3
@@ -152,6 +153,7 @@ class Facts:
     def _equate(self, p: Int) -> None:
         """Use an equation to express one symbol by others."""
         order = {"fresh": 0, "index": 1, "count": 2, "dim": 3}
+        p = _primitive(p)
         for a in sorted(p.atoms, key=lambda a: (order.get(a.kind, 9), a in self.named, a.name)):
             apart = coefficient(p, a) if a.kind in order else None
             if apart is not None and apart[0].number in (1, -1):
@@ -210,6 +212,7 @@ class Facts:
             depth = len(self._levels)
             self._levels.append(level)
             self._changed()
+            self.check_time()
             done += 1
             try:
                 if done > _BRANCHES:
@@ -240,7 +243,7 @@ class Facts:
         self.counter += 1
         made = atom("fresh", f"k{self.counter}")
         if bound is not None:
-            self.below[made] = whole(bound)
+            self.below[made] = self.norm(whole(bound))
         return Int({(made,): 1})
 
     # Proof ---------------------------------------------------------------------------------------------------------
@@ -251,14 +254,21 @@ class Facts:
         found = self._answers.get(cond)
         if found is None:
             found = self._answers[cond] = self._ask(cond)
+            if found and cond.kind == "eq" and len(self._levels) == 1 and self._quick(cond) is None:
+                self._levels[0].facts.append(cond)  # z3 has found it: now it is seen
+                self._changed()
         return found
+
+    def clear(self, cond: Cond) -> bool:
+        """Whether a condition holds, if that is seen without z3."""
+        cond = cond.mapped(self.norm)
+        return self._answers.get(cond, False) or self._quick(cond) is True
 
     def _ask(self, cond: Cond) -> bool:
         quick = self._quick(cond)
         if quick is not None:
             return quick
-        if time.process_time() > self.deadline:
-            raise OutOfTimeError
+        self.check_time()
         relevant, leaves = [], cond.leaves
         left = list(self.known)
         while True:
@@ -277,6 +287,15 @@ class Facts:
             solver.add(self.z3_cond(c))
         solver.add(z3.Not(self.z3_cond(cond)))
         return bool(solver.check() == z3.unsat)
+
+    def check_time(self) -> None:
+        """Stop where the time is over.
+
+        Raises:
+            OutOfTimeError: It is.
+        """
+        if time.process_time() > self.deadline:
+            raise OutOfTimeError
 
     def _bounds(self, solver: Any, a: Atom, seen: set[Atom]) -> None:
         if a in seen:
@@ -457,14 +476,15 @@ class Facts:
     def _is_not(self, d: Int, n: int) -> bool:
         if d.number is not None:
             return d.number != n
-        if self.not_negative(d - n - 1):
+        if all(c >= 0 for c in (d - n - 1).terms.values()):
             return True
         return any(c.kind in ("ne", "ge") and self._excludes(c, d - n) for c in self.known)
 
     def _excludes(self, cond: Cond, p: Int) -> bool:
         q = cond.args[0]
         if cond.kind == "ge":
-            return self.not_negative(p - 1 - q)
+            between = (p - 1 - q).number  # not normalised: that may have asked
+            return between is not None and between >= 0
         return q == p or q == -p or q.replaced(self._equal.get) in (p, -p)
 
     def gate(self, i: Int, clauses: Iterable[Iterable[Int]]) -> Int:
@@ -502,6 +522,17 @@ class Facts:
     def remainder(self, p: Int, d: Int) -> Int:
         """P % d, for d > 0."""
         return p - d * self.quotient(p, d)
+
+
+def _primitive(p: Int) -> Int:
+    """An equation without what all its terms have in common: a number, and dimensions, which are not 0."""
+    if not p.terms:
+        return p
+    for a in next(iter(p.terms)):
+        if a.kind == "dim" and all(a in m for m in p.terms):
+            return _primitive(Int({(*m[: m.index(a)], *m[m.index(a) + 1 :]): c for m, c in p.terms.items()}))
+    common = gcd(*p.terms.values())
+    return Int({m: c // common for m, c in p.terms.items()}) if common > 1 else p
 
 
 def flat(index: Sequence[Int], shape: Sequence[Int]) -> Int:

@@ -15,7 +15,7 @@ from graphopt.equivalence.generic.reals import ONE, ZERO, Real
 from graphopt.equivalence.generic.sizes import Int, product, whole
 from graphopt.equivalence.generic.tensors import Scope, Tensor, constant, constant_ints
 from graphopt.ir.graph import Graph
-from graphopt.ir.types import FLOATS, NUMPY_NAMES
+from graphopt.ir.types import FLOATS, NUMPY_NAMES, Shape
 from graphopt.rewrite.expr import Env, Expression, Ref, Symbol, Unknown, compile_expression
 from graphopt.rewrite.functions import FUNCTIONS
 
@@ -27,6 +27,16 @@ class Broken:
     """What the pattern computes where it can't be followed; no harm where the conditions exclude it."""
 
     error: OpenError
+    shape: Shape | None = None  # what the engine knows of the example's
+
+
+class Several:
+    """What a constant of more than one element holds: no number."""
+
+    def __eq__(self, other: object) -> bool:
+        return False
+
+    __hash__ = None  # type: ignore[assignment]
 
 
 class Missing:
@@ -203,11 +213,23 @@ def _tensor(env: Env, x: Any) -> Tensor:
     return x
 
 
+def _broken(env: Env, x: Broken, i: int) -> Any:
+    """A dimension of which the engine knows nothing, whatever the sizes of the operands."""
+    if x.shape is None or not -len(x.shape) <= i < len(x.shape) or isinstance(x.shape[i], int):
+        raise x.error
+    _world(env).sure = True
+    return Symbol(None)
+
+
 def _shape(env: Env, x: Any) -> tuple[Any, ...]:
+    if isinstance(x, Broken) and x.shape is not None:
+        return tuple(_broken(env, x, i) for i in range(len(x.shape)))
     return tuple(_outer(env, d) for d in _tensor(env, x).shape)
 
 
 def _dim(env: Env, x: Any, i: int) -> Any:
+    if isinstance(x, Broken):
+        return _broken(env, x, i)
     dims = _tensor(env, x).shape
     if isinstance(i, Size):
         raise OpenError("a dimension at a place that is not known")
@@ -268,8 +290,10 @@ def _floats(t: Tensor) -> list[float]:
 
 def _value(env: Env, x: Any) -> Any:
     t = _tensor(env, x)
-    if t.const and t.fill is not None and product(t.shape).number == 1:
-        return _values(env, x)[0]
+    if t.const and t.fill is not None and t.ints is None:
+        one = _world(env).facts.decide(eq(product(t.shape), 1))
+        kind: Any = bool if t.dtype == "bool" else float if t.dtype in FLOATS else int
+        return kind(t.fill) if one else Several()
     if t.const and t.ints is None and product(t.shape).number is None:
         raise OpenError("the content of a constant of any size")
     items = _values(env, x)
@@ -322,6 +346,8 @@ def _like(env: Env, x: Any, items: Any) -> Tensor:
         return from_data(scope, dtype, np.array(items))
     if isinstance(items, Symbol):
         raise _unknown(env)
+    if isinstance(items, Several):
+        raise OpenError("a constant of the content of another")
     if isinstance(items, Size):
         return Tensor(dtype, (), lambda index: scope.algebra.size(items.p), True)
     return constant(scope, dtype, (), items)
@@ -391,6 +417,8 @@ def _surely(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _no_sizes(function: Callable[..., Any]) -> Callable[..., Any]:
     def run(env: Env, *arguments: Any) -> Any:
+        if any(isinstance(a, Several) for a in arguments):
+            raise _unknown(env)
         if any(isinstance(a, Size) for a in arguments):
             raise OpenError("a size where a number is needed")
         return function(env, *arguments)

@@ -10,7 +10,17 @@ import numpy as np
 
 from graphopt.equivalence.generic import moving, summing
 from graphopt.equivalence.generic.facts import OpenError
-from graphopt.equivalence.generic.language import MISSING, Broken, Missing, Size, World, from_data, inner, symbolic
+from graphopt.equivalence.generic.language import (
+    MISSING,
+    Broken,
+    Missing,
+    Several,
+    Size,
+    World,
+    from_data,
+    inner,
+    symbolic,
+)
 from graphopt.equivalence.generic.sizes import Int, atom, symbol, whole
 from graphopt.equivalence.generic.tensors import (
     TENSOR_OPERATORS,
@@ -23,7 +33,7 @@ from graphopt.equivalence.generic.tensors import (
     elementwise,
 )
 from graphopt.equivalence.semantics import OPERATORS, ContradictionError
-from graphopt.ir.types import DTYPE_NAMES, FLOATS, NUMPY_NAMES
+from graphopt.ir.types import DTYPE_NAMES, NUMPY_NAMES
 from graphopt.rewrite.examples import Operand
 from graphopt.rewrite.expr import Env, Symbol, Unknown
 from graphopt.rewrite.pattern import Line
@@ -61,12 +71,7 @@ def leaf(scope: Scope, rule: Rule, name: str, operand: Operand, key: int, given:
             scope.facts.named.add(atom("dim", d))
             shape.append(symbol("dim", d))
         else:
-            keep = (
-                listed
-                or name.rstrip("0123456789") in given.dims
-                or name in given.dims
-                or (operand.dtype in ("i64", "i32") and operand.data is not None)
-            )
+            keep = listed or name.rstrip("0123456789") in given.dims
             shape.append(whole(int(d or 0)) if keep else symbol("dim", f"{name}.{axis}"))
     made = _leaf(scope, rule, name, operand, tuple(shape), given)
     return Tensor(made.dtype, made.shape, made.at, operand.const, made.ints, made.fill, key)
@@ -74,7 +79,7 @@ def leaf(scope: Scope, rule: Rule, name: str, operand: Operand, key: int, given:
 
 def _leaf(scope: Scope, rule: Rule, name: str, operand: Operand, shape: tuple[Int, ...], given: Given) -> Tensor:
     data = operand.data
-    if data is not None and not isinstance(data, list) and operand.dtype in (*FLOATS, "bool"):
+    if data is not None and not isinstance(data, list):
         return constant(scope, operand.dtype, shape, float(data))
     if data is not None:
         array = np.broadcast_to(
@@ -85,6 +90,8 @@ def _leaf(scope: Scope, rule: Rule, name: str, operand: Operand, shape: tuple[In
             ints = [_any(scope, f"{name}[{i}]", n, least) for i, n in enumerate(array.ravel().tolist())]
             return constant_ints(scope, ints, shape, operand.dtype)
         return from_data(scope, operand.dtype, array)
+
+    scope.algebra.dtypes[name] = operand.dtype
 
     def at(index: Index) -> Any:
         place = tuple(scope.facts.norm(i) for i in index)
@@ -129,7 +136,9 @@ def pattern(rule: Rule, world: World, names: dict[str, Any], keys: Mapping[str, 
             try:
                 _pattern_line(line, world, names, keys)
             except OpenError as error:
-                names.update({out: Broken(error) for out in line.outputs if out != "_"})
+                for out in line.outputs:
+                    if out != "_":
+                        names[out] = Broken(error, world.graph.type(keys[out].key).shape if out in keys else None)
 
 
 def _pattern_line(line: Line, world: World, names: dict[str, Any], keys: Mapping[str, Any]) -> None:
@@ -189,7 +198,7 @@ def _attributes(line: Line, world: World, names: Mapping[str, Any]) -> dict[str,
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, Symbol):
+    if isinstance(value, Symbol | Several):
         raise OpenError("an attribute that needs a number")
     if isinstance(value, Size):
         return inner(value)

@@ -343,7 +343,18 @@ def _pad(c: Call) -> Result:
         c.scope.require(ge(d + before), "a Pad that takes more than there is")
         c.scope.require(ge(d + after), "a Pad that takes more than there is")
 
+    nothing = (fill is None or (fill.fill == 0 and fill.const)) and x.dtype in FLOATS and not c.d.exact
+
     def at(index: Index) -> Any:
+        if nothing and any(a.kind == "fresh" for i in index for a in i.leaves):  # in a sum
+            where = tuple(c.facts.norm(i - width.get(axis, (ZERO, ZERO))[0]) for axis, i in enumerate(index))
+            conds = [
+                cond
+                for axis in width
+                if width[axis] != (ZERO, ZERO)
+                for cond in (ge(where[axis]), lt(where[axis], x.shape[axis]))
+            ]
+            return c.d.guarded(conds, lambda: x.at(where))
         place = []
         outside = False
         for axis, d in enumerate(x.shape):
@@ -434,7 +445,13 @@ def _depth_to_space(c: Call) -> Result:
     n, channels, h, w = x.shape
     depth, rest = divided(channels, b * b)
     if rest != ZERO:
-        raise OpenError("DepthToSpace of channels that are not seen to fit")
+        channels = c.facts.norm(channels)
+        if c.scope.after:
+            raise OpenError("DepthToSpace of channels that are not seen to fit")
+        depth = symbol("count", f"{channels}/{b * b}")
+        c.facts.assume(ge(depth, 1))
+        c.facts.assume(eq(depth * b * b, channels))
+        depth = c.facts.norm(depth)
     crd = c["mode"] == "CRD"
     apart = reshaped(c, x, (n, depth, b, b, h, w) if crd else (n, b, b, depth, h, w))
 

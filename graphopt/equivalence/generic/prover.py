@@ -17,13 +17,17 @@ from graphopt.equivalence.generic.bits import Bits
 from graphopt.equivalence.generic.facts import Facts, OpenError, OutOfTimeError, VacuousError, eq
 from graphopt.equivalence.generic.language import MISSING, Broken, World, holds
 from graphopt.equivalence.generic.lines import Given, leaf, pattern, replacement
+from graphopt.equivalence.generic.ordered import equal_by_order, equal_truths
 from graphopt.equivalence.generic.reals import Real, Reals
 from graphopt.equivalence.generic.sizes import atom, symbol
 from graphopt.equivalence.generic.tensors import Scope, Tensor
 from graphopt.equivalence.instances import Case, parse_case
+from graphopt.ir.types import FLOATS
 from graphopt.rewrite.examples import Example, ExampleError, Operand, build_example
 from graphopt.rewrite.expr import Env, Ref
 from graphopt.rewrite.schema import Rule
+
+AS_GIVEN = " (sizes in constants as given)"
 
 
 @dataclass(frozen=True)
@@ -70,9 +74,9 @@ def prove_generic(rule: Rule, *, seconds: float = 5.0, cases: Sequence[Case] | N
             continue
         seen.add(text)
         try:
-            found = prove_case(rule, case, begin + seconds)
+            found, as_given = prove_case(rule, case, begin + seconds)
             count += found
-            proved += [text] if found else []
+            proved += [text + (AS_GIVEN if as_given else "")] if found else []
         except OutOfTimeError:
             why = why or f"{seconds:g} s were over"
         except OpenError as error:
@@ -102,11 +106,12 @@ def _operand(operand: Operand) -> str:
     return kind + (f" ({names.strip()})" if names else "") + ("" if operand.data is None else f" = {operand.data}")
 
 
-def prove_case(rule: Rule, case: Case, deadline: float) -> int:
+def prove_case(rule: Rule, case: Case, deadline: float) -> tuple[int, bool]:
     """Prove a rule at the ranks and attributes of a case.
 
     Returns:
-        The number of cases of sizes that were told apart; 0 if the rule matches at no size.
+        The number of cases of sizes that were told apart, 0 if the rule matches at no size; and whether sizes in integer
+        constants had to stay what they are in the example.
 
     Raises:
         OpenError: It can't be proved.
@@ -115,16 +120,18 @@ def prove_case(rule: Rule, case: Case, deadline: float) -> int:
     try:
         example = build_example(rule, case)
     except ExampleError:
-        return 0  # the pattern is not defined there
+        return 0, False  # the pattern is not defined there
     if example.match is None:
         example = build_example(replace(rule, where=()), case)
     if example.match is None:
-        return 0
+        return 0, False
     try:
-        return _proved(rule, case, example, deadline, Given())
+        return _proved(rule, case, example, deadline, Given()), False
     except OpenError as error:
+        if not any(isinstance(v, Operand) and v.data is not None and v.dtype == "i64" for v in case.values()):
+            raise
         try:
-            return _proved(rule, case, example, deadline, Given(content=True))
+            return _proved(rule, case, example, deadline, Given(content=True)), True
         except OpenError:
             raise error from None
 
@@ -199,16 +206,17 @@ def _same(root: str, before: Tensor, after: Tensor, scope: Scope) -> None:
     index = []
     for axis, d in enumerate(before.shape):
         name = f"{root}.{axis}"
-        facts.below[atom("index", name)] = d
+        facts.below[atom("index", name)] = facts.norm(d)
         index.append(symbol("index", name))
     left, right = before.at(tuple(index)), after.at(tuple(index))
     if isinstance(left, Real) and isinstance(right, Real):
-        if not scope.algebra.same(left, right):
+        if not scope.algebra.same(left, right) and not (
+            before.dtype in FLOATS and equal_by_order(scope.algebra, left, right)
+        ):
             raise OpenError(f"different elements: {scope.algebra.normal(left)} and {scope.algebra.normal(right)}")
     elif isinstance(left, bool) or isinstance(right, bool):
         if left is not right:
             raise OpenError("different truth values")
     else:
-        change = facts.norm
-        if scope.algebra.truth_changed(left, change) != scope.algebra.truth_changed(right, change):
+        if not equal_truths(scope.algebra, left, right):
             raise OpenError(f"different truth values: {left} and {right}")

@@ -10,11 +10,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
+from functools import reduce
 from typing import Any
 
 from graphopt.equivalence.domains import EVEN, ODD, WHOLE
 from graphopt.equivalence.generic.facts import Cond, Facts, OpenError, eq, ge
-from graphopt.equivalence.generic.sizes import Atom, Int, atom, coefficient, height_of, leaves_of, whole
+from graphopt.equivalence.generic.sizes import Atom, Int, atom, coefficient, divided, height_of, leaves_of, whole
 from graphopt.equivalence.numbers import meant
 
 Factor = tuple[Atom, Fraction]
@@ -105,6 +106,8 @@ class Reals:
 
     def __init__(self, facts: Facts) -> None:
         self.facts = facts
+        self.dtypes: dict[str, str] = {}  # of operands, by name
+        self._twins: dict[Atom, Atom] = {}
 
     # Making terms --------------------------------------------------------------------------------------------------
 
@@ -274,15 +277,60 @@ class Reals:
         return result
 
     def _wrapped(self, a: Real, binders: Sequence[Binder], guards: Iterable[Cond]) -> Real:
-        """The sum of an element over indices."""
-        kept = frozenset(g for g in guards if not self.facts.prove(g))
+        """The sum of an element over indices, where conditions hold."""
+        kept = frozenset(g for g in guards if not self.facts.clear(g))
         if not binders and not kept:
             return a
         result = ZERO
         for t, c in a.terms.items():
-            f, b, g = self._freshened(t) if t[1] else t
-            result = self.add(result, self.scaled(self._term(dict(f), (*b, *binders), g | kept), c))
+            f, b, g = self._freshened(t)
+            result = self.add(result, self.scaled(self._bound(f, b, g | kept, list(binders)), c))
         return result
+
+    def _bound(
+        self, factors: tuple[Factor, ...], inner: tuple[Binder, ...], guards: frozenset[Cond], binders: list[Binder]
+    ) -> Real:
+        """The sum of a term over more indices; conditions on one of them are made its range where they can be."""
+        for at, (v, n) in enumerate(binders):
+            others = binders[:at] + binders[at + 1 :]
+            for g in guards:
+                apart = coefficient(g.args[0], v) if g.kind == "eq" else None
+                if apart is not None and apart[0].number in (1, -1) and v not in n.leaves:
+                    place = -apart[1] if apart[0].number == 1 else apart[1]
+                    inside = [ge(place), ge(n, place + 1)]
+                    return self._moved(factors, inner, (guards - {g}).union(inside), others, {v: place})
+            own = [g for g in guards if v in g.leaves]
+            if own:
+                ranged = self._ranged(v, n, own)
+                if ranged is None:
+                    return ZERO
+                low, length, rest = ranged
+                if len(rest) < len(own):
+                    w = self.facts.fresh(length)
+                    renamed = [*others, (_one(w), length)] if length.number != 1 else others
+                    left = guards.difference(own).union(rest)
+                    return self._moved(factors, inner, left, renamed, {v: w + low if length.number != 1 else low})
+        return self._term(dict(factors), (*inner, *binders), self._needed(guards))
+
+    def _needed(self, guards: frozenset[Cond]) -> frozenset[Cond]:
+        """Conditions without those that follow from one of the others."""
+        left = sorted(guards, key=str)
+        for g in sorted(guards, key=str):
+            if g.kind == "ge" and any(
+                o is not g and o.kind == "ge" and self.facts.not_negative(g.args[0] - o.args[0]) for o in left
+            ):
+                left.remove(g)
+        return frozenset(left)
+
+    def _moved(self, factors: tuple[Factor, ...], inner: tuple[Binder, ...], guards: frozenset[Cond], binders: list[Binder],
+               to: Mapping[Atom, Int]) -> Real:  # fmt: skip
+        """The same where an index is somewhere else."""
+        change = self._replacing(to)
+        made = ONE
+        for f, e in factors:
+            made = self._times(made, self.rebuilt(f, change), e)
+        held = [(v, change(n)) for v, n in (*inner, *binders)]
+        return self._wrapped(made, held, [g.mapped(change) for g in guards])
 
     def rebuilt(self, a: Atom, change: Change) -> Real:
         """An atom with the whole numbers in it changed."""
@@ -292,7 +340,8 @@ class Reals:
             return self.of(a)
         match a.kind:
             case "x":
-                return self.of(atom("x", a.args[0], tuple(change(i) for i in a.args[1])))
+                made = atom("x", a.args[0], tuple(change(i) for i in a.args[1]))
+                return self.of(self._twins.get(made, made))
             case "f":
                 return self.func(a.args[0], *(self.changed(r, change) for r in a.args[1:]))
             case "max":
@@ -380,9 +429,7 @@ class Reals:
             case "exp":
                 return self._exp(x)
             case "log":
-                one = x.single
-                if one is not None and one.kind == "exp":
-                    return one.args[0]  # type: ignore[no-any-return]
+                return self._log(x)
             case "sigmoid":
                 return self.inverse(self.add(ONE, self.func("exp", self.neg(x))))
             case "tanh":
@@ -433,13 +480,40 @@ class Reals:
             else:
                 left = self.mul(left, self.of(a, e))
         left = self.mul(left, rest)
+        alone = next(iter(left.terms)) if len(left.terms) == 1 else None
+        if alone is not None and len(alone[0]) == 1 and not alone[1] and not alone[2] and left.terms[alone] == 1:
+            ((a, e),) = alone[0]  # an odd power has a root where its base has one
+            if e.denominator == 1 and e != 1:
+                return self.mul(made, self.power(self.of(atom("sqrt", self.of(a))), int(e)))
         return made if left == ONE else self.mul(made, self.of(atom("sqrt", left)))
+
+    def _log(self, x: Real) -> Real:
+        """Of a product of what is positive, the sum of the logarithms."""
+        if len(x.terms) == 1:
+            (((factors, binders, guards), c),) = x.terms.items()
+            if c == 1 and not binders and not guards and len(factors) and all(_positive(a) for a, _ in factors):
+                made = ZERO
+                for a, e in factors:
+                    part = (
+                        a.args[0]
+                        if a.kind == "exp"
+                        else self.plain("log", a.args[0] if a.kind == "poly" else self.of(a))
+                    )
+                    made = self.add(made, self.scaled(part, e))
+                return made
+        return self.plain("log", x)
 
     def _exp(self, x: Real) -> Real:
         powers: dict[Atom, Fraction] = {}
+        logs = ONE
         for t, c in x.terms.items():
+            one = Real({t: Fraction(1)}).single
+            if one is not None and one.kind == "f" and one.args[0] == "log" and c.denominator == 1:
+                logs = self.mul(logs, self.power(one.args[1], int(c)))
+                continue
             powers[atom("exp", Real({t: Fraction(1)}))] = c
-        return self._term(powers, (), _NONE)
+        made = self._term(powers, (), _NONE)
+        return made if logs is ONE else self.mul(made, logs)
 
     # What operators compute with: here the same, in floating point other than the laws of numbers allow ---------------
 
@@ -544,7 +618,12 @@ class Reals:
         for cond in conds:
             apart = coefficient(cond.args[0], v) if cond.kind in ("ge", "eq") else None
             by = apart[0].number if apart is not None else None
-            if apart is None or by not in (1, -1) or any(a.kind in ("fresh", "bound") for a in apart[1].leaves):
+            # A window's place depends on where it is: where it is in the image stays a condition.
+            if (
+                apart is None
+                or by not in (1, -1)
+                or any(a.kind in ("fresh", "bound", "index") for a in apart[1].leaves)
+            ):
                 guards.append(cond)
                 continue
             at = -apart[1] if by == 1 else apart[1]
@@ -564,26 +643,71 @@ class Reals:
                 best = item
         return best
 
+    def guarded(self, conds: Sequence[Cond], body: Callable[[], Real]) -> Real:
+        """The body where conditions hold, else 0."""
+        left = [c for c in conds if not self.facts.prove(c)]
+        if not left:
+            return body()
+        found = self.facts.branches([], left, body)
+        return self._wrapped(found[0][1], (), left) if found else ZERO
+
     def total(self, size: Int, body: Callable[[Int], Real]) -> Real:
         """The sum of the body over the indices below a size."""
         result = ZERO
-        for value, binders, guards in self.pieces(size, body):
+        size = self.facts.norm(size)
+        pieces = self.pieces(size, body)
+        stride = self._stride(size, pieces)
+        if stride is not None:
+            # The index is taken apart in the body: it is two.
+            outer = divided(size, stride)[0]
+            return self.total(outer, lambda i: self.total(stride, lambda j: body(i * stride + j)))
+        for value, binders, guards in pieces:
             result = self.add(result, self._wrapped(value, binders, guards))
         return result
 
+    def _stride(self, size: Int, pieces: Sequence[tuple[Real, list[Binder], list[Cond]]]) -> Int | None:
+        """By what the body divides the index, where that divides the size."""
+        if len(pieces) != 1 or not pieces[0][1]:
+            return None
+        value, ((v, n),), _ = pieces[0]
+        if n != size:
+            return None
+        for x in sorted(_elements(value), key=str):
+            for a in sorted((a for i in x.args[1] for a in _quotients(i)), key=str):
+                d: Int = a.args[1]
+                if v in a.args[0].leaves and v not in d.leaves and d != size and divided(size, d)[1] == whole(0):
+                    return d
+        return None
+
     def over(self, kind: str, size: Int, body: Callable[[Int], Real]) -> Real:
         """The maximum or the product of the body over the indices below a size."""
-        parts = [self._over(kind, *piece) for piece in self.pieces(size, body)]
+        nothing = self.of(atom("constant", "-inf"))
+        found = self.pieces(size, body)
+        pieces = [piece for piece in found if piece[0] != nothing] if kind == "window" else found
+        parts = [self._over(kind, *piece) for piece in pieces]
+        if not parts:
+            return nothing
         result = parts[0]
         for part in parts[1:]:
-            result = self.max(result, part) if kind == "max" else self.mul(result, part)
+            result = self.mul(result, part) if kind == "product" else self.max(result, part)
         return result
 
     def _over(self, kind: str, value: Real, binders: Sequence[Binder], guards: Iterable[Cond]) -> Real:
         conds = frozenset(guards)
-        if not conds and (not binders or (kind == "max" and not value.leaves & {v for v, _ in binders})):
+        kind = "max" if kind == "window" and not conds else kind  # of all of a window
+        largest = kind != "product"
+        # A window has something in it, whatever the conditions.
+        sure = largest and (kind == "window" or not conds)
+        if (not conds and not binders) or (sure and not value.leaves & {v for v, _ in binders}):
             return value
         one = value.single
+        if one is not None and one.kind == "max" and largest:
+            # The maximum of maxima; what does not depend on the index is out of it.
+            parts = [self._over(kind, r, binders, conds) for r in sorted(one.args[0], key=str)]
+            return reduce(self.max, parts)
+        number = next(iter(value.terms.values())) if len(value.terms) == 1 else Fraction(1)
+        if largest and number > 0 and number != 1 and value.number is None:
+            return self.scaled(self._over(kind, self.scaled(value, 1 / number), binders, conds), number)
         if one is not None and one.kind == "over" and one.args[0] == kind:
             _, inner, inside, own = one.args
             to = {v: self.facts.fresh(n) for v, n in inner}
@@ -617,7 +741,11 @@ class Reals:
         """Whether two elements are seen to be equal."""
         if a == b:
             return True
-        d = self.sub(self.normal(a), self.normal(b))
+        a, b = self.normal(a), self.normal(b)
+        if a != b and self._pair(a, b):
+            b = self.normal(b)
+            self._twins = {}
+        d = self.sub(a, b)
         for _ in range(8):
             if not d.terms:
                 return True
@@ -632,6 +760,18 @@ class Reals:
             d = self._cleared(d, open_[0], -below[open_[0]])
         return not d.terms
 
+    def _pair(self, a: Real, b: Real) -> bool:
+        """Look for elements of operands at places that are the same, but not seen to be."""
+        left, right = _elements(a), _elements(b)
+        for y in sorted(right - left, key=str):
+            for x in sorted(left - right, key=str):
+                if x.args[0] == y.args[0] and all(
+                    i == j or self.facts.prove(eq(i, j)) for i, j in zip(x.args[1], y.args[1], strict=True)
+                ):
+                    self._twins[y] = x
+                    break
+        return bool(self._twins)
+
     def _cleared(self, a: Real, f: Atom, times: Fraction) -> Real:
         """Times a power of a denominator, which is multiplied out."""
         result = ZERO
@@ -645,6 +785,32 @@ class Reals:
             )
             result = self.add(result, self.scaled(self.mul(made, self.power(f.args[0], int(e))), c))
         return result
+
+
+def _positive(a: Atom) -> bool:
+    """Whether an atom is a positive number, where it is defined."""
+    if a.kind == "poly":
+        return all(
+            c > 0 and all(_positive(f) for f, _ in factors) and not guards
+            for (factors, _, guards), c in a.args[0].terms.items()
+        )
+    return a.kind in _POSITIVE
+
+
+def _quotients(p: Int) -> set[Atom]:
+    found = {a for a in p.atoms if a.kind == "div"}
+    return found.union(*(_quotients(a.args[0]) for a in found))
+
+
+def _elements(thing: Any) -> set[Atom]:
+    """The elements of operands in something."""
+    if isinstance(thing, Real):
+        return set().union(*(_elements(f) for factors, _, _ in thing.terms for f, _ in factors))
+    if isinstance(thing, tuple | frozenset):
+        return set().union(*(_elements(t) for t in thing))
+    if isinstance(thing, Atom):
+        return {thing} if thing.kind == "x" else _elements(thing.args)
+    return set()
 
 
 def _ordered_term(powers: Mapping[Atom, Fraction], binders: tuple[Binder, ...], guards: frozenset[Cond]) -> Term:

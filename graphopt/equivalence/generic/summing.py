@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from graphopt.equivalence.generic.facts import OpenError, eq, ge, lt
+from graphopt.equivalence.generic.facts import Cond, OpenError, eq, ge, lt
 from graphopt.equivalence.generic.reals import ONE as UNIT
-from graphopt.equivalence.generic.reals import ZERO as NOUGHT
 from graphopt.equivalence.generic.reals import Real
 from graphopt.equivalence.generic.sizes import ONE, ZERO, Int, divided, product, symbol, whole
 from graphopt.equivalence.generic.tensors import Call, Index, Result, Shape, Tensor, joint_shape, operator
@@ -345,15 +344,14 @@ def _windows(c: Call, kernel: Sequence[Int]) -> tuple[list[Any], list[Int], list
     return places, counts, padding
 
 
-def _inside(c: Call, x: Tensor, padding: Sequence[tuple[Int, Int]], where: Index) -> bool:
-    """Whether a place is in the image and not in the padding."""
+def _inside(c: Call, x: Tensor, padding: Sequence[tuple[Int, Int]], where: Index) -> list[Cond]:
+    """What has to hold for a place to be in the image and not in the padding."""
+    conds = []
     for i, at in enumerate(where):
         begin, end = padding[i]
-        if begin != ZERO and not c.facts.decide(ge(at)):
-            return False
-        if end != ZERO and not c.facts.decide(lt(at, x.shape[2 + i])):
-            return False
-    return True
+        conds += [ge(at)] if begin != ZERO else []
+        conds += [lt(at, x.shape[2 + i])] if end != ZERO else []
+    return conds
 
 
 @operator("Conv")
@@ -386,9 +384,11 @@ def _conv(c: Call) -> Result:
 
         def body(k: Index) -> Real:
             where = tuple(c.facts.norm(place(p, q)) for place, p, q in zip(places, out, k[1:], strict=True))
-            if not _inside(c, x, padding, where):
-                return NOUGHT
-            return d.times(x.at((n, first + k[0], *where)), w.at((o, *k)))
+
+            def value() -> Real:
+                return d.times(x.at((n, first + k[0], *where)), w.at((o, *k)))
+
+            return d.guarded(_inside(c, x, padding, where), value)
 
         made = summed(c, w.shape[1:], body)
         return made if bias is None else d.plus(made, bias.at((o,)))
@@ -416,15 +416,19 @@ def _pool(c: Call) -> Result:
 
         def body(k: Index) -> Real:
             where = tuple(c.facts.norm(place(p, q)) for place, p, q in zip(places, out, k, strict=True))
-            if not _inside(c, x, padding, where):
-                if c.op == "MaxPool":
-                    return d.const(float("-inf"))
-                return NOUGHT
-            found: Real = x.at((n, channel, *where))
-            return found
+
+            def value() -> Real:
+                found: Real = x.at((n, channel, *where))
+                return found
+
+            conds = _inside(c, x, padding, where)
+            if c.op == "AveragePool":
+                return d.guarded(conds, value)
+            # A maximum is over what is in the image.
+            return value() if all(c.facts.decide(cond) for cond in conds) else d.const(float("-inf"))
 
         if c.op == "MaxPool":
-            return summed(c, kernel, body, "max")
+            return summed(c, kernel, body, "window")
         return d.quotient(summed(c, kernel, body), d.size(product(kernel)))
 
     return c.result((*x.shape[:2], *counts), at)

@@ -6,9 +6,11 @@ used as they are, on one element.
 
 from __future__ import annotations
 
+import math
 import operator as operators
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -186,6 +188,9 @@ def joint_dimension(call: Call, dims: Sequence[Int]) -> Int:
                 call.scope.require(
                     either(eq(a, 1), eq(b, 1), eq(a, b)), f"{call.op} of dimensions {a} and {b}", checked=checked
                 )
+    sure = [d for d in dims if d != UNIT and facts.prove(~eq(d, 1))]
+    for d in sure[1:]:
+        facts.prove(eq(d, sure[0]))  # and it is noted
     return facts.wide([facts.norm(d) for d in dims])
 
 
@@ -288,6 +293,10 @@ def elementwise(call: Call, dtype: str) -> Tensor:
 def _element(call: Call, items: Sequence[Any], dtype: str, whole_numbers: bool) -> Any:
     d = call.d
     first = items[0]
+    # Sums and products of whole numbers may wrap around: then the order of two is not that of others as far apart.
+    ordered = whole_numbers and call.op in (*_COMPARISONS, "Max", "Min", "Clip", "Relu", "Abs", "Sign")
+    if ordered and any(isinstance(i, Real) and not _plain(i) for i in items):
+        raise OpenError(f"{call.op} of sums of integers")
     match call.op:
         case "And" | "Or" | "Xor":
             return joined(call.op.lower(), items)
@@ -331,6 +340,16 @@ def _element(call: Call, items: Sequence[Any], dtype: str, whole_numbers: bool) 
     return (found[0] if isinstance(found, list) else found).item()
 
 
+def _plain(item: Real) -> bool:
+    """Whether an integer element is a number, an operand's, or chosen among such."""
+    if item.number is not None:
+        return True
+    a = item.single or next(iter(item.terms))[0][0][0]
+    if len(item.terms) != 1 or item not in (Real({t: Fraction(s) for t in item.terms}) for s in (1, -1)):
+        return False
+    return a.kind == "x" or (a.kind == "max" and all(_plain(r) for r in a.args[0]))
+
+
 def _function(name: str, items: Sequence[Any]) -> Any:
     from graphopt.equivalence.generic.sizes import atom
 
@@ -363,6 +382,10 @@ def _cast(call: Call, item: Any, dtype: str) -> Any:
         return negated(d.equal(item, ZERO))
     if source not in _BITS or dtype not in _BITS:
         raise OpenError(f"Cast of {source} to {dtype}")
+    if isinstance(item, Real) and item.single is not None and item.single.kind == "x":
+        source = d.dtypes.get(item.single.args[0], source)  # what was cast to a wider type on the way is as it was
+        if source == dtype:
+            return item
     floats = source in FLOATS
     one = item.single
     if floats and dtype in FLOATS:
@@ -425,5 +448,7 @@ def constant(scope: Scope, dtype: str, shape: Shape, value: float) -> Tensor:
     """A tensor of one number."""
     if dtype == "bool":
         return Tensor(dtype, shape, lambda index: bool(value), True, None, value)
-    ints = (whole(int(value)),) if dtype not in FLOATS and not shape else None
+    sizes = [d.number for d in shape]
+    count = math.prod(n for n in sizes if n is not None)
+    ints = (whole(int(value)),) * count if dtype not in FLOATS and None not in sizes else None
     return Tensor(dtype, shape, lambda index: scope.algebra.const(value), True, ints, value)
