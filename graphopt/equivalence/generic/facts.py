@@ -159,6 +159,10 @@ class Facts:
             if apart is not None and apart[0].number in (1, -1):
                 self._put(a, -apart[1] if apart[0].number == 1 else apart[1])
                 return
+        for a in p.atoms:
+            if a.kind == "wide" and p.terms.get((a,)) in (1, -1) and all(m == (a,) or a not in m for m in p.terms):
+                self._put(a, Int({(a,): 1}) - p if p.terms[(a,)] == 1 else Int({(a,): 1}) + p)
+                return
         # A product that is 1 has no other factors.
         products = [m for m in p.terms if m]
         if len(products) == 1 and abs(p.terms[products[0]]) == 1 and p.terms[products[0]] == -p.terms.get((), 0):

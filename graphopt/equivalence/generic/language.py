@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ class Broken:
 
     error: OpenError
     shape: Shape | None = None  # what the engine knows of the example's
+    known: bool = True  # whether that is known here
 
 
 class Several:
@@ -55,13 +57,15 @@ class World:
     Attributes:
         scope: Where operators are evaluated.
         graph: The rule's example, for what does not depend on sizes.
-        sure: Whether something was met, since this was last reset, of which the engine knows as little.
+        sure: Whether a dimension was met, since this was last reset, of which the engine knows only the name.
+        raised: What a function raised of its own accord: the engine's would.
         sized: Whether a size was met.
     """
 
     scope: Scope
     graph: Graph
     sure: bool = False
+    raised: Unknown | None = None
     sized: bool = False
 
     @property
@@ -199,8 +203,8 @@ def _world(env: Env) -> World:
 
 
 def _unknown(env: Env) -> Unknown:
-    _world(env).sure = True
-    return Unknown()
+    _world(env).raised = Unknown()
+    return _world(env).raised or Unknown()
 
 
 def _tensor(env: Env, x: Any) -> Tensor:
@@ -215,6 +219,8 @@ def _tensor(env: Env, x: Any) -> Tensor:
 
 def _broken(env: Env, x: Broken, i: int) -> Any:
     """A dimension of which the engine knows nothing, whatever the sizes of the operands."""
+    if x.shape is None and x.known:
+        raise _unknown(env)
     if x.shape is None or not -len(x.shape) <= i < len(x.shape) or isinstance(x.shape[i], int):
         raise x.error
     _world(env).sure = True
@@ -222,6 +228,8 @@ def _broken(env: Env, x: Broken, i: int) -> Any:
 
 
 def _shape(env: Env, x: Any) -> tuple[Any, ...]:
+    if isinstance(x, Broken) and x.shape is None and x.known:
+        raise _unknown(env)
     if isinstance(x, Broken) and x.shape is not None:
         return tuple(_broken(env, x, i) for i in range(len(x.shape)))
     return tuple(_outer(env, d) for d in _tensor(env, x).shape)
@@ -408,8 +416,8 @@ def _surely(function: Callable[..., Any]) -> Callable[..., Any]:
     def run(env: Env, *arguments: Any) -> Any:
         try:
             return function(env, *arguments)
-        except Unknown:
-            _world(env).sure = True
+        except Unknown as error:
+            _world(env).raised = error
             raise
 
     return run
@@ -445,10 +453,45 @@ SYMBOLIC = {name: _surely(_OWN.get(name, function)) for name, function in FUNCTI
 """Every function of the rule language."""
 
 
+def _item(env: Env, items: Any, i: Any) -> Any:
+    """An item of a sequence, or what ``items[i]`` is for anything else."""
+    if isinstance(i, Size):
+        raise OpenError("an item at a place that is not known")
+    try:
+        return items[i]
+    except (IndexError, TypeError, KeyError, ValueError):
+        raise _unknown(env) from None
+
+
+def _part(env: Env, items: Any, *bounds: Any) -> Any:
+    """Part of a sequence. A size as a bound would be taken for what it is not."""
+    if any(isinstance(b, Size) for b in bounds):
+        raise OpenError("a part from a place that is not known")
+    try:
+        return items[slice(*bounds)]
+    except (IndexError, TypeError, KeyError, ValueError):
+        raise _unknown(env) from None
+
+
+SYMBOLIC |= {"_item": _item, "_part": _part}
+
+
+class _Subscripts(ast.NodeTransformer):
+    """Subscripts as calls."""
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
+        self.generic_visit(node)
+        if isinstance(node.slice, ast.Slice):
+            bounds = [b or ast.Constant(None) for b in (node.slice.lower, node.slice.upper, node.slice.step)]
+            return ast.Call(ast.Name("_part", ast.Load()), [node.value, *bounds], [])
+        return ast.Call(ast.Name("_item", ast.Load()), [node.value, node.slice], [])
+
+
 @lru_cache(maxsize=4096)
 def symbolic(text: str) -> Expression:
     """An expression over sizes that are not known."""
-    return compile_expression(text, SYMBOLIC)
+    tree = _Subscripts().visit(ast.parse(text.strip(), mode="eval"))
+    return compile_expression(ast.unparse(ast.fix_missing_locations(tree)), SYMBOLIC)
 
 
 def holds(text: str, env: Env) -> bool:
@@ -461,8 +504,8 @@ def holds(text: str, env: Env) -> bool:
     world.sure = world.sized = False
     try:
         return symbolic(text).run(env) is True
-    except Unknown:
-        if world.sure or not world.sized:
+    except Unknown as error:
+        if error is world.raised or world.sure or not world.sized:
             return False
         raise OpenError(f"undecided: {text}") from None
 

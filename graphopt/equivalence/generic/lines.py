@@ -138,7 +138,9 @@ def pattern(rule: Rule, world: World, names: dict[str, Any], keys: Mapping[str, 
             except OpenError as error:
                 for out in line.outputs:
                     if out != "_":
-                        names[out] = Broken(error, world.graph.type(keys[out].key).shape if out in keys else None)
+                        names[out] = Broken(
+                            error, world.graph.type(keys[out].key).shape if out in keys else None, out in keys
+                        )
 
 
 def _pattern_line(line: Line, world: World, names: dict[str, Any], keys: Mapping[str, Any]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from graphopt.equivalence.generic.facts import OpenError, eq, flat, ge, lt, unflat
@@ -408,12 +409,13 @@ def _tile(c: Call) -> Result:
 def _shape(c: Call) -> Result:
     x = c.arg(0)
     dims = x.shape[c["start"] : c["end"]]
-    return constant_ints(c.scope, [c.facts.norm(d) for d in dims], (whole(len(dims)),))
+    made = constant_ints(c.scope, [c.facts.norm(d) for d in dims], (whole(len(dims)),))
+    return replace(made, const=x.const)
 
 
 @operator("Size")
 def _size(c: Call) -> Result:
-    return constant_ints(c.scope, [c.facts.norm(product(c.arg(0).shape))], ())
+    return replace(constant_ints(c.scope, [c.facts.norm(product(c.arg(0).shape))], ()), const=c.arg(0).const)
 
 
 @operator("ConstantOfShape")

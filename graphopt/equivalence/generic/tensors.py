@@ -295,7 +295,7 @@ def _element(call: Call, items: Sequence[Any], dtype: str, whole_numbers: bool) 
     first = items[0]
     # Sums and products of whole numbers may wrap around: then the order of two is not that of others as far apart.
     ordered = whole_numbers and call.op in (*_COMPARISONS, "Max", "Min", "Clip", "Relu", "Abs", "Sign")
-    if ordered and any(isinstance(i, Real) and not _plain(i) for i in items):
+    if ordered and any(isinstance(i, Real) and not plain(i) for i in items):
         raise OpenError(f"{call.op} of sums of integers")
     match call.op:
         case "And" | "Or" | "Xor":
@@ -340,14 +340,16 @@ def _element(call: Call, items: Sequence[Any], dtype: str, whole_numbers: bool) 
     return (found[0] if isinstance(found, list) else found).item()
 
 
-def _plain(item: Real) -> bool:
+def plain(item: Real) -> bool:
     """Whether an integer element is a number, an operand's, or chosen among such."""
     if item.number is not None:
         return True
+    if any(binders or not factors for factors, binders, _ in item.terms):
+        return False
     a = item.single or next(iter(item.terms))[0][0][0]
     if len(item.terms) != 1 or item not in (Real({t: Fraction(s) for t in item.terms}) for s in (1, -1)):
         return False
-    return a.kind == "x" or (a.kind == "max" and all(_plain(r) for r in a.args[0]))
+    return a.kind == "x" or (a.kind == "max" and all(plain(r) for r in a.args[0]))
 
 
 def _function(name: str, items: Sequence[Any]) -> Any:
