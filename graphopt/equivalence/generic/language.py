@@ -190,12 +190,24 @@ def known(p: Int, facts: Facts) -> int:
 def _outer(env: Env, p: Int) -> Any:
     """A dimension as the engine knows it: a number, or a name."""
     world: World = env.graph  # type: ignore[assignment]
-    p = world.facts.norm(p)
+    p = _stretched(world.facts, world.facts.norm(p))
     if p.leaves & world.facts.named:
         world.sure = True
         return Symbol(str(p))
     world.sized = world.sized or p.number is None
     return known(p, world.facts)
+
+
+def _stretched(facts: Facts, p: Int) -> Int:
+    """A dimension in which no name is stretched to what may be a number: where it is one, the engine knows it."""
+    for _ in range(8):
+        wide = [a for a in p.atoms if a.kind == "wide" and a.leaves & facts.named]
+        numbers = [d for a in wide for d in sorted(a.args[0], key=str) if not d.leaves & facts.named]
+        if not numbers:
+            return p
+        facts.decide(eq(numbers[0], 1))
+        p = facts.norm(p)
+    raise OpenError("a dimension stretched to many")
 
 
 def _world(env: Env) -> World:

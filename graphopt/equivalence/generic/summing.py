@@ -9,7 +9,7 @@ from graphopt.equivalence.generic.facts import Cond, OpenError, eq, ge, lt
 from graphopt.equivalence.generic.reals import ONE as UNIT
 from graphopt.equivalence.generic.reals import Real
 from graphopt.equivalence.generic.sizes import ONE, ZERO, Int, divided, product, symbol, whole
-from graphopt.equivalence.generic.tensors import Call, Index, Result, Shape, Tensor, joint_shape, operator
+from graphopt.equivalence.generic.tensors import Call, Index, Result, Shape, Tensor, joint_shape, operator, plain
 from graphopt.ir.types import FLOATS
 
 Body = Callable[[Index], Real]
@@ -76,6 +76,8 @@ def _reduction(c: Call) -> Result:
     kind = {"ReduceMax": "max", "ReduceMin": "max", "ReduceProd": "product"}.get(c.op, "sum")
 
     def reduce(body: Body, sizes: list[Int]) -> Real:
+        if kind == "max" and x.dtype not in FLOATS:
+            body = _checked(c, body)
         first = before.get(c.op)
         made = summed(c, sizes, body if first is None else lambda k: first(body(k)), kind)
         if c.op == "ReduceMean":
@@ -84,6 +86,18 @@ def _reduction(c: Call) -> Result:
         return made if last is None else last(made)
 
     return _along(c, x, axes, keep, reduce)
+
+
+def _checked(c: Call, body: Body) -> Body:
+    """Whole numbers that are compared must not have come of sums, which may wrap around."""
+
+    def run(index: Index) -> Real:
+        value = body(index)
+        if not plain(value):
+            raise OpenError(f"{c.op} of sums of integers")
+        return value
+
+    return run
 
 
 @operator("GlobalAveragePool", "GlobalMaxPool")

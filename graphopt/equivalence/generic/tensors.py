@@ -340,16 +340,18 @@ def _element(call: Call, items: Sequence[Any], dtype: str, whole_numbers: bool) 
     return (found[0] if isinstance(found, list) else found).item()
 
 
-def plain(item: Real) -> bool:
+def plain(item: Real, inside: bool = False) -> bool:
     """Whether an integer element is a number, an operand's, or chosen among such."""
     if item.number is not None:
         return True
     if any(binders or not factors for factors, binders, _ in item.terms):
         return False
-    a = item.single or next(iter(item.terms))[0][0][0]
-    if len(item.terms) != 1 or item not in (Real({t: Fraction(s) for t in item.terms}) for s in (1, -1)):
+    ((term, c),) = item.terms.items() if len(item.terms) == 1 else ((((), (), frozenset()), Fraction(0)),)
+    if abs(c) != 1 or len(term[0]) != 1 or term[0][0][1] != 1:
         return False
-    return a.kind == "x" or (a.kind == "max" and all(plain(r) for r in a.args[0]))
+    a = term[0][0][0]
+    # The negative of the least number wraps around; inside, it is a minimum's.
+    return (a.kind == "x" and (c == 1 or inside)) or (a.kind == "max" and all(plain(r, True) for r in a.args[0]))
 
 
 def _function(name: str, items: Sequence[Any]) -> Any:
