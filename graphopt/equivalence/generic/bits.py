@@ -10,8 +10,9 @@ from collections.abc import Callable
 from typing import Any
 
 from graphopt.equivalence.generic.facts import OpenError
-from graphopt.equivalence.generic.reals import ONE, ZERO, Change, Real, Reals
+from graphopt.equivalence.generic.reals import Reals
 from graphopt.equivalence.generic.sizes import Atom, Int, atom
+from graphopt.equivalence.generic.terms import ONE, ZERO, Change, Real
 
 
 class Bits(Reals):
@@ -79,9 +80,9 @@ class Bits(Reals):
         return self.of(atom("fold", kind, ((name, n),), inside))
 
     def _put(self, a: Atom, v: Atom, to: Int) -> Int | None:
-        from graphopt.equivalence.generic.reals import _inside
+        from graphopt.equivalence.generic.terms import put_inside
 
-        return _inside(a, {v: to})
+        return put_inside(a, {v: to})
 
     def other_rebuilt(self, a: Atom, change: Change) -> Real:
         if a.kind == "op":

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from graphopt.equivalence.generic.facts import Cond, Facts, OpenError, eq, ge
-from graphopt.equivalence.generic.reals import ONE, ZERO, Real
 from graphopt.equivalence.generic.sizes import Int, product, whole
 from graphopt.equivalence.generic.tensors import Scope, Tensor, constant, constant_ints
+from graphopt.equivalence.generic.terms import ONE, ZERO, Real
 from graphopt.ir.graph import Graph
 from graphopt.ir.types import FLOATS, NUMPY_NAMES, Shape
 from graphopt.rewrite.expr import Env, Expression, Ref, Symbol, Unknown, compile_expression

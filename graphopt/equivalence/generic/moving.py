@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 from graphopt.equivalence.generic.facts import OpenError, eq, flat, ge, lt, unflat
-from graphopt.equivalence.generic.reals import ZERO as NOUGHT
 from graphopt.equivalence.generic.sizes import ONE, ZERO, Int, divided, product, symbol, total, whole
 from graphopt.equivalence.generic.tensors import (
     Call,
@@ -19,6 +18,7 @@ from graphopt.equivalence.generic.tensors import (
     constant_ints,
     operator,
 )
+from graphopt.equivalence.generic.terms import ZERO as NOUGHT
 from graphopt.equivalence.semantics import front
 from graphopt.ir.types import FLOATS
 

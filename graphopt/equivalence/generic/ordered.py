@@ -11,8 +11,9 @@ from typing import Any
 import z3
 
 from graphopt.equivalence.generic.facts import Facts
-from graphopt.equivalence.generic.reals import Real, Reals
+from graphopt.equivalence.generic.reals import Reals
 from graphopt.equivalence.generic.sizes import Atom
+from graphopt.equivalence.generic.terms import Real
 
 _MILLISECONDS = 500
 _ABOVE = {"sigmoid": 0, "exp": 0, "tanh": -1, "erf": -1}  # bounds of functions

@@ -18,9 +18,10 @@ from graphopt.equivalence.generic.facts import Facts, OpenError, OutOfTimeError,
 from graphopt.equivalence.generic.language import MISSING, Broken, World, holds
 from graphopt.equivalence.generic.lines import Given, leaf, pattern, replacement
 from graphopt.equivalence.generic.ordered import equal_by_order, equal_truths
-from graphopt.equivalence.generic.reals import Real, Reals
+from graphopt.equivalence.generic.reals import Reals
 from graphopt.equivalence.generic.sizes import atom, symbol
 from graphopt.equivalence.generic.tensors import Scope, Tensor, plain
+from graphopt.equivalence.generic.terms import Real
 from graphopt.equivalence.instances import Case, parse_case
 from graphopt.ir.types import FLOATS
 from graphopt.rewrite.examples import Example, ExampleError, Operand, build_example

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from graphopt.equivalence.generic.facts import Cond, OpenError, eq, ge, lt
-from graphopt.equivalence.generic.reals import ONE as UNIT
-from graphopt.equivalence.generic.reals import Real
 from graphopt.equivalence.generic.sizes import ONE, ZERO, Int, divided, product, symbol, whole
 from graphopt.equivalence.generic.tensors import Call, Index, Result, Shape, Tensor, joint_shape, operator, plain
+from graphopt.equivalence.generic.terms import ONE as UNIT
+from graphopt.equivalence.generic.terms import Real
 from graphopt.ir.types import FLOATS
 
 Body = Callable[[Index], Real]

@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 
 from graphopt.equivalence.generic.facts import Cond, Facts, OpenError, either, eq
-from graphopt.equivalence.generic.reals import ONE, ZERO, Real, Reals, joined, negated
+from graphopt.equivalence.generic.reals import Reals
 from graphopt.equivalence.generic.sizes import ONE as UNIT
 from graphopt.equivalence.generic.sizes import Int, whole
+from graphopt.equivalence.generic.terms import ONE, ZERO, Real, joined, negated
 from graphopt.equivalence.semantics import OPERATORS, UnsupportedError
 from graphopt.equivalence.semantics import Call as ElementCall
 from graphopt.ir import ops
