@@ -12,7 +12,7 @@ from typing import Any
 from graphopt.equivalence.generic.facts import OpenError
 from graphopt.equivalence.generic.reals import Reals
 from graphopt.equivalence.generic.sizes import Atom, Int, atom
-from graphopt.equivalence.generic.terms import ONE, ZERO, Change, Real
+from graphopt.equivalence.generic.terms import ONE, ZERO, Change, Real, put_inside
 
 
 class Bits(Reals):
@@ -80,8 +80,6 @@ class Bits(Reals):
         return self.of(atom("fold", kind, ((name, n),), inside))
 
     def _put(self, a: Atom, v: Atom, to: Int) -> Int | None:
-        from graphopt.equivalence.generic.terms import put_inside
-
         return put_inside(a, {v: to})
 
     def other_rebuilt(self, a: Atom, change: Change) -> Real:

@@ -16,7 +16,9 @@ from graphopt.equivalence.generic.tensors import (
     Tensor,
     constant,
     constant_ints,
+    joint_shape,
     operator,
+    stretched,
 )
 from graphopt.equivalence.generic.terms import ZERO as NOUGHT
 from graphopt.equivalence.semantics import front
@@ -378,8 +380,6 @@ def _pad(c: Call) -> Result:
 
 @operator("Expand")
 def _expand(c: Call) -> Result:
-    from graphopt.equivalence.generic.tensors import joint_shape, stretched
-
     x, target = c.arg(0), c.arg(1)
     if target.ints is None:
         raise OpenError("an Expand to a shape that is not known")

@@ -7,7 +7,17 @@ from typing import Any
 
 from graphopt.equivalence.generic.facts import Cond, OpenError, eq, ge, lt
 from graphopt.equivalence.generic.sizes import ONE, ZERO, Int, divided, product, symbol, whole
-from graphopt.equivalence.generic.tensors import Call, Index, Result, Shape, Tensor, joint_shape, operator, plain
+from graphopt.equivalence.generic.tensors import (
+    Call,
+    Index,
+    Result,
+    Shape,
+    Tensor,
+    joint_shape,
+    operator,
+    plain,
+    stretched,
+)
 from graphopt.equivalence.generic.terms import ONE as UNIT
 from graphopt.equivalence.generic.terms import Real
 from graphopt.ir.types import FLOATS
@@ -172,8 +182,6 @@ def _fits(c: Call, x: Tensor, *others: Tensor | None) -> None:
 
 
 def _affine(c: Call, value: Real, index: Index, shape: Shape, scale: Tensor, shift: Tensor | None) -> Real:
-    from graphopt.equivalence.generic.tensors import stretched
-
     made = c.d.times(value, stretched(c, scale, index, shape))
     return made if shift is None else c.d.plus(made, stretched(c, shift, index, shape))
 
@@ -220,8 +228,6 @@ def _batch_norm(c: Call) -> Result:
 
 def matmul(c: Call, a: Tensor, b: Tensor) -> Tensor:
     """The product as numpy's matmul."""
-    from graphopt.equivalence.generic.tensors import stretched
-
     if not a.rank or not b.rank:
         raise OpenError("a product with a number")
     left, right = a.rank == 1, b.rank == 1
@@ -246,7 +252,6 @@ def matmul(c: Call, a: Tensor, b: Tensor) -> Tensor:
 
         return summed(c, [inner], body)
 
-    del stretched
     return c.result(shape, at)
 
 
@@ -270,8 +275,6 @@ def _turned(c: Call, x: Tensor, turn: Any) -> Tensor:
 
 @operator("Gemm")
 def _gemm(c: Call) -> Result:
-    from graphopt.equivalence.generic.tensors import stretched
-
     d, bias = c.d, c.opt(2)
     made = matmul(c, _turned(c, c.arg(0), c["transA"]), _turned(c, c.arg(1), c["transB"]))
     if c.arg(0).dtype not in FLOATS:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import operator as operators
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
@@ -18,7 +18,7 @@ import numpy as np
 from graphopt.equivalence.generic.facts import Cond, Facts, OpenError, either, eq
 from graphopt.equivalence.generic.reals import Reals
 from graphopt.equivalence.generic.sizes import ONE as UNIT
-from graphopt.equivalence.generic.sizes import Int, whole
+from graphopt.equivalence.generic.sizes import Int, atom, whole
 from graphopt.equivalence.generic.terms import ONE, ZERO, Real, joined, negated
 from graphopt.equivalence.semantics import OPERATORS, UnsupportedError
 from graphopt.equivalence.semantics import Call as ElementCall
@@ -83,7 +83,6 @@ class Scope:
     algebra: Reals
     opset: int
     after: bool = False
-    seen: list[str] = field(default_factory=list)
 
     def require(self, cond: Cond, what: str, *, checked: bool = False) -> None:
         """What an operator needs in order to be defined.
@@ -356,8 +355,6 @@ def plain(item: Real, inside: bool = False) -> bool:
 
 
 def _function(name: str, items: Sequence[Any]) -> Any:
-    from graphopt.equivalence.generic.sizes import atom
-
     return atom("f", name, *items)
 
 
