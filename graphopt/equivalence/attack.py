@@ -33,6 +33,7 @@ from graphopt.equivalence.values import (
     empties_a_window,
     extreme,
     fills,
+    frail,
     makes_integers,
     multiplies,
     rng_of,
@@ -104,8 +105,11 @@ def attack(instance: Instance, rule: Rule, seed: int = 0) -> Attack:
         return made
     with sides.before as before:
         trial = _Trial(rule, sides, before, made, seed)
+        breaks = frail(instance.before) or frail(instance.after)
         for bind, fill in _trials(instance, rule):
             if any(empties_a_window(graph, bind) for graph in (instance.before, instance.after)):
+                continue
+            if breaks and any(0 in sides.shape(key, bind) for key in sides.inputs):
                 continue
             trial.run(bind, fill)
             if made.wrong is not None:

@@ -249,6 +249,19 @@ def empties_a_window(graph: Graph, bind: Mapping[str, int]) -> bool:
     return False
 
 
+# Operators whose kernels may end the process where an operand is empty (onnxruntime 1.32).
+_FRAIL = frozenset({"Einsum", "InstanceNormalization", "ArgMax", "ArgMin", "LSTM", "GRU", "RNN", "GridSample", "RoiAlign",
+                    "GroupNormalization", "LpNormalization", "ConvTranspose", "Resize", "Col2Im"})  # fmt: skip
+
+
+def frail(graph: Graph) -> bool:
+    """Whether a graph may end the process where something is empty: also a Conv of several groups."""
+    return any(
+        node.op in _FRAIL or (node.op == "Conv" and node.attributes.get("group", 1) != 1)
+        for node in graph.nodes.values()
+    )
+
+
 def widened(graph: Graph) -> bool:
     """Whether a graph computes in a wider floating-point type than it was given, or gives back."""
     cast = ("Cast", "CastLike")
