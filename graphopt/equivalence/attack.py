@@ -337,7 +337,7 @@ class _Trial:
                 scale = max(float(np.abs(x[np.isfinite(x)]).max(initial=0.0)), *sizes, 1e-30)
                 error = np.abs(x - y)[np.isfinite(x)].max(initial=0.0)
                 self.found.worst = max(self.found.worst, float(error / scale))
-            near = np.abs(x - y) <= self.rule.bound * scale
+            near = np.abs(x - y) <= max(self.rule.bound, _NEAR * float(np.finfo(a.dtype).eps)) * scale
         return np.asarray(~(near | (x == y) | (np.isnan(x) & np.isnan(y))))
 
     def _wrong(self, bind: Mapping[str, int], fill: Fill, named: Mapping[str, Array], message: str) -> None:
