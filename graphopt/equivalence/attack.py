@@ -14,12 +14,12 @@ Where the pattern itself does not run, or its result is not finite under a claim
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from graphopt.equivalence.cases import Case, Instance, build_instance, fits, instance_of, operands, parse_case
+from graphopt.equivalence.cases import Case, Instance, fits, operands
 from graphopt.equivalence.domains import Floats
 from graphopt.equivalence.evaluate import evaluate
 from graphopt.equivalence.semantics import ContradictionError, UnsupportedError
@@ -40,9 +40,8 @@ from graphopt.equivalence.values import (
     uses,
     widened,
 )  # fmt: skip
-from graphopt.errors import GraphoptError, SessionError
+from graphopt.errors import SessionError
 from graphopt.ir.graph import Graph
-from graphopt.rewrite.examples import Operand, build_example
 from graphopt.rewrite.schema import Rule
 
 Array = np.ndarray[Any, Any]
@@ -104,7 +103,7 @@ def attack(instance: Instance, rule: Rule, seed: int = 0) -> Attack:
     except SessionError:
         return made
     with sides.before as before:
-        trial = _Trial(rule, sides, before, made, seed)
+        trial = Trial(rule, sides, before, made, seed)
         breaks = frail(instance.before) or frail(instance.after)
         for bind, fill in _trials(instance, rule):
             if any(empties_a_window(graph, bind) for graph in (instance.before, instance.after)):
@@ -120,9 +119,10 @@ def attack(instance: Instance, rule: Rule, seed: int = 0) -> Attack:
 
 def _trials(instance: Instance, rule: Rule) -> Iterator[tuple[dict[str, int], Fill]]:
     chosen = fills(rule.claim, rule.domain, widened(instance.before))
-    if makes_integers(instance.before, instance.after):
+    whole = makes_integers(instance.before, instance.after)
+    if whole:
         chosen = tuple(f for f in chosen if f.finite)
-    if rule.claim == "real" and not multiplies(instance.before):
+    if rule.claim == "real" and not whole and not multiplies(instance.before):
         chosen = (*chosen, ENORMOUS)
     if rule.claim == "approx":
         chosen = (*chosen, extreme(rule.domain))
@@ -154,7 +154,7 @@ def _integers(data: Any) -> Iterator[int]:
             yield from _integers(item)
 
 
-class _Trial:
+class Trial:
     """The sessions of an instance, and what was found with them."""
 
     def __init__(self, rule: Rule, sides: Sides, before: Any, found: Attack, seed: int) -> None:
@@ -387,87 +387,6 @@ def _evaluated(graph: Graph, symbolic: frozenset[int], feeds: Mapping[int, Array
     domain = _Given({graph.values[k].name: exact[k] for k in symbolic})
     with np.errstate(all="ignore"):
         return evaluate(graph, domain, {k: exact[k] for k in graph.inputs}, symbolic, symbolic)
-
-
-class UndefinedError(GraphoptError):
-    """The pattern itself does not run on these inputs."""
-
-
-def compare_sides(rule: Rule, case: Mapping[str, Any], seed: int) -> float:
-    """The largest difference between pattern and replacement, relative to the pattern's largest output.
-
-    Raises:
-        UndefinedError: The pattern does not run.
-        GraphoptError: The case does not match, or the replacement does not run.
-        RefusedError: The engine refuses the rewrite.
-    """
-    example = build_example(rule, case, seed=seed)
-    if example.match is None:
-        raise GraphoptError("the example does not match")
-    instance = instance_of(rule, parse_case(rule, case), example)
-    try:
-        sides = Sides(instance)
-    except SessionError as error:
-        raise UndefinedError(f"the pattern does not run: {error}") from error
-    with sides.before as before:
-        trial = _Trial(rule, sides, before, Attack(), seed)
-        named = sides.named(trial.feeds(bindings(instance)[0], ORDINARY))
-        try:
-            left = before.run(named)
-        except SessionError as error:
-            raise UndefinedError(f"the pattern does not run: {error}") from error
-        with sides.after() as after:
-            right = after.run(named)
-    return max(_distance(np.asarray(a), np.asarray(b)) for a, b in zip(left, right, strict=True))
-
-
-def _distance(a: Array, b: Array) -> float:
-    if a.shape != b.shape or a.dtype != b.dtype:
-        return float("inf")
-    if a.dtype.kind not in "fc":
-        return 0.0 if np.array_equal(a, b) else float("inf")
-    x, y = a.astype(np.float64), b.astype(np.float64)
-    finite = np.isfinite(x) & np.isfinite(y)
-    if not np.array_equal(x[~finite], y[~finite], equal_nan=True):
-        return float("inf")
-    scale = float(np.abs(x[finite]).max(initial=0.0))
-    return float(np.abs(x[finite] - y[finite]).max(initial=0.0)) / (scale or 1.0)
-
-
-def shrunk(rule: Rule, wrong: Counterexample, seed: int, tries: int = 60) -> Counterexample:
-    """A counterexample of fewer elements, where sizes can be made smaller and the sides still differ."""
-    best, left = wrong, tries
-    smaller = True
-    while smaller and left > 0:
-        smaller = False
-        for case in _smaller(best.instance):
-            left -= 1
-            made = build_instance(rule, case)
-            found = None if made is None else attack(made, rule, seed).wrong
-            if found is not None:
-                best, smaller = found, True
-                break
-            if left <= 0:
-                break
-    return best
-
-
-def _smaller(case: Case) -> Iterator[Case]:
-    """Cases of which one size is less, everywhere."""
-    sizes = sorted({d for o in operands(case) for d in o.dims if isinstance(d, int) and d > 1}, reverse=True)
-    for size in sizes:
-        for to in (1, size - 1):
-            if any(isinstance(o.data, list) and size in o.dims for o in operands(case)):
-                continue
-
-            def resized(value: Any, size: int = size, to: int = to) -> Any:
-                if isinstance(value, list):
-                    return [resized(v) for v in value]
-                if not isinstance(value, Operand):
-                    return value
-                return replace(value, dims=tuple(to if d == size else d for d in value.dims))
-
-            yield {name: resized(value) for name, value in case.items()}
 
 
 def _number(value: Any) -> str:

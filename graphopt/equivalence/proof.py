@@ -14,9 +14,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from graphopt.equivalence.attack import Counterexample, attack, shrunk
+from graphopt.equivalence.attack import Counterexample, attack
 from graphopt.equivalence.cases import Instance, operands
 from graphopt.equivalence.domains import PRIMES
+from graphopt.equivalence.examples import shrunk
 from graphopt.equivalence.instances import instances
 from graphopt.equivalence.symbolic import UNDECIDED, judge
 from graphopt.rewrite.examples import DEFAULT_OPSET

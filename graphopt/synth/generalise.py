@@ -14,9 +14,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from graphopt.equivalence.attack import Counterexample, compare_sides
+from graphopt.equivalence.attack import Counterexample
 from graphopt.equivalence.cases import Case, Instance, instance_of, parse_case, written_case
 from graphopt.equivalence.evidence import Verdict, check_rule
+from graphopt.equivalence.examples import compare_sides
 from graphopt.equivalence.instances import variations
 from graphopt.equivalence.symbolic import agrees, judge
 from graphopt.errors import GraphoptError

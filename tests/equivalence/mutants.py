@@ -16,7 +16,7 @@ from typing import Any
 
 import yaml
 
-from graphopt.equivalence.attack import UndefinedError, compare_sides
+from graphopt.equivalence.examples import UndefinedError, compare_sides
 from graphopt.equivalence.proof import prove
 from graphopt.errors import GraphoptError
 from graphopt.ir.edit import RefusedError
