@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -14,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from graphopt import __version__
+from graphopt import __version__, scratch
 from graphopt.api import Progress, Result, first_run
 from graphopt.benchmark import variants
 from graphopt.benchmark.plan import ORIGINAL, Plan
@@ -77,14 +76,14 @@ def bench(
             progress(Progress("bench", f"{place}{model}: {text}", used))
 
     for name, path in sources:
-        with tempfile.TemporaryDirectory(prefix="graphopt-bench-") as folder:
+        with scratch.folder("bench") as folder:
             told = partial(tell, name)
             # Made once for all cases, but not before the model is known to run.
-            opponents = cache(partial(variants.opponents, path, plan, Path(folder), told, stop))
+            opponents = cache(partial(variants.opponents, path, plan, folder, told, stop))
             for config in plan.configs:
                 if stop():
                     break
-                run = _Run(name, path, config, plan, Path(folder), told, stop, on_result)
+                run = _Run(name, path, config, plan, folder, told, stop, on_result)
                 try:
                     case = run.case(opponents)
                 except GraphoptError as error:

@@ -10,8 +10,9 @@ import typer
 
 from graphopt.cli import options, paths
 from graphopt.cli.options import option
-from graphopt.cli.screen import console, write_json, write_whole
+from graphopt.cli.screen import console, write_json
 from graphopt.errors import GraphoptError, TooSlowError, UsageError
+from graphopt.files import write_text
 
 if TYPE_CHECKING:
     from graphopt.benchmark.page import Graphs
@@ -212,7 +213,7 @@ def _write(found: Bench, graphs: Graphs, targets: dict[str, str]) -> None:
     if targets.get("csv") == "-":
         print(to_csv(found), end="")
     elif "csv" in targets:
-        write_whole(Path(targets["csv"]), to_csv(found))
+        write_text(Path(targets["csv"]), to_csv(found))
     if "html" in targets:
         write_bench_page(found, graphs, Path(targets["html"]))
 

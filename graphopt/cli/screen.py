@@ -10,11 +10,11 @@ import json
 import math
 import os
 import sys
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from graphopt.files import write_text
 from graphopt.wording import change, milliseconds, one_line, placed, plural, seconds, size
 
 if TYPE_CHECKING:
@@ -68,23 +68,7 @@ def write_json(document: Mapping[str, Any], target: str) -> None:
         sys.stdout.write(text)
         sys.stdout.flush()
     else:
-        write_whole(Path(target), text)
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Write a file so that it exists whole or not at all."""
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with open(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-        # mkstemp makes files private; give this one the permissions that any new file would have.
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(name, 0o666 & ~mask)
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+        write_text(Path(target), text)
 
 
 def _finite(value: Any) -> Any:
@@ -104,5 +88,4 @@ def _finite(value: Any) -> Any:
 
 __all__ = [
     "change", "console", "facts", "milliseconds", "one_line", "placed", "plural", "seconds", "size", "table", "write_json",
-    "write_whole",
 ]  # fmt: skip

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 import math
-import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping
@@ -24,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from graphopt import scratch
 from graphopt.cost.roofline import Roofline
 from graphopt.cost.windows import VIEWS
 from graphopt.errors import GraphoptError
@@ -94,8 +94,8 @@ class Stopwatch:
             return None if reorders else self._from_outside(model, feeds, evict)
         try:
             with (
-                tempfile.TemporaryDirectory(prefix="graphopt-window-") as folder,
-                Session(model, replace(self.config, profile=Path(folder) / "p")) as session,
+                scratch.folder("window") as folder,
+                Session(model, replace(self.config, profile=folder / "p")) as session,
             ):
                 times, slowdown = self._repeat(session.prepare(feeds), evict, feeds)
                 events = json.loads(session.end_profiling().read_text(encoding="utf-8"))

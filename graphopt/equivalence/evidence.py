@@ -18,7 +18,7 @@ from graphopt.equivalence.instances import written_case
 from graphopt.equivalence.sides import extremes, worst_difference
 from graphopt.equivalence.symbolic import METHODS, Proof, prove
 from graphopt.execution import make_executor
-from graphopt.onnxio.save import write_text
+from graphopt.files import write_text
 from graphopt.rewrite.library import lint_rule
 from graphopt.rewrite.schema import Rule, read_rules
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from graphopt import __version__
 from graphopt.errors import GraphoptError, UsageError
-from graphopt.onnxio.save import write_text
+from graphopt.files import write_text
 from graphopt.rl.task import Task, parse_task
 
 if TYPE_CHECKING:

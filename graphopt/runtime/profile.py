@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import statistics
-import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
+from graphopt import scratch
 from graphopt.errors import UsageError
 from graphopt.runtime import providers
 from graphopt.runtime.session import Model, Session, SessionConfig
@@ -71,8 +70,8 @@ def profile(
     """
     if runs < 1:
         raise UsageError(f"a profile needs at least one run, got {runs}")
-    with tempfile.TemporaryDirectory(prefix="graphopt-profile-") as folder:
-        config = replace(config or SessionConfig(), profile=Path(folder) / "p")
+    with scratch.folder("profile") as folder:
+        config = replace(config or SessionConfig(), profile=folder / "p")
         with Session(model, config) as session:
             for _ in range(runs + 1):
                 session.run(feeds)
@@ -101,8 +100,8 @@ def optimised_ops(model: Model, config: SessionConfig | None = None) -> Counter[
     """
     import onnx
 
-    with tempfile.TemporaryDirectory(prefix="graphopt-ops-") as folder:
-        target = Path(folder) / "optimised.onnx"
+    with scratch.folder("ops") as folder:
+        target = folder / "optimised.onnx"
         Session(model, replace(config or SessionConfig(), save_optimized=target)).close()
         proto = onnx.load(target, load_external_data=False)
     return Counter(f"{node.domain}:{node.op_type}" if node.domain else node.op_type for node in proto.graph.node)

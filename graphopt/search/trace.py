@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from graphopt.errors import GraphoptError
+from graphopt.files import write_text
 from graphopt.ir.edit import RefusedError
 from graphopt.ir.graph import Graph
 from graphopt.ir.types import digest
-from graphopt.onnxio.save import write_text
 from graphopt.rewrite.apply import apply
 from graphopt.rewrite.library import Library
 from graphopt.rewrite.match import Match

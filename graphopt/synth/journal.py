@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from graphopt.execution import Executor
-from graphopt.onnxio.save import write_text
+from graphopt.files import write_text
 
 
 class OutOfTime(Exception):
