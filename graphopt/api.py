@@ -25,14 +25,14 @@ from graphopt.ir.graph import Graph
 from graphopt.ir.simplify import simplify
 from graphopt.onnxio.emit import Emitted, emit, rule_of
 from graphopt.onnxio.load import Model, load
-from graphopt.onnxio.save import copy, save, to_proto
+from graphopt.onnxio.save import LARGEST_PROTOBUF, Staged, copy, to_proto
 from graphopt.report import make_report
 from graphopt.report.optimization import Found, write_report
 from graphopt.rewrite.library import load_library
 from graphopt.runtime.feeds import load_npz, make_feeds
 from graphopt.runtime.placement import Placement
 from graphopt.runtime.profile import by_op, profile
-from graphopt.runtime.session import Session, SessionConfig
+from graphopt.runtime.session import LoadableModel, Session, SessionConfig
 from graphopt.runtime.timing import Paired
 from graphopt.search.arena import Arena, loadable
 from graphopt.search.auto import Auto
@@ -92,6 +92,7 @@ class Result:
     emitted: Emitted = field(repr=False)
     original: Model = field(repr=False)
     found: Found = field(repr=False)
+    _check: Callable[[Path], Verification] = field(repr=False)
 
     @cached_property
     def model(self) -> ModelProto:
@@ -99,7 +100,14 @@ class Result:
         return to_proto(self.emitted, self.metadata)
 
     def save(self, path: str | Path) -> None:
-        """Write the model, whole or not at all; an input that was kept is copied byte for byte."""
+        """Write the model, whole or not at all; an input that was kept is copied byte for byte.
+
+        Any other file is compared with the original by the runtime before it takes its place.
+
+        Raises:
+            GraphoptError: It can't be written.
+            OutputsDifferError: What was written does not compute what the original does.
+        """
         path, source = Path(path), self.original.path
         external = self.original.external
         if (
@@ -108,8 +116,10 @@ class Result:
             and (not external or path.parent.samefile(source.parent))
         ):
             copy(source, path)
-        else:
-            save(self.emitted, path, external=external, metadata=self.metadata)
+            return
+        with Staged(self.emitted, path, external=external, metadata=self.metadata) as staged:
+            _require(self._check(staged.path))
+            staged.commit(self.metadata)
 
     @property
     def metadata(self) -> dict[str, str]:
@@ -212,11 +222,23 @@ def optimize(
             lambda number, state: curve.append((number, search.elapsed, state.cost)),
         )  # fmt: skip
 
-    def check(outcome: Outcome, where: SessionConfig) -> Verification:
+    reference = as_given(model, original)
+
+    def check_file(path: Path, where: SessionConfig = config) -> Verification:
         return verify_models(
-            arena.loadable(None), arena.loadable(outcome.state.graph), config=where, ranges=ranges, overrides=overrides,
+            reference, path, config=where, ranges=ranges, overrides=overrides,
             dims=_bound(loaded, original), rtol=rtol, atol=atol, seed=seed,
         )  # fmt: skip
+
+    staged: Staged | None = None
+
+    def check(outcome: Outcome, where: SessionConfig) -> Verification:
+        # What is compared is what lies on the disk, so that neither reading nor writing can do harm unseen.
+        nonlocal staged
+        if staged is not None:
+            staged.discard()
+        staged = Staged(emit(loaded, outcome.state.graph, max_bytes=limit), output, external=original.external)
+        return check_file(staged.path, where)
 
     verified: Verification | None = None
     paired: Paired | None = None
@@ -232,11 +254,7 @@ def optimize(
     graph = outcome.state.graph if outcome.steps else loaded.graph
     result = emit(loaded, graph, max_bytes=limit)
     if verified is not None:
-        if not verified.passed:
-            used = sorted({s.rule for s in outcome.steps})
-            raise OutputsDifferError(
-                f"the optimised model differs: {verified.message}", f"rules used: {', '.join(used)}; see --exclude"
-            )
+        _require(verified, sorted({s.rule for s in outcome.steps}))
         if measure:
             tell(Progress("measure", "measuring against the original"))
             paired = _verdict(arena, graph, clock)
@@ -248,7 +266,7 @@ def optimize(
         placements=_placements(arena, None if kept else graph), seconds=time.monotonic() - started,
     )  # fmt: skip
     found = Found(chosen, paired, loaded.graph, graph, tuple(curve))
-    finished = Result(told, final, original, found)
+    finished = Result(told, final, original, found, check_file)
     if trace is not None:
         options = {
             "dims": dict(dims or {}), "input_shapes": {k: list(v) for k, v in (input_shapes or {}).items()},
@@ -263,15 +281,33 @@ def optimize(
             f"{loaded.graph.hash:016x}", library.hash, problem.block, limit, options, outcome.steps,
             f"{graph.hash:016x}", finished.metadata, about,
         ).write(trace)  # fmt: skip
-    if output is not None:
+    if output is not None and (kept or staged is None):
         finished.save(output)
-        if not kept:
-            with Store() as store:
-                store.count_uses(Counter(step.rule for step in outcome.steps))
+    elif output is not None and staged is not None:
+        staged.commit(finished.metadata)
+        with Store() as store:
+            store.count_uses(Counter(step.rule for step in outcome.steps))
     if report is not None:
         tell(Progress("report", "writing the report"))
         write_report(report, told, found, arena, hurried=search.interrupted_now)
     return finished
+
+
+def as_given(source: str | Path | ModelProto, loaded: Model) -> LoadableModel | Path:
+    """A model as its user has it, for the runtime: the file, not what was read from it."""
+    if not isinstance(source, ModelProto):
+        return Path(source)
+    if source.ByteSize() > LARGEST_PROTOBUF:
+        return loadable(loaded, emit(loaded, loaded.graph))
+    return LoadableModel(source.SerializeToString())
+
+
+def _require(verified: Verification, rules: Sequence[str] = ()) -> None:
+    if not verified.passed:
+        raise OutputsDifferError(
+            f"the optimised model differs: {verified.message}",
+            f"rules used: {', '.join(rules)}; see --exclude" if rules else None,
+        )
 
 
 def default_seconds(baseline_s: float, nodes: int) -> float:
@@ -415,7 +451,7 @@ def verify(
     first, second = load(a), load(b)
     overrides = load_npz(Path(inputs)) if isinstance(inputs, str | Path) else dict(inputs or {})
     return verify_models(
-        loadable(first, emit(first, first.graph)), loadable(second, emit(second, second.graph)),
+        as_given(a, first), as_given(b, second),
         config=session_config(provider, provider_options, threads), ranges=input_ranges(first.graph), overrides=overrides,
         dims=dims or {}, rtol=rtol, atol=atol, seed=seed,
     )  # fmt: skip

@@ -14,6 +14,7 @@ import stat
 import tempfile
 from collections.abc import Iterable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
@@ -97,13 +98,13 @@ class Draft:
     """
 
     def __init__(self, path: Path) -> None:
-        self.final = Path(os.path.realpath(path))
+        self.final, self._key = Path(os.path.realpath(path)), object()
         start = f".{self.final.name[:_LONGEST]}."
         _sweep(self.final.parent, start)
         while True:
             descriptor, name = tempfile.mkstemp(prefix=start, suffix=_SUFFIX, dir=self.final.parent)
-            self.path, self.file = Path(name), os.fdopen(descriptor, "wb")
-            scratch.on_abandon(self, self._unlink)
+            self.file = os.fdopen(descriptor, "wb")
+            self._lies_at(Path(name))
             # Between being made and being locked another process may have taken it for one that was left behind.
             if scratch.locked(self.file) and self.path.exists():
                 break
@@ -124,7 +125,7 @@ class Draft:
         os.umask(mask)
         self.path.chmod(0o666 & ~mask)
         self.path.replace(final)
-        self.path = final
+        self._lies_at(final)
 
     def commit(self) -> None:
         """Put it in its place.
@@ -137,20 +138,27 @@ class Draft:
 
     def keep(self) -> None:
         """Let it be where it is."""
-        scratch.settled(self)
+        scratch.settled(self._key)
         self.file.close()
 
     def discard(self) -> None:
         """Remove it; one that is kept stays."""
-        if not self.file.closed:
+        if hasattr(self, "file") and not self.file.closed:
             with suppress(OSError):  # what is buffered may not fit on a full disk
                 self.file.close()
             self._unlink()
 
+    def _lies_at(self, path: Path) -> None:
+        self.path = path
+        scratch.on_abandon(self._key, partial(path.unlink, missing_ok=True))
+
     def _unlink(self) -> None:
-        scratch.settled(self)
+        scratch.settled(self._key)
         with suppress(OSError):
             self.path.unlink()
+
+    def __del__(self) -> None:
+        self.discard()  # where an error went by before anyone else could
 
     def __enter__(self) -> Self:
         return self

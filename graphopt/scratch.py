@@ -127,4 +127,4 @@ def _remove_own() -> None:
         shutil.rmtree(_root[1], ignore_errors=True)
 
 
-atexit.register(_remove_own)
+atexit.register(abandon)
