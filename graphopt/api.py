@@ -20,7 +20,7 @@ from graphopt.cost.kernel import KernelCost
 from graphopt.cost.store import Store
 from graphopt.equivalence.numeric import Verification, verify_models
 from graphopt.equivalence.ranges import input_ranges
-from graphopt.errors import InputsNeededError, OutputsDifferError, UnknownNameError, UsageError
+from graphopt.errors import CrashError, InputsNeededError, OutputsDifferError, UnknownNameError, UsageError
 from graphopt.ir.graph import Graph
 from graphopt.ir.simplify import simplify
 from graphopt.onnxio.emit import Emitted, emit, rule_of
@@ -29,6 +29,7 @@ from graphopt.onnxio.save import LARGEST_PROTOBUF, Staged, copy, to_proto
 from graphopt.report import make_report
 from graphopt.report.optimization import Found, write_report
 from graphopt.rewrite.library import load_library
+from graphopt.runtime import guard
 from graphopt.runtime.feeds import load_npz, make_feeds
 from graphopt.runtime.placement import Placement
 from graphopt.runtime.profile import by_op, profile
@@ -53,6 +54,10 @@ STRATEGIES: dict[str, Callable[[float, int], Strategy]] = {
 LEARNED = ("rl", "world-model")
 """Strategies of trained agents."""
 _SLACK = 1 << 20  # bytes that a model may grow besides ``max_growth``
+_PATIENCE_S, _PATIENCE = (
+    30.0,
+    30,
+)  # seconds, and multiples of the original's, that a candidate may take to be opened or run
 _HURRY = 2.0  # seconds for the last measurement after Ctrl-C
 _VISIBLE = 1.003  # a measured ratio below which a second look is not worth its time
 _LONGEST = 10.0  # seconds for the second look
@@ -196,6 +201,7 @@ def optimize(
         GraphoptError: See :mod:`graphopt.errors`; nothing is written then.
         OutputsDifferError: The optimised model does not compute what the original does.
     """
+    guard.start()
     chosen_strategy = _strategy(strategy, agent, alpha, seed)
     started = time.monotonic()
     tell = progress or (lambda p: None)
@@ -208,7 +214,7 @@ def optimize(
     ranges = input_ranges(loaded.graph)
     overrides = load_npz(Path(inputs)) if isinstance(inputs, str | Path) else dict(inputs or {})
     baseline_s, feeds = first_run(original, config, ranges, overrides, _bound(loaded, original), seed)
-    arena = Arena(loaded, original, config, feeds, limit, seed)
+    arena = Arena(loaded, original, config, feeds, limit, seed, max(_PATIENCE_S, _PATIENCE * baseline_s))
     total = budget if budget is not None else default_seconds(baseline_s, len(loaded.graph.nodes))
     clock = Budget(total, None, interrupted)
 
@@ -401,10 +407,13 @@ def first_run(
     seed: int,
 ) -> tuple[float, dict[str, Any]]:
     """Seconds of one inference, and inputs that the model accepts."""
-    with Session(loadable(original, emit(original, original.graph)), config) as session:
+    name = str(original.path or "the model")
+    with guard.open_guarded(loadable(original, emit(original, original.graph)), config, name=name) as session:
         feeds = make_feeds(session.input_specs, seed=seed, ranges=ranges, overrides=overrides, dims=dims)
         try:
             session.run(feeds)
+        except CrashError as error:
+            raise CrashError(str(error), "if it runs on real inputs, give them with --inputs file.npz") from error
         except InputsNeededError:
             raise
         except Exception as error:
@@ -412,9 +421,7 @@ def first_run(
                 f"the original model fails on made-up inputs ({_sketch(feeds)}): {error}",
                 "give real ones with --inputs file.npz",
             ) from error
-        begin = time.perf_counter()
-        session.run(feeds)
-        return time.perf_counter() - begin, feeds
+        return session.clock(feeds), feeds
 
 
 def _sketch(feeds: Mapping[str, Any]) -> str:
@@ -482,7 +489,7 @@ def inspect_model(
     kernels: list[dict[str, Any]] | None = None
     placement: Placement | None = None
     if config.provider != "cpu":
-        with Session(loadable(model, emit(model, graph)), config) as session:
+        with guard.open_guarded(loadable(model, emit(model, graph)), config, name=str(path)) as session:
             placement = session.placement
     try:
         _, feeds = first_run(model, config, input_ranges(graph), overrides, {}, 0)

@@ -8,18 +8,30 @@ from __future__ import annotations
 
 import errno
 import os
-import signal
 import sys
 import traceback
 import warnings
 from collections.abc import Sequence
-from types import FrameType
 from typing import Annotated, TextIO
 
 import typer
 
 from graphopt import __version__
-from graphopt.cli import bench, cost, evaluate, explain, inspect, optimize, providers, replay, rules, train, verify, zoo
+from graphopt.cli import (
+    bench,
+    cost,
+    evaluate,
+    explain,
+    inspect,
+    optimize,
+    providers,
+    replay,
+    rules,
+    signals,
+    train,
+    verify,
+    zoo,
+)
 from graphopt.cli.screen import one_line
 from graphopt.errors import GraphoptError
 
@@ -68,12 +80,10 @@ def root(
 
 def main() -> None:
     """Run the command line of this process and exit."""
-
-    def terminate(number: int, frame: FrameType | None) -> None:
-        sys.exit(128 + number)  # an exception, so that temporary files are removed on the way out
-
-    signal.signal(signal.SIGTERM, terminate)
-    sys.exit(run(sys.argv[1:]))
+    signals.watch()
+    code = run(sys.argv[1:])
+    signals.at_once()
+    sys.exit(code)
 
 
 def run(arguments: Sequence[str]) -> int:

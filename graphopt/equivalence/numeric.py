@@ -13,7 +13,8 @@ Other providers than the CPU round in their own way, some in half precision. The
 the same, as that is what the model says; an output also passes if it is about as near to what the provider makes of the
 original as that is to the reference.
 
-One session is open at a time; what is kept of the others is their outputs.
+One session is open at a time, in a process that a model may take down (:mod:`graphopt.runtime.guard`); what is kept of the others
+is their outputs.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from graphopt.equivalence.compare import SAME, Difference, Tolerance, compare, d
 from graphopt.errors import InputsNeededError, SessionError, UsageError
 from graphopt.runtime.dtypes import Array
 from graphopt.runtime.feeds import make_feeds
+from graphopt.runtime.guard import Guarded, open_guarded
 from graphopt.runtime.precision import coarsest
 from graphopt.runtime.providers import short_name
 from graphopt.runtime.session import Model, Session, SessionConfig, TensorSpec
@@ -182,7 +184,7 @@ def _verify(
 ) -> Verification:
     """Compare a model with the reference."""
     try:
-        with Session(optimised, config) as session:
+        with open_guarded(optimised, config) as session:
             complaint = _signature_change(before, session)
             if complaint:
                 return Verification(False, 0, math.inf, math.inf, None, complaint)
@@ -255,7 +257,7 @@ def _run_original(original: Model, config: SessionConfig, inputs: _Inputs, toler
 
 
 def _run_as(config: SessionConfig, original: Model, inputs: _Inputs, tolerance: Tolerance) -> _Reference:
-    with Session(original, config) as session:
+    with open_guarded(original, config) as session:
         feeds = inputs.make(session.input_specs)
         try:
             outputs = [session.run(each) for each in feeds]
@@ -322,7 +324,7 @@ def _inputs_needed(error: SessionError, specs: Sequence[TensorSpec], inputs: _In
     return InputsNeededError(f"the original model fails on made-up{which}: {text}", "give real ones: --inputs file.npz")
 
 
-def _signature_change(before: _Reference, session: Session) -> str:
+def _signature_change(before: _Reference, session: Guarded | Session) -> str:
     if list(before.names) != session.output_names:
         return f"outputs {', '.join(before.names)} became {', '.join(session.output_names)}"
     added = [spec.name for spec in session.input_specs if spec.name not in before.feeds[0]]
@@ -367,7 +369,7 @@ def _check_as_run(
 ) -> list[OutputCheck]:
     """Give outputs that failed a second chance, against the original as it is run; ``strict`` about the tolerance."""
     try:
-        with Session(original, config) as session:
+        with open_guarded(original, config) as session:
             outputs = [session.run(feeds) for feeds in before.feeds]
     except SessionError:  # the runtime's optimiser breaks the original: then what the model says stands alone
         return list(checks)
