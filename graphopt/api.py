@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -30,6 +31,7 @@ from graphopt.report import make_report
 from graphopt.report.optimization import Found, write_report
 from graphopt.rewrite.library import load_library
 from graphopt.runtime import guard
+from graphopt.runtime.environment import usable_cores
 from graphopt.runtime.feeds import load_npz, make_feeds
 from graphopt.runtime.placement import Placement
 from graphopt.runtime.profile import by_op, profile
@@ -63,6 +65,10 @@ _VISIBLE = 1.003  # a measured ratio below which a second look is not worth its 
 _LONGEST = 10.0  # seconds for the second look
 _OVERTIME = 10.0  # seconds beyond the budget by which a second look must have ended
 _DEFAULT = 40.0  # seconds at most where no budget is given: with loading, verifying and writing less than a minute
+
+
+class ThreadsWarning(UserWarning):
+    """More threads were asked for than there are processors."""
 
 
 @dataclass(frozen=True)
@@ -326,6 +332,14 @@ def session_config(
 ) -> SessionConfig:
     """How to open a model for a user: the provider by its short name, its options as texts."""
     options = {key: str(value) for key, value in (provider_options or {}).items()}
+    if threads > usable_cores():
+        # Each takes memory and spins: a hundred thousand of them take minutes to start.
+        warnings.warn(
+            f"{threads} threads asked for, and {usable_cores()} used: as many as processors",
+            ThreadsWarning,
+            stacklevel=2,
+        )
+        threads = usable_cores()
     return SessionConfig(provider_name(provider), threads, provider_options=options)
 
 

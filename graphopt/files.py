@@ -173,14 +173,8 @@ def _sweep(folder: Path, start: str) -> None:
     """Remove drafts of the same file whose writers were killed."""
     with suppress(OSError):
         for entry in os.scandir(folder):
-            if (
-                entry.name.startswith(start)
-                and entry.name.endswith(_SUFFIX)
-                and entry.is_file(follow_symlinks=False)
-                and scratch.forsaken(Path(entry.path))
-            ):
-                with suppress(OSError):
-                    os.unlink(entry.path)
+            if entry.name.startswith(start) and entry.name.endswith(_SUFFIX) and entry.is_file(follow_symlinks=False):
+                scratch.if_forsaken(Path(entry.path), partial(os.unlink, entry.path))
 
 
 def _descriptor(path: Path) -> int | None:

@@ -15,6 +15,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import IO, Any
@@ -67,16 +68,15 @@ def locked(file: IO[bytes]) -> bool:
         return False
 
 
-def forsaken(path: Path) -> bool:
-    """Whether a file that its writer locks is there and nobody has locked it."""
+def if_forsaken(path: Path, action: Callable[[], object]) -> None:
+    """Do something to a file that its writer locks, if it is there and nobody has it locked; nobody can lock it meanwhile."""
     if fcntl is None:
-        return False
-    try:
+        return
+    with suppress(OSError):
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError:
-        return False
-    with os.fdopen(descriptor, "rb") as file:
-        return locked(file)
+        with os.fdopen(descriptor, "rb") as file:
+            if locked(file):
+                action()
 
 
 def on_abandon(key: object, action: Callable[[], None]) -> None:
@@ -118,8 +118,8 @@ def _sweep(base: Path) -> None:
             if entry.name.startswith(PREFIX) and entry.is_dir(follow_symlinks=False):
                 with suppress(OSError):
                     ours = not hasattr(os, "getuid") or entry.stat(follow_symlinks=False).st_uid == os.getuid()
-                    if ours and forsaken(Path(entry.path) / _LOCK):
-                        shutil.rmtree(entry.path, ignore_errors=True)
+                    if ours:
+                        if_forsaken(Path(entry.path) / _LOCK, partial(shutil.rmtree, entry.path, ignore_errors=True))
 
 
 def _remove_own() -> None:

@@ -29,6 +29,7 @@ from graphopt.cost.windows import VIEWS
 from graphopt.errors import GraphoptError
 from graphopt.runtime.providers import CPU, full_name
 from graphopt.runtime.session import LoadableModel, Session, SessionConfig
+from graphopt.runtime.timing import GRAIN_S
 
 REORDERS = frozenset({"ReorderInput", "ReorderOutput"})
 CONTEXT = "ctx"
@@ -178,7 +179,7 @@ def _timed(run: Callable[[], None]) -> tuple[float, float]:
     wall, cpu = time.perf_counter(), time.thread_time()
     run()
     cpu = time.thread_time() - cpu
-    return time.perf_counter() - wall, cpu
+    return max(time.perf_counter() - wall, GRAIN_S), cpu
 
 
 def _typical(each: list[float], times: list[tuple[float, float]]) -> float:

@@ -14,6 +14,7 @@ import os
 import re
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -187,8 +188,8 @@ def tidy(model: Path) -> None:
             return
         others = [entry for entry in entries if entry not in old]
         for entry in old:
-            if scratch.forsaken(Path(entry.path)) and not any(_names(Path(o.path), entry.name) for o in others):
-                os.unlink(entry.path)
+            if not any(_names(Path(other.path), entry.name) for other in others):
+                scratch.if_forsaken(Path(entry.path), partial(os.unlink, entry.path))
 
 
 def _names(file: Path, text: str) -> bool:
