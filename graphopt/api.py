@@ -97,12 +97,15 @@ class Result:
         emitted: The model in two parts, weights by reference.
         original: The input.
         found: What a page shows besides: graphs, steps, samples.
+        trace: The steps of the search.
     """
 
     report: dict[str, Any]
     emitted: Emitted = field(repr=False)
     original: Model = field(repr=False)
     found: Found = field(repr=False)
+    trace: Trace = field(repr=False)
+    _arena: Arena = field(repr=False)
     _check: Callable[[Path], Verification] = field(repr=False)
 
     @cached_property
@@ -132,18 +135,33 @@ class Result:
             _require(self._check(staged.path))
             staged.commit(self.metadata)
 
+    def write_page(self, path: Path, *, hurried: bool = False) -> None:
+        """Write what was found and measured, as an HTML page.
+
+        Args:
+            path: The file.
+            hurried: Leave out what takes time: where the time goes by operator.
+
+        Raises:
+            GraphoptError: It can't be written.
+        """
+        write_report(path, self.report, self.found, self._arena, hurried=hurried)
+
     @property
     def metadata(self) -> dict[str, str]:
         """What is recorded in the written model."""
-        if self.report["kept_original"]:
-            return {}
-        latency = self.report["latency"]
-        return {
-            "graphopt.version": __version__,
-            "graphopt.rules": json.dumps(self.report["rules"]),
-            "graphopt.latency": json.dumps(latency),
-            "graphopt.environment": json.dumps(self.report["environment"]),
-        }
+        return _metadata(self.report)
+
+
+def _metadata(report: Mapping[str, Any]) -> dict[str, str]:
+    if report["kept_original"]:
+        return {}
+    return {
+        "graphopt.version": __version__,
+        "graphopt.rules": json.dumps(report["rules"]),
+        "graphopt.latency": json.dumps(report["latency"]),
+        "graphopt.environment": json.dumps(report["environment"]),
+    }
 
 
 def optimize(
@@ -278,30 +296,31 @@ def optimize(
         placements=_placements(arena, None if kept else graph), seconds=time.monotonic() - started,
     )  # fmt: skip
     found = Found(chosen, paired, loaded.graph, graph, tuple(curve))
-    finished = Result(told, final, original, found, check_file)
-    if trace is not None:
-        options = {
-            "dims": dict(dims or {}), "input_shapes": {k: list(v) for k, v in (input_shapes or {}).items()},
-            "freeze_initializers": freeze_initializers, "rules": list(rules), "exclude": list(exclude),
-            "provider": config.provider, "provider_options": dict(config.provider_options), "portable": portable,
-        }  # fmt: skip
-        about = {
-            "strategy": strategy, "seed": seed, "stop_reason": outcome.stop_reason, "cost": outcome.state.cost,
-            "kept_original": kept, "environment": told["environment"],
-        }  # fmt: skip
-        Trace(
-            f"{loaded.graph.hash:016x}", library.hash, problem.block, limit, options, outcome.steps,
-            f"{graph.hash:016x}", finished.metadata, about,
-        ).write(trace)  # fmt: skip
+    options = {
+        "dims": dict(dims or {}), "input_shapes": {k: list(v) for k, v in (input_shapes or {}).items()},
+        "freeze_initializers": freeze_initializers, "rules": list(rules), "exclude": list(exclude),
+        "provider": config.provider, "provider_options": dict(config.provider_options), "portable": portable,
+    }  # fmt: skip
+    about = {
+        "strategy": strategy, "seed": seed, "stop_reason": outcome.stop_reason, "cost": outcome.state.cost,
+        "kept_original": kept, "environment": told["environment"],
+    }  # fmt: skip
+    steps = Trace(
+        f"{loaded.graph.hash:016x}", library.hash, problem.block, limit, options, outcome.steps,
+        f"{graph.hash:016x}", _metadata(told), about,
+    )  # fmt: skip
+    finished = Result(told, final, original, found, steps, arena, check_file)
     if output is not None and (kept or staged is None):
         finished.save(output)
     elif output is not None and staged is not None:
         staged.commit(finished.metadata)
         with Store() as store:
             store.count_uses(Counter(step.rule for step in outcome.steps))
+    if trace is not None:
+        steps.write(trace)
     if report is not None:
         tell(Progress("report", "writing the report"))
-        write_report(report, told, found, arena, hurried=search.interrupted_now)
+        finished.write_page(report, hurried=search.interrupted_now)
     return finished
 
 

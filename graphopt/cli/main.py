@@ -134,6 +134,9 @@ def _warn(
 
 def _report(error: Exception) -> int:
     """Print `error` as a line, and a line with what to do about it if that is known. Returns the exit code."""
+    if isinstance(error, ExceptionGroup):
+        codes = [_report(each) for each in error.exceptions]
+        return codes[0]
     if isinstance(error, GraphoptError):
         _say(f"error: {error}")
         if error.hint:

@@ -10,10 +10,11 @@ import json
 import math
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from graphopt.errors import GraphoptError
 from graphopt.files import write_text
 from graphopt.wording import change, milliseconds, one_line, placed, plural, seconds, size
 
@@ -71,6 +72,27 @@ def write_json(document: Mapping[str, Any], target: str) -> None:
         write_text(Path(target), text)
 
 
+def each(*actions: Callable[[], object] | None) -> None:
+    """Do one thing after the other, whatever became of those before.
+
+    Raises:
+        GraphoptError: One failed.
+        OSError: One failed.
+        ExceptionGroup: Several failed.
+    """
+    failed: list[Exception] = []
+    for action in actions:
+        try:
+            if action is not None:
+                action()
+        except (GraphoptError, OSError) as error:
+            failed.append(error)
+    if len(failed) > 1:
+        raise ExceptionGroup("several outputs can't be written", failed)
+    if failed:
+        raise failed[0]
+
+
 def _finite(value: Any) -> Any:
     """`value` with null for numbers that JSON cannot hold, and paths and the like as text."""
     if isinstance(value, Mapping):
@@ -87,5 +109,5 @@ def _finite(value: Any) -> Any:
 
 
 __all__ = [
-    "change", "console", "facts", "milliseconds", "one_line", "placed", "plural", "seconds", "size", "table", "write_json",
+    "change", "console", "each", "facts", "milliseconds", "one_line", "placed", "plural", "seconds", "size", "table", "write_json",
 ]  # fmt: skip

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from graphopt import scratch
-from graphopt.errors import UsageError
+from graphopt.errors import SessionError, UsageError
 from graphopt.runtime import providers
 from graphopt.runtime.session import Model, Session, SessionConfig
 
@@ -65,7 +65,7 @@ def profile(
         which are listed too.
 
     Raises:
-        SessionError: The runtime refuses the model or the inputs.
+        SessionError: The runtime refuses the model or the inputs, or has no room for its profile.
         UsageError: ``runs`` is not positive.
     """
     if runs < 1:
@@ -75,7 +75,12 @@ def profile(
         with Session(model, config) as session:
             for _ in range(runs + 1):
                 session.run(feeds)
-            events = json.loads(session.end_profiling().read_text(encoding="utf-8"))
+            try:
+                events = json.loads(session.end_profiling().read_text(encoding="utf-8"))
+            except (OSError, ValueError) as error:  # the runtime does not say when it can't write
+                raise SessionError(
+                    "the runtime's profile is not whole", f"is there room in {folder.parent.parent}? see TMPDIR"
+                ) from error
     return _kernels(events, runs + 1)
 
 
@@ -102,8 +107,12 @@ def optimised_ops(model: Model, config: SessionConfig | None = None) -> Counter[
 
     with scratch.folder("ops") as folder:
         target = folder / "optimised.onnx"
-        Session(model, replace(config or SessionConfig(), save_optimized=target)).close()
-        proto = onnx.load(target, load_external_data=False)
+        try:
+            Session(model, replace(config or SessionConfig(), save_optimized=target)).close()
+            proto = onnx.load(target, load_external_data=False)
+        except (SessionError, OSError) as error:
+            hint = f"the runtime writes it to {folder.parent.parent}: is there room? see TMPDIR"
+            raise SessionError(str(error), hint) from error
     return Counter(f"{node.domain}:{node.op_type}" if node.domain else node.op_type for node in proto.graph.node)
 
 

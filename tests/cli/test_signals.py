@@ -58,7 +58,7 @@ def test_a_model_without_end(tmp_path, command):
     for plan in ([(2.5, INT), (3.0, INT)] if patient else [(4, INT)], [(4, TERM)]):
         code, err, seconds = signalled(tmp_path, arguments, plan, ready="loading" if patient else "")
         assert code == (143 if plan[-1][1] == TERM else 130)
-        assert seconds < 5
+        assert seconds < 20  # it takes a fraction of one where the machine is free
         assert ("Ctrl-C again aborts" in err) == (patient and code == 130)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["loop.onnx", "tmp"]
 
@@ -91,7 +91,7 @@ def test_a_main_thread_that_does_not_come_back(tmp_path, plan):
     path = stored(endless(), tmp_path / "loop.onnx")
     code, err, seconds = signalled(tmp_path, [path], plan, DEAF, ready="deaf")
     assert ("Ctrl-C again aborts" in err) == (code == 130)
-    assert code == 128 + plan[-1][1] and seconds < 6
+    assert code == 128 + plan[-1][1] and seconds < 20
     assert sorted(p.name for p in tmp_path.iterdir()) == ["loop.onnx", "tmp"]
 
 
