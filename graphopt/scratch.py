@@ -125,6 +125,7 @@ def _sweep(base: Path) -> None:
 def _remove_own() -> None:
     if _root is not None and _root[0] == os.getpid():
         shutil.rmtree(_root[1], ignore_errors=True)
+        _root[2].close()
 
 
 atexit.register(abandon)

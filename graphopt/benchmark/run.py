@@ -27,7 +27,7 @@ from graphopt.equivalence.ranges import input_ranges
 from graphopt.errors import GraphoptError, SessionError, UsageError
 from graphopt.onnxio.load import load
 from graphopt.runtime.dtypes import Array
-from graphopt.runtime.environment import fingerprint
+from graphopt.runtime.environment import fingerprint, free_memory
 from graphopt.runtime.feeds import load_npz
 from graphopt.runtime.session import SessionConfig
 
@@ -224,7 +224,7 @@ class _Run:
                     with Worker(m.path, self._config(m), self.feeds_file) as worker:
                         placed = Placed(**asdict(worker.placement)) if worker.placement.nodes else None
                         result[i] = replace(m, variant=replace(m.variant, peak=worker.peak, placed=placed))
-        needed, free = sum(m.variant.peak or 0 for m in result if m.path is not None), _free_memory()
+        needed, free = sum(m.variant.peak or 0 for m in result if m.path is not None), free_memory()
         if free is not None and needed > free:
             raise SessionError(
                 f"all variants at once take {needed / 1e9:.1f} GB of memory, and {free / 1e9:.1f} GB are free",
@@ -308,12 +308,3 @@ def _latency(times: Array) -> Latency:
     samples = np.quantile(times, np.linspace(0, 1, count))
     p50, p90, p95, p99 = (float(q) for q in np.quantile(times, (0.5, 0.9, 0.95, 0.99)))
     return Latency(p50, p90, p95, p99, tuple(float(f"{sample:.6g}") for sample in samples))
-
-
-def _free_memory() -> int | None:
-    """Bytes that new processes can have, None where the system does not tell."""
-    try:
-        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-    except OSError:
-        return None
-    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), None)

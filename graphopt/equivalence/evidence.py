@@ -18,7 +18,7 @@ from graphopt.equivalence.instances import written_case
 from graphopt.equivalence.sides import extremes, worst_difference
 from graphopt.equivalence.symbolic import METHODS, Proof, prove
 from graphopt.execution import make_executor
-from graphopt.files import write_text
+from graphopt.files import read_json, write_text
 from graphopt.rewrite.library import lint_rule
 from graphopt.rewrite.schema import Rule, read_rules
 
@@ -143,7 +143,7 @@ def write_evidence(path: Path, verdicts: Sequence[Verdict], known: Collection[st
         known: Ids of all rules in the folder, where entries of other rules should go.
     """
     try:
-        held = json.loads(path.read_text(encoding="utf-8")).get("rules", {})
+        held = read_json(path).get("rules", {})
     except (FileNotFoundError, ValueError):
         held = {}
     for v in verdicts:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,6 +11,7 @@ from typing import Any
 
 from graphopt.config import provider_name, rules_dir
 from graphopt.errors import RuleError, UnknownNameError
+from graphopt.files import read_json
 from graphopt.ir.graph import Graph, Node
 from graphopt.rewrite.examples import ExampleError, build_example
 from graphopt.rewrite.match import Around, Operator, Plan, plans
@@ -185,7 +185,7 @@ def load_library(
 def read_evidence(path: Path) -> dict[str, Mapping[str, Any]]:
     """Recorded evidence by rule id; empty when there is no file."""
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = read_json(path)
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from graphopt.errors import GraphoptError, SessionError
+from graphopt.runtime.environment import free_memory
 from graphopt.runtime.guard import receive, send
 from graphopt.runtime.session import LoadableModel, Session, SessionConfig
 
@@ -97,20 +98,6 @@ def _limit(bytes_: int | None = None) -> None:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a dump of a crash would take the memory's size on the disk
     if sys.platform == "linux":
         _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-        free = bytes_ if bytes_ is not None else _free()
+        free = bytes_ if bytes_ is not None else free_memory()
         with suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_DATA, (max(free, _LEAST) if free else hard, hard))
-
-
-def _free() -> int:
-    """Bytes that this process can have, 0 where the system does not tell."""
-    with suppress(OSError, ValueError, StopIteration):
-        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-        free = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
-        with suppress(OSError, ValueError):  # "max" is no number: then there is no bound
-            group = Path("/sys/fs/cgroup")
-            bound = int((group / "memory.max").read_text(encoding="ascii"))
-            used = int((group / "memory.current").read_text(encoding="ascii"))
-            free = min(free, max(0, bound - used))
-        return free
-    return 0
