@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import math
 import re
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -37,6 +38,7 @@ from graphopt.runtime.precision import coarsest
 from graphopt.runtime.providers import short_name
 from graphopt.runtime.session import Model, Session, SessionConfig, TensorSpec
 
+_PATIENCE_S, _PATIENCE = 60.0, 10  # seconds, and multiples of the original's, for the other model to be opened or run
 _GAIN = 30.0  # tolerated multiple of what moving the inputs by two units in the last place does
 _NEAR = 2.0  # tolerated multiple of what another provider does to the original
 _MOST = 0.05  # but no model is so ill-conditioned that more than this would pass
@@ -184,7 +186,7 @@ def _verify(
 ) -> Verification:
     """Compare a model with the reference."""
     try:
-        with open_guarded(optimised, config) as session:
+        with open_guarded(optimised, config, seconds=before.patience) as session:
             complaint = _signature_change(before, session)
             if complaint:
                 return Verification(False, 0, math.inf, math.inf, None, complaint)
@@ -235,6 +237,7 @@ class _Reference:
         feeds: Inputs of each trial.
         outputs: Outputs of each trial.
         tolerances: What to tolerate, for each trial and output.
+        patience: Seconds that the other model may take to be opened or run.
     """
 
     config: SessionConfig
@@ -242,6 +245,7 @@ class _Reference:
     feeds: Sequence[Mapping[str, Any]]
     outputs: Sequence[Sequence[Any]]
     tolerances: Sequence[Sequence[Tolerance]]
+    patience: float
 
 
 def _run_original(original: Model, config: SessionConfig, inputs: _Inputs, tolerance: Tolerance) -> _Reference:
@@ -257,6 +261,7 @@ def _run_original(original: Model, config: SessionConfig, inputs: _Inputs, toler
 
 
 def _run_as(config: SessionConfig, original: Model, inputs: _Inputs, tolerance: Tolerance) -> _Reference:
+    began = time.monotonic()
     with open_guarded(original, config) as session:
         feeds = inputs.make(session.input_specs)
         try:
@@ -268,6 +273,7 @@ def _run_as(config: SessionConfig, original: Model, inputs: _Inputs, tolerance: 
         except SessionError as error:
             raise _inputs_needed(error, session.input_specs, inputs) from error
         names = session.output_names
+    patience = max(_PATIENCE_S, _PATIENCE * (time.monotonic() - began))
     least = default_rtol(coarsest(original)) if tolerance.rtol is None else 0.0
     random = [not compare(a, b, tolerance).passed for a, b in zip(outputs[0], again, strict=True)]
     tolerances = [
@@ -277,7 +283,7 @@ def _run_as(config: SessionConfig, original: Model, inputs: _Inputs, tolerance: 
         ]
         for trial in range(len(feeds))
     ]
-    return _Reference(config, names, feeds, outputs, tolerances)
+    return _Reference(config, names, feeds, outputs, tolerances, patience)
 
 
 def _moved(feeds: Mapping[str, Any]) -> dict[str, Any]:

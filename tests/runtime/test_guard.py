@@ -132,3 +132,30 @@ def test_every_error_can_be_sent():
             assert (type(again), str(again), again.hint) == (kind, "what", "how"), name
     again = pickle.loads(pickle.dumps(InputsNeededError("what", "how")))
     assert str(again) == "what" and again.hint == "how"
+
+
+def test_a_candidate_that_has_no_end_is_refused(tmp_path):
+    from graphopt.onnxio.load import load
+    from graphopt.search.arena import Arena
+
+    model = load(stored(endless(), tmp_path / "loop.onnx"))
+    arena = Arena(model, model, SessionConfig(), X, patience=1.0)
+    with pytest.raises(SessionError, match="a candidate: ONNX Runtime does not end within 1 s"):
+        arena.pair(None, model.graph, 1.0)
+
+
+def test_a_model_that_has_no_end_is_no_equal(tmp_path, monkeypatch):
+    import onnx
+    from onnx import TensorProto, helper
+
+    from graphopt.equivalence.numeric import verify_models
+
+    monkeypatch.setattr("graphopt.equivalence.numeric._PATIENCE_S", 1.0)
+    info = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [4]) for n in "xy"]
+    plain = helper.make_model(
+        helper.make_graph([helper.make_node("Neg", ["x"], ["y"])], "g", info[:1], info[1:]),
+        opset_imports=[helper.make_opsetid("", 17)], ir_version=8,
+    )  # fmt: skip
+    onnx.save(plain, tmp_path / "plain.onnx")
+    found = verify_models(tmp_path / "plain.onnx", stored(endless(), tmp_path / "loop.onnx"))
+    assert not found.passed and "loop.onnx: ONNX Runtime does not end within" in found.message
