@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 import warnings
 from collections import Counter
@@ -22,6 +23,7 @@ from graphopt.cost.store import Store
 from graphopt.equivalence.numeric import Verification, verify_models
 from graphopt.equivalence.ranges import input_ranges
 from graphopt.errors import CrashError, InputsNeededError, OutputsDifferError, UnknownNameError, UsageError
+from graphopt.files import is_stream
 from graphopt.ir.graph import Graph
 from graphopt.ir.simplify import simplify
 from graphopt.onnxio.emit import Emitted, emit, rule_of
@@ -124,11 +126,10 @@ class Result:
         """
         path, source = Path(path), self.original.path
         external = self.original.external
-        if (
-            self.report["kept_original"]
-            and source is not None
-            and (not external or path.parent.samefile(source.parent))
-        ):
+        beside = (
+            source is not None and not is_stream(path) and Path(os.path.realpath(path)).parent.samefile(source.parent)
+        )
+        if self.report["kept_original"] and source is not None and (beside or not external):
             copy(source, path)
             return
         with Staged(self.emitted, path, external=external, metadata=self.metadata) as staged:

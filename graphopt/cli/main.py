@@ -81,9 +81,11 @@ def root(
 def main() -> None:
     """Run the command line of this process and exit."""
     signals.watch()
-    code = run(sys.argv[1:])
-    signals.at_once()
-    sys.exit(code)
+    try:
+        code = run(sys.argv[1:])
+    except SystemExit as ended:
+        code = ended.code if isinstance(ended.code, int) else EXIT_FAILURE
+    signals.leave(code)
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -113,7 +115,9 @@ def run(arguments: Sequence[str]) -> int:
     except Exception as error:
         if os.environ.get("GRAPHOPT_DEBUG"):
             traceback.print_exc()
-        return _report(error)
+        if not signals.received():
+            return _report(error)
+        code = 128 + signals.received()
     if code == EXIT_INTERRUPTED:
         _say("error: aborted by Ctrl-C")
     return code if isinstance(code, int) else 0

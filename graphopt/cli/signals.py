@@ -7,10 +7,12 @@ process a while later, this thread does, after everything that is temporary has 
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 import sys
 import threading
+from contextlib import suppress
 from types import FrameType
 from typing import NoReturn
 
@@ -20,6 +22,7 @@ GRACE_S = 2.0
 """Seconds for the main thread to put things in order and end."""
 
 _listener: Stoppable | None = None
+_received = 0
 
 
 class Stoppable:
@@ -58,7 +61,7 @@ class Stoppable:
         """
         self._handled += 1
         if max(self._handled, self._heard) > 1:
-            raise KeyboardInterrupt
+            _interrupt(number, frame)
         self._ask()
 
     def announce(self) -> None:
@@ -77,16 +80,33 @@ def watch() -> None:
     signal.set_wakeup_fd(writes, warn_on_full_buffer=False)
     threading.Thread(target=_listen, args=(reads,), daemon=True, name="signals").start()
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGINT, _interrupt)
     if signal.getsignal(signal.SIGTERM) is not signal.SIG_IGN:
         signal.signal(signal.SIGTERM, _terminate)
 
 
-def at_once() -> None:
-    """The work is done: from now on a signal need not wait for anything."""
+def received() -> int:
+    """The signal that was to end the command, 0 for none: what it raises may come out as something else, as where it hits an import."""
+    return _received
+
+
+def leave(code: int) -> NoReturn:
+    """End the process: the work is done, and a signal need not wait for anything."""
     for number in (signal.SIGINT, signal.SIGTERM):
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, lambda number, frame: end(number))
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        code = code or 1
+        if not isinstance(error, BrokenPipeError):
+            os.write(2, f"error: stdout: can't be written: {(error.strerror or str(error)).lower()}\n".encode())
+    with suppress(OSError, ValueError):
+        sys.stderr.flush()
+    # Python takes half a second to take everything down piece by piece, and a KeyboardInterrupt that has long been dealt
+    # with can make it end with another code.
+    atexit._run_exitfuncs()
+    os._exit(code)
 
 
 def end(number: int) -> NoReturn:
@@ -100,7 +120,15 @@ def end(number: int) -> NoReturn:
 
 
 def _terminate(number: int, frame: FrameType | None) -> None:
+    global _received
+    _received = number
     sys.exit(128 + number)  # an exception, so that temporary files are removed on the way out
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    global _received
+    _received = number
+    raise KeyboardInterrupt
 
 
 def _listen(reads: int) -> None:

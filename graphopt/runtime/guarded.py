@@ -18,13 +18,12 @@ from graphopt.runtime.environment import free_memory
 from graphopt.runtime.guard import receive, send
 from graphopt.runtime.session import LoadableModel, Session, SessionConfig
 
-_LEAST = 1 << 28  # bytes that a child may have, however little is free
+_LEAST = 1 << 28  # bytes beyond what is free: the child has taken some of it itself
 
 
 def main() -> None:
     """Be the process: its argument is the number of a socket."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    _limit()
     with socket.socket(fileno=int(sys.argv[1])) as connection, suppress(EOFError, OSError):
         _serve(connection)
     os._exit(0)  # at once: there is nothing to put in order
@@ -64,8 +63,7 @@ def _serve(connection: socket.socket) -> None:
 
 
 def _open(payload: Any, config: SessionConfig) -> tuple[Session, dict[str, Any]]:
-    if config.provider != "cpu":
-        _limit(0)  # drivers reserve more than there is
+    _limit(0 if config.provider != "cpu" else None)  # drivers of devices reserve more than there is
     model: LoadableModel | Path
     if isinstance(payload, str):
         model = Path(payload)
@@ -100,4 +98,4 @@ def _limit(bytes_: int | None = None) -> None:
         _, hard = resource.getrlimit(resource.RLIMIT_DATA)
         free = bytes_ if bytes_ is not None else free_memory()
         with suppress(OSError, ValueError):
-            resource.setrlimit(resource.RLIMIT_DATA, (max(free, _LEAST) if free else hard, hard))
+            resource.setrlimit(resource.RLIMIT_DATA, (free + _LEAST if free else hard, hard))

@@ -32,13 +32,15 @@ def signalled(folder: Path, arguments, plan, code: str = "", ready: str = "") ->
     temporary.mkdir(exist_ok=True)
     command = [sys.executable, *(["-c", code] if code else ["-m", "graphopt"]), *map(str, arguments)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(temporary)}
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=folder, env=environment) as process:
+    with subprocess.Popen(
+        command, stderr=subprocess.PIPE, text=True, cwd=folder, env=environment, start_new_session=True
+    ) as process:
         while ready and process.stderr.readline().strip() != ready:
             assert process.poll() is None
         began = time.monotonic()
         for moment, number in plan:
             time.sleep(max(0.0, began + moment - time.monotonic()))
-            process.send_signal(number)
+            os.killpg(process.pid, number)  # as a terminal does
         last = time.monotonic()
         try:
             _, err = process.communicate(timeout=30)
@@ -128,3 +130,12 @@ def test_workers_that_start_are_deaf_to_ctrl_c(tmp_path):
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )  # fmt: skip
     assert done.stdout == "[1, 2]\n" and done.stderr == ""
+
+
+@pytest.mark.parametrize("plan", [[(3.0, INT), (4.0, INT)], [(0.5, TERM)], [(1.5, TERM)], [(2.5, TERM)]])
+def test_commands_with_workers_and_imports(tmp_path, plan):
+    """What a signal raises may be lost in an import, and a KeyboardInterrupt that was caught must not count at the end."""
+    arguments = ["rules", "generate", "--out", tmp_path / "rules", "--depth", "2"]
+    code, err, _ = signalled(tmp_path, arguments, plan)
+    assert code == 128 + plan[-1][1]
+    assert err.count("error:") == (code == 130)
