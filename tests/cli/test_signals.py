@@ -99,13 +99,16 @@ def test_a_main_thread_that_does_not_come_back(tmp_path, plan):
 
 @pytest.mark.parametrize("number", [INT, TERM])
 def test_no_traceback_while_modules_load(tmp_path, model, number):
-    # As soon as the module of the command runs; before that it is Python's own start.
+    # Some time after the first of the large imports has begun; before that it is Python's own start.
     code = (
-        "import os, sys, threading; from graphopt.__main__ import main\n"
-        f"threading.Timer(float(sys.argv.pop()), os.kill, (os.getpid(), {int(number)})).start()\n"
-        "main()"
+        "import os, sys, threading, time\n"
+        "def send(moment):\n"
+        "    while 'typer' not in sys.modules: time.sleep(0.001)\n"
+        f"    time.sleep(moment); os.kill(os.getpid(), {int(number)})\n"
+        "threading.Thread(target=send, args=(float(sys.argv.pop()),), daemon=True).start()\n"
+        "from graphopt.__main__ import main; main()"
     )
-    for moment in (0.02, 0.05, 0.1, 0.2, 0.4):
+    for moment in (0.0, 0.02, 0.05, 0.1, 0.3):
         exit_code, err, _ = signalled(tmp_path, ["inspect", model, moment], [], code)
         assert exit_code == 128 + number, err
         assert err.count("\n") == (number == INT)
