@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 import subprocess
 import sys
 
 import pytest
 
 from tests.cli.conftest import ROOT
+from tests.faults import POWERLESS
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="limits of Unix")
 
@@ -82,3 +84,36 @@ def test_a_bench_is_shown_though_its_results_find_no_room(cli, tmp_path, model):
     assert outcome.out.count("baseline") == 2
     errors = [line.split(": can't")[0] for line in outcome.err.splitlines() if line.startswith("error: ")]
     assert errors == ["error: out.json", "error: out.html"] and outcome.code == 1
+
+
+@pytest.mark.parametrize("prelude", ["", POWERLESS], ids=["as-it-is", "without-the-powers-of-root"])
+def test_devices_stay_devices(tmp_path, model, prelude):
+    nodes = {}
+    for name, minor in (("null", 3), ("full", 7)):  # of a private folder: what /dev/null and /dev/full are
+        nodes[name] = tmp_path / name
+        try:
+            os.mknod(nodes[name], stat.S_IFCHR | 0o666, os.makedev(1, minor))
+            nodes[name].chmod(0o666)
+            nodes[name].open("wb").close()
+        except PermissionError:
+            pytest.skip("only root makes devices, and not in every container")
+    code = prelude + "from graphopt.__main__ import main; main()"
+    arguments = [
+        "optimize",
+        model,
+        "-o",
+        nodes["null"],
+        "--json",
+        nodes["full"],
+        "--trace",
+        nodes["null"],
+        "--no-measure",
+    ]
+    done = subprocess.run(
+        [sys.executable, "-c", code, *map(str, arguments)], capture_output=True, text=True, cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)}, timeout=120, check=False,
+    )  # fmt: skip
+    errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    assert errors == [f"error: {nodes['full']}: can't be written: no space left on device"], done.stderr
+    assert done.returncode == 1 and all(stat.S_ISCHR(node.stat().st_mode) for node in nodes.values())
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["full", "net.onnx", "null"]
