@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import time
+import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -21,19 +23,29 @@ from graphopt.cost.store import Store
 from graphopt.equivalence.numeric import Verification, sizes_wanted, verify_models
 from graphopt.equivalence.ranges import input_ranges
 from graphopt.equivalence.sizes import size_hints
-from graphopt.errors import InputsNeededError, OutputsDifferError, SessionError, UnknownNameError, UsageError
+from graphopt.errors import (
+    CrashError,
+    InputsNeededError,
+    OutputsDifferError,
+    SessionError,
+    UnknownNameError,
+    UsageError,
+)
+from graphopt.files import is_stream
 from graphopt.ir.graph import Graph
 from graphopt.ir.simplify import simplify
 from graphopt.onnxio.emit import Emitted, emit, rule_of
 from graphopt.onnxio.load import Model, load
-from graphopt.onnxio.save import copy, save, to_proto
+from graphopt.onnxio.save import LARGEST_PROTOBUF, Staged, copy, to_proto
 from graphopt.report import make_report
 from graphopt.report.optimization import Found, write_report
 from graphopt.rewrite.library import Library, load_library
+from graphopt.runtime import guard
+from graphopt.runtime.environment import usable_cores
 from graphopt.runtime.feeds import load_npz, make_feeds
 from graphopt.runtime.placement import Placement
 from graphopt.runtime.profile import by_op, profile
-from graphopt.runtime.session import Session, SessionConfig
+from graphopt.runtime.session import LoadableModel, Session, SessionConfig
 from graphopt.runtime.sizes import Symbols, first_that_run, named
 from graphopt.runtime.timing import Paired
 from graphopt.search.arena import Arena, loadable
@@ -56,11 +68,19 @@ STRATEGIES: dict[str, Callable[[float, int], Strategy]] = {
 LEARNED = ("rl", "world-model")
 """Strategies of trained agents."""
 _SLACK = 1 << 20  # bytes that a model may grow besides ``max_growth``
+_PATIENCE_S, _PATIENCE = (
+    30.0,
+    30,
+)  # seconds, and multiples of the original's, that a candidate may take to be opened or run
 _HURRY = 2.0  # seconds for the last measurement after Ctrl-C
 _VISIBLE = 1.003  # a measured ratio below which a second look is not worth its time
 _LONGEST = 10.0  # seconds for the second look
 _OVERTIME = 10.0  # seconds beyond the budget by which a second look must have ended
 _DEFAULT = 40.0  # seconds at most where no budget is given: with loading, verifying and writing less than a minute
+
+
+class ThreadsWarning(UserWarning):
+    """More threads were asked for than there are processors."""
 
 
 @dataclass(frozen=True)
@@ -89,12 +109,16 @@ class Result:
         emitted: The model in two parts, weights by reference.
         original: The input.
         found: What a page shows besides: graphs, steps, samples.
+        trace: The steps of the search.
     """
 
     report: dict[str, Any]
     emitted: Emitted = field(repr=False)
     original: Model = field(repr=False)
     found: Found = field(repr=False)
+    trace: Trace = field(repr=False)
+    _arena: Arena = field(repr=False)
+    _check: Callable[[Path], Verification] = field(repr=False)
 
     @cached_property
     def model(self) -> ModelProto:
@@ -102,30 +126,53 @@ class Result:
         return to_proto(self.emitted, self.metadata)
 
     def save(self, path: str | Path) -> None:
-        """Write the model, whole or not at all; an input that was kept is copied byte for byte."""
+        """Write the model, whole or not at all; an input that was kept is copied byte for byte.
+
+        Any other file is compared with the original by the runtime before it takes its place.
+
+        Raises:
+            GraphoptError: It can't be written.
+            OutputsDifferError: What was written does not compute what the original does.
+        """
         path, source = Path(path), self.original.path
         external = self.original.external
-        if (
-            self.report["kept_original"]
-            and source is not None
-            and (not external or path.parent.samefile(source.parent))
-        ):
+        beside = (
+            source is not None and not is_stream(path) and Path(os.path.realpath(path)).parent.samefile(source.parent)
+        )
+        if self.report["kept_original"] and source is not None and (beside or not external):
             copy(source, path)
-        else:
-            save(self.emitted, path, external=external, metadata=self.metadata)
+            return
+        with Staged(self.emitted, path, external=external, metadata=self.metadata) as staged:
+            _require(self._check(staged.path))
+            staged.commit(self.metadata)
+
+    def write_page(self, path: Path, *, hurried: bool = False) -> None:
+        """Write what was found and measured, as an HTML page.
+
+        Args:
+            path: The file.
+            hurried: Leave out what takes time: where the time goes by operator.
+
+        Raises:
+            GraphoptError: It can't be written.
+        """
+        write_report(path, self.report, self.found, self._arena, hurried=hurried)
 
     @property
     def metadata(self) -> dict[str, str]:
         """What is recorded in the written model."""
-        if self.report["kept_original"]:
-            return {}
-        latency = self.report["latency"]
-        return {
-            "graphopt.version": __version__,
-            "graphopt.rules": json.dumps(self.report["rules"]),
-            "graphopt.latency": json.dumps(latency),
-            "graphopt.environment": json.dumps(self.report["environment"]),
-        }
+        return _metadata(self.report)
+
+
+def _metadata(report: Mapping[str, Any]) -> dict[str, str]:
+    if report["kept_original"]:
+        return {}
+    return {
+        "graphopt.version": __version__,
+        "graphopt.rules": json.dumps(report["rules"]),
+        "graphopt.latency": json.dumps(report["latency"]),
+        "graphopt.environment": json.dumps(report["environment"]),
+    }
 
 
 def optimize(
@@ -190,6 +237,7 @@ def optimize(
         OutputsDifferError: The model differs without a step of any rule: a fault of graphopt itself. (A step that changes the
             outputs is found, and its family taken back.)
     """
+    guard.start()
     chosen_strategy = _strategy(strategy, agent, alpha, seed)
     started = time.monotonic()
     tell = progress or (lambda p: None)
@@ -202,7 +250,7 @@ def optimize(
     ranges, hints = input_ranges(loaded.graph), size_hints(original.graph)
     overrides = load_npz(Path(inputs)) if isinstance(inputs, str | Path) else dict(inputs or {})
     baseline_s, feeds = first_run(original, config, ranges, overrides, _bound(loaded, original), seed)
-    arena = Arena(loaded, original, config, feeds, limit, seed)
+    arena = Arena(loaded, original, config, feeds, limit, seed, max(_PATIENCE_S, _PATIENCE * baseline_s))
     total = budget if budget is not None else default_seconds(baseline_s, len(loaded.graph.nodes))
     clock = Budget(total, None, interrupted)
 
@@ -216,17 +264,29 @@ def optimize(
             lambda number, state: curve.append((number, search.elapsed, state.cost)),
         )  # fmt: skip
 
-    def check(graph: Graph, where: SessionConfig) -> Verification:
+    reference = as_given(model, original)
+
+    def check_file(path: Path, where: SessionConfig = config) -> Verification:
         return verify_models(
-            arena.loadable(None), arena.loadable(graph), config=where, ranges=ranges, overrides=overrides,
+            reference, path, config=where, ranges=ranges, overrides=overrides,
             dims=_bound(loaded, original), hints=hints, rtol=rtol, atol=atol, seed=seed,
         )  # fmt: skip
+
+    staged: Staged | None = None
+
+    def check(graph: Graph, where: SessionConfig = config) -> Verification:
+        # What is compared is what lies on the disk, so that neither reading nor writing can do harm unseen.
+        nonlocal staged
+        if staged is not None:
+            staged.discard()
+        staged = Staged(emit(loaded, graph, max_bytes=limit), output, external=original.external)
+        return check_file(staged.path, where)
 
     verified: Verification | None = None
     paired: Paired | None = None
     if chosen.outcome.steps:
         tell(Progress("verify", "comparing outputs"))
-        verified = check(chosen.outcome.state.graph, config)
+        verified = check(chosen.outcome.state.graph)
         # Other providers have their own errors: what is right on the CPU is not the rules' fault.
         if (
             not verified.passed
@@ -234,15 +294,15 @@ def optimize(
             and check(chosen.outcome.state.graph, session_config()).passed
         ):
             tell(Progress("verify", f"looking for what {config.provider} gets wrong"))
-            chosen = take_back(chosen, simplify(loaded.graph), search, lambda o: check(o.state.graph, config).passed)
-            verified = check(chosen.outcome.state.graph, config) if chosen.outcome.steps else None
+            chosen = take_back(chosen, simplify(loaded.graph), search, lambda o: check(o.state.graph).passed)
+            verified = check(chosen.outcome.state.graph) if chosen.outcome.steps else None
         while verified is not None and not verified.passed:
             tell(Progress("verify", "looking for the step that changes the outputs"))
             start = simplify(loaded.graph)
-            culprit = _culprit(chosen.outcome, start, library, problem.block, verified, lambda g: check(g, config))
+            culprit = _culprit(chosen.outcome, start, library, problem.block, verified, check)
             tell(Progress("verify", f"taking {culprit.family} back: {culprit.rule} changes the outputs"))
             chosen = leave_out(chosen, start, search, culprit)
-            verified = check(chosen.outcome.state.graph, config) if chosen.outcome.steps else None
+            verified = check(chosen.outcome.state.graph) if chosen.outcome.steps else None
     outcome = chosen.outcome
     graph = outcome.state.graph if outcome.steps else loaded.graph
     result = emit(loaded, graph, max_bytes=limit)
@@ -257,29 +317,33 @@ def optimize(
         placements=_placements(arena, None if kept else graph), seconds=time.monotonic() - started,
     )  # fmt: skip
     found = Found(chosen, paired, loaded.graph, graph, tuple(curve))
-    finished = Result(told, final, original, found)
-    if trace is not None:
-        options = {
-            "dims": dict(dims or {}), "input_shapes": {k: list(v) for k, v in (input_shapes or {}).items()},
-            "freeze_initializers": freeze_initializers, "rules": list(rules), "exclude": list(exclude),
-            "provider": config.provider, "provider_options": dict(config.provider_options), "portable": portable,
-        }  # fmt: skip
-        about = {
-            "strategy": strategy, "seed": seed, "stop_reason": outcome.stop_reason, "cost": outcome.state.cost,
-            "kept_original": kept, "environment": told["environment"],
-        }  # fmt: skip
-        Trace(
-            f"{loaded.graph.hash:016x}", library.hash, problem.block, limit, options, outcome.steps,
-            f"{graph.hash:016x}", finished.metadata, about,
-        ).write(trace)  # fmt: skip
-    if output is not None:
+    options = {
+        "dims": dict(dims or {}), "input_shapes": {k: list(v) for k, v in (input_shapes or {}).items()},
+        "freeze_initializers": freeze_initializers, "rules": list(rules), "exclude": list(exclude),
+        "provider": config.provider, "provider_options": dict(config.provider_options), "portable": portable,
+    }  # fmt: skip
+    about = {
+        "strategy": strategy, "seed": seed, "stop_reason": outcome.stop_reason, "cost": outcome.state.cost,
+        "kept_original": kept, "environment": told["environment"],
+    }  # fmt: skip
+    steps = Trace(
+        f"{loaded.graph.hash:016x}", library.hash, problem.block, limit, options, outcome.steps,
+        f"{graph.hash:016x}", _metadata(told), about,
+    )  # fmt: skip
+    finished = Result(told, final, original, found, steps, arena, check_file)
+    if kept and staged is not None:
+        staged.discard()
+    if output is not None and (kept or staged is None):
         finished.save(output)
-        if not kept:
-            with Store() as store:
-                store.count_uses(Counter(step.rule for step in outcome.steps))
+    elif output is not None and staged is not None:
+        staged.commit(finished.metadata)
+        with Store() as store:
+            store.count_uses(Counter(step.rule for step in outcome.steps))
+    if trace is not None:
+        steps.write(trace)
     if report is not None:
         tell(Progress("report", "writing the report"))
-        write_report(report, told, found, arena, hurried=search.interrupted_now)
+        finished.write_page(report, hurried=search.interrupted_now)
     return finished
 
 
@@ -307,6 +371,22 @@ def _culprit(
     return Culprit(number, step.rule, step.family, step.node, message)
 
 
+def as_given(source: str | Path | ModelProto, loaded: Model) -> LoadableModel | Path:
+    """A model as its user has it, for the runtime: the file, not what was read from it."""
+    if not isinstance(source, ModelProto):
+        return Path(source)
+    if source.ByteSize() > LARGEST_PROTOBUF:
+        return loadable(loaded, emit(loaded, loaded.graph))
+    return LoadableModel(source.SerializeToString())
+
+
+def _require(verified: Verification) -> None:
+    if not verified.passed:
+        raise OutputsDifferError(
+            f"what was written differs: {verified.message}", "this is a fault of graphopt: please report it"
+        )
+
+
 def default_seconds(baseline_s: float, nodes: int) -> float:
     """What an optimisation may take: a slow model takes long to measure, one of many nodes long to search."""
     return min(_DEFAULT, 10.0 + 250 * baseline_s + nodes / 250)
@@ -317,6 +397,14 @@ def session_config(
 ) -> SessionConfig:
     """How to open a model for a user: the provider by its short name, its options as texts."""
     options = {key: str(value) for key, value in (provider_options or {}).items()}
+    if threads > usable_cores():
+        # Each takes memory and spins: a hundred thousand of them take minutes to start.
+        warnings.warn(
+            f"{threads} threads asked for, and {usable_cores()} used: as many as processors",
+            ThreadsWarning,
+            stacklevel=2,
+        )
+        threads = usable_cores()
     return SessionConfig(provider_name(provider), threads, provider_options=options)
 
 
@@ -398,33 +486,50 @@ def first_run(
     seed: int,
 ) -> tuple[float, dict[str, Any]]:
     """Seconds of one inference, and inputs that the model accepts."""
-    with Session(loadable(original, emit(original, original.graph)), config) as session:
+    name = str(original.path or "the model")
+    with guard.open_guarded(loadable(original, emit(original, original.graph)), config, name=name) as session:
         specs = named(session.input_specs)
         symbols = Symbols.of(specs, dims, overrides, size_hints(original.graph))
         errors: list[tuple[SessionError, dict[str, Any]]] = []
 
+        def made(sizes: Mapping[str, int]) -> dict[str, Any]:
+            return make_feeds(specs, seed=seed, ranges=ranges, overrides=overrides, dims=sizes)
+
         def runs(sizes: Mapping[str, int]) -> bool:
-            feeds = make_feeds(specs, seed=seed, ranges=ranges, overrides=overrides, dims=sizes)
+            feeds: dict[str, Any] = {}
             try:
+                feeds = made(sizes)
                 session.run(feeds)
             except SessionError as error:
                 errors.append((error, feeds))
+                guard.revive(session)
                 return False
             return True
 
         sizes = first_that_run(symbols, runs)
         if sizes is None:
-            error, feeds = errors[0]
-            choose = f"choose sizes with {sizes_wanted(symbols.free)}, or " if symbols.free else ""
-            tried = f", nor at {len(errors) - 1} other choices of sizes" if len(errors) > 1 else ""
-            raise InputsNeededError(
-                f"the original model fails on made-up inputs ({_sketch(feeds)}){tried}: {error}",
-                f"{choose}give real ones with --inputs file.npz",
-            ) from error
-        feeds = make_feeds(specs, seed=seed, ranges=ranges, overrides=overrides, dims=sizes)
-        begin = time.perf_counter()
-        session.run(feeds)
-        return time.perf_counter() - begin, feeds
+            raise _fails_everywhere(errors, symbols.free)
+        feeds = made(sizes)
+        return session.clock(feeds), feeds
+
+
+def _fails_everywhere(errors: Sequence[tuple[SessionError, dict[str, Any]]], symbols: Sequence[str]) -> SessionError:
+    """What to say of a model that runs at none of the sizes tried: what it says at the likeliest, and what would help."""
+    error, feeds = errors[0]
+    if isinstance(error, InputsNeededError):
+        return error  # they can't be made up
+    choose = f"choose sizes with {sizes_wanted(symbols)}, or " if symbols else ""
+    if isinstance(error, CrashError):
+        crash = CrashError(str(error), f"if it runs on real inputs, {choose}give them with --inputs file.npz")
+        crash.__cause__ = error
+        return crash
+    tried = f", nor at {len(errors) - 1} other choices of sizes" if len(errors) > 1 else ""
+    needed = InputsNeededError(
+        f"the original model fails on made-up inputs ({_sketch(feeds)}){tried}: {error}",
+        f"{choose}give real ones with --inputs file.npz",
+    )
+    needed.__cause__ = error
+    return needed
 
 
 def _sketch(feeds: Mapping[str, Any]) -> str:
@@ -461,7 +566,7 @@ def verify(
     first, second = load(a), load(b)
     overrides = load_npz(Path(inputs)) if isinstance(inputs, str | Path) else dict(inputs or {})
     return verify_models(
-        loadable(first, emit(first, first.graph)), loadable(second, emit(second, second.graph)),
+        as_given(a, first), as_given(b, second),
         config=session_config(provider, provider_options, threads), ranges=input_ranges(first.graph), overrides=overrides,
         dims=dims or {}, hints=size_hints(first.graph), rtol=rtol, atol=atol, seed=seed,
     )  # fmt: skip
@@ -492,7 +597,7 @@ def inspect_model(
     kernels: list[dict[str, Any]] | None = None
     placement: Placement | None = None
     if config.provider != "cpu":
-        with Session(loadable(model, emit(model, graph)), config) as session:
+        with guard.open_guarded(loadable(model, emit(model, graph)), config, name=str(path)) as session:
             placement = session.placement
     try:
         _, feeds = first_run(model, config, input_ranges(graph), overrides, {}, 0)

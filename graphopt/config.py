@@ -122,10 +122,17 @@ def nearest_pyproject(start: Path) -> Path | None:
 
 
 def cache_dir() -> Path:
-    """Where measurements are kept: ``GRAPHOPT_CACHE_DIR``, or the platform's place for a user's caches."""
+    """Where measurements are kept: ``GRAPHOPT_CACHE_DIR``, or the platform's place for a user's caches.
+
+    Raises:
+        UsageError: The variable names the home of nobody.
+    """
     chosen = os.environ.get("GRAPHOPT_CACHE_DIR")
     if chosen:
-        return Path(chosen).expanduser()
+        try:
+            return Path(chosen).expanduser()
+        except RuntimeError as error:  # it says that there is no such home
+            raise UsageError(f"GRAPHOPT_CACHE_DIR: {chosen}: {error}") from error
     import platformdirs  # not needed for most commands
 
     return Path(platformdirs.user_cache_dir("graphopt", appauthor=False))

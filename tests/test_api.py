@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 
 import numpy as np
 import onnx
@@ -133,3 +134,28 @@ def test_inspect_names_operators_and_time(tmp_path):
     assert told["operators"] == {"Conv": 3, "Relu": 3}
     assert told["inputs"]["x"] == "f32[batch,64,40,40]"
     assert told["profile"] and sum(k["ms"] for k in told["profile"]) > 0
+
+
+def test_more_threads_than_processors_are_cut_down():
+    from graphopt.api import ThreadsWarning, session_config
+    from graphopt.runtime.environment import usable_cores
+
+    with pytest.warns(ThreadsWarning, match="100000 threads asked for"):
+        assert session_config(threads=100_000).threads == usable_cores()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert session_config(threads=usable_cores()).threads == usable_cores()
+
+
+def test_a_model_of_which_nothing_is_left_takes_next_to_no_time(tmp_path):
+    ones = numpy_helper.from_array(np.full(4, 2, np.int32), "ones")
+    info = [helper.make_tensor_value_info(n, TensorProto.INT32, [4]) for n in "xy"]
+    nodes = [helper.make_node("Mod", ["ones", "ones"], ["z"]), helper.make_node("Add", ["z", "x"], ["y"])]
+    model = helper.make_model(
+        helper.make_graph(nodes, "g", info[:1], info[1:], [ones]),
+        opset_imports=[helper.make_opsetid("", 17)],
+        ir_version=8,
+    )
+    onnx.save(model, tmp_path / "m.onnx")
+    graphopt.optimize(tmp_path / "m.onnx", output=tmp_path / "o.onnx", budget=2)
+    assert graphopt.verify(tmp_path / "m.onnx", tmp_path / "o.onnx").passed

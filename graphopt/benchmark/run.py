@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -14,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from graphopt import __version__
+from graphopt import __version__, scratch
 from graphopt.api import Progress, Result, first_run
 from graphopt.benchmark import variants
 from graphopt.benchmark.plan import ORIGINAL, Plan
@@ -28,7 +27,7 @@ from graphopt.equivalence.ranges import input_ranges
 from graphopt.errors import GraphoptError, SessionError, UsageError
 from graphopt.onnxio.load import load
 from graphopt.runtime.dtypes import Array
-from graphopt.runtime.environment import fingerprint
+from graphopt.runtime.environment import fingerprint, free_memory
 from graphopt.runtime.feeds import load_npz
 from graphopt.runtime.session import SessionConfig
 
@@ -77,14 +76,14 @@ def bench(
             progress(Progress("bench", f"{place}{model}: {text}", used))
 
     for name, path in sources:
-        with tempfile.TemporaryDirectory(prefix="graphopt-bench-") as folder:
+        with scratch.folder("bench") as folder:
             told = partial(tell, name)
             # Made once for all cases, but not before the model is known to run.
-            opponents = cache(partial(variants.opponents, path, plan, Path(folder), told, stop))
+            opponents = cache(partial(variants.opponents, path, plan, folder, told, stop))
             for config in plan.configs:
                 if stop():
                     break
-                run = _Run(name, path, config, plan, Path(folder), told, stop, on_result)
+                run = _Run(name, path, config, plan, folder, told, stop, on_result)
                 try:
                     case = run.case(opponents)
                 except GraphoptError as error:
@@ -225,7 +224,7 @@ class _Run:
                     with Worker(m.path, self._config(m), self.feeds_file) as worker:
                         placed = Placed(**asdict(worker.placement)) if worker.placement.nodes else None
                         result[i] = replace(m, variant=replace(m.variant, peak=worker.peak, placed=placed))
-        needed, free = sum(m.variant.peak or 0 for m in result if m.path is not None), _free_memory()
+        needed, free = sum(m.variant.peak or 0 for m in result if m.path is not None), free_memory()
         if free is not None and needed > free:
             raise SessionError(
                 f"all variants at once take {needed / 1e9:.1f} GB of memory, and {free / 1e9:.1f} GB are free",
@@ -309,12 +308,3 @@ def _latency(times: Array) -> Latency:
     samples = np.quantile(times, np.linspace(0, 1, count))
     p50, p90, p95, p99 = (float(q) for q in np.quantile(times, (0.5, 0.9, 0.95, 0.99)))
     return Latency(p50, p90, p95, p99, tuple(float(f"{sample:.6g}") for sample in samples))
-
-
-def _free_memory() -> int | None:
-    """Bytes that new processes can have, None where the system does not tell."""
-    try:
-        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-    except OSError:
-        return None
-    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), None)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,8 +13,9 @@ import typer
 
 from graphopt.cli import options, paths
 from graphopt.cli.options import option
-from graphopt.cli.screen import console, write_json, write_whole
+from graphopt.cli.screen import console, each, write_json
 from graphopt.errors import GraphoptError, TooSlowError, UsageError
+from graphopt.files import write_text
 
 if TYPE_CHECKING:
     from graphopt.benchmark.page import Graphs
@@ -186,19 +190,21 @@ def _run(models: list[str], plan: Plan, targets: dict[str, str], *, quiet: bool,
     ):
 
         def on_case(found: Bench) -> None:
-            _write(found, graphs, {what: target for what, target in targets.items() if target != "-"})
             failed = found.cases[-1].baseline.status == "failed"
             if not quiet and not (failed and len(models) == 1):  # of a single model the error is told at the end
                 with progress.hidden():
                     benchtable.show_case(found.cases[-1], screen, plan.precision)
+            with suppress(GraphoptError, OSError, ExceptionGroup):  # there may be room at the end, where it is told
+                _write(found, graphs, {what: target for what, target in targets.items() if target != "-"})
 
         found = measure(
             models, plan, progress=progress, on_case=on_case, on_result=collector(graphs) if "html" in targets else None,
             interrupted=interrupt,
         )  # fmt: skip
-    _write(found, graphs, targets)
-    if not quiet and len(found.cases) > 1:
-        benchtable.show_summary(found, screen)
+    each(
+        None if quiet or len(found.cases) < 2 else lambda: benchtable.show_summary(found, screen),
+        lambda: _write(found, graphs, targets),
+    )
     return found
 
 
@@ -207,14 +213,18 @@ def _write(found: Bench, graphs: Graphs, targets: dict[str, str]) -> None:
     from graphopt.benchmark.csv import to_csv
     from graphopt.benchmark.page import write_bench_page
 
-    if "json" in targets:
-        write_json(found.to_dict(), targets["json"])
-    if targets.get("csv") == "-":
-        print(to_csv(found), end="")
-    elif "csv" in targets:
-        write_whole(Path(targets["csv"]), to_csv(found))
-    if "html" in targets:
-        write_bench_page(found, graphs, Path(targets["html"]))
+    def table(target: str) -> None:
+        if target == "-":
+            print(to_csv(found), end="")
+        else:
+            write_text(Path(target), to_csv(found))
+
+    writers: dict[str, Callable[[str], None]] = {
+        "json": lambda target: write_json(found.to_dict(), target),
+        "csv": table,
+        "html": lambda target: write_bench_page(found, graphs, Path(target)),
+    }
+    each(*(partial(writers[what], targets[what]) for what in writers if what in targets))
 
 
 def _judge(found: Bench, fail_under: float | None) -> None:

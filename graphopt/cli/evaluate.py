@@ -10,7 +10,8 @@ import typer
 
 from graphopt.cli import options
 from graphopt.cli.options import option
-from graphopt.cli.screen import console, facts, one_line, seconds, table, write_json, write_whole
+from graphopt.cli.screen import console, facts, one_line, seconds, table, write_json
+from graphopt.files import write_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -148,8 +149,8 @@ def _write(found: Evaluation, out: Path) -> None:
     from graphopt.report.curves import write_curves
     from graphopt.report.evaluation import to_csv, to_markdown
 
-    write_whole(out / "results.csv", to_csv(found))
-    write_whole(out / "table.md", to_markdown(found))
+    write_text(out / "results.csv", to_csv(found))
+    write_text(out / "table.md", to_markdown(found))
     if found.curves:
         write_curves(found.curves, out / "curves.svg")
 

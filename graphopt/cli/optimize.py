@@ -13,6 +13,7 @@ from graphopt.cli.options import option
 from graphopt.cli.screen import (
     change,
     console,
+    each,
     facts,
     milliseconds,
     one_line,
@@ -153,16 +154,23 @@ def optimize(
             model,
             output=None if dry_run else target,
             inputs=inputs,
-            trace=trace,
-            report=report,
             progress=progress,
             interrupted=interrupt,
             **{name: getattr(settings, name) for name in settings.__dataclass_fields__},
         )
-    if json is not None:
-        write_json(result.report, json)
-    if not quiet:
-        show(result.report, interrupted=interrupt.requested, verbose=verbose, page=report)
+
+    def draw(path: Path) -> None:
+        with SearchProgress(shown=not quiet, verbose=verbose) as progress:
+            progress(api.Progress("report", "writing the report"))
+            result.write_page(path, hurried=interrupt.requested)
+
+    # The model is written. What cost the most to find out comes first, and nothing that fails keeps the rest away.
+    each(
+        None if quiet else lambda: show(result.report, interrupted=interrupt.requested, verbose=verbose, page=report),
+        None if json is None else lambda: write_json(result.report, json),
+        None if trace is None else lambda: result.trace.write(trace),
+        None if report is None else lambda: draw(report),
+    )
 
 
 def show(

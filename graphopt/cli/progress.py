@@ -8,10 +8,11 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import FrameType, TracebackType
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from graphopt.cli.screen import console, one_line
+from graphopt.cli.signals import Stoppable
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Line
@@ -142,7 +143,7 @@ class WorkProgress(_Drawn):
             self._console.print(one_line(stage), soft_wrap=True)
 
 
-class Interrupt:
+class Interrupt(Stoppable):
     """Turns the first Ctrl-C into a request to stop, which the search asks for by calling this object.
 
     A second Ctrl-C aborts as usual. Where Ctrl-C is ignored (under nohup, for example) it stays ignored.
@@ -152,7 +153,7 @@ class Interrupt:
     """
 
     def __init__(self, result: str = "the best so far") -> None:
-        self.requested = False
+        super().__init__()
         self._result = result
         self._previous: Any = None
 
@@ -164,7 +165,8 @@ class Interrupt:
         """Listen to Ctrl-C."""
         self._previous = signal.getsignal(signal.SIGINT)
         if self._previous is not signal.SIG_IGN:
-            signal.signal(signal.SIGINT, self._handle)
+            self.listen()
+            signal.signal(signal.SIGINT, self.handle)
         return self
 
     def __exit__(
@@ -172,10 +174,9 @@ class Interrupt:
     ) -> None:
         """Hand Ctrl-C back."""
         signal.signal(signal.SIGINT, self._previous)
+        self.leave()
 
-    def _handle(self, number: int, frame: FrameType | None) -> None:
-        if self.requested:
-            raise KeyboardInterrupt
-        self.requested = True
+    def announce(self) -> None:
+        """Say what will happen."""
         # Straight to the descriptor: the signal may have come in the middle of a print.
         os.write(2, f"\nstopping with {self._result}; Ctrl-C again aborts\n".encode())

@@ -154,6 +154,8 @@ class KernelCost(WindowCost):
         Returns:
             Whether a price has changed.
         """
+        if not (before[1].total > 0 and after[1].total > 0):
+            return False  # nothing is left to compute: no price is to blame
         predicted = before[1].total / after[1].total
         believed = min(max(predicted, ci95[0]), ci95[1])  # the end of the interval that asks for the least
         off = before[1].total / believed - after[1].total

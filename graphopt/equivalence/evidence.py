@@ -19,7 +19,7 @@ from graphopt.equivalence.proof import ATTACKED, PROVED, TRIES, Proof, prove
 from graphopt.equivalence.symbolic import METHODS
 from graphopt.errors import unexpected
 from graphopt.execution import make_executor
-from graphopt.onnxio.save import write_text
+from graphopt.files import read_json, write_text
 from graphopt.rewrite.library import VERDICTS as LOADING
 from graphopt.rewrite.library import lint_rule
 from graphopt.rewrite.schema import Rule, read_file
@@ -142,7 +142,7 @@ def write_evidence(path: Path, verdicts: Sequence[Verdict], known: Collection[st
         known: Ids of all rules in the folder, where entries of other rules should go.
     """
     try:
-        held = json.loads(path.read_text(encoding="utf-8")).get("rules", {})
+        held = read_json(path).get("rules", {})
     except (FileNotFoundError, ValueError):
         held = {}
     for v in verdicts:

@@ -41,6 +41,8 @@ from graphopt.ir.types import DTYPE_NAMES, UNKNOWN, ValueType, digest, merge
 from graphopt.onnxio import wire
 
 OLDEST_OPSET = 7
+MOST_DIMENSIONS = 64
+"""Of a tensor: more are beyond the runtime, and beyond numpy."""
 INLINE = 1024  # bytes; smaller initializers stay in the skeleton
 _STANDARD = ("", "ai.onnx")
 _KNOWN_DOMAINS = ("", "ai.onnx", "ai.onnx.ml", "com.microsoft")
@@ -278,6 +280,8 @@ def _tensor(proto: TensorProto, path: Path | None) -> Any:
     what = f"initializer {proto.name!r}"
     if DTYPE_NAMES.get(proto.data_type) is None or any(d < 0 for d in proto.dims):
         raise ModelError(f"{what} has no valid type: dtype {proto.data_type}, dimensions {list(proto.dims)}")
+    if len(proto.dims) > MOST_DIMENSIONS:
+        raise ModelError(f"{what} has {len(proto.dims)} dimensions; at most {MOST_DIMENSIONS} can be handled")
     if proto.data_location != TensorProto.EXTERNAL:
         return _inline(proto)
     entries = {e.key: e.value for e in proto.external_data}
@@ -290,6 +294,8 @@ def _tensor(proto: TensorProto, path: Path | None) -> Any:
         raise ModelError(f"external data of {what}: offset and length must be numbers") from None
     if path is None:
         raise ModelError(f"{what} is in a file of its own", "load the model from its path")
+    if "\0" in name:
+        raise ModelError(f"external data of {what}: no file has a name like {name!r}")
     file = path if inside else path.parent / name
     if not inside and not file.resolve().is_relative_to(path.parent.resolve()):
         raise ModelError(f"external data file {name!r} of {what} lies outside the model's folder", "put it there")

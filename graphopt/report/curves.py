@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
-from graphopt.onnxio.save import write_text
+from graphopt.files import write_text
 from graphopt.rl.evaluation import Curve
 
 _WIDTH, _HEIGHT, _ACROSS = 330, 250, 3  # pixels of a panel, and panels side by side

@@ -22,7 +22,7 @@ import numpy as np
 from markupsafe import Markup
 
 from graphopt import wording
-from graphopt.onnxio.save import write_text
+from graphopt.files import write_text
 from graphopt.report.view import GraphView, Page, Ratio, StepRow, Subject, Variant
 
 SAMPLES = 400

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import traceback
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from typing import Any
 
 from graphopt.config import provider_name, rules_dir
 from graphopt.errors import RuleError, UnknownNameError, unexpected
+from graphopt.files import read_json
 from graphopt.ir.graph import Graph, Node
 from graphopt.rewrite.examples import ExampleError, build_example
 from graphopt.rewrite.match import Around, Operator, Plan, plans
@@ -205,7 +205,7 @@ def load_library(
 def read_evidence(path: Path) -> dict[str, Mapping[str, Any]]:
     """Recorded evidence by rule id; empty when there is no file."""
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = read_json(path)
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:

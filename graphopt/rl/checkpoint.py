@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from graphopt import __version__
 from graphopt.errors import GraphoptError, UsageError
-from graphopt.onnxio.save import write_text
+from graphopt.files import read_json, write_text
 from graphopt.rl.task import Task, parse_task
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def read_manifest(folder: Path) -> Manifest:
     """
     path = folder / MANIFEST
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = read_json(path)
     except OSError as error:
         raise CheckpointError(
             f"{folder}: no agent: {MANIFEST}: {error.strerror or error}", "make one with graphopt train-agent --out DIR"

@@ -20,9 +20,9 @@ from graphopt.cost.kernel import KernelCost
 from graphopt.cost.store import Store
 from graphopt.errors import GraphoptError, UsageError
 from graphopt.execution import Executor, make_executor
+from graphopt.files import write_text
 from graphopt.ir.simplify import simplify
 from graphopt.onnxio.load import load
-from graphopt.onnxio.save import write_text
 from graphopt.rewrite.library import Library
 from graphopt.rewrite.schema import Rule
 from graphopt.rl import checkpoint

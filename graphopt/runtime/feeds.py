@@ -7,6 +7,7 @@ like, is refused with the name of the input.
 
 from __future__ import annotations
 
+import math
 import zipfile
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,6 +18,7 @@ import numpy as np
 
 from graphopt.errors import InputsNeededError, UnknownNameError, UsageError
 from graphopt.runtime.dtypes import BY_NAME, Array, numpy_dtype
+from graphopt.runtime.environment import free_memory
 from graphopt.runtime.session import TensorSpec
 
 _ONE = ("batch", "beam", "num_return")
@@ -24,6 +26,9 @@ _BATCH_NAMES = {"n", "b", "bs", "bsz", "nbatch"}
 _IMAGE_NAMES = {"height", "width", "h", "w"}
 _IMAGE_SIZE = 224
 _DEFAULT_SIZE = 8
+_RANK = 64  # numpy's limit
+_WORK = 8  # bytes at least that an element takes while it is made up
+_MOST = 1 << 40  # bytes, where the system does not say how many are free
 _WORDS = ("alpha", "beta", "gamma", "delta")
 
 
@@ -73,10 +78,27 @@ def make_feeds(
             )
         else:
             shape = tuple(_size(spec, axis, sizes) for axis in range(len(spec.shape)))
+            _require_room(spec, shape)
             # One stream for each name: adding an input to a model leaves the values of the others alone.
             rng = np.random.default_rng((seed, zlib.crc32(spec.name.encode())))
             feeds[spec.name] = _values(spec, shape, rng, ranges.get(spec.name), scale)
     return feeds
+
+
+def _require_room(spec: TensorSpec, shape: tuple[int, ...]) -> None:
+    """Refuse to make up what no memory can hold.
+
+    Raises:
+        InputsNeededError: It is too large.
+    """
+    if len(shape) > _RANK:
+        raise InputsNeededError(f"input {spec.name!r} has {len(shape)} dimensions; at most {_RANK} can be made up")
+    count, free = math.prod(shape), free_memory()
+    if count * _WORK > (free if free is not None else _MOST):
+        raise InputsNeededError(
+            f"input {spec.name!r} of shape {list(shape)} is too large to make up: {count:.2g} elements",
+            "give smaller sizes with --dim or --input-shape",
+        )
 
 
 def bind_dims(

@@ -293,7 +293,7 @@ class _Judge:
         # States may have been priced before a correction: only prices of the same moment can be compared.
         before, after = self.cost.of(one.graph), self.cost.of(two.graph)
         self.learned |= self.cost.correct((one.graph, before), (two.graph, after), paired.speedup, paired.ci95)
-        return paired, before.total / after.total
+        return paired, before.total / after.total if after.total else 1.0  # nothing is left to compute
 
     def _fastest(self, outcome: Outcome, seconds: float) -> Outcome:
         """Of all that a search found, what the clock says is fastest; what is predicted to be, unless another clearly is.

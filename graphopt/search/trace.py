@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from graphopt.errors import GraphoptError
+from graphopt.files import read_json, write_text
 from graphopt.ir.edit import RefusedError
 from graphopt.ir.graph import Graph
 from graphopt.ir.types import digest
-from graphopt.onnxio.save import write_text
 from graphopt.rewrite.apply import apply
 from graphopt.rewrite.library import Library
 from graphopt.rewrite.match import Match
@@ -69,7 +69,7 @@ def read_trace(path: Path) -> Trace:
         TraceError: It is no trace.
     """
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = read_json(path)
     except (OSError, ValueError) as error:
         raise TraceError(f"{path}: not a trace: {error}") from error
     schema = data.get("schema") if isinstance(data, dict) else None

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import graphopt
+from graphopt.api import Progress
 from graphopt.errors import OutputsDifferError
 
 REPORT = {
@@ -47,6 +48,7 @@ class Library(types.ModuleType):
 
     def __init__(self) -> None:
         super().__init__("graphopt.api")
+        self.Progress = Progress
         self.report = copy.deepcopy(REPORT)
         self.calls: list[dict[str, object]] = []
         self.during = lambda arguments: None
@@ -57,7 +59,11 @@ class Library(types.ModuleType):
         self.during(arguments)
         if arguments["output"]:
             Path(arguments["output"]).write_bytes(b"optimised")
-        return types.SimpleNamespace(report=self.report)
+        return types.SimpleNamespace(
+            report=self.report,
+            trace=types.SimpleNamespace(write=lambda path: path.write_text("trace")),
+            write_page=lambda path, hurried: path.write_text("page"),
+        )
 
 
 @pytest.fixture
@@ -78,7 +84,8 @@ def test_defaults(cli, library, model):
     assert call["budget"] is None and call["rtol"] is None and call["atol"] is None and call["inputs"] is None
     assert call["measure"] is True and call["portable"] is False and call["freeze_initializers"] is False
     assert call["rules"] == () and call["exclude"] == () and call["dims"] == {} and call["input_shapes"] == {}
-    assert call["max_growth"] == pytest.approx(0.1) and call["trace"] is None
+    assert call["max_growth"] == pytest.approx(0.1)
+    assert "trace" not in call and "report" not in call  # they are written after the summary
 
 
 def test_every_option(cli, library, model, tmp_path):
@@ -119,6 +126,7 @@ def test_every_option(cli, library, model, tmp_path):
         *("--report", "page.html"),
     )
     assert outcome.code == 0, outcome.err
+    assert (model.parent / "trace.json").read_text() == "trace" and (model.parent / "page.html").read_text() == "page"
     (call,) = library.calls
     call.pop("progress"), call.pop("interrupted")
     assert call == {
@@ -143,8 +151,6 @@ def test_every_option(cli, library, model, tmp_path):
         "freeze_initializers": True,
         "max_growth": 0.5,
         "measure": False,
-        "trace": Path("trace.json"),
-        "report": Path("page.html"),
     }
 
 

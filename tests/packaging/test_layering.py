@@ -19,7 +19,8 @@ PACKAGE = ROOT / "graphopt"
 # A package imports only from lower floors, never from a sibling on its own.
 FLOORS = [
     {"errors", "wording"},
-    {"config"},
+    {"config", "scratch"},
+    {"files"},
     {"ir"},
     {"onnxio", "rewrite"},
     {"runtime", "execution"},
