@@ -485,7 +485,9 @@ def explain_model(path: str | Path) -> dict[str, Any]:
         rule = rule_of(node)
         if rule is not None:
             made.setdefault(rule, []).append({"name": node.name, "op": node.op_type, "outputs": list(node.output)})
-    metadata = {e.key: e.value for e in proto.metadata_props if e.key.startswith("graphopt.")}
+    # What is no UTF-8 comes out of protobuf as bytes: graphopt did not write it.
+    entries = [(e.key, e.value) for e in proto.metadata_props if isinstance(e.key, str) and isinstance(e.value, str)]
+    metadata = {key: value for key, value in entries if key.startswith("graphopt.")}
     return {
         "schema": "graphopt.explain/1",
         "path": str(path),

@@ -17,6 +17,24 @@ def one_line(text: str, limit: int | None = None) -> str:
     return safe if limit is None or len(safe) <= limit else safe[: limit - 3] + "..."
 
 
+def printable(text: str) -> str:
+    """`text` with its line breaks, but without what a terminal would obey."""
+    return "\n".join(
+        "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in line) for line in text.split("\n")
+    )
+
+
+def cell(value: Any) -> Any:
+    """A value for a CSV table: a text that a spreadsheet would take for a formula is marked as text by an apostrophe."""
+    if not isinstance(value, str) or not value.startswith(("=", "+", "-", "@", "\t", "\r")):
+        return value
+    try:
+        float(value)
+    except ValueError:
+        return f"'{value}"
+    return value
+
+
 def milliseconds(value: float | None) -> str:
     """A latency with three significant digits."""
     if value is None:

@@ -7,7 +7,6 @@ baseline over that of the variant: above 1 the variant is faster. A field that w
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 import types
 import typing
@@ -16,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+from graphopt.documents import read_json
 from graphopt.errors import UsageError
 
 SCHEMA = "graphopt.bench/1"
@@ -355,7 +355,7 @@ class Bench:
             UsageError: It can't be read or is something else.
         """
         try:
-            return Bench.from_dict(json.loads(path.read_text(encoding="utf-8")))
+            return Bench.from_dict(read_json(path))
         except (OSError, ValueError) as error:
             raise UsageError(f"{path}: can't be read: {error}") from error
         except UsageError as error:

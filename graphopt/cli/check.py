@@ -10,7 +10,7 @@ import typer
 
 from graphopt.cli import options, paths
 from graphopt.cli.progress import StepProgress
-from graphopt.cli.screen import console, write_json
+from graphopt.cli.screen import console, one_line, printable, write_json
 
 if TYPE_CHECKING:
     from graphopt.equivalence.evidence import Verdict
@@ -40,7 +40,7 @@ def check_rules(
     screen = console()
     problems = [p for p in lint(chosen) if not p.rule or not rule or p.rule in rule]
     for problem in problems:
-        screen.print(str(problem), soft_wrap=True)
+        screen.print(one_line(str(problem), 1000), soft_wrap=True)
     if problems:
         raise typer.Exit(1)
     loaded = {file: read_rules(file) for file in rule_files(chosen)}
@@ -59,7 +59,8 @@ def check_rules(
             verdicts[file].append(verdict)
             progress(verdict.rule)
             if verdict.verdict not in ("proved", "tested"):
-                screen.print(f"{file}: {verdict.rule}: {verdict.verdict}: {verdict.message}", soft_wrap=True)
+                text = f"{file}: {verdict.rule}: {verdict.verdict}: {verdict.message}"
+                screen.print(printable(text), soft_wrap=True)
     if update:
         for folder in {file.parent for file in loaded}:
             inside = [file for file in loaded if file.parent == folder]

@@ -11,7 +11,7 @@ import typer
 from graphopt.cli import options, paths
 from graphopt.cli.check import check_rules
 from graphopt.cli.generate import generate_rules
-from graphopt.cli.screen import change, console, facts, milliseconds, one_line, table, write_json
+from graphopt.cli.screen import change, console, facts, milliseconds, one_line, printable, table, write_json
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -100,13 +100,13 @@ def show_rule(
     about.add_row("claim", _claim(chosen))
     if chosen.providers:
         about.add_row("providers", ", ".join(chosen.providers))
-    about.add_row("file", chosen.where_at)
+    about.add_row("file", one_line(chosen.where_at))
     screen = console(stderr=False)
     screen.print(about)
     screen.print()
     plain = not screen.encoding.lower().startswith("utf")
     for line in draw_rule(chosen, min(screen.width, WIDEST), ascii=plain):
-        screen.print(line, soft_wrap=True)
+        screen.print(printable(line), soft_wrap=True)
     screen.print()
     screen.print(_conditions(chosen))
     screen.print()

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from graphopt.wording import change, milliseconds, one_line, placed, plural, seconds, size
+from graphopt.wording import change, milliseconds, one_line, placed, plural, printable, seconds, size
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -103,6 +103,6 @@ def _finite(value: Any) -> Any:
 
 
 __all__ = [
-    "change", "console", "facts", "milliseconds", "one_line", "placed", "plural", "seconds", "size", "table", "write_json",
+    "change", "console", "facts", "milliseconds", "one_line", "placed", "plural", "printable", "seconds", "size", "table", "write_json",
     "write_whole",
 ]  # fmt: skip

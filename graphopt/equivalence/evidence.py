@@ -17,9 +17,10 @@ from typing import Any
 from graphopt.equivalence.instances import written_case
 from graphopt.equivalence.sides import extremes, worst_difference
 from graphopt.equivalence.symbolic import METHODS, Proof, prove
+from graphopt.errors import RuleError
 from graphopt.execution import make_executor
 from graphopt.onnxio.save import write_text
-from graphopt.rewrite.library import lint_rule
+from graphopt.rewrite.library import lint_rule, read_evidence
 from graphopt.rewrite.schema import Rule, read_rules
 
 SEEDS = (0, 1, 2)
@@ -143,9 +144,9 @@ def write_evidence(path: Path, verdicts: Sequence[Verdict], known: Collection[st
         known: Ids of all rules in the folder, where entries of other rules should go.
     """
     try:
-        held = json.loads(path.read_text(encoding="utf-8")).get("rules", {})
-    except (FileNotFoundError, ValueError):
-        held = {}
+        held: dict[str, Any] = dict(read_evidence(path))
+    except RuleError:
+        held = {}  # damaged: what is known is written anew
     for v in verdicts:
         held.pop(v.rule, None)
         if v.verdict in ("proved", "tested"):

@@ -71,7 +71,8 @@ def emit(model: Model, graph: Graph, *, max_bytes: int | None = None) -> Emitted
 
 def rule_of(node: NodeProto) -> str | None:
     """The rule that made a node of an optimised model, ``None`` for an original one."""
-    return node.doc_string[len(RULE_NOTE) :] if node.doc_string.startswith(RULE_NOTE) else None
+    note: str | bytes = node.doc_string  # bytes where it is no UTF-8
+    return note[len(RULE_NOTE) :] if isinstance(note, str) and note.startswith(RULE_NOTE) else None
 
 
 def _placeholders(proto: ModelProto, tensors: Mapping[str, Any]) -> dict[str, Any]:

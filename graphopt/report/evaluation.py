@@ -18,7 +18,7 @@ from graphopt.rl.evaluation import (
     Ratio,
     Section,
 )
-from graphopt.wording import plural, seconds
+from graphopt.wording import cell, plural, seconds
 
 
 def to_csv(found: Evaluation) -> str:
@@ -27,7 +27,7 @@ def to_csv(found: Evaluation) -> str:
     names = [f.name for f in fields(found.scores[0])] if found.scores else ["stage", "model", "strategy", "saving"]
     writer = csv.DictWriter(text, names, lineterminator="\n")
     writer.writeheader()
-    writer.writerows(asdict(score) for score in found.scores)
+    writer.writerows({name: cell(value) for name, value in asdict(score).items()} for score in found.scores)
     return text.getvalue()
 
 

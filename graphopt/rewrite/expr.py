@@ -17,6 +17,15 @@ from typing import Any, NamedTuple
 from graphopt.errors import RuleError
 from graphopt.ir.graph import Graph
 
+LONGEST = 2_000
+"""Characters of an expression."""
+DEEPEST = 50
+"""Levels of its tree; the deepest that comes with graphopt has 14."""
+LARGEST = 1 << 16
+"""Items of a sequence that an expression makes, and bits of a number."""
+STEPS = 1 << 20
+"""Turns of all loops of an expression, one inside the other."""
+
 
 class Unknown(Exception):
     """The graph does not say."""
@@ -48,11 +57,13 @@ class Env:
         graph: The graph that was matched.
         names: Pattern variables: :class:`Ref`, a tuple of them, an attribute value, or the result of a ``let``.
         block: Channel block of the target's fast convolution layout.
+        steps: How many turns a loop may take.
     """
 
     graph: Graph
     names: dict[str, Any]
     block: int = 16
+    steps: int = STEPS
 
 
 Compiled = Callable[[Env], Any]
@@ -95,13 +106,40 @@ def compile_expression(text: str, functions: Mapping[str, Function], where: str 
     Raises:
         RuleError: A syntax error, a construct outside the language, or an unknown function.
     """
+    if len(text) > LONGEST or brackets(text) > DEEPEST:
+        raise RuleError(
+            f"{text[:40]!r}...: longer than {LONGEST} characters, or brackets more than {DEEPEST} deep", where
+        )
     try:
         tree = ast.parse(text.strip(), mode="eval").body
     except SyntaxError as error:
         raise RuleError(f"{text!r}: {error.msg}", _shift(where, (error.offset or 1) - 1)) from None
+    except (ValueError, RecursionError, MemoryError) as error:  # a zero byte; more operators in a row than it can hold
+        raise RuleError(f"{text[:40]!r}...: can't be read: {error or 'too deep'}", where) from None
+    if _depth(tree) > DEEPEST:
+        raise RuleError(f"{text[:40]!r}...: more than {DEEPEST} operators deep", where)
     compiler = _Compiler(text, functions, where)
     run = compiler.compile(tree, frozenset())
     return Expression(text, frozenset(compiler.names), frozenset(compiler.calls), where, run)
+
+
+def brackets(text: str) -> int:
+    """How deep brackets nest, counted without a parser: Python's own has crashed on thousands."""
+    deepest = depth = 0
+    for c in text:
+        depth += (c in "([{") - (c in ")]}")
+        deepest = max(deepest, depth)
+    return deepest
+
+
+def _depth(tree: ast.AST) -> int:
+    """Levels of a tree."""
+    level: list[ast.AST] = [tree]
+    depth = 0
+    while level:
+        depth += 1
+        level = [child for node in level for child in ast.iter_child_nodes(node)]
+    return depth
 
 
 def _shift(where: str, columns: int) -> str:
@@ -169,14 +207,49 @@ _COMPARE: dict[type, Callable[[Any, Any], bool]] = {
     ast.Is: operator.is_,
     ast.IsNot: operator.is_not,
 }
+
+
+def _bits(value: Any) -> int:
+    return value.bit_length() if isinstance(value, int) else 1
+
+
+def _times(a: Any, b: Any) -> Any:
+    """A product of numbers or arrays, or a short sequence repeated."""
+    for items, count in ((a, b), (b, a)):
+        if isinstance(items, str | tuple | list) and (not isinstance(count, int) or len(items) * count > LARGEST):
+            raise Unknown
+    if _bits(a) + _bits(b) > LARGEST:
+        raise Unknown
+    return operator.mul(a, b)
+
+
+def _plus(a: Any, b: Any) -> Any:
+    if isinstance(a, str | tuple | list) and isinstance(b, str | tuple | list) and len(a) + len(b) > LARGEST:
+        raise Unknown
+    return operator.add(a, b)
+
+
+def _remainder(a: Any, b: Any) -> Any:
+    if isinstance(a, str):
+        raise Unknown  # Python would take it for a format
+    return operator.mod(a, b)
+
+
+def _power(a: Any, b: Any) -> Any:
+    """A power that fits into memory: 9**9**9 has 370 million digits."""
+    if isinstance(a, int) and isinstance(b, int) and _bits(a) * abs(b) > LARGEST:
+        raise Unknown
+    return operator.pow(a, b)
+
+
 _BINARY: dict[type, Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add,
+    ast.Add: _plus,
     ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
+    ast.Mult: _times,
     ast.Div: operator.truediv,
     ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod,
-    ast.Pow: operator.pow,
+    ast.Mod: _remainder,
+    ast.Pow: _power,
 }
 
 
@@ -318,8 +391,12 @@ class _Compiler:
 
         def run(env: Env) -> tuple[Any, ...]:
             out = []
-            scope = Env(env.graph, dict(env.names), env.block)
-            for item in _items(source(env)):
+            items = _items(source(env))
+            if len(items) > env.steps:
+                raise Unknown
+            # What the loops inside may do is shared among the turns of this one.
+            scope = Env(env.graph, dict(env.names), env.block, env.steps // max(1, len(items)))
+            for item in items:
                 values = (item,) if single else _items(item)
                 if len(values) != len(names):
                     raise Unknown

@@ -10,7 +10,7 @@ import numpy as np
 
 from graphopt.ir.constants import READABLE, NotConstantError, evaluate, known_content, small_array
 from graphopt.ir.types import FLOATS, NUMPY_NAMES, ValueType
-from graphopt.rewrite.expr import Env, Function, Ref, Symbol, Unknown, equal
+from graphopt.rewrite.expr import LARGEST, Env, Function, Ref, Symbol, Unknown, equal
 
 _extremes: dict[int, tuple[float, float]] = {}
 _distinct: dict[int, tuple[float, ...] | None] = {}
@@ -293,6 +293,13 @@ def _plain(function: Any) -> Function:
     return run
 
 
+def _numbers(*bounds: int) -> tuple[int, ...]:
+    found = range(*bounds)
+    if len(found) > LARGEST:
+        raise Unknown
+    return tuple(found)
+
+
 FUNCTIONS: dict[str, Function] = {
     f.__name__: f
     for f in (
@@ -302,7 +309,7 @@ FUNCTIONS: dict[str, Function] = {
     )
 } | {
     "len": _plain(len), "min": _plain(min), "max": _plain(max), "sum": _plain(sum), "abs": _plain(abs), "int": _plain(int),
-    "prod": _plain(math.prod), "sqrt": _plain(math.sqrt), "range": _plain(lambda *a: tuple(range(*a))),
+    "prod": _plain(math.prod), "sqrt": _plain(math.sqrt), "range": _plain(_numbers),
     "sorted": _plain(lambda a: tuple(sorted(a))), "reversed": lambda env, a: tuple(reversed(a)),
     "all": _plain(all), "any": _plain(any), "zip": lambda env, *a: tuple(zip(*a, strict=True)),
     "enumerate": lambda env, a: tuple(enumerate(a)),

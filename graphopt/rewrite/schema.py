@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
+import re
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import Any
 import yaml
 
 from graphopt.config import PROVIDERS, provider_name
+from graphopt.documents import DocumentError, compose_yaml, read_text
 from graphopt.errors import RuleError
 from graphopt.rewrite.expr import Expression, compile_expression
 from graphopt.rewrite.functions import FUNCTIONS
@@ -24,6 +26,11 @@ from graphopt.rewrite.pattern import Line, parse_line
 
 CLAIMS = ("exact", "real", "approx")
 _FILE_KEYS = ("family", "doc", "providers", "rules")
+LINES = 64
+"""Of a pattern or a replacement, and conditions of a rule; the largest rule that comes with graphopt has 23."""
+LINE = 2_000
+"""Characters of a line."""
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,199}")
 _RULE_KEYS = ("id", "doc", "equal", "domain", "match", "roots", "where", "prefer", "let", "replace", "examples")
 
 
@@ -115,28 +122,25 @@ def read_rules(path: Path) -> list[Rule]:
         RuleError: The file can't be read, or a rule is wrong.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_text(path)
     except OSError as error:
         raise RuleError(f"can't be read: {error.strerror or error}", str(path)) from error
-    except UnicodeDecodeError as error:
-        raise RuleError(f"not UTF-8 text: {error.reason}", str(path)) from error
+    except DocumentError as error:
+        raise RuleError(str(error), error.at(str(path))) from error
     return parse_rules(text, str(path))
 
 
 def parse_rules(text: str, name: str) -> list[Rule]:
     """All rules in a YAML text; ``name`` stands for the file in messages."""
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        root = yaml.compose(text, Loader=loader)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        at = f"{name}:{mark.line + 1}:{mark.column + 1}" if mark else name
-        raise RuleError(f"not valid YAML: {getattr(error, 'problem', error)}", at) from None
+        root = compose_yaml(text)
+    except DocumentError as error:
+        raise RuleError(str(error), error.at(name)) from None
     data = _plain(root, name)
     if not isinstance(data, dict):
         raise RuleError("expected 'family', 'doc' and 'rules'", f"{name}:1:1")
     _known(data, _FILE_KEYS, f"{name}:1:1")
-    family = _text(data, "family", name)
+    family = _name(data, "family", name)
     providers = tuple(_provider(t) for t in _texts(data, "providers"))
     rules = data.get("rules")
     if not isinstance(rules, list) or not rules:
@@ -189,7 +193,26 @@ def _texts(data: dict[str, Any], key: str) -> list[Text]:
     for item in items:
         if not isinstance(item, Text):
             raise RuleError(f"{key!r}: expected one line of text an item", data["__where__"])
+        _short(item, key)
+    if len(items) > LINES:
+        raise RuleError(f"{key!r} has {len(items)} lines, more than {LINES}", items[LINES].where)
     return items
+
+
+def _short(item: Text, key: str) -> None:
+    if len(item.text) > LINE:
+        raise RuleError(f"{key!r}: a line of {len(item.text)} characters, more than {LINE}", item.where)
+
+
+def _name(data: dict[str, Any], key: str, where: str) -> str:
+    """A name that is shown and searched for as it is: no spaces, no control characters."""
+    name = _text(data, key, where)
+    if not _ID.fullmatch(name):
+        raise RuleError(
+            f"{key!r} is letters, digits, '.', '_' and '-', at most 200 of them, not {name[:40]!r}",
+            data.get("__where__", where),
+        )
+    return name
 
 
 def _provider(given: Text) -> str:
@@ -219,6 +242,9 @@ def _lets(data: dict[str, Any]) -> list[tuple[str, Text]]:
     for name, value in found:
         if not isinstance(value, Text):
             raise RuleError(f"{name!r}: expected one line of text", data["__where__"])
+        _short(value, name)
+    if len(found) > LINES:
+        raise RuleError(f"'let' has {len(found)} lines, more than {LINES}", data["__where__"])
     return found
 
 
@@ -227,7 +253,7 @@ def _rule(data: Any, family: str, providers: tuple[str, ...], name: str) -> Rule
         raise RuleError("a rule is a mapping that starts with 'id'", f"{name}:1:1")
     at = data["__where__"]
     _known(data, _RULE_KEYS, at)
-    ident = _text(data, "id", at)
+    ident = _name(data, "id", at)
     match = tuple(parse_line(t.text, t.where) for t in _texts(data, "match"))
     replace = tuple(parse_line(t.text, t.where) for t in _texts(data, "replace"))
     if not match or not replace:
