@@ -354,7 +354,7 @@ def _table(file: Path) -> dict[str, Any] | None:
         return None  # so that a broken file which is not about graphopt breaks nothing here
     try:
         tool = tomllib.loads(content.decode()).get("tool")
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"{file}: {error}", f"graphopt reads its settings from [{SECTION}] there") from error
     table = tool.get("graphopt") if isinstance(tool, dict) else None
     if table is not None and not isinstance(table, dict):

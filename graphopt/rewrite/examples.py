@@ -15,7 +15,7 @@ from graphopt.errors import GraphoptError
 from graphopt.ir.edit import Edit, RefusedError, tensor_of
 from graphopt.ir.graph import Graph, Value, build
 from graphopt.ir.types import DTYPES, NUMPY_NAMES, Dim, ValueType, digest
-from graphopt.rewrite.expr import Env, Ref, brackets
+from graphopt.rewrite.expr import Env, Ref, Unknown, brackets
 from graphopt.rewrite.match import Match, find, plans
 from graphopt.rewrite.pattern import Line
 from graphopt.rewrite.schema import Rule
@@ -116,7 +116,7 @@ def build_example(rule: Rule, case: Mapping[str, Any], *, block: int = 16, seed:
     """
     rng = np.random.default_rng(seed)
     case = dict(case)
-    opset = int(case.pop("opset", DEFAULT_OPSET))
+    opset = _opset(case.pop("opset", DEFAULT_OPSET))
     values: dict[int, Value] = {}
     names: dict[str, Any] = {}
     inputs: list[int] = []
@@ -146,6 +146,13 @@ def build_example(rule: Rule, case: Mapping[str, Any], *, block: int = 16, seed:
     return Example(graph, None, _failing(rule, graph, block))
 
 
+def _opset(given: Any) -> int:
+    text = str(given)
+    if not (text.isascii() and text.isdigit() and len(text) < 4):
+        raise ExampleError(f"opset: {text[:40]!r} is no version of the operator set")
+    return int(text)
+
+
 def _value(name: str, given: Any, values: dict[int, Value], inputs: list[int], rng: np.random.Generator) -> int:
     operand = Operand.parse(name, given)
     type = ValueType(operand.dtype, operand.dims)
@@ -163,7 +170,10 @@ def _array(operand: Operand, rng: np.random.Generator) -> np.ndarray[Any, Any]:
     dtype = np.dtype(NUMPY_NAMES[operand.dtype])
     shape = tuple(d if isinstance(d, int) else 3 for d in operand.dims)
     if operand.data is not None:
-        return np.broadcast_to(np.array(operand.data).astype(dtype), shape).copy()
+        try:
+            return np.broadcast_to(np.array(operand.data).astype(dtype), shape).copy()
+        except (ValueError, TypeError, OverflowError):
+            raise ExampleError(f"{str(operand)[:60]!r}: the numbers don't fit the type") from None
     made = random_array(dtype, shape, rng)
     # Sixteenths: what a rule computes from them is exact, so that provers may compare it.
     return np.asarray(np.round(made * 16) / 16).astype(dtype) if dtype.kind == "f" else made
@@ -237,7 +247,10 @@ def _node(edit: Edit, line: Line, names: dict[str, Any]) -> list[int]:
         if names[variable] is not None:
             attributes[name] = names[variable]
     for name, expression in line.attributes:
-        value = expression.run(Env(edit.graph, names))
+        try:
+            value = expression.run(Env(edit.graph, names))
+        except Unknown:
+            raise ExampleError(f"{name} = {expression.text!r} can't be computed") from None
         if value is not None:
             attributes[name] = value
     domain, op = line.ops[0]

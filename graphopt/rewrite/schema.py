@@ -26,7 +26,7 @@ from graphopt.rewrite.pattern import Line, parse_line
 
 CLAIMS = ("exact", "real", "approx")
 _FILE_KEYS = ("family", "doc", "providers", "rules")
-LINES = 64
+LINES = 40
 """Of a pattern or a replacement, and conditions of a rule; the largest rule that comes with graphopt has 23."""
 LINE = 2_000
 """Characters of a line."""

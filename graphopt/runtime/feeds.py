@@ -7,7 +7,6 @@ like, is refused with the name of the input.
 
 from __future__ import annotations
 
-import zipfile
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -132,9 +131,14 @@ def load_npz(path: Path) -> dict[str, Array]:
         if isinstance(archive, np.ndarray):
             raise UsageError(f"{path} holds one array without a name", hint)
         with archive:
+            if not archive.files:
+                raise UsageError(f"{path} holds no array", hint)
             return {name: archive[name] for name in archive.files}
-    except (OSError, EOFError, ValueError, zipfile.BadZipFile) as error:
-        raise UsageError(f"can't read inputs from {path}: {error}", hint) from error
+    except UsageError:
+        raise
+    except Exception as error:
+        # numpy and zipfile raise anything from TokenError to NotImplementedError for a file that lies about itself.
+        raise UsageError(f"can't read inputs from {path}: {error or type(error).__name__}", hint) from error
 
 
 def _addends(symbol: str) -> list[str]:

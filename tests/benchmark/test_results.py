@@ -131,3 +131,11 @@ def test_csv():
     assert (peer["status"], peer["message"]) == ("missing", "not installed, sorry")
     assert (ours["ratio"], ours["same"], ours["max_rel"], ours["threads"]) == ("1.25", "True", "", "2")
     assert to_csv(Bench((), 0.02)).startswith("model,provider,threads,variant,")
+
+
+def test_a_model_named_like_a_formula_is_text_in_a_table() -> None:
+    variant = Variant("original", "level", level="all", status="measured", ratio=Ratio(1.0, -0.5, 1.0, "equal"))
+    case = Case("=cmd|' /C calc'!A0", "net.onnx", "cpu", 1, (variant,))
+    row = next(csv.DictReader(io.StringIO(to_csv(Bench((case,), 0.01)))))
+    assert row["model"] == "'=cmd|' /C calc'!A0"
+    assert float(row["low"]) == -0.5
