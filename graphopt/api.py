@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -29,10 +30,10 @@ from graphopt.onnxio.save import copy, save, to_proto
 from graphopt.report import make_report
 from graphopt.report.optimization import Found, write_report
 from graphopt.rewrite.library import load_library
-from graphopt.runtime.feeds import load_npz, make_feeds
+from graphopt.runtime.feeds import load_npz, make_feeds, measured_sizes
 from graphopt.runtime.placement import Placement
 from graphopt.runtime.profile import by_op, profile
-from graphopt.runtime.session import Session, SessionConfig
+from graphopt.runtime.session import Session, SessionConfig, TensorSpec
 from graphopt.runtime.timing import Paired
 from graphopt.search.arena import Arena, loadable
 from graphopt.search.auto import Auto
@@ -57,6 +58,7 @@ _HURRY = 2.0  # seconds for the last measurement after Ctrl-C
 _VISIBLE = 1.003  # a measured ratio below which a second look is not worth its time
 _LONGEST = 10.0  # seconds for the second look
 _OVERTIME = 10.0  # seconds beyond the budget by which a second look must have ended
+_THERE = 0.2  # share of the budget for the measurement at another set of sizes
 _DEFAULT = 40.0  # seconds at most where no budget is given: with loading, verifying and writing less than a minute
 
 
@@ -67,14 +69,16 @@ class Progress:
     Attributes:
         stage: ``load``, ``search``, ``verify``, ``measure`` or ``report``.
         message: One line for people.
-        fraction: Part of the budget that is used, when known.
-        best: Best speed-up measured so far, when known.
+        fraction: Part of the budget that is used, 0 to 1; ``None`` before the search begins.
+        best: The last speed-up measured over the original, when known.
+        budget: Seconds for search and measurement; ``None`` before the search begins.
     """
 
     stage: str
     message: str
     fraction: float | None = None
     best: float | None = None
+    budget: float | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,6 +144,7 @@ def optimize(
     exclude: Sequence[str] = (),
     dims: Mapping[str, int] | None = None,
     input_shapes: Mapping[str, Sequence[int]] | None = None,
+    at: Sequence[Mapping[str, int]] = (),
     inputs: str | Path | Mapping[str, Any] | None = None,
     rtol: float | None = None,
     atol: float | None = None,
@@ -167,8 +172,10 @@ def optimize(
         budget: Seconds for search and measurement together; by default a few, more for a slow or a large model, at most 40.
         rules: Rule files, folders, families or ids; all shipped ones by default.
         exclude: Rules or families to leave out.
-        dims: Sizes for symbolic dimensions.
-        input_shapes: Shapes for whole inputs.
+        dims: Sizes for symbolic dimensions; the written model has them fixed.
+        input_shapes: Shapes for whole inputs; the written model has them fixed.
+        at: Sizes at which to measure dimensions that stay symbolic: the search goes by the first set, and the result is
+            verified and measured at each.
         inputs: Arrays by input name, or an ``.npz`` file of them, to verify and measure with.
         rtol: Relative tolerance of the verification, by default from the dtype.
         atol: Absolute tolerance of the verification, by default from the dtype.
@@ -188,22 +195,32 @@ def optimize(
     """
     chosen_strategy = _strategy(strategy, agent, alpha, seed)
     started = time.monotonic()
-    tell = progress or (lambda p: None)
-    tell(Progress("load", "loading"))
+    hear = progress or (lambda p: None)
+    hear(Progress("load", "loading the rules"))
     config = session_config(provider, provider_options, threads)
     library = load_library(rules, exclude, config.provider, portable)
+    hear(Progress("load", "loading the model"))
     loaded = load(model, freeze_initializers=freeze_initializers, dims=dims, input_shapes=input_shapes)
     original = load(model) if dims or input_shapes or freeze_initializers else loaded
     limit = int(loaded.nbytes * (1 + max_growth)) + _SLACK
     ranges = input_ranges(loaded.graph)
     overrides = load_npz(Path(inputs)) if isinstance(inputs, str | Path) else dict(inputs or {})
-    baseline_s, feeds = first_run(original, config, ranges, overrides, _bound(loaded, original), seed)
+    if at and overrides:
+        raise UsageError("inputs have the sizes that they have: 'inputs' and 'at' exclude each other")
+    bound, shapes = _bound(loaded, original), dict(input_shapes or {})
+    sets = [{**bound, **sizes} for sizes in at or ({},)]
+    baseline_s, feeds = first_run(original, config, ranges, overrides, sets[0], seed, shapes)
     arena = Arena(loaded, original, config, feeds, limit, seed)
+    sizes = open_sizes(original, feeds)
     total = budget if budget is not None else default_seconds(baseline_s, len(loaded.graph.nodes))
     clock = Budget(total, None, interrupted)
 
+    def tell(told: Progress) -> None:
+        hear(replace(told, fraction=min(1.0, clock.elapsed / total), budget=total))
+
     with Store() as store:
-        cost = KernelCost(store, config, seconds=0.2 * total, measure=measure)
+        known = {name: size for name, size in sizes.items() if "[" not in name}
+        cost = KernelCost(store, config, seconds=0.2 * total, measure=measure, dims=known)
         problem = Problem.where(library, cost, config)
         search = Budget(0.25 * total, None, interrupted)
         curve: list[tuple[int, float, float]] = []
@@ -213,13 +230,17 @@ def optimize(
         )  # fmt: skip
 
     def check(outcome: Outcome, where: SessionConfig) -> Verification:
-        return verify_models(
-            arena.loadable(None), arena.loadable(outcome.state.graph), config=where, ranges=ranges, overrides=overrides,
-            dims=_bound(loaded, original), rtol=rtol, atol=atol, seed=seed,
+        return _agreed(
+            verify_models(
+                arena.loadable(None), arena.loadable(outcome.state.graph), config=where, ranges=ranges,
+                overrides=overrides, dims=each, shapes=shapes, rtol=rtol, atol=atol, seed=seed,
+            )
+            for each in sets
         )  # fmt: skip
 
     verified: Verification | None = None
     paired: Paired | None = None
+    elsewhere: list[tuple[dict[str, int], Paired]] = []
     if chosen.outcome.steps:
         tell(Progress("verify", "comparing outputs"))
         verified = check(chosen.outcome, config)
@@ -240,12 +261,14 @@ def optimize(
         if measure:
             tell(Progress("measure", "measuring against the original"))
             paired = _verdict(arena, graph, clock)
+            elsewhere = _elsewhere(arena, graph, sets[1:], ranges, shapes, clock)
     kept = not outcome.steps or (paired is not None and paired.ci95[0] <= 1.0)
     final = emit(original, original.graph) if kept else result
     told = make_report(
         source=str(model) if isinstance(model, str | Path) else None, output=output, strategy=strategy, config=config,
         seed=seed, selection=chosen, paired=paired, kept=kept, verified=verified, original=original, final=final,
-        placements=_placements(arena, None if kept else graph), seconds=time.monotonic() - started,
+        placements=_placements(arena, None if kept else graph), seconds=time.monotonic() - started, sizes=sizes,
+        given=[*(dims or {}), *(at[0] if at else {})], elsewhere=elsewhere,
     )  # fmt: skip
     found = Found(chosen, paired, loaded.graph, graph, tuple(curve))
     finished = Result(told, final, original, found)
@@ -272,6 +295,51 @@ def optimize(
         tell(Progress("report", "writing the report"))
         write_report(report, told, found, arena, hurried=search.interrupted_now)
     return finished
+
+
+def open_sizes(model: Model, feeds: Mapping[str, Any]) -> dict[str, int]:
+    """The sizes that some inputs give to the dimensions which a model leaves open."""
+    specs = [
+        TensorSpec(
+            graph.values[key].name, "", graph.type(key).shape or (), "other" if graph.type(key).other else "tensor"
+        )
+        for graph in [model.graph]
+        for key in graph.inputs
+    ]
+    return measured_sizes(specs, feeds)
+
+
+def _elsewhere(
+    arena: Arena,
+    graph: Graph,
+    sets: Sequence[Mapping[str, int]],
+    ranges: Mapping[str, tuple[int, int]],
+    shapes: Mapping[str, Sequence[int]],
+    clock: Budget,
+) -> list[tuple[dict[str, int], Paired]]:
+    """The measurement against the original at other sizes, each in a share of the budget on top of it."""
+    found: list[tuple[dict[str, int], Paired]] = []
+    for sizes in sets:
+        if clock.interrupted_now:
+            break
+        _, feeds = first_run(arena.original, arena.config, ranges, {}, sizes, arena.seed, shapes)
+        there = replace(arena, feeds=feeds)
+        paired = there.verdict(graph, max(_HURRY, _THERE * (clock.seconds or 0.0)))
+        found.append((open_sizes(arena.original, feeds), paired))
+    return found
+
+
+def _agreed(checks: Iterable[Verification]) -> Verification:
+    """Comparisons at several sizes as one: the first that fails, else all together."""
+    found: list[Verification] = []
+    for check in checks:
+        if not check.passed:
+            return check
+        found.append(check)
+    return replace(
+        found[0], trials=sum(v.trials for v in found), max_abs=max(v.max_abs for v in found),
+        max_rel=max(v.max_rel for v in found),
+    )  # fmt: skip
 
 
 def default_seconds(baseline_s: float, nodes: int) -> float:
@@ -345,8 +413,12 @@ def _search(
             better,
         )  # fmt: skip
 
+    least = math.inf
+
     def heard(state: State) -> None:
-        tell(Progress("search", f"predicted {state.cost:.2f} ms"))
+        nonlocal least
+        least = min(least, state.cost)
+        tell(Progress("search", f"searching, predicted {least:.2f} ms"))
         better(1, state)
 
     start = problem.start(graph)
@@ -363,10 +435,11 @@ def first_run(
     overrides: Mapping[str, Any],
     dims: Mapping[str, int],
     seed: int,
+    shapes: Mapping[str, Sequence[int]] | None = None,
 ) -> tuple[float, dict[str, Any]]:
     """Seconds of one inference, and inputs that the model accepts."""
     with Session(loadable(original, emit(original, original.graph)), config) as session:
-        feeds = make_feeds(session.input_specs, seed=seed, ranges=ranges, overrides=overrides, dims=dims)
+        feeds = make_feeds(session.input_specs, seed=seed, ranges=ranges, overrides=overrides, dims=dims, shapes=shapes)
         try:
             session.run(feeds)
         except InputsNeededError:
@@ -410,6 +483,7 @@ def verify(
     atol: float | None = None,
     seed: int = 0,
     dims: Mapping[str, int] | None = None,
+    input_shapes: Mapping[str, Sequence[int]] | None = None,
 ) -> Verification:
     """Whether two models compute the same function, judged on several random inputs."""
     first, second = load(a), load(b)
@@ -417,7 +491,7 @@ def verify(
     return verify_models(
         loadable(first, emit(first, first.graph)), loadable(second, emit(second, second.graph)),
         config=session_config(provider, provider_options, threads), ranges=input_ranges(first.graph), overrides=overrides,
-        dims=dims or {}, rtol=rtol, atol=atol, seed=seed,
+        dims=dims or {}, shapes=input_shapes, rtol=rtol, atol=atol, seed=seed,
     )  # fmt: skip
 
 
@@ -428,6 +502,7 @@ def inspect_model(
     provider_options: Mapping[str, str] | None = None,
     threads: int = 1,
     dims: Mapping[str, int] | None = None,
+    input_shapes: Mapping[str, Sequence[int]] | None = None,
     inputs: str | Path | Mapping[str, Any] | None = None,
     runs: int = 5,
 ) -> dict[str, Any]:
@@ -435,11 +510,12 @@ def inspect_model(
 
     Returns:
         ``operators`` (count by type), ``opaque`` (count by reason), ``inputs``, ``outputs``, ``nodes``, ``size``, ``opset``,
-        ``ir_version``, ``placement`` (``None`` on the CPU) and ``profile`` (milliseconds by operator as the runtime runs it; ``None``
+        ``ir_version``, ``sizes`` (those at which open dimensions were measured), ``placement`` (``None`` on the CPU) and ``profile`` (milliseconds by operator as the runtime runs it; ``None``
         when it can't run).
     """
-    model = load(path, dims=dims)
+    model = load(path, dims=dims, input_shapes=input_shapes)
     graph = model.graph
+    sizes: dict[str, int] = {}
     config = session_config(provider, provider_options, threads)
     overrides = load_npz(Path(inputs)) if isinstance(inputs, str | Path) else dict(inputs or {})
     unprofiled: str | None = None
@@ -450,6 +526,7 @@ def inspect_model(
             placement = session.placement
     try:
         _, feeds = first_run(model, config, input_ranges(graph), overrides, {}, 0)
+        sizes = open_sizes(model, feeds)
         kernels = [asdict(k) for k in by_op(profile(loadable(model, emit(model, graph)), feeds, config, runs=runs))]
     except InputsNeededError as error:
         unprofiled = str(error)
@@ -466,6 +543,7 @@ def inspect_model(
         "opaque": dict(Counter(n.opaque for n in graph.nodes.values() if n.opaque).most_common()),
         "inputs": {graph.values[k].name: str(graph.type(k)) for k in graph.inputs},
         "outputs": {name: str(graph.type(k)) for name, k in graph.outputs},
+        "sizes": sizes,
         "provider": config.provider,
         "placement": None if placement is None else asdict(placement),
         "profile": kernels,

@@ -54,6 +54,7 @@ class Settings:
         exclude: Ids of rules not to use.
         dims: Sizes for the model's symbolic dimensions.
         input_shapes: Shapes for inputs that declare none.
+        at: Sets of sizes at which symbolic dimensions are measured.
         rtol: Relative tolerance of the verification; None lets the data type decide.
         atol: Absolute tolerance of the verification; None lets the data type decide.
         seed: Seed of everything random.
@@ -74,6 +75,7 @@ class Settings:
     exclude: tuple[str, ...] = ()
     dims: Mapping[str, int] = field(default_factory=dict)
     input_shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    at: tuple[Mapping[str, int], ...] = ()
     rtol: float | None = None
     atol: float | None = None
     seed: int = 0
@@ -286,6 +288,12 @@ def _dims(value: Any) -> dict[str, int]:
     return dict(value)
 
 
+def _sets(value: Any) -> tuple[dict[str, int], ...]:
+    if isinstance(value, str | Mapping) or not isinstance(value, Sequence):
+        raise ValueError("a list of tables of sizes, such as [{batch = 1}, {batch = 8}]")
+    return tuple(_dims(item) for item in value)
+
+
 def _shapes(value: Any) -> dict[str, tuple[int, ...]]:
     wanted = "a table of shapes, such as {image = [1, 3, 224, 224]}"
     if not isinstance(value, Mapping):
@@ -327,6 +335,7 @@ _KINDS: dict[str, _Kind] = {
     "exclude": _NAMES,
     "dims": _Kind(_dims, lambda text: dict(map(parse_dim, _split(text)))),
     "input_shapes": _Kind(_shapes, lambda text: dict(map(parse_input_shape, _split(text)))),
+    "at": _Kind(_sets, lambda text: [dict(map(parse_dim, _split(part))) for part in text.split(";")]),
     "rtol": _number(),
     "atol": _number(),
     "seed": _integer(0),

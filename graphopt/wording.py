@@ -76,6 +76,22 @@ def plural(count: int, noun: str) -> str:
     return f"{count} {noun}" + ("" if count == 1 else "s")
 
 
+def dimensions(sizes: Mapping[str, int]) -> str:
+    """Sizes of dimensions: ``batch=1, seq=8``."""
+    return ", ".join(f"{one_line(name, 40)}={size}" for name, size in sizes.items())
+
+
+def measured_at(told: Mapping[str, Any], option: str = "--at and --dim") -> str:
+    """At which sizes a JSON report was measured, and whether someone chose them; empty where none is open."""
+    sizes, assumed = told.get("sizes") or {}, told.get("sizes_assumed") or []
+    if not sizes:
+        return ""
+    if not assumed:
+        return dimensions(sizes)
+    said = "assumed" if len(assumed) == len(sizes) else f"{', '.join(one_line(name, 40) for name in assumed)} assumed"
+    return f"{dimensions(sizes)} ({said}; see {option})"
+
+
 def placed(nodes: Mapping[str, int], elsewhere: Mapping[str, int] | None = None) -> str:
     """Which provider runs how many nodes, and the operators that the one asked for leaves to others."""
     text = ", ".join(f"{provider} {plural(count, 'node')}" for provider, count in nodes.items()) or "no nodes"

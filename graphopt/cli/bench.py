@@ -120,8 +120,11 @@ def bench(
         }
     )
 
-    from graphopt.benchmark.plan import NONE, Plan
-    from graphopt.runtime.session import LEVELS
+    from graphopt.cli.progress import Waiting
+
+    with Waiting("starting", shown=not quiet):
+        from graphopt.benchmark.plan import NONE, Plan
+        from graphopt.runtime.session import LEVELS
 
     strategies = tuple(s for s in dict.fromkeys(strategy or [settings.strategy]) if s != NONE)
     if fail_under is not None and not strategies:

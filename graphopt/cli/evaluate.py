@@ -62,9 +62,11 @@ def evaluate_agent(
     Ctrl-C ends it with what was found so far.
     """
     from graphopt.cli.paths import writable
-    from graphopt.cli.progress import Interrupt, StepProgress
+    from graphopt.cli.progress import Interrupt, StepProgress, Waiting
     from graphopt.errors import UsageError
-    from graphopt.rl.evaluate import Evaluator, Plan, read_agents
+
+    with Waiting("loading the libraries", shown=not quiet):
+        from graphopt.rl.evaluate import Evaluator, Plan, read_agents
 
     if measure is not None and not (measure > 0 and math.isfinite(measure)):
         raise UsageError(f"--measure must be above 0, not {measure}")
@@ -74,7 +76,8 @@ def evaluate_agent(
     if json is not None and json != "-":
         writable(Path(json), reads={}, writes={})
     with Interrupt("what was found so far") as interrupt:
-        evaluator = Evaluator(agents, plan, interrupted=interrupt)
+        with Waiting("making the models ready", shown=not quiet):
+            evaluator = Evaluator(agents, plan, interrupted=interrupt)
         if measure is not None and 5 not in evaluator.stages:
             raise UsageError("--measure is for the unseen families, and there are none", "see held_out in the task")
         _folder(out)

@@ -45,20 +45,26 @@ def explain(
         reads["the trace"] = paths.existing_file(trace)
     paths.report_file(json, reads)
 
-    if trace is None:
-        from graphopt import api
+    from graphopt.cli.progress import WorkProgress
 
-        report = api.explain_model(model)
-    else:
-        from graphopt import retrace
+    with WorkProgress(shown=True) as progress:
+        if trace is None:
+            from graphopt import api
 
-        found = retrace.stages(trace, model, seconds=seconds or None, threads=threads or 1)
-        report = {
-            "schema": "graphopt.stages/1",
-            "path": str(model),
-            "trace": str(trace),
-            "stages": [asdict(s) for s in found],
-        }
+            report = api.explain_model(model)
+        else:
+            from graphopt import retrace
+
+            found = retrace.stages(
+                trace, model, seconds=seconds or None, threads=threads or 1,
+                on_stage=lambda s: progress(f"step {s.first + s.steps - 1}: {s.rule}"),
+            )  # fmt: skip
+            report = {
+                "schema": "graphopt.stages/1",
+                "path": str(model),
+                "trace": str(trace),
+                "stages": [asdict(s) for s in found],
+            }
     if json is not None:
         write_json(report, json)
     if json != "-":

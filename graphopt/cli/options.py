@@ -34,6 +34,14 @@ InputShapes = Annotated[
     list[str] | None,
     option("--input-shape", metavar="NAME:1x3x224x224", help="Shape of an input that declares none; repeatable."),
 ]
+At = Annotated[
+    list[str] | None,
+    option(
+        "--at",
+        metavar="NAME=N,...",
+        help="Sizes to measure symbolic dimensions at, which stay symbolic in the file; repeatable, for a ratio at each set.",
+    ),
+]
 Inputs = Annotated[
     Path | None, option("--inputs", metavar="FILE.npz", help="Inputs to run on, instead of random ones.")
 ]
@@ -80,6 +88,13 @@ def named(option: str, texts: Sequence[str] | None, parse: Callable[[str], tuple
 def dims(texts: Sequence[str] | None) -> dict[str, int] | None:
     """Read ``--dim``."""
     return named("--dim", texts, parse_dim)
+
+
+def sizes(texts: Sequence[str] | None) -> tuple[dict[str, int], ...] | None:
+    """Read ``--at``: for each use a set of sizes with commas."""
+    if not texts:
+        return None
+    return tuple(named("--at", text.split(","), parse_dim) or {} for text in texts)
 
 
 def input_shapes(texts: Sequence[str] | None) -> dict[str, tuple[int, ...]] | None:

@@ -52,13 +52,16 @@ def list_rules(
         {"rules": rules or None, "exclude": exclude or None, "provider": provider, "portable": portable}
     )
 
-    from graphopt.cost.store import Store
-    from graphopt.rewrite.library import load_library
+    from graphopt.cli.progress import Waiting
 
-    library = load_library(settings.rules, settings.exclude, settings.provider, settings.portable)
-    evidence = _evidence(library.rules)
-    with Store() as store:
-        uses = store.uses()
+    with Waiting("reading the rules"):
+        from graphopt.cost.store import Store
+        from graphopt.rewrite.library import load_library
+
+        library = load_library(settings.rules, settings.exclude, settings.provider, settings.portable)
+        evidence = _evidence(library.rules)
+        with Store() as store:
+            uses = store.uses()
     if json is not None:
         rows = [
             {
@@ -156,19 +159,22 @@ def rule_stats(
         }
     )
 
-    from graphopt.rewrite.library import load_library
-    from graphopt.runtime.session import SessionConfig
-    from graphopt.search.stats import model_stats
+    from graphopt.cli.progress import Waiting
 
-    library = load_library(settings.rules, settings.exclude, settings.provider, settings.portable)
-    found = model_stats(
-        model,
-        library,
-        SessionConfig(settings.provider, settings.threads, provider_options=settings.provider_options),
-        seconds=SEARCH if settings.budget is None else settings.budget,
-        measure=settings.measure,
-        dims=settings.dims,
-    )
+    with Waiting("counting what each rule does"):
+        from graphopt.rewrite.library import load_library
+        from graphopt.runtime.session import SessionConfig
+        from graphopt.search.stats import model_stats
+
+        library = load_library(settings.rules, settings.exclude, settings.provider, settings.portable)
+        found = model_stats(
+            model,
+            library,
+            SessionConfig(settings.provider, settings.threads, provider_options=settings.provider_options),
+            seconds=SEARCH if settings.budget is None else settings.budget,
+            measure=settings.measure,
+            dims=settings.dims,
+        )
     if json is not None:
         write_json(_stats_document(model, found), json)
     if json != "-":

@@ -100,6 +100,7 @@ def verify_models(
     ranges: Mapping[str, tuple[int, int]] | None = None,
     overrides: Mapping[str, Array] | None = None,
     dims: Mapping[str, int] | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
     rtol: float | None = None,
     atol: float | None = None,
     levels: int = 0,
@@ -115,6 +116,7 @@ def verify_models(
         ranges: Legal ranges of integer inputs, see :func:`graphopt.runtime.feeds.make_feeds`.
         overrides: Inputs to use as they are.
         dims: Sizes of the original's symbolic dimensions.
+        shapes: Shapes of whole inputs.
         rtol: Tolerance relative to the largest element of an output; None is that of the type
             (:data:`graphopt.equivalence.compare.RTOL`), or more where the original itself is more sensitive.
         atol: Absolute tolerance, on top.
@@ -131,7 +133,7 @@ def verify_models(
         UsageError: An input, range or dimension given is wrong, or there are no trials.
     """
     (verification,) = verify_many(
-        original, [(optimised, config or SessionConfig())], ranges=ranges, overrides=overrides, dims=dims, rtol=rtol,
+        original, [(optimised, config or SessionConfig())], ranges=ranges, overrides=overrides, dims=dims, shapes=shapes, rtol=rtol,
         atol=atol, levels=levels, trials=trials, seed=seed,
     )  # fmt: skip
     return verification
@@ -144,6 +146,7 @@ def verify_many(
     ranges: Mapping[str, tuple[int, int]] | None = None,
     overrides: Mapping[str, Array] | None = None,
     dims: Mapping[str, int] | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
     rtol: float | None = None,
     atol: float | None = None,
     levels: int = 0,
@@ -158,6 +161,7 @@ def verify_many(
         ranges: As for :func:`verify_models`, like all that follow.
         overrides: Inputs to use as they are.
         dims: Sizes of the original's symbolic dimensions.
+        shapes: Shapes of whole inputs.
         rtol: Relative tolerance.
         atol: Absolute tolerance.
         levels: Tolerance of 8-bit integers.
@@ -170,7 +174,7 @@ def verify_many(
     if trials < 1:
         raise UsageError(f"a comparison needs at least one trial, got {trials}")
     tolerance = Tolerance(rtol, atol, levels=levels)
-    inputs = _Inputs(ranges or {}, overrides or {}, dims or {}, trials, seed)
+    inputs = _Inputs(ranges or {}, overrides or {}, dims or {}, shapes or {}, trials, seed)
     before: _Reference | None = None
     for model, config in optimised:
         before = before or _run_original(original, config, inputs, tolerance)
@@ -204,6 +208,7 @@ class _Inputs:
     ranges: Mapping[str, tuple[int, int]]
     overrides: Mapping[str, Any]
     dims: Mapping[str, int]
+    shapes: Mapping[str, Sequence[int]]
     trials: int
     seed: int
 
@@ -216,6 +221,7 @@ class _Inputs:
                 seed=self.seed + trial,
                 ranges=self.ranges,
                 dims=self.dims,
+                shapes=self.shapes,
                 overrides=self.overrides,
                 scale=_SCALE if 0 < trial == trials - 1 else 1.0,
             )

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 from graphopt.runtime.profile import OpTime
 
+NOISY = 0.04
+"""How far from 1 an interval around it may reach before it says nothing: that of a model which is as fast is narrower."""
 Facts = tuple[tuple[str, str], ...]
 """Labels and texts, in the order in which they are listed."""
 
@@ -34,7 +36,8 @@ class Ratio:
     def of(cls, value: float, ci95: tuple[float, float]) -> Ratio:
         """A ratio of which no more is claimed than its interval says."""
         low, high = ci95
-        return cls(value, low, high, "faster" if low > 1 else "slower" if high < 1 else "equal")
+        hidden = "unclear" if max(high - 1, 1 - low) > NOISY else "equal"
+        return cls(value, low, high, "faster" if low > 1 else "slower" if high < 1 else hidden)
 
 
 @dataclass(frozen=True)

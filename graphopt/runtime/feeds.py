@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ def make_feeds(
     dims: Mapping[str, int] | None = None,
     overrides: Mapping[str, Array] | None = None,
     scale: float = 1.0,
+    shapes: Mapping[str, Sequence[int]] | None = None,
 ) -> dict[str, Array]:
     """Make an array for every input.
 
@@ -44,6 +46,7 @@ def make_feeds(
         dims: Sizes of symbolic dimensions by name.
         overrides: Arrays to use as they are.
         scale: Standard deviation of the floats.
+        shapes: Shapes of whole inputs; they fix the sizes of their symbols.
 
     Returns:
         An array for each input, by name.
@@ -61,9 +64,14 @@ def make_feeds(
     for name, (low, high) in ranges.items():
         if low >= high:
             raise UsageError(f"range of input {name!r} is empty: {low} to {high} (exclusive)")
-    sizes = bind_dims(specs, dims or {}, overrides)
+    shaped, bound = _shaped(specs, shapes or {})
+    open_ = {dim for spec in shaped for dim in spec.shape}
+    bound = {name: size for name, size in bound.items() if name in open_}  # the rest is settled by the shapes
+    settled = {dim for spec in specs for dim in spec.shape} - open_
+    chosen = {name: size for name, size in (dims or {}).items() if name not in settled}
+    sizes = bind_dims(shaped, {**bound, **chosen}, overrides)
     feeds: dict[str, Array] = {}
-    for spec in specs:
+    for spec in shaped:
         if spec.name in overrides:
             feeds[spec.name] = _as_declared(spec, overrides[spec.name])
         elif spec.kind != "tensor":
@@ -119,8 +127,48 @@ def bind_dims(
     return sizes
 
 
-def load_npz(path: Path) -> dict[str, Array]:
+def _shaped(
+    specs: Sequence[TensorSpec], shapes: Mapping[str, Sequence[int]]
+) -> tuple[Sequence[TensorSpec], dict[str, int]]:
+    """Inputs with the shapes given in place of those declared, and what the symbols among these are then."""
+    by_name = {spec.name: spec for spec in specs}
+    bound: dict[str, int] = {}
+    for name, shape in shapes.items():
+        if name not in by_name:
+            raise UnknownNameError("input", name, by_name)
+        declared = by_name[name].shape
+        if declared and len(declared) != len(shape):
+            raise UsageError(f"input {name!r} has rank {len(declared)}, the given shape has rank {len(shape)}")
+        for dim, size in zip(declared, shape, strict=False):
+            wanted = bound.setdefault(dim, size) if isinstance(dim, str) else dim
+            if wanted is not None and wanted != size:
+                raise UsageError(f"input {name!r}: dimension {dim} is {wanted}, not {size}")
+        by_name[name] = replace(by_name[name], shape=tuple(shape))
+    return [by_name[spec.name] for spec in specs], bound
+
+
+def measured_sizes(specs: Sequence[TensorSpec], feeds: Mapping[str, Array]) -> dict[str, int]:
+    """The size of every dimension that a model leaves open, as some inputs have it.
+
+    Returns:
+        Sizes by symbol, and by ``input[axis]`` where a dimension has no name.
+    """
+    sizes: dict[str, int] = {}
+    for spec in specs:
+        shape = np.shape(feeds[spec.name]) if spec.name in feeds and spec.kind == "tensor" else ()
+        declared = spec.shape if len(spec.shape) == len(shape) else (None,) * len(shape)
+        for axis, (dim, size) in enumerate(zip(declared, shape, strict=True)):
+            if not isinstance(dim, int):
+                sizes[dim or f"{spec.name}[{axis}]"] = size
+    return sizes
+
+
+def load_npz(path: Path, *, empty: bool = False) -> dict[str, Array]:
     """Read arrays by input name from an ``.npz`` file.
+
+    Args:
+        path: The file.
+        empty: Whether it may hold no array, as for a model without inputs.
 
     Raises:
         UsageError: The file can't be read, or is no npz file of plain arrays.
@@ -131,8 +179,8 @@ def load_npz(path: Path) -> dict[str, Array]:
         if isinstance(archive, np.ndarray):
             raise UsageError(f"{path} holds one array without a name", hint)
         with archive:
-            if not archive.files:
-                raise UsageError(f"{path} holds no array", hint)
+            if not archive.files and not empty:
+                raise UsageError(f"{path} holds no array: without --inputs they are made up", hint)
             return {name: archive[name] for name in archive.files}
     except UsageError:
         raise

@@ -53,7 +53,7 @@ class Library(types.ModuleType):
 
     def optimize(self, model, **arguments):
         self.calls.append({"model": model, **arguments})
-        arguments["progress"](types.SimpleNamespace(stage="search", message="[b]", fraction=0.5, best=1.2))
+        arguments["progress"](types.SimpleNamespace(stage="search", message="[b]", fraction=0.5, best=1.2, budget=10.0))
         self.during(arguments)
         if arguments["output"]:
             Path(arguments["output"]).write_bytes(b"optimised")
@@ -114,6 +114,7 @@ def test_every_option(cli, library, model, tmp_path):
         ),
         *("--provider-option", "device_id=1", "--provider-option", "config={a=b}"),
         *("--dim", "batch=2", "--dim", "seq=8", "--input-shape", "x:0:1x3", "--input-shape", "s:"),
+        *("--at", "batch=4,seq=8", "--at", "batch=8"),
         *("--inputs", "data.npz", "--rtol", "1e-3", "--atol", "1e-5", "--seed", "7", "--portable"),
         *("--freeze-initializers", "--max-growth", "0.5", "--no-measure", "--trace", "trace.json"),
         *("--report", "page.html"),
@@ -135,6 +136,7 @@ def test_every_option(cli, library, model, tmp_path):
         "exclude": ("a", "b"),
         "dims": {"batch": 2, "seq": 8},
         "input_shapes": {"x:0": (1, 3), "s": ()},
+        "at": ({"batch": 4, "seq": 8}, {"batch": 8}),
         "inputs": Path("data.npz"),
         "rtol": 1e-3,
         "atol": 1e-5,

@@ -47,7 +47,7 @@ OWNERS = {
         "cost/micro.py",
         "equivalence/sides.py",
     ),
-    "onnx_ir": ("onnxio/", "ir/infer.py", "ir/constants.py", "runtime/", "zoo/"),
+    "onnx_ir": (),
     "google": ("onnxio/", "runtime/", "zoo/"),
     "onnxruntime": ("runtime/ort.py",),
     "onnxscript": ("zoo/",),
@@ -71,7 +71,6 @@ DISTRIBUTIONS = {
     "z3": "z3-solver",
     "google": "protobuf",
     "yaml": "pyyaml",
-    "onnx_ir": "onnx-ir",
     "torch_geometric": "torch-geometric",
 }
 
