@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import numpy as np
 from onnx import ModelProto
 
 from graphopt import __version__
-from graphopt.config import agents_dir, provider_name
+from graphopt.config import agents_dir, check_arguments, provider_name
 from graphopt.cost.kernel import KernelCost
 from graphopt.cost.store import Store
 from graphopt.equivalence.numeric import Verification, verify_models
@@ -42,6 +43,7 @@ from graphopt.search.greedy import Greedy
 from graphopt.search.problem import Budget, Outcome, Problem, State, Strategy
 from graphopt.search.select import Better, Selection, select, take_back
 from graphopt.search.trace import Trace
+from graphopt.wording import dimensions, measured_at, plural
 
 STRATEGIES: dict[str, Callable[[float, int], Strategy]] = {
     "auto": lambda alpha, seed: Auto(alpha),
@@ -81,7 +83,7 @@ class Progress:
     budget: float | None = None
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Result:
     """An optimised model.
 
@@ -96,6 +98,40 @@ class Result:
     emitted: Emitted = field(repr=False)
     original: Model = field(repr=False)
     found: Found = field(repr=False)
+
+    @property
+    def speedup(self) -> float | None:
+        """How many times as fast as the original the written model is: 1.0 for an input that was kept, None if not measured."""
+        if self.report["kept_original"]:
+            return 1.0
+        latency = self.report["latency"]
+        return None if latency is None else float(latency["speedup"])
+
+    def __repr__(self) -> str:
+        name = Path(self.report["input"]).name if self.report["input"] else "model"
+        return f"<Result {name}: {', '.join(f'{value}' for _, value in self._facts())}>"
+
+    def _repr_html_(self) -> str:
+        """A small table, for notebooks."""
+        rows = "".join(f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in self._facts())
+        return f"<table>{rows}</table>"
+
+    def _facts(self) -> list[tuple[str, str]]:
+        told, latency = self.report, self.report["latency"]
+        speed = "not measured"
+        if told["kept_original"]:
+            speed = "kept as it is"
+        elif latency is not None:
+            low, high = latency["ci95"]
+            speed = f"{latency['speedup']:.3f}x ({low:.3f} to {high:.3f})"
+        nodes = f"{told['nodes']['before']} to {told['nodes']['after']} nodes"
+        rewrites = plural(sum(told["rules"].values()), "rewrite")
+        facts = [("speed", speed), ("nodes", nodes), ("rewrites", rewrites)]
+        if measured_at(told) and latency is not None:
+            facts.append(("measured with", dimensions(told["sizes"])))
+        if told["verified"]:
+            facts.append(("outputs", "verified" if told["verified"]["passed"] else "DIFFERENT"))
+        return facts
 
     @cached_property
     def model(self) -> ModelProto:
@@ -132,7 +168,7 @@ class Result:
 def optimize(
     model: str | Path | ModelProto,
     *,
-    output: Path | None = None,
+    output: str | Path | None = None,
     strategy: str = "auto",
     agent: str | Path | None = None,
     alpha: float = 1.05,
@@ -153,8 +189,8 @@ def optimize(
     freeze_initializers: bool = False,
     max_growth: float = 0.10,
     measure: bool = True,
-    trace: Path | None = None,
-    report: Path | None = None,
+    trace: str | Path | None = None,
+    report: str | Path | None = None,
     progress: Callable[[Progress], None] | None = None,
     interrupted: Callable[[], bool] | None = None,
 ) -> Result:
@@ -190,9 +226,17 @@ def optimize(
         interrupted: Asked now and then; true ends the search with the best so far.
 
     Raises:
+        UsageError: An argument is wrong; the message names it.
         GraphoptError: See :mod:`graphopt.errors`; nothing is written then.
         OutputsDifferError: The optimised model does not compute what the original does.
     """
+    _check_model("model", model)
+    check_arguments(
+        strategy=strategy, alpha=alpha, provider=provider, provider_options=provider_options, threads=threads,
+        budget=budget, rules=rules, exclude=exclude, dims=dims, input_shapes=input_shapes, at=at, rtol=rtol, atol=atol,
+        seed=seed, portable=portable, freeze_initializers=freeze_initializers, max_growth=max_growth, measure=measure,
+    )  # fmt: skip
+    output, trace, report = _targets(model, output=output, trace=trace, report=report)
     chosen_strategy = _strategy(strategy, agent, alpha, seed)
     started = time.monotonic()
     hear = progress or (lambda p: None)
@@ -342,6 +386,36 @@ def _agreed(checks: Iterable[Verification]) -> Verification:
     )  # fmt: skip
 
 
+def _check_model(name: str, model: Any) -> None:
+    if not isinstance(model, str | Path | ModelProto):
+        raise UsageError(f"{name} must be a path or an onnx.ModelProto, not {type(model).__name__}")
+
+
+def _targets(model: str | Path | ModelProto, **given: str | Path | None) -> list[Path | None]:
+    """Files to write, each another one and none of them the model.
+
+    Raises:
+        UsageError: They are not, or there is no such folder.
+    """
+    taken = {"model": Path(model).resolve()} if not isinstance(model, ModelProto) else {}
+    targets: list[Path | None] = []
+    for name, value in given.items():
+        if value is not None and not isinstance(value, str | Path):
+            raise UsageError(f"{name} must be a path, not {type(value).__name__}")
+        target = None if value is None else Path(value)
+        targets.append(target)
+        if target is None:
+            continue
+        for other, path in taken.items():
+            same = target.exists() and path.exists() and target.samefile(path)
+            if same or target.resolve() == path:
+                raise UsageError(f"{name} and {other} are the same file: {target}", "no input is ever overwritten")
+        if not target.parent.is_dir():
+            raise UsageError(f"{name}: no such folder: {target.parent}")
+        taken[name] = target.resolve()
+    return targets
+
+
 def default_seconds(baseline_s: float, nodes: int) -> float:
     """What an optimisation may take: a slow model takes long to measure, one of many nodes long to search."""
     return min(_DEFAULT, 10.0 + 250 * baseline_s + nodes / 250)
@@ -485,7 +559,18 @@ def verify(
     dims: Mapping[str, int] | None = None,
     input_shapes: Mapping[str, Sequence[int]] | None = None,
 ) -> Verification:
-    """Whether two models compute the same function, judged on several random inputs."""
+    """Whether two models compute the same function, judged on several random inputs.
+
+    Raises:
+        UsageError: An argument is wrong; the message names it.
+        GraphoptError: See :mod:`graphopt.errors`.
+    """
+    _check_model("a", a)
+    _check_model("b", b)
+    check_arguments(
+        provider=provider, provider_options=provider_options, threads=threads, rtol=rtol, atol=atol, seed=seed,
+        dims=dims, input_shapes=input_shapes,
+    )  # fmt: skip
     first, second = load(a), load(b)
     overrides = load_npz(Path(inputs)) if isinstance(inputs, str | Path) else dict(inputs or {})
     return verify_models(
@@ -513,6 +598,10 @@ def inspect_model(
         ``ir_version``, ``sizes`` (those at which open dimensions were measured), ``placement`` (``None`` on the CPU) and ``profile`` (milliseconds by operator as the runtime runs it; ``None``
         when it can't run).
     """
+    _check_model("path", path)
+    check_arguments(
+        provider=provider, provider_options=provider_options, threads=threads, dims=dims, input_shapes=input_shapes
+    )
     model = load(path, dims=dims, input_shapes=input_shapes)
     graph = model.graph
     sizes: dict[str, int] = {}
@@ -557,6 +646,7 @@ def explain_model(path: str | Path) -> dict[str, Any]:
     Returns:
         ``metadata`` (what :func:`optimize` recorded), ``rules`` (for each rule its nodes: name, operator, outputs).
     """
+    _check_model("path", path)
     proto = load(path).proto
     made: dict[str, list[dict[str, Any]]] = {}
     for node in proto.graph.node:

@@ -114,6 +114,21 @@ def load_settings(
     return Settings(**merged)
 
 
+def check_arguments(**given: Any) -> dict[str, Any]:
+    """Hold arguments of a function against what the settings of their names may be.
+
+    Args:
+        given: Arguments by name; None stands for what was not given.
+
+    Returns:
+        Those that were given, of the types that `Settings` has them in.
+
+    Raises:
+        UsageError: A value is wrong; the message begins with the argument's name.
+    """
+    return {name: _checked(name, _KINDS[name], value) for name, value in given.items() if value is not None}
+
+
 def nearest_pyproject(start: Path) -> Path | None:
     """The nearest ``pyproject.toml`` at or above `start` that has a ``[tool.graphopt]`` table, or None."""
     for folder in (start, *start.parents):
@@ -351,7 +366,8 @@ def _checked(where: str, kind: _Kind, value: Any, *, from_text: bool = False) ->
     try:
         return kind.check(kind.read(value) if from_text else value)
     except ValueError as error:
-        raise UsageError(f"{where} must be {error}, not {value!r}") from None
+        shown = repr(value)
+        raise UsageError(f"{where} must be {error}, not {shown if len(shown) < 80 else shown[:77] + '...'}") from None
 
 
 def _table(file: Path) -> dict[str, Any] | None:

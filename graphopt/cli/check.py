@@ -32,7 +32,7 @@ def check_rules(
     """Prove rules, or refute them with a counterexample. Exits with 1 if one fails or lacks recorded evidence."""
     from graphopt.config import rules_dir
     from graphopt.equivalence.evidence import VERDICTS, check_files, write_evidence
-    from graphopt.errors import UnknownNameError
+    from graphopt.errors import UnknownNameError, install
     from graphopt.rewrite.library import LOCK, lint, read_evidence, rule_files
     from graphopt.rewrite.schema import read_rules
 
@@ -76,8 +76,8 @@ def check_rules(
         write_json({"schema": "graphopt.check/2", "rules": rows}, json)
     counts = Counter(v.verdict for v in found)
     shown = ", ".join(f"{counts[name]} {name}" for name in VERDICTS if counts[name] or name in ("proved", "tested"))
-    if any("graphopt[prove]" in v.message for v in found):
-        screen.print("z3 is not installed, so some rules are only tested: pip install 'graphopt[prove]'", markup=False)
+    if any("needs z3" in v.message for v in found):
+        screen.print(f"z3 is not installed, so some rules are only tested: {install('prove')}", markup=False)
     missing = [] if update else sorted(stale & {ident for _, ident in work})
     screen.print(shown + (f"; {len(missing)} without recorded evidence" if missing else ""))
     if missing:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from graphopt.rl.task import Task
 
 _LINES_S = 10.0  # between two lines where there is no terminal
+_SILENT_S = 20.0  # after which it is told what goes on before the first episodes
 _SHOWN = (
     "policy_loss",
     "value_loss",
@@ -189,11 +190,10 @@ class _View:
     def __call__(self, status: Status) -> None:
         """Show how it goes."""
         self._status = status
-        if (
-            self._lines and not status.steps and status.message != self._said
-        ):  # before the first episodes there is no figure
-            self._said = status.message
-            self._console.print(one_line(status.message), soft_wrap=True)
+        if self._lines and not status.steps:  # before the first episodes there is no figure
+            if status.message != self._said and time.monotonic() - self._began > _SILENT_S:
+                self._said = status.message
+                self._console.print(one_line(status.message), soft_wrap=True)
         elif self._lines and status.steps and time.monotonic() - self._last > _LINES_S:
             self._last = time.monotonic()
             best = ", ".join(f"{name} {saving:.1f} %" for name, saving in list(status.best.items())[:_MODELS])

@@ -27,6 +27,7 @@ from graphopt.equivalence.domains import PRIMES, Domain, Field, Floats, Terms
 from graphopt.equivalence.evaluate import evaluate
 from graphopt.equivalence.instances import Case, Instance, instances
 from graphopt.equivalence.semantics import ContradictionError, UnsupportedError
+from graphopt.errors import install
 from graphopt.ir.graph import Graph
 from graphopt.ir.infer import exists
 from graphopt.ir.types import FLOATS
@@ -365,7 +366,7 @@ def _order(instance: Instance, rule: Rule, seed: int, bind: Mapping[str, int]) -
     try:
         from graphopt.equivalence.order import Order, refute
     except ImportError:
-        return "floats", "needs z3: pip install 'graphopt[prove]'"
+        return "floats", f"needs z3: {install('prove')}"
     domain = Order(seed)
     found = _pattern(instance, domain, bind)
     if found is None:
