@@ -34,6 +34,7 @@ def check_rules(
     from graphopt.equivalence.evidence import VERDICTS, check_files, write_evidence
     from graphopt.errors import UnknownNameError, install
     from graphopt.rewrite.library import LOCK, lint, read_evidence, rule_files
+    from graphopt.rewrite.library import VERDICTS as LOADING
     from graphopt.rewrite.schema import read_rules
 
     chosen = [path if path.is_dir() else paths.existing_file(path) for path in files or [rules_dir()]]
@@ -58,7 +59,7 @@ def check_rules(
         for file, verdict in check_files(work, jobs):
             verdicts[file].append(verdict)
             progress(verdict.rule)
-            if verdict.verdict not in ("proved", "tested"):
+            if not verdict.loads:
                 text = f"{file}: {verdict.rule}: {verdict.verdict}: {verdict.message}"
                 screen.print(printable(text), soft_wrap=True)
     if update:
@@ -69,15 +70,16 @@ def check_rules(
     found = [v for file in loaded for v in verdicts[file]]
     if json is not None:
         rows = [
-            {"id": v.rule, "hash": v.hash, "verdict": v.verdict, "method": v.method, "assignments": v.assignments,
-             "false_accept": v.false_accept, "runtime_cases": v.cases, "worst": v.worst, "message": v.message}
+            {"id": v.rule, "hash": v.hash, "verdict": v.verdict, "method": v.method, "proved": v.proved,
+             "attacked": v.attacked, "runs": v.runs, "family": v.family, "false_accept": v.false_accept,
+             "worst": v.worst, "message": v.message}
             for v in found
         ]  # fmt: skip
-        write_json({"schema": "graphopt.check/2", "rules": rows}, json)
+        write_json({"schema": "graphopt.check/3", "rules": rows}, json)
     counts = Counter(v.verdict for v in found)
-    shown = ", ".join(f"{counts[name]} {name}" for name in VERDICTS if counts[name] or name in ("proved", "tested"))
+    shown = ", ".join(f"{counts[name]} {name}" for name in VERDICTS if counts[name] or name in LOADING)
     if any("needs z3" in v.message for v in found):
-        screen.print(f"z3 is not installed, so some rules are only tested: {install('prove')}", markup=False)
+        screen.print(f"z3 is not installed, so some rules are only attacked: {install('prove')}", markup=False)
     missing = [] if update else sorted(stale & {ident for _, ident in work})
     screen.print(shown + (f"; {len(missing)} without recorded evidence" if missing else ""))
     if missing:

@@ -23,7 +23,7 @@ SEARCH = 20.0
 """Seconds that the greedy search of `graphopt rules stats` may take unless the user says otherwise."""
 WIDEST = 140
 """Columns beyond which the two sides of a rule are drawn one above the other, however wide the screen."""
-PROOF = ("verdict", "method", "open", "domain", "assignments", "false_accept", "runtime_cases", "seeds", "hash")
+PROOF = ("verdict", "method", "open", "family", "proved", "attacked", "runs", "worst", "false_accept", "seed", "hash")
 """What is shown of a rule's recorded evidence, where it has it."""
 
 Evidence = Mapping[str, Mapping[str, Any]]

@@ -20,6 +20,7 @@ from graphopt.ir.content import Content, content, merged
 from graphopt.ir.graph import Graph, Node, Tensor, Value, expression_id, hash_outputs, output_key
 from graphopt.ir.infer import InferenceError, infer, shape_data
 from graphopt.ir.moved import MOVES, shortened
+from graphopt.ir.schema import complaint
 from graphopt.ir.types import DTYPES, NUMPY_NAMES, ValueType, digest, merge
 
 _MASK = 2**64 - 1
@@ -301,8 +302,13 @@ class Edit:
             for k, t in zip(inputs, types, strict=True)
         ]
         known = [known_content(view, k) for k in inputs]
+        version = self.graph.opsets.get(domain, 1)
+        given = [name for name, value in attributes.items() if value is not None]
+        wrong = complaint(op, domain, version, given, [None if t is None else t.dtype or "" for t in types])
+        if wrong:
+            raise RefusedError(wrong)
         try:
-            found = infer(op, domain, self.graph.opsets.get(domain, 1), attributes, types, data, n, known)
+            found = infer(op, domain, version, attributes, types, data, n, known)
         except InferenceError as error:
             raise RefusedError(str(error)) from error
         return found, None if domain or not found else content(op, attributes, types, known, found[0])

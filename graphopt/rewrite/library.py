@@ -25,7 +25,7 @@ GENERATED = "generated"
 STANDARD = "standard"
 PACKS = (STANDARD, GENERATED)
 """Names for whole packs: the hand-written library, which is loaded by default, and what was generated."""
-VERDICTS = ("proved", "tested")
+VERDICTS = ("proved", "attacked")
 """Verdicts that let a rule load."""
 
 

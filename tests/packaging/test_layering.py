@@ -39,6 +39,7 @@ OWNERS = {
     "onnx": (
         "onnxio/",
         "ir/infer.py",
+        "ir/schema.py",
         "ir/constants.py",
         "runtime/",
         "zoo/",
@@ -46,6 +47,7 @@ OWNERS = {
         "retrace.py",
         "cost/micro.py",
         "equivalence/sides.py",
+        "equivalence/schemas.py",
     ),
     "onnx_ir": (),
     "google": ("onnxio/", "runtime/", "zoo/"),
