@@ -519,13 +519,26 @@ def first_run(
         except InputsNeededError:
             raise
         except Exception as error:
-            raise InputsNeededError(
-                f"the original model fails on made-up inputs ({_sketch(feeds)}): {error}",
-                "give real ones with --inputs file.npz",
-            ) from error
+            hint = "give real ones with --inputs file.npz"
+            if overrides:
+                hint = "check --inputs"
+            elif _fails_on_zeros(session, feeds):
+                hint = "it fails on zeros as well, so the fault is likely in the model: look at the node named"
+            made = "inputs given" if overrides else "made-up inputs"
+            raise InputsNeededError(f"the original model fails on {made} ({_sketch(feeds)}): {error}", hint) from error
         begin = time.perf_counter()
         session.run(feeds)
         return time.perf_counter() - begin, feeds
+
+
+def _fails_on_zeros(session: Session, feeds: Mapping[str, Any]) -> bool:
+    """Whether a model fails on zeros, too, which are legal as indices of any table and as lengths of most things."""
+    numbers = {name: np.zeros_like(a) if np.asarray(a).dtype.kind in "fiub" else a for name, a in feeds.items()}
+    try:
+        session.run(numbers)
+    except Exception:  # whatever the runtime raises
+        return True
+    return False
 
 
 def _sketch(feeds: Mapping[str, Any]) -> str:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 import os
 import tomllib
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -24,6 +25,11 @@ from graphopt.errors import GraphoptError, UnknownNameError, UsageError
 
 SECTION = "tool.graphopt"
 ENV_PREFIX = "GRAPHOPT_"
+OTHER_VARIABLES = frozenset(
+    ENV_PREFIX + name
+    for name in ("BLOCK_SIZE", "BROWSER", "BROWSER_DIR", "CACHE_DIR", "DEBUG", "SCREENSHOTS", "ZOO_DIR")
+)
+"""Variables that are no settings: places, and what tests and developers use."""
 
 PROVIDERS = {
     "cpu": "CPUExecutionProvider",
@@ -108,10 +114,24 @@ def load_settings(
         text = env.get(variable, "")
         if text:
             merged[name] = _checked(variable, kind, text, from_text=True)
+    _name_unknown(env)
     for name, value in (given or {}).items():
         if value is not None:
             merged[name] = _checked("--" + name.replace("_", "-"), _KINDS[name], value)
     return Settings(**merged)
+
+
+class SettingWarning(UserWarning):
+    """A setting that has no effect."""
+
+
+def _name_unknown(env: Mapping[str, str]) -> None:
+    """Warn of variables that look like settings and are none: a misspelt one would be passed over in silence."""
+    known = {*OTHER_VARIABLES, *(ENV_PREFIX + name.upper() for name in _KINDS)}
+    for variable in sorted(env):
+        if variable.startswith(ENV_PREFIX) and variable not in known and env[variable]:
+            unknown = UnknownNameError("variable", variable, known)
+            warnings.warn(f"{unknown}, which has no effect: {unknown.hint}", SettingWarning, stacklevel=3)
 
 
 def check_arguments(**given: Any) -> dict[str, Any]:

@@ -152,7 +152,7 @@ class _Run:
         model = load(self.path)
         ranges = input_ranges(model.graph)
         overrides = load_npz(Path(plan.inputs)) if isinstance(plan.inputs, str | Path) else dict(plan.inputs or {})
-        _, feeds = first_run(model, self.config, ranges, overrides, plan.dims, plan.seed)
+        _, feeds = first_run(model, self.config, ranges, overrides, plan.dims, plan.seed, plan.input_shapes)
         made = [*variants.originals(self.path, plan.levels), *opponents()]
         for strategy in plan.strategies:
             target = self.folder / f"{self.config.provider}-{self.config.threads}-{strategy}.onnx"
@@ -197,7 +197,7 @@ class _Run:
         ready = [m for m in made if m.path is not None]
         outcomes = verify_many(
             self.path, ((m.path, self._config(m)) for m in ready if m.path is not None), ranges=ranges,
-            overrides=overrides, dims=self.plan.dims, rtol=self.plan.optimize.get("rtol"), atol=self.plan.optimize.get("atol"),
+            overrides=overrides, dims=self.plan.dims, shapes=self.plan.input_shapes, rtol=self.plan.optimize.get("rtol"), atol=self.plan.optimize.get("atol"),
             seed=self.plan.seed,
         )  # fmt: skip
         result = []

@@ -86,7 +86,7 @@ def optimised(
     try:
         result = api.optimize(
             source, strategy=strategy, provider=config.provider, provider_options=config.provider_options,
-            threads=config.threads, dims=plan.dims, inputs=plan.inputs, seed=plan.seed, progress=lambda p: tell(f"graphopt {strategy}: {p.message}"), interrupted=interrupted, **plan.optimize,
+            threads=config.threads, dims=plan.dims, input_shapes=plan.input_shapes, inputs=plan.inputs, seed=plan.seed, progress=lambda p: tell(f"graphopt {strategy}: {p.message}"), interrupted=interrupted, **plan.optimize,
         )  # fmt: skip
         report = result.report
         if not report["kept_original"]:

@@ -28,7 +28,10 @@ def bench(
     strategy: Annotated[
         list[str] | None,
         option(
-            "--strategy", metavar="NAME", help="How graphopt searches (default auto); repeatable; none: not at all."
+            "--strategy",
+            metavar="NAME",
+            help="How graphopt searches (default auto); repeatable; none: not at all.",
+            values=options.strategies,
         ),
     ] = None,
     against: Annotated[
@@ -50,7 +53,10 @@ def bench(
         ),
     ] = None,
     provider: Annotated[
-        list[str] | None, option("--provider", metavar="NAME", help="Execution provider (default cpu); repeatable.")
+        list[str] | None,
+        option(
+            "--provider", metavar="NAME", help="Execution provider (default cpu); repeatable.", values=options.providers
+        ),
     ] = None,
     provider_option: options.ProviderOptions = None,
     threads: Annotated[
@@ -68,6 +74,7 @@ def bench(
     budget: Annotated[float | None, option(metavar="SECONDS", help="Time for each of graphopt's searches.")] = None,
     rules: options.Rules = None,
     dim: options.Dims = None,
+    input_shape: options.InputShapes = None,
     inputs: options.Inputs = None,
     seed: options.Seed = None,
     tune_session: Annotated[
@@ -115,6 +122,7 @@ def bench(
             "budget": budget,
             "rules": rules or None,
             "dims": options.dims(dim),
+            "input_shapes": options.input_shapes(input_shape),
             "seed": seed,
             "provider_options": options.provider_options(provider_option),
         }
@@ -141,6 +149,7 @@ def bench(
         precision=precision,
         inputs=inputs,
         dims=settings.dims,
+        input_shapes=settings.input_shapes,
         seed=settings.seed,
         optimize={name: getattr(settings, name) for name in _SHARED},
         tune_session=tune_session,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,10 +11,27 @@ import typer
 
 from graphopt.cli import options, paths
 from graphopt.cli.progress import StepProgress
-from graphopt.cli.screen import console, one_line, printable, write_json
+from graphopt.cli.screen import console, one_line, plural, printable, write_json
+
+_EVERY = 5.0
+"""Seconds between lines of progress where there is no terminal."""
 
 if TYPE_CHECKING:
     from graphopt.equivalence.evidence import Verdict
+
+
+class _Lines:
+    """Tells how far a long check is where there is no terminal to draw on."""
+
+    def __init__(self, steps: int, *, shown: bool) -> None:
+        self._steps, self._shown, self._done, self._last = steps, shown, 0, time.monotonic()
+
+    def __call__(self, rule: str) -> None:
+        """One more rule is done."""
+        self._done += 1
+        if self._shown and time.monotonic() - self._last >= _EVERY:
+            self._last = time.monotonic()
+            console().print(f"{self._done} of {self._steps} rules, the last {rule}", soft_wrap=True)
 
 
 def check_rules(
@@ -22,9 +40,19 @@ def check_rules(
         typer.Argument(metavar="FILE", help="Rule files or folders (default: graphopt's).", show_default=False),
     ] = None,
     rule: Annotated[
-        list[str] | None, typer.Option("--rule", metavar="RULE", help="Only these rules.", show_default=False)
+        list[str] | None,
+        typer.Option(
+            "--rule",
+            metavar="RULE",
+            help="Only these rules, checked or not.",
+            show_default=False,
+            autocompletion=options.rule_ids,
+        ),
     ] = None,
-    changed: Annotated[bool, typer.Option("--changed", help="Only rules whose text has no evidence yet.")] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Also rules that have evidence for their present text (default: only others).")
+    ] = False,
+    changed: Annotated[bool, typer.Option("--changed", help="What is done without --all.", hidden=True)] = False,
     update: Annotated[bool, typer.Option("--update", help="Record the evidence, so that the rules load.")] = False,
     jobs: Annotated[int, typer.Option("--jobs", min=1, help="Processes to share the work among.")] = 2,
     json: options.Json = None,
@@ -52,13 +80,16 @@ def check_rules(
     locks = {file: read_evidence(file.parent / LOCK) for file in loaded}
     stale = {r.id for file, rules in loaded.items() for r in rules if locks[file].get(r.id, {}).get("hash") != r.hash}
     work = [(file, r.id) for file, rules in loaded.items() for r in rules
-            if (not rule or r.id in rule) and (not changed or r.id in stale)]  # fmt: skip
+            if (r.id in rule if rule else everything or r.id in stale)]  # fmt: skip
+    unchanged = 0 if rule or everything else sum(map(len, loaded.values())) - len(work)
+    lines = _Lines(len(work), shown=not screen.is_terminal)
 
     verdicts: dict[Path, list[Verdict]] = {file: [] for file in loaded}
     with StepProgress(len(work)) as progress:
         for file, verdict in check_files(work, jobs):
             verdicts[file].append(verdict)
             progress(verdict.rule)
+            lines(verdict.rule)
             if not verdict.loads:
                 text = f"{file}: {verdict.rule}: {verdict.verdict}: {verdict.message}"
                 screen.print(printable(text), soft_wrap=True)
@@ -81,7 +112,8 @@ def check_rules(
     if any("needs z3" in v.message for v in found):
         screen.print(f"z3 is not installed, so some rules are only attacked: {install('prove')}", markup=False)
     missing = [] if update else sorted(stale & {ident for _, ident in work})
-    screen.print(shown + (f"; {len(missing)} without recorded evidence" if missing else ""))
+    unsaid = f"; {plural(unchanged, 'rule')} unchanged since checked (--all checks them again)" if unchanged else ""
+    screen.print(shown + (f"; {len(missing)} without recorded evidence" if missing else "") + unsaid)
     if missing:
         screen.print(
             f"record it with --update: {', '.join(missing[:5])}{' ...' if len(missing) > 5 else ''}", soft_wrap=True

@@ -37,7 +37,9 @@ def optimize(
     strategy: Annotated[
         str | None,
         option(
-            metavar="NAME", help="How to search: auto (default), greedy, backtracking, beam, random, rl or world-model."
+            metavar="NAME",
+            help="How to search: auto (default), greedy, backtracking, beam, random, rl or world-model.",
+            values=options.strategies,
         ),
     ] = None,
     agent: Annotated[

@@ -83,7 +83,10 @@ def list_rules(
 
 @app.command("show")
 def show_rule(
-    rule: Annotated[str, typer.Argument(metavar="RULE", help="The id of a rule.", show_default=False)],
+    rule: Annotated[
+        str,
+        typer.Argument(metavar="RULE", help="The id of a rule.", show_default=False, autocompletion=options.rule_ids),
+    ],
     rules: options.Rules = None,
 ) -> None:
     """Show what a rule replaces by what, where, and how it was checked."""
