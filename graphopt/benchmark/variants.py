@@ -139,7 +139,9 @@ def _search(report: dict[str, Any], curve: Sequence[tuple[float, ...]]) -> Searc
         seconds=report["search"]["seconds"],
         stop_reason=report["search"]["stop_reason"],
         kept_original=report["kept_original"],
-        steps=tuple(Step(s["rule"], str(s["site"]), s["cost_before"], s["cost_after"]) for s in report["steps"]),
+        steps=tuple(
+            Step(s["rule"], str(s["site"]), s["cost_before"], s["cost_after"], s["family"]) for s in report["steps"]
+        ),
         families=tuple(Family(*f) for f in families),
         curve=tuple(curve),
     )

@@ -58,7 +58,7 @@ def evaluate_agent(
 ) -> None:
     """Compare agents with greedy, backtracking and random search at equal budgets.
 
-    Runs of one algorithm count as one agent that was trained with several seeds. Writes results.csv, table.md and curves.svg;
+    Runs of one algorithm count as one agent that was trained with several seeds. Writes index.html, results.csv, table.md and curves.svg;
     Ctrl-C ends it with what was found so far.
     """
     from graphopt.cli.paths import writable
@@ -105,7 +105,7 @@ def evaluate_agent(
         write_json(found.json(), json)
     if not quiet:
         _show(found, console(stderr=json == "-"))
-        console().print(f"written {one_line(str(out))}: results.csv, table.md, curves.svg", soft_wrap=True)
+        console().print(f"written {one_line(str(out))}: index.html, results.csv, table.md, curves.svg", soft_wrap=True)
 
 
 def _numbers(text: str) -> tuple[int, ...]:
@@ -147,12 +147,14 @@ def _measure(evaluator: Evaluator, seconds: float, tell: Callable[[str], None]) 
 
 
 def _write(found: Evaluation, out: Path) -> None:
-    """Write the three files, each whole or not at all."""
+    """Write the files, each whole or not at all."""
     from graphopt.report.curves import write_curves
     from graphopt.report.evaluation import to_csv, to_markdown
+    from graphopt.report.evaluation_page import write_evaluation_page
 
     write_whole(out / "results.csv", to_csv(found))
     write_whole(out / "table.md", to_markdown(found))
+    write_evaluation_page(found, out / "index.html")
     if found.curves:
         write_curves(found.curves, out / "curves.svg")
 

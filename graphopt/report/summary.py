@@ -83,7 +83,13 @@ def make_report(
         "size": {"before": original.nbytes, "after": final.nbytes},
         "rules": {} if kept else dict(Counter(s.rule for s in outcome.steps).most_common()),
         "steps": [
-            {"rule": s.rule, "site": s.node, "cost_before": s.cost_before, "cost_after": s.cost_after}
+            {
+                "rule": s.rule,
+                "family": s.family,
+                "site": s.node,
+                "cost_before": s.cost_before,
+                "cost_after": s.cost_after,
+            }
             for s in outcome.steps
         ],
         "families": [_family(v) for v in selection.families],

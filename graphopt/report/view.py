@@ -216,6 +216,23 @@ class GraphView:
 
 
 @dataclass(frozen=True)
+class Table:
+    """A table of texts.
+
+    Attributes:
+        title: Its heading.
+        heads: Of the columns.
+        rows: Cells; the first of each row is its head.
+        note: How to read it.
+    """
+
+    title: str
+    heads: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    note: str = ""
+
+
+@dataclass(frozen=True)
 class Subject:
     """A model and all that was found out about it.
 
@@ -229,6 +246,8 @@ class Subject:
         families: What measurement said of the rewrites' families.
         graph: What the rewrites did to the graph.
         notes: What a reader must know before believing a figure.
+        tables: Further figures.
+        drawing: An SVG image.
     """
 
     name: str
@@ -240,6 +259,8 @@ class Subject:
     families: tuple[FamilyRow, ...] = ()
     graph: GraphView | None = None
     notes: tuple[str, ...] = ()
+    tables: tuple[Table, ...] = ()
+    drawing: str = ""
 
 
 @dataclass(frozen=True)
