@@ -21,7 +21,7 @@ import typer
 from graphopt import __version__
 from graphopt.cli import bench, cost, evaluate, explain, inspect, optimize, providers, replay, rules, train, verify, zoo
 from graphopt.cli.screen import one_line
-from graphopt.errors import GraphoptError
+from graphopt.errors import GraphoptError, RuleError
 
 EXIT_FAILURE = 1
 EXIT_INTERRUPTED = 130  # what shells report for a command that Ctrl-C ended
@@ -132,9 +132,10 @@ def _warn(
 def _report(error: Exception) -> int:
     """Print `error` as a line, and a line with what to do about it if that is known. Returns the exit code."""
     if isinstance(error, GraphoptError):
-        _say(f"error: {error}")
-        if error.hint:
-            _say(f"hint: {error.hint}")
+        for one in (error, *(error.others if isinstance(error, RuleError) else ())):
+            _say(f"error: {one}")
+            if one.hint:
+                _say(f"hint: {one.hint}")
         return error.exit_code
     if isinstance(error, typer.TyperException):
         return _report_usage(error)

@@ -53,12 +53,16 @@ def list_rules(
     )
 
     from graphopt.cli.progress import Waiting
+    from graphopt.errors import RuleError
 
+    problems: list[RuleError] = []
     with Waiting("reading the rules"):
         from graphopt.cost.store import Store
         from graphopt.rewrite.library import load_library
 
-        library = load_library(settings.rules, settings.exclude, settings.provider, settings.portable)
+        library = load_library(
+            settings.rules, settings.exclude, settings.provider, settings.portable, problems=problems
+        )
         evidence = _evidence(library.rules)
         with Store() as store:
             uses = store.uses()
@@ -78,7 +82,11 @@ def list_rules(
         write_json({"schema": "graphopt.rules/1", "hash": library.hash, "rules": rows}, json)
     if json != "-":
         screen = console(stderr=False)
-        screen.print(_by_family(library.rules, evidence, uses, screen.width))
+        if library.rules:
+            screen.print(_by_family(library.rules, evidence, uses, screen.width))
+    if problems:
+        # What loads was listed; `graphopt optimize` would refuse all of it.
+        raise RuleError.of(problems)
 
 
 @app.command("show")
@@ -91,12 +99,16 @@ def show_rule(
 ) -> None:
     """Show what a rule replaces by what, where, and how it was checked."""
     from graphopt.cli.drawing import draw_rule
-    from graphopt.errors import UnknownNameError
+    from graphopt.errors import RuleError, UnknownNameError
     from graphopt.rewrite.library import load_library
 
     # A rule whose evidence is missing can't be used, but it can be looked at.
-    known = load_library(tuple(rules or ()), evidence=False).by_id
+    problems: list[RuleError] = []
+    known = load_library(tuple(rules or ()), evidence=False, problems=problems).by_id
     if rule not in known:
+        wrong = [p for p in problems if p.rule in ("", rule)]
+        if wrong:
+            raise RuleError.of(wrong)
         raise UnknownNameError("rule", rule, known)
     chosen = known[rule]
     about = facts()

@@ -28,6 +28,7 @@ from graphopt.equivalence.values import (
     ORDINARY,
     Fill,
     divides_by_computed,
+    empties_a_window,
     extreme,
     fills,
     makes_integers,
@@ -89,8 +90,6 @@ class Attack:
 def attack(instance: Instance, rule: Rule, seed: int = 0) -> Attack:
     """Run both sides of an instance on contents of every class, at several sizes of each symbol."""
     made = Attack()
-    if divides_by_computed(instance.before) or divides_by_computed(instance.after):
-        return made
     try:
         sides = Sides(instance)
     except SessionError:
@@ -98,6 +97,8 @@ def attack(instance: Instance, rule: Rule, seed: int = 0) -> Attack:
     with sides.before as before:
         trial = _Trial(rule, sides, before, made, seed)
         for bind, fill in _trials(instance, rule):
+            if empties_a_window(instance.before, bind) or empties_a_window(instance.after, bind):
+                continue
             trial.run(bind, fill)
             if made.wrong is not None:
                 break
@@ -136,6 +137,7 @@ class _Trial:
         self.after: Any = None
         self.uses = uses(self.instance.before, self.instance.after)
         self.checked = False
+        self.divides = divides_by_computed(self.instance.before) or divides_by_computed(self.instance.after)
 
     def close(self) -> None:
         if self.after is not None:
@@ -144,6 +146,8 @@ class _Trial:
     def run(self, bind: Mapping[str, int], fill: Fill) -> None:
         feeds = self.feeds(bind, fill)
         named = self.sides.named(feeds)
+        if self.divides and not self._safe(bind, fill, feeds):
+            return
         try:
             left = [np.asarray(a) for a in self.before.run(named)]
         except SessionError:
@@ -163,6 +167,21 @@ class _Trial:
             if message:
                 self._wrong(bind, fill, named, message)
                 return
+
+    def _safe(self, bind: Mapping[str, int], fill: Fill, feeds: Mapping[int, Array]) -> bool:
+        """Whether no integer is divided by zero, which would end the process."""
+        try:
+            _evaluated(self.instance.before, self.instance.symbolic, feeds)
+        except (UnsupportedError, ContradictionError):
+            return False
+        try:
+            _evaluated(self.instance.after, self.instance.symbolic, feeds)
+        except UnsupportedError:
+            return False
+        except ContradictionError as error:
+            self._wrong(bind, fill, self.sides.named(feeds), f"the pattern is defined, the replacement is not: {error}")
+            return False
+        return True
 
     def feeds(self, bind: Mapping[str, int], fill: Fill) -> dict[int, Array]:
         feeds = {}

@@ -7,6 +7,7 @@ what these mean.
 from __future__ import annotations
 
 import json
+import traceback
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -16,12 +17,12 @@ from typing import Any
 from graphopt.equivalence.cases import written_case
 from graphopt.equivalence.proof import ATTACKED, PROVED, TRIES, Proof, prove
 from graphopt.equivalence.symbolic import METHODS
-from graphopt.errors import RuleError
+from graphopt.errors import RuleError, unexpected
 from graphopt.execution import make_executor
 from graphopt.onnxio.save import write_text
 from graphopt.rewrite.library import VERDICTS as LOADING
 from graphopt.rewrite.library import lint_rule, read_evidence
-from graphopt.rewrite.schema import Rule, read_rules
+from graphopt.rewrite.schema import Rule, read_file
 
 VERDICTS = (*LOADING, "failed", "timeout", "unsupported")
 
@@ -44,6 +45,7 @@ class Verdict:
         message: Why the rule failed, or why it is not proved.
         refuted: The instance of a counterexample, in the form of ``examples``.
         seed: Of the instances and contents.
+        details: The traceback, where the check itself failed.
     """
 
     rule: str
@@ -59,6 +61,7 @@ class Verdict:
     message: str = ""
     refuted: Mapping[str, Any] | None = None
     seed: int = 0
+    details: str = ""
 
     @property
     def loads(self) -> bool:
@@ -117,12 +120,17 @@ def check_files(work: Sequence[tuple[Path, str]], jobs: int = 1) -> Iterator[tup
 
 def _check_one(item: tuple[Path, str]) -> tuple[Path, Verdict]:
     file, ident = item
-    return file, check_rule(_rules_of(file)[ident])
+    rule = _rules_of(file)[ident]
+    try:
+        return file, check_rule(rule)
+    except Exception as error:  # a mistake of ours; the other rules are checked nevertheless
+        details = traceback.format_exc()
+        return file, Verdict(rule.id, rule.hash, "failed", "none", message=unexpected(error), details=details)
 
 
 @lru_cache
 def _rules_of(file: Path) -> dict[str, Rule]:
-    return {rule.id: rule for rule in read_rules(file)}
+    return {rule.id: rule for rule in read_file(file)[0]}
 
 
 def write_evidence(path: Path, verdicts: Sequence[Verdict], known: Collection[str] | None = None) -> None:

@@ -16,16 +16,18 @@ from typing import Any
 import numpy as np
 
 from graphopt.equivalence.cases import Case, Instance, build_instance, operands, parse_case, size_of
-from graphopt.equivalence.schemas import attributes_of, dtypes_of, opsets_of, values_of
-from graphopt.ir.types import FLOATS
+from graphopt.equivalence.schemas import attributes_of, dtypes_of, opsets_of, readers, values_of
+from graphopt.equivalence.values import SHAPES
+from graphopt.ir.types import FLOATS, NUMPY_NAMES
 from graphopt.rewrite.examples import DEFAULT_OPSET, Operand
 from graphopt.rewrite.schema import Rule
 
 _LARGEST = 2048
 _SIZES = (1, 2, 3, 4, 5, 6, 7)
 _SYMBOLS = ("S", "T", "U", "V", "W", "P", "Q", "R")
-_INT64 = (2**63 - 1, -(2**63))
 _BLOCKS = (16, 8, 1)
+_SYMBOLIC = 0.5
+"""Share of the cases with one change that are tried with symbols for sizes as well."""
 
 Place = tuple[str, int | None]
 """Where an operand stands in a case: its name, and its index in a variadic operand."""
@@ -85,7 +87,11 @@ def _cases(vary: Variation, accepts: list[Case], rejects: list[Case], matched: l
     while seeds:
         # What changes one thing alone, and of the rest one that changes several.
         if alone and rng.random() < 0.7:
-            yield alone.pop(0)
+            case = alone.pop(0)
+            yield case
+            # Known sizes give away what symbols hide: that the replacement has another shape.
+            if rng.random() < _SYMBOLIC:
+                yield vary.symbolised(case)
             continue
         pool = matched if matched and rng.random() < 0.5 else seeds
         case = dict(pool[int(rng.integers(len(pool)))])
@@ -106,6 +112,7 @@ class Variation:
     def __init__(self, rule: Rule, rng: np.random.Generator, examples: list[Case]) -> None:
         self.rule, self.rng, self.examples = rule, rng, examples
         self.captured = [(a, v, line) for line in rule.match for a, v in line.captures]
+        self.items = [i for line in rule.match for _, many in line.lists for i in many if isinstance(i, str)]
         self.rests = [(line.rest, line) for line in rule.match if line.rest and line.rest != "_"]
         self.operators = [(line.op_variable, line) for line in rule.match if line.op_variable]
         self.optional = sorted({o.name for line in rule.match for o in line.operands if o.kind == "optional"})
@@ -121,7 +128,7 @@ class Variation:
         ]
         ways += [self._contents, self._zeros, self._spread]
         ways += [self._optionals] * bool(self.optional) + [self._variadics] + [self._operator] * bool(self.operators)
-        ways += [self._attributes] * bool(self.captured or self.rests)
+        ways += [self._attributes] * bool(self.captured or self.rests or self.items)
         self.ways = ways
         # Only where several things change together, and much is drawn.
         self.drawn: list[Callable[[Case], list[Case]]] = [self._rename, self._equal, self._cube, self._measure]
@@ -221,6 +228,18 @@ class Variation:
         symbols = sorted({d for _, o in free for d in o.dims if isinstance(d, str)})
         return made + [self._resized(case, {symbol: to}) for symbol in symbols for to in (1, 4)]
 
+    def symbolised(self, case: Case) -> Case:
+        """A case with symbols for the sizes of all operands that are no constants, equal ones for equal sizes or not."""
+        free = [(p, o) for p, o in self._places(case) if not o.const and o.dtype in FLOATS]
+        sizes = sorted({d for _, o in free for d in o.dims if isinstance(d, int) and d != 1})
+        named = dict(zip(sizes, _SYMBOLS, strict=False))
+        names = itertools.cycle(_SYMBOLS)
+        alike = self.rng.random() < 0.5
+        for place, operand in free:
+            dims = tuple(named.get(d, d) if alike or d == 1 else next(names) for d in operand.dims)
+            case = self._put(case, place, replace(operand, dims=dims))
+        return case
+
     def _zeros(self, case: Case) -> list[Case]:
         """Dimensions of one size become empty."""
         sizes = sorted({d for o in operands(case) for d in o.dims if isinstance(d, int)})
@@ -262,7 +281,9 @@ class Variation:
         made = []
         for place, operand in self._places(case):
             if operand.const:
-                made += [self._put(case, place, other) for other in _refilled(operand, self.rng)]
+                steers = any(position in SHAPES.get(op, ()) and op != "Slice"
+                             for _, op, position, _ in readers(self.rule, place[0]))  # fmt: skip
+                made += [self._put(case, place, other) for other in _refilled(operand, self.rng, not steers)]
         return made
 
     def _spread(self, case: Case) -> list[Case]:
@@ -353,10 +374,11 @@ class Variation:
             made += [{**case, variable: v} for v in self._values(case, domain, op, attribute, held) if v != held]
             if variable in case:
                 made.append({k: v for k, v in case.items() if k != variable})
+        made += [{**case, item: n} for item in self.items for n in (-2, -1, 0, 1, 2, 3) if n != case.get(item)]
         for rest, line in self.rests:
             domain, op = self._chosen(case, line)
             held = dict(case.get(rest) or {})
-            named = {a for a, _ in (*line.attributes, *line.captures)}
+            named = {a for a, _ in (*line.attributes, *line.captures, *line.lists)}
             known = attributes_of(domain, op, int(case.get("opset", DEFAULT_OPSET)))
             for attribute in sorted({*known, *held} - named):
                 for value in self._values(case, domain, op, attribute, held.get(attribute)):
@@ -486,8 +508,8 @@ def _halved(case: Case) -> Case:
     return {k: float(np.float16(v)) if isinstance(v, float) else v for k, v in case.items()}
 
 
-def _refilled(operand: Operand, rng: np.random.Generator) -> Iterator[Operand]:
-    """A constant with contents of every class."""
+def _refilled(operand: Operand, rng: np.random.Generator, ends: bool) -> Iterator[Operand]:
+    """A constant with contents of every class; those at the ends of an integer type's range only where asked for."""
     count = size_of(operand)
     if operand.dtype in FLOATS:
         yield from (replace(operand, data=n) for n in (0.0, 1.0, -1.0, 0.5, -2.5, 1e4))
@@ -502,11 +524,13 @@ def _refilled(operand: Operand, rng: np.random.Generator) -> Iterator[Operand]:
         yield from (replace(operand, data=n) for n in (True, False))
         return
     numbers = (0, 1, 2, 3, 100) if operand.dtype.startswith("u") else (-1, 0, 1, 2, -2, 3, -3, 100)
+    if ends:
+        info = np.iinfo(NUMPY_NAMES[operand.dtype])
+        numbers = (*numbers, int(info.max), int(info.min), int(info.max) // 2 + 1)
     data = operand.data
     if isinstance(data, list) and data and not isinstance(data[0], list):
         for i in range(len(data)):
-            ends = _INT64 if operand.dtype == "i64" else ()
-            for n in (*numbers, *ends):
+            for n in numbers:
                 if n != data[i]:
                     yield replace(operand, data=[*data[:i], n, *data[i + 1 :]])
         yield replace(operand, data=data[::-1])

@@ -120,10 +120,15 @@ _NUMPY: dict[str, Any] = {
 
 
 def truncated(a: Array, b: Array) -> Array:
-    """Integer division as in C; division by zero is not defined and gives 0 on both sides."""
-    safe = np.where(b == 0, 1, b)
-    quotient = np.abs(a) // np.abs(safe) * np.sign(a) * np.sign(safe)
-    return np.asarray(np.where(b == 0, 0, quotient)).astype(np.result_type(a, b))
+    """Integer division as in C, which is not defined for a divisor of 0, nor for the least number over -1."""
+    if np.any(b == 0):
+        raise ContradictionError("a division by zero")
+    if np.issubdtype(a.dtype, np.signedinteger) and np.any((a == np.iinfo(a.dtype).min) & (b == -1)):
+        raise ContradictionError("a quotient that its type can't hold")
+    quotient = np.floor_divide(a, b)
+    return np.asarray(np.where((quotient < 0) & (quotient * b != a), quotient + 1, quotient)).astype(
+        np.result_type(a, b)
+    )
 
 
 @operator("Add", "Sub", "Mul", "Div", "Max", "Min", "Neg", "Abs", "Sign", "And", "Or", "Xor", "Not", "Greater", "Less",

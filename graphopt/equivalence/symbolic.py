@@ -28,7 +28,7 @@ from graphopt.equivalence.semantics import ContradictionError, UnsupportedError
 from graphopt.equivalence.values import uses
 from graphopt.errors import install
 from graphopt.ir.graph import Graph
-from graphopt.ir.types import FLOATS
+from graphopt.ir.types import FLOATS, NUMPY_NAMES
 from graphopt.rewrite.schema import Rule
 
 Array = np.ndarray[Any, Any]
@@ -146,8 +146,9 @@ def _elements(
         if value.type.dtype == "bool":
             made[key] = np.asarray(rng.integers(0, 2, shape)).astype(bool)
         else:
-            kind = np.int32 if value.type.dtype == "i32" else np.int64
-            made[key] = np.asarray(rng.integers(*integers, shape)).astype(kind)
+            kind = np.dtype(NUMPY_NAMES[value.type.dtype or "i64"])
+            low, high = integers
+            made[key] = np.asarray(rng.integers(max(low, 0) if kind.kind == "u" else low, high, shape)).astype(kind)
     return made
 
 

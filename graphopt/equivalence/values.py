@@ -8,6 +8,7 @@ ladder of magnitudes. Integers go over the whole range of their type, unless the
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,6 +60,9 @@ class Fill:
         if use == "shape":
             low, high = ((0, 3), (-2, 3), (1, 4))[int(rng.integers(3))]
             return np.asarray(rng.integers(max(low, info.min), high, shape)).astype(dtype)
+        if use == "divisor" and self.integers != "small":
+            made = rng.integers(info.min, info.max, shape, dtype, endpoint=True)
+            return np.where((made == 0) | (made == np.array(-1).astype(dtype)), np.array(3, dtype), made)
         if use == "divisor":
             made = np.asarray(rng.integers(2, 8, shape))
             return (made * rng.choice([-1, 1], shape) if info.min < 0 else made).astype(dtype)
@@ -171,6 +175,18 @@ def divides_by_computed(graph: Graph) -> bool:
         if value.type.dtype is None or value.type.dtype[0] not in "iu":
             continue
         if value.producer is not None or (value.tensor is not None and not np.all(value.tensor.numpy())):
+            return True
+    return False
+
+
+def empties_a_window(graph: Graph, bind: Mapping[str, int]) -> bool:
+    """Whether a convolution may have a kernel of size 0 where symbols have the given sizes: the runtime never returns."""
+    for node in graph.nodes.values():
+        if node.op not in ("Conv", "ConvTranspose", "ConvInteger") or len(node.inputs) < 2 or node.inputs[1] is None:
+            continue
+        dims = graph.type(node.inputs[1]).shape
+        sizes = [bind.get(d, 0) if isinstance(d, str) else d for d in dims or (0,)]
+        if not all(sizes):
             return True
     return False
 

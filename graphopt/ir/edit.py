@@ -69,10 +69,15 @@ def together(deltas: Iterable[Delta]) -> Delta:
 
 
 class ArrayData:
-    """Bytes of a constant that a rule or the engine made."""
+    """Bytes of a constant that a rule or the engine made.
 
-    def __init__(self, array: np.ndarray[Any, Any]) -> None:
-        self._array = array
+    Args:
+        array: The content.
+        meant: The number that it stands for, where the rule says so: 0.1 is none of the numbers of a float16.
+    """
+
+    def __init__(self, array: np.ndarray[Any, Any], meant: float | None = None) -> None:
+        self._array, self.meant = array, meant
 
     @property
     def nbytes(self) -> int:
@@ -84,8 +89,8 @@ class ArrayData:
         return self._array
 
 
-def tensor_of(array: np.ndarray[Any, Any]) -> Tensor:
-    """A tensor known by its content.
+def tensor_of(array: np.ndarray[Any, Any], meant: float | None = None) -> Tensor:
+    """A tensor known by its content; ``meant`` as in :class:`ArrayData`.
 
     Raises:
         RefusedError: ONNX has no such dtype.
@@ -94,7 +99,7 @@ def tensor_of(array: np.ndarray[Any, Any]) -> Tensor:
     if dtype is None:
         raise RefusedError(f"no ONNX dtype for {array.dtype}")
     key = digest("tensor", dtype, array.shape, array.tobytes())
-    return Tensor(key, ValueType(dtype, tuple(array.shape)), ArrayData(array))
+    return Tensor(key, ValueType(dtype, tuple(array.shape)), ArrayData(array, meant))
 
 
 class Edit:
@@ -215,9 +220,9 @@ class Edit:
         """Whether a new node may read a value: it is there, and not what the rewrite has yet to define."""
         return key in self._values and key not in self._pending
 
-    def constant(self, array: np.ndarray[Any, Any], name: str = "") -> int:
-        """Key of a constant with this content."""
-        tensor = tensor_of(array)
+    def constant(self, array: np.ndarray[Any, Any], name: str = "", meant: float | None = None) -> int:
+        """Key of a constant with this content; ``meant`` as in :class:`ArrayData`."""
+        tensor = tensor_of(array, meant)
         if tensor.key not in self._values:
             label = name or f"const_{tensor.key & 0xFFFFFFFF:08x}"
             self._values[tensor.key] = Value(tensor.key, label, tensor.type, True, tensor)

@@ -8,12 +8,13 @@ stand in a small table here.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import onnx
-from onnx import AttributeProto, NodeProto, TypeProto, helper, numpy_helper, shape_inference
+from onnx import AttributeProto, NodeProto, TensorProto, TypeProto, helper, numpy_helper, shape_inference
 
 from graphopt.ir.content import Content, shape
 from graphopt.ir.graph import Opaque, Tensor
@@ -36,9 +37,17 @@ _LIKE_OPERAND: dict[tuple[str, str], int] = {
     ("", "SimplifiedLayerNormalization"): 0,
 }
 
+# As schemas write element types.
+_NUMBERS: dict[str, int] = {f"tensor({name.lower()})": number for name, number in TensorProto.DataType.items()}
+
 
 class InferenceError(Exception):
     """ONNX's inference rejects the node: its inputs or attributes contradict the schema."""
+
+
+def latest_opset() -> int:
+    """Newest version of ONNX's operator set that is known here."""
+    return int(onnx.defs.onnx_opset_version())
 
 
 @lru_cache
@@ -50,6 +59,45 @@ def exists(op: str, domain: str, version: int) -> bool:
         return not bool(onnx.defs.get_schema(op, version, domain).deprecated)
     except onnx.defs.SchemaError:
         return False
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """The type of a formal operand or result.
+
+    Attributes:
+        name: Operands and results of one name have one type; empty where nothing else has it.
+        dtypes: Short names of the element types that it may have.
+    """
+
+    name: str
+    dtypes: frozenset[str]
+
+
+@lru_cache(maxsize=1 << 12)
+def parameters(
+    op: str, domain: str, version: int, n_inputs: int, n_outputs: int
+) -> tuple[tuple[Parameter, ...], tuple[Parameter, ...]] | None:
+    """Types of a node's operands and results as its schema declares them; ``None`` where it has no schema here."""
+    try:
+        schema = onnx.defs.get_schema(op, version, domain)
+    except onnx.defs.SchemaError:
+        return None
+    bounds = {c.type_param_str: frozenset(c.allowed_type_strs) for c in schema.type_constraints}
+
+    def formal(declared: Sequence[Any], n: int) -> tuple[Parameter, ...]:
+        found: list[Parameter] = []
+        for i in range(n):
+            one = declared[min(i, len(declared) - 1)] if declared else None
+            if one is None or (i >= len(declared) and one.option != onnx.defs.OpSchema.FormalParameterOption.Variadic):
+                found.append(Parameter("", frozenset()))
+                continue
+            texts = bounds.get(one.type_str, frozenset({one.type_str}))
+            dtypes = frozenset(DTYPE_NAMES[_NUMBERS[t]] for t in texts if t in _NUMBERS)
+            found.append(Parameter(one.type_str if one.is_homogeneous else "", dtypes))
+        return tuple(found)
+
+    return formal(schema.inputs, n_inputs), formal(schema.outputs, n_outputs)
 
 
 def infer(

@@ -16,19 +16,13 @@ from typing import Any, NamedTuple
 
 from graphopt.errors import RuleError
 from graphopt.ir.graph import Graph
+from graphopt.rewrite.limits import STEPS, TooLargeError, bounded, plus, power, remainder, times
+from graphopt.rewrite.limits import Unknown as Unknown  # read as the expressions' own
 
 LONGEST = 2_000
 """Characters of an expression."""
 DEEPEST = 50
 """Levels of its tree; the deepest that comes with graphopt has 14."""
-LARGEST = 1 << 16
-"""Items of a sequence that an expression makes, and bits of a number."""
-STEPS = 1 << 20
-"""Turns of all loops of an expression, one inside the other."""
-
-
-class Unknown(Exception):
-    """The graph does not say."""
 
 
 class Ref(NamedTuple):
@@ -57,13 +51,23 @@ class Env:
         graph: The graph that was matched.
         names: Pattern variables: :class:`Ref`, a tuple of them, an attribute value, or the result of a ``let``.
         block: Channel block of the target's fast convolution layout.
-        steps: How many turns a loop may take.
+        steps: Items that loops and ranges took so far.
     """
 
     graph: Graph
     names: dict[str, Any]
     block: int = 16
-    steps: int = STEPS
+    steps: int = 0
+
+    def spend(self, steps: int) -> None:
+        """Count items that are about to be made.
+
+        Raises:
+            TooLargeError: There were too many.
+        """
+        self.steps += steps
+        if self.steps > STEPS:
+            raise TooLargeError(f"loops and ranges of more than {STEPS} items")
 
 
 Compiled = Callable[[Env], Any]
@@ -113,13 +117,18 @@ def compile_expression(text: str, functions: Mapping[str, Function], where: str 
     try:
         tree = ast.parse(text.strip(), mode="eval").body
     except SyntaxError as error:
-        raise RuleError(f"{text!r}: {error.msg}", _shift(where, (error.offset or 1) - 1)) from None
-    except (ValueError, RecursionError, MemoryError) as error:  # a zero byte; more operators in a row than it can hold
-        raise RuleError(f"{text[:40]!r}...: can't be read: {error or 'too deep'}", where) from None
+        raise RuleError(f"{text!r}: {error.msg}", shifted(where, (error.offset or 1) - 1)) from None
+    except ValueError as error:
+        raise RuleError(f"{_short(text)}: {error}", where) from None
+    except (RecursionError, MemoryError):
+        raise RuleError(f"{_short(text)}: nested too deeply", where) from None
     if _depth(tree) > DEEPEST:
-        raise RuleError(f"{text[:40]!r}...: more than {DEEPEST} operators deep", where)
+        raise RuleError(f"{_short(text)}: more than {DEEPEST} operators deep", where)
     compiler = _Compiler(text, functions, where)
-    run = compiler.compile(tree, frozenset())
+    try:
+        run = compiler.compile(tree, frozenset())
+    except RecursionError:
+        raise RuleError(f"{_short(text)}: nested too deeply", where) from None
     return Expression(text, frozenset(compiler.names), frozenset(compiler.calls), where, run)
 
 
@@ -142,7 +151,12 @@ def _depth(tree: ast.AST) -> int:
     return depth
 
 
-def _shift(where: str, columns: int) -> str:
+def _short(text: str) -> str:
+    return repr(text if len(text) <= 60 else f"{text[:57]}...")
+
+
+def shifted(where: str, columns: int) -> str:
+    """``file:line:column`` some columns further on."""
     head, _, column = where.rpartition(":")
     return f"{head}:{int(column) + columns}" if head and column.isdigit() else where
 
@@ -209,47 +223,14 @@ _COMPARE: dict[type, Callable[[Any, Any], bool]] = {
 }
 
 
-def _bits(value: Any) -> int:
-    return value.bit_length() if isinstance(value, int) else 1
-
-
-def _times(a: Any, b: Any) -> Any:
-    """A product of numbers or arrays, or a short sequence repeated."""
-    for items, count in ((a, b), (b, a)):
-        if isinstance(items, str | tuple | list) and (not isinstance(count, int) or len(items) * count > LARGEST):
-            raise Unknown
-    if _bits(a) + _bits(b) > LARGEST:
-        raise Unknown
-    return operator.mul(a, b)
-
-
-def _plus(a: Any, b: Any) -> Any:
-    if isinstance(a, str | tuple | list) and isinstance(b, str | tuple | list) and len(a) + len(b) > LARGEST:
-        raise Unknown
-    return operator.add(a, b)
-
-
-def _remainder(a: Any, b: Any) -> Any:
-    if isinstance(a, str):
-        raise Unknown  # Python would take it for a format
-    return operator.mod(a, b)
-
-
-def _power(a: Any, b: Any) -> Any:
-    """A power that fits into memory: 9**9**9 has 370 million digits."""
-    if isinstance(a, int) and isinstance(b, int) and _bits(a) * abs(b) > LARGEST:
-        raise Unknown
-    return operator.pow(a, b)
-
-
 _BINARY: dict[type, Callable[[Any, Any], Any]] = {
-    ast.Add: _plus,
+    ast.Add: plus,
     ast.Sub: operator.sub,
-    ast.Mult: _times,
+    ast.Mult: times,
     ast.Div: operator.truediv,
     ast.FloorDiv: operator.floordiv,
-    ast.Mod: _remainder,
-    ast.Pow: _power,
+    ast.Mod: remainder,
+    ast.Pow: power,
 }
 
 
@@ -260,7 +241,7 @@ class _Compiler:
         self.calls: set[str] = set()
 
     def error(self, message: str, node: ast.AST, hint: str | None = None) -> RuleError:
-        return RuleError(f"{self.text!r}: {message}", _shift(self.where, getattr(node, "col_offset", 0)), hint)
+        return RuleError(f"{self.text!r}: {message}", shifted(self.where, getattr(node, "col_offset", 0)), hint)
 
     def compile(self, node: ast.AST, local: frozenset[str]) -> Compiled:
         method = getattr(self, f"_{type(node).__name__.lower()}", None)
@@ -312,10 +293,21 @@ class _Compiler:
             if isinstance(a, Symbol) or isinstance(b, Symbol):
                 raise Unknown
             try:
-                return apply(a, b)
+                return bounded(apply(a, b))
             except (TypeError, ArithmeticError):
                 raise Unknown from None
 
+        return self._tried(node, run)
+
+    def _tried(self, node: ast.AST, run: Compiled) -> Compiled:
+        """What reads nothing is run once, so that what is too large is found where it is written."""
+        if not any(isinstance(n, ast.Name) and n.id not in self.functions for n in ast.walk(node)):
+            try:
+                run(Env(Graph.__new__(Graph), {}))
+            except TooLargeError as error:
+                raise self.error(f"too large: {error}", node) from None
+            except Unknown:
+                pass
         return run
 
     def _boolop(self, node: ast.BoolOp, local: frozenset[str]) -> Compiled:
@@ -392,10 +384,8 @@ class _Compiler:
         def run(env: Env) -> tuple[Any, ...]:
             out = []
             items = _items(source(env))
-            if len(items) > env.steps:
-                raise Unknown
-            # What the loops inside may do is shared among the turns of this one.
-            scope = Env(env.graph, dict(env.names), env.block, env.steps // max(1, len(items)))
+            env.spend(len(items))
+            scope = Env(env.graph, dict(env.names), env.block, env.steps)
             for item in items:
                 values = (item,) if single else _items(item)
                 if len(values) != len(names):
@@ -403,6 +393,7 @@ class _Compiler:
                 scope.names.update(zip(names, values, strict=True))
                 if all(_truth(test(scope)) for test in tests):
                     out.append(body(scope))
+            env.steps = scope.steps
             return tuple(out)
 
         return run
@@ -427,7 +418,7 @@ class _Compiler:
                 # A function asked about something it is not for (the rank of a number) knows nothing.
                 raise Unknown from None
 
-        return run
+        return self._tried(node, run)
 
 
 def _truth(value: Any) -> bool:
