@@ -312,7 +312,7 @@ def optimize(
         source=str(model) if isinstance(model, str | Path) else None, output=output, strategy=strategy, config=config,
         seed=seed, selection=chosen, paired=paired, kept=kept, verified=verified, original=original, final=final,
         placements=_placements(arena, None if kept else graph), seconds=time.monotonic() - started, sizes=sizes,
-        given=[*(dims or {}), *(at[0] if at else {})], elsewhere=elsewhere,
+        given=[*sizes] if overrides else [*(dims or {}), *(at[0] if at else {})], elsewhere=elsewhere,
     )  # fmt: skip
     found = Found(chosen, paired, loaded.graph, graph, tuple(curve))
     finished = Result(told, final, original, found)

@@ -287,6 +287,8 @@ class Case:
         noisy: Names of the variants whose interval stayed wider than the precision asked for.
         environment: What the figures hold for: processor, runtime, threads.
         tuning: The session's settings, if asked for.
+        sizes: Those at which dimensions that the model leaves open were measured.
+        assumed: Which of them nobody chose.
     """
 
     model: str
@@ -301,6 +303,8 @@ class Case:
     noisy: tuple[str, ...] = ()
     environment: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     tuning: Tuning | None = None
+    sizes: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    assumed: tuple[str, ...] = ()
 
     @property
     def baseline(self) -> Variant:

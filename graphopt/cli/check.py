@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from graphopt.cli import options, paths
-from graphopt.cli.progress import StepProgress
+from graphopt.cli.progress import StepProgress, Waiting
 from graphopt.cli.screen import console, plural, printable, write_json
 
 _EVERY = 5.0
@@ -74,8 +74,9 @@ def check_rules(
 
     chosen = [path if path.is_dir() else paths.existing_file(path) for path in files or [rules_dir()]]
     screen = console()
-    problems = lint(chosen)
-    loaded = {file: read_file(file)[0] for file in rule_files(chosen)}
+    with Waiting("reading the rules"):
+        problems = lint(chosen)
+        loaded = {file: read_file(file)[0] for file in rule_files(chosen)}
     known = {r.id for rules in loaded.values() for r in rules}
     for name in rule or ():
         if name not in known | {p.rule for p in problems}:

@@ -98,13 +98,16 @@ def show_rule(
     rules: options.Rules = None,
 ) -> None:
     """Show what a rule replaces by what, where, and how it was checked."""
-    from graphopt.cli.drawing import draw_rule
+    from graphopt.cli.progress import Waiting
     from graphopt.errors import RuleError, UnknownNameError
-    from graphopt.rewrite.library import load_library
 
-    # A rule whose evidence is missing can't be used, but it can be looked at.
     problems: list[RuleError] = []
-    known = load_library(tuple(rules or ()), evidence=False, problems=problems).by_id
+    with Waiting("reading the rules"):
+        from graphopt.cli.drawing import draw_rule
+        from graphopt.rewrite.library import load_library
+
+        # A rule whose evidence is missing can't be used, but it can be looked at.
+        known = load_library(tuple(rules or ()), evidence=False, problems=problems).by_id
     if rule not in known:
         wrong = [p for p in problems if p.rule in ("", rule)]
         if wrong:

@@ -1,6 +1,7 @@
-"""``python -m tests.hostile [PART_OF_A_NAME]``: what graphopt does with each hostile input, how long it takes, how much memory.
+"""``python -m tests.hostile [PART_OF_A_NAME]``: what graphopt does with each hostile input, its seconds of
+processor time, its memory (at least what this process holds, of which a child starts as a copy).
 
-Exits with 1 if one of them takes over 10 s or 2 GB, ends by a signal, is called an internal error, or reaches the terminal raw.
+Exits with 1 if one of them takes over 10 s of the processor or 2 GB, ends by a signal, is called an internal error, or reaches the terminal raw.
 """
 
 from __future__ import annotations
