@@ -20,9 +20,10 @@ from graphopt import __version__
 from graphopt.config import agents_dir, check_arguments, provider_name
 from graphopt.cost.kernel import KernelCost
 from graphopt.cost.store import Store
-from graphopt.equivalence.numeric import Verification, verify_models
+from graphopt.equivalence.numeric import Verification, sizes_wanted, verify_models
 from graphopt.equivalence.ranges import input_ranges
-from graphopt.errors import InputsNeededError, OutputsDifferError, UnknownNameError, UsageError
+from graphopt.equivalence.sizes import size_hints
+from graphopt.errors import InputsNeededError, OutputsDifferError, SessionError, UnknownNameError, UsageError
 from graphopt.ir.graph import Graph
 from graphopt.ir.simplify import simplify
 from graphopt.onnxio.emit import Emitted, emit, rule_of
@@ -30,20 +31,22 @@ from graphopt.onnxio.load import Model, load
 from graphopt.onnxio.save import copy, save, to_proto
 from graphopt.report import make_report
 from graphopt.report.optimization import Found, write_report
-from graphopt.rewrite.library import load_library
-from graphopt.runtime.feeds import load_npz, make_feeds, measured_sizes
+from graphopt.rewrite.library import Library, load_library
+from graphopt.runtime.feeds import load_npz, make_feeds, measured_sizes, shaped
 from graphopt.runtime.placement import Placement
 from graphopt.runtime.profile import by_op, profile
 from graphopt.runtime.session import Session, SessionConfig, TensorSpec
+from graphopt.runtime.sizes import Symbols, first_that_run, named
 from graphopt.runtime.timing import Paired
 from graphopt.search.arena import Arena, loadable
 from graphopt.search.auto import Auto
 from graphopt.search.backtracking import Backtracking, Beam, RandomWalk
+from graphopt.search.culprit import Culprit, first_harm
 from graphopt.search.greedy import Greedy
 from graphopt.search.problem import Budget, Outcome, Problem, State, Strategy
-from graphopt.search.select import Better, Selection, select, take_back
-from graphopt.search.trace import Trace
-from graphopt.wording import dimensions, measured_at, plural
+from graphopt.search.select import Better, Selection, leave_out, select, take_back
+from graphopt.search.trace import Trace, carry_out
+from graphopt.wording import measured_at, plural, sized
 
 STRATEGIES: dict[str, Callable[[float, int], Strategy]] = {
     "auto": lambda alpha, seed: Auto(alpha),
@@ -128,7 +131,7 @@ class Result:
         rewrites = plural(sum(told["rules"].values()), "rewrite")
         facts = [("speed", speed), ("nodes", nodes), ("rewrites", rewrites)]
         if measured_at(told) and latency is not None:
-            facts.append(("measured with", dimensions(told["sizes"])))
+            facts.append(("measured with", sized(told["sizes"])))
         if told["verified"]:
             facts.append(("outputs", "verified" if told["verified"]["passed"] else "DIFFERENT"))
         return facts
@@ -228,7 +231,8 @@ def optimize(
     Raises:
         UsageError: An argument is wrong; the message names it.
         GraphoptError: See :mod:`graphopt.errors`; nothing is written then.
-        OutputsDifferError: The optimised model does not compute what the original does.
+        OutputsDifferError: The model differs without a step of any rule: a fault of graphopt itself. (A step that changes the
+            outputs is found, and its family taken back.)
     """
     _check_model("model", model)
     check_arguments(
@@ -247,7 +251,7 @@ def optimize(
     loaded = load(model, freeze_initializers=freeze_initializers, dims=dims, input_shapes=input_shapes)
     original = load(model) if dims or input_shapes or freeze_initializers else loaded
     limit = int(loaded.nbytes * (1 + max_growth)) + _SLACK
-    ranges = input_ranges(loaded.graph)
+    ranges, hints = input_ranges(loaded.graph), size_hints(original.graph)
     overrides = load_npz(Path(inputs)) if isinstance(inputs, str | Path) else dict(inputs or {})
     if at and overrides:
         raise UsageError("inputs have the sizes that they have: 'inputs' and 'at' exclude each other")
@@ -273,11 +277,11 @@ def optimize(
             lambda number, state: curve.append((number, search.elapsed, state.cost)),
         )  # fmt: skip
 
-    def check(outcome: Outcome, where: SessionConfig) -> Verification:
+    def check(graph: Graph, where: SessionConfig) -> Verification:
         return _agreed(
             verify_models(
-                arena.loadable(None), arena.loadable(outcome.state.graph), config=where, ranges=ranges,
-                overrides=overrides, dims=each, shapes=shapes, rtol=rtol, atol=atol, seed=seed,
+                arena.loadable(None), arena.loadable(graph), config=where, ranges=ranges, overrides=overrides,
+                dims=each, shapes=shapes, hints=hints, rtol=rtol, atol=atol, seed=seed,
             )
             for each in sets
         )  # fmt: skip
@@ -287,32 +291,37 @@ def optimize(
     elsewhere: list[tuple[dict[str, int], Paired]] = []
     if chosen.outcome.steps:
         tell(Progress("verify", "comparing outputs"))
-        verified = check(chosen.outcome, config)
+        verified = check(chosen.outcome.state.graph, config)
         # Other providers have their own errors: what is right on the CPU is not the rules' fault.
-        if not verified.passed and config.provider != "cpu" and check(chosen.outcome, session_config()).passed:
+        if (
+            not verified.passed
+            and config.provider != "cpu"
+            and check(chosen.outcome.state.graph, session_config()).passed
+        ):
             tell(Progress("verify", f"looking for what {config.provider} gets wrong"))
-            chosen = take_back(chosen, simplify(loaded.graph), search, lambda o: check(o, config).passed)
-            verified = check(chosen.outcome, config) if chosen.outcome.steps else None
+            chosen = take_back(chosen, simplify(loaded.graph), search, lambda o: check(o.state.graph, config).passed)
+            verified = check(chosen.outcome.state.graph, config) if chosen.outcome.steps else None
+        while verified is not None and not verified.passed:
+            tell(Progress("verify", "looking for the step that changes the outputs"))
+            start = simplify(loaded.graph)
+            culprit = _culprit(chosen.outcome, start, library, problem.block, verified, lambda g: check(g, config))
+            tell(Progress("verify", f"taking {culprit.family} back: {culprit.rule} changes the outputs"))
+            chosen = leave_out(chosen, start, search, culprit)
+            verified = check(chosen.outcome.state.graph, config) if chosen.outcome.steps else None
     outcome = chosen.outcome
     graph = outcome.state.graph if outcome.steps else loaded.graph
     result = emit(loaded, graph, max_bytes=limit)
-    if verified is not None:
-        if not verified.passed:
-            used = sorted({s.rule for s in outcome.steps})
-            raise OutputsDifferError(
-                f"the optimised model differs: {verified.message}", f"rules used: {', '.join(used)}; see --exclude"
-            )
-        if measure:
-            tell(Progress("measure", "measuring against the original"))
-            paired = _verdict(arena, graph, clock)
-            elsewhere = _elsewhere(arena, graph, sets[1:], ranges, shapes, clock)
+    if verified is not None and measure:
+        tell(Progress("measure", "measuring against the original"))
+        paired = _verdict(arena, graph, clock)
+        elsewhere = _elsewhere(arena, graph, sets[1:], ranges, shapes, clock)
     kept = not outcome.steps or (paired is not None and paired.ci95[0] <= 1.0)
     final = emit(original, original.graph) if kept else result
     told = make_report(
         source=str(model) if isinstance(model, str | Path) else None, output=output, strategy=strategy, config=config,
         seed=seed, selection=chosen, paired=paired, kept=kept, verified=verified, original=original, final=final,
         placements=_placements(arena, None if kept else graph), seconds=time.monotonic() - started, sizes=sizes,
-        given=[*sizes] if overrides else [*(dims or {}), *(at[0] if at else {})], elsewhere=elsewhere,
+        given=[*sizes] if overrides else [*bound, *(at[0] if at else {})], elsewhere=elsewhere,
     )  # fmt: skip
     found = Found(chosen, paired, loaded.graph, graph, tuple(curve))
     finished = Result(told, final, original, found)
@@ -416,6 +425,30 @@ def _targets(model: str | Path | ModelProto, **given: str | Path | None) -> list
     return targets
 
 
+def _culprit(
+    outcome: Outcome, start: Graph, library: Library, block: int, verified: Verification,
+    check: Callable[[Graph], Verification],
+) -> Culprit:  # fmt: skip
+    """The first step after which the model computes something else.
+
+    Raises:
+        OutputsDifferError: It does so without any step.
+    """
+
+    def harm(low: int, high: int) -> str:
+        found = check(carry_out(start, library, block, outcome.steps[:high]))
+        return "" if found.passed else found.message
+
+    number, message, _ = first_harm(len(outcome.steps), harm, verified.message)
+    if number == 1 and harm(0, 0):
+        raise OutputsDifferError(
+            f"the model differs before any rule has changed it: {message}",
+            "this is a fault of graphopt: please report it",
+        )
+    step = outcome.steps[number - 1]
+    return Culprit(number, step.rule, step.family, step.node, message)
+
+
 def default_seconds(baseline_s: float, nodes: int) -> float:
     """What an optimisation may take: a slow model takes long to measure, one of many nodes long to search."""
     return min(_DEFAULT, 10.0 + 250 * baseline_s + nodes / 250)
@@ -513,19 +546,34 @@ def first_run(
 ) -> tuple[float, dict[str, Any]]:
     """Seconds of one inference, and inputs that the model accepts."""
     with Session(loadable(original, emit(original, original.graph)), config) as session:
-        feeds = make_feeds(session.input_specs, seed=seed, ranges=ranges, overrides=overrides, dims=dims, shapes=shapes)
-        try:
-            session.run(feeds)
-        except InputsNeededError:
-            raise
-        except Exception as error:
-            hint = "give real ones with --inputs file.npz"
-            if overrides:
-                hint = "check --inputs"
-            elif _fails_on_zeros(session, feeds):
+        given, dims = shaped(session.input_specs, shapes or {}, dims)
+        specs = named(given)
+        symbols = Symbols.of(specs, dims, overrides, size_hints(original.graph))
+        errors: list[tuple[SessionError, dict[str, Any]]] = []
+
+        def runs(sizes: Mapping[str, int]) -> bool:
+            feeds = make_feeds(specs, seed=seed, ranges=ranges, overrides=overrides, dims=sizes)
+            try:
+                session.run(feeds)
+            except SessionError as error:
+                errors.append((error, feeds))
+                return False
+            return True
+
+        sizes = first_that_run(symbols, runs)
+        if sizes is None:
+            error, feeds = errors[0]
+            hint = "check --inputs" if overrides else "give real ones with --inputs file.npz"
+            if symbols.free:
+                hint = f"choose sizes with {sizes_wanted(symbols.free)}, or {hint}"
+            elif not overrides and _fails_on_zeros(session, feeds):
                 hint = "it fails on zeros as well, so the fault is likely in the model: look at the node named"
-            made = "inputs given" if overrides else "made-up inputs"
-            raise InputsNeededError(f"the original model fails on {made} ({_sketch(feeds)}): {error}", hint) from error
+            tried = f", nor at {len(errors) - 1} other choices of sizes" if len(errors) > 1 else ""
+            raise InputsNeededError(
+                f"the original model fails on made-up inputs ({_sketch(feeds)}){tried}: {error}",
+                hint,
+            ) from error
+        feeds = make_feeds(specs, seed=seed, ranges=ranges, overrides=overrides, dims=sizes)
         begin = time.perf_counter()
         session.run(feeds)
         return time.perf_counter() - begin, feeds
@@ -589,7 +637,7 @@ def verify(
     return verify_models(
         loadable(first, emit(first, first.graph)), loadable(second, emit(second, second.graph)),
         config=session_config(provider, provider_options, threads), ranges=input_ranges(first.graph), overrides=overrides,
-        dims=dims or {}, shapes=input_shapes, rtol=rtol, atol=atol, seed=seed,
+        dims=dims or {}, shapes=input_shapes, hints=size_hints(first.graph), rtol=rtol, atol=atol, seed=seed,
     )  # fmt: skip
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 _SHOWN = 6  # operators that a provider leaves to others
@@ -76,7 +76,7 @@ def plural(count: int, noun: str) -> str:
     return f"{count} {noun}" + ("" if count == 1 else "s")
 
 
-def dimensions(sizes: Mapping[str, int]) -> str:
+def sized(sizes: Mapping[str, int]) -> str:
     """Sizes of dimensions: ``batch=1, seq=8``."""
     return ", ".join(f"{one_line(name, 40)}={size}" for name, size in sizes.items())
 
@@ -87,9 +87,9 @@ def measured_at(told: Mapping[str, Any], option: str = "--at and --dim") -> str:
     if not sizes:
         return ""
     if not assumed:
-        return dimensions(sizes)
+        return sized(sizes)
     said = "assumed" if len(assumed) == len(sizes) else f"{', '.join(one_line(name, 40) for name in assumed)} assumed"
-    return f"{dimensions(sizes)} ({said}; see {option})"
+    return f"{sized(sizes)} ({said}; see {option})"
 
 
 def placed(nodes: Mapping[str, int], elsewhere: Mapping[str, int] | None = None) -> str:
@@ -114,3 +114,10 @@ def timing(told: Mapping[str, Any]) -> str:
     if told["copies"]:
         return "inputs and outputs are in the host's memory: the provider's copies from and to its device are counted"
     return "inputs and outputs are in the host's memory, where the provider works"
+
+
+def dimensions(tried: Sequence[Mapping[str, int]]) -> str:
+    """The sizes at which something was tried: ``batch 1, 3; seq 8, 5, 1``."""
+    names = dict.fromkeys(name for each in tried for name in each)
+    rows = {name: dict.fromkeys(each[name] for each in tried if name in each) for name in names}
+    return "; ".join(f"{name} {', '.join(map(str, row))}" for name, row in rows.items())

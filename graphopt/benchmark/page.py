@@ -13,7 +13,7 @@ from graphopt.report.optimization import environment_facts
 from graphopt.report.view import FamilyRow, GraphView, Page, SearchCurve, StepRow, Subject
 from graphopt.runtime.profile import OpTime
 from graphopt.runtime.session import SessionConfig
-from graphopt.wording import dimensions
+from graphopt.wording import sized
 
 Graphs = dict[tuple[str, str, int, str], GraphView]
 """What graphopt did to a graph, by model, provider, threads and name of the variant: too large for the JSON document."""
@@ -78,7 +78,7 @@ def _subject(case: Case, graphs: Mapping[tuple[str, str, int, str], GraphView], 
 
 def _sentence(name: str, case: Case, best: Variant | None) -> str:
     where = case.environment
-    at = f" with {dimensions(case.sizes)}" if case.sizes else ""
+    at = f" with {sized(case.sizes)}" if case.sizes else ""
     how = (
         f"{len(case.variants)} variants took turns{at} over {case.rounds} rounds in {case.sessions} sessions of each; "
         f"ONNX Runtime {where['onnxruntime']}, {case.provider} provider, {_threads(case)}, {where['cpu']}."

@@ -246,7 +246,7 @@ def _story(report: Mapping[str, Any], *, interrupted: bool, page: Path | None) -
         result.add_row("measured", f"with {sizes}")
     for there in report.get("elsewhere", ()):
         low, high = there["ci95"]
-        text = f"{there['speedup']:.3f}x at {wording.dimensions(there['sizes'])}"
+        text = f"{there['speedup']:.3f}x at {wording.sized(there['sizes'])}"
         result.add_row("", f"{text} (95 % interval {low:.3f} to {high:.3f})")
     rules = sorted(report["rules"].items(), key=lambda item: (-item[1], item[0]))
     result.add_row("rules", ", ".join(f"{rule} x{count}" for rule, count in rules) or "none applied")
@@ -257,9 +257,10 @@ def _story(report: Mapping[str, Any], *, interrupted: bool, page: Path | None) -
     verified = report["verified"]
     if verified:
         verdict = "same outputs" if verified["passed"] else "OUTPUTS DIFFER"
+        where = f" at {one_line(wording.dimensions(verified['sizes']))}" if verified.get("sizes") else ""
         result.add_row(
             "verified",
-            f"{verdict} in {plural(verified['trials'], 'trial')}, largest error "
+            f"{verdict} in {plural(verified['trials'], 'trial')}{where}, largest error "
             f"{_error(verified['max_abs'])} absolute, {_error(verified['max_rel'])} relative",
         )
     search = report["search"]

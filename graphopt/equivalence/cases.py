@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from graphopt.errors import GraphoptError
@@ -134,6 +134,23 @@ def _expressions(rule: Rule) -> Iterator[Any]:
     yield from rule.where
     yield from (e for _, e in rule.let)
     yield from (e for line in (*rule.match, *rule.replace) for _, e in line.attributes)
+
+
+def fits(rule: Rule, case: Case, sizes: Mapping[str, int]) -> bool:
+    """Whether ONNX allows a rule's pattern where the symbols of a case have the given sizes."""
+
+    def sized(value: Any) -> Any:
+        if isinstance(value, list):
+            return [sized(v) for v in value]
+        if not isinstance(value, Operand):
+            return value
+        return replace(value, dims=tuple(sizes.get(d, d) if isinstance(d, str) else d for d in value.dims))
+
+    try:
+        build_example(rule, {name: sized(value) for name, value in case.items()})
+    except (GraphoptError, ArithmeticError, ValueError, TypeError, IndexError):
+        return False
+    return True
 
 
 def operands(case: Mapping[str, Any]) -> list[Operand]:

@@ -28,6 +28,10 @@ _SYMBOLS = ("S", "T", "U", "V", "W", "P", "Q", "R")
 _BLOCKS = (16, 8, 1)
 _SYMBOLIC = 0.5
 """Share of the cases with one change that are tried with symbols for sizes as well."""
+_ANY = 0.2
+"""Share of them that are tried with constants of any content."""
+_SQUARE = 0.35
+"""Share of them that are tried with one size for all dimensions."""
 
 Place = tuple[str, int | None]
 """Where an operand stands in a case: its name, and its index in a variadic operand."""
@@ -92,6 +96,10 @@ def _cases(vary: Variation, accepts: list[Case], rejects: list[Case], matched: l
             # Known sizes give away what symbols hide: that the replacement has another shape.
             if rng.random() < _SYMBOLIC:
                 yield vary.symbolised(case)
+            if rng.random() < _ANY:
+                yield vary.loosened(case)
+            if rng.random() < _SQUARE:
+                yield vary.squared(case)
             continue
         pool = matched if matched and rng.random() < 0.5 else seeds
         case = dict(pool[int(rng.integers(len(pool)))])
@@ -236,9 +244,22 @@ class Variation:
         names = itertools.cycle(_SYMBOLS)
         alike = self.rng.random() < 0.5
         for place, operand in free:
-            dims = tuple(named.get(d, d) if alike or d == 1 else next(names) for d in operand.dims)
+            dims = tuple(
+                (named.get(d, d) if isinstance(d, int) else d) if alike or d == 1 else next(names) for d in operand.dims
+            )
             case = self._put(case, place, replace(operand, dims=dims))
         return case
+
+    def loosened(self, case: Case) -> Case:
+        """A case whose floating-point constants may hold anything: what examples say is round."""
+        return self._each(case, lambda o: replace(o, data=None) if o.const and o.dtype in FLOATS else o)
+
+    def squared(self, case: Case) -> Case:
+        """A case in which all sizes but 1 are one: types do not tell a matrix from its transpose then."""
+        size = int(self._pick((2, 3)))
+        return self._each(
+            case, lambda o: _reshaped(o, tuple(size if isinstance(d, int) and d > 1 else d for d in o.dims))
+        )
 
     def _zeros(self, case: Case) -> list[Case]:
         """Dimensions of one size become empty."""
@@ -512,12 +533,12 @@ def _refilled(operand: Operand, rng: np.random.Generator, ends: bool) -> Iterato
     """A constant with contents of every class; those at the ends of an integer type's range only where asked for."""
     count = size_of(operand)
     if operand.dtype in FLOATS:
-        yield from (replace(operand, data=n) for n in (0.0, 1.0, -1.0, 0.5, -2.5, 1e4))
+        yield from (replace(operand, data=n) for n in (0.0, 1.0, -1.0, 0.5, 0.1, -2.5, 1e4))
         if count > 1 and len(operand.dims) == 1:
             yield replace(operand, data=[float(rng.integers(-3, 4)) for _ in range(count)])
             yield replace(operand, data=[0.0, *[1.0] * (count - 1)])
             yield replace(operand, data=[*[1.0] * (count - 1), -1.0])
-        elif operand.data is not None:
+        if operand.data is not None:
             yield replace(operand, data=None)
         return
     if operand.dtype == "bool":

@@ -34,7 +34,7 @@ _STRINGS: dict[str, tuple[str, ...]] = {
     "mode": ("constant", "reflect", "edge", "wrap", "nearest", "linear", "cubic", "bilinear", "DCR", "CRD", "fan_in"),
     "keep_aspect_ratio_policy": ("stretch", "not_larger", "not_smaller"), "round_mode": ("up", "down", "nearest"),
 }  # fmt: skip
-_FLOATS = (0.0, 1.0, -1.0, 0.5, 2.0, 0.25, 3.0, -0.75, 100.0)
+_FLOATS = (0.0, 1.0, -1.0, 0.5, 2.0, 100.0)
 # Powers of two: what is compared is the law, not how a constant of half precision rounds.
 _EPSILONS = (2.0**-17, 2.0**-10, 0.125, 0.0)
 _PREFERRED = ("f32", "i64", "f64", "f16", "i32", "bool", "u8", "i8", "i16", "u16", "u32", "u64")

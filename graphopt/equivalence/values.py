@@ -14,13 +14,15 @@ from typing import Any
 
 import numpy as np
 
+from graphopt.equivalence.domains import WIDER
 from graphopt.ir.graph import Graph, Node
+from graphopt.ir.types import FLOATS
 
 Array = np.ndarray[Any, Any]
 
 _SPECIAL = (0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 0.5, -2.5, 3.0, 120.0, -120.0)
 _EXTREME = (0.0, 1.0, -1.0, 3.0, -3.0, 9.0, -9.0, 30.0, -30.0, 150.0, -150.0, 250.0, 1e-6, -1e-6, 1e-30, 1e-40, -1e-40,
-            1e4, -1e4, 1e30, -1e30, np.inf, -np.inf, np.nan)  # fmt: skip
+            1e4, -1e4, 1e30, -1e30, 3e38, -3e38, 1e-45, 4.2e-45, np.inf, -np.inf, np.nan)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -97,16 +99,34 @@ EXACT = (
 )
 REAL = (
     *_COMMON,
-    Fill("numbers around 30", 30.0),
+    Fill("numbers around 30", 5.0, sign=1, offset=25.0),
+    Fill("numbers around -30", 5.0, sign=-1, offset=-25.0),
     Fill("numbers near 1000", 1.0, offset=1e3),
     Fill("huge numbers", 1e10, finite=False),
+    Fill("enormous numbers", 1e25, finite=False),
     Fill("tiny numbers", 1e-8),
 )
 
 
-def fills(claim: str, domain: float | None) -> tuple[Fill, ...]:
-    """The classes of contents for a claim; those that stay within ``domain``, where a rule names it."""
+NARROWED = (
+    Fill("numbers that cancel", pool=(1e8, -1e8, 1.0, 0.5), finite=False),
+    Fill("numbers whose squares overflow", 1e25, finite=False),
+    Fill("numbers of very different size", pool=(1e50, 1e-50, 1e25, 1e-25), finite=False),
+)
+"""For rules that leave a wider type out, which may have been there for its range or its digits."""
+
+
+def fills(claim: str, domain: float | None, narrowed: bool = False) -> tuple[Fill, ...]:
+    """The classes of contents for a claim.
+
+    Args:
+        claim: Of the rule.
+        domain: The largest number that it speaks of, if it names one.
+        narrowed: Whether the pattern computes in a wider type than its operands or results have.
+    """
     chosen = EXACT if claim == "exact" else REAL
+    if narrowed and claim == "real":
+        chosen = (*chosen, *NARROWED)
     if domain is None:
         return chosen
     return tuple(f for f in chosen if f.finite and 2 * f.magnitude + abs(f.offset) <= domain) or (
@@ -189,6 +209,19 @@ def empties_a_window(graph: Graph, bind: Mapping[str, int]) -> bool:
         if not all(sizes):
             return True
     return False
+
+
+def widened(graph: Graph) -> bool:
+    """Whether a graph computes in a wider floating-point type than it was given, or gives back."""
+    cast = ("Cast", "CastLike")
+    return any(
+        (node.op in cast and str(graph.type(key).dtype) in WIDER.get(str(graph.type(out).dtype), ()))
+        or (node.op in cast and str(graph.type(out).dtype) in WIDER.get(str(graph.type(key).dtype), ()))
+        for node in graph.nodes.values()
+        for key, out in zip(node.inputs[:1], node.outputs, strict=True)
+        if key is not None and out is not None
+        and graph.type(key).dtype in FLOATS and graph.type(out).dtype in FLOATS
+    )  # fmt: skip
 
 
 def makes_integers(*graphs: Graph) -> bool:

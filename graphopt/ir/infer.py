@@ -17,14 +17,14 @@ import onnx
 from onnx import AttributeProto, NodeProto, TensorProto, TypeProto, helper, numpy_helper, shape_inference
 
 from graphopt.ir.content import Content, shape
+from graphopt.ir.doubts import believed
 from graphopt.ir.graph import Opaque, Tensor
-from graphopt.ir.types import DTYPE_NAMES, DTYPES, UNKNOWN, Dim, ValueType, merge
+from graphopt.ir.types import DTYPE_NAMES, DTYPES, UNKNOWN, Dim, ValueType, known
 
 _MEMO: dict[Any, tuple[ValueType, ...]] = {}
 _MEMO_LIMIT = 200_000
 _SHAPE_DATA_LIMIT = 256  # elements; larger constants never steer a shape
 _FACTORS_LIMIT = 5  # elements; the factors of a Resize, one for each axis
-_MADE_UP = "unk__"  # how the names begin that ONNX's inference gives to dimensions it does not know
 
 # Contributed operators whose first output is like an operand.
 _LIKE_OPERAND: dict[tuple[str, str], int] = {
@@ -134,6 +134,7 @@ def infer(
         if len(_MEMO) >= _MEMO_LIMIT:
             _MEMO.clear()
         found = _infer(op, domain, version, attributes, inputs, data, n_outputs)
+        found = believed(op, domain, version, attributes, inputs, contents, found)
         dims = shape(op, attributes, inputs, contents) if contents and found and domain == "" else None
         if dims is not None:
             found = (refined(found[0], ValueType(found[0].dtype, dims)), *found[1:])
@@ -144,19 +145,23 @@ def infer(
 def refined(type: ValueType, other: ValueType) -> ValueType:
     """A type with what another one of the same value knows more; the type itself where the two contradict each other.
 
-    A number says more than a symbol; a symbol that ONNX's inference made up says no more than that it does not know.
+    A number says more than a symbol. Of two symbols the other's is taken: what was inferred from a node's operands names the
+    sizes of the model's inputs, what was declared of an interior value may have a name of its own for the same size.
     """
-    both = merge(type, other)
-    if both is None or both.shape is None or other.shape is None:
-        return type if both is None else both
-    return ValueType(
-        both.dtype, tuple(b if _tells_more(b, a) else a for a, b in zip(both.shape, other.shape, strict=True))
-    )
+    if other == UNKNOWN or type.other is not None or other.other is not None:
+        return other if type == UNKNOWN else type
+    if type.dtype and other.dtype and type.dtype != other.dtype:
+        return type
+    dtype, a, b = type.dtype or other.dtype, type.shape, other.shape
+    if a is None or b is None:
+        return ValueType(dtype, b if a is None else a)
+    if len(a) != len(b) or any(isinstance(x, int) and isinstance(y, int) and x != y for x, y in zip(a, b, strict=True)):
+        return type
+    return ValueType(dtype, tuple(y if _tells_more(y, x) else x for x, y in zip(a, b, strict=True)))
 
 
 def _tells_more(new: Dim, old: Dim) -> bool:
-    made_up = isinstance(old, str) and old.startswith(_MADE_UP)
-    return isinstance(new, int) or (made_up and isinstance(new, str) and not new.startswith(_MADE_UP))
+    return isinstance(new, int) or (known(new) and not isinstance(old, int)) or old is None
 
 
 def _infer(
@@ -182,10 +187,10 @@ def _infer(
     except (TypeError, ValueError) as error:
         raise InferenceError(f"{op}: {error}") from error
     types = {n: type_proto(t) for n, t in zip(names, inputs, strict=True) if t is not None and t != UNKNOWN}
-    known = {n: numpy_helper.from_array(d) for n, d in zip(names, data, strict=True) if d is not None}
+    given = {n: numpy_helper.from_array(d) for n, d in zip(names, data, strict=True) if d is not None}
     try:
         result = shape_inference.infer_node_outputs(
-            schema, node, types, known, opset_imports=[helper.make_opsetid(domain, version)], ir_version=10
+            schema, node, types, given, opset_imports=[helper.make_opsetid(domain, version)], ir_version=10
         )
     except Exception as error:
         # onnx raises its own errors and, for a missing type, a plain RuntimeError.

@@ -16,7 +16,18 @@ from graphopt.runtime.profile import by_op, profile
 from graphopt.runtime.timing import Paired
 from graphopt.search.arena import Arena
 from graphopt.search.select import FamilyVerdict, Selection
-from graphopt.wording import change, dimensions, measured_at, milliseconds, placement, plural, seconds, size, timing
+from graphopt.wording import (
+    change,
+    dimensions,
+    measured_at,
+    milliseconds,
+    placement,
+    plural,
+    seconds,
+    size,
+    sized,
+    timing,
+)
 
 _PROFILED_S = 1.5  # for the profile of each of the two models
 _RUNS = 50  # of a profile at most
@@ -164,7 +175,7 @@ def _sentence(name: str, told: Mapping[str, Any], paired: Paired | None) -> str:
         )
     interval = f"(95 % interval {paired.ci95[0]:.3f} to {paired.ci95[1]:.3f})"
     if measured_at(told):
-        where += f"; measured with {dimensions(told['sizes'])}"
+        where += f"; measured with {sized(told['sizes'])}"
     how = (
         f"original and candidate took turns over {plural(paired.rounds, 'round')} in "
         f"{plural(paired.sessions, 'session')} of each; {where}."
@@ -185,7 +196,8 @@ def _agreement(told: Mapping[str, Any]) -> str:
     if not verified:
         return "Outputs were not compared."
     error = f"{verified['max_abs']:.1e} absolute, {verified['max_rel']:.1e} relative"
-    return f"Outputs agree on {verified['trials']} sets of inputs, the largest error is {error}."
+    where = f" ({dimensions(verified['sizes'])})" if verified.get("sizes") else ""
+    return f"Outputs agree on {verified['trials']} sets of inputs{where}, the largest error is {error}."
 
 
 def _facts(told: Mapping[str, Any]) -> Facts:
@@ -201,7 +213,7 @@ def _facts(told: Mapping[str, Any]) -> Facts:
     for there in told.get("elsewhere", ()):
         low, high = there["ci95"]
         said = f"{there['speedup']:.3f}\N{MULTIPLICATION SIGN} ({low:.3f} to {high:.3f}), {there['verdict']}"
-        facts.append((f"At {dimensions(there['sizes'])}", said))
+        facts.append((f"At {sized(there['sizes'])}", said))
     facts.append(("Nodes in the file", _arrow(str(nodes["before"]), str(nodes["after"]))))
     grown = change(sizes["before"], sizes["after"])
     facts.append(("File size", f"{_arrow(size(sizes['before']), size(sizes['after']))} ({grown})"))

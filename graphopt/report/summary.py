@@ -17,7 +17,7 @@ from graphopt.runtime.placement import Placement
 from graphopt.runtime.session import SessionConfig
 from graphopt.runtime.timing import Paired
 from graphopt.search.select import FamilyVerdict, Selection
-from graphopt.wording import dimensions
+from graphopt.wording import sized
 
 SCHEMA = "graphopt.report/1"
 
@@ -93,6 +93,7 @@ def make_report(
             for s in outcome.steps
         ],
         "families": [_family(v) for v in selection.families],
+        "culprits": [asdict(culprit) for culprit in selection.culprits],
         "search": {
             "candidates": outcome.candidates,
             "seconds": outcome.seconds,
@@ -121,7 +122,14 @@ def _latency(paired: Paired, kept: bool) -> dict[str, Any]:
 
 
 def _verified(v: Verification) -> dict[str, Any]:
-    return {"passed": v.passed, "trials": v.trials, "max_abs": v.max_abs, "max_rel": v.max_rel}
+    return {
+        "passed": v.passed,
+        "trials": v.trials,
+        "max_abs": v.max_abs,
+        "max_rel": v.max_rel,
+        "sizes": [dict(sizes) for sizes in v.sizes],
+        "message": v.message,
+    }
 
 
 def _placement(placements: Sequence[Placement]) -> dict[str, Any] | None:
@@ -173,7 +181,12 @@ def _warnings(
     elsewhere: Sequence[tuple[Mapping[str, int], Paired]],
 ) -> list[str]:
     warnings = []
-    wrong = [v.family for v in selection.families if v.wrong]
+    for c in selection.culprits:
+        warnings.append(
+            f"step {c.step}, {c.rule} at {c.node}, changes the outputs: family {c.family} taken back ({c.message})"
+        )
+    blamed = {c.family for c in selection.culprits}
+    wrong = [v.family for v in selection.families if v.wrong and v.family not in blamed]
     if wrong:
         warnings.append(f"provider {provider} computes something else with {', '.join(wrong)}: taken back")
     if kept and paired is not None and verdict(paired) == "unclear":
@@ -189,5 +202,5 @@ def _warnings(
         warnings.append(f"{len(final.unfolded)} constants stay computed so that the file does not grow")
     for sizes, found_there in () if kept else elsewhere:
         if verdict(found_there) == "slower":
-            warnings.append(f"slower than the original at {dimensions(sizes)}: {found_there.speedup:.3f}x")
+            warnings.append(f"slower than the original at {sized(sizes)}: {found_there.speedup:.3f}x")
     return warnings

@@ -35,7 +35,6 @@ def make_feeds(
     dims: Mapping[str, int] | None = None,
     overrides: Mapping[str, Array] | None = None,
     scale: float = 1.0,
-    shapes: Mapping[str, Sequence[int]] | None = None,
 ) -> dict[str, Array]:
     """Make an array for every input.
 
@@ -46,7 +45,6 @@ def make_feeds(
         dims: Sizes of symbolic dimensions by name.
         overrides: Arrays to use as they are.
         scale: Standard deviation of the floats.
-        shapes: Shapes of whole inputs; they fix the sizes of their symbols.
 
     Returns:
         An array for each input, by name.
@@ -64,14 +62,9 @@ def make_feeds(
     for name, (low, high) in ranges.items():
         if low >= high:
             raise UsageError(f"range of input {name!r} is empty: {low} to {high} (exclusive)")
-    shaped, bound = _shaped(specs, shapes or {})
-    open_ = {dim for spec in shaped for dim in spec.shape}
-    bound = {name: size for name, size in bound.items() if name in open_}  # the rest is settled by the shapes
-    settled = {dim for spec in specs for dim in spec.shape} - open_
-    chosen = {name: size for name, size in (dims or {}).items() if name not in settled}
-    sizes = bind_dims(shaped, {**bound, **chosen}, overrides)
+    sizes = bind_dims(specs, dims or {}, overrides)
     feeds: dict[str, Array] = {}
-    for spec in shaped:
+    for spec in specs:
         if spec.name in overrides:
             feeds[spec.name] = _as_declared(spec, overrides[spec.name])
         elif spec.kind != "tensor":
@@ -105,7 +98,7 @@ def bind_dims(
     """
     specs = list(specs)
     symbols = {dim: None for spec in specs for dim in spec.shape if isinstance(dim, str)}
-    parts = {part for symbol in symbols for part in _addends(symbol)}
+    parts = {part for symbol in symbols for part in addends(symbol)}
     sizes: dict[str, int] = {}
     for name, size in dims.items():
         if name not in symbols and name not in parts:
@@ -117,20 +110,30 @@ def bind_dims(
         if overrides and spec.name in overrides and spec.kind == "tensor":
             _check_override(spec, _as_declared(spec, overrides[spec.name]), sizes)
     for symbol in symbols:
-        if len(_addends(symbol)) == 1:
-            sizes.setdefault(symbol, _default_size(symbol))
+        if len(addends(symbol)) == 1:
+            sizes.setdefault(symbol, default_size(symbol))
     for symbol in symbols:
         if symbol not in sizes:
             sizes[symbol] = sum(
-                int(part) if part.isdigit() else sizes.get(part, _default_size(part)) for part in _addends(symbol)
+                int(part) if part.isdigit() else sizes.get(part, default_size(part)) for part in addends(symbol)
             )
     return sizes
 
 
-def _shaped(
-    specs: Sequence[TensorSpec], shapes: Mapping[str, Sequence[int]]
+def shaped(
+    specs: Sequence[TensorSpec], shapes: Mapping[str, Sequence[int]], dims: Mapping[str, int]
 ) -> tuple[Sequence[TensorSpec], dict[str, int]]:
-    """Inputs with the shapes given in place of those declared, and what the symbols among these are then."""
+    """Inputs with shapes in place of those that they declare, and the sizes of the symbols that are left.
+
+    Args:
+        specs: The inputs.
+        shapes: Shapes of some of them.
+        dims: Sizes of symbols; those that only shaped inputs have are settled by the shapes.
+
+    Raises:
+        UnknownNameError: A shape is of no input.
+        UsageError: A shape contradicts what is declared, or another shape.
+    """
     by_name = {spec.name: spec for spec in specs}
     bound: dict[str, int] = {}
     for name, shape in shapes.items():
@@ -144,7 +147,11 @@ def _shaped(
             if wanted is not None and wanted != size:
                 raise UsageError(f"input {name!r}: dimension {dim} is {wanted}, not {size}")
         by_name[name] = replace(by_name[name], shape=tuple(shape))
-    return [by_name[spec.name] for spec in specs], bound
+    made = [by_name[spec.name] for spec in specs]
+    left = {dim for spec in made for dim in spec.shape}
+    settled = {dim for spec in specs for dim in spec.shape} - left
+    sizes = {name: size for name, size in bound.items() if name in left}
+    return made, {**sizes, **{name: size for name, size in dims.items() if name not in settled}}
 
 
 def measured_sizes(specs: Sequence[TensorSpec], feeds: Mapping[str, Array]) -> dict[str, int]:
@@ -189,11 +196,13 @@ def load_npz(path: Path, *, empty: bool = False) -> dict[str, Array]:
         raise UsageError(f"can't read inputs from {path}: {error or type(error).__name__}", hint) from error
 
 
-def _addends(symbol: str) -> list[str]:
+def addends(symbol: str) -> list[str]:
+    """The parts of a symbol such as ``past + 1``; the symbol alone for most."""
     return [part.strip() for part in symbol.split("+")]
 
 
-def _default_size(symbol: str) -> int:
+def default_size(symbol: str) -> int:
+    """A likely size for a symbol, by its name."""
     name = symbol.lower()
     if name in _BATCH_NAMES or any(word in name for word in _ONE):
         return 1
@@ -204,8 +213,11 @@ def _size(spec: TensorSpec, axis: int, sizes: Mapping[str, int]) -> int:
     dim = spec.shape[axis]
     if isinstance(dim, int):
         return dim
-    if isinstance(dim, str):
-        return sizes[dim]
+    return sizes[dim] if isinstance(dim, str) else unnamed_size(spec, axis)
+
+
+def unnamed_size(spec: TensorSpec, axis: int) -> int:
+    """A likely size for a dimension that has no name."""
     if axis == 0:
         return 1
     if len(spec.shape) == 4:  # most likely an image: channels, height, width

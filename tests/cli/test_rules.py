@@ -378,3 +378,31 @@ def test_a_check_that_breaks_leaves_the_other_rules_alone(cli, mine, monkeypatch
     assert verdicts == {name: wrong if name in ("broken", "unlinted") else ("proved", "") for name in names}
     assert "Traceback" not in outcome.err
     assert cli("rules", "check", mine, "-v", "--jobs", 1).err.count("Traceback") == 2
+
+
+CAPTURED = """\
+family: mine
+doc: A family of two.
+rules:
+  - id: join-constants-first
+    doc: the parts of a Concat that are constant are one constant
+    equal: exact
+    match:
+      - y = Concat<axis = $a>(c, d, x)
+    where:
+      - is_const(c, d)
+    replace:
+      - e = Concat<axis = a>(c, d)
+      - y = Concat<axis = a>(e, x)
+    examples:
+      accept: [{c: "const 2x3xf32", d: "const 2x3xf32", x: 2x3xf32, a: 1}]
+      reject: [{c: "2x3xf32", d: "const 2x3xf32", x: 2x3xf32, a: 1}]
+""" + RULE.partition("rules:\n")[2]  # fmt: skip
+
+
+def test_an_attribute_that_an_instance_lacks_stops_nothing(cli, tmp_path):
+    path = tmp_path / "captured.yaml"
+    path.write_text(CAPTURED, encoding="utf-8")
+    outcome = cli("rules", "check", str(path), "--update")
+    assert outcome.code == 0, outcome.err
+    assert "2 proved" in outcome.out + outcome.err

@@ -10,9 +10,6 @@ from graphopt.equivalence.evidence import check_rule
 from graphopt.rewrite.schema import read_rules
 from tests.equivalence.witness import wrong_rules
 
-LOADING = ("proved", "tested")
-"""Verdicts with which a rule loads."""
-
 pytest.importorskip("z3")
 
 RULES = [*read_rules(Path(__file__).parent / "wrong_rules.yaml"), *wrong_rules()]
@@ -21,4 +18,4 @@ RULES = [*read_rules(Path(__file__).parent / "wrong_rules.yaml"), *wrong_rules()
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
 def test_a_wrong_rule_does_not_load(rule):
     verdict = check_rule(rule)
-    assert verdict.verdict not in LOADING, verdict
+    assert not verdict.loads, verdict
