@@ -63,7 +63,7 @@ def test_report_is_json_and_complete(optimised):
     for key in ("input", "output", "strategy", "provider", "threads", "seed", "latency", "kept_original", "verified", "nodes",
                 "steps", "search", "environment"):  # fmt: skip
         assert key in report
-    assert set(report["steps"][0]) == {"rule", "site", "cost_before", "cost_after"}
+    assert set(report["steps"][0]) == {"rule", "family", "site", "cost_before", "cost_after"}
 
 
 def test_what_was_done_is_in_the_file_and_explained(optimised):

@@ -18,8 +18,8 @@ from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto,
 from graphopt.ir.constants import evaluate_all
 from graphopt.ir.graph import Graph, Node, Value
 from graphopt.ir.infer import make_node
+from graphopt.ir.tensors import STRING, Constant, InFile, InMemory, InModel, to_tensor_proto
 from graphopt.onnxio.load import INLINE, Model
-from graphopt.onnxio.tensors import STRING, Constant, InFile, InMemory, InModel, to_tensor_proto
 
 RULE_NOTE = "graphopt rule: "
 """Prefix of the ``doc_string`` of a node that a rule made; :func:`rule_of` reads it back."""

@@ -36,9 +36,9 @@ from graphopt.ir.doubts import MISTAKEN, believed
 from graphopt.ir.edit import tensor_of
 from graphopt.ir.graph import Graph, Node, Opaque, Tensor, Value, build, expression_id, output_key
 from graphopt.ir.infer import value_type
+from graphopt.ir.tensors import STRING, Constant, InFile, InModel
 from graphopt.ir.types import DTYPE_NAMES, UNKNOWN, ValueType, digest, merge
 from graphopt.onnxio import wire
-from graphopt.onnxio.tensors import STRING, Constant, InFile, InModel
 
 OLDEST_OPSET = 7
 INLINE = 1024  # bytes; smaller initializers stay in the skeleton

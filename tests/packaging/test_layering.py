@@ -41,6 +41,7 @@ OWNERS = {
         "ir/infer.py",
         "ir/schema.py",
         "ir/constants.py",
+        "ir/tensors.py",
         "runtime/",
         "zoo/",
         "api.py",

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from graphopt.ir.tensors import InFile, InMemory, InModel, to_tensor_proto
 from graphopt.ir.types import BITS, DTYPES
-from graphopt.onnxio.tensors import InFile, InMemory, InModel, to_tensor_proto
 
 SHAPES = [(), (0,), (1,), (3,), (2, 3), (5, 7)]
 
