@@ -70,7 +70,7 @@ def test_progress(model):
 
 
 def test_no_color(model):
-    _, _, seen = on_terminal(model.parent, "rules", "show", "no-such-rule", NO_COLOR="1")
+    _, _, seen = on_terminal(model.parent, "explain", "no-such.onnx", NO_COLOR="1")
     assert "\x1b" not in seen
     code, _, seen = on_terminal(model.parent, "optimize", "net.onnx", "--budget", "5", NO_COLOR="1")
     assert code == 0, seen
@@ -117,6 +117,7 @@ def test_the_first_sign_comes_before_the_libraries(model):
     commands = [
         ("optimize", "net.onnx", "--budget", "1"), ("inspect", "net.onnx"), ("verify", "net.onnx", "net.onnx"),
         ("explain", "net.onnx"), ("train-agent", "--task", "none"), ("evaluate-agent", "none"), ("rules", "list"),
+        ("rules", "show", "drop-identity"),
     ]  # fmt: skip
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     for command in commands:
