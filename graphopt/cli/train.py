@@ -155,13 +155,13 @@ class _View:
         from rich.live import Live
 
         self._console = console()
+        self._status: Status | None = None
+        self._began = time.monotonic()
         self._live: Live | None = None
         if shown and self._console.is_terminal:
             self._live = Live(
                 console=self._console, transient=True, refresh_per_second=2, get_renderable=self._renderable
             )
-        self._status: Status | None = None
-        self._began = time.monotonic()
         self._lines = shown and not self._console.is_terminal
         self._last = 0.0
         self._said = ""

@@ -128,6 +128,16 @@ def test_the_first_sign_comes_before_the_libraries(model):
         assert done.stdout.startswith("[]"), (command, done.stdout[:200], done.stderr)
 
 
+@pytest.mark.slow
+def test_training_tells_what_it_does_before_the_first_episodes(model):
+    pytest.importorskip("torch")
+    arguments = ("train-agent", "--models", "net.onnx", "--preset", "debug", "--steps", "20", "--out", "agent")
+    code, _, seen = on_terminal(model.parent, *arguments)
+    assert code == 0, seen
+    for said in ("loading the libraries", "playing episodes, round 1", "since the start", "trained"):
+        assert said in seen, said
+
+
 def test_bench_draws_its_progress_beside_its_tables(model):
     quick = ("--strategy", "none", "--against", "original", "--level", "all", "--rounds", "60", "--precision", "0.5")
     code, out, seen = on_terminal(model.parent, "bench", "net.onnx", "net.onnx", *quick)
