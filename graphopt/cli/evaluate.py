@@ -13,9 +13,10 @@ from graphopt.cli.options import option
 from graphopt.cli.screen import console, facts, one_line, seconds, table, write_json, write_whole
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from rich.console import Console
+    from rich.table import Table
 
     from graphopt.rl.evaluate import Evaluator
     from graphopt.rl.evaluation import Evaluation, Timing
@@ -159,6 +160,24 @@ def _write(found: Evaluation, out: Path) -> None:
         write_curves(found.curves, out / "curves.svg")
 
 
+def _fitting(heads: Sequence[str], lines: Sequence[Sequence[str]], texts: int) -> Table:
+    """A table whose heads, and cells of several figures, break at spaces where there is no room: no figure does.
+
+    Args:
+        heads: Of the columns.
+        lines: Cells.
+        texts: How many columns, counted from the first, are names.
+    """
+    result = table(*heads, whole=True, numbers=len(heads) - texts)
+    for index, column in enumerate(result.columns):
+        words = [word for text in (heads[index], *(line[index] for line in lines)) for word in text.split()]
+        column.min_width = max(map(len, words), default=1)
+        column.no_wrap = index < texts
+    for line in lines:
+        result.add_row(*line)
+    return result
+
+
 def _show(found: Evaluation, screen: Console) -> None:
     """Print a table for each stage at equal real steps, what came of all budgets, and what to know about it."""
     from graphopt.report.evaluation import allowed, measured, saved, summary, summary_words
@@ -174,24 +193,19 @@ def _show(found: Evaluation, screen: Console) -> None:
             screen.print(f"Stage {stage}, {STAGES[stage]}: predicted saving in per cent", style="bold")
         kinds = section.rivals
         heads = [kind if len(names) == 1 else f"best {kind}" for kind, names in kinds.items()]
-        rows = table("graph", "candidates", section.algorithm, *heads, whole=True, numbers=2 + len(heads))
+        lines: list[list[str]] = []
         for model in section.models:
             cells = []
             for names in kinds.values():
                 best = section.best(names, model)
                 which = f" at {best[1].partition(' ')[2]}" if best is not None and len(names) > 1 else ""
                 cells.append("" if best is None else f"{saved(best[0])}{which}")
-            rows.add_row(
-                one_line(model), allowed(section, model), saved(section.saving(section.algorithm, model)), *cells
-            )
-        screen.print(rows)
-    heads, lines = summary(found)
-    rows = table(*heads, whole=True, numbers=len(heads) - 2)
-    for line in lines:
-        rows.add_row(*line)
+            own = saved(section.saving(section.algorithm, model))
+            lines.append([one_line(model), allowed(section, model), own, *cells])
+        screen.print(_fitting(["graph", "candidates", section.algorithm, *heads], lines, texts=1))
     screen.print()
-    screen.print(summary_words(found), style="bold", soft_wrap=True)
-    screen.print(rows)
+    screen.print(summary_words(found), style="bold", soft_wrap=not screen.is_terminal)
+    screen.print(_fitting(*summary(found), texts=2))
     if found.timings:
         screen.print()
         screen.print("Measured on the unseen families", style="bold")
