@@ -38,7 +38,7 @@ def evaluation_page(found: Evaluation) -> Page:
     notes = tuple(line.removeprefix("- ") for text in more for line in text.splitlines())
     drawing = draw_curves(found.curves) if found.curves else ""
     name = f"Agents for task {found.task}"
-    return Page(name, (Subject(name, first, notes=notes, tables=tuple(tables), drawing=drawing),))
+    return Page(name, (Subject(name, first.replace("`", ""), notes=notes, tables=tuple(tables), drawing=drawing),))
 
 
 def _table(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]], note: str = "") -> Table:

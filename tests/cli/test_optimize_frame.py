@@ -398,3 +398,21 @@ def test_ctrl_c_stays_ignored_where_it_was(cli, library, model):
         signal.signal(signal.SIGINT, before)
     assert outcome.code == 0
     assert "Ctrl-C" not in outcome.err
+
+
+def test_a_candidate_that_was_not_written_is_not_shown_as_the_result(cli, library, model):
+    library.report |= {"kept_original": True, "rules": {}}
+    library.report["latency"] |= {"speedup": 1.58, "ci95": [0.94, 2.67], "verdict": "unclear", "optimized_ms": 11.58}
+    seen = cli("optimize", model).err
+    (row,) = [line for line in seen.splitlines() if line.startswith("latency")]
+    assert row.split() == ["latency", "18.30", "ms", "18.30", "ms", "same"]
+    assert "too noisy to tell: a candidate measured 1.580x (95 % interval 0.940 to 2.670" in " ".join(seen.split())
+    assert "graphopt bench" in seen and "graphopt explain" not in seen
+
+
+def test_sizes_are_told_and_each_set_with_its_ratio(cli, library, model):
+    there = {"sizes": {"batch": 8}, "speedup": 1.2, "ci95": [1.1, 1.3], "verdict": "faster"}
+    library.report |= {"sizes": {"batch": 1, "seq": 8}, "sizes_assumed": ["seq"], "elsewhere": [there]}
+    seen = " ".join(cli("optimize", model).err.split())
+    assert "measured with batch=1, seq=8 (seq assumed; see --at and --dim)" in seen
+    assert "1.200x at batch=8 (95 % interval 1.100 to 1.300)" in seen
