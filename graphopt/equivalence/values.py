@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -138,6 +139,34 @@ def extreme(domain: float | None) -> Fill:
     """What approximations meet, element by element: tiny, denormal, huge, and no numbers at all."""
     kept = tuple(v for v in _EXTREME if domain is None or abs(v) <= domain)
     return Fill("extreme numbers", pool=kept, finite=False)
+
+
+@lru_cache(maxsize=4096)
+def content(
+    fill: Fill, name: str, seed: int, dtype: np.dtype[Any], shape: tuple[int, ...], use: str, limit: float
+) -> Array:
+    """What an operand holds; the same in every process.
+
+    Args:
+        fill: The class of contents.
+        name: Name of the operand.
+        seed: Of the random numbers.
+        dtype: Its dtype.
+        shape: Its shape.
+        use: What integers are for: ``shape``, ``divisor`` or nothing special.
+        limit: The largest float.
+    """
+    rng = rng_of(name, seed, len(fill.name))
+    if dtype.kind == "f":
+        with np.errstate(over="ignore"):
+            made = np.clip(fill.floats(shape, rng), -limit, limit).astype(dtype)
+    elif dtype.kind == "b":
+        made = np.full(shape, fill.truth) if fill.truth is not None else rng.integers(0, 2, shape) > 0
+    else:
+        made = fill.whole(dtype, shape, rng, use)
+    made = np.asarray(made)
+    made.flags.writeable = False
+    return made
 
 
 def rng_of(name: str, *seed: int) -> np.random.Generator:

@@ -44,7 +44,7 @@ def test_list(cli):
     assert all(rule.keys() == keys for rule in rules.values())
     assert all(rule[key] for rule in rules.values() for key in keys - {"used"})
     assert all(rule["used"] >= 0 for rule in rules.values())
-    assert {rule["verdict"] for rule in rules.values()} <= {"proved", "tested"}
+    assert {rule["verdict"] for rule in rules.values()} <= {"proved", "attacked"}
     assert len({rule["hash"] for rule in rules.values()}) > 1
     shown = cli("rules", "list")
     assert shown.code == 0
