@@ -85,7 +85,12 @@ class MissingExtraError(UsageError):
     """
 
     def __init__(self, extra: str, module: str) -> None:
-        super().__init__(f"{module} is not installed", f"pip install 'graphopt[{extra}]'")
+        super().__init__(f"{module} is not installed", install(extra))
+
+
+def install(extra: str) -> str:
+    """What to type to get an extra: no index has graphopt, so it is installed from its own folder."""
+    return f"pip install '.[{extra}]' in graphopt's folder"
 
 
 class RuntimePackageError(UsageError):

@@ -8,7 +8,6 @@ leads to is replaced. What is no regular file is never renamed over: pipes, term
 from __future__ import annotations
 
 import errno
-import json
 import os
 import re
 import stat
@@ -18,7 +17,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Self
+from typing import IO, Self
 
 from graphopt import scratch
 from graphopt.errors import GraphoptError, UsageError
@@ -74,19 +73,6 @@ def write(path: Path, pieces: Iterable[bytes]) -> None:
 def write_text(path: Path, text: str) -> None:
     """Write a text file, as :func:`write`."""
     write(path, [text.encode("utf-8", "backslashreplace")])
-
-
-def read_json(path: Path) -> Any:
-    """The content of a JSON file.
-
-    Raises:
-        OSError: It can't be read.
-        ValueError: It is no JSON, or nested deeper than anything of ours.
-    """
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except RecursionError:
-        raise ValueError("nested too deeply") from None
 
 
 def unwritable(path: Path, error: OSError) -> GraphoptError:

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+from graphopt.documents import read_json
 from graphopt.errors import UsageError
-from graphopt.files import read_json
 
 SCHEMA = "graphopt.bench/1"
 SAMPLES = 500
@@ -115,12 +115,14 @@ class Step:
         site: Name of the node where it was applied.
         before_ms: Predicted cost of the whole model before it.
         after_ms: The same after it.
+        family: Family of the rule; empty in documents of an earlier version.
     """
 
     rule: str
     site: str
     before_ms: float
     after_ms: float
+    family: str = ""
 
 
 @dataclass(frozen=True)
@@ -285,6 +287,8 @@ class Case:
         noisy: Names of the variants whose interval stayed wider than the precision asked for.
         environment: What the figures hold for: processor, runtime, threads.
         tuning: The session's settings, if asked for.
+        sizes: Those at which dimensions that the model leaves open were measured.
+        assumed: Which of them nobody chose.
     """
 
     model: str
@@ -299,6 +303,8 @@ class Case:
     noisy: tuple[str, ...] = ()
     environment: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     tuning: Tuning | None = None
+    sizes: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    assumed: tuple[str, ...] = ()
 
     @property
     def baseline(self) -> Variant:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from graphopt import __version__, scratch
-from graphopt.api import Progress, Result, first_run
+from graphopt.api import Progress, Result, first_run, open_sizes
 from graphopt.benchmark import variants
 from graphopt.benchmark.plan import ORIGINAL, Plan
 from graphopt.benchmark.results import SAMPLES, Bench, Case, Latency, Placed, Tuning, Variant
@@ -151,7 +151,10 @@ class _Run:
         model = load(self.path)
         ranges = input_ranges(model.graph)
         overrides = load_npz(Path(plan.inputs)) if isinstance(plan.inputs, str | Path) else dict(plan.inputs or {})
-        _, feeds = first_run(model, self.config, ranges, overrides, plan.dims, plan.seed)
+        _, feeds = first_run(model, self.config, ranges, overrides, plan.dims, plan.seed, plan.input_shapes)
+        sizes = open_sizes(model, feeds)
+        chosen = {*plan.dims, *(f"{name}[{i}]" for name, shape in plan.input_shapes.items() for i in range(len(shape)))}
+        assumed = () if overrides else tuple(name for name in sizes if name not in chosen)
         made = [*variants.originals(self.path, plan.levels), *opponents()]
         for strategy in plan.strategies:
             target = self.folder / f"{self.config.provider}-{self.config.threads}-{strategy}.onnx"
@@ -176,6 +179,8 @@ class _Run:
             measured_s=measured.seconds,
             noisy=tuple(made[ready[column]].variant.name for column in measured.noisy),
             tuning=self._tuned(made, feeds) if plan.tune_session else None,
+            sizes=sizes,
+            assumed=assumed,
         )
 
     def _case(self, found: Iterable[Variant]) -> Case:
@@ -196,7 +201,7 @@ class _Run:
         ready = [m for m in made if m.path is not None]
         outcomes = verify_many(
             self.path, ((m.path, self._config(m)) for m in ready if m.path is not None), ranges=ranges,
-            overrides=overrides, dims=self.plan.dims, rtol=self.plan.optimize.get("rtol"), atol=self.plan.optimize.get("atol"),
+            overrides=overrides, dims=self.plan.dims, shapes=self.plan.input_shapes, rtol=self.plan.optimize.get("rtol"), atol=self.plan.optimize.get("atol"),
             seed=self.plan.seed,
         )  # fmt: skip
         result = []

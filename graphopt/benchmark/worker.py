@@ -179,7 +179,10 @@ def _serve() -> None:
     start = time.perf_counter()
     with Session(Path(model), config) as session:
         opened = time.perf_counter() - start
-        given = {name: a.astype(object) if a.dtype.kind == "U" else a for name, a in load_npz(Path(feeds_file)).items()}
+        given = {
+            name: a.astype(object) if a.dtype.kind == "U" else a
+            for name, a in load_npz(Path(feeds_file), empty=True).items()
+        }
         feeds = make_feeds(session.input_specs, overrides=given)
         session.run(feeds)
         print(json.dumps({"opened": opened, "peak": peak_memory(), "placement": asdict(session.placement)}), flush=True)

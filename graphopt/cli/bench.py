@@ -32,7 +32,10 @@ def bench(
     strategy: Annotated[
         list[str] | None,
         option(
-            "--strategy", metavar="NAME", help="How graphopt searches (default auto); repeatable; none: not at all."
+            "--strategy",
+            metavar="NAME",
+            help="How graphopt searches (default auto); repeatable; none: not at all.",
+            values=options.strategies,
         ),
     ] = None,
     against: Annotated[
@@ -54,7 +57,10 @@ def bench(
         ),
     ] = None,
     provider: Annotated[
-        list[str] | None, option("--provider", metavar="NAME", help="Execution provider (default cpu); repeatable.")
+        list[str] | None,
+        option(
+            "--provider", metavar="NAME", help="Execution provider (default cpu); repeatable.", values=options.providers
+        ),
     ] = None,
     provider_option: options.ProviderOptions = None,
     threads: Annotated[
@@ -72,6 +78,7 @@ def bench(
     budget: Annotated[float | None, option(metavar="SECONDS", help="Time for each of graphopt's searches.")] = None,
     rules: options.Rules = None,
     dim: options.Dims = None,
+    input_shape: options.InputShapes = None,
     inputs: options.Inputs = None,
     seed: options.Seed = None,
     tune_session: Annotated[
@@ -119,13 +126,17 @@ def bench(
             "budget": budget,
             "rules": rules or None,
             "dims": options.dims(dim),
+            "input_shapes": options.input_shapes(input_shape),
             "seed": seed,
             "provider_options": options.provider_options(provider_option),
         }
     )
 
-    from graphopt.benchmark.plan import NONE, Plan
-    from graphopt.runtime.session import LEVELS
+    from graphopt.cli.progress import Waiting
+
+    with Waiting("starting", shown=not quiet):
+        from graphopt.benchmark.plan import NONE, Plan
+        from graphopt.runtime.session import LEVELS
 
     strategies = tuple(s for s in dict.fromkeys(strategy or [settings.strategy]) if s != NONE)
     if fail_under is not None and not strategies:
@@ -142,6 +153,7 @@ def bench(
         precision=precision,
         inputs=inputs,
         dims=settings.dims,
+        input_shapes=settings.input_shapes,
         seed=settings.seed,
         optimize={name: getattr(settings, name) for name in _SHARED},
         tune_session=tune_session,

@@ -88,8 +88,8 @@ def import_(
 ) -> None:
     """Add the kernel times of a file to the store; where both know a kernel, the file's time counts."""
     from graphopt.cost.store import Store
+    from graphopt.documents import read_json
     from graphopt.errors import UsageError
-    from graphopt.files import read_json
 
     paths.existing_file(file)
     try:

@@ -102,6 +102,7 @@ def run(arguments: Sequence[str]) -> int:
         # A model may name its nodes in any script; a terminal that can't show it is no reason to fail.
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
+    _told.clear()
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _warn
@@ -123,6 +124,10 @@ def run(arguments: Sequence[str]) -> int:
     return code if isinstance(code, int) else 0
 
 
+_told: set[str] = set()
+"""Warnings that were printed: the same one comes from each of several stores or sessions."""
+
+
 def _warn(
     message: Warning | str,
     category: type[Warning],
@@ -132,8 +137,10 @@ def _warn(
     line: str | None = None,
 ) -> None:
     """Print a warning of our own as a line. Those of libraries are for developers, who ask for them with -W."""
-    if category.__module__.partition(".")[0] == "graphopt" or sys.warnoptions:
-        _say(f"warning: {message}")
+    text = f"warning: {message}"
+    if (category.__module__.partition(".")[0] == "graphopt" or sys.warnoptions) and text not in _told:
+        _told.add(text)
+        _say(text)
 
 
 def _report(error: Exception) -> int:

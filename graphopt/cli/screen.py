@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from graphopt.errors import GraphoptError
 from graphopt.files import write_text
-from graphopt.wording import change, milliseconds, one_line, placed, plural, seconds, size
+from graphopt.wording import change, milliseconds, one_line, placed, plural, printable, seconds, size
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -109,5 +109,6 @@ def _finite(value: Any) -> Any:
 
 
 __all__ = [
-    "change", "console", "each", "facts", "milliseconds", "one_line", "placed", "plural", "seconds", "size", "table", "write_json",
+    "change", "console", "each", "facts", "milliseconds", "one_line", "placed", "plural", "printable", "seconds", "size", "table",
+    "write_json",
 ]  # fmt: skip

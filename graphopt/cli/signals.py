@@ -28,12 +28,16 @@ _received = 0
 class Stoppable:
     """What the first Ctrl-C only asks to stop.
 
+    Args:
+        begun: Whether there is something to stop from the start.
+
     Attributes:
+        begun: Whether there is something to stop; before, a Ctrl-C ends the command.
         requested: Whether it was asked.
     """
 
-    def __init__(self) -> None:
-        self.requested = False
+    def __init__(self, *, begun: bool = True) -> None:
+        self.requested, self.begun = False, begun
         self._handled = self._heard = 0
         self._first = threading.Lock()
 
@@ -49,9 +53,11 @@ class Stoppable:
 
     def hear(self) -> bool:
         """A Ctrl-C has come, says the thread that listens: whether it is more than a request."""
-        self._heard += 1
+        self._heard += self._weight()
+        if self._heard > 1:
+            return True
         self._ask()
-        return self._heard > 1
+        return False
 
     def handle(self, number: int, frame: FrameType | None) -> None:
         """A Ctrl-C has come, and the main thread has come to it; of several, it may be the first.
@@ -59,13 +65,16 @@ class Stoppable:
         Raises:
             KeyboardInterrupt: It is more than a request.
         """
-        self._handled += 1
+        self._handled += self._weight()
         if max(self._handled, self._heard) > 1:
             _interrupt(number, frame)
         self._ask()
 
     def announce(self) -> None:
         """Say what will happen."""
+
+    def _weight(self) -> int:
+        return 1 if self.begun else 2  # with nothing to stop, the first is as good as the second
 
     def _ask(self) -> None:
         if self._first.acquire(blocking=False):

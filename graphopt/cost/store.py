@@ -262,7 +262,7 @@ class Store:
             self._connection.close()
         self._connection = None
         warnings.warn(
-            f"measurements are kept in memory only: {self.path}: {error} (delete the file if it is damaged)",
+            f"measurements are kept in memory only: {self.path}: {error} ({_advice(error)})",
             StoreWarning,
             stacklevel=4,
         )
@@ -298,6 +298,16 @@ def _numbers(rows: Iterable[tuple[Any, Any]]) -> dict[str, float]:
         for signature, value in rows
         if isinstance(signature, str) and isinstance(value, int | float) and math.isfinite(value) and value >= 0
     }
+
+
+def _advice(error: Exception) -> str:
+    """What to do about a store that can't be used: nothing is wrong with one that another process holds."""
+    code = getattr(error, "sqlite_errorcode", None)
+    if code is not None and code & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return "another process holds it: try again when that has ended"
+    if code is not None and code & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        return "it is damaged: delete it"
+    return "see GRAPHOPT_CACHE_DIR for another place"
 
 
 def _write_ahead(connection: sqlite3.Connection) -> None:

@@ -35,7 +35,7 @@ from ml_dtypes import finfo
 from graphopt.equivalence.compare import SAME, Difference, Tolerance, compare, default_rtol
 from graphopt.errors import InputsNeededError, SessionError, UsageError
 from graphopt.runtime.dtypes import Array
-from graphopt.runtime.feeds import make_feeds
+from graphopt.runtime.feeds import make_feeds, shaped
 from graphopt.runtime.guard import Guarded, open_guarded, revive
 from graphopt.runtime.precision import coarsest
 from graphopt.runtime.providers import short_name
@@ -110,6 +110,7 @@ def verify_models(
     ranges: Mapping[str, tuple[int, int]] | None = None,
     overrides: Mapping[str, Array] | None = None,
     dims: Mapping[str, int] | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
     hints: Mapping[str, Sequence[int]] | None = None,
     rtol: float | None = None,
     atol: float | None = None,
@@ -126,6 +127,7 @@ def verify_models(
         ranges: Legal ranges of integer inputs, see :func:`graphopt.runtime.feeds.make_feeds`.
         overrides: Inputs to use as they are.
         dims: Sizes of the original's symbolic dimensions; those left out are chosen, two of each at least.
+        shapes: Shapes of whole inputs.
         hints: Sizes that the graph speaks of, see :func:`graphopt.equivalence.sizes.size_hints`.
         rtol: Tolerance relative to the largest element of an output; None is that of the type
             (:data:`graphopt.equivalence.compare.RTOL`), or more where the original itself is more sensitive.
@@ -144,7 +146,7 @@ def verify_models(
     """
     (verification,) = verify_many(
         original, [(optimised, config or SessionConfig())], ranges=ranges, overrides=overrides, dims=dims,
-        hints=hints, rtol=rtol, atol=atol, levels=levels, trials=trials, seed=seed,
+        shapes=shapes, hints=hints, rtol=rtol, atol=atol, levels=levels, trials=trials, seed=seed,
     )  # fmt: skip
     return verification
 
@@ -156,6 +158,7 @@ def verify_many(
     ranges: Mapping[str, tuple[int, int]] | None = None,
     overrides: Mapping[str, Array] | None = None,
     dims: Mapping[str, int] | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
     hints: Mapping[str, Sequence[int]] | None = None,
     rtol: float | None = None,
     atol: float | None = None,
@@ -171,6 +174,7 @@ def verify_many(
         ranges: As for :func:`verify_models`, like all that follow.
         overrides: Inputs to use as they are.
         dims: Sizes of the original's symbolic dimensions.
+        shapes: Shapes of whole inputs.
         hints: Sizes that the graph speaks of.
         rtol: Relative tolerance.
         atol: Absolute tolerance.
@@ -184,7 +188,7 @@ def verify_many(
     if trials < 1:
         raise UsageError(f"a comparison needs at least one trial, got {trials}")
     tolerance = Tolerance(rtol, atol, levels=levels)
-    inputs = _Inputs(ranges or {}, overrides or {}, dims or {}, hints or {}, trials, seed)
+    inputs = _Inputs(ranges or {}, overrides or {}, dims or {}, shapes or {}, hints or {}, trials, seed)
     before: _Reference | None = None
     for model, config in optimised:
         before = before or _run_original(original, config, inputs, tolerance)
@@ -218,6 +222,7 @@ class _Inputs:
     ranges: Mapping[str, tuple[int, int]]
     overrides: Mapping[str, Any]
     dims: Mapping[str, int]
+    shapes: Mapping[str, Sequence[int]]
     hints: Mapping[str, Sequence[int]]
     trials: int
     seed: int
@@ -228,10 +233,11 @@ class _Inputs:
         Raises:
             SessionError: The model runs at no size that was tried; what it says at the likeliest.
         """
-        specs = named(session.input_specs)
+        given, dims = shaped(session.input_specs, self.shapes, self.dims)
+        specs = named(given)
         if all(spec.name in self.overrides for spec in specs):
-            return [self.feeds(specs, self.dims, 0)], []
-        symbols = Symbols.of(specs, self.dims, self.overrides, self.hints)
+            return [self.feeds(specs, dims, 0)], []
+        symbols = Symbols.of(specs, dims, self.overrides, self.hints)
         error: SessionError | None = None
 
         def runs(sizes: Sizes) -> bool:

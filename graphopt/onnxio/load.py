@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnx_ir
 from google.protobuf.message import DecodeError
 from onnx import (
     AttributeProto,
@@ -27,6 +26,7 @@ from onnx import (
     TensorProto,
     TensorShapeProto,
     helper,
+    numpy_helper,
     shape_inference,
 )
 
@@ -37,12 +37,14 @@ from graphopt.ir.doubts import MISTAKEN, believed
 from graphopt.ir.edit import tensor_of
 from graphopt.ir.graph import Graph, Node, Opaque, Tensor, Value, build, expression_id, output_key
 from graphopt.ir.infer import value_type
+from graphopt.ir.tensors import STRING, Constant, InFile, InModel
 from graphopt.ir.types import DTYPE_NAMES, UNKNOWN, ValueType, digest, merge
 from graphopt.onnxio import wire
 
 OLDEST_OPSET = 7
 MOST_DIMENSIONS = 64
 """Of a tensor: more are beyond the runtime, and beyond numpy."""
+_BOUNDS = 8  # elements of the bounds of a Slice
 INLINE = 1024  # bytes; smaller initializers stay in the skeleton
 _STANDARD = ("", "ai.onnx")
 _KNOWN_DOMAINS = ("", "ai.onnx", "ai.onnx.ml", "com.microsoft")
@@ -60,14 +62,14 @@ class Model:
     Attributes:
         graph: What rules work on.
         proto: The model without the bytes of its larger weights; never changed.
-        tensors: Onnx-ir tensor of each initializer of the main graph.
+        tensors: Tensor of each initializer of the main graph.
         path: The file, ``None`` for a model given as a protobuf.
         arrays: Content of the smaller lazy constants evaluated so far, by value key (shared by all graphs derived from this one).
     """
 
     graph: Graph
     proto: ModelProto
-    tensors: Mapping[str, Any]
+    tensors: Mapping[str, Constant]
     path: Path | None = None
     arrays: dict[int, np.ndarray[Any, Any]] = field(default_factory=dict)
 
@@ -79,7 +81,7 @@ class Model:
     @property
     def nbytes(self) -> int:
         """Size of the model with its weights, as one file would have it."""
-        external = sum(int(t.nbytes) for t in self.tensors.values() if isinstance(t, onnx_ir.ExternalTensor))
+        external = sum(int(t.nbytes) for t in self.tensors.values() if isinstance(t, InFile))
         return self.proto.ByteSize() + external
 
     @property
@@ -116,7 +118,7 @@ def load(
         if freeze_initializers:
             _freeze(proto)
         _specialise(proto, dims or {}, input_shapes or {})
-        tensors: dict[str, Any] = {}
+        tensors: dict[str, Constant] = {}
         for t in proto.graph.initializer:
             if t.name in tensors:
                 raise ModelError(f"initializer {t.name!r} is defined twice")
@@ -275,8 +277,8 @@ def _specialise(proto: ModelProto, dims: Mapping[str, int], shapes: Mapping[str,
                 dim.dim_value = bound[dim.dim_param]
 
 
-def _tensor(proto: TensorProto, path: Path | None) -> Any:
-    """The onnx-ir tensor of an initializer: memory-mapped when it lies in a file."""
+def _tensor(proto: TensorProto, path: Path | None) -> InFile | InModel:
+    """The tensor of an initializer: memory-mapped when it lies in a file."""
     what = f"initializer {proto.name!r}"
     if DTYPE_NAMES.get(proto.data_type) is None or any(d < 0 for d in proto.dims):
         raise ModelError(f"{what} has no valid type: dtype {proto.data_type}, dimensions {list(proto.dims)}")
@@ -301,16 +303,7 @@ def _tensor(proto: TensorProto, path: Path | None) -> Any:
         raise ModelError(f"external data file {name!r} of {what} lies outside the model's folder", "put it there")
     if not file.is_file():
         raise ModelError(f"external data file {name!r} of {what} is missing")
-    tensor = onnx_ir.ExternalTensor(
-        str(path.absolute()) if inside else name,
-        offset,
-        length,
-        onnx_ir.DataType(proto.data_type),
-        shape=onnx_ir.Shape(proto.dims),
-        name=proto.name,
-        # Without a base directory onnx-ir does not look for links that leave it; the model file itself may be one.
-        base_dir="" if inside else str(path.parent.absolute()),
-    )
+    tensor = InFile(file.absolute(), offset, proto.data_type, tuple(proto.dims))
     if length not in (None, tensor.nbytes):
         raise ModelError(f"{what} has {length} bytes, its type says {tensor.nbytes}")
     if offset < 0 or offset + tensor.nbytes > file.stat().st_size:
@@ -318,17 +311,16 @@ def _tensor(proto: TensorProto, path: Path | None) -> Any:
     return tensor
 
 
-def _inline(proto: TensorProto) -> Any:
-    """The onnx-ir tensor of a tensor whose data stand in the model, checked to be whole."""
+def _inline(proto: TensorProto) -> InModel:
+    """A tensor whose data stand in the model, checked to be whole."""
+    tensor = InModel(proto)
     try:
-        tensor = onnx_ir.serde.deserialize_tensor(proto)
         if proto.HasField("raw_data"):
             whole = len(proto.raw_data) == tensor.nbytes
         else:
-            # onnx-ir takes a tensor without any data for zeros.
             whole = tensor.numpy().shape == tuple(proto.dims) and (not tensor.size or any(_lists(proto)))
     except Exception as error:
-        # onnx-ir raises TypeError, ValueError and errors of its own for data that don't fit their type.
+        # onnx raises TypeError, ValueError and errors of its own for data that don't fit their type.
         raise ModelError(f"tensor {proto.name!r} is malformed: {error}") from error
     if not whole:
         raise ModelError(f"tensor {proto.name!r} is malformed: its data don't fill its dimensions {list(proto.dims)}")
@@ -342,16 +334,16 @@ def _lists(proto: TensorProto) -> tuple[Sized, ...]:
     )  # fmt: skip
 
 
-def tensor_type(tensor: Any) -> ValueType:
-    """The type of an onnx-ir tensor."""
-    return ValueType(DTYPE_NAMES.get(int(tensor.dtype)), tuple(int(d) for d in tensor.shape))
+def tensor_type(tensor: Constant) -> ValueType:
+    """The type of a constant."""
+    return ValueType(DTYPE_NAMES.get(tensor.dtype), tensor.shape)
 
 
-def _identify(tensor: Any) -> Tensor:
+def _identify(tensor: Constant) -> Tensor:
     """A tensor known by its content, or, when large, by its type and samples of its content."""
     type = tensor_type(tensor)
     content: Any
-    if tensor.dtype == onnx_ir.DataType.STRING:
+    if tensor.dtype == STRING:
         content = tuple(np.asarray(tensor.numpy()).ravel().tolist())
     elif tensor.nbytes <= READABLE:
         content = hashlib.blake2b(tensor.tobytes(), digest_size=16).digest()
@@ -362,7 +354,7 @@ def _identify(tensor: Any) -> Tensor:
     return Tensor(digest("tensor", str(type), content), type, tensor)
 
 
-def _graph(proto: ModelProto, tensors: Mapping[str, Any], path: Path | None) -> Graph:
+def _graph(proto: ModelProto, tensors: Mapping[str, Constant], path: Path | None) -> Graph:
     g = proto.graph
     types = _trusted(proto, _types(proto))
     values: dict[int, Value] = {}
@@ -475,33 +467,62 @@ def _types(proto: ModelProto) -> dict[str, ValueType]:
 def _trusted(proto: ModelProto, types: dict[str, ValueType]) -> dict[str, ValueType]:
     """Types without what follows from an inference that the runtime does not share (see :mod:`graphopt.ir.doubts`).
 
-    Of values that depend on such a node only the dtype and the number of dimensions are kept, whatever the file declares: the
+    Of values that depend on such a node only the dtype is kept, whatever the file declares: the
     exporter asked the same inference. :func:`graphopt.ir.simplify.simplify` infers their shapes anew, node by node.
     """
     versions = {"" if o.domain == "ai.onnx" else o.domain: o.version for o in proto.opset_import}
-    doubted = {name for node in proto.graph.node if _mistaken(node, types, versions) for name in node.output}
+    contents = _small_integers(proto) if any(node.op_type == "Slice" for node in proto.graph.node) else {}
+    weights = {t.name: ValueType(DTYPE_NAMES.get(t.data_type), tuple(t.dims)) for t in proto.graph.initializer}
+    told = {**types, **weights}
+    doubted = {name for node in proto.graph.node if _mistaken(node, told, versions, contents) for name in node.output}
     known = 0
     while len(doubted) > known:  # once for a model whose nodes are in order
         known = len(doubted)
         for node in proto.graph.node:
             if not doubted.isdisjoint(node.input) or not doubted.isdisjoint(_captured(node)):
                 doubted.update(node.output)
-    return {name: _dtype_and_rank(type) if name in doubted else type for name, type in types.items()}
+    return {name: _dtype_alone(type) if name in doubted else type for name, type in types.items()}
 
 
-def _mistaken(node: NodeProto, types: Mapping[str, ValueType], versions: Mapping[str, int]) -> bool:
+def _small_integers(proto: ModelProto) -> dict[str, tuple[int, ...]]:
+    """The bounds of Slices and the like: constants of a few integers, by name."""
+    tensors = {t.name: t for t in proto.graph.initializer}
+    tensors.update(
+        (node.output[0], a.t)
+        for node in proto.graph.node
+        if node.op_type == "Constant" and node.output
+        for a in node.attribute
+        if a.name == "value"
+    )
+    few = {
+        n: t for n, t in tensors.items() if t.data_type in (TensorProto.INT64, TensorProto.INT32) and len(t.dims) < 2
+    }
+    return {
+        name: tuple(int(v) for v in numpy_helper.to_array(t).ravel())
+        for name, t in few.items()
+        if sum(t.dims) <= _BOUNDS and t.data_location != TensorProto.EXTERNAL
+    }
+
+
+def _mistaken(
+    node: NodeProto,
+    types: Mapping[str, ValueType],
+    versions: Mapping[str, int],
+    contents: Mapping[str, tuple[int, ...]],
+) -> bool:
     domain = "" if node.domain == "ai.onnx" else node.domain
     if node.op_type not in MISTAKEN or domain:
         return False
     attributes = {a.name: _attribute(a) for a in node.attribute}
     operands, made = [types.get(n) for n in node.input], tuple(types.get(n, UNKNOWN) for n in node.output)
-    return believed(node.op_type, domain, versions.get(domain, 1), attributes, operands, (), made) != made
+    known = [contents.get(n) for n in node.input]
+    return believed(node.op_type, domain, versions.get(domain, 1), attributes, operands, known, made) != made
 
 
-def _dtype_and_rank(type: ValueType) -> ValueType:
+def _dtype_alone(type: ValueType) -> ValueType:
     if type.other is not None or type.shape is None:
         return type
-    return ValueType(type.dtype, (None,) * len(type.shape))
+    return ValueType(type.dtype)
 
 
 def _sorted(g: GraphProto, scope: Mapping[str, int], producers: set[str]) -> list[NodeProto]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from graphopt.ir.graph import Graph
+from graphopt.ir.tensors import InFile
 from graphopt.onnxio.emit import Emitted, emit
 from graphopt.onnxio.load import Model
 from graphopt.runtime import guard
@@ -20,9 +21,9 @@ LUCK = 0.01
 def loadable(model: Model, emitted: Emitted) -> LoadableModel:
     """An emitted model as the runtime takes it: weights by reference."""
     places = {
-        name: Place(str(tensor.path), int(tensor.offset or 0), int(tensor.nbytes))
+        name: Place(str(tensor.path), tensor.offset, tensor.nbytes)
         for name, tensor in emitted.tensors.items()
-        if hasattr(tensor, "path")
+        if isinstance(tensor, InFile)
     }
     return LoadableModel(emitted.proto.SerializeToString(), emitted.arrays(), model.base_dir, places)
 

@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from graphopt.documents import read_json
 from graphopt.execution import Executor
-from graphopt.files import read_json, write_text
+from graphopt.files import write_text
 
 
 class OutOfTime(Exception):

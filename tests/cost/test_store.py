@@ -226,3 +226,20 @@ def test_a_query_has_an_end(tmp_path, monkeypatch):
     endless = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT 'a', x FROM n WHERE x < 0"
     with Store(path) as store, pytest.warns(StoreWarning, match="interrupted"):
         assert store._execute(endless, ()) == []
+
+
+def test_a_store_that_is_held_is_not_called_damaged(tmp_path, monkeypatch):
+    monkeypatch.setattr("graphopt.cost.store._BUSY_S", 0.1)
+    path = tmp_path / "kernels.sqlite"
+    with Store(path) as store:
+        store.put_many("e", {"s": 1.0})
+    with sqlite3.connect(path) as other:
+        other.execute("PRAGMA locking_mode = EXCLUSIVE")
+        other.execute("BEGIN EXCLUSIVE")
+        with pytest.warns(StoreWarning, match="another process holds it") as told, Store(path) as store:
+            store.put_many("e", {"t": 1.0})
+    other.close()
+    assert "delete" not in str(told[0].message)
+    path.write_bytes(b"no database at all " * 100)
+    with pytest.warns(StoreWarning, match="it is damaged: delete it"), Store(path) as store:
+        store.put_many("e", {"t": 1.0})
