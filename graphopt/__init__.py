@@ -10,6 +10,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from graphopt.ir.kernels import Kernels, provide
+
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
@@ -53,3 +55,12 @@ def __getattr__(name: str) -> Any:
     if name in _HOME:
         return getattr(import_module(_HOME[name]), name)
     raise AttributeError(f"module 'graphopt' has no attribute {name!r}")
+
+
+def _kernels() -> Kernels:
+    from graphopt.runtime.folding import fold
+
+    return fold
+
+
+provide(_kernels)  # constants are computed by the runtime, which the graph must not know

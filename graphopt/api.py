@@ -20,9 +20,17 @@ from graphopt import __version__
 from graphopt.config import agents_dir, provider_name
 from graphopt.cost.kernel import KernelCost
 from graphopt.cost.store import Store
-from graphopt.equivalence.numeric import Verification, verify_models
+from graphopt.equivalence.numeric import Verification, sizes_wanted, verify_models
 from graphopt.equivalence.ranges import input_ranges
-from graphopt.errors import CrashError, InputsNeededError, OutputsDifferError, UnknownNameError, UsageError
+from graphopt.equivalence.sizes import size_hints
+from graphopt.errors import (
+    CrashError,
+    InputsNeededError,
+    OutputsDifferError,
+    SessionError,
+    UnknownNameError,
+    UsageError,
+)
 from graphopt.files import is_stream
 from graphopt.ir.graph import Graph
 from graphopt.ir.simplify import simplify
@@ -31,21 +39,23 @@ from graphopt.onnxio.load import Model, load
 from graphopt.onnxio.save import LARGEST_PROTOBUF, Staged, copy, to_proto
 from graphopt.report import make_report
 from graphopt.report.optimization import Found, write_report
-from graphopt.rewrite.library import load_library
+from graphopt.rewrite.library import Library, load_library
 from graphopt.runtime import guard
 from graphopt.runtime.environment import usable_cores
 from graphopt.runtime.feeds import load_npz, make_feeds
 from graphopt.runtime.placement import Placement
 from graphopt.runtime.profile import by_op, profile
 from graphopt.runtime.session import LoadableModel, Session, SessionConfig
+from graphopt.runtime.sizes import Symbols, first_that_run, named
 from graphopt.runtime.timing import Paired
 from graphopt.search.arena import Arena, loadable
 from graphopt.search.auto import Auto
 from graphopt.search.backtracking import Backtracking, Beam, RandomWalk
+from graphopt.search.culprit import Culprit, first_harm
 from graphopt.search.greedy import Greedy
 from graphopt.search.problem import Budget, Outcome, Problem, State, Strategy
-from graphopt.search.select import Better, Selection, select, take_back
-from graphopt.search.trace import Trace
+from graphopt.search.select import Better, Selection, leave_out, select, take_back
+from graphopt.search.trace import Trace, carry_out
 
 STRATEGIES: dict[str, Callable[[float, int], Strategy]] = {
     "auto": lambda alpha, seed: Auto(alpha),
@@ -224,7 +234,8 @@ def optimize(
 
     Raises:
         GraphoptError: See :mod:`graphopt.errors`; nothing is written then.
-        OutputsDifferError: The optimised model does not compute what the original does.
+        OutputsDifferError: The model differs without a step of any rule: a fault of graphopt itself. (A step that changes the
+            outputs is found, and its family taken back.)
     """
     guard.start()
     chosen_strategy = _strategy(strategy, agent, alpha, seed)
@@ -236,7 +247,7 @@ def optimize(
     loaded = load(model, freeze_initializers=freeze_initializers, dims=dims, input_shapes=input_shapes)
     original = load(model) if dims or input_shapes or freeze_initializers else loaded
     limit = int(loaded.nbytes * (1 + max_growth)) + _SLACK
-    ranges = input_ranges(loaded.graph)
+    ranges, hints = input_ranges(loaded.graph), size_hints(original.graph)
     overrides = load_npz(Path(inputs)) if isinstance(inputs, str | Path) else dict(inputs or {})
     baseline_s, feeds = first_run(original, config, ranges, overrides, _bound(loaded, original), seed)
     arena = Arena(loaded, original, config, feeds, limit, seed, max(_PATIENCE_S, _PATIENCE * baseline_s))
@@ -258,37 +269,46 @@ def optimize(
     def check_file(path: Path, where: SessionConfig = config) -> Verification:
         return verify_models(
             reference, path, config=where, ranges=ranges, overrides=overrides,
-            dims=_bound(loaded, original), rtol=rtol, atol=atol, seed=seed,
+            dims=_bound(loaded, original), hints=hints, rtol=rtol, atol=atol, seed=seed,
         )  # fmt: skip
 
     staged: Staged | None = None
 
-    def check(outcome: Outcome, where: SessionConfig) -> Verification:
+    def check(graph: Graph, where: SessionConfig) -> Verification:
         # What is compared is what lies on the disk, so that neither reading nor writing can do harm unseen.
         nonlocal staged
         if staged is not None:
             staged.discard()
-        staged = Staged(emit(loaded, outcome.state.graph, max_bytes=limit), output, external=original.external)
+        staged = Staged(emit(loaded, graph, max_bytes=limit), output, external=original.external)
         return check_file(staged.path, where)
 
     verified: Verification | None = None
     paired: Paired | None = None
     if chosen.outcome.steps:
         tell(Progress("verify", "comparing outputs"))
-        verified = check(chosen.outcome, config)
+        verified = check(chosen.outcome.state.graph, config)
         # Other providers have their own errors: what is right on the CPU is not the rules' fault.
-        if not verified.passed and config.provider != "cpu" and check(chosen.outcome, session_config()).passed:
+        if (
+            not verified.passed
+            and config.provider != "cpu"
+            and check(chosen.outcome.state.graph, session_config()).passed
+        ):
             tell(Progress("verify", f"looking for what {config.provider} gets wrong"))
-            chosen = take_back(chosen, simplify(loaded.graph), search, lambda o: check(o, config).passed)
-            verified = check(chosen.outcome, config) if chosen.outcome.steps else None
+            chosen = take_back(chosen, simplify(loaded.graph), search, lambda o: check(o.state.graph, config).passed)
+            verified = check(chosen.outcome.state.graph, config) if chosen.outcome.steps else None
+        while verified is not None and not verified.passed:
+            tell(Progress("verify", "looking for the step that changes the outputs"))
+            start = simplify(loaded.graph)
+            culprit = _culprit(chosen.outcome, start, library, problem.block, verified, lambda g: check(g, config))
+            tell(Progress("verify", f"taking {culprit.family} back: {culprit.rule} changes the outputs"))
+            chosen = leave_out(chosen, start, search, culprit)
+            verified = check(chosen.outcome.state.graph, config) if chosen.outcome.steps else None
     outcome = chosen.outcome
     graph = outcome.state.graph if outcome.steps else loaded.graph
     result = emit(loaded, graph, max_bytes=limit)
-    if verified is not None:
-        _require(verified, sorted({s.rule for s in outcome.steps}))
-        if measure:
-            tell(Progress("measure", "measuring against the original"))
-            paired = _verdict(arena, graph, clock)
+    if verified is not None and measure:
+        tell(Progress("measure", "measuring against the original"))
+        paired = _verdict(arena, graph, clock)
     kept = not outcome.steps or (paired is not None and paired.ci95[0] <= 1.0)
     final = emit(original, original.graph) if kept else result
     told = make_report(
@@ -311,6 +331,8 @@ def optimize(
         f"{graph.hash:016x}", _metadata(told), about,
     )  # fmt: skip
     finished = Result(told, final, original, found, steps, arena, check_file)
+    if kept and staged is not None:
+        staged.discard()
     if output is not None and (kept or staged is None):
         finished.save(output)
     elif output is not None and staged is not None:
@@ -340,6 +362,30 @@ def _require(verified: Verification, rules: Sequence[str] = ()) -> None:
             f"the optimised model differs: {verified.message}",
             f"rules used: {', '.join(rules)}; see --exclude" if rules else None,
         )
+
+
+def _culprit(
+    outcome: Outcome, start: Graph, library: Library, block: int, verified: Verification,
+    check: Callable[[Graph], Verification],
+) -> Culprit:  # fmt: skip
+    """The first step after which the model computes something else.
+
+    Raises:
+        OutputsDifferError: It does so without any step.
+    """
+
+    def harm(low: int, high: int) -> str:
+        found = check(carry_out(start, library, block, outcome.steps[:high]))
+        return "" if found.passed else found.message
+
+    number, message, _ = first_harm(len(outcome.steps), harm, verified.message)
+    if number == 1 and harm(0, 0):
+        raise OutputsDifferError(
+            f"the model differs before any rule has changed it: {message}",
+            "this is a fault of graphopt: please report it",
+        )
+    step = outcome.steps[number - 1]
+    return Culprit(number, step.rule, step.family, step.node, message)
 
 
 def default_seconds(baseline_s: float, nodes: int) -> float:
@@ -443,18 +489,31 @@ def first_run(
     """Seconds of one inference, and inputs that the model accepts."""
     name = str(original.path or "the model")
     with guard.open_guarded(loadable(original, emit(original, original.graph)), config, name=name) as session:
-        feeds = make_feeds(session.input_specs, seed=seed, ranges=ranges, overrides=overrides, dims=dims)
-        try:
-            session.run(feeds)
-        except CrashError as error:
-            raise CrashError(str(error), "if it runs on real inputs, give them with --inputs file.npz") from error
-        except InputsNeededError:
-            raise
-        except Exception as error:
+        specs = named(session.input_specs)
+        symbols = Symbols.of(specs, dims, overrides, size_hints(original.graph))
+        errors: list[tuple[SessionError, dict[str, Any]]] = []
+
+        def runs(sizes: Mapping[str, int]) -> bool:
+            feeds = make_feeds(specs, seed=seed, ranges=ranges, overrides=overrides, dims=sizes)
+            try:
+                session.run(feeds)
+            except CrashError as error:
+                raise CrashError(str(error), "if it runs on real inputs, give them with --inputs file.npz") from error
+            except SessionError as error:
+                errors.append((error, feeds))
+                return False
+            return True
+
+        sizes = first_that_run(symbols, runs)
+        if sizes is None:
+            error, feeds = errors[0]
+            choose = f"choose sizes with {sizes_wanted(symbols.free)}, or " if symbols.free else ""
+            tried = f", nor at {len(errors) - 1} other choices of sizes" if len(errors) > 1 else ""
             raise InputsNeededError(
-                f"the original model fails on made-up inputs ({_sketch(feeds)}): {error}",
-                "give real ones with --inputs file.npz",
+                f"the original model fails on made-up inputs ({_sketch(feeds)}){tried}: {error}",
+                f"{choose}give real ones with --inputs file.npz",
             ) from error
+        feeds = make_feeds(specs, seed=seed, ranges=ranges, overrides=overrides, dims=sizes)
         return session.clock(feeds), feeds
 
 
@@ -494,7 +553,7 @@ def verify(
     return verify_models(
         as_given(a, first), as_given(b, second),
         config=session_config(provider, provider_options, threads), ranges=input_ranges(first.graph), overrides=overrides,
-        dims=dims or {}, rtol=rtol, atol=atol, seed=seed,
+        dims=dims or {}, hints=size_hints(first.graph), rtol=rtol, atol=atol, seed=seed,
     )  # fmt: skip
 
 

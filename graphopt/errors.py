@@ -20,7 +20,7 @@ The command line prints ``str(error)`` on one line, then ``hint:`` and the hint,
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 
@@ -107,10 +107,25 @@ class RuleError(GraphoptError):
         message: What is wrong.
         where: ``file:line:column`` of the offending text.
         hint: The nearest known name, or what to write instead.
+
+    Attributes:
+        where: As given.
+        rule: Id of the rule that is wrong; empty where it has none, or the whole file is wrong.
+        others: What else is wrong, where everything was looked for.
     """
 
     def __init__(self, message: str, where: str = "", hint: str | None = None) -> None:
         super().__init__(f"{where}: {message}" if where else message, hint)
+        self.where = where
+        self.rule = ""
+        self.others: tuple[RuleError, ...] = ()
+
+    @staticmethod
+    def of(errors: Sequence[RuleError]) -> RuleError:
+        """One error that stands for several (at least one)."""
+        first = errors[0]
+        first.others = tuple(errors[1:])
+        return first
 
 
 class SessionError(GraphoptError):
@@ -135,3 +150,8 @@ class TooSlowError(GraphoptError):
     """A model gains less than was asked for."""
 
     exit_code = 4
+
+
+def unexpected(error: Exception) -> str:
+    """An exception that nobody meant to raise, on one line."""
+    return " ".join(f"unexpected {type(error).__name__}: {error}".split()).rstrip(": ")

@@ -12,6 +12,7 @@ from onnx import ModelProto
 from graphopt.api import first_run, session_config
 from graphopt.equivalence.numeric import verify_models
 from graphopt.equivalence.ranges import input_ranges
+from graphopt.equivalence.sizes import size_hints
 from graphopt.errors import SessionError
 from graphopt.ir.graph import Graph
 from graphopt.ir.simplify import simplify
@@ -20,6 +21,7 @@ from graphopt.onnxio.load import Model, load
 from graphopt.onnxio.save import copy, save
 from graphopt.rewrite.library import Library, load_library
 from graphopt.search.arena import LUCK, Arena
+from graphopt.search.culprit import first_harm
 from graphopt.search.trace import Trace, TraceError, carry_out, read_trace
 
 
@@ -157,27 +159,24 @@ def bisect(
             return f"{1 / paired.speedup:.3f} times the time before it" if paired.ci95[1] < 1 - LUCK / 2 else ""
         try:
             verdict = verify_models(
-                arena.loadable(None), arena.loadable(graph), config=config, ranges=ranges, dims=dims, seed=seed
+                arena.loadable(None),
+                arena.loadable(graph),
+                config=config,
+                ranges=ranges,
+                dims=dims,
+                hints=size_hints(loaded.graph),
+                seed=seed,
             )
         except SessionError as error:
             return str(error)
         return "" if verdict.passed else verdict.message
 
-    low, high, tried = 0, len(told.steps), 1
-    wrong = harm(low, high) if high else ""
-    if not wrong:
-        return Culprit(
-            None, "", "", f"the model is {'no slower' if slower else 'the same'} after all {high} steps", tried
-        )
-    while high - low > 1:
-        middle, tried = (low + high) // 2, tried + 1
-        found = harm(low, middle)
-        if found:
-            high, wrong = middle, found
-        else:
-            low = middle
-    step = told.steps[high - 1]
-    return Culprit(high, step.rule, step.node, wrong, tried)
+    number, wrong, tried = first_harm(len(told.steps), harm)
+    if not number:
+        speed = "no slower" if slower else "the same"
+        return Culprit(None, "", "", f"the model is {speed} after all {len(told.steps)} steps", tried)
+    step = told.steps[number - 1]
+    return Culprit(number, step.rule, step.node, wrong, tried)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 _SHOWN = 6  # operators that a provider leaves to others
@@ -80,3 +80,10 @@ def timing(told: Mapping[str, Any]) -> str:
     if told["copies"]:
         return "inputs and outputs are in the host's memory: the provider's copies from and to its device are counted"
     return "inputs and outputs are in the host's memory, where the provider works"
+
+
+def dimensions(tried: Sequence[Mapping[str, int]]) -> str:
+    """The sizes at which something was tried: ``batch 1, 3; seq 8, 5, 1``."""
+    names = dict.fromkeys(name for each in tried for name in each)
+    rows = {name: dict.fromkeys(each[name] for each in tried if name in each) for name in names}
+    return "; ".join(f"{name} {', '.join(map(str, row))}" for name, row in rows.items())

@@ -414,6 +414,8 @@ def main() -> None:
     parser.add_argument("--only", action="append", choices=list(FAULTS))
     parser.add_argument("--out", type=Path, default=Path("faults.jsonl"))
     arguments = parser.parse_args()
+    # A shell starts what runs in the background deaf to Ctrl-C, and so would be what is started here.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     began = time.monotonic()
     outcomes = (
         [Outcome(**json.loads(line)) for line in arguments.out.read_text().splitlines()]

@@ -33,7 +33,7 @@ from graphopt.cli import (
     zoo,
 )
 from graphopt.cli.screen import one_line
-from graphopt.errors import GraphoptError
+from graphopt.errors import GraphoptError, RuleError
 
 EXIT_FAILURE = 1
 EXIT_INTERRUPTED = 130  # what shells report for a command that Ctrl-C ended
@@ -142,9 +142,10 @@ def _report(error: Exception) -> int:
         codes = [_report(each) for each in error.exceptions]
         return codes[0]
     if isinstance(error, GraphoptError):
-        _say(f"error: {error}")
-        if error.hint:
-            _say(f"hint: {error.hint}")
+        for one in (error, *(error.others if isinstance(error, RuleError) else ())):
+            _say(f"error: {one}")
+            if one.hint:
+                _say(f"hint: {one.hint}")
         return error.exit_code
     if isinstance(error, typer.TyperException):
         return _report_usage(error)

@@ -219,9 +219,10 @@ def _story(report: Mapping[str, Any], *, interrupted: bool, page: Path | None) -
     verified = report["verified"]
     if verified:
         verdict = "same outputs" if verified["passed"] else "OUTPUTS DIFFER"
+        where = f" at {one_line(wording.dimensions(verified['sizes']))}" if verified.get("sizes") else ""
         result.add_row(
             "verified",
-            f"{verdict} in {plural(verified['trials'], 'trial')}, largest error "
+            f"{verdict} in {plural(verified['trials'], 'trial')}{where}, largest error "
             f"{_error(verified['max_abs'])} absolute, {_error(verified['max_rel'])} relative",
         )
     search = report["search"]

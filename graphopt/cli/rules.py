@@ -23,7 +23,7 @@ SEARCH = 20.0
 """Seconds that the greedy search of `graphopt rules stats` may take unless the user says otherwise."""
 WIDEST = 140
 """Columns beyond which the two sides of a rule are drawn one above the other, however wide the screen."""
-PROOF = ("verdict", "method", "open", "domain", "assignments", "false_accept", "runtime_cases", "seeds", "hash")
+PROOF = ("verdict", "method", "open", "family", "proved", "attacked", "runs", "worst", "false_accept", "seed", "hash")
 """What is shown of a rule's recorded evidence, where it has it."""
 
 Evidence = Mapping[str, Mapping[str, Any]]
@@ -53,9 +53,11 @@ def list_rules(
     )
 
     from graphopt.cost.store import Store
+    from graphopt.errors import RuleError
     from graphopt.rewrite.library import load_library
 
-    library = load_library(settings.rules, settings.exclude, settings.provider, settings.portable)
+    problems: list[RuleError] = []
+    library = load_library(settings.rules, settings.exclude, settings.provider, settings.portable, problems=problems)
     evidence = _evidence(library.rules)
     with Store() as store:
         uses = store.uses()
@@ -75,7 +77,11 @@ def list_rules(
         write_json({"schema": "graphopt.rules/1", "hash": library.hash, "rules": rows}, json)
     if json != "-":
         screen = console(stderr=False)
-        screen.print(_by_family(library.rules, evidence, uses, screen.width))
+        if library.rules:
+            screen.print(_by_family(library.rules, evidence, uses, screen.width))
+    if problems:
+        # What loads was listed; `graphopt optimize` would refuse all of it.
+        raise RuleError.of(problems)
 
 
 @app.command("show")
@@ -85,12 +91,16 @@ def show_rule(
 ) -> None:
     """Show what a rule replaces by what, where, and how it was checked."""
     from graphopt.cli.drawing import draw_rule
-    from graphopt.errors import UnknownNameError
+    from graphopt.errors import RuleError, UnknownNameError
     from graphopt.rewrite.library import load_library
 
     # A rule whose evidence is missing can't be used, but it can be looked at.
-    known = load_library(tuple(rules or ()), evidence=False).by_id
+    problems: list[RuleError] = []
+    known = load_library(tuple(rules or ()), evidence=False, problems=problems).by_id
     if rule not in known:
+        wrong = [p for p in problems if p.rule in ("", rule)]
+        if wrong:
+            raise RuleError.of(wrong)
         raise UnknownNameError("rule", rule, known)
     chosen = known[rule]
     about = facts()

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from graphopt import wording
 from graphopt.cli import options, paths
 from graphopt.cli.screen import console, facts, write_json
 from graphopt.errors import OutputsDifferError
@@ -71,6 +72,8 @@ def verify(
         result = facts()
         result.add_row("same", "the outputs agree")
         result.add_row("trials", str(verdict.trials))
+        if verdict.sizes:
+            result.add_row("sizes", wording.one_line(wording.dimensions(verdict.sizes)))
         result.add_row("error", f"at most {verdict.max_abs:.2g} absolute, {verdict.max_rel:.2g} relative")
         console().print(result)
 

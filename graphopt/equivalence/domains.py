@@ -176,6 +176,16 @@ class Floats:
         return np.asarray(made(x))
 
 
+# Types that hold every value of another.
+WIDER: dict[str, frozenset[str]] = {
+    "f16": frozenset({"f32", "f64"}), "bf16": frozenset({"f32", "f64"}), "f32": frozenset({"f64"}),
+    "i8": frozenset({"i16", "i32", "i64", "f16", "bf16", "f32", "f64"}), "i16": frozenset({"i32", "i64", "f32", "f64"}),
+    "u8": frozenset({"u16", "u32", "u64", "i16", "i32", "i64", "f16", "bf16", "f32", "f64"}),
+    "u16": frozenset({"u32", "u64", "i32", "i64", "f32", "f64"}), "i32": frozenset({"i64", "f64"}),
+    "u32": frozenset({"u64", "i64", "f64"}),
+}  # fmt: skip
+
+
 class RandomOrder(ABC):
     """Maximum and minimum by a random total order: of all laws, those of lattices hold.
 
@@ -186,10 +196,30 @@ class RandomOrder(ABC):
         ordered: Whether two elements were compared.
     """
 
+    @abstractmethod
+    def func(self, name: str, *operands: Array) -> Array:
+        """See :class:`Domain`."""
+
     def __init__(self) -> None:
         self.ordered = False
         self._draw, self._high = 0, 0.5
         self._fixed: set[int] = set()
+        self._widened: dict[Any, tuple[str, str, Any]] = {}
+
+    def cast(self, a: Array, source: str, target: str) -> Array:
+        """Elements of another type. A type that holds all values of the one before is as good as that, on the way on."""
+        made = self.func(f"cast:{source}:{target}", a)
+        flat, given = made.reshape(-1), np.broadcast_to(a, made.shape).reshape(-1)
+        keys, origins = flat.tolist(), given.tolist()
+        for i, key in enumerate(origins):
+            before = self._widened.get(key)
+            if before is None or before[1] != source or not _same_on_the_way(before[0], source, target):
+                continue
+            direct = before[2] if before[0] == target else self.cast(_one(before[2], a.dtype), before[0], target)[0]
+            flat[i] = direct
+        if target in WIDER.get(source, ()):
+            self._widened.update((key, (source, target, origin)) for key, origin in zip(keys, origins, strict=True))
+        return made
 
     def reorder(self, draw: int) -> None:
         """Take another order; the elements stay the same."""
@@ -224,6 +254,19 @@ class RandomOrder(ABC):
         rank = self._rank(a)
         at = np.expand_dims(rank.argmax(axis) if largest else rank.argmin(axis), axis)
         return np.take_along_axis(a, at, axis).squeeze(axis)
+
+
+def _same_on_the_way(first: str, middle: str, last: str) -> bool:
+    """Whether a cast by way of a type that holds all values of the first is the direct one.
+
+    A number that is out of range for a cast of floats to integers is undefined, and wraps between integers.
+    """
+    wraps = first[0] in "iu" and middle[0] not in "iu" and last[0] in "iu"
+    return not wraps or first == last or last in WIDER.get(first, ())
+
+
+def _one(element: Any, dtype: Any) -> Array:
+    return np.array([element], dtype)
 
 
 _TERM = np.dtype([("h", "u8")])

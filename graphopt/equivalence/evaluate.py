@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from graphopt.equivalence import linear, movement, windows
-from graphopt.equivalence.domains import Domain
+from graphopt.equivalence.domains import Domain, RandomOrder
 from graphopt.equivalence.semantics import OPERATORS, Call, ContradictionError, UnsupportedError
+from graphopt.equivalence.values import SHAPES
 from graphopt.ir.graph import Graph
 from graphopt.ir.types import FLOATS
 
@@ -19,14 +20,22 @@ Array = np.ndarray[Any, Any]
 _REGISTERED = (linear, movement, windows)  # importing them registers their operators
 
 
-def evaluate(graph: Graph, domain: Domain, inputs: Mapping[int, Array], symbolic: Collection[int]) -> list[Array]:
+def evaluate(
+    graph: Graph,
+    domain: Domain,
+    inputs: Mapping[int, Array],
+    symbolic: Collection[int],
+    whole: Collection[int] = (),
+) -> list[Array]:
     """The graph's outputs.
 
     Args:
         graph: A graph of pure nodes.
         domain: Where to compute.
         inputs: Elements, or concrete integers, of each graph input by key.
-        symbolic: Keys of floating-point constants that stand for any content; the others are what they are.
+        symbolic: Keys of constants that stand for any content: floats, and the integers that ``whole`` names. The
+            others are what they are.
+        whole: Keys of integers that are elements of the domain, not numbers.
 
     Raises:
         UnsupportedError: An operator has no semantics here.
@@ -38,7 +47,9 @@ def evaluate(graph: Graph, domain: Domain, inputs: Mapping[int, Array], symbolic
         if value.tensor is None:
             continue
         content = np.asarray(value.tensor.numpy())
-        if value.type.dtype not in FLOATS:
+        if value.type.dtype == "f16" and (meant := getattr(value.tensor.data, "meant", None)) is not None:
+            content = np.asarray(meant)  # the law is compared, and a float16 is too coarse to tell what it stands for
+        if value.type.dtype not in FLOATS and not (key in symbolic and key in whole):
             held[key] = known[key] = content
         elif key in symbolic:
             held[key] = domain.fresh(value.name, content.shape)
@@ -48,7 +59,7 @@ def evaluate(graph: Graph, domain: Domain, inputs: Mapping[int, Array], symbolic
             known[key] = content
             held[key] = domain.constant(content)
     for node in graph.in_order():
-        operands = [None if key is None else held.get(key) for key in node.inputs]
+        operands = _alike(node.op, domain, [None if key is None else held.get(key) for key in node.inputs])
         to = [None if key is None else graph.type(key).dtype for key in node.outputs]
         of = [None if key is None else graph.type(key).dtype for key in node.inputs]
         call = Call(node.op, domain, operands, node.attributes, graph.opset, to, of,
@@ -57,6 +68,22 @@ def evaluate(graph: Graph, domain: Domain, inputs: Mapping[int, Array], symbolic
             if out is not None:
                 held[out] = np.asarray(array)
     return [held[key] for _, key in graph.outputs]
+
+
+def _alike(op: str, domain: Domain, operands: list[Array | None]) -> list[Array | None]:
+    """Operands of an operator, numbers made elements where integers that they meet are elements."""
+    if not isinstance(domain, RandomOrder) or not any(x is not None and domain.holds(x) for x in operands):
+        return operands
+    kept = SHAPES.get(op, ())
+    found: list[Array | None] = []
+    for i, x in enumerate(operands):
+        if x is None or x.dtype.kind not in "iu" or i in kept:
+            found.append(x)
+            continue
+        if np.any(np.abs(x.astype(np.float64)) >= 2.0**53):
+            raise UnsupportedError("integers beyond what a float64 holds")
+        found.append(domain.constant(x))
+    return found
 
 
 def compute(call: Call, domain: str = "") -> list[Array]:

@@ -1,30 +1,30 @@
 """Evidence for rules: what is checked, what came of it, and the lock file that records it.
 
-A rule loads when its verdict is ``proved`` or ``tested`` for its present text. Every rule must pass the lint, its examples
-in the runtime (float32, several seeds; approximations on extreme inputs too) and the attack on the instances of its
-bounded family; ``proved`` says that all these instances were proved besides.
+A rule loads when its verdict is ``proved`` or ``attacked`` for its present text; :mod:`graphopt.equivalence.proof` says
+what these mean.
 """
 
 from __future__ import annotations
 
 import json
+import traceback
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from graphopt.equivalence.instances import written_case
-from graphopt.equivalence.sides import extremes, worst_difference
-from graphopt.equivalence.symbolic import METHODS, Proof, prove
+from graphopt.equivalence.cases import written_case
+from graphopt.equivalence.proof import ATTACKED, PROVED, TRIES, Proof, prove
+from graphopt.equivalence.symbolic import METHODS
+from graphopt.errors import unexpected
 from graphopt.execution import make_executor
 from graphopt.files import read_json, write_text
+from graphopt.rewrite.library import VERDICTS as LOADING
 from graphopt.rewrite.library import lint_rule
-from graphopt.rewrite.schema import Rule, read_rules
+from graphopt.rewrite.schema import Rule, read_file
 
-SEEDS = (0, 1, 2)
-VERDICTS = ("proved", "tested", "failed", "timeout", "unsupported")
-_FEW = 4  # instances; a rule that matches fewer in its family is tested at best
+VERDICTS = (*LOADING, "failed", "timeout", "unsupported")
 
 
 @dataclass(frozen=True)
@@ -36,80 +36,74 @@ class Verdict:
         hash: Hash of the rule's text.
         verdict: One of :data:`VERDICTS`.
         method: How it was found, ``terms 31, field 9``.
-        assignments: Instances (shapes and attributes) that were evaluated.
-        domain: What was varied.
-        false_accept: Bound on the chance that a false instance passed; 0 where no random field element was used.
-        cases: Example and seed combinations compared in the runtime.
-        worst: Largest error seen there, relative to the largest element of the reference.
+        proved: Instances (shapes, attributes, contents of constants, dtypes, operator sets) that were proved.
+        attacked: Instances at which both sides were run in the runtime.
+        runs: Contents on which they were compared there.
+        family: What the instances cover, in words.
+        false_accept: Bound on the chance that a false instance passed as proved; 0 where no random field element was used.
+        worst: Largest error seen, relative to the largest element of the pattern's result.
         message: Why the rule failed, or why it is not proved.
         refuted: The instance of a counterexample, in the form of ``examples``.
+        seed: Of the instances and contents.
+        details: The traceback, where the check itself failed.
     """
 
     rule: str
     hash: str
     verdict: str
     method: str = ""
-    assignments: int = 0
-    domain: str = ""
+    proved: int = 0
+    attacked: int = 0
+    runs: int = 0
+    family: str = ""
     false_accept: float = 0.0
-    cases: int = 0
     worst: float = 0.0
     message: str = ""
     refuted: Mapping[str, Any] | None = None
+    seed: int = 0
+    details: str = ""
+
+    @property
+    def loads(self) -> bool:
+        """Whether a rule of this verdict may be used."""
+        return self.verdict in LOADING
 
 
 def check_rule(
-    rule: Rule, *, seeds: Sequence[int] = SEEDS, limit: int = 40, tries: int = 300, seconds: float = 60.0
+    rule: Rule,
+    *,
+    seed: int = 0,
+    limit: int = PROVED,
+    attacks: int = ATTACKED,
+    tries: int = TRIES,
+    seconds: float = 60.0,
 ) -> Verdict:
-    """Lint a rule, run its examples, and try to prove it.
+    """Lint a rule, attack it, and try to prove it.
 
     Args:
         rule: The rule.
-        seeds: Of the inputs of its examples; the first also of the proof.
+        seed: Of instances and contents.
         limit: Instances to prove it at.
+        attacks: Instances to attack it at.
         tries: Variations of the examples made for them.
-        seconds: Time limit of the proof.
+        seconds: Processor time for the attack and the proof.
     """
     found = lint_rule(rule)
     if found:
         return Verdict(rule.id, rule.hash, "failed", "lint", message="; ".join(found))
-    worst, cases, message = worst_difference(rule, seeds)
-    if not message and rule.claim == "approx":
-        message = extremes(rule)
-    proof = prove(rule, seed=seeds[0], limit=limit, tries=tries, seconds=seconds)
-    if message and proof.counterexample is None:
-        return Verdict(
-            rule.id, rule.hash, "failed", "examples in the runtime", cases=cases, worst=worst, message=message
-        )
-    return _verdict(rule, proof, cases, worst)
+    return _verdict(rule, prove(rule, seed=seed, limit=limit, attacks=attacks, tries=tries, seconds=seconds), seed)
 
 
-def _verdict(rule: Rule, proof: Proof, cases: int, worst: float) -> Verdict:
-    outcome, message = proof.outcome, proof.open
-    if outcome == "proved" and proof.instances < _FEW:
-        outcome, message = "tested", f"only {proof.instances} instances"
-    if outcome == "unsupported" and cases:
-        outcome = "tested"
-    refuted = None
+def _verdict(rule: Rule, proof: Proof, seed: int) -> Verdict:
+    message, refuted = proof.open, None
     if proof.counterexample is not None:
         message = f"counterexample: {proof.counterexample}"
         refuted = written_case(proof.counterexample.instance)
-    method = ", ".join(f"{name} {proof.methods[name]}" for name in (*METHODS, "floats") if proof.methods.get(name))
-    domain = f"{proof.shapes} shape and {proof.attributes} attribute assignments, dimensions 1 to 7 and those of the examples"
-    chance = proof.false_accept if proof.methods.get("field") else 0.0
+    method = ", ".join(f"{name} {proof.methods[name]}" for name in (*METHODS, "attack") if proof.methods.get(name))
     return Verdict(
-        rule.id,
-        rule.hash,
-        outcome,
-        method or "examples in the runtime",
-        proof.instances,
-        domain,
-        chance,
-        cases,
-        worst,
-        message,
-        refuted,
-    )
+        rule.id, rule.hash, proof.outcome, method, proof.proved, proof.attacked, proof.runs, proof.family,
+        proof.false_accept, proof.worst, message, refuted, seed,
+    )  # fmt: skip
 
 
 def check_files(work: Sequence[tuple[Path, str]], jobs: int = 1) -> Iterator[tuple[Path, Verdict]]:
@@ -126,12 +120,17 @@ def check_files(work: Sequence[tuple[Path, str]], jobs: int = 1) -> Iterator[tup
 
 def _check_one(item: tuple[Path, str]) -> tuple[Path, Verdict]:
     file, ident = item
-    return file, check_rule(_rules_of(file)[ident])
+    rule = _rules_of(file)[ident]
+    try:
+        return file, check_rule(rule)
+    except Exception as error:  # a mistake of ours; the other rules are checked nevertheless
+        details = traceback.format_exc()
+        return file, Verdict(rule.id, rule.hash, "failed", "none", message=unexpected(error), details=details)
 
 
 @lru_cache
 def _rules_of(file: Path) -> dict[str, Rule]:
-    return {rule.id: rule for rule in read_rules(file)}
+    return {rule.id: rule for rule in read_file(file)[0]}
 
 
 def write_evidence(path: Path, verdicts: Sequence[Verdict], known: Collection[str] | None = None) -> None:
@@ -148,12 +147,12 @@ def write_evidence(path: Path, verdicts: Sequence[Verdict], known: Collection[st
         held = {}
     for v in verdicts:
         held.pop(v.rule, None)
-        if v.verdict in ("proved", "tested"):
+        if v.loads:
             held[v.rule] = _entry(v)
     rules = {name: held[name] for name in sorted(held) if known is None or name in known}
     if not rules and not path.exists():
         return
-    write_text(path, json.dumps({"schema": "graphopt.evidence/2", "rules": rules}, indent=1) + "\n")
+    write_text(path, json.dumps({"schema": "graphopt.evidence/3", "rules": rules}, indent=1) + "\n")
 
 
 def _entry(v: Verdict) -> dict[str, Any]:
@@ -161,10 +160,12 @@ def _entry(v: Verdict) -> dict[str, Any]:
         "hash": v.hash,
         "verdict": v.verdict,
         "method": v.method,
-        "assignments": v.assignments,
-        "domain": v.domain,
+        "proved": v.proved,
+        "attacked": v.attacked,
+        "runs": v.runs,
+        "family": v.family,
         "false_accept": float(f"{v.false_accept:.1e}"),
-        "runtime_cases": v.cases,
-        "seeds": list(SEEDS),
+        "worst": float(f"{v.worst:.1e}"),
+        "seed": v.seed,
     }
     return {**entry, "open": v.message} if v.message else entry

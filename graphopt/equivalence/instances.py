@@ -1,165 +1,40 @@
-"""The bounded family of shapes and attributes at which a rule is tried.
+"""The bounded family of shapes, attributes, contents, dtypes and operator sets at which a rule is tried.
 
-A rule's own examples are the seeds: accepting ones, and rejecting ones too, because a rule whose ``where`` is too weak
-matches exactly those. Each is varied at random: dimensions renamed, made different from each other, made 1 or symbolic;
-ranks, attributes, small constants, operators, optional and variadic operands, element types and operator-set versions
-changed. What the rule then still matches is an instance. Instances are small: no operand has more than a few thousand
-elements.
+A rule's own examples are where it starts: accepting ones, and rejecting ones too, because a rule whose ``where`` is too
+weak matches exactly those. What may vary about them comes from the operators' schemas (:mod:`graphopt.equivalence.schemas`).
+First each thing alone is changed in every way, then several at random; and what the rule matches becomes a start of
+its own. Instances are small: no operand has more than a few thousand elements.
 """
 
 from __future__ import annotations
 
-import copy
 import itertools
-import math
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from graphopt.errors import GraphoptError
-from graphopt.ir.edit import RefusedError
-from graphopt.ir.graph import Graph
-from graphopt.ir.types import FLOATS
-from graphopt.rewrite.apply import apply
-from graphopt.rewrite.examples import Example, ExampleError, Operand, build_example
-from graphopt.rewrite.expr import Ref, Unknown
+from graphopt.equivalence.cases import Case, Instance, build_instance, operands, parse_case, size_of
+from graphopt.equivalence.schemas import attributes_of, dtypes_of, opsets_of, readers, values_of
+from graphopt.equivalence.values import SHAPES
+from graphopt.ir.types import FLOATS, NUMPY_NAMES
+from graphopt.rewrite.examples import DEFAULT_OPSET, Operand
 from graphopt.rewrite.schema import Rule
 
-Case = dict[str, Any]
+_LARGEST = 2048
 _SIZES = (1, 2, 3, 4, 5, 6, 7)
-_OPSETS = (11, 13, 17, 18, 20, 21, 23)
-_LARGEST = 4096
-# Functions that look at the content of a constant: such a constant is what it is, others stand for any content.
-_READS = frozenset({"value", "values", "min_of", "max_of", "distinct"})
-_NUMBERS = (0.5, 2.0, -1.0, 0.25, 3.0, 1.0, 0.0)
-_BY_NAME: dict[str, tuple[Any, ...]] = {
-    "keepdims": (0, 1), "transA": (0, 1), "transB": (0, 1), "count_include_pad": (0, 1), "ceil_mode": (0, 1),
-    "allowzero": (0, 1), "exclusive": (0, 1), "reverse": (0, 1), "noop_with_empty_axes": (0, 1), "group": (1, 2, 3, 4),
-    # Powers of two: what is compared is the law, not how a constant of half precision rounds.
-    "epsilon": (2.0**-17, 2.0**-10, 0.125), "alpha": _NUMBERS, "beta": _NUMBERS, "axis": (-3, -2, -1, 0, 1, 2, 3),
-    "start": (-2, -1, 0, 1, 2), "end": (-2, -1, 0, 1, 2), "auto_pad": ("SAME_UPPER", "SAME_LOWER", "VALID"), "to": (1, 6, 7, 10, 11), "approximate": ("none", "tanh"),
-}  # fmt: skip
-_BY_OPERATOR = {
-    "Conv": ("strides", "pads", "dilations", "auto_pad", "group"),
-    "MaxPool": ("strides", "pads", "dilations", "auto_pad", "ceil_mode", "kernel_shape"),
-    "AveragePool": ("strides", "pads", "auto_pad", "ceil_mode", "count_include_pad", "kernel_shape"),
-    "Gemm": ("alpha", "beta", "transA", "transB"),
-    "LayerNormalization": ("axis", "epsilon"), "RMSNormalization": ("axis", "epsilon"),
-    "BatchNormalization": ("epsilon",), "Concat": ("axis",), "Split": ("axis",), "Softmax": ("axis",), "LogSoftmax": ("axis",),
-    "Gather": ("axis",), "Flatten": ("axis",), "Reshape": ("allowzero",), "LeakyRelu": ("alpha",), "Elu": ("alpha",),
-    "Transpose": ("perm",), "Cast": ("to",), "Gelu": ("approximate",), "HardSigmoid": ("alpha", "beta"), "Celu": ("alpha",),
-    "Selu": ("alpha",), "ThresholdedRelu": ("alpha",), "Swish": ("alpha",), "Shape": ("start", "end"),
-}  # fmt: skip
+_SYMBOLS = ("S", "T", "U", "V", "W", "P", "Q", "R")
+_BLOCKS = (16, 8, 1)
+_SYMBOLIC = 0.5
+"""Share of the cases with one change that are tried with symbols for sizes as well."""
+_ANY = 0.2
+"""Share of them that are tried with constants of any content."""
+_SQUARE = 0.35
+"""Share of them that are tried with one size for all dimensions."""
 
-
-@dataclass(frozen=True, eq=False)
-class Instance:
-    """A rule applied to a pattern of given shapes and attributes.
-
-    Attributes:
-        case: In the form of the rule's ``examples``.
-        before: The pattern.
-        after: The rewritten graph.
-        symbolic: Keys of the constants that stand for any content.
-        elements: Size of the operands together.
-    """
-
-    case: Case
-    before: Graph
-    after: Graph
-    symbolic: frozenset[int]
-    elements: int
-
-    @property
-    def shapes(self) -> tuple[str, ...]:
-        """The operands' types."""
-        return tuple(f"{k}: {v}" for k, v in sorted(self.case.items()) if isinstance(v, Operand | list))
-
-    @property
-    def attributes(self) -> tuple[str, ...]:
-        """What is not an operand's type: attributes, operators, the operator-set version."""
-        return tuple(f"{k}: {v}" for k, v in sorted(self.case.items()) if not isinstance(v, Operand | list))
-
-
-def parse_case(rule: Rule, case: Mapping[str, Any]) -> Case:
-    """An example with its operands parsed."""
-    made: Case = {}
-    for name, given in case.items():
-        if name in rule.leaves and isinstance(given, list):
-            made[name] = [Operand.parse(name, text) for text in given]
-        elif name in rule.leaves:
-            made[name] = Operand.parse(name, given)
-        else:
-            made[name] = _number(given)
-    return made
-
-
-def written_case(case: Mapping[str, Any]) -> Case:
-    """A case with its operands as text, as in a rule's ``examples``: the inverse of :func:`parse_case`."""
-
-    def written(value: Any) -> Any:
-        if isinstance(value, list):
-            return [written(v) for v in value]
-        return str(value) if isinstance(value, Operand) else value
-
-    return {name: written(value) for name, value in case.items()}
-
-
-def _number(given: Any) -> Any:
-    if isinstance(given, Mapping):
-        return {k: _number(v) for k, v in given.items()}
-    if isinstance(given, list):
-        return [_number(v) for v in given]
-    for kind in (int, float):
-        try:
-            return kind(given)
-        except (TypeError, ValueError):
-            continue
-    return given
-
-
-def build_instance(rule: Rule, case: Case, block: int = 16) -> Instance | None:
-    """The instance of a case; ``None`` where the rule does not match or the engine refuses the rewrite."""
-    try:
-        example = build_example(rule, case, block=block)
-        return None if example.match is None else instance_of(rule, case, example, block)
-    except (ExampleError, RefusedError, GraphoptError, Unknown, ArithmeticError, ValueError, TypeError, IndexError):
-        return None
-
-
-def instance_of(rule: Rule, case: Case, example: Example, block: int = 16) -> Instance:
-    """The instance of a case whose example matches.
-
-    Raises:
-        RefusedError: The engine refuses the rewrite.
-    """
-    assert example.match is not None
-    after, _ = apply(example.graph, example.match, block)
-    read = {n for e in _expressions(rule) if e.calls & _READS for n in e.names}
-    symbolic: set[int] = set()
-    for name in rule.leaves:
-        bound = example.match.names[name]
-        given = case.get(name)
-        for ref, operand in zip(
-            [bound] if isinstance(bound, Ref) else bound, given if isinstance(given, list) else [given], strict=True
-        ):
-            if (
-                operand is not None
-                and operand.const
-                and operand.data is None
-                and name not in read
-                and ref.key is not None
-            ):
-                symbolic.add(ref.key)
-    elements = sum(math.prod(d if isinstance(d, int) else 3 for d in o.dims) for o in _operands(case))
-    return Instance(case, example.graph, after, frozenset(symbolic), elements)
-
-
-def _expressions(rule: Rule) -> list[Any]:
-    in_lines = [e for line in (*rule.match, *rule.replace) for _, e in line.attributes]
-    return [*rule.where, *(e for _, e in rule.let), *in_lines]
+Place = tuple[str, int | None]
+"""Where an operand stands in a case: its name, and its index in a variadic operand."""
 
 
 def instances(rule: Rule, *, seed: int = 0, limit: int = 40, tries: int = 300) -> list[Instance]:
@@ -172,148 +47,408 @@ def instances(rule: Rule, *, seed: int = 0, limit: int = 40, tries: int = 300) -
         tries: How many variations are made for it, at most.
     """
     found: dict[str, Instance] = {}
-    for attempt, case in enumerate(variations(rule, seed=seed, tries=tries)):
+    matched: list[Case] = []
+    for attempt, case in enumerate(variations(rule, seed=seed, tries=tries, matched=matched)):
         if len(found) >= limit:
             break
-        made = build_instance(rule, case, 8 if attempt % 4 == 3 else 16)
+        made = build_instance(rule, case, _BLOCKS[attempt % 8 - 5] if attempt % 8 > 5 else _BLOCKS[0])
         if made is not None:
             found[repr(case)] = made
+            matched.append(case)
     return sorted(found.values(), key=lambda i: (i.elements, repr(i.case)))
 
 
-def variations(rule: Rule, *, seed: int = 0, tries: int = 300) -> Iterator[Case]:
+def variations(rule: Rule, *, seed: int = 0, tries: int = 300, matched: list[Case] | None = None) -> Iterator[Case]:
     """A rule's examples and different variations of them, whether the rule matches there or not.
 
     Args:
         rule: The rule.
         seed: Of the variation.
         tries: How many variations are made, at most.
+        matched: Cases that the rule was found to match, to go on from; the caller adds to it.
     """
     rng = np.random.default_rng(seed)
     accepts = [parse_case(rule, c) for c in rule.examples["accept"]]
     rejects = [parse_case(rule, c) for c in rule.examples["reject"]]
     seen: set[str] = set()
-    for case in itertools.islice(_cases(rule, accepts, rejects, rng), tries + len(accepts) + len(rejects)):
+    cases = _cases(Variation(rule, rng, [*accepts, *rejects]), accepts, rejects, [] if matched is None else matched)
+    given = len(accepts) + len(rejects)
+    for i, case in enumerate(itertools.islice(cases, tries + given)):
         text = repr(sorted(case.items(), key=lambda item: item[0]))
-        if text not in seen and not any(_too_large(o) for o in _operands(case)):
+        if text not in seen and (i < given or not any(size_of(o) > _LARGEST for o in operands(case))):
             seen.add(text)
             yield case
 
 
-def _cases(rule: Rule, accepts: list[Case], rejects: list[Case], rng: np.random.Generator) -> Iterator[Case]:
+def _cases(vary: Variation, accepts: list[Case], rejects: list[Case], matched: list[Case]) -> Iterator[Case]:
     yield from accepts
     yield from rejects
+    rng = vary.rng
+    single = [vary.singles(case) for case in accepts]
+    rng.shuffle(single)
+    alone = [case for group in itertools.zip_longest(*single) for case in group if case is not None]
     seeds = [*accepts, *accepts, *rejects]
-    vary = _Variation(rule, rng, [*accepts, *rejects])
-    near = [case for accept in accepts for case in _neighbours(accept)]
-    rng.shuffle(near)
     while seeds:
-        case = _copied(seeds[int(rng.integers(len(seeds)))])
-        if rng.random() < 0.35:
-            vary.cube(case)
+        # What changes one thing alone, and of the rest one that changes several.
+        if alone and rng.random() < 0.7:
+            case = alone.pop(0)
+            yield case
+            # Known sizes give away what symbols hide: that the replacement has another shape.
+            if rng.random() < _SYMBOLIC:
+                yield vary.symbolised(case)
+            if rng.random() < _ANY:
+                yield vary.loosened(case)
+            if rng.random() < _SQUARE:
+                yield vary.squared(case)
+            continue
+        pool = matched if matched and rng.random() < 0.5 else seeds
+        case = dict(pool[int(rng.integers(len(pool)))])
         for _ in range(int(rng.integers(1, 4))):
-            vary(case)
+            case = vary(case)
         yield case
-        if near:
-            yield near.pop()
 
 
-def _copied(value: Any) -> Any:
-    """A copy down to the operands, which nothing changes in place."""
-    if isinstance(value, dict):
-        return {k: _copied(v) for k, v in value.items()}
-    return [_copied(v) for v in value] if isinstance(value, list) else value
+class Variation:
+    """Ways to change a case. Each way gives a list of new cases, perhaps empty.
 
-
-def _neighbours(case: Case) -> Iterator[Case]:
-    """What chance may miss: the cases that differ from one in a single operand, in one respect."""
-    for name, operand in case.items():
-        if not isinstance(operand, Operand):
-            continue
-        if operand.data is not None:
-            yield {**case, name: replace(operand, const=False, data=None)}
-            continue
-        dims = operand.dims
-        changed = [(*dims[:i], to, *dims[i + 1 :]) for i in range(len(dims)) for to in ("S", 1, 5)]
-        for other in [*changed, (2, *dims), *([dims[1:]] if dims else [])]:
-            yield {**case, name: replace(operand, dims=other, const=operand.const and "S" not in other)}
-
-
-def _operands(case: Mapping[str, Any]) -> list[Operand]:
-    found: list[Operand] = []
-    for value in case.values():
-        found += [value] if isinstance(value, Operand) else []
-        found += [v for v in value if isinstance(v, Operand)] if isinstance(value, list) else []
-    return found
-
-
-def _too_large(operand: Operand) -> bool:
-    return math.prod(d if isinstance(d, int) else 3 for d in operand.dims) > _LARGEST
-
-
-class _Variation:
-    """Random changes of a case, in place. A change that does not apply does nothing."""
+    Args:
+        rule: The rule.
+        rng: For what is drawn.
+        examples: All the rule's examples.
+    """
 
     def __init__(self, rule: Rule, rng: np.random.Generator, examples: list[Case]) -> None:
         self.rule, self.rng, self.examples = rule, rng, examples
         self.captured = [(a, v, line) for line in rule.match for a, v in line.captures]
-        self.rests = {line.rest: line for line in rule.match if line.rest and line.rest != "_"}
-        self.operators = {line.op_variable: line for line in rule.match if line.op_variable}
-        self.optional = {o.name for line in rule.match for o in line.operands if o.kind == "optional"}
-        attributes = [self._attribute] * 3 if self.captured or self.rests else []
-        attributes += [self._alike] * 2 if len(self.captured) > 1 else []
-        operators = [self._operator] * 2 if self.operators else []
-        self.changes: list[Callable[[Case], None]] = [
-            self._rename, self._rename, self._rename, self._square, self._single, self._single, self._lead, self._symbol, self._data, self._data, self._measure,
-            self._constness, self._dtype, self._opset, self._optional, self._variadic, *attributes, *operators,
-        ]  # fmt: skip
+        self.items = [i for line in rule.match for _, many in line.lists for i in many if isinstance(i, str)]
+        self.rests = [(line.rest, line) for line in rule.match if line.rest and line.rest != "_"]
+        self.operators = [(line.op_variable, line) for line in rule.match if line.op_variable]
+        self.optional = sorted({o.name for line in rule.match for o in line.operands if o.kind == "optional"})
+        self.opsets = opsets_of(rule)
+        ways: list[Callable[[Case], list[Case]]] = [
+            self._sizes,
+            self._singles,
+            self._ranks,
+            self._symbols,
+            self._dtypes,
+            self._opsets,
+            self._constness,
+        ]
+        ways += [self._contents, self._zeros, self._spread]
+        ways += [self._optionals] * bool(self.optional) + [self._variadics] + [self._operator] * bool(self.operators)
+        ways += [self._attributes] * bool(self.captured or self.rests or self.items)
+        self.ways = ways
+        # Only where several things change together, and much is drawn.
+        self.drawn: list[Callable[[Case], list[Case]]] = [self._rename, self._equal, self._cube, self._measure]
+        self.drawn += [self._alike] * (len(self.captured) > 1)
 
-    def __call__(self, case: Case) -> None:
-        self.changes[int(self.rng.integers(len(self.changes)))](case)
+    def singles(self, case: Case) -> list[Case]:
+        """All cases that differ from one in a single respect, the ways of differing in turn."""
+        found = [way(case) for way in self.ways]
+        for made in found:
+            self.rng.shuffle(made)
+        return [c for group in itertools.zip_longest(*found) for c in group if c is not None]
+
+    def __call__(self, case: Case) -> Case:
+        """A case with one change, drawn."""
+        ways = self.drawn if self.rng.random() < 0.45 else self.ways
+        made = self._pick(ways)(case)
+        return self._pick(made) if made else case
 
     def _pick(self, items: Any) -> Any:
-        items = list(items)
-        return items[int(self.rng.integers(len(items)))] if items else None
+        return items[int(self.rng.integers(len(items)))]
 
-    def _change(self, case: Case, function: Callable[[Operand], Operand], only: Operand | None = None) -> None:
+    # -- operands -------------------------------------------------------------------------------------------------
+
+    def _places(self, case: Case) -> list[tuple[Place, Operand]]:
+        found: list[tuple[Place, Operand]] = []
         for name, value in case.items():
-            if isinstance(value, Operand) and (only is None or value is only):
-                case[name] = function(value)
+            if isinstance(value, Operand):
+                found.append(((name, None), value))
             elif isinstance(value, list):
-                case[name] = [
-                    function(v) if isinstance(v, Operand) and (only is None or v is only) else v for v in value
-                ]
+                found += [((name, i), v) for i, v in enumerate(value) if isinstance(v, Operand)]
+        return found
 
-    def _rename(self, case: Case) -> None:
-        """Dimensions of one size get another size everywhere, small integers in data and attributes perhaps with them."""
-        sizes = sorted({d for o in _operands(case) for d in o.dims if isinstance(d, int)})
+    def _put(self, case: Case, place: Place, operand: Operand) -> Case:
+        name, index = place
+        if index is None:
+            return {**case, name: operand}
+        return {**case, name: [operand if i == index else v for i, v in enumerate(case[name])]}
+
+    def _each(self, case: Case, change: Callable[[Operand], Operand]) -> Case:
+        for place, operand in self._places(case):
+            case = self._put(case, place, change(operand))
+        return case
+
+    def _resized(self, case: Case, to: dict[Any, Any]) -> Case:
+        """A case with dimensions of some sizes changed everywhere; constants take no symbols."""
+
+        def resized(operand: Operand) -> Operand:
+            dims = tuple(to.get(d, d) for d in operand.dims)
+            fits = not (operand.const and any(isinstance(d, str) for d in dims))
+            return _reshaped(operand, dims) if fits else operand
+
+        return self._each(case, resized)
+
+    def _sizes(self, case: Case) -> list[Case]:
+        """Dimensions of one size get another one, everywhere."""
+        sizes = sorted({d for o in operands(case) for d in o.dims}, key=str)
+        return [self._resized(case, {size: to}) for size in sizes for to in (1, 2, 5, 3) if to != size]
+
+    def _singles(self, case: Case) -> list[Case]:
+        """One dimension of one operand changes alone."""
+        made = []
+        for place, operand in self._places(case):
+            for i, dim in enumerate(operand.dims):
+                for to in (1, 5, *(() if operand.const else ("S",))):
+                    if dim != to:
+                        dims = (*operand.dims[:i], to, *operand.dims[i + 1 :])
+                        made.append(self._put(case, place, _reshaped(operand, dims)))
+        return made
+
+    def _ranks(self, case: Case) -> list[Case]:
+        """One operand, or all of them, get a dimension more or less."""
+        every = [o for o in operands(case) if o.dtype in FLOATS or o.data is None]
+        most = max((len(o.dims) for o in every), default=0)
+        made = []
+        for size in (2, 1):
+            made.append(self._each(case, lambda o, n=size: _reshaped(o, (n, *o.dims)) if len(o.dims) == most else o))  # type: ignore[misc]
+        made.append(self._each(case, lambda o: _reshaped(o, o.dims[1:]) if len(o.dims) == most else o))
+        for place, operand in self._places(case):
+            dims = operand.dims
+            forms = [(2, *dims), (1, *dims), (*dims, 1), (*dims, 3), ()] + ([dims[1:], dims[:-1]] if dims else [])
+            made += [self._put(case, place, _reshaped(operand, form)) for form in forms]
+        return made
+
+    def _symbols(self, case: Case) -> list[Case]:
+        """Dimensions become symbols: all of one size, each for itself, all at the front."""
+        free = [(p, o) for p, o in self._places(case) if not o.const]
+        sizes = sorted({d for _, o in free for d in o.dims if isinstance(d, int)})
+        named = dict(zip(sizes, _SYMBOLS, strict=False))
+        made = [self._resized(case, {size: "S"}) for size in sizes]
+        made.append(self._resized(case, named))
+        names = itertools.cycle(_SYMBOLS)
+        unique = front = case
+        for place, operand in free:
+            unique = self._put(unique, place, replace(operand, dims=tuple(next(names) for _ in operand.dims)))
+            front = self._put(front, place, replace(operand, dims=("S", *operand.dims[1:]) if operand.dims else ()))
+        made += [unique, front]
+        symbols = sorted({d for _, o in free for d in o.dims if isinstance(d, str)})
+        return made + [self._resized(case, {symbol: to}) for symbol in symbols for to in (1, 4)]
+
+    def symbolised(self, case: Case) -> Case:
+        """A case with symbols for the sizes of all operands that are no constants, equal ones for equal sizes or not."""
+        free = [(p, o) for p, o in self._places(case) if not o.const and o.dtype in FLOATS]
+        sizes = sorted({d for _, o in free for d in o.dims if isinstance(d, int) and d != 1})
+        named = dict(zip(sizes, _SYMBOLS, strict=False))
+        names = itertools.cycle(_SYMBOLS)
+        alike = self.rng.random() < 0.5
+        for place, operand in free:
+            dims = tuple(
+                (named.get(d, d) if isinstance(d, int) else d) if alike or d == 1 else next(names) for d in operand.dims
+            )
+            case = self._put(case, place, replace(operand, dims=dims))
+        return case
+
+    def loosened(self, case: Case) -> Case:
+        """A case whose floating-point constants may hold anything: what examples say is round."""
+        return self._each(case, lambda o: replace(o, data=None) if o.const and o.dtype in FLOATS else o)
+
+    def squared(self, case: Case) -> Case:
+        """A case in which all sizes but 1 are one: types do not tell a matrix from its transpose then."""
+        size = int(self._pick((2, 3)))
+        return self._each(
+            case, lambda o: _reshaped(o, tuple(size if isinstance(d, int) and d > 1 else d for d in o.dims))
+        )
+
+    def _zeros(self, case: Case) -> list[Case]:
+        """Dimensions of one size become empty."""
+        sizes = sorted({d for o in operands(case) for d in o.dims if isinstance(d, int)})
+        alone = [
+            self._put(case, place, _reshaped(operand, (*operand.dims[:i], 0, *operand.dims[i + 1 :])))
+            for place, operand in self._places(case) if not operand.const
+            for i in range(len(operand.dims))
+        ]  # fmt: skip
+        return [self._resized(case, {size: 0}) for size in sizes] + alone
+
+    def _dtypes(self, case: Case) -> list[Case]:
+        """Operands of one dtype get another one: all of them, or one alone."""
+        opset = int(case.get("opset", DEFAULT_OPSET))
+        made = []
+        held = sorted({o.dtype for o in operands(case)})
+        for dtype in held:
+            of = [name for (name, _), o in self._places(case) if o.dtype == dtype]
+            targets = dict.fromkeys(t for name in of for t in dtypes_of(self.rule, name, opset))
+            for to in targets:
+                changed = [_retyped(o, to) for _, o in self._places(case) if o.dtype == dtype]
+                if to != dtype and all(o is not None for o in changed):
+                    made.append(self._each(case, lambda o, d=dtype, t=to: _retyped(o, t) or o if o.dtype == d else o))  # type: ignore[misc]
+        for place, operand in self._places(case):
+            for to in dtypes_of(self.rule, place[0], opset):
+                other = _retyped(operand, to)
+                if to != operand.dtype and other is not None:
+                    made.append(self._put(case, place, other))
+        return [_halved(c) for c in made]
+
+    def _constness(self, case: Case) -> list[Case]:
+        """One operand becomes a constant, or stops to be one."""
+        return [
+            self._put(case, place, replace(o, const=not o.const, data=None))
+            for place, o in self._places(case) if all(isinstance(d, int) for d in o.dims)
+        ]  # fmt: skip
+
+    def _contents(self, case: Case) -> list[Case]:
+        """A constant takes contents of each class: zeros, ones, negative, large, not all the same."""
+        made = []
+        for place, operand in self._places(case):
+            if operand.const:
+                steers = any(position in SHAPES.get(op, ()) and op != "Slice"
+                             for _, op, position, _ in readers(self.rule, place[0]))  # fmt: skip
+                made += [self._put(case, place, other) for other in _refilled(operand, self.rng, not steers)]
+        return made
+
+    def _spread(self, case: Case) -> list[Case]:
+        """A constant gets all dimensions of another operand, or a single element in one of several shapes."""
+        made = []
+        shapes = {o.dims for o in operands(case)} | {(), (1,), (1, 1), (1, 1, 1)}
+        for place, operand in self._places(case):
+            plain = operand.data is None or not isinstance(operand.data, list)
+            if operand.const and plain:
+                fits = [s for s in shapes if all(isinstance(d, int) for d in s) and s != operand.dims]
+                made += [self._put(case, place, _reshaped(operand, s)) for s in sorted(fits, key=repr)]
+        return made
+
+    def _optionals(self, case: Case) -> list[Case]:
+        """Each optional operand is left out, or given in every type that may fit."""
+        made = []
+        for name in self.optional:
+            if name in case:
+                made.append({k: v for k, v in case.items() if k != name})
+            made += [{**case, name: o} for o in self._fitting(case, name)]
+        return made
+
+    def _fitting(self, case: Case, name: str) -> Iterator[Operand]:
+        yield from (e[name] for e in self.examples if isinstance(e.get(name), Operand))
+        others = [o for o in operands(case) if o.dtype in FLOATS] or operands(case)
+        opset = int(case.get("opset", DEFAULT_OPSET))
+        dtypes = dtypes_of(self.rule, name, opset)
+        dtype = next((o.dtype for o in others if o.dtype in dtypes), None) or next(iter(dtypes), "f32")
+        sizes = sorted({d for o in others for d in o.dims if isinstance(d, int)})
+        shapes: dict[tuple[Any, ...], None] = dict.fromkeys([(), (1,), *((d,) for d in sizes)])
+        shapes |= dict.fromkeys(o.dims for o in others)
+        for dims in shapes:
+            if dtype in FLOATS:
+                yield Operand(dtype, dims)
+                if all(isinstance(d, int) for d in dims):
+                    yield Operand(dtype, dims, True)
+        if dtype in FLOATS:
+            yield from (Operand(dtype, (), True, n) for n in (0.0, -1.0, 0.5, 6.0))
+            return
+        numbers: tuple[Any, ...] = (True, False) if dtype == "bool" else (0, 1, -1, 2)
+        yield from (Operand(dtype, (), True, n) for n in numbers)
+        yield from (Operand(dtype, (1,), True, [n]) for n in numbers)
+        if dtype != "bool":
+            yield from (Operand(dtype, (2,), True, d) for d in ([0, 1], [-1, -2]))
+
+    def _variadics(self, case: Case) -> list[Case]:
+        """A variadic operand gets fewer elements, or more, of the same type or of another size."""
+        made = []
+        for name, held in case.items():
+            if not isinstance(held, list) or name not in self.rule.leaves:
+                continue
+            made += [{**case, name: held[:-1]}, {**case, name: held[:1]}, {**case, name: held[::-1]}]
+            for operand in held[:1]:
+                made += [{**case, name: [*held, operand]}, {**case, name: [operand] * 5}]
+                for i in range(len(operand.dims)):
+                    dims = (*operand.dims[:i], 4, *operand.dims[i + 1 :])
+                    made.append({**case, name: [*held, _reshaped(operand, dims)]})
+        return made
+
+    # -- attributes, operators, operator sets ---------------------------------------------------------------------
+
+    def _opsets(self, case: Case) -> list[Case]:
+        """Every operator set at which an operator of the rule changed."""
+        return [{**case, "opset": version} for version in self.opsets]
+
+    def _operator(self, case: Case) -> list[Case]:
+        """Each operator that the pattern allows, with the attributes that it needs."""
+        made = []
+        for name, line in self.operators:
+            for domain, op in line.ops:
+                chosen = {**case, name: f"{domain}.{op}" if domain else op}
+                if line.rest and line.rest != "_":
+                    # What was written for another operator means nothing for this one.
+                    chosen[line.rest] = {}
+                    needed = [n for n, a in attributes_of(domain, op, DEFAULT_OPSET).items() if a.required]
+                    for attribute in needed:
+                        values = self._values(chosen, domain, op, attribute, None)
+                        chosen[line.rest][attribute] = self._pick(values) if values else 1
+                made.append(chosen)
+        return made
+
+    def _attributes(self, case: Case) -> list[Case]:
+        """Every attribute that the pattern captures takes every value, and is left out."""
+        made = []
+        for attribute, variable, line in self.captured:
+            domain, op = self._chosen(case, line)
+            held = case.get(variable)
+            made += [{**case, variable: v} for v in self._values(case, domain, op, attribute, held) if v != held]
+            if variable in case:
+                made.append({k: v for k, v in case.items() if k != variable})
+        made += [{**case, item: n} for item in self.items for n in (-2, -1, 0, 1, 2, 3) if n != case.get(item)]
+        for rest, line in self.rests:
+            domain, op = self._chosen(case, line)
+            held = dict(case.get(rest) or {})
+            named = {a for a, _ in (*line.attributes, *line.captures, *line.lists)}
+            known = attributes_of(domain, op, int(case.get("opset", DEFAULT_OPSET)))
+            for attribute in sorted({*known, *held} - named):
+                for value in self._values(case, domain, op, attribute, held.get(attribute)):
+                    if value != held.get(attribute):
+                        made.append({**case, rest: {**held, attribute: value}})
+                if attribute in held:
+                    made.append({**case, rest: {k: v for k, v in held.items() if k != attribute}})
+        return made
+
+    def _chosen(self, case: Case, line: Any) -> tuple[str, str]:
+        if not line.op_variable or case.get(line.op_variable) is None:
+            return line.ops[0] if line.ops else ("", "")
+        domain, _, op = str(case[line.op_variable]).rpartition(".")
+        return domain, op
+
+    def _values(self, case: Case, domain: str, op: str, attribute: str, held: Any) -> list[Any]:
+        known = attributes_of(domain, op, int(case.get("opset", DEFAULT_OPSET))).get(attribute)
+        rank = max((len(o.dims) for o in operands(case)), default=2)
+        kind = None if known is None else known.type
+        return values_of(attribute, kind, held, rank, max(rank - 2, 1), self.rng)
+
+    # -- several things together ----------------------------------------------------------------------------------
+
+    def _rename(self, case: Case) -> list[Case]:
+        """Some sizes get others everywhere, small integers in data and attributes perhaps with them."""
+        sizes = sorted({d for o in operands(case) for d in o.dims if isinstance(d, int)})
         chosen = [s for s in sizes if self.rng.random() < 0.5] or sizes[:1]
-        pool = [1] if self.rng.random() < 0.15 else _SIZES
-        to = {s: int(self._pick(pool)) for s in chosen}
+        to = {s: int(self._pick(_SIZES)) for s in chosen}
         with_data = self.rng.random() < 0.5
 
         def renamed(operand: Operand) -> Operand:
             dims = tuple(to.get(d, d) if isinstance(d, int) else d for d in operand.dims)
-            data = operand.data
-            if data is not None and with_data and operand.dtype == "i64":
-                data = _mapped(data, to)
+            data = _mapped(operand.data, to) if with_data and operand.dtype == "i64" else operand.data
             return replace(operand, dims=dims, data=data)
 
-        self._change(case, renamed)
+        made = self._each(case, renamed)
         if with_data and self.rng.random() < 0.5:
-            for name in [*self.rests, *(v for _, v, _ in self.captured)]:
-                if name in case:
-                    case[name] = _mapped(case[name], to)
+            for name in [*(r for r, _ in self.rests), *(v for _, v, _ in self.captured)]:
+                if name in made:
+                    made[name] = _mapped(made[name], to)
+        return [made]
 
-    def _square(self, case: Case) -> None:
-        """Dimensions of several sizes become equal: types do not tell a matrix from its transpose then."""
-        sizes = sorted({d for o in _operands(case) for d in o.dims if isinstance(d, int) and d > 1})
+    def _equal(self, case: Case) -> list[Case]:
+        """Sizes become equal: types do not tell a matrix from its transpose then."""
+        sizes = sorted({d for o in operands(case) for d in o.dims if isinstance(d, int) and d > 1})
         chosen = sizes if self.rng.random() < 0.7 else [s for s in sizes if self.rng.random() < 0.6]
-        one = int(self._pick((2, 3)))
-        to = dict.fromkeys(chosen, one)
-        self._change(case, lambda o: replace(o, dims=tuple(to.get(d, d) if isinstance(d, int) else d for d in o.dims)))
+        return [self._resized(case, dict.fromkeys(chosen, int(self._pick((2, 3)))))]
 
-    def cube(self, case: Case) -> None:
+    def _cube(self, case: Case) -> list[Case]:
         """Operands get ranks by chance, and all dimensions are one number or 1: then types give no mistake away.
 
         Axes and attributes are drawn anew as well.
@@ -330,218 +465,118 @@ class _Variation:
             axes = isinstance(data, list) and data and all(type(d) is int for d in data)
             return self.rng.permutation(4)[: len(data)].tolist() if axes and len(data) < 4 else data
 
-        self._change(case, cubed)
-        for attribute, variable, _ in self.captured:
-            if variable in case and self.rng.random() < 0.4:
-                rank = max((len(o.dims) for o in _operands(case)), default=1)
-                axis = attribute == "axis" and rank
-                case[variable] = (
-                    int(self.rng.integers(-rank, rank)) if axis else self._value(attribute, case[variable], case)
-                )
+        made = self._each(case, cubed)
+        for attribute, variable, line in self.captured:
+            if variable in made and self.rng.random() < 0.4:
+                values = self._values(made, *self._chosen(made, line), attribute, made[variable])
+                made[variable] = self._pick(values) if values else made[variable]
+        return [made]
 
-    def _single(self, case: Case) -> None:
-        """One dimension of one operand, or its rank, changes alone."""
-        operand = self._pick(_operands(case))
-        if operand is None:
-            return
-        dims = list(operand.dims)
-        kind = int(self.rng.integers(4))
-        if kind == 0 and dims:
-            dims[int(self.rng.integers(len(dims)))] = 1
-        elif kind == 1 and dims:
-            dims.pop(0)
-        elif kind == 2 and len(dims) < 5:
-            dims.insert(0, int(self._pick(_SIZES)))
-        elif dims:
-            dims[int(self.rng.integers(len(dims)))] = int(self._pick(_SIZES))
-        self._change(
-            case, lambda o: replace(o, dims=tuple(dims), data=None if operand.dtype != "i64" else o.data), operand
-        )
-
-    def _lead(self, case: Case) -> None:
-        """Operands of the highest rank get one more leading dimension, or lose theirs."""
-        rank = max((len(o.dims) for o in _operands(case)), default=0)
-        size = self._pick([*_SIZES, "M"])
-        less = self.rng.random() < 0.4
-
-        def led(operand: Operand) -> Operand:
-            if (
-                len(operand.dims) != rank
-                or rank == 0
-                or operand.dtype == "i64"
-                or (operand.const and size == "M" and not less)
-            ):
-                return operand
-            return replace(operand, dims=operand.dims[1:] if less else (size, *operand.dims))
-
-        self._change(case, led)
-
-    def _symbol(self, case: Case) -> None:
-        """Dimensions of one size become symbolic, or symbolic ones become numbers."""
-        names = sorted({d for o in _operands(case) for d in o.dims if isinstance(d, str)})
-        sizes = sorted({d for o in _operands(case) for d in o.dims if isinstance(d, int) and not o.const})
-        old: Any = self._pick(names) if names and self.rng.random() < 0.5 else self._pick(sizes)
-        if old is None:
-            return
-        new: Any = int(self._pick(_SIZES)) if isinstance(old, str) else "S"
-        self._change(case, lambda o: o if o.const else replace(o, dims=tuple(new if d == old else d for d in o.dims)))
-
-    def _data(self, case: Case) -> None:
-        """One number in the content of a constant changes."""
-        operand = self._pick([o for o in _operands(case) if o.data is not None])
-        if operand is None:
-            return
-        whole = operand.dtype not in ("f16", "f32", "f64")
-        data = copy.deepcopy(operand.data)
-        to: Any = int(self.rng.integers(-4, 6)) if whole else self._pick(_NUMBERS)
-        if operand.dtype == "bool":
-            to = bool(to % 2)
-        if isinstance(data, list) and data and not isinstance(data[0], list):
-            if self.rng.random() < 0.3 and len(operand.dims) == 1 and isinstance(operand.dims[0], int):
-                longer = self.rng.random() < 0.5
-                data = [*data, to] if longer else data[:-1]
-                self._change(case, lambda o: replace(o, data=data, dims=(len(data),)), operand)
-                return
-            data[int(self.rng.integers(len(data)))] = to
-        elif not isinstance(data, list):
-            data = to
-        self._change(case, lambda o: replace(o, data=data), operand)
-
-    def _measure(self, case: Case) -> None:
+    def _measure(self, case: Case) -> list[Case]:
         """The numbers in an integer constant become dimensions of operands along one axis, as sizes of a Split are."""
-        operands = _operands(case)
-        operand = self._pick(
-            [o for o in operands if o.dtype == "i64" and isinstance(o.data, list) and len(o.dims) == 1]
-        )
-        if operand is None:
-            return
-        axis = int(self.rng.integers(-2, 2))
-        sizes = [o.dims[axis] for o in operands if o is not operand and -len(o.dims) <= axis < len(o.dims)]
-        sizes = [d for d in sizes if isinstance(d, int)]
-        if sizes:
-            data = [int(self._pick(sizes)) for _ in operand.data]
-            self._change(case, lambda o: replace(o, data=data), operand)
+        made = []
+        for place, operand in self._places(case):
+            if operand.dtype != "i64" or not isinstance(operand.data, list) or len(operand.dims) != 1:
+                continue
+            axis = int(self.rng.integers(-2, 2))
+            others = [
+                o.dims[axis] for _, o in self._places(case) if o is not operand and -len(o.dims) <= axis < len(o.dims)
+            ]
+            sizes = [d for d in others if isinstance(d, int)]
+            if sizes:
+                data = [int(self._pick(sizes)) for _ in operand.data]
+                made.append(self._put(case, place, replace(operand, data=data)))
+        return made
 
-    def _constness(self, case: Case) -> None:
-        operand = self._pick([o for o in _operands(case) if all(isinstance(d, int) for d in o.dims)])
-        if operand is not None:
-            self._change(case, lambda o: replace(o, const=not o.const, data=None), operand)
+    def _alike(self, case: Case) -> list[Case]:
+        """Attributes of one name get one value: a condition that two are equal has to be seen to suffice."""
+        attribute, variable, line = self._pick(self.captured)
+        values = self._values(case, *self._chosen(case, line), attribute, case.get(variable))
+        if not values:
+            return []
+        value = self._pick(values)
+        return [{**case, **{name: value for other, name, _ in self.captured if other == attribute and name in case}}]
 
-    def _dtype(self, case: Case) -> None:
-        to = str(self._pick(("i32", "i64", "f64", "f16")))
-        held = [o.data for o in _operands(case) if o.dtype == "f32" and o.data is not None]
-        if to not in FLOATS and any(not _whole(data) for data in held):
-            return
 
-        def retyped(operand: Operand) -> Operand:
-            if operand.dtype != "f32":
-                return operand
-            return replace(operand, dtype=to, data=operand.data if to in FLOATS else _integers(operand.data))
+def _reshaped(operand: Operand, dims: tuple[Any, ...]) -> Operand:
+    """An operand of other dimensions; content that is listed is cut or repeated to fit one dimension."""
+    data = operand.data
+    if isinstance(data, list):
+        if len(dims) != 1 or not isinstance(dims[0], int) or not data:
+            return replace(operand, dims=dims, data=None) if operand.dtype in FLOATS else operand
+        flat = data if not isinstance(data[0], list) else None
+        data = None if flat is None else [flat[i % len(flat)] for i in range(dims[0])]
+    return replace(operand, dims=dims, data=data)
 
-        self._change(case, retyped)
-        if to == "f16":
-            for name, value in case.items():
-                if isinstance(value, float):
-                    case[name] = float(np.float16(value))  # what is compared is the law, not how its numbers round
 
-    def _opset(self, case: Case) -> None:
-        case["opset"] = self._pick(_OPSETS)
+def _retyped(operand: Operand, to: str) -> Operand | None:
+    """An operand of another dtype; ``None`` where it can't hold the content."""
+    if operand.data is None or (to in FLOATS and operand.dtype in FLOATS):
+        return replace(operand, dtype=to)
+    if to not in FLOATS and not _whole(operand.data):
+        return None
+    if to == "bool" or operand.dtype == "bool":
+        return None
+    if to.startswith("u") and _least(operand.data) < 0:
+        return None
+    return replace(operand, dtype=to, data=_integers(operand.data) if to not in FLOATS else operand.data)
 
-    def _optional(self, case: Case) -> None:
-        name = self._pick(sorted(self.optional))
-        if name in case:
-            del case[name]
-        elif name is not None:
-            given = self._pick([e[name] for e in self.examples if name in e])
-            if given is not None:
-                case[name] = given
 
-    def _variadic(self, case: Case) -> None:
-        name = self._pick([k for k, v in case.items() if isinstance(v, list) and k in self.rule.leaves])
-        if name is None:
-            return
-        if case[name] and self.rng.random() < 0.5:
-            case[name] = [*case[name], self._pick(case[name])]
-        else:
-            case[name] = case[name][:-1]
+def _halved(case: Case) -> Case:
+    """Attributes rounded to float16 where an operand has that type: what is compared is the law, not how numbers round."""
+    if not any(o.dtype == "f16" for o in operands(case)):
+        return case
+    return {k: float(np.float16(v)) if isinstance(v, float) else v for k, v in case.items()}
 
-    def _operator(self, case: Case) -> None:
-        name = self._pick(sorted(self.operators))
-        line = self.operators[name]
-        domain, op = self._pick(line.ops)
-        case[name] = f"{domain}.{op}" if domain else op
-        if line.rest and line.rest != "_":
-            # What was written for another operator means nothing for this one.
-            chosen = [a for a in _BY_OPERATOR.get(op, ()) if self.rng.random() < 0.6 or a == "to"]
-            case[line.rest] = {a: self._value(a, None, case) for a in chosen}
 
-    def _attribute(self, case: Case) -> None:
-        if self.rests and (not self.captured or self.rng.random() < 0.5):
-            name = self._pick(sorted(self.rests))
-            line = self.rests[name]
-            held = dict(case.get(name) or {})
-            op = line.ops[0][1] if not line.op_variable else str(case.get(line.op_variable) or line.ops[0][1])
-            named = {a for a, _ in (*line.attributes, *line.captures)}
-            attribute = self._pick([*held, *(a for a in _BY_OPERATOR.get(op, ()) if a not in named)])
-            if attribute is None:
-                return
-            if attribute in held and self.rng.random() < 0.25:
-                del held[attribute]
-            else:
-                held[attribute] = self._value(attribute, held.get(attribute), case)
-            case[name] = held
-        elif self.captured:
-            attribute, variable, _ = self.captured[int(self.rng.integers(len(self.captured)))]
-            if variable in case and self.rng.random() < 0.15:
-                del case[variable]
-            else:
-                case[variable] = self._value(attribute, case.get(variable), case)
-
-    def _alike(self, case: Case) -> None:
-        """Attributes that take the same values get one value: a condition that two are equal has to be seen to suffice."""
-        attribute, variable, _ = self.captured[int(self.rng.integers(len(self.captured)))]
-        value = self._value(attribute, case.get(variable), case)
-        domain = _BY_NAME.get(attribute, attribute)
-        for other, name, _ in self.captured:
-            if _BY_NAME.get(other, other) == domain and name in case:
-                case[name] = value
-
-    def _value(self, attribute: str, held: Any, case: Case) -> Any:
-        ranks = [len(o.dims) for o in _operands(case)]
-        rank = int(self._pick(ranks or [2])) if not isinstance(held, list) else len(held)
-        if attribute in ("strides", "dilations", "kernel_shape"):
-            n = len(held) if isinstance(held, list) else max(max(ranks, default=4) - 2, 1)
-            return [int(self.rng.integers(1, 4)) for _ in range(n)]
-        if attribute == "pads":
-            n = len(held) // 2 if isinstance(held, list) else max(max(ranks, default=4) - 2, 1)
-            if self.rng.random() < 0.4:
-                return [int(self.rng.integers(0, 3))] * (2 * n)  # the same on all sides, as in most models
-            return [int(self.rng.integers(0, 3)) for _ in range(2 * n)]
-        if attribute == "perm":
-            return [int(i) for i in self.rng.permutation(rank)]
-        if attribute in _BY_NAME:
-            return self._pick(_BY_NAME[attribute])
-        if isinstance(held, list):
-            items = list(held)
-            if items and all(isinstance(i, int) for i in items):
-                items[int(self.rng.integers(len(items)))] = int(self.rng.integers(-4, 6))
-            return items
-        if isinstance(held, int):
-            return int(self.rng.integers(-4, 6))
-        return self._pick(_NUMBERS) if isinstance(held, float) or held is None else held
+def _refilled(operand: Operand, rng: np.random.Generator, ends: bool) -> Iterator[Operand]:
+    """A constant with contents of every class; those at the ends of an integer type's range only where asked for."""
+    count = size_of(operand)
+    if operand.dtype in FLOATS:
+        yield from (replace(operand, data=n) for n in (0.0, 1.0, -1.0, 0.5, 0.1, -2.5, 1e4))
+        if count > 1 and len(operand.dims) == 1:
+            yield replace(operand, data=[float(rng.integers(-3, 4)) for _ in range(count)])
+            yield replace(operand, data=[0.0, *[1.0] * (count - 1)])
+            yield replace(operand, data=[*[1.0] * (count - 1), -1.0])
+        if operand.data is not None:
+            yield replace(operand, data=None)
+        return
+    if operand.dtype == "bool":
+        yield from (replace(operand, data=n) for n in (True, False))
+        return
+    numbers = (0, 1, 2, 3, 100) if operand.dtype.startswith("u") else (-1, 0, 1, 2, -2, 3, -3, 100)
+    if ends:
+        info = np.iinfo(NUMPY_NAMES[operand.dtype])
+        numbers = (*numbers, int(info.max), int(info.min), int(info.max) // 2 + 1)
+    data = operand.data
+    if isinstance(data, list) and data and not isinstance(data[0], list):
+        for i in range(len(data)):
+            for n in numbers:
+                if n != data[i]:
+                    yield replace(operand, data=[*data[:i], n, *data[i + 1 :]])
+        yield replace(operand, data=data[::-1])
+        if len(operand.dims) == 1:
+            yield replace(operand, data=data[:-1], dims=(len(data) - 1,))
+            yield from (replace(operand, data=[*data, n], dims=(len(data) + 1,)) for n in numbers[:4])
+        return
+    yield from (replace(operand, data=n) for n in numbers if n != data)
+    if count > 1 and len(operand.dims) == 1:
+        yield replace(operand, data=[int(rng.choice(numbers)) for _ in range(count)])
 
 
 def _whole(data: Any) -> bool:
     return all(map(_whole, data)) if isinstance(data, list) else float(data).is_integer()
 
 
+def _least(data: Any) -> float:
+    return min(map(_least, data), default=0) if isinstance(data, list) else float(data)
+
+
 def _integers(data: Any) -> Any:
-    if isinstance(data, list):
-        return [_integers(d) for d in data]
-    return None if data is None else int(data)
+    return [_integers(d) for d in data] if isinstance(data, list) else int(data)
 
 
-def _mapped(data: Any, to: Mapping[int, int]) -> Any:
+def _mapped(data: Any, to: dict[int, int]) -> Any:
     if isinstance(data, list):
         return [_mapped(d, to) for d in data]
     if isinstance(data, dict):

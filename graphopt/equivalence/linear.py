@@ -99,6 +99,8 @@ def _reduction(c: Call) -> Result:
         case "ReduceProd":
             return _reduced(c, x, d.mul, c.number(1))
         case "ReduceMean":
+            if c.integers:
+                return d.func("quotient of integers", _reduced(c, x, d.add, zero), c.number(_count(x, axes)))
             return d.div(_reduced(c, x, d.add, zero), c.number(_count(x, axes)))
         case "ReduceSumSquare":
             return _reduced(c, d.mul(x, x), d.add, zero)
@@ -244,10 +246,10 @@ def _gemm(c: Call) -> Result:
     made = matmul(c, a.T if c["transA"] else a, b.T if c["transB"] else b)
     if bias is not None and np.broadcast_shapes(bias.shape, made.shape) != made.shape:
         raise ContradictionError("a Gemm whose bias is larger than the product")
-    if not d.holds(a):
+    if c.integers:
         if c["alpha"] != 1 or (bias is not None and c["beta"] != 1):
             raise UnsupportedError("Gemm of integers with factors")
-        return made if bias is None else np.add(made, bias)
+        return made if bias is None else c.d.add(made, bias) if d.holds(a) else np.add(made, bias)
     made = made if c["alpha"] == 1 else d.mul(made, c.number(c["alpha"]))
     if bias is None:
         return made

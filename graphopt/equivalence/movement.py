@@ -126,9 +126,12 @@ def _inside(indices: Array, n: int) -> Array:
 @operator("Pad")
 def _pad(c: Call) -> Result:
     x, fill, axes = c.arg(0), c.opt(2), c.opt(3)
-    if c.opset < 11 or c["mode"] not in ("constant", "reflect", "edge"):
+    if c["mode"] not in ("constant", "reflect", "edge", "wrap"):
         raise UnsupportedError("this form of Pad")
-    given = c.arg(1).tolist()
+    if c.opset < 11:
+        given, fill = list(c.attributes["pads"]), c.number(c.attributes.get("value", 0.0))
+    else:
+        given = c.arg(1).tolist()
     over = range(x.ndim) if axes is None else [front(int(a), x.ndim) for a in axes]
     width = [(0, 0)] * x.ndim
     for i, axis in enumerate(over):

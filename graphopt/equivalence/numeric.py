@@ -13,6 +13,9 @@ Other providers than the CPU round in their own way, some in half precision. The
 the same, as that is what the model says; an output also passes if it is about as near to what the provider makes of the
 original as that is to the reference.
 
+A model with symbols is compared at two sizes of each of them at least, and at 1, where the original runs at those: a rewrite may
+be right at one size alone.
+
 One session is open at a time, in a process that a model may take down (:mod:`graphopt.runtime.guard`); what is kept of the others
 is their outputs.
 """
@@ -30,13 +33,14 @@ import numpy as np
 from ml_dtypes import finfo
 
 from graphopt.equivalence.compare import SAME, Difference, Tolerance, compare, default_rtol
-from graphopt.errors import InputsNeededError, SessionError, UsageError
+from graphopt.errors import CrashError, InputsNeededError, SessionError, UsageError
 from graphopt.runtime.dtypes import Array
 from graphopt.runtime.feeds import make_feeds
 from graphopt.runtime.guard import Guarded, open_guarded
 from graphopt.runtime.precision import coarsest
 from graphopt.runtime.providers import short_name
 from graphopt.runtime.session import Model, Session, SessionConfig, TensorSpec
+from graphopt.runtime.sizes import Sizes, Symbols, first_that_run, named, others
 
 _PATIENCE_S, _PATIENCE = 60.0, 10  # seconds, and multiples of the original's, for the other model to be opened or run
 _GAIN = 30.0  # tolerated multiple of what moving the inputs by two units in the last place does
@@ -85,6 +89,7 @@ class Verification:
             the models have no outputs to compare.
         message: What is wrong, or what to know about a pass; may be empty.
         outputs: What was found about each output.
+        sizes: Sizes of the symbols that were tried, by name; none for a model without symbols.
     """
 
     passed: bool
@@ -94,6 +99,7 @@ class Verification:
     worst_output: str | None
     message: str
     outputs: tuple[OutputCheck, ...] = ()
+    sizes: tuple[Mapping[str, int], ...] = ()
 
 
 def verify_models(
@@ -104,6 +110,7 @@ def verify_models(
     ranges: Mapping[str, tuple[int, int]] | None = None,
     overrides: Mapping[str, Array] | None = None,
     dims: Mapping[str, int] | None = None,
+    hints: Mapping[str, Sequence[int]] | None = None,
     rtol: float | None = None,
     atol: float | None = None,
     levels: int = 0,
@@ -118,12 +125,13 @@ def verify_models(
         config: How the optimised model will be run.
         ranges: Legal ranges of integer inputs, see :func:`graphopt.runtime.feeds.make_feeds`.
         overrides: Inputs to use as they are.
-        dims: Sizes of the original's symbolic dimensions.
+        dims: Sizes of the original's symbolic dimensions; those left out are chosen, two of each at least.
+        hints: Sizes that the graph speaks of, see :func:`graphopt.equivalence.sizes.size_hints`.
         rtol: Tolerance relative to the largest element of an output; None is that of the type
             (:data:`graphopt.equivalence.compare.RTOL`), or more where the original itself is more sensitive.
         atol: Absolute tolerance, on top.
         levels: By how many levels 8-bit integer outputs may differ.
-        trials: Sets of inputs; with more than one, the floats of the last are larger.
+        trials: Sets of inputs, more where there are more sizes to try; with more than one, the floats of the last are larger.
         seed: Seed of the inputs.
 
     Returns:
@@ -135,8 +143,8 @@ def verify_models(
         UsageError: An input, range or dimension given is wrong, or there are no trials.
     """
     (verification,) = verify_many(
-        original, [(optimised, config or SessionConfig())], ranges=ranges, overrides=overrides, dims=dims, rtol=rtol,
-        atol=atol, levels=levels, trials=trials, seed=seed,
+        original, [(optimised, config or SessionConfig())], ranges=ranges, overrides=overrides, dims=dims,
+        hints=hints, rtol=rtol, atol=atol, levels=levels, trials=trials, seed=seed,
     )  # fmt: skip
     return verification
 
@@ -148,6 +156,7 @@ def verify_many(
     ranges: Mapping[str, tuple[int, int]] | None = None,
     overrides: Mapping[str, Array] | None = None,
     dims: Mapping[str, int] | None = None,
+    hints: Mapping[str, Sequence[int]] | None = None,
     rtol: float | None = None,
     atol: float | None = None,
     levels: int = 0,
@@ -162,6 +171,7 @@ def verify_many(
         ranges: As for :func:`verify_models`, like all that follow.
         overrides: Inputs to use as they are.
         dims: Sizes of the original's symbolic dimensions.
+        hints: Sizes that the graph speaks of.
         rtol: Relative tolerance.
         atol: Absolute tolerance.
         levels: Tolerance of 8-bit integers.
@@ -174,7 +184,7 @@ def verify_many(
     if trials < 1:
         raise UsageError(f"a comparison needs at least one trial, got {trials}")
     tolerance = Tolerance(rtol, atol, levels=levels)
-    inputs = _Inputs(ranges or {}, overrides or {}, dims or {}, trials, seed)
+    inputs = _Inputs(ranges or {}, overrides or {}, dims or {}, hints or {}, trials, seed)
     before: _Reference | None = None
     for model, config in optimised:
         before = before or _run_original(original, config, inputs, tolerance)
@@ -208,23 +218,53 @@ class _Inputs:
     ranges: Mapping[str, tuple[int, int]]
     overrides: Mapping[str, Any]
     dims: Mapping[str, int]
+    hints: Mapping[str, Sequence[int]]
     trials: int
     seed: int
 
-    def make(self, specs: Sequence[TensorSpec]) -> list[dict[str, Any]]:
-        """Inputs for each trial; one trial if the caller has given all of them."""
-        trials = self.trials if any(spec.name not in self.overrides for spec in specs) else 1
-        return [
-            make_feeds(
-                specs,
-                seed=self.seed + trial,
-                ranges=self.ranges,
-                dims=self.dims,
-                overrides=self.overrides,
-                scale=_SCALE if 0 < trial == trials - 1 else 1.0,
-            )
+    def make(self, session: Guarded | Session) -> tuple[list[dict[str, Any]], list[Sizes]]:
+        """Inputs for each trial, and the sizes that they have; one trial if the caller has given all of them.
+
+        Raises:
+            SessionError: The model runs at no size that was tried; what it says at the likeliest.
+        """
+        specs = named(session.input_specs)
+        if all(spec.name in self.overrides for spec in specs):
+            return [self.feeds(specs, self.dims, 0)], []
+        symbols = Symbols.of(specs, self.dims, self.overrides, self.hints)
+        error: SessionError | None = None
+
+        def runs(sizes: Sizes) -> bool:
+            nonlocal error
+            try:
+                session.run(self.feeds(specs, sizes, 0))
+            except CrashError:
+                raise  # there is no session left to try another size with
+            except SessionError as found:
+                error = error or found
+                return False
+            return True
+
+        base = first_that_run(symbols, runs)
+        if base is None:
+            assert error is not None
+            raise _inputs_needed(error, specs, self, symbols.free) from error
+        sizes = [base, *others(symbols, base, runs)]
+        # The larger inputs of the last trial come on top of one trial at each size.
+        trials = max(self.trials, len(sizes) + 1 if len(sizes) > 2 else len(sizes))
+        feeds = [
+            self.feeds(specs, sizes[trial % len(sizes)], trial, _SCALE if 0 < trial == trials - 1 else 1.0)
             for trial in range(trials)
         ]
+        return feeds, [{s: each[s] for s in symbols.free} for each in sizes] if symbols.free else []
+
+    def feeds(
+        self, specs: Sequence[TensorSpec], sizes: Mapping[str, int], trial: int, scale: float = 1.0
+    ) -> dict[str, Any]:
+        """Inputs of some sizes."""
+        return make_feeds(
+            specs, seed=self.seed + trial, ranges=self.ranges, dims=sizes, overrides=self.overrides, scale=scale
+        )
 
 
 @dataclass(frozen=True)
@@ -238,6 +278,7 @@ class _Reference:
         outputs: Outputs of each trial.
         tolerances: What to tolerate, for each trial and output.
         patience: Seconds that the other model may take to be opened or run.
+        sizes: Sizes of the symbols that were chosen.
     """
 
     config: SessionConfig
@@ -246,6 +287,7 @@ class _Reference:
     outputs: Sequence[Sequence[Any]]
     tolerances: Sequence[Sequence[Tolerance]]
     patience: float
+    sizes: Sequence[Mapping[str, int]]
 
 
 def _run_original(original: Model, config: SessionConfig, inputs: _Inputs, tolerance: Tolerance) -> _Reference:
@@ -263,7 +305,7 @@ def _run_original(original: Model, config: SessionConfig, inputs: _Inputs, toler
 def _run_as(config: SessionConfig, original: Model, inputs: _Inputs, tolerance: Tolerance) -> _Reference:
     began = time.monotonic()
     with open_guarded(original, config) as session:
-        feeds = inputs.make(session.input_specs)
+        feeds, sizes = inputs.make(session)
         try:
             outputs = [session.run(each) for each in feeds]
             again = session.run(feeds[0])
@@ -271,7 +313,7 @@ def _run_as(config: SessionConfig, original: Model, inputs: _Inputs, tolerance: 
             if tolerance.rtol is None and any(_is_float(value) for value in feeds[0].values()):
                 moved = [session.run(_moved(each)) for each in feeds]
         except SessionError as error:
-            raise _inputs_needed(error, session.input_specs, inputs) from error
+            raise _inputs_needed(error, session.input_specs, inputs, ()) from error
         names = session.output_names
     patience = max(_PATIENCE_S, _PATIENCE * (time.monotonic() - began))
     least = default_rtol(coarsest(original)) if tolerance.rtol is None else 0.0
@@ -283,7 +325,7 @@ def _run_as(config: SessionConfig, original: Model, inputs: _Inputs, tolerance: 
         ]
         for trial in range(len(feeds))
     ]
-    return _Reference(config, names, feeds, outputs, tolerances, patience)
+    return _Reference(config, names, feeds, outputs, tolerances, patience, sizes)
 
 
 def _moved(feeds: Mapping[str, Any]) -> dict[str, Any]:
@@ -317,8 +359,12 @@ def _calibrated(tolerance: Tolerance, least: float, before: Any, after: Any) -> 
     return replace(tolerance, rtol=max(least, min(_GAIN * sensitivity, _MOST)), flips=math.ceil(_GAIN * found.flips))
 
 
-def _inputs_needed(error: SessionError, specs: Sequence[TensorSpec], inputs: _Inputs) -> InputsNeededError:
+def _inputs_needed(
+    error: SessionError, specs: Sequence[TensorSpec], inputs: _Inputs, symbols: Sequence[str]
+) -> InputsNeededError:
     """Say which made-up input the runtime's message points at, if it points at one."""
+    if isinstance(error, InputsNeededError):
+        return error
     made_up = [spec.name for spec in specs if spec.name not in inputs.overrides]
     text = str(error)
     blamed = [name for name in made_up if re.search(rf"(?<![\w./]){re.escape(name)}(?![\w./])", text)]
@@ -327,7 +373,15 @@ def _inputs_needed(error: SessionError, specs: Sequence[TensorSpec], inputs: _In
     if not made_up:
         return InputsNeededError(f"the original model fails on the inputs given: {text}", "check --inputs file.npz")
     which = " input " + " or ".join(repr(name) for name in blamed) if len(blamed) in (1, 2) else " inputs"
-    return InputsNeededError(f"the original model fails on made-up{which}: {text}", "give real ones: --inputs file.npz")
+    real = "give real ones: --inputs file.npz"
+    if symbols:
+        real = f"say which sizes it takes: {sizes_wanted(symbols)}, or {real}"
+    return InputsNeededError(f"the original model fails on made-up{which}: {text}", real)
+
+
+def sizes_wanted(symbols: Sequence[str]) -> str:
+    """The options that would choose sizes: ``--dim batch=N --dim seq=N``."""
+    return " ".join(f"--dim {symbol}=N" for symbol in symbols[:4]) + (" ..." if len(symbols) > 4 else "")
 
 
 def _signature_change(before: _Reference, session: Guarded | Session) -> str:
@@ -416,6 +470,8 @@ def _summary(checks: Sequence[OutputCheck], before: _Reference) -> Verification:
         notes = (
             [f"non-deterministic, so that only types and shapes were compared: {', '.join(random)}"] if random else []
         )
+        once = [name for name in before.sizes[0] if len({s[name] for s in before.sizes}) < 2] if before.sizes else []
+        notes += [f"runs at one size only: {', '.join(f'{n} {before.sizes[0][n]}' for n in once)}"] if once else []
         notes += [f"all zero in every trial, which proves little: {', '.join(empty)}"] if empty else []
         message = "; ".join(notes)
     return Verification(
@@ -426,4 +482,5 @@ def _summary(checks: Sequence[OutputCheck], before: _Reference) -> Verification:
         worst_output=worst.name if worst is not None else None,
         message=message,
         outputs=tuple(checks),
+        sizes=tuple(before.sizes),
     )

@@ -6,6 +6,7 @@ z3 does not know are uninterpreted, with what is needed of their range and sign.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -35,7 +36,8 @@ class Order:
     """Real terms.
 
     Attributes:
-        facts: What is known of the terms made so far: ranges of functions, denominators that are not zero.
+        facts: What is known of the terms made so far: ranges of functions, what a root is.
+        needs: What must hold for them to be defined: denominators that are not zero, roots of no negative number.
     """
 
     name = "order"
@@ -43,6 +45,7 @@ class Order:
     def __init__(self, seed: int = 0) -> None:
         self.seed = seed
         self.facts: list[Any] = []
+        self.needs: list[Any] = []
         self._functions: dict[str, Any] = {}
         self._roots: dict[Any, Any] = {}
         self._add = _each(lambda a, b: a + b, 2)
@@ -91,7 +94,7 @@ class Order:
 
     def _quotient(self, a: Any, b: Any) -> Any:
         if not z3.is_rational_value(b):
-            self.facts.append(b != 0)
+            self.needs.append(b != 0)
         return a / b
 
     def div(self, a: Array, b: Array) -> Array:
@@ -117,7 +120,8 @@ class Order:
         held = self._roots.get(x)
         if held is None:
             held = self._roots[x] = z3.FreshReal("root")
-            self.facts += [x >= 0, held >= 0, held * held == x]
+            self.facts.append(z3.Implies(x >= 0, z3.And(held >= 0, held * held == x)))
+            self.needs.append(x >= 0)
         return held
 
     def func(self, name: str, *operands: Array) -> Array:
@@ -159,20 +163,35 @@ def _truth(condition: Any) -> Any:
     return condition if z3.is_expr(condition) else z3.BoolVal(bool(condition))
 
 
-def refute(domain: Order, left: Array, right: Array, milliseconds: int) -> tuple[str, dict[str, float]]:
-    """Ask z3 for an assignment under which two arrays differ.
+def refute(
+    domain: Order, left: Array, right: Array, defined: Sequence[Any], asked: Sequence[Any], milliseconds: int
+) -> tuple[str, dict[str, float]]:
+    """Ask z3 for an assignment under which two arrays differ, or the second is not defined.
+
+    Args:
+        domain: The domain that made the terms.
+        left: The first.
+        right: The second.
+        defined: What makes the first defined.
+        asked: What makes the second defined.
+        milliseconds: Time limit of a question.
 
     Returns:
         ``("proved", {})``, ``("differs", values by element name)`` or ``("unknown", {})``.
     """
     solver = z3.Solver()
     solver.set("timeout", milliseconds)
-    solver.add(*domain.facts)
-    for a, b in zip(left.flat, right.flat, strict=True):
-        if a is b or (z3.is_expr(a) and z3.is_expr(b) and a.eq(b)):
-            continue
+    solver.add(*domain.facts, *defined)
+    different = [
+        a != b
+        for a, b in zip(left.flat, right.flat, strict=True)
+        if not (a is b or (z3.is_expr(a) and z3.is_expr(b) and a.eq(b)))
+    ]
+    known = {d.get_id() for d in defined if z3.is_expr(d)}
+    undefined = [z3.Not(n) for n in asked if z3.is_expr(n) and n.get_id() not in known]
+    for question in (*undefined, *different):
         solver.push()
-        solver.add(a != b)
+        solver.add(question)
         found = solver.check()
         if found == z3.sat:
             model = solver.model()

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from graphopt.equivalence.domains import Domain
+from graphopt.equivalence.domains import Domain, RandomOrder, Terms
 from graphopt.ir import ops
 
 Array = np.ndarray[Any, Any]
@@ -71,6 +71,11 @@ class Call:
         """An operand that may be absent."""
         return self.x[i] if i < len(self.x) else None
 
+    @property
+    def integers(self) -> bool:
+        """Whether the first operand holds integers (as elements, or as they are)."""
+        return bool(self.of and self.of[0] and self.of[0][0] in "iu")
+
     def number(self, value: float) -> Array:
         """A number as an element."""
         return self.d.constant(np.array(value, np.float64))
@@ -115,10 +120,15 @@ _NUMPY: dict[str, Any] = {
 
 
 def truncated(a: Array, b: Array) -> Array:
-    """Integer division as in C; division by zero is not defined and gives 0 on both sides."""
-    safe = np.where(b == 0, 1, b)
-    quotient = np.abs(a) // np.abs(safe) * np.sign(a) * np.sign(safe)
-    return np.asarray(np.where(b == 0, 0, quotient)).astype(np.result_type(a, b))
+    """Integer division as in C, which is not defined for a divisor of 0, nor for the least number over -1."""
+    if np.any(b == 0):
+        raise ContradictionError("a division by zero")
+    if np.issubdtype(a.dtype, np.signedinteger) and np.any((a == np.iinfo(a.dtype).min) & (b == -1)):
+        raise ContradictionError("a quotient that its type can't hold")
+    quotient = np.floor_divide(a, b)
+    return np.asarray(np.where((quotient < 0) & (quotient * b != a), quotient + 1, quotient)).astype(
+        np.result_type(a, b)
+    )
 
 
 @operator("Add", "Sub", "Mul", "Div", "Max", "Min", "Neg", "Abs", "Sign", "And", "Or", "Xor", "Not", "Greater", "Less",
@@ -150,12 +160,14 @@ def _arithmetic(c: Call) -> Array:
         case "Abs":
             return d.func("abs", x)
         case "Sign":
-            return d.func("sign", x)
+            return d.func("sign of an integer" if c.integers else "sign", x)
         case "Max" | "Min":
             return reduce(d.max if c.op == "Max" else d.min, [c.arg(i) for i in range(len(c.x))])
         case "Sum":
             return reduce(d.add, [c.arg(i) for i in range(len(c.x))])
         case "Mean":
+            if c.integers:
+                raise UnsupportedError("Mean of integers")
             return d.div(reduce(d.add, [c.arg(i) for i in range(len(c.x))]), c.number(len(c.x)))
     y = c.arg(1)
     match c.op:
@@ -166,7 +178,7 @@ def _arithmetic(c: Call) -> Array:
         case "Mul":
             return d.mul(x, y)
         case "Div":
-            return d.div(x, y)
+            return d.func("quotient of integers", x, y) if c.integers else d.div(x, y)
         case "Greater":
             return d.less(y, x)
         case "Less":
@@ -191,6 +203,8 @@ def _not(a: Array) -> Array:
 def _power(c: Call) -> Array:
     """Whole and half exponents that are known become products and roots."""
     d, x, y, exponents = c.d, c.arg(0), c.arg(1), c.known[1]
+    if c.integers and (exponents is None or np.any(exponents < 0) or np.any(exponents != np.floor(exponents))):
+        raise UnsupportedError("Pow of integers")
     if exponents is None or np.unique(exponents).size > 4:
         return d.func("pow", x, y if d.holds(y) else d.constant(y))
     shape = np.broadcast_shapes(x.shape, exponents.shape)
@@ -296,6 +310,7 @@ def _clip(c: Call) -> Result:
     # Infinite bounds are none.
     low = None if len(c.known) > 1 and c.known[1] is not None and np.all(c.known[1] == -np.inf) else low
     high = None if len(c.known) > 2 and c.known[2] is not None and np.all(c.known[2] == np.inf) else high
+    low, high = (b.reshape(()) if b is not None and b.size == 1 else b for b in (low, high))
     greater, smaller = (c.d.max, c.d.min) if c.d.holds(x) else (np.maximum, np.minimum)
     x = x if low is None else greater(x, low)
     return x if high is None else smaller(x, high)
@@ -362,23 +377,26 @@ def _where(c: Call) -> Result:
     return np.where(condition, a, b)
 
 
-_NARROWER = {"f16": 1, "bf16": 1, "f32": 2, "f64": 3}
+_FLOATS = {"f16", "bf16", "f32", "f64"}
 _NUMPY_INT = {"i64": np.int64, "i32": np.int32, "i16": np.int16, "i8": np.int8, "u8": np.uint8, "u16": np.uint16,
               "u32": np.uint32, "u64": np.uint64, "bool": np.bool_}  # fmt: skip
 
 
 @operator("Cast", "CastLike")
 def _cast(c: Call) -> Result:
-    x, source, target = c.arg(0), c.of[0], c.to[0]
-    if not {source, target} <= {*_NARROWER, *_NUMPY_INT}:
+    x, source, target = c.arg(0), str(c.of[0]), str(c.to[0])
+    if not {source, target} <= {*_FLOATS, *_NUMPY_INT}:
         raise UnsupportedError(f"Cast of {source} to {target}")
     if not c.d.holds(x):
         if target in _NUMPY_INT:
-            return x.astype(_NUMPY_INT[str(target)])
+            return x.astype(_NUMPY_INT[target])
         return c.d.constant(x)
-    if source == target or _NARROWER.get(str(target), 0) >= _NARROWER.get(str(source), 9):
-        return x  # every number of the narrower type is one of the wider
+    if source == target:
+        return x
     if target == "bool":
-        return np.asarray(~c.d.equal(x, c.number(0)))
-    # A real function is not rounded; bit for bit, rounding is a function of the element.
-    return x if c.d.name in ("field", "order") and target in _NARROWER else c.d.func(f"cast:{target}", x)
+        equal = c.d.equal(x, c.number(0))
+        return np.asarray(~equal) if equal.dtype != object else _not(equal)
+    # A real function is not rounded.
+    if {source, target} <= _FLOATS and not isinstance(c.d, Terms):
+        return x
+    return c.d.cast(x, source, target) if isinstance(c.d, RandomOrder) else c.d.func(f"cast:{target}", x)

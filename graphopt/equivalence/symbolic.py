@@ -1,50 +1,48 @@
-"""The prover: is a rule's claim true at every instance of its bounded family?
+"""Is a rule's claim true at one instance, for every content of its operands?
 
-Each instance is first attacked, then proved, by the cheapest method that succeeds:
+The instance is first attacked on float64 numbers, then proved by the cheapest method that succeeds:
 
-    floats  both sides on random float64 numbers: a difference beyond rounding is a counterexample
     terms   both sides do the same operations on the same operands: equal bit for bit
     field   both sides agree on random elements of a prime field: the same real function
     order   z3 finds no real numbers on which the sides differ; for small instances
 
-A rule is proved when every instance is. A rule that claims ``exact`` needs terms, or order where both sides only select
-among their operands (no rounding takes place). ``approx`` rules are never proved, only tested.
+A rule that claims ``exact`` needs terms, or order where both sides only select among their operands (no rounding takes
+place). Integers are elements like floats, with the laws that hold modulo a power of two; those that say a shape or a
+position are numbers, and an instance in which such numbers come from outside is not proved.
 """
 
 from __future__ import annotations
 
 import contextlib
-import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from graphopt.equivalence.domains import PRIMES, Domain, Field, Floats, Terms
+from graphopt.equivalence.attack import Counterexample
+from graphopt.equivalence.cases import Instance, operands
+from graphopt.equivalence.domains import PRIMES, Domain, Field, Floats, RandomOrder, Terms
 from graphopt.equivalence.evaluate import evaluate
-from graphopt.equivalence.instances import Case, Instance, instances
 from graphopt.equivalence.semantics import ContradictionError, UnsupportedError
+from graphopt.equivalence.values import uses
 from graphopt.ir.graph import Graph
-from graphopt.ir.infer import exists
-from graphopt.ir.types import FLOATS
+from graphopt.ir.types import FLOATS, NUMPY_NAMES
 from graphopt.rewrite.schema import Rule
 
 Array = np.ndarray[Any, Any]
 
 METHODS = ("terms", "field", "order")
+UNDECIDED = "z3 did not decide in time"
 _ROUNDING = 2e-5  # constants are float32, and let-expressions round to it
 _ORDER_ELEMENTS = 400  # operands larger than this together are not given to z3
 _ORDER_MILLISECONDS = 1500
 _ORDERS = 12  # random orders, for each assignment of symbols and each prime, in which both sides have to agree
 _FEW_ORDERS = 4  # where many instances are looked at
 _COMPARED = 200  # results after which no further order is drawn
-# Integers as inputs: of any sign, positions in a small tensor, steps and sizes. A pattern may be defined for some only.
+_TRUTHS = 6  # draws of truth values
+# Integers that say positions, steps and sizes: of any sign, positions in a small tensor. A pattern may be defined for some only.
 _INTEGERS = ((-4, 5), (0, 2), (1, 4))
-_UNDECIDED = "z3 did not decide in time"
-_DEGREE = 1000  # of the polynomials compared; see false_accept
 # Operators that choose or move elements, or change signs, and so never round.
 _SELECTING = frozenset(
     {"Relu", "Max", "Min", "Clip", "Abs", "Neg", "Where", "Identity", "Greater", "Less", "Equal", "Not", "And", "Or", "Sign",
@@ -54,116 +52,26 @@ _SELECTING = frozenset(
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Counterexample:
-    """Where the two sides of a rule differ.
-
-    Attributes:
-        case: The operands' types and the attributes.
-        inputs: Content of the operands by name; empty when the sides differ whatever it is.
-        message: What differs: an element with both results, a shape, or why the replacement can't be computed.
-        instance: Where it was found, in the form of the rule's ``examples``.
-    """
-
-    case: tuple[str, ...]
-    inputs: Mapping[str, Array] = field(default_factory=dict)
-    message: str = ""
-    instance: Case = field(default_factory=dict)
-
-    def __str__(self) -> str:
-        shown = [f"{name} = {_shown(array)}" for name, array in self.inputs.items()]
-        return "; ".join([", ".join(self.case), *shown, self.message])
-
-
-@dataclass(frozen=True)
-class Proof:
-    """What the prover found.
-
-    Attributes:
-        outcome: ``proved``, ``failed``, ``tested`` (nothing wrong found, but not all instances proved), ``timeout`` or
-            ``unsupported`` (no instance could be evaluated).
-        methods: How many instances each method proved.
-        instances: Instances evaluated.
-        shapes: Different shape assignments among them.
-        attributes: Different attribute assignments among them.
-        open: Why some instance is not proved; empty when all are.
-        counterexample: Of a failed rule.
-    """
-
-    outcome: str
-    methods: Mapping[str, int]
-    instances: int
-    shapes: int
-    attributes: int
-    open: str = ""
-    counterexample: Counterexample | None = None
-
-    @property
-    def false_accept(self) -> float:
-        """Bound on the chance that a wrong instance passed (Schwartz-Zippel for degree 1000, over both primes)."""
-        bound = 1.0
-        for prime in PRIMES:
-            bound *= _DEGREE / prime
-        return bound * self.instances
-
-
-def prove(rule: Rule, *, seed: int = 0, limit: int = 40, tries: int = 300, seconds: float = 60.0) -> Proof:
-    """Try to prove, or to refute, a rule at the instances of its bounded family.
-
-    Args:
-        rule: The rule.
-        seed: Of the instances and of the random elements.
-        limit: Instances wanted.
-        tries: Variations of the examples made for them.
-        seconds: Processor time for the whole rule; a rule that takes longer has timed out.
-    """
-    deadline = time.process_time() + seconds  # what else runs on the machine decides nothing
-    family = instances(rule, seed=seed, limit=limit, tries=tries)
-    methods: Counter[str] = Counter()
-    shapes: set[tuple[str, ...]] = set()
-    attributes: set[tuple[str, ...]] = set()
-    left_open = ""
-    undecided = 0  # instances on which z3 ran out of time: it will on others
-
-    def result(outcome: str, why: str = "", wrong: Counterexample | None = None) -> Proof:
-        return Proof(outcome, dict(methods), sum(methods.values()), len(shapes), len(attributes), why, wrong)
-
-    for instance in family:
-        if time.process_time() > deadline:
-            return result(
-                "timeout", f"{seconds:g} s were over after {sum(methods.values())} of {len(family)} instances"
-            )
-        verdict = judge(instance, rule, seed, use_order=undecided < 2)
-        if isinstance(verdict, Counterexample):
-            return result("failed", wrong=replace(verdict, instance=instance.case))
-        method, why = verdict
-        if method in ("undefined", "large"):
-            continue
-        undecided += why == _UNDECIDED
-        methods[method] += 1
-        shapes.add(instance.shapes)
-        attributes.add(instance.attributes)
-        if method == "floats":
-            left_open = left_open or why
-    if not methods:
-        return result("unsupported", "no instance could be evaluated")
-    return result("tested" if methods["floats"] else "proved", left_open)
-
-
-def judge(instance: Instance, rule: Rule, seed: int, use_order: bool = True) -> Counterexample | tuple[str, str]:
+def judge(
+    instance: Instance, rule: Rule, seed: int, use_order: bool = True, signs: tuple[int, ...] = (0, 1, -1)
+) -> Counterexample | tuple[str, str]:
     """A counterexample, or the method that proved the instance and why a stronger one did not.
 
-    ``floats`` means that nothing wrong was found; ``undefined`` that the pattern itself can't be computed; ``large`` that
-    only z3 could prove it, which is for small instances.
+    ``floats`` means that nothing wrong was found; ``undefined`` that the pattern itself can't be computed, or there is
+    nothing to compute; ``large`` that only z3 could prove it, which is for small instances.
+
+    Args:
+        instance: The instance.
+        rule: Its rule.
+        seed: Of the random elements.
+        use_order: Whether to ask z3.
+        signs: Of the float64 numbers: 1, -1, 0 for either.
     """
-    if _missing(instance.before):
-        return "undefined", ""
-    missing = _missing(instance.after)
-    if missing:
-        return Counterexample((*instance.shapes, *instance.attributes), {}, f"{missing} is not in this operator set")
+    if any(0 in o.dims for o in operands(instance.case)):
+        return "undefined", ""  # shapes are all there is: the runtime says what becomes of them
     binds = _bindings(instance.before)
     try:
-        computed = [_attack(instance, rule, seed + i, bind) for i, bind in enumerate(binds)]
+        computed = [_attack(instance, rule, seed + i, bind, signs) for i, bind in enumerate(binds)]
     except UnsupportedError as error:
         return "floats", str(error)
     wrong = next((c for c in computed if isinstance(c, Counterexample)), None)
@@ -172,16 +80,21 @@ def judge(instance: Instance, rule: Rule, seed: int, use_order: bool = True) -> 
     if not any(computed):
         return "undefined", ""
     if rule.claim == "approx":
-        return "floats", "an approximation is tested, not proved"
-    # The same seeds as in the attack give the same integers as inputs, for which the pattern is known to be defined.
+        return "floats", "an approximation is attacked, not proved"
+    given = {*instance.before.inputs, *instance.symbolic}
+    if given & uses(instance.before, instance.after, only="shape").keys():
+        return "floats", "numbers that say shapes or positions come from outside"
+    # The same seeds as in the attack give the same truth values as inputs, for which the pattern is known to be defined.
     tried = [(seed + i, bind) for i, bind in enumerate(binds) if computed[i]]
+    if any(instance.before.type(k).dtype == "bool" for k in given):
+        tried += [(seed + i, tried[0][1]) for i in range(len(binds), len(binds) + _TRUTHS)]
     try:
         if all(_agree_in_any_order(instance, partial(Terms, n), bind) for n, bind in tried):
             return "terms", ""
         residues = [(partial(Field, n, i), bind) for n, bind in tried for i in range(len(PRIMES))]
         if rule.claim == "real" and all(_agree_in_any_order(instance, make, bind) for make, bind in residues):
             return "field", ""
-        return _order(instance, rule, *tried[0]) if use_order else ("floats", _UNDECIDED)
+        return _order(instance, rule, *tried[0]) if use_order else ("floats", UNDECIDED)
     except (UnsupportedError, ContradictionError) as error:
         return "floats", str(error)
 
@@ -195,7 +108,7 @@ def agrees(instance: Instance, seed: int) -> bool | None:
         ``None`` where the field says nothing: it is not defined there, or elements are compared and only z3 could tell.
     """
     types = [instance.before.type(k) for k in instance.before.inputs]
-    if any(t.dtype not in FLOATS for t in types) or _missing(instance.before) or _missing(instance.after):
+    if any(t.dtype not in FLOATS for t in types):
         return None
     for i, bind in enumerate(_bindings(instance.before)):
         try:
@@ -205,12 +118,6 @@ def agrees(instance: Instance, seed: int) -> bool | None:
         if not told:
             return told
     return True
-
-
-def _missing(graph: Graph) -> str:
-    """An operator that the graph's version of the operator set does not have."""
-    nodes = graph.nodes.values()
-    return next((n.op for n in nodes if not exists(n.op, n.domain, graph.opsets.get(n.domain, 1))), "")
 
 
 def _bindings(graph: Graph) -> list[dict[str, int]]:
@@ -227,19 +134,30 @@ def _elements(
 ) -> dict[int, Array]:
     """An element, or an integer between the given bounds, for every element of the inputs."""
     made: dict[int, Array] = {}
+    whole = _whole(instance, domain)
     for key in instance.before.inputs:
         value = instance.before.values[key]
         shape = tuple(d if isinstance(d, int) else bind[str(d)] for d in value.type.shape or ())
-        if value.type.dtype in FLOATS:
+        if value.type.dtype in FLOATS or key in whole:
             made[key] = domain.fresh(value.name, shape)
             continue
         rng = np.random.default_rng([domain.seed, len(value.name), *value.name.encode()])
         if value.type.dtype == "bool":
             made[key] = np.asarray(rng.integers(0, 2, shape)).astype(bool)
         else:
-            kind = np.int32 if value.type.dtype == "i32" else np.int64
-            made[key] = np.asarray(rng.integers(*integers, shape)).astype(kind)
+            kind = np.dtype(NUMPY_NAMES[value.type.dtype or "i64"])
+            low, high = integers
+            made[key] = np.asarray(rng.integers(max(low, 0) if kind.kind == "u" else low, high, shape)).astype(kind)
     return made
+
+
+def _whole(instance: Instance, domain: Domain) -> frozenset[int]:
+    """Integers that the domain computes with as elements: those that say no shape and no position."""
+    if not isinstance(domain, RandomOrder):
+        return frozenset()
+    places = uses(instance.before, instance.after, only="shape")
+    given = {*instance.before.inputs, *instance.symbolic} - places.keys()
+    return frozenset(k for k in given if str(instance.before.type(k).dtype)[0] in "iu")
 
 
 def _pattern(
@@ -257,13 +175,15 @@ def _patterns(
     for integers in _INTEGERS if whole else _INTEGERS[:1]:
         inputs = _elements(instance, domain, bind, integers)
         with contextlib.suppress(ContradictionError):
-            yield inputs, evaluate(instance.before, domain, inputs, instance.symbolic)
+            yield inputs, evaluate(instance.before, domain, inputs, instance.symbolic, _whole(instance, domain))
 
 
-def _attack(instance: Instance, rule: Rule, seed: int, bind: Mapping[str, int]) -> Counterexample | bool:
+def _attack(
+    instance: Instance, rule: Rule, seed: int, bind: Mapping[str, int], signs: tuple[int, ...]
+) -> Counterexample | bool:
     """Both sides on random float64 numbers; whether they could be computed."""
     computed = False
-    for sign in (0, 1, -1):
+    for sign in signs:
         domain = Floats(seed, sign)
         with np.errstate(all="ignore"):
             for found in _patterns(instance, domain, bind):
@@ -288,11 +208,11 @@ def _compare(
         with np.errstate(all="ignore"):
             right = evaluate(instance.after, domain, inputs, instance.symbolic)
     except ContradictionError as error:
-        return Counterexample(case, named, f"the replacement is undefined: {error}")
+        return Counterexample(case, named, f"the replacement is undefined: {error}", instance.case)
     for (name, _), a, b in zip(instance.before.outputs, left, right, strict=True):
         message = _difference(name, a, b, tolerance)
         if message:
-            return Counterexample(case, named, message)
+            return Counterexample(case, named, message, instance.case)
     return None
 
 
@@ -308,7 +228,7 @@ def _difference(name: str, a: Array, b: Array, tolerance: float) -> str:
         # Not defined, or infinite: rules speak of real numbers, and of nothing that division by zero gives.
         scale = float(np.abs(a[finite]).max(initial=0.0))
         with np.errstate(all="ignore"):
-            different = ~(np.abs(a - b) <= tolerance * max(scale, 1e-6)) & ~(~finite & ~np.isfinite(b))
+            different = ~(np.abs(a - b) <= tolerance * max(scale, 1e-6)) & finite
     if not different.any():
         return ""
     at = tuple(int(i) for i in np.argwhere(different)[0])
@@ -345,7 +265,7 @@ def _agree(instance: Instance, domain: Domain, bind: Mapping[str, int]) -> int |
         return None
     inputs, left = found
     try:
-        right = evaluate(instance.after, domain, inputs, instance.symbolic)
+        right = evaluate(instance.after, domain, inputs, instance.symbolic, _whole(instance, domain))
     except ContradictionError:
         return 0
     same = all(a.dtype == b.dtype and _same(domain, a, b) for a, b in zip(left, right, strict=True))
@@ -359,6 +279,9 @@ def _same(domain: Domain, a: Array, b: Array) -> bool:
 def _order(instance: Instance, rule: Rule, seed: int, bind: Mapping[str, int]) -> Counterexample | tuple[str, str]:
     if instance.elements > _ORDER_ELEMENTS:
         return "large", f"{instance.elements} elements are too many for z3"
+    given = {*instance.before.inputs, *instance.symbolic}
+    if any(str(instance.before.type(k).dtype)[0] in "iu" for k in given):
+        return "floats", "integers are no real numbers: they wrap"
     used = {node.op for graph in (instance.before, instance.after) for node in graph.nodes.values()}
     if rule.claim == "exact" and not used <= _SELECTING:
         return "floats", f"rounding of {', '.join(sorted(used - _SELECTING))} is not modelled"
@@ -371,17 +294,18 @@ def _order(instance: Instance, rule: Rule, seed: int, bind: Mapping[str, int]) -
     if found is None:
         return "floats", "the pattern is not defined for terms"
     inputs, left = found
+    defined = list(domain.needs)
     right = evaluate(instance.after, domain, inputs, instance.symbolic)
     for a, b in zip(left, right, strict=True):
         if a.dtype != object or b.dtype != object:
             if a.dtype != b.dtype or not np.array_equal(a, b):
                 return "floats", "z3 can't compare these"
             continue
-        outcome, values = refute(domain, a, b, _ORDER_MILLISECONDS)
+        outcome, values = refute(domain, a, b, defined, domain.needs[len(defined) :], _ORDER_MILLISECONDS)
         if outcome == "differs":
             return _confirmed(instance, rule, bind, values)
         if outcome == "unknown":
-            return "floats", _UNDECIDED
+            return "floats", UNDECIDED
     return "order", ""
 
 
@@ -402,8 +326,3 @@ def _confirmed(
         found = _pattern(instance, domain, bind)
     wrong = None if found is None else _compare(instance, domain, bind, found, _ROUNDING)
     return wrong or ("floats", "z3 finds a difference for functions that are only like those of the rule")
-
-
-def _shown(array: Array) -> str:
-    text = np.array2string(array, precision=4, threshold=24, edgeitems=2, separator=", ", max_line_width=200)
-    return " ".join(text.split())

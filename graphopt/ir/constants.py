@@ -1,99 +1,218 @@
 """The bytes of lazy constants.
 
 A rule that merges two weights adds a Concat of two constants. The search only needs its shape; here, when a model is
-measured or saved, it becomes an array. ONNX's reference implementation evaluates the operators, one node at a time.
+measured or saved, it becomes an array. The runtime computes it (:mod:`graphopt.ir.kernels`), as it would have computed the node:
+other implementations of ONNX differ from it for some operators and operator sets. One session does many constants.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
-from onnx import helper
-from onnx.reference import ReferenceEvaluator
+import onnx_ir
+from onnx import NodeProto, TensorProto, helper
 
+from graphopt.ir import kernels
 from graphopt.ir.content import LIMIT, Content
 from graphopt.ir.graph import Graph, Node
 from graphopt.ir.infer import make_node, shape_data
+from graphopt.ir.types import DTYPES, NUMPY_NAMES
 
 Array = np.ndarray[Any, Any]
 
 SMALL = 1 << 16  # bytes; constants up to this size may be read by any of a rule's conditions
 READABLE = 1 << 23  # bytes; up to this size min_of and its like look at a constant, so it is known by its whole content
+_BATCH = 1 << 26  # bytes of results of one session
+_INLINE = (
+    1 << 10
+)  # bytes; what is larger is read where it lies, and what is smaller some kernels want to know beforehand
 
 
 class NotConstantError(Exception):
-    """The value depends on the model's inputs, or an operator on its way has no reference implementation."""
+    """The value depends on the model's inputs, or the runtime has no kernel for an operator on its way."""
 
 
 _small: dict[tuple[int, int], Array | None] = {}
 
 
-def evaluate(graph: Graph, key: int, memo: dict[int, Array] | None = None) -> Array:
+def evaluate(graph: Graph, key: int, memo: Mapping[int, Array] | None = None) -> Array:
     """The content of a constant value.
 
     Args:
         graph: Where the value lives.
         key: The value.
-        memo: Results to reuse and to add to, by key.
+        memo: Contents that are known, by key.
 
     Raises:
-        NotConstantError: It is not constant or can't be evaluated here.
+        NotConstantError: It is not constant or can't be computed.
     """
-    memo = {} if memo is None else memo
-    stack = [key]
+    known = memo or {}
+    return known[key] if key in known else _run(graph, [key], known)[key]
+
+
+def evaluate_all(graph: Graph, keys: Iterable[int], memo: Mapping[int, Array] | None = None) -> dict[int, Array]:
+    """The contents of constant values; of those that can be computed.
+
+    Args:
+        graph: Where the values live.
+        keys: The values.
+        memo: Contents that are known, by key.
+    """
+    known = memo or {}
+    found: dict[int, Array] = {}
+    batch, size = list[int](), 0
+    for key in keys:
+        n = graph.type(key).nbytes or 0
+        if batch and size + n > _BATCH:
+            found |= _attempt(graph, batch, known)
+            batch, size = [], 0
+        batch.append(key)
+        size += n
+    return found | _attempt(graph, batch, known)
+
+
+def _attempt(graph: Graph, keys: list[int], memo: Mapping[int, Array]) -> dict[int, Array]:
+    """The contents of those values that can be computed: what one node spoils is halved until it stands alone."""
+    if not keys:
+        return {}
+    try:
+        return _run(graph, keys, memo)
+    except NotConstantError:
+        middle = len(keys) // 2
+        return _attempt(graph, keys[:middle], memo) | _attempt(graph, keys[middle:], memo) if middle else {}
+
+
+def _run(graph: Graph, keys: list[int], memo: Mapping[int, Array]) -> dict[int, Array]:
+    """The contents of constant values, by one session."""
+    nodes, leaves = _cone(graph, keys, memo)
+    for node in nodes:
+        _check_division(graph, node, memo)
+    wanted = [key for key in dict.fromkeys(keys) if key not in leaves]
+    found = {key: leaves[key] for key in keys if key in leaves}
+    if not wanted:
+        return found
+    names = {key: f"v{i}" for i, key in enumerate(leaves)}
+    protos: list[NodeProto] = []
+    for i, node in enumerate(nodes):
+        names.update({key: f"n{i}_{j}" for j, key in enumerate(node.outputs) if key is not None})
+        protos.append(_proto(graph, node, names, i))
+    inline = {key for key, array in leaves.items() if _is_inline(array)}
+    inputs = [
+        helper.make_tensor_value_info(names[key], _code(array), array.shape)
+        for key, array in leaves.items()
+        if key not in inline
+    ]
+    proto = helper.make_model(
+        helper.make_graph(
+            protos, "constants", inputs, [_declared(graph, key, names[key]) for key in wanted],
+            [_inline(leaves[key], names[key]) for key in leaves if key in inline],
+        ),
+        opset_imports=[helper.make_opsetid(domain, version) for domain, version in graph.opsets.items()],
+        ir_version=8,
+    )  # fmt: skip
+    try:
+        results = kernels.run(
+            proto.SerializeToString(), {names[key]: array for key, array in leaves.items() if key not in inline}
+        )
+    except kernels.KernelError as error:
+        raise NotConstantError(str(error)) from error
+    for key, array in zip(wanted, results, strict=True):
+        type = graph.type(key)
+        if not isinstance(array, np.ndarray) or (type.static and array.shape != type.shape):
+            raise NotConstantError(f"{graph.values[key].name}: not of the inferred shape")
+        found[key] = array
+    return found
+
+
+def _cone(graph: Graph, keys: Iterable[int], memo: Mapping[int, Array]) -> tuple[list[Node], dict[int, Array]]:
+    """The nodes that compute some constants, operands first, and the contents that they start from."""
+    nodes: dict[int, Node] = {}
+    leaves: dict[int, Array] = {}
+    stack = [(key, False) for key in keys]
     while stack:
-        top = stack[-1]
-        if top in memo:
-            stack.pop()
+        key, ready = stack.pop()
+        if key in leaves:
             continue
-        value = graph.values[top]
-        if value.tensor is not None:
-            memo[top] = value.tensor.numpy()
-            continue
-        if not value.const or value.producer is None:
+        value = graph.values[key]
+        if key in memo:
+            leaves[key] = memo[key]
+        elif value.tensor is not None:
+            leaves[key] = value.tensor.numpy()
+        elif not value.const or value.producer is None:
             raise NotConstantError(value.name)
-        node = graph.nodes[value.producer]
-        missing = [k for k in node.inputs if k is not None and k not in memo and not _shape_only(node)]
-        if missing:
-            stack.extend(missing)
+        elif value.producer in nodes:
             continue
-        for out, array in zip(node.outputs, evaluate_node(graph, node, memo), strict=True):
-            if out is None:
-                continue
-            type = graph.values[out].type
-            if type.static and array.shape != type.shape:
-                # ONNX's reference implementation and its inference disagree on a few old operators: neither is trusted.
-                raise NotConstantError(f"{node.op}: shape {array.shape} instead of {type.shape}")
-            memo[out] = array
-    return memo[key]
+        else:
+            node = graph.nodes[value.producer]
+            if _shape_only(node):
+                leaves[key] = _shape(graph, node)
+            elif ready:
+                nodes[node.id] = node
+            else:
+                stack.append((key, True))
+                stack.extend((k, False) for k in node.inputs if k is not None)
+    return list(nodes.values()), leaves
+
+
+def _check_division(graph: Graph, node: Node, memo: Mapping[int, Array]) -> None:
+    """Whole numbers that can't be divided end the process inside the runtime: they are left alone."""
+    if node.op not in ("Div", "Mod") or node.domain or len(node.inputs) != 2 or None in node.inputs:
+        return
+    (over, under), dtype = node.inputs, graph.type(node.outputs[0]).dtype if node.outputs[0] is not None else None
+    assert over is not None and under is not None
+    if dtype is None or dtype[0] not in "iu":
+        return
+    divisor = evaluate(graph, under, memo)
+    if not divisor.all():
+        raise NotConstantError(f"{node.op}: division by zero")
+    if dtype[0] == "i" and (divisor == -1).any():
+        dividend = evaluate(graph, over, memo)
+        if (dividend == np.iinfo(dividend.dtype).min).any():
+            raise NotConstantError(f"{node.op}: the result does not fit {dtype}")
+
+
+def _proto(graph: Graph, node: Node, names: Mapping[int, str], index: int) -> NodeProto:
+    ins = ["" if key is None else names[key] for key in node.inputs]
+    # An output that nothing reads has a name all the same: not every operator may leave one out.
+    outs = [f"n{index}_{j}" if key is None else names[key] for j, key in enumerate(node.outputs)]
+    try:
+        return make_node(node.op, node.domain, graph.opsets.get(node.domain, 1), ins, outs, node.attributes)
+    except (TypeError, ValueError) as error:
+        raise NotConstantError(f"{node.op}: {error}") from error
+
+
+def _is_inline(array: Array) -> bool:
+    """Whether a constant goes into the model; of numpy's own types only small ones do."""
+    return array.nbytes <= _INLINE or array.dtype.name not in NUMPY_NAMES.values()
+
+
+def _code(array: Array) -> int:
+    names = {numpy: DTYPES[short] for short, numpy in NUMPY_NAMES.items()}
+    return names[array.dtype.name]
+
+
+def _inline(array: Array, name: str) -> TensorProto:
+    dense = np.ascontiguousarray(array).reshape(array.shape)
+    if dense.dtype.kind in "OUS":
+        texts = [str(text).encode() for text in dense.ravel()]
+        return TensorProto(name=name, data_type=TensorProto.STRING, dims=dense.shape, string_data=texts)
+    tensor: TensorProto = onnx_ir.serde.serialize_tensor(onnx_ir.tensor(dense, name=name))
+    return tensor
+
+
+def _declared(graph: Graph, key: int, name: str) -> Any:
+    """A result as the model declares it; the runtime infers what is not said here."""
+    type = graph.type(key)
+    if type.dtype is None:
+        return helper.make_empty_tensor_value_info(name)
+    return helper.make_tensor_value_info(name, DTYPES[type.dtype], None)
 
 
 def _shape_only(node: Node) -> bool:
-    return node.op in ("Shape", "Size")
-
-
-def evaluate_node(graph: Graph, node: Node, memo: dict[int, Array]) -> list[Array]:
-    """The outputs of one node whose inputs are in ``memo``."""
-    if node.op in ("Shape", "Size") and node.domain == "":
-        return [_shape(graph, node)]
-    names = ["" if k is None else f"i{i}" for i, k in enumerate(node.inputs)]
-    outs = [f"o{i}" for i in range(len(node.outputs))]
-    try:
-        proto = make_node(node.op, node.domain, graph.opsets.get(node.domain, 1), names, outs, node.attributes)
-        runner = ReferenceEvaluator(
-            helper.make_graph([proto], "g", [helper.make_empty_tensor_value_info(n) for n in names if n],
-                              [helper.make_empty_tensor_value_info(o) for o in outs]),
-            opsets=dict(graph.opsets),
-        )  # fmt: skip
-        feeds = {n: memo[k] for n, k in zip(names, node.inputs, strict=True) if k is not None}
-        with np.errstate(all="ignore"):
-            results = runner.run(None, feeds)
-    except Exception as error:
-        # The reference implementation raises anything from KeyError to AssertionError for what it lacks.
-        raise NotConstantError(f"{node.op}: {error}") from error
-    return [np.asarray(r) for r in results]
+    return node.op in ("Shape", "Size") and node.domain == ""
 
 
 def _shape(graph: Graph, node: Node) -> Array:

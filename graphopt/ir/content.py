@@ -74,12 +74,8 @@ def _content(
     if op == "Gather":
         return _gather(known[0], known[1])
     if op == "Slice":
-        bounds = _bounds(attributes, known)
-        return (
-            None
-            if bounds is None or [axis for axis, *_ in bounds] not in ([0], [-1])
-            else known[0][slice(*bounds[0][1:])]
-        )
+        rows = bounds(attributes, known)
+        return None if rows is None or [axis for axis, *_ in rows] not in ([0], [-1]) else known[0][slice(*rows[0][1:])]
     if op == "ReduceProd" and result.elements == 1:
         return (product(known[0]),)
     return None
@@ -128,19 +124,24 @@ def _elementwise(op: str, types: Sequence[ValueType | None], known: tuple[Conten
     return tuple(_ARITHMETIC[op](x, y) for x, y in zip(a, b, strict=True)) if len(a) == len(b) else None
 
 
-def _bounds(attributes: Mapping[str, Any], known: Sequence[Content | None]) -> list[tuple[int, Any, Any, int]] | None:
+def bounds(attributes: Mapping[str, Any], known: Sequence[Content | None]) -> list[tuple[int, Any, Any, int]] | None:
     """Axis, start, end and step of each axis of a Slice; ``None`` unless they are known to be numbers."""
     if "starts" in attributes:  # before operator set 10
         given: list[Any] = [attributes["starts"], attributes["ends"], attributes.get("axes"), None]
     else:
         given = [*known[1:], None, None, None][:4]
-        if any(k is None for k in known[1:3]):
+        if len(known) < 3 or any(k is None for k in known[1:3]):
             return None
     starts, ends, axes, steps = given
     axes = range(len(starts)) if axes is None else axes
     steps = (1,) * len(starts) if steps is None else steps
     rows = list(zip(axes, starts, ends, steps, strict=False))
     return rows if all(isinstance(i, int) for row in rows for i in row) and all(row[3] for row in rows) else None
+
+
+def takes_all(start: int, end: int, step: int) -> bool:
+    """Whether a Slice with these bounds leaves an axis of any size as it is."""
+    return start == 0 and step == 1 and end >= _END
 
 
 # Shapes that contents decide ---------------------------------------------------------------------------------------
@@ -207,14 +208,14 @@ def _expanded(x: Shape, target: Content) -> Shape:
 
 def _sliced(x: Shape, attributes: Mapping[str, Any], known: Sequence[Content | None]) -> Shape | None:
     """The shape after a Slice; an axis that is taken whole keeps its symbol."""
-    bounds = _bounds(attributes, known)
-    if bounds is None:
+    rows = bounds(attributes, known)
+    if rows is None:
         return None
     dims = list(x)
-    for axis, start, end, step in bounds:
+    for axis, start, end, step in rows:
         if not -len(x) <= axis < len(x):
             return None
-        if not (start == 0 and step == 1 and end >= _END):
+        if not takes_all(start, end, step):
             dims[axis] = None  # a number is known by ONNX's own inference
     return tuple(dims)
 

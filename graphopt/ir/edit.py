@@ -20,6 +20,7 @@ from graphopt.ir.content import Content, content, merged
 from graphopt.ir.graph import Graph, Node, Tensor, Value, expression_id, hash_outputs, output_key
 from graphopt.ir.infer import InferenceError, infer, shape_data
 from graphopt.ir.moved import MOVES, shortened
+from graphopt.ir.schema import complaint
 from graphopt.ir.types import DTYPES, NUMPY_NAMES, ValueType, digest, merge
 
 _MASK = 2**64 - 1
@@ -68,10 +69,15 @@ def together(deltas: Iterable[Delta]) -> Delta:
 
 
 class ArrayData:
-    """Bytes of a constant that a rule or the engine made."""
+    """Bytes of a constant that a rule or the engine made.
 
-    def __init__(self, array: np.ndarray[Any, Any]) -> None:
-        self._array = array
+    Args:
+        array: The content.
+        meant: The number that it stands for, where the rule says so: 0.1 is none of the numbers of a float16.
+    """
+
+    def __init__(self, array: np.ndarray[Any, Any], meant: float | None = None) -> None:
+        self._array, self.meant = array, meant
 
     @property
     def nbytes(self) -> int:
@@ -83,8 +89,8 @@ class ArrayData:
         return self._array
 
 
-def tensor_of(array: np.ndarray[Any, Any]) -> Tensor:
-    """A tensor known by its content.
+def tensor_of(array: np.ndarray[Any, Any], meant: float | None = None) -> Tensor:
+    """A tensor known by its content; ``meant`` as in :class:`ArrayData`.
 
     Raises:
         RefusedError: ONNX has no such dtype.
@@ -93,7 +99,7 @@ def tensor_of(array: np.ndarray[Any, Any]) -> Tensor:
     if dtype is None:
         raise RefusedError(f"no ONNX dtype for {array.dtype}")
     key = digest("tensor", dtype, array.shape, array.tobytes())
-    return Tensor(key, ValueType(dtype, tuple(array.shape)), ArrayData(array))
+    return Tensor(key, ValueType(dtype, tuple(array.shape)), ArrayData(array, meant))
 
 
 class Edit:
@@ -214,9 +220,9 @@ class Edit:
         """Whether a new node may read a value: it is there, and not what the rewrite has yet to define."""
         return key in self._values and key not in self._pending
 
-    def constant(self, array: np.ndarray[Any, Any], name: str = "") -> int:
-        """Key of a constant with this content."""
-        tensor = tensor_of(array)
+    def constant(self, array: np.ndarray[Any, Any], name: str = "", meant: float | None = None) -> int:
+        """Key of a constant with this content; ``meant`` as in :class:`ArrayData`."""
+        tensor = tensor_of(array, meant)
         if tensor.key not in self._values:
             label = name or f"const_{tensor.key & 0xFFFFFFFF:08x}"
             self._values[tensor.key] = Value(tensor.key, label, tensor.type, True, tensor)
@@ -301,8 +307,13 @@ class Edit:
             for k, t in zip(inputs, types, strict=True)
         ]
         known = [known_content(view, k) for k in inputs]
+        version = self.graph.opsets.get(domain, 1)
+        given = [name for name, value in attributes.items() if value is not None]
+        wrong = complaint(op, domain, version, given, [None if t is None else t.dtype or "" for t in types])
+        if wrong:
+            raise RefusedError(wrong)
         try:
-            found = infer(op, domain, self.graph.opsets.get(domain, 1), attributes, types, data, n, known)
+            found = infer(op, domain, version, attributes, types, data, n, known)
         except InferenceError as error:
             raise RefusedError(str(error)) from error
         return found, None if domain or not found else content(op, attributes, types, known, found[0])

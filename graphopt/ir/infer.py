@@ -8,22 +8,23 @@ stand in a small table here.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import onnx
-from onnx import AttributeProto, NodeProto, TypeProto, helper, numpy_helper, shape_inference
+from onnx import AttributeProto, NodeProto, TensorProto, TypeProto, helper, numpy_helper, shape_inference
 
 from graphopt.ir.content import Content, shape
+from graphopt.ir.doubts import believed
 from graphopt.ir.graph import Opaque, Tensor
-from graphopt.ir.types import DTYPE_NAMES, DTYPES, UNKNOWN, Dim, ValueType, merge
+from graphopt.ir.types import DTYPE_NAMES, DTYPES, UNKNOWN, Dim, ValueType, known
 
 _MEMO: dict[Any, tuple[ValueType, ...]] = {}
 _MEMO_LIMIT = 200_000
 _SHAPE_DATA_LIMIT = 256  # elements; larger constants never steer a shape
 _FACTORS_LIMIT = 5  # elements; the factors of a Resize, one for each axis
-_MADE_UP = "unk__"  # how the names begin that ONNX's inference gives to dimensions it does not know
 
 # Contributed operators whose first output is like an operand.
 _LIKE_OPERAND: dict[tuple[str, str], int] = {
@@ -36,9 +37,17 @@ _LIKE_OPERAND: dict[tuple[str, str], int] = {
     ("", "SimplifiedLayerNormalization"): 0,
 }
 
+# As schemas write element types.
+_NUMBERS: dict[str, int] = {f"tensor({name.lower()})": number for name, number in TensorProto.DataType.items()}
+
 
 class InferenceError(Exception):
     """ONNX's inference rejects the node: its inputs or attributes contradict the schema."""
+
+
+def latest_opset() -> int:
+    """Newest version of ONNX's operator set that is known here."""
+    return int(onnx.defs.onnx_opset_version())
 
 
 @lru_cache
@@ -50,6 +59,45 @@ def exists(op: str, domain: str, version: int) -> bool:
         return not bool(onnx.defs.get_schema(op, version, domain).deprecated)
     except onnx.defs.SchemaError:
         return False
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """The type of a formal operand or result.
+
+    Attributes:
+        name: Operands and results of one name have one type; empty where nothing else has it.
+        dtypes: Short names of the element types that it may have.
+    """
+
+    name: str
+    dtypes: frozenset[str]
+
+
+@lru_cache(maxsize=1 << 12)
+def parameters(
+    op: str, domain: str, version: int, n_inputs: int, n_outputs: int
+) -> tuple[tuple[Parameter, ...], tuple[Parameter, ...]] | None:
+    """Types of a node's operands and results as its schema declares them; ``None`` where it has no schema here."""
+    try:
+        schema = onnx.defs.get_schema(op, version, domain)
+    except onnx.defs.SchemaError:
+        return None
+    bounds = {c.type_param_str: frozenset(c.allowed_type_strs) for c in schema.type_constraints}
+
+    def formal(declared: Sequence[Any], n: int) -> tuple[Parameter, ...]:
+        found: list[Parameter] = []
+        for i in range(n):
+            one = declared[min(i, len(declared) - 1)] if declared else None
+            if one is None or (i >= len(declared) and one.option != onnx.defs.OpSchema.FormalParameterOption.Variadic):
+                found.append(Parameter("", frozenset()))
+                continue
+            texts = bounds.get(one.type_str, frozenset({one.type_str}))
+            dtypes = frozenset(DTYPE_NAMES[_NUMBERS[t]] for t in texts if t in _NUMBERS)
+            found.append(Parameter(one.type_str if one.is_homogeneous else "", dtypes))
+        return tuple(found)
+
+    return formal(schema.inputs, n_inputs), formal(schema.outputs, n_outputs)
 
 
 def infer(
@@ -86,6 +134,7 @@ def infer(
         if len(_MEMO) >= _MEMO_LIMIT:
             _MEMO.clear()
         found = _infer(op, domain, version, attributes, inputs, data, n_outputs)
+        found = believed(op, domain, version, attributes, inputs, contents, found)
         dims = shape(op, attributes, inputs, contents) if contents and found and domain == "" else None
         if dims is not None:
             found = (refined(found[0], ValueType(found[0].dtype, dims)), *found[1:])
@@ -96,19 +145,23 @@ def infer(
 def refined(type: ValueType, other: ValueType) -> ValueType:
     """A type with what another one of the same value knows more; the type itself where the two contradict each other.
 
-    A number says more than a symbol; a symbol that ONNX's inference made up says no more than that it does not know.
+    A number says more than a symbol. Of two symbols the other's is taken: what was inferred from a node's operands names the
+    sizes of the model's inputs, what was declared of an interior value may have a name of its own for the same size.
     """
-    both = merge(type, other)
-    if both is None or both.shape is None or other.shape is None:
-        return type if both is None else both
-    return ValueType(
-        both.dtype, tuple(b if _tells_more(b, a) else a for a, b in zip(both.shape, other.shape, strict=True))
-    )
+    if other == UNKNOWN or type.other is not None or other.other is not None:
+        return other if type == UNKNOWN else type
+    if type.dtype and other.dtype and type.dtype != other.dtype:
+        return type
+    dtype, a, b = type.dtype or other.dtype, type.shape, other.shape
+    if a is None or b is None:
+        return ValueType(dtype, b if a is None else a)
+    if len(a) != len(b) or any(isinstance(x, int) and isinstance(y, int) and x != y for x, y in zip(a, b, strict=True)):
+        return type
+    return ValueType(dtype, tuple(y if _tells_more(y, x) else x for x, y in zip(a, b, strict=True)))
 
 
 def _tells_more(new: Dim, old: Dim) -> bool:
-    made_up = isinstance(old, str) and old.startswith(_MADE_UP)
-    return isinstance(new, int) or (made_up and isinstance(new, str) and not new.startswith(_MADE_UP))
+    return isinstance(new, int) or (known(new) and not isinstance(old, int)) or old is None
 
 
 def _infer(
@@ -134,10 +187,10 @@ def _infer(
     except (TypeError, ValueError) as error:
         raise InferenceError(f"{op}: {error}") from error
     types = {n: type_proto(t) for n, t in zip(names, inputs, strict=True) if t is not None and t != UNKNOWN}
-    known = {n: numpy_helper.from_array(d) for n, d in zip(names, data, strict=True) if d is not None}
+    given = {n: numpy_helper.from_array(d) for n, d in zip(names, data, strict=True) if d is not None}
     try:
         result = shape_inference.infer_node_outputs(
-            schema, node, types, known, opset_imports=[helper.make_opsetid(domain, version)], ir_version=10
+            schema, node, types, given, opset_imports=[helper.make_opsetid(domain, version)], ir_version=10
         )
     except Exception as error:
         # onnx raises its own errors and, for a missing type, a plain RuntimeError.

@@ -47,7 +47,7 @@ def shortened(
     if op == "Transpose":
         return _transposed(edit, keys[0], attributes)
     if op == "Concat":
-        return _joined(edit, keys, attributes["axis"])
+        return _joined(edit, keys, attributes)
     made = types()
     if not all(type.static and 0 not in (type.shape or ()) for type in made):
         return None
@@ -59,6 +59,8 @@ def _transposed(edit: Edit, key: int, attributes: Mapping[str, Any]) -> list[int
     if rank is None:
         return None
     order = _order(attributes, rank)
+    if sorted(order) != list(range(rank)):
+        return None
     before = _moving(edit, key, "Transpose")
     if before is not None:
         key, inner = _source(before), _order(before.attributes, rank)
@@ -84,21 +86,29 @@ def _reshaped(edit: Edit, key: int, type: ValueType) -> list[int] | None:
     return edit.add("Reshape", [chain[-1], edit.constant(np.array(type.shape, np.int64))])
 
 
-def _joined(edit: Edit, keys: Sequence[int], axis: int) -> list[int] | None:
-    rank = _rank(edit, keys[0])
-    if rank is None:
+def _joined(edit: Edit, keys: Sequence[int], attributes: Mapping[str, Any]) -> list[int] | None:
+    axis = _axis(edit, keys[0], attributes.get("axis")) if keys else None
+    if axis is None:
         return None
-    flat = [part for key in keys for part in _parts(edit, key, axis % rank)]
-    whole = list(_wholes(edit, flat, axis % rank))
+    flat = [part for key in keys for part in _parts(edit, key, axis)]
+    whole = list(_wholes(edit, flat, axis))
     if len(whole) == 1:
         return whole
-    return None if whole == list(keys) else edit.add("Concat", whole, {"axis": axis % rank})
+    return None if whole == list(keys) else edit.add("Concat", whole, {"axis": axis})
+
+
+def _axis(edit: Edit, key: int, axis: int | None) -> int | None:
+    """An axis counted from the front; ``None`` where the value has none such: then inference says what is wrong."""
+    rank = _rank(edit, key)
+    if rank is None or axis is None or not -rank <= axis < rank:
+        return None
+    return axis % rank
 
 
 def _parts(edit: Edit, key: int, axis: int) -> Sequence[int]:
     """What a value was joined of along an axis, or the value itself."""
     before = _moving(edit, key, "Concat")
-    if before is None or before.attributes["axis"] % (_rank(edit, key) or 1) != axis:
+    if before is None or _axis(edit, key, before.attributes.get("axis")) != axis:
         return [key]
     return [part for part in before.inputs if part is not None]
 
@@ -111,7 +121,7 @@ def _wholes(edit: Edit, keys: Sequence[int], axis: int) -> Iterator[int]:
         made = () if before is None else before.outputs
         if before is not None and tuple(keys[at : at + len(made)]) == made:
             source = _source(before)
-            if before.attributes.get("axis", 0) % (_rank(edit, source) or 1) == axis:
+            if _axis(edit, source, before.attributes.get("axis", 0)) == axis:
                 yield source
                 at += len(made)
                 continue
@@ -120,9 +130,9 @@ def _wholes(edit: Edit, keys: Sequence[int], axis: int) -> Iterator[int]:
 
 
 def _parted(edit: Edit, key: int, attributes: Mapping[str, Any], types: Sequence[ValueType]) -> list[int] | None:
-    axis = attributes.get("axis", 0) % (_rank(edit, key) or 1)
-    parts = _parts(edit, key, axis)
-    if len(parts) == 1:
+    axis = _axis(edit, key, attributes.get("axis", 0))
+    parts = [key] if axis is None else _parts(edit, key, axis)
+    if axis is None or len(parts) == 1:
         return None
     ends = _ends([edit.type(part) for part in parts], axis)
     cuts = _ends(types, axis)

@@ -16,6 +16,9 @@ TIMES = "\N{MIDDLE DOT}"
 """Between the factors of a product, ``7·batch·sequence``: a number first, if any, then the names in order (no exporter
 writes this character into a name)."""
 
+MADE_UP = "unk__"
+"""How the names begin that ONNX's inference gives to dimensions it does not know."""
+
 Dim = int | str | None
 Shape = tuple[Dim, ...]
 
@@ -125,8 +128,17 @@ def quotient(a: Dim, b: Dim) -> Dim:
     return None if any(n < 0 for n in left.values()) else _dimension(over[0] // under[0], left.elements())
 
 
+def known(dim: Dim) -> bool:
+    """Whether a dimension says anything: a number does, and a symbol that somebody chose."""
+    return dim is not None and not (isinstance(dim, str) and dim.startswith(MADE_UP))
+
+
 def merge(declared: ValueType, inferred: ValueType) -> ValueType | None:
-    """The declared type refined by the inferred one, or ``None`` where the two contradict each other."""
+    """The declared type refined by the inferred one, or ``None`` where the two contradict each other.
+
+    Two symbols are two sizes, and a symbol is no number: a value that is ``[batch, seq]`` can't become ``[batch, 10]``, as
+    there is a ``seq`` for which that is another shape. What is unknown contradicts nothing.
+    """
     if declared is inferred or declared == inferred:
         return declared
     if declared.other is not None or inferred.other is not None:
@@ -141,9 +153,9 @@ def merge(declared: ValueType, inferred: ValueType) -> ValueType | None:
         return None
     dims: list[Dim] = []
     for x, y in zip(a, b, strict=True):
-        if isinstance(x, int) and isinstance(y, int) and x != y:
+        if known(x) and known(y) and x != y:
             return None
-        dims.append(y if x is None else x)
+        dims.append(x if known(x) or y is None else y)
     return ValueType(dtype, tuple(dims))
 
 

@@ -8,7 +8,7 @@ would grow too much; then the nodes that compute them stay, and the runtime fold
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ import numpy as np
 import onnx_ir
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, helper
 
-from graphopt.ir.constants import NotConstantError, evaluate
+from graphopt.ir.constants import evaluate_all
 from graphopt.ir.graph import Graph, Node, Value
 from graphopt.ir.infer import make_node
 from graphopt.onnxio.load import INLINE, Model
@@ -132,7 +132,20 @@ class _Emitter:
     # -- constants ------------------------------------------------------------------------------------------------
 
     def _fold(self) -> None:
-        """Choose which lazy constants become arrays, and evaluate them."""
+        """Choose which lazy constants become arrays, and compute them."""
+        failed: set[int] = set()
+        while True:
+            # What turns out not to be foldable stays, with all it reads, so that less of the rest may be affordable.
+            chosen = self._affordable(failed)
+            arrays = self._arrays(chosen)
+            missing = set(chosen) - set(arrays)
+            if not missing:
+                break
+            failed |= missing
+        self.folded = {key: _ir_tensor_of(array, self.graph.values[key].name) for key, array in arrays.items()}
+
+    def _affordable(self, failed: set[int]) -> list[int]:
+        """The lazy constants to fold; sets ``unfolded``, the others."""
         graph = self.graph
         outputs = graph.output_keys
         frontier = [
@@ -149,30 +162,38 @@ class _Emitter:
         readers = Counter(k for read, _ in cones.values() for k in read)
         readers.update(k for n in graph.nodes.values() if not graph.is_lazy(n) for k in n.inputs if k is not None)
         readers.update(outputs)
+        chosen: list[int] = []
+        self.unfolded = []
         for key in sorted(cones, key=lambda k: (sizes[k] - sum(sizes[r] for r in cones[k][0]), k)):
             read, ruled = cones[key]
             growth = sizes[key] - sum(sizes[k] for k in read if readers[k] == 1)
             affordable = budget is None or growth <= max(budget, 0)
-            if not affordable or (growth > _SLACK and not ruled):
+            if key in failed or self._shapes_nothing(key) or not affordable or (growth > _SLACK and not ruled):
                 self.unfolded.append(key)
                 continue
-            try:
-                self.folded[key] = _ir_tensor_of(self._evaluate(key), graph.values[key].name)
-            except NotConstantError:
-                self.unfolded.append(key)
-                continue
+            chosen.append(key)
             readers.subtract(read)
             if budget is not None:
                 budget -= growth
+        return chosen
 
-    def _evaluate(self, key: int) -> np.ndarray[Any, Any]:
-        arrays = self.model.arrays
-        found = arrays.get(key)
-        if found is None:
-            found = evaluate(self.graph, key, {k: a for k, a in arrays.items() if k in self.graph.values})
-            if found.nbytes <= _REMEMBERED:
-                arrays[key] = found
-        return found
+    def _shapes_nothing(self, key: int) -> bool:
+        """Whether a constant is the target of a Reshape of an empty tensor: a -1 beside a 0 runs, but only where it is computed."""
+        graph = self.graph
+        return any(
+            node.op == "Reshape" and not node.domain and node.inputs[1:2] == (key,)
+            and node.inputs[0] is not None and 0 in (graph.type(node.inputs[0]).shape or ())
+            for node in (graph.nodes[user] for user in graph.users[key])
+        )  # fmt: skip
+
+    def _arrays(self, keys: Sequence[int]) -> dict[int, np.ndarray[Any, Any]]:
+        """The contents of lazy constants, of those that can be computed; small ones are remembered."""
+        known = self.model.arrays
+        found = {key: known[key] for key in keys if key in known}
+        missing = [key for key in keys if key not in found]
+        made = evaluate_all(self.graph, missing, {k: a for k, a in known.items() if k in self.graph.values})
+        known.update({key: array for key, array in made.items() if array.nbytes <= _REMEMBERED})
+        return found | made
 
     def _cone(self, key: int) -> tuple[set[int], bool]:
         """Tensors that a lazy constant is computed from, and whether a rule had a hand in it."""

@@ -19,11 +19,21 @@ import numpy as np
 import onnx
 import onnx_ir
 from google.protobuf.message import DecodeError
-from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, TensorShapeProto, shape_inference
+from onnx import (
+    AttributeProto,
+    GraphProto,
+    ModelProto,
+    NodeProto,
+    TensorProto,
+    TensorShapeProto,
+    helper,
+    shape_inference,
+)
 
 from graphopt.errors import ModelError, UnknownNameError, UnsupportedModelError, UsageError
 from graphopt.ir import ops
 from graphopt.ir.constants import READABLE
+from graphopt.ir.doubts import MISTAKEN, believed
 from graphopt.ir.edit import tensor_of
 from graphopt.ir.graph import Graph, Node, Opaque, Tensor, Value, build, expression_id, output_key
 from graphopt.ir.infer import value_type
@@ -354,7 +364,7 @@ def _identify(tensor: Any) -> Tensor:
 
 def _graph(proto: ModelProto, tensors: Mapping[str, Any], path: Path | None) -> Graph:
     g = proto.graph
-    types = _types(proto)
+    types = _trusted(proto, _types(proto))
     values: dict[int, Value] = {}
     scope: dict[str, int] = {}
 
@@ -438,8 +448,19 @@ def _graph(proto: ModelProto, tensors: Mapping[str, Any], path: Path | None) -> 
 
 def _types(proto: ModelProto) -> dict[str, ValueType]:
     """Types of all values, by ONNX's own inference; what it can't tell is absent."""
+    weights = {t.name: t for t in proto.graph.initializer}
+    published = [o.name for o in proto.graph.output if o.name in weights]
+    whole = proto
+    if published:
+        # Of an initializer that is an output inference believes what the output declares: without a shape, a Slice by it is wrong.
+        whole = ModelProto()
+        whole.CopyFrom(proto)
+        for output in whole.graph.output:
+            if output.name in weights:
+                tensor = weights[output.name]
+                output.CopyFrom(helper.make_tensor_value_info(output.name, tensor.data_type, tensor.dims))
     try:
-        inferred = shape_inference.infer_shapes(proto, data_prop=True)
+        inferred = shape_inference.infer_shapes(whole, data_prop=True)
     except Exception:
         # Inference gives up on some valid models (unknown operators in bodies); the declared types remain.
         inferred = proto
@@ -449,6 +470,38 @@ def _types(proto: ModelProto) -> dict[str, ValueType]:
         type = value_type(i.type)
         found[i.name] = merge(found[i.name], type) or type if i.name in found else type
     return found
+
+
+def _trusted(proto: ModelProto, types: dict[str, ValueType]) -> dict[str, ValueType]:
+    """Types without what follows from an inference that the runtime does not share (see :mod:`graphopt.ir.doubts`).
+
+    Of values that depend on such a node only the dtype and the number of dimensions are kept, whatever the file declares: the
+    exporter asked the same inference. :func:`graphopt.ir.simplify.simplify` infers their shapes anew, node by node.
+    """
+    versions = {"" if o.domain == "ai.onnx" else o.domain: o.version for o in proto.opset_import}
+    doubted = {name for node in proto.graph.node if _mistaken(node, types, versions) for name in node.output}
+    known = 0
+    while len(doubted) > known:  # once for a model whose nodes are in order
+        known = len(doubted)
+        for node in proto.graph.node:
+            if not doubted.isdisjoint(node.input) or not doubted.isdisjoint(_captured(node)):
+                doubted.update(node.output)
+    return {name: _dtype_and_rank(type) if name in doubted else type for name, type in types.items()}
+
+
+def _mistaken(node: NodeProto, types: Mapping[str, ValueType], versions: Mapping[str, int]) -> bool:
+    domain = "" if node.domain == "ai.onnx" else node.domain
+    if node.op_type not in MISTAKEN or domain:
+        return False
+    attributes = {a.name: _attribute(a) for a in node.attribute}
+    operands, made = [types.get(n) for n in node.input], tuple(types.get(n, UNKNOWN) for n in node.output)
+    return believed(node.op_type, domain, versions.get(domain, 1), attributes, operands, (), made) != made
+
+
+def _dtype_and_rank(type: ValueType) -> ValueType:
+    if type.other is not None or type.shape is None:
+        return type
+    return ValueType(type.dtype, (None,) * len(type.shape))
 
 
 def _sorted(g: GraphProto, scope: Mapping[str, int], producers: set[str]) -> list[NodeProto]:

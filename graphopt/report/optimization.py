@@ -15,7 +15,7 @@ from graphopt.runtime.profile import by_op, profile
 from graphopt.runtime.timing import Paired
 from graphopt.search.arena import Arena
 from graphopt.search.select import FamilyVerdict, Selection
-from graphopt.wording import change, milliseconds, placement, plural, seconds, size, timing
+from graphopt.wording import change, dimensions, milliseconds, placement, plural, seconds, size, timing
 
 _PROFILED_S = 1.5  # for the profile of each of the two models
 _RUNS = 50  # of a profile at most
@@ -181,7 +181,8 @@ def _agreement(told: Mapping[str, Any]) -> str:
     if not verified:
         return "Outputs were not compared."
     error = f"{verified['max_abs']:.1e} absolute, {verified['max_rel']:.1e} relative"
-    return f"Outputs agree on {verified['trials']} sets of inputs, the largest error is {error}."
+    where = f" ({dimensions(verified['sizes'])})" if verified.get("sizes") else ""
+    return f"Outputs agree on {verified['trials']} sets of inputs{where}, the largest error is {error}."
 
 
 def _facts(told: Mapping[str, Any]) -> Facts:

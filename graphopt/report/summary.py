@@ -76,6 +76,7 @@ def make_report(
             for s in outcome.steps
         ],
         "families": [_family(v) for v in selection.families],
+        "culprits": [asdict(culprit) for culprit in selection.culprits],
         "search": {
             "candidates": outcome.candidates,
             "seconds": outcome.seconds,
@@ -101,7 +102,14 @@ def _latency(paired: Paired) -> dict[str, Any]:
 
 
 def _verified(v: Verification) -> dict[str, Any]:
-    return {"passed": v.passed, "trials": v.trials, "max_abs": v.max_abs, "max_rel": v.max_rel}
+    return {
+        "passed": v.passed,
+        "trials": v.trials,
+        "max_abs": v.max_abs,
+        "max_rel": v.max_rel,
+        "sizes": [dict(sizes) for sizes in v.sizes],
+        "message": v.message,
+    }
 
 
 def _placement(placements: Sequence[Placement]) -> dict[str, Any] | None:
@@ -141,7 +149,12 @@ def _more(selection: Selection) -> list[str]:
 
 def _warnings(selection: Selection, kept: bool, final: Emitted, provider: str) -> list[str]:
     warnings = []
-    wrong = [v.family for v in selection.families if v.wrong]
+    for c in selection.culprits:
+        warnings.append(
+            f"step {c.step}, {c.rule} at {c.node}, changes the outputs: family {c.family} taken back ({c.message})"
+        )
+    blamed = {c.family for c in selection.culprits}
+    wrong = [v.family for v in selection.families if v.wrong and v.family not in blamed]
     if wrong:
         warnings.append(f"provider {provider} computes something else with {', '.join(wrong)}: taken back")
     if kept:

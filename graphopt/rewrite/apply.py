@@ -8,10 +8,11 @@ import numpy as np
 
 from graphopt.ir.edit import Delta, Edit, RefusedError
 from graphopt.ir.graph import Graph
-from graphopt.ir.types import NUMPY_NAMES
-from graphopt.rewrite.expr import Env, Ref, Symbol, Unknown
+from graphopt.rewrite import literals
+from graphopt.rewrite.expr import Env, Ref, Symbol
+from graphopt.rewrite.limits import Unknown
 from graphopt.rewrite.match import Match
-from graphopt.rewrite.pattern import Line
+from graphopt.rewrite.pattern import Line, Operand
 
 
 def apply(graph: Graph, match: Match, block: int = 16) -> tuple[Graph, Delta]:
@@ -61,16 +62,19 @@ def _line(edit: Edit, env: Env, line: Line, names: dict[str, Any], roots: dict[s
         made: list[Ref] = []
         for row in rows:
             items = iter(row)
-            operands = [
+            given = [
                 next(items).key if o.kind == "variadic" else k
                 for o in line.operands
-                for k in ([None] if o.kind == "variadic" else _keys(edit, names, line, o))
+                for k in ([None] if o.kind == "variadic" else _keys(names, o))
             ]
+            operands = literals.constant(edit, op, domain, given)
             made.append(Ref(edit.add(op, operands, attributes, domain=domain)[0]))
         names[line.outputs[0]] = env.names[line.outputs[0]] = tuple(made)
         return
-    operands = [key for operand in line.operands for key in _keys(edit, names, line, operand)]
-    keys = edit.add(op, operands, attributes, domain=domain, outputs=[roots.get(o) for o in line.outputs])
+    given = [key for operand in line.operands for key in _keys(names, operand)]
+    outputs = [roots.get(o) for o in line.outputs]
+    operands = literals.constant(edit, op, domain, given, outputs)
+    keys = edit.add(op, operands, attributes, domain=domain, outputs=outputs)
     for out, key in zip(line.outputs, keys, strict=True):
         names[out] = env.names[out] = Ref(key)
 
@@ -82,17 +86,12 @@ def _operator(line: Line, names: dict[str, Any]) -> tuple[str, str]:
     return domain, op
 
 
-def _keys(edit: Edit, names: dict[str, Any], line: Line, operand: Any) -> list[int | None]:
+def _keys(names: dict[str, Any], operand: Operand) -> list[int | float | None]:
+    """What an operand stands for: keys, a number as such."""
     if operand.kind == "none":
         return [None]
     if operand.kind == "number":
-        first = next(o for o in line.operands if o.name)
-        bound = names[first.name]
-        key = bound[0].key if isinstance(bound, tuple) and not isinstance(bound, Ref) else bound.key
-        dtype = edit.type(key).dtype
-        if dtype not in NUMPY_NAMES:
-            raise RefusedError("a number needs a dtype that numpy has")
-        return [edit.constant(np.array(operand.number).astype(NUMPY_NAMES[dtype]))]
+        return [operand.number]
     bound = names[operand.name]
     if isinstance(bound, Ref):
         return [bound.key]

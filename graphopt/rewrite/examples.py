@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,12 @@ import numpy as np
 from graphopt.errors import GraphoptError
 from graphopt.ir.edit import Edit, RefusedError, tensor_of
 from graphopt.ir.graph import Graph, Value, build
+from graphopt.ir.infer import latest_opset
 from graphopt.ir.types import DTYPES, NUMPY_NAMES, Dim, ValueType, digest
+from graphopt.rewrite import literals
+from graphopt.rewrite.diagnosis import mismatch, undecided
 from graphopt.rewrite.expr import Env, Ref
+from graphopt.rewrite.limits import TooLargeError, Unknown
 from graphopt.rewrite.match import Match, find, plans
 from graphopt.rewrite.pattern import Line
 from graphopt.rewrite.schema import Rule
@@ -50,7 +55,10 @@ class Operand:
         dims = tuple(int(d) if d.isdigit() else d for d in parsed["dims"].split("x") if d)
         data = parsed["data"]
         if data is not None:
-            data = ast.literal_eval(data if "1e999" in data else data.replace("inf", "1e999"))
+            try:
+                data = ast.literal_eval(data if "1e999" in data else data.replace("inf", "1e999"))
+            except (SyntaxError, ValueError, RecursionError, MemoryError):
+                raise ExampleError(f"{name}: {data!r} is neither a number nor a list of numbers") from None
         return Operand(parsed["dtype"], dims, bool(parsed["const"] or parsed["data"]), data)
 
     def __str__(self) -> str:
@@ -70,11 +78,13 @@ class Example:
         graph: Its inputs are the operands, its outputs the pattern's roots and unread values.
         match: Where the rule matches; ``None`` when it does not.
         failing: Index of the first ``where`` line that fails, when that is why it does not match.
+        why: Tells in words why it does not match.
     """
 
     graph: Graph
     match: Match | None
     failing: int | None
+    why: Callable[[], str] = str
 
 
 def build_example(rule: Rule, case: Mapping[str, Any], *, block: int = 16, seed: int = 0) -> Example:
@@ -91,12 +101,12 @@ def build_example(rule: Rule, case: Mapping[str, Any], *, block: int = 16, seed:
     """
     rng = np.random.default_rng(seed)
     case = dict(case)
-    opset = int(case.pop("opset", DEFAULT_OPSET))
+    opset = _opset(case.pop("opset", DEFAULT_OPSET))
     values: dict[int, Value] = {}
     names: dict[str, Any] = {}
     inputs: list[int] = []
     optional = {o.name for line in rule.match for o in line.operands if o.kind == "optional"}
-    variables = {v for line in rule.match for _, v in line.captures}
+    variables = {v for line in rule.match for v in line.variables}
     variables |= {n for line in rule.match for n in (line.rest, line.op_variable) if n}
     for name in case:
         if name not in rule.leaves and name not in variables:
@@ -118,14 +128,39 @@ def build_example(rule: Rule, case: Mapping[str, Any], *, block: int = 16, seed:
     found = _match(rule, graph, block)
     if found is not None:
         return Example(graph, found, None)
-    return Example(graph, None, _failing(rule, graph, block))
+    failing, match = _failing(rule, graph, block)
+    if failing is None or match is None:
+        return Example(graph, None, None, partial(_misfit, rule, graph, names))
+    return Example(graph, None, failing, partial(_failure, rule, failing, Env(graph, match.names, block)))
+
+
+def _misfit(rule: Rule, graph: Graph, names: dict[str, Any]) -> str:
+    return f"does not fit the pattern: {mismatch(rule, graph, names)}"
+
+
+def _failure(rule: Rule, failing: int, env: Env) -> str:
+    condition = rule.where[failing]
+    return f"fails on 'where' line {failing + 1} first, {condition.text!r}{undecided(condition, env)}"
+
+
+def _opset(given: Any) -> int:
+    newest = latest_opset()
+    if not str(given).isdecimal() or not 1 <= int(str(given)) <= newest:
+        raise ExampleError(f"opset: {given!r} is no version of ONNX's operator set, 1 to {newest}")
+    return int(str(given))
 
 
 def _value(name: str, given: Any, values: dict[int, Value], inputs: list[int], rng: np.random.Generator) -> int:
     operand = Operand.parse(name, given)
     type = ValueType(operand.dtype, operand.dims)
     if operand.const:
-        value = Value(0, name, type, True, tensor_of(_array(operand, rng)))
+        try:
+            array = _array(operand, rng)
+        except KeyError:
+            raise ExampleError(f"{name}: a constant needs a dtype that numpy has, not {operand.dtype}") from None
+        except (TypeError, ValueError, OverflowError) as error:
+            raise ExampleError(f"{name}: {operand}: {error}") from None
+        value = Value(0, name, type, True, tensor_of(array))
         value = replace(value, key=digest("example", name, value.tensor.key if value.tensor else 0))
     else:
         value = Value(digest("input", name), name, type)
@@ -188,6 +223,10 @@ def _pattern(rule: Rule, graph: Graph, names: dict[str, Any], case: Mapping[str,
                         outputs[out] = key
     except RefusedError as error:
         raise ExampleError(f"the types contradict the operators: {error}") from None
+    except TooLargeError as error:
+        raise ExampleError(f"an attribute is too large: {error}") from None
+    except Unknown:
+        raise ExampleError("the types do not tell what an attribute is") from None
     read = {o.name for line in rule.match for o in line.operands}
     kept = [(name, key) for name, key in outputs.items() if name in rule.roots or name not in read]
     edit.publish(kept)
@@ -195,14 +234,12 @@ def _pattern(rule: Rule, graph: Graph, names: dict[str, Any], case: Mapping[str,
 
 
 def _node(edit: Edit, line: Line, names: dict[str, Any]) -> list[int]:
-    operands: list[int | None] = []
+    operands: list[int | float | None] = []
     for operand in line.operands:
         if operand.kind == "none":
             operands.append(None)
         elif operand.kind == "number":
-            reference = next((names[o.name].key for o in line.operands if o.kind == "value"), None)
-            dtype = edit.type(reference).dtype if reference is not None else "f32"
-            operands.append(edit.constant(np.array(operand.number, NUMPY_NAMES[dtype or "f32"])))
+            operands.append(operand.number)
         elif operand.kind == "variadic":
             operands += [ref.key for ref in names[operand.name]]
         else:
@@ -215,6 +252,12 @@ def _node(edit: Edit, line: Line, names: dict[str, Any]) -> list[int]:
         value = expression.run(Env(edit.graph, names))
         if value is not None:
             attributes[name] = value
+    for name, items in line.lists:
+        listed = [names[item] if isinstance(item, str) else item.run(Env(edit.graph, names)) for item in items]
+        if None not in listed:
+            attributes[name] = tuple(listed)
+        elif any(value is not None for value in listed):
+            raise ExampleError(f"{name!r} of {line.text!r} needs all its items")
     domain, op = line.ops[0]
     if line.op_variable:
         chosen = names.get(line.op_variable)
@@ -224,7 +267,8 @@ def _node(edit: Edit, line: Line, names: dict[str, Any]) -> list[int]:
             domain, _, op = str(chosen).rpartition(".")
             if (domain, op) not in line.ops:
                 raise ExampleError(f"{chosen!r} is not among the operators of {line.text!r}")
-    return edit.add(op, operands, attributes, domain=domain, outputs=[None] * len(line.outputs), name=line.outputs[0])
+    keys = literals.constant(edit, op, domain, operands)
+    return edit.add(op, keys, attributes, domain=domain, outputs=[None] * len(line.outputs), name=line.outputs[0])
 
 
 def _match(rule: Rule, graph: Graph, block: int) -> Match | None:
@@ -235,15 +279,15 @@ def _match(rule: Rule, graph: Graph, block: int) -> Match | None:
     return None
 
 
-def _failing(rule: Rule, graph: Graph, block: int) -> int | None:
-    """Index of the first condition that fails, judged with all conditions off; ``None`` when the shape does not match."""
+def _failing(rule: Rule, graph: Graph, block: int) -> tuple[int | None, Match | None]:
+    """Index of the first condition that fails, judged with all conditions off, and where; ``None`` without a match."""
     bare = replace(rule, where=())
     plan = plans(bare)[0]
-    best: int | None = None
+    best: tuple[int | None, Match | None] = (None, None)
     for node in graph.in_order():
         for match in find(graph, plan, node, block):
             env = Env(graph, match.names, block)
             index = next((i for i, condition in enumerate(rule.where) if not condition.holds(env)), None)
-            if index is not None:
-                best = index if best is None else max(best, index)
+            if index is not None and (best[0] is None or index > best[0]):
+                best = (index, match)
     return best

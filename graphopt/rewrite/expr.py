@@ -16,10 +16,8 @@ from typing import Any, NamedTuple
 
 from graphopt.errors import RuleError
 from graphopt.ir.graph import Graph
-
-
-class Unknown(Exception):
-    """The graph does not say."""
+from graphopt.rewrite.limits import STEPS, TooLargeError, bounded, plus, power, remainder, times
+from graphopt.rewrite.limits import Unknown as Unknown  # read as the expressions' own
 
 
 class Ref(NamedTuple):
@@ -48,11 +46,23 @@ class Env:
         graph: The graph that was matched.
         names: Pattern variables: :class:`Ref`, a tuple of them, an attribute value, or the result of a ``let``.
         block: Channel block of the target's fast convolution layout.
+        steps: Items that loops and ranges took so far.
     """
 
     graph: Graph
     names: dict[str, Any]
     block: int = 16
+    steps: int = 0
+
+    def spend(self, steps: int) -> None:
+        """Count items that are about to be made.
+
+        Raises:
+            TooLargeError: There were too many.
+        """
+        self.steps += steps
+        if self.steps > STEPS:
+            raise TooLargeError(f"loops and ranges of more than {STEPS} items")
 
 
 Compiled = Callable[[Env], Any]
@@ -98,13 +108,25 @@ def compile_expression(text: str, functions: Mapping[str, Function], where: str 
     try:
         tree = ast.parse(text.strip(), mode="eval").body
     except SyntaxError as error:
-        raise RuleError(f"{text!r}: {error.msg}", _shift(where, (error.offset or 1) - 1)) from None
+        raise RuleError(f"{text!r}: {error.msg}", shifted(where, (error.offset or 1) - 1)) from None
+    except ValueError as error:
+        raise RuleError(f"{_short(text)}: {error}", where) from None
+    except (RecursionError, MemoryError):
+        raise RuleError(f"{_short(text)}: nested too deeply", where) from None
     compiler = _Compiler(text, functions, where)
-    run = compiler.compile(tree, frozenset())
+    try:
+        run = compiler.compile(tree, frozenset())
+    except RecursionError:
+        raise RuleError(f"{_short(text)}: nested too deeply", where) from None
     return Expression(text, frozenset(compiler.names), frozenset(compiler.calls), where, run)
 
 
-def _shift(where: str, columns: int) -> str:
+def _short(text: str) -> str:
+    return repr(text if len(text) <= 60 else f"{text[:57]}...")
+
+
+def shifted(where: str, columns: int) -> str:
+    """``file:line:column`` some columns further on."""
     head, _, column = where.rpartition(":")
     return f"{head}:{int(column) + columns}" if head and column.isdigit() else where
 
@@ -169,14 +191,16 @@ _COMPARE: dict[type, Callable[[Any, Any], bool]] = {
     ast.Is: operator.is_,
     ast.IsNot: operator.is_not,
 }
+
+
 _BINARY: dict[type, Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add,
+    ast.Add: plus,
     ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
+    ast.Mult: times,
     ast.Div: operator.truediv,
     ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod,
-    ast.Pow: operator.pow,
+    ast.Mod: remainder,
+    ast.Pow: power,
 }
 
 
@@ -187,7 +211,7 @@ class _Compiler:
         self.calls: set[str] = set()
 
     def error(self, message: str, node: ast.AST, hint: str | None = None) -> RuleError:
-        return RuleError(f"{self.text!r}: {message}", _shift(self.where, getattr(node, "col_offset", 0)), hint)
+        return RuleError(f"{self.text!r}: {message}", shifted(self.where, getattr(node, "col_offset", 0)), hint)
 
     def compile(self, node: ast.AST, local: frozenset[str]) -> Compiled:
         method = getattr(self, f"_{type(node).__name__.lower()}", None)
@@ -239,10 +263,21 @@ class _Compiler:
             if isinstance(a, Symbol) or isinstance(b, Symbol):
                 raise Unknown
             try:
-                return apply(a, b)
+                return bounded(apply(a, b))
             except (TypeError, ArithmeticError):
                 raise Unknown from None
 
+        return self._tried(node, run)
+
+    def _tried(self, node: ast.AST, run: Compiled) -> Compiled:
+        """What reads nothing is run once, so that what is too large is found where it is written."""
+        if not any(isinstance(n, ast.Name) and n.id not in self.functions for n in ast.walk(node)):
+            try:
+                run(Env(Graph.__new__(Graph), {}))
+            except TooLargeError as error:
+                raise self.error(f"too large: {error}", node) from None
+            except Unknown:
+                pass
         return run
 
     def _boolop(self, node: ast.BoolOp, local: frozenset[str]) -> Compiled:
@@ -318,14 +353,17 @@ class _Compiler:
 
         def run(env: Env) -> tuple[Any, ...]:
             out = []
-            scope = Env(env.graph, dict(env.names), env.block)
-            for item in _items(source(env)):
+            items = _items(source(env))
+            env.spend(len(items))
+            scope = Env(env.graph, dict(env.names), env.block, env.steps)
+            for item in items:
                 values = (item,) if single else _items(item)
                 if len(values) != len(names):
                     raise Unknown
                 scope.names.update(zip(names, values, strict=True))
                 if all(_truth(test(scope)) for test in tests):
                     out.append(body(scope))
+            env.steps = scope.steps
             return tuple(out)
 
         return run
@@ -350,7 +388,7 @@ class _Compiler:
                 # A function asked about something it is not for (the rank of a number) knows nothing.
                 raise Unknown from None
 
-        return run
+        return self._tried(node, run)
 
 
 def _truth(value: Any) -> bool:

@@ -10,7 +10,8 @@ import numpy as np
 
 from graphopt.ir.constants import READABLE, NotConstantError, evaluate, known_content, small_array
 from graphopt.ir.types import FLOATS, NUMPY_NAMES, ValueType
-from graphopt.rewrite.expr import Env, Function, Ref, Symbol, Unknown, equal
+from graphopt.rewrite.expr import Env, Function, Ref, Symbol, equal
+from graphopt.rewrite.limits import ITEMS, TooLargeError, Unknown, bounded, leaves
 
 _extremes: dict[int, tuple[float, float]] = {}
 _distinct: dict[int, tuple[float, ...] | None] = {}
@@ -138,7 +139,7 @@ def _array(env: Env, x: Ref) -> np.ndarray[Any, Any]:
         raise Unknown from None
 
 
-def _range(env: Env, x: Ref) -> tuple[float, float]:
+def _extreme(env: Env, x: Ref) -> tuple[float, float]:
     if x.key not in _extremes:
         array = _array(env, x)
         if array.size == 0:
@@ -150,12 +151,12 @@ def _range(env: Env, x: Ref) -> tuple[float, float]:
 
 def min_of(env: Env, x: Ref) -> float:
     """Smallest element of a constant."""
-    return _range(env, x)[0]
+    return _extreme(env, x)[0]
 
 
 def max_of(env: Env, x: Ref) -> float:
     """Largest element of a constant."""
-    return _range(env, x)[1]
+    return _extreme(env, x)[1]
 
 
 def distinct(env: Env, x: Ref) -> tuple[float, ...]:
@@ -246,6 +247,7 @@ def is_static(env: Env, x: Ref) -> bool:
 
 def i64(env: Env, items: Any) -> np.ndarray[Any, Any]:
     """An int64 constant: 0-d from a number, 1-d from a sequence."""
+    leaves(items)
     array = np.array(items)
     if array.size and array.dtype.kind not in "iu":
         raise Unknown
@@ -257,21 +259,22 @@ def like(env: Env, x: Ref, items: Any) -> np.ndarray[Any, Any]:
     name = NUMPY_NAMES.get(dtype(env, x))
     if name is None:
         raise Unknown
+    leaves(items)
     with np.errstate(over="ignore"):
         return np.array(items, dtype=np.float64 if name.startswith("float") else None).astype(name)
 
 
 def eye(env: Env, x: Ref, n: int) -> np.ndarray[Any, Any]:
     """The n-by-n unit matrix in x's element type. For small n only."""
-    if n > 1 << 8:
-        raise Unknown
+    if n * n > ITEMS:
+        raise TooLargeError(f"a constant of more than {ITEMS} elements")
     return like(env, x, np.eye(n).tolist())
 
 
 def full(env: Env, x: Ref, dims: Sequence[int], fill: float) -> np.ndarray[Any, Any]:
     """A constant of x's element type and the given shape, filled with one number. For small shapes only."""
-    if math.prod(dims) > 1 << 16:
-        raise Unknown
+    if _product(dims) > ITEMS:
+        raise TooLargeError(f"a constant of more than {ITEMS} elements")
     return np.full(tuple(dims), fill).astype(NUMPY_NAMES[dtype(env, x)])
 
 
@@ -287,10 +290,31 @@ def _plain(function: Any) -> Function:
         for a in arguments:
             if isinstance(a, tuple) and any(isinstance(i, Symbol) for i in a) and function is not len:
                 raise Unknown
-        return function(*arguments)
+        return bounded(function(*arguments))
 
     run.__doc__ = function.__doc__
     return run
+
+
+def _product(items: Sequence[Any]) -> Any:
+    """The product of some numbers."""
+    made: Any = 1
+    for item in items:
+        made = bounded(made * item)
+    return made
+
+
+def _range(env: Env, *bounds: int) -> tuple[int, ...]:
+    """Whole numbers, as Python's range."""
+    if any(isinstance(b, Symbol) for b in bounds):
+        raise Unknown
+    if any(isinstance(b, int) and b.bit_length() > 62 for b in bounds):
+        raise TooLargeError(f"a range of more than {ITEMS} items")
+    made = range(*bounds)
+    if len(made) > ITEMS:
+        raise TooLargeError(f"a range of more than {ITEMS} items")
+    env.spend(len(made))
+    return tuple(made)
 
 
 FUNCTIONS: dict[str, Function] = {
@@ -302,7 +326,7 @@ FUNCTIONS: dict[str, Function] = {
     )
 } | {
     "len": _plain(len), "min": _plain(min), "max": _plain(max), "sum": _plain(sum), "abs": _plain(abs), "int": _plain(int),
-    "prod": _plain(math.prod), "sqrt": _plain(math.sqrt), "range": _plain(lambda *a: tuple(range(*a))),
+    "prod": _plain(_product), "sqrt": _plain(math.sqrt), "range": _range,
     "sorted": _plain(lambda a: tuple(sorted(a))), "reversed": lambda env, a: tuple(reversed(a)),
     "all": _plain(all), "any": _plain(any), "zip": lambda env, *a: tuple(zip(*a, strict=True)),
     "enumerate": lambda env, a: tuple(enumerate(a)),

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+import traceback
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from graphopt.config import provider_name, rules_dir
-from graphopt.errors import RuleError, UnknownNameError
+from graphopt.errors import RuleError, UnknownNameError, unexpected
 from graphopt.files import read_json
 from graphopt.ir.graph import Graph, Node
 from graphopt.rewrite.examples import ExampleError, build_example
 from graphopt.rewrite.match import Around, Operator, Plan, plans
-from graphopt.rewrite.schema import Rule, read_rules
+from graphopt.rewrite.schema import Rule, read_file
 
 _CONTRIBUTED = ("cpu", "cuda", "directml")
 """Providers with kernels for ONNX Runtime's own operators. The others compile graphs of standard ones; a node that they do
@@ -25,7 +26,7 @@ GENERATED = "generated"
 STANDARD = "standard"
 PACKS = (STANDARD, GENERATED)
 """Names for whole packs: the hand-written library, which is loaded by default, and what was generated."""
-VERDICTS = ("proved", "tested")
+VERDICTS = ("proved", "attacked")
 """Verdicts that let a rule load."""
 
 
@@ -37,11 +38,19 @@ class Problem:
         rule: Rule id, ``""`` for a whole file.
         where: ``file:line:column``.
         message: What is wrong.
+        details: The traceback, where the linter itself failed.
     """
 
     rule: str
     where: str
     message: str
+    details: str = ""
+
+    @classmethod
+    def of(cls, error: RuleError) -> Problem:
+        """What a reader complained about."""
+        message = str(error).removeprefix(f"{error.where}: ")
+        return cls(error.rule, error.where, message + (f" ({error.hint})" if error.hint else ""))
 
     def __str__(self) -> str:
         return f"{self.where}: {self.rule + ': ' if self.rule else ''}{self.message}"
@@ -131,6 +140,7 @@ def load_library(
     portable: bool = False,
     *,
     evidence: bool = True,
+    problems: list[RuleError] | None = None,
 ) -> Library:
     """Load rules.
 
@@ -141,21 +151,25 @@ def load_library(
             the ONNX standard only for providers that have kernels for them.
         portable: Leave out rules whose replacement uses operators outside the ONNX standard.
         evidence: Leave out shipped rules without recorded evidence for their present text.
+        problems: Takes what is wrong with rules, which are left out then; without it, that is an error.
 
     Raises:
         RuleError: A rule file is wrong, two rules share an id, or a file of the caller's holds rules without evidence.
+            It names all that is wrong.
         UnknownNameError: A family or rule that does not exist.
     """
     paths = [Path(s) for s in selection if s.endswith((".yaml", ".yml")) or (Path(s).is_dir() and s not in PACKS)]
     names = [s for s in selection if s not in map(str, paths) and s not in PACKS]
     packs = [s for s in PACKS if s in selection or not selection]
     rules: list[Rule] = []
+    wrong: list[RuleError] = []
     for group, wanted in (
         (rule_files(paths) if paths else [], []),
         ([file for pack in packs for file in pack_files(pack) if selection or pack == STANDARD], []),
         ([file for pack in PACKS for file in pack_files(pack)] if names else [], names),
     ):
-        loaded = [rule for file in group for rule in read_rules(file)]
+        loaded, errors = _read(group)
+        wrong += errors
         if wanted:
             known = {r.family for r in loaded} | {r.id for r in loaded}
             for name in wanted:
@@ -164,6 +178,7 @@ def load_library(
             loaded = [r for r in loaded if r.family in wanted or r.id in wanted]
         if evidence:
             locks = {p: read_evidence(p.parent / LOCK) for p in group}
+            wrong += _unproved([r for r in loaded if not _proved(r, locks)])
             loaded = [r for r in loaded if _proved(r, locks)]
         rules += loaded
     known = {r.family for r in rules} | {r.id for r in rules}
@@ -177,8 +192,13 @@ def load_library(
     seen: dict[str, Rule] = {}
     for rule in rules:
         if rule.id in seen and seen[rule.id].where_at != rule.where_at:
-            raise RuleError(f"rule {rule.id!r} exists already, at {seen[rule.id].where_at}", rule.where_at)
+            wrong.append(RuleError(f"rule {rule.id!r} exists already, at {seen[rule.id].where_at}", rule.where_at))
+            continue
         seen[rule.id] = rule
+    if problems is not None:
+        problems += wrong
+    elif wrong:
+        raise RuleError.of(wrong)
     return Library(tuple(seen.values()))
 
 
@@ -193,18 +213,38 @@ def read_evidence(path: Path) -> dict[str, Mapping[str, Any]]:
     return dict(data.get("rules", {}))
 
 
+def _read(files: Sequence[Path]) -> tuple[list[Rule], list[RuleError]]:
+    """The good rules of some files, and what is wrong with the others."""
+    rules: list[Rule] = []
+    wrong: list[RuleError] = []
+    for file in files:
+        good, errors = read_file(file)
+        rules += good
+        wrong += errors
+    return rules, wrong
+
+
+def _file(rule: Rule) -> Path:
+    return Path(rule.where_at.rsplit(":", 2)[0])
+
+
 def _proved(rule: Rule, locks: Mapping[Path, Mapping[str, Mapping[str, Any]]]) -> bool:
-    file = Path(rule.where_at.rsplit(":", 2)[0])
-    entry = locks[file].get(rule.id)
-    if entry is not None and entry.get("hash") == rule.hash and entry.get("verdict") in VERDICTS:
-        return True
-    if file.is_relative_to(rules_dir()):
-        return False
-    raise RuleError(
-        f"rule {rule.id!r} has no evidence for its present text",
-        rule.where_at,
-        f"run: graphopt rules check {file} --update",
-    )
+    entry = locks[_file(rule)].get(rule.id)
+    return entry is not None and entry.get("hash") == rule.hash and entry.get("verdict") in VERDICTS
+
+
+def _unproved(rules: Sequence[Rule]) -> Iterator[RuleError]:
+    """A complaint for each of the caller's files with such rules; of shipped ones, they are silently left out."""
+    files: dict[Path, list[Rule]] = {}
+    for rule in rules:
+        if not _file(rule).is_relative_to(rules_dir()):
+            files.setdefault(_file(rule), []).append(rule)
+    for file, found in files.items():
+        names = ", ".join(repr(rule.id) for rule in found)
+        what = (
+            f"rule {names} has no evidence for its" if len(found) == 1 else f"rules {names} have no evidence for their"
+        )
+        yield RuleError(f"{what} present text", found[0].where_at, f"run: graphopt rules check {file} --update")
 
 
 def lint(paths: Sequence[Path] = ()) -> list[Problem]:
@@ -212,17 +252,16 @@ def lint(paths: Sequence[Path] = ()) -> list[Problem]:
     problems: list[Problem] = []
     seen: dict[str, str] = {}
     for file in rule_files(paths):
-        try:
-            rules = read_rules(file)
-        except RuleError as error:
-            text = str(error) + (f" ({error.hint})" if error.hint else "")
-            problems.append(Problem("", str(file), text))
-            continue
+        rules, errors = read_file(file)
+        problems += map(Problem.of, errors)
         for rule in rules:
             if rule.id in seen:
                 problems.append(Problem(rule.id, rule.where_at, f"the id is taken, at {seen[rule.id]}"))
             seen[rule.id] = rule.where_at
-            problems += [Problem(rule.id, rule.where_at, message) for message in lint_rule(rule)]
+            try:
+                problems += [Problem(rule.id, rule.where_at, message) for message in lint_rule(rule)]
+            except Exception as error:  # a mistake of ours; the other rules are looked at nevertheless
+                problems.append(Problem(rule.id, rule.where_at, unexpected(error), traceback.format_exc()))
     return problems
 
 
@@ -243,13 +282,9 @@ def lint_rule(rule: Rule) -> list[str]:
             found.append(f"accept {i}: {error}")
             continue
         if example.match is None:
-            failing = (
-                "the pattern does not match"
-                if example.failing is None
-                else f"fails on {rule.where[example.failing].text!r}"
-            )
-            found.append(f"accept {i}: {failing}")
+            found.append(f"accept {i}: {example.why()}")
     missed = set(range(len(rule.where)))
+    instead: list[str] = []
     for i, case in enumerate(rejects):
         try:
             example = build_example(rule, case)
@@ -260,5 +295,7 @@ def lint_rule(rule: Rule) -> list[str]:
             found.append(f"reject {i}: matches")
         elif example.failing is not None:
             missed.discard(example.failing)
-    found += [f"no reject fails on {rule.where[i].text!r}" for i in sorted(missed)]
+        instead.append(f"reject {i} {'matches' if example.match is not None else example.why()}")
+    told = "; ".join(instead) or "there is none"
+    found += [f"no reject fails on 'where' line {i + 1} first, {rule.where[i].text!r}: {told}" for i in sorted(missed)]
     return found

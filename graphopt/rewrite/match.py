@@ -13,10 +13,11 @@ from typing import Any
 
 from graphopt.errors import RuleError
 from graphopt.ir import ops
-from graphopt.ir.constants import small_array
 from graphopt.ir.graph import Graph, Node
 from graphopt.ir.types import digest
-from graphopt.rewrite.expr import Env, Ref, Unknown
+from graphopt.rewrite.expr import Env, Expression, Ref
+from graphopt.rewrite.limits import Unknown
+from graphopt.rewrite.literals import is_number
 from graphopt.rewrite.pattern import Line, Operand
 from graphopt.rewrite.schema import Rule
 
@@ -313,35 +314,25 @@ def _operand(graph: Graph, operand: Operand, key: int | None, names: Names) -> b
     if operand.kind == "none":
         return key is None
     if operand.kind == "number":
-        return _is_number(graph, key, operand.number)
+        return is_number(graph, key, operand.number)
     if key is None and operand.kind != "optional":
         return False
     return operand.name == "_" or _bind(names, operand.name, Ref(key))
-
-
-def _is_number(graph: Graph, key: int | None, number: float) -> bool:
-    if key is None or not graph.values[key].const or graph.values[key].type.elements != 1:
-        return False
-    array = small_array(graph, key)
-    if array is None or array.dtype.kind not in "fiu":
-        return False
-    found = float(array.ravel()[0])
-    return found == number or abs(found - number) <= 1e-5 * abs(number)
 
 
 def _attributes(graph: Graph, line: Line, node: Node, names: Names) -> bool:
     mentioned: set[str] = set()
     for name, expression in line.attributes:
         mentioned.add(name)
-        try:
-            wanted = expression.run(Env(graph, names))
-        except Unknown:
-            return False
-        if not same_attribute(attribute_of(graph, node, name), wanted):
+        if not _has(graph, expression, attribute_of(graph, node, name), names):
             return False
     for name, variable in line.captures:
         mentioned.add(name)
         if not _bind(names, variable, attribute_of(graph, node, name)):
+            return False
+    for name, items in line.lists:
+        mentioned.add(name)
+        if not _items(graph, items, attribute_of(graph, node, name), names):
             return False
     others = {k: v for k, v in node.attributes.items() if k not in mentioned}
     if line.rest:
@@ -349,6 +340,25 @@ def _attributes(graph: Graph, line: Line, node: Node, names: Names) -> bool:
     return all(
         (node.op, name) in ops.REDUNDANT or same_attribute(value, _default(graph, node, name))
         for name, value in others.items()
+    )
+
+
+def _has(graph: Graph, expression: Expression, found: Any, names: Names) -> bool:
+    try:
+        return same_attribute(found, expression.run(Env(graph, names)))
+    except Unknown:
+        return False
+
+
+def _items(graph: Graph, items: tuple[str | Expression, ...], found: Any, names: Names) -> bool:
+    """Whether a list has these items; variables among them are bound."""
+    return (
+        isinstance(found, tuple)
+        and len(found) == len(items)
+        and all(
+            _bind(names, item, value) if isinstance(item, str) else _has(graph, item, value, names)
+            for item, value in zip(items, found, strict=True)
+        )
     )
 
 

@@ -3,7 +3,8 @@
     line      = ["each"] names "=" (call | name)
     call      = operator ["<" attributes ">"] "(" [operand {"," operand}] ")"
     operator  = Name {"|" Name} [":" variable] | "@unary" [":" variable] | "$" variable
-    attribute = name "=" expression | name "=" "$" variable | "*" variable
+    attribute = name "=" expression | name "=" "$" variable | name "=" "[" item {"," item} "]" | "*" variable
+    item      = expression | "$" variable
     operand   = name | name "?" | name "..." | number | "none"
 
 ``Name`` may carry a domain, ``com.microsoft.Gelu``. In a pattern ``Relu|Tanh:f`` binds the operator found to ``f`` and
@@ -15,15 +16,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from graphopt.errors import RuleError
 from graphopt.ir import ops
-from graphopt.rewrite.expr import Expression, compile_expression
+from graphopt.rewrite.expr import Expression, compile_expression, shifted
 from graphopt.rewrite.functions import FUNCTIONS
 
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _OPERATOR = re.compile(r"(?:(?:[a-z][\w]*\.)+)?[A-Z]\w*")
+_DOLLAR = (
+    "write <pads = $p> for a whole attribute, <pads = [$a, $b]> for its items, and the plain name where it is used"
+)
 _NUMBER = re.compile(r"-?\d+(\.\d*)?([eE][-+]?\d+)?")
 
 
@@ -55,6 +59,7 @@ class Line:
         operands: What stands between the parentheses.
         attributes: Attributes with a required (pattern) or given (replacement) value.
         captures: Attribute name to variable.
+        lists: Attribute name to what its items are: a variable that binds one, or the value that one has.
         rest: Variable of ``*rest``.
         alias: For ``y = x``: the ``x``.
         each: Whether the node is made once for each element of its variadic operands.
@@ -68,9 +73,16 @@ class Line:
     operands: tuple[Operand, ...] = ()
     attributes: tuple[tuple[str, Expression], ...] = ()
     captures: tuple[tuple[str, str], ...] = ()
+    lists: tuple[tuple[str, tuple[str | Expression, ...]], ...] = ()
     rest: str = ""
     alias: str = ""
     each: bool = False
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """Variables that attributes bind, item by item where a list is taken apart."""
+        items = [item for _, many in self.lists for item in many if isinstance(item, str)]
+        return (*(variable for _, variable in self.captures), *items)
 
     @property
     def variadic(self) -> Operand | None:
@@ -104,20 +116,35 @@ def parse_line(text: str, where: str) -> Line:
         return Line(text, where, outputs, alias=right)
     cursor = _Cursor(right, text, where)
     found, variable = cursor.operator()
-    attributes, captures, rest = cursor.attributes()
+    said = cursor.attributes()
     operands = cursor.operands()
-    return Line(text, where, outputs, found, variable, operands, attributes, captures, rest, "", each)
+    return Line(
+        text, where, outputs, found, variable, operands, tuple(said.values), tuple(said.captures), tuple(said.lists),
+        said.rest, "", each,
+    )  # fmt: skip
+
+
+@dataclass(slots=True)
+class _Attributes:
+    """What stands between ``<`` and ``>``; the fields are those of :class:`Line`."""
+
+    values: list[tuple[str, Expression]] = field(default_factory=list)
+    captures: list[tuple[str, str]] = field(default_factory=list)
+    lists: list[tuple[str, tuple[str | Expression, ...]]] = field(default_factory=list)
+    rest: str = ""
 
 
 class _Cursor:
     def __init__(self, source: str, text: str, where: str) -> None:
         self.source, self.text, self.where, self.position = source, text, where, 0
+        self.named: set[str] = set()
+
+    def place(self) -> str:
+        """``file:line:column`` of the cursor."""
+        return shifted(self.where, len(self.text.rstrip()) - len(self.source) + self.position)
 
     def error(self, message: str) -> RuleError:
-        column = self.text.index(self.source) + self.position
-        head, _, base = self.where.rpartition(":")
-        where = f"{head}:{int(base) + column}" if head and base.isdigit() else self.where
-        return RuleError(f"{self.text!r}: {message}", where)
+        return RuleError(f"{self.text!r}: {message}", self.place())
 
     def skip(self) -> None:
         while self.position < len(self.source) and self.source[self.position].isspace():
@@ -163,48 +190,68 @@ class _Cursor:
                 raise self.error("expected a variable after ':'")
         return tuple(found), variable
 
-    def attributes(self) -> tuple[tuple[tuple[str, Expression], ...], tuple[tuple[str, str], ...], str]:
-        values: list[tuple[str, Expression]] = []
-        captures: list[tuple[str, str]] = []
-        rest = ""
+    def attributes(self) -> _Attributes:
+        found = _Attributes()
         if not self.take("<"):
-            return (), (), ""
+            return found
         start = self.position
         end = self._closing(start)
-        offset = self.text.index(self.source)
         for begin, item in _split(self.source[start:end]):
+            self.position = start + begin
             if item.startswith("*"):
-                rest = item[1:].strip()
-                if rest and not _NAME.fullmatch(rest):
-                    raise self.error(f"{rest!r} is not a name")
-                rest = rest or "_"
+                found.rest = item[1:].strip() or "_"
+                if not _NAME.fullmatch(found.rest):
+                    raise self.error(f"{found.rest!r} is not a name")
                 continue
             name, equals, value = item.partition("=")
             name, value = name.strip(), value.strip()
             if not equals or not _NAME.fullmatch(name) or not value:
                 raise self.error(f"expected 'attribute = value', not {item!r}")
-            if value.startswith("$"):
-                if not _NAME.fullmatch(value[1:]):
-                    raise self.error(f"expected a variable after '$', not {value[1:]!r}")
-                captures.append((name, value[1:]))
-            else:
-                head, _, base = self.where.rpartition(":")
-                column = offset + start + begin + item.index(value)
-                where = f"{head}:{int(base) + column}" if head and base.isdigit() else self.where
-                values.append((name, compile_expression(value, FUNCTIONS, where)))
+            if name in self.named:
+                raise self.error(f"attribute {name!r} is given twice")
+            self.named.add(name)
+            self.position += item.index(value, item.index("=") + 1)
+            self._attribute(found, name, value)
         self.position = end + 1
-        return tuple(values), tuple(captures), rest
+        return found
+
+    def _attribute(self, found: _Attributes, name: str, value: str) -> None:
+        """One ``name = value``, whose value starts at the cursor."""
+        start = self.position
+        inner = value[1:-1]
+        if value.startswith("["):
+            items = [(start + 1 + begin, item) for begin, item in _split(inner)] if value.endswith("]") else []
+            if any(item.startswith("$") for _, item in items):
+                many: list[str | Expression] = []
+                for self.position, item in items:
+                    many.append(self._variable(item) if item.startswith("$") else self._expression(item))
+                found.lists.append((name, tuple(many)))
+                return
+        if value.startswith("$"):
+            found.captures.append((name, self._variable(value)))
+        else:
+            found.values.append((name, self._expression(value)))
+
+    def _variable(self, text: str) -> str:
+        """The name behind ``$``."""
+        if not _NAME.fullmatch(text[1:]):
+            raise self.error(f"expected a variable after '$', not {text[1:]!r}: {_DOLLAR}")
+        return text[1:]
+
+    def _expression(self, text: str) -> Expression:
+        """The expression that starts at the cursor."""
+        at = _outside(text, "$")
+        if at is not None:
+            self.position += at
+            raise self.error(f"'$' inside an expression: {_DOLLAR}")
+        return compile_expression(text, FUNCTIONS, self.place())
 
     def _closing(self, start: int) -> int:
-        depth = 0
-        for i in range(start, len(self.source)):
-            c = self.source[i]
-            depth += c in "([{"
-            depth -= c in ")]}"
-            # '>' ends the attributes unless it is a comparison inside brackets.
-            if c == ">" and depth == 0:
-                return i
-        raise self.error("'<' without '>'")
+        # '>' ends the attributes unless it is a comparison inside brackets, or in a string.
+        end = _outside(self.source[start:], ">")
+        if end is None:
+            raise self.error("'<' without '>'")
+        return start + end
 
     def operands(self) -> tuple[Operand, ...]:
         if not self.take("("):
@@ -237,13 +284,30 @@ class _Cursor:
 
 
 def _split(text: str) -> Iterator[tuple[int, str]]:
-    """Items between commas that stand in no bracket, each with its offset."""
-    depth = start = 0
-    for i, c in enumerate(text + ","):
-        depth += c in "([{"
-        depth -= c in ")]}"
-        if c == "," and depth == 0:
-            item = text[start:i]
-            if item.strip():
-                yield start + len(item) - len(item.lstrip()), item.strip()
-            start = i + 1
+    """Items between commas that stand in no bracket and no string, each with its offset."""
+    start = 0
+    while start <= len(text):
+        comma = _outside(text[start:], ",")
+        end = len(text) if comma is None else start + comma
+        item = text[start:end]
+        if item.strip():
+            yield start + len(item) - len(item.lstrip()), item.strip()
+        start = end + 1
+
+
+def _outside(text: str, wanted: str) -> int | None:
+    """Place of the first such character that stands in no bracket and no string; ``$`` may stand in brackets."""
+    depth, quote, skip = 0, "", False
+    for i, c in enumerate(text):
+        if skip:
+            skip = False
+        elif quote:
+            skip = c == "\\"
+            quote = "" if c == quote else quote
+        elif c in "'\"":
+            quote = c
+        elif c == wanted and (depth == 0 or wanted == "$"):
+            return i
+        else:
+            depth += (c in "([{") - (c in ")]}")
+    return None

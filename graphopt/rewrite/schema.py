@@ -9,10 +9,12 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 
@@ -21,6 +23,9 @@ from graphopt.errors import RuleError
 from graphopt.rewrite.expr import Expression, compile_expression
 from graphopt.rewrite.functions import FUNCTIONS
 from graphopt.rewrite.pattern import Line, parse_line
+from graphopt.rewrite.scope import misnamed
+
+T = TypeVar("T")
 
 CLAIMS = ("exact", "real", "approx")
 _FILE_KEYS = ("family", "doc", "providers", "rules")
@@ -112,57 +117,122 @@ def read_rules(path: Path) -> list[Rule]:
     """All rules of a file.
 
     Raises:
-        RuleError: The file can't be read, or a rule is wrong.
+        RuleError: The file can't be read, or a rule is wrong. It names all that is wrong.
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise RuleError(f"can't be read: {error.strerror or error}", str(path)) from error
-    except UnicodeDecodeError as error:
-        raise RuleError(f"not UTF-8 text: {error.reason}", str(path)) from error
-    return parse_rules(text, str(path))
+    rules, errors = read_file(path)
+    if errors:
+        raise RuleError.of(errors)
+    return rules
 
 
 def parse_rules(text: str, name: str) -> list[Rule]:
-    """All rules in a YAML text; ``name`` stands for the file in messages."""
+    """All rules in a YAML text; ``name`` stands for the file in messages, ``RuleError`` as in :func:`read_rules`."""
+    rules, errors = parse_file(text, name)
+    if errors:
+        raise RuleError.of(errors)
+    return rules
+
+
+def read_file(path: Path) -> tuple[list[Rule], list[RuleError]]:
+    """The good rules of a file, and what is wrong with the others or with the file."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        return [], [RuleError(f"can't be read: {error.strerror or error}", str(path))]
+    except UnicodeDecodeError as error:
+        return [], [RuleError(f"not UTF-8 text: {error.reason}", str(path))]
+    return parse_file(text, str(path))
+
+
+def parse_file(text: str, name: str) -> tuple[list[Rule], list[RuleError]]:
+    """The good rules in a YAML text, and what is wrong with the others. A mistake at the head of a file spoils them all."""
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
         root = yaml.compose(text, Loader=loader)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
         at = f"{name}:{mark.line + 1}:{mark.column + 1}" if mark else name
-        raise RuleError(f"not valid YAML: {getattr(error, 'problem', error)}", at) from None
-    data = _plain(root, name)
-    if not isinstance(data, dict):
-        raise RuleError("expected 'family', 'doc' and 'rules'", f"{name}:1:1")
-    _known(data, _FILE_KEYS, f"{name}:1:1")
-    family = _text(data, "family", name)
-    providers = tuple(_provider(t) for t in _texts(data, "providers"))
-    rules = data.get("rules")
-    if not isinstance(rules, list) or not rules:
-        raise RuleError("expected a list of rules under 'rules'", f"{name}:1:1")
-    return [_rule(item, family, providers, name) for item in rules]
+        return [], [RuleError(f"not valid YAML: {getattr(error, 'problem', error)}", at)]
+    if not isinstance(root, yaml.MappingNode):
+        return [], [RuleError("expected 'family', 'doc' and 'rules'", f"{name}:1:1")]
+    wrong = _Wrong()
+    given = next((v for k, v in root.value if getattr(k, "value", None) == "rules"), None)
+    head = _read(root, name, wrong, given)
+    wrong.try_(_known, head, _FILE_KEYS, f"{name}:1:1")
+    family = wrong.try_(_text, head, "family", name)
+    providers = [wrong.try_(_provider, t) for t in wrong.try_(_texts, head, "providers") or []]
+    if not isinstance(given, yaml.SequenceNode) or not given.value:
+        wrong.errors.append(RuleError("expected a list of rules under 'rules'", f"{name}:1:1"))
+        return [], wrong.errors
+    rules: list[Rule] = []
+    spoilt = bool(wrong.errors)
+    for node in given.value:
+        own = _Wrong()
+        item = _read(node, name, own)
+        rule = _rule(item, family or "", tuple(p for p in providers if p), name, own)
+        if rule is not None and not own.errors and not spoilt:
+            rules.append(rule)
+        ident = item.get("id") if isinstance(item, dict) else None
+        for found in sorted(own.errors, key=_place):
+            wrong.errors.append(found)
+            found.rule = ident.text.strip() if isinstance(ident, Text) else ""
+    return rules, wrong.errors
 
 
-def _plain(node: Any, name: str) -> Any:
-    """YAML nodes as dicts, lists and :class:`Text`."""
-    if node is None:
+def _place(error: RuleError) -> tuple[int, ...]:
+    """Line and column."""
+    return tuple(int(part) for part in error.where.rsplit(":", 2)[1:] if part.isdecimal())
+
+
+class _Wrong:
+    """Collects what is wrong, so that the rest is looked at as well."""
+
+    def __init__(self) -> None:
+        self.errors: list[RuleError] = []
+
+    def try_(self, function: Callable[..., T], *arguments: Any) -> T | None:
+        """What a function returns; ``None`` where it raises a :class:`RuleError`, which is kept."""
+        try:
+            return function(*arguments)
+        except RuleError as error:
+            self.errors.append(error)
+            return None
+
+    def all(self, function: Callable[[Text], T], texts: Sequence[Text] | None) -> tuple[T, ...]:
+        """What a function makes of each text, without those that are wrong."""
+        made = [self.try_(function, text) for text in texts or ()]
+        return tuple(item for item in made if item is not None)
+
+
+def _read(node: Any, name: str, wrong: _Wrong, leave: Any = None) -> Any:
+    """:func:`_plain`, also of a node that holds itself by an alias."""
+    try:
+        return _plain(node, name, wrong, leave)
+    except RecursionError:
+        at = f"{name}:{node.start_mark.line + 1}:{node.start_mark.column + 1}"
+        wrong.errors.append(RuleError("nested too deeply", at))
+        return {"__where__": at}
+
+
+def _plain(node: Any, name: str, wrong: _Wrong, leave: Any = None) -> Any:
+    """YAML nodes as dicts, lists and :class:`Text`; ``leave`` names a node to leave out."""
+    if node is None or node is leave:
         return None
     where = f"{name}:{node.start_mark.line + 1}:{node.start_mark.column + 1}"
     if isinstance(node, yaml.MappingNode):
         out: dict[str, Any] = {}
         for key, value in node.value:
+            at = f"{name}:{key.start_mark.line + 1}:{key.start_mark.column + 1}"
             if not isinstance(key, yaml.ScalarNode):
-                raise RuleError("expected plain text as a key", where)
-            if key.value in out:
-                raise RuleError(
-                    f"{key.value!r} is given twice", f"{name}:{key.start_mark.line + 1}:{key.start_mark.column + 1}"
-                )
-            out[key.value] = _plain(value, name)
+                wrong.errors.append(RuleError("expected plain text as a key", at))
+            elif key.value in out:
+                wrong.errors.append(RuleError(f"{key.value!r} is given twice", at))
+            else:
+                out[key.value] = _plain(value, name, wrong, leave)
         out["__where__"] = where
         return out
     if isinstance(node, yaml.SequenceNode):
-        return [_plain(item, name) for item in node.value]
+        return [_plain(item, name, wrong, leave) for item in node.value]
     quoted = node.style in ("'", '"')
     return Text(node.value, f"{name}:{node.start_mark.line + 1}:{node.start_mark.column + 1 + quoted}")
 
@@ -218,34 +288,52 @@ def _lets(data: dict[str, Any]) -> list[tuple[str, Text]]:
     found = list(_mapping(data, "let").items())
     for name, value in found:
         if not isinstance(value, Text):
-            raise RuleError(f"{name!r}: expected one line of text", data["__where__"])
+            hint = f'quote what looks like a list or a mapping to YAML: {name}: "[1, 2]"'
+            raise RuleError(f"{name!r}: expected one line of text", data["__where__"], hint)
     return found
 
 
-def _rule(data: Any, family: str, providers: tuple[str, ...], name: str) -> Rule:
+def _rule(data: Any, family: str, providers: tuple[str, ...], name: str, wrong: _Wrong) -> Rule | None:
+    """A rule as far as it can be read; what is wrong with it is collected."""
     if not isinstance(data, dict):
-        raise RuleError("a rule is a mapping that starts with 'id'", f"{name}:1:1")
+        at = data.where if isinstance(data, Text) else f"{name}:1:1"
+        wrong.errors.append(RuleError("a rule is a mapping that starts with 'id'", at))
+        return None
     at = data["__where__"]
-    _known(data, _RULE_KEYS, at)
-    ident = _text(data, "id", at)
-    match = tuple(parse_line(t.text, t.where) for t in _texts(data, "match"))
-    replace = tuple(parse_line(t.text, t.where) for t in _texts(data, "replace"))
-    if not match or not replace:
-        raise RuleError(f"rule {ident!r} needs 'match' and 'replace'", at)
-    where = tuple(compile_expression(t.text, FUNCTIONS, t.where) for t in _texts(data, "where"))
-    prefer = tuple(compile_expression(t.text, FUNCTIONS, t.where) for t in _texts(data, "prefer"))
-    let = tuple((k, compile_expression(v.text, FUNCTIONS, v.where)) for k, v in _lets(data))
-    claim, bound = _claim(_text(data, "equal", at), at)
-    roots, unordered = _roots(data, match, replace, at)
-    examples = _mapping(data, "examples")
-    _known(examples, ("accept", "reject"), at)
-    cases = {k: [_example(c, at) for c in _list(examples.get(k), k, at)] for k in ("accept", "reject")}
+    wrong.try_(_known, data, _RULE_KEYS, at)
+    ident, doc = wrong.try_(_text, data, "id", at), wrong.try_(_text, data, "doc", at)
+    match, replace = (
+        wrong.all(lambda t: parse_line(t.text, t.where), wrong.try_(_texts, data, key)) for key in ("match", "replace")
+    )
+    where, prefer = (
+        wrong.all(lambda t: compile_expression(t.text, FUNCTIONS, t.where), wrong.try_(_texts, data, key))
+        for key in ("where", "prefer")
+    )
+    lets = wrong.try_(_lets, data) or []
+    let = [(k, wrong.try_(compile_expression, v.text, FUNCTIONS, v.where)) for k, v in lets]
+    claim = wrong.try_(lambda: _claim(_text(data, "equal", at), data["equal"].where))
+    domain = wrong.try_(_domain, data, claim[0], at) if claim else None
+    cases = wrong.try_(_cases, data, at)
+    if not all(data.get(key) for key in ("match", "replace")):
+        wrong.errors.append(RuleError(f"rule {ident!r} needs 'match' and 'replace'", at))
+    # Names are looked at where all lines were read: what a lost line defines is not missing.
+    if wrong.errors or not ident or not doc or not claim or cases is None:
+        return None
+    roots = wrong.try_(_roots, data, match, replace, at)
+    if roots is None:
+        return None
     rule = Rule(
-        ident, family, _text(data, "doc", at), claim, bound, match, replace, where, prefer, let, roots, unordered, cases,
-        providers, at, _domain(data, claim, at),
+        ident, family, doc, *claim, match, replace, where, prefer, tuple((k, e) for k, e in let if e is not None), *roots,
+        cases, providers, at, domain,
     )  # fmt: skip
-    _check_names(rule)
+    wrong.errors += misnamed(rule)
     return rule
+
+
+def _cases(data: dict[str, Any], where: str) -> dict[str, list[dict[str, Any]]]:
+    examples = _mapping(data, "examples")
+    _known(examples, ("accept", "reject"), where)
+    return {k: [_example(c, where) for c in _list(examples.get(k), k, where)] for k in ("accept", "reject")}
 
 
 def _claim(text: str, where: str) -> tuple[str, float]:
@@ -254,10 +342,7 @@ def _claim(text: str, where: str) -> tuple[str, float]:
         raise RuleError(f"'equal' is exact, real or approx(bound), not {text!r}", where)
     if name.strip() != "approx":
         return name.strip(), 0.0
-    try:
-        return "approx", float(rest.rstrip(") "))
-    except ValueError:
-        raise RuleError(f"{text!r}: write approx(1e-4)", where) from None
+    return "approx", _positive(rest.rstrip(") "), f"{text!r}: write approx(1e-4)", where)
 
 
 def _domain(data: dict[str, Any], claim: str, where: str) -> float | None:
@@ -265,10 +350,19 @@ def _domain(data: dict[str, Any], claim: str, where: str) -> float | None:
         return None
     if claim != "approx":
         raise RuleError("'domain' belongs to approx(bound): other claims are made for all inputs", where)
+    return _positive(
+        _text(data, "domain", where), "'domain' is the largest absolute value of an input, a number", where
+    )
+
+
+def _positive(text: str, message: str, where: str) -> float:
     try:
-        return float(_text(data, "domain", where))
+        number = float(text)
     except ValueError:
-        raise RuleError("'domain' is the largest absolute value of an input, a number", where) from None
+        number = math.nan
+    if not 0 < number < math.inf:
+        raise RuleError(message, where)
+    return number
 
 
 def _roots(
@@ -298,73 +392,3 @@ def _example(data: Any, where: str) -> dict[str, Any]:
 
 def _strip(value: Any) -> Any:
     return [_strip(v) for v in value] if isinstance(value, list) else value.text if isinstance(value, Text) else value
-
-
-def _check_names(rule: Rule) -> None:
-    """Every name that is read is defined, and nothing is defined twice."""
-    made: dict[str, Line] = {}
-    known: set[str] = set()
-    for line in rule.match:
-        if line.alias or line.each or (line.op_variable and not line.ops):
-            raise RuleError(f"{line.text!r}: 'each', '$f' and plain names belong to 'replace'", line.where)
-        for out in line.outputs:
-            if out != "_" and out in made:
-                raise RuleError(f"{out!r} is defined twice", line.where)
-            made[out] = line
-        known.update(line.outputs)
-        known.update(o.name for o in line.operands if o.name)
-        known.update(v for _, v in line.captures)
-        known.update(n for n in (line.rest, line.op_variable) if n)
-        for operand in line.operands:
-            if operand.kind == "number" and len(line.operands) == 1:
-                raise RuleError(f"{line.text!r}: a number can't be the only operand", line.where)
-    known.discard("_")
-    scope = set(known)
-    for expression in (*rule.where, *rule.prefer):
-        _defined(expression, scope)
-    for name, expression in rule.let:
-        if name in scope:
-            raise RuleError(f"{name!r} is defined twice", expression.where)
-        _defined(expression, scope)
-        scope.add(name)
-    fresh: set[str] = set()
-    for line in rule.replace:
-        needed = [o.name for o in line.operands if o.name] + [n for n in (line.rest, line.alias) if n and n != "_"]
-        needed += [line.op_variable] if line.op_variable else []
-        for name in needed:
-            if name not in scope and name not in fresh:
-                near = difflib.get_close_matches(name, scope | fresh, n=1)
-                raise RuleError(
-                    f"{line.text!r}: {name!r} is not defined",
-                    line.where,
-                    f"did you mean {near[0]!r}?" if near else None,
-                )
-            if name in rule.roots and name not in fresh:
-                raise RuleError(f"{line.text!r}: reads {name!r} before it is redefined", line.where)
-        for _, expression in line.attributes:
-            _defined(expression, scope | fresh)
-        for out in line.outputs:
-            if out in fresh or (out in scope and out not in rule.roots):
-                raise RuleError(f"{line.text!r}: {out!r} is defined already", line.where)
-            fresh.add(out)
-    _check_uses(rule, set(made))
-
-
-def _check_uses(rule: Rule, made: set[str]) -> None:
-    """``uses`` of an operand would change under edits that the site index does not see; only the pattern's own values."""
-    for expression in (*rule.where, *rule.prefer):
-        if expression.calls & {"uses", "is_output"} and not expression.names & made:
-            raise RuleError(
-                f"{expression.text!r}: 'uses' and 'is_output' are for values that the pattern makes", expression.where
-            )
-
-
-def _defined(expression: Expression, scope: set[str]) -> None:
-    for name in expression.names:
-        if name not in scope:
-            near = difflib.get_close_matches(name, scope, n=1)
-            raise RuleError(
-                f"{expression.text!r}: {name!r} is not defined",
-                expression.where,
-                f"did you mean {near[0]!r}?" if near else None,
-            )

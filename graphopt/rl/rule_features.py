@@ -116,7 +116,7 @@ class _Drawn:
         domain, op = line.ops[0] if line.ops else ("graphopt", "same" if line.alias else "any")
         here = self._node(operator_bucket(domain, op), [
             float(side == 0), float(side == 1), 0, float(any(o in self._roots for o in line.outputs)), 0,
-            float(line.variadic is not None), float(line.each), len(line.attributes) / 4, len(line.captures) / 4,
+            float(line.variadic is not None), float(line.each), len(line.attributes) / 4, (len(line.captures) + len(line.lists)) / 4,
             float(bool(line.rest)), len(line.ops) / 4, len(line.outputs) / 4,
         ])  # fmt: skip
         for source, position in sources:

@@ -120,7 +120,7 @@ def bind_dims(
     """
     specs = list(specs)
     symbols = {dim: None for spec in specs for dim in spec.shape if isinstance(dim, str)}
-    parts = {part for symbol in symbols for part in _addends(symbol)}
+    parts = {part for symbol in symbols for part in addends(symbol)}
     sizes: dict[str, int] = {}
     for name, size in dims.items():
         if name not in symbols and name not in parts:
@@ -132,12 +132,12 @@ def bind_dims(
         if overrides and spec.name in overrides and spec.kind == "tensor":
             _check_override(spec, _as_declared(spec, overrides[spec.name]), sizes)
     for symbol in symbols:
-        if len(_addends(symbol)) == 1:
-            sizes.setdefault(symbol, _default_size(symbol))
+        if len(addends(symbol)) == 1:
+            sizes.setdefault(symbol, default_size(symbol))
     for symbol in symbols:
         if symbol not in sizes:
             sizes[symbol] = sum(
-                int(part) if part.isdigit() else sizes.get(part, _default_size(part)) for part in _addends(symbol)
+                int(part) if part.isdigit() else sizes.get(part, default_size(part)) for part in addends(symbol)
             )
     return sizes
 
@@ -159,11 +159,13 @@ def load_npz(path: Path) -> dict[str, Array]:
         raise UsageError(f"can't read inputs from {path}: {error}", hint) from error
 
 
-def _addends(symbol: str) -> list[str]:
+def addends(symbol: str) -> list[str]:
+    """The parts of a symbol such as ``past + 1``; the symbol alone for most."""
     return [part.strip() for part in symbol.split("+")]
 
 
-def _default_size(symbol: str) -> int:
+def default_size(symbol: str) -> int:
+    """A likely size for a symbol, by its name."""
     name = symbol.lower()
     if name in _BATCH_NAMES or any(word in name for word in _ONE):
         return 1
@@ -174,8 +176,11 @@ def _size(spec: TensorSpec, axis: int, sizes: Mapping[str, int]) -> int:
     dim = spec.shape[axis]
     if isinstance(dim, int):
         return dim
-    if isinstance(dim, str):
-        return sizes[dim]
+    return sizes[dim] if isinstance(dim, str) else unnamed_size(spec, axis)
+
+
+def unnamed_size(spec: TensorSpec, axis: int) -> int:
+    """A likely size for a dimension that has no name."""
     if axis == 0:
         return 1
     if len(spec.shape) == 4:  # most likely an image: channels, height, width

@@ -22,7 +22,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from graphopt.ir.edit import RefusedError
-from graphopt.rewrite.apply import apply
 from graphopt.rewrite.match import Match
 from graphopt.search.problem import Budget, Outcome, Problem, State, collector_paused
 from graphopt.search.quotient import Move, Quotient, Signatures, Spread
@@ -90,7 +89,7 @@ class _Search:
             return None
         self.budget.spent += 1
         try:
-            graph, delta = apply(parent.state.graph, match, self.problem.block)
+            graph, delta = self.problem.rewrite(parent.state.graph, match)
         except RefusedError:
             return None
         if graph.hash in self.seen:

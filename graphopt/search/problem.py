@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Protocol
 
 from graphopt.config import provider_name
 from graphopt.cost.base import CostModel, Costs
-from graphopt.ir.edit import Delta
+from graphopt.ir.edit import Delta, RefusedError
 from graphopt.ir.graph import Graph
 from graphopt.rewrite.apply import apply
 from graphopt.rewrite.library import Library
 from graphopt.rewrite.match import Match
 from graphopt.rewrite.sites import Sites
+from graphopt.runtime import kernels
 from graphopt.runtime.environment import rule_block
 
 if TYPE_CHECKING:
@@ -107,13 +108,25 @@ class Problem:
         """The state of a graph, from scratch."""
         return State(graph, Sites.of(graph, self.library, self.block), self.cost.of(graph))
 
+    def rewrite(self, graph: Graph, match: Match) -> tuple[Graph, Delta]:
+        """The graph after a rewrite, and what changed.
+
+        Raises:
+            RefusedError: The rewrite would break an invariant of the graph, or the processor has no kernel for it.
+        """
+        made, delta = apply(graph, match, self.block)
+        missing = kernels.complaint(made, delta)
+        if missing:
+            raise RefusedError(missing)
+        return made, delta
+
     def step(self, state: State, match: Match) -> State:
         """The state after a rewrite, in time proportional to what it changes.
 
         Raises:
-            RefusedError: The rewrite would break an invariant of the graph.
+            RefusedError: As for :meth:`rewrite`.
         """
-        return self.reached(state, *apply(state.graph, match, self.block))
+        return self.reached(state, *self.rewrite(state.graph, match))
 
     def reached(self, state: State, graph: Graph, delta: Delta) -> State:
         """The state of a graph that came from another by an edit."""
@@ -123,9 +136,9 @@ class Problem:
         """The graph and the predicted cost after a rewrite, without its new matches.
 
         Raises:
-            RefusedError: The rewrite would break an invariant of the graph.
+            RefusedError: As for :meth:`rewrite`.
         """
-        graph, delta = apply(state.graph, match, self.block)
+        graph, delta = self.rewrite(state.graph, match)
         return graph, self.cost.total_after(state.costs, graph, delta)
 
     def record(self, graph: Graph, match: Match, before: float, after: float) -> Step:

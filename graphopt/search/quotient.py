@@ -16,7 +16,6 @@ from functools import partial
 from graphopt.ir.edit import NO_CHANGE, Delta, RefusedError, together
 from graphopt.ir.graph import Graph, Node
 from graphopt.ir.types import digest
-from graphopt.rewrite.apply import apply
 from graphopt.rewrite.match import Match
 from graphopt.rewrite.sites import Key, Sites
 from graphopt.search.problem import Problem, State, Step
@@ -187,7 +186,7 @@ class Spread:
             if match is None or self.signatures.of(graph, match) != move.signature:
                 continue
             try:
-                after, delta = apply(graph, match, self.problem.block)
+                after, delta = self.problem.rewrite(graph, match)
             except RefusedError:
                 continue
             done.append((graph, match))

@@ -10,7 +10,7 @@ with the new prices.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from graphopt.errors import SessionError
@@ -18,6 +18,7 @@ from graphopt.ir.edit import RefusedError
 from graphopt.ir.graph import Graph
 from graphopt.runtime.timing import Paired
 from graphopt.search.arena import LUCK, Arena
+from graphopt.search.culprit import Culprit
 from graphopt.search.greedy import Greedy
 from graphopt.search.problem import Budget, Outcome, Problem, State, Step, Strategy
 from graphopt.search.trace import find
@@ -47,7 +48,7 @@ class FamilyVerdict:
         ci95: Interval of the ratio.
         kept: Whether its rewrites stay.
         predicted: What the ratio was predicted to be; ``None`` when not measured.
-        wrong: Whether it was taken back because the provider computes something else with it.
+        wrong: Whether it was taken back because the model computes something else with it.
     """
 
     family: str
@@ -67,12 +68,14 @@ class Selection:
         problem: The problem without the families that were taken back.
         families: A verdict for each family that was used.
         rounds: How often the search ran, each time with prices that measurements had corrected.
+        culprits: Steps that changed what the model computes; their families were taken back.
     """
 
     outcome: Outcome
     problem: Problem
     families: tuple[FamilyVerdict, ...]
     rounds: int = 1
+    culprits: tuple[Culprit, ...] = ()
 
 
 def select(
@@ -128,18 +131,43 @@ def take_back(selection: Selection, graph: Graph, budget: Budget, agrees: Callab
     while outcome.steps and not settled:
         families = _by_gain(outcome)
         for wrong in [[f] for f in families] + [families[:n] for n in range(2, len(families) + 1)]:
-            rules = [r.id for r in problem.library.rules if r.family in wrong]
-            left = replace(problem, library=problem.library.without(rules))
-            trial = outcome
-            for family in wrong:
-                again = Budget(budget.seconds, budget.candidates, budget.interrupted)
-                trial = _without(left, graph, trial, family, again)
+            left, trial = _leaving_out(problem, outcome, graph, budget, wrong)
             settled = not trial.steps or agrees(trial)
             if settled or wrong == families:
                 break  # without all of them others may have found a place, so that the question comes up again
         outcome, problem, gone = trial, left, gone + wrong
+    return _without_families(selection, outcome, problem, gone)
+
+
+def leave_out(selection: Selection, graph: Graph, budget: Budget, culprit: Culprit) -> Selection:
+    """Leave out the family of a step that changes what the model computes; the rest of the steps stays.
+
+    Args:
+        selection: What does not agree.
+        graph: Where the search started.
+        budget: Of the search.
+        culprit: The step.
+    """
+    problem, outcome = _leaving_out(selection.problem, selection.outcome, graph, budget, [culprit.family])
+    left = _without_families(selection, outcome, problem, [culprit.family])
+    return replace(left, culprits=(*selection.culprits, culprit))
+
+
+def _leaving_out(
+    problem: Problem, outcome: Outcome, graph: Graph, budget: Budget, families: Sequence[str]
+) -> tuple[Problem, Outcome]:
+    rules = [r.id for r in problem.library.rules if r.family in families]
+    left = replace(problem, library=problem.library.without(rules))
+    for family in families:
+        again = Budget(budget.seconds, budget.candidates, budget.interrupted)
+        outcome = _without(left, graph, outcome, family, again)
+    return left, outcome
+
+
+def _without_families(selection: Selection, outcome: Outcome, problem: Problem, gone: Sequence[str]) -> Selection:
     kept = [v for v in selection.families if v.family not in gone]
-    return Selection(outcome, problem, (*kept, *(FamilyVerdict(f, None, None, False, wrong=True) for f in gone)))
+    wrong = [FamilyVerdict(family, None, None, False, wrong=True) for family in gone]
+    return replace(selection, outcome=outcome, problem=problem, families=(*kept, *wrong))
 
 
 class _Judge:

@@ -14,10 +14,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from graphopt.equivalence.attack import Counterexample, compare_sides
+from graphopt.equivalence.cases import Case, Instance, instance_of, parse_case, written_case
 from graphopt.equivalence.evidence import Verdict, check_rule
-from graphopt.equivalence.instances import Case, Instance, instance_of, parse_case, variations, written_case
-from graphopt.equivalence.sides import compare_sides
-from graphopt.equivalence.symbolic import Counterexample, agrees, judge
+from graphopt.equivalence.instances import variations
+from graphopt.equivalence.symbolic import agrees, judge
 from graphopt.errors import GraphoptError
 from graphopt.ir.edit import RefusedError
 from graphopt.rewrite.examples import Operand, build_example
@@ -36,7 +37,6 @@ ROUNDS = 12
 """Choices of conditions, each with the counterexamples to those before."""
 ATTACK = 150
 """Instances of a draft with its conditions at which these have to hold before it is proved."""
-SEEDS = (11, 12, 13)
 _EXPLORED = 40  # of these attacks, instances that are judged though the conditions exclude them
 _WRONG = 4  # failures after which conditions are chosen again
 _MEMBERS = 6  # pairs of a skeleton that are looked at
@@ -160,7 +160,7 @@ def _prove(draft: Draft, seed: int, refuted: Sequence[Case]) -> Found:
 
 
 def _checked(text: str) -> Verdict:
-    return check_rule(one_rule(text), seeds=SEEDS, limit=LIMIT, tries=8 * LIMIT, seconds=SECONDS)
+    return check_rule(one_rule(text), limit=LIMIT, attacks=2 * LIMIT, tries=8 * LIMIT, seconds=SECONDS)
 
 
 class _Pool:

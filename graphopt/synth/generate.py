@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from graphopt import __version__
+from graphopt.equivalence.cases import Case
 from graphopt.equivalence.evidence import Verdict
-from graphopt.equivalence.instances import Case
 from graphopt.execution import Executor
 from graphopt.synth.journal import Journal, OutOfTime
 from graphopt.synth.merge import Merged, merge, mergeable

@@ -11,7 +11,7 @@ from typing import Any
 from graphopt.equivalence.evidence import Verdict, check_rule
 from graphopt.errors import GraphoptError
 from graphopt.synth.draft import one_rule
-from graphopt.synth.generalise import LIMIT, SECONDS, SEEDS
+from graphopt.synth.generalise import LIMIT, SECONDS
 from graphopt.synth.operators import BINARY, REDUCE, UNARY
 
 _ALIKE = (UNARY, BINARY, REDUCE, ("MaxPool", "AveragePool"))
@@ -68,7 +68,7 @@ def merge(task: tuple[tuple[str, ...], tuple[int, ...], list[str]]) -> Merged | 
     for text, op in sorted(zip(texts, ops, strict=True), key=lambda item: -item[0].count("\n")):
         made = _together(text, op, dict(zip(ops, texts, strict=True)))
         try:
-            verdict = check_rule(one_rule(made), seeds=SEEDS, limit=LIMIT, tries=8 * LIMIT, seconds=SECONDS)
+            verdict = check_rule(one_rule(made), limit=LIMIT, attacks=2 * LIMIT, tries=8 * LIMIT, seconds=SECONDS)
         except GraphoptError:
             continue
         if verdict.verdict == "proved":

@@ -10,9 +10,11 @@ from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any
 
+from graphopt.equivalence.attack import Counterexample
+from graphopt.equivalence.cases import Case, written_case
 from graphopt.equivalence.evidence import check_rule
-from graphopt.equivalence.instances import Case, instances, written_case
-from graphopt.equivalence.symbolic import Counterexample, agrees, judge
+from graphopt.equivalence.instances import instances
+from graphopt.equivalence.symbolic import agrees, judge
 from graphopt.errors import GraphoptError
 from graphopt.ir.edit import RefusedError
 from graphopt.rewrite.schema import Rule
@@ -216,7 +218,7 @@ def check(task: tuple[str, int]) -> Attacked:
         task: The rule, and which attack it is.
     """
     verdict = check_rule(named_rule(task[0], "kept"))
-    wrong = verdict.verdict not in ("proved", "tested")
+    wrong = not verdict.loads
     return Attacked(verdict.message or verdict.verdict if wrong else "", dict(verdict.refuted or {}), Usage.now())
 
 

@@ -270,3 +270,118 @@ def test_check_what_is_not_there(cli):
     outcome = cli("rules", "check", "nothing.yaml")
     assert outcome.code == 2
     assert "nothing.yaml" in outcome.error_lines()[0]
+
+
+BROKEN = (
+    RULE
+    + """\
+  - id: neg-of-nothing
+    doc: wrong in three places
+    equal: roughly
+    match:
+      - y = Negg x
+    where:
+      - ranc(x) == 2
+    replace:
+      - y = x
+  - id: abs-of-neg
+    doc: the sign is lost anyway
+    equal: exact
+    match:
+      - n = Neg(x)
+      - y = Abs(n)
+    replace:
+      - y = Abs(z)
+    examples:
+      accept: [{x: 4x5xf32}]
+"""
+)
+
+
+def test_all_that_is_wrong_is_told_and_the_good_rules_are_checked(cli, mine):
+    mine.write_text(BROKEN, encoding="utf-8")
+    outcome = cli("rules", "check", mine, "--update", "--json", "-")
+    assert outcome.code == 1
+    lines = outcome.err.splitlines()
+    for place, text in ((17, "roughly"), (19, "expected '('"), (21, "'ranc'"), (31, "'z' is not defined")):
+        assert any(f"mine.yaml:{place}:" in line and text in line for line in lines), (place, outcome.err)
+    assert "4 mistakes" in lines[-1]
+    document = json.loads(outcome.out)
+    assert [(rule["id"], rule["verdict"]) for rule in document["rules"]] == [("drop-double-neg", "proved")]
+    assert {rule["id"] for rule in document["unread"]} == {"neg-of-nothing", "abs-of-neg"}
+    listed = cli("rules", "list", "--rules", mine, "--json", "-")
+    assert listed.code == 1
+    assert [rule["id"] for rule in json.loads(listed.out)["rules"]] == ["drop-double-neg"]
+    assert listed.err.count("error: ") == 4
+    assert "mine.yaml:31:" in listed.err
+    assert cli("rules", "show", "drop-double-neg", "--rules", mine).code == 0
+    assert "'z' is not defined" in cli("rules", "show", "abs-of-neg", "--rules", mine).error_lines()[0]
+
+
+def test_evidence_is_kept_while_a_rule_can_not_be_read(cli, mine, tmp_path):
+    assert cli("rules", "check", tmp_path, "--update").code == 0
+    held = mine.with_name("evidence.lock").read_text()
+    mine.write_text(RULE.replace("Neg(y)", "Neg y"), encoding="utf-8")
+    assert cli("rules", "check", tmp_path, "--update").code == 1
+    assert mine.with_name("evidence.lock").read_text() == held
+
+
+def test_optimize_refuses_a_file_and_names_all_that_is_wrong(cli, mine, model):
+    mine.write_text(BROKEN, encoding="utf-8")
+    outcome = cli("optimize", model, "--rules", mine, "-o", "out.onnx")
+    assert outcome.code == 1
+    errors = [line for line in outcome.err.splitlines() if line.startswith("error: ")]
+    assert len(errors) == 5  # the good rule has no evidence
+    assert "drop-double-neg" in outcome.err
+    assert not Path("out.onnx").exists()
+
+
+def test_a_check_that_breaks_leaves_the_other_rules_alone(cli, mine, monkeypatch):
+    from graphopt.equivalence import evidence
+    from graphopt.rewrite import library
+
+    names = ["first", "broken", "third", "unlinted", "fifth"]
+    parts = [RULE.split("rules:\n")[1].replace("drop-double-neg", name) for name in names]
+    mine.write_text("family: mine\nrules:\n" + "".join(parts), encoding="utf-8")
+    lint, check = library.lint_rule, evidence.check_rule
+
+    def breaking(function, name):
+        return lambda rule, *a, **k: {}["of ours"] if rule.id == name else function(rule, *a, **k)
+
+    monkeypatch.setattr(library, "lint_rule", breaking(lint, "unlinted"))
+    monkeypatch.setattr(evidence, "check_rule", breaking(check, "broken"))
+    outcome = cli("rules", "check", mine, "--json", "-", "--jobs", 1)
+    assert outcome.code == 1
+    verdicts = {rule["id"]: (rule["verdict"], rule["message"]) for rule in json.loads(outcome.out)["rules"]}
+    wrong = ("failed", "unexpected KeyError: 'of ours'")
+    assert verdicts == {name: wrong if name in ("broken", "unlinted") else ("proved", "") for name in names}
+    assert "Traceback" not in outcome.err
+    assert cli("rules", "check", mine, "-v", "--jobs", 1).err.count("Traceback") == 2
+
+
+CAPTURED = """\
+family: mine
+doc: A family of two.
+rules:
+  - id: join-constants-first
+    doc: the parts of a Concat that are constant are one constant
+    equal: exact
+    match:
+      - y = Concat<axis = $a>(c, d, x)
+    where:
+      - is_const(c, d)
+    replace:
+      - e = Concat<axis = a>(c, d)
+      - y = Concat<axis = a>(e, x)
+    examples:
+      accept: [{c: "const 2x3xf32", d: "const 2x3xf32", x: 2x3xf32, a: 1}]
+      reject: [{c: "2x3xf32", d: "const 2x3xf32", x: 2x3xf32, a: 1}]
+""" + RULE.partition("rules:\n")[2]  # fmt: skip
+
+
+def test_an_attribute_that_an_instance_lacks_stops_nothing(cli, tmp_path):
+    path = tmp_path / "captured.yaml"
+    path.write_text(CAPTURED, encoding="utf-8")
+    outcome = cli("rules", "check", str(path), "--update")
+    assert outcome.code == 0, outcome.err
+    assert "2 proved" in outcome.out + outcome.err

@@ -327,3 +327,46 @@ def test_another_provider_is_held_against_the_cpu():
     found = verify_models(affine(), affine(), config=config)
     assert found.passed and found.outputs[0].reference == "disabled"
     assert not verify_models(affine(), affine(bias=0.02), config=config).passed
+
+
+SLICED = [helper.make_node("Slice", ["x", "s", "e", "a"], ["y"])]
+BOUNDS = {"s": np.array([0]), "e": np.array([10]), "a": np.array([1])}
+
+
+def test_what_is_right_at_one_size_alone():
+    ends = [("x", F, ["batch", "seq"])], [("y", F, ["batch", None])]
+    cut = model(SLICED, *ends, {**BOUNDS, "e": np.array([6])})
+    assert not verify_models(cut, model([helper.make_node("Identity", ["x"], ["y"])], *ends)).passed
+    # At five and at one nothing is cut: only the size that is tried besides says so.
+    cut = model(SLICED, *ends, {**BOUNDS, "e": np.array([8])})
+    found = verify_models(cut, cut)
+    assert found.passed and found.sizes == ({"batch": 1, "seq": 8}, {"batch": 3, "seq": 5}, {"batch": 1, "seq": 1})
+    assert found.trials == 4
+
+
+def test_a_mistake_at_size_one():
+    """A mean over an axis of size one is nothing but a copy: a rewrite that broadcasts wrongly shows there alone."""
+    add = model([helper.make_node("Add", ["x", "x"], ["y"])], [("x", F, ["n", 4])], [("y", F, ["n", 4])])
+    nodes = [helper.make_node("Concat", ["x", "x"], ["c"], axis=0), helper.make_node("Slice", ["c", "s", "e"], ["p"]),
+             helper.make_node("Add", ["p", "x"], ["y"])]  # fmt: skip
+    firsts = model(nodes, [("x", F, ["n", 4])], [("y", F, ["n", 4])], {"s": np.array([0]), "e": np.array([8])})
+    found = verify_models(add, firsts)
+    assert not found.passed
+
+
+def test_sizes_that_run_are_looked_for():
+    add = [helper.make_node("Add", ["x", "b"], ["y"])]
+    twelve = model(add, [("x", F, ["batch", "seq"])], [("y", F, ["batch", 12])], {"b": np.ones(12, np.float32)})
+    found = verify_models(twelve, twelve)
+    assert (found.passed and {s["seq"] for s in found.sizes} == {1, 12}) or {s["seq"] for s in found.sizes} == {1}
+    found = verify_models(twelve, twelve, hints={"seq": [12]})
+    assert found.passed and {s["seq"] for s in found.sizes} == {12, 1}
+
+
+def test_no_size_runs():
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["y"])]
+    never = model(nodes, [("x", F, ["seq", "n"])], [("y", F, None)], {"w": np.ones((1009, 2), np.float32)})
+    with pytest.raises(InputsNeededError, match="made-up") as error:
+        verify_models(never, never)
+    assert "--dim seq=N --dim n=N" in str(error.value.hint) and "--inputs" in str(error.value.hint)
+    assert verify_models(never, never, hints={"n": [1009]}).passed

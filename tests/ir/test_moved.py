@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from graphopt.ir.constants import evaluate
-from graphopt.ir.edit import Edit
+from graphopt.ir.edit import Edit, RefusedError
 from graphopt.ir.graph import Graph
 from graphopt.onnxio.load import load
 
@@ -90,6 +91,12 @@ def test_what_was_split_and_joined_again_is_what_it_was():
     assert "Split" in nodes_behind(edit, reversed_)
 
 
+def test_a_concat_without_an_axis_is_refused():
+    edit, (v, w), _ = edit_of(v=(2, 3), w=(2, 3))
+    with pytest.raises(RefusedError, match="axis"):
+        edit.add("Concat", [v, w])
+
+
 def test_what_is_computed_when_the_model_runs_is_left_alone():
     proto = helper.make_model(
         helper.make_graph(
@@ -152,3 +159,20 @@ def test_any_chain_of_moves_gives_the_same_elements(moves):
         for k, a in zip(made, true, strict=True):
             assert edit.type(k).shape == a.shape and np.array_equal(content(edit, k), a)
             pool[k] = a
+
+
+def test_numbers_can_not_be_joined():
+    edit, (a, b), _ = edit_of(a=(), b=())
+    with pytest.raises(RefusedError):
+        edit.add("Concat", [a, b], {"axis": -1})
+
+
+@pytest.mark.parametrize("attributes", [{}, {"axis": 2}, {"axis": -3}])
+def test_an_axis_that_is_not_there_is_refused(attributes):
+    edit, (a, b), _ = edit_of(a=(2, 3), b=(2, 3))
+    with pytest.raises(RefusedError):
+        edit.add("Concat", [a, b], attributes)
+    (joined,) = edit.add("Concat", [a, b], {"axis": 1})
+    for op, wrong in [("Split", {"axis": 7}), ("Transpose", {"perm": (0, 2)})]:
+        with pytest.raises(RefusedError):
+            edit.add(op, [joined], wrong, outputs=[None, None] if op == "Split" else [None])

@@ -40,6 +40,7 @@ OWNERS = {
     "onnx": (
         "onnxio/",
         "ir/infer.py",
+        "ir/schema.py",
         "ir/constants.py",
         "runtime/",
         "zoo/",
@@ -47,6 +48,7 @@ OWNERS = {
         "retrace.py",
         "cost/micro.py",
         "equivalence/sides.py",
+        "equivalence/schemas.py",
     ),
     "onnx_ir": ("onnxio/", "ir/infer.py", "ir/constants.py", "runtime/", "zoo/"),
     "google": ("onnxio/", "runtime/", "zoo/"),

@@ -12,8 +12,9 @@ from onnx import TensorProto, helper
 from graphopt.errors import RuleError
 from graphopt.ir.graph import Graph
 from graphopt.onnxio.load import load
-from graphopt.rewrite.expr import Env, Ref, Symbol, Unknown, compile_expression, equal
+from graphopt.rewrite.expr import Env, Ref, Symbol, compile_expression, equal
 from graphopt.rewrite.functions import FUNCTIONS
+from graphopt.rewrite.limits import TooLargeError, Unknown
 from tests.onnxio.models import F, model, node, weight
 
 UNKNOWN = object()
@@ -204,7 +205,6 @@ def test_every_function_is_tested() -> None:
         "not i", "not t", "i and True", "True and t", "i or False", "1 if i else 2", "0 ** -1",
         "1 in i", "1 in nothing", "1 not in f", "i[1:]", "nothing[:2]", "t[f:]", "t[::0]", "t['a':]",
         "[a for a in i]", "[a for a in nothing]", "[a for a, b in t]", "[a for a, b in ((1, 2, 3),)]", "[a for a in t if a]",
-        "10 ** 400 * 1.0",
     ],
 )  # fmt: skip
 def test_unknown(text: str) -> None:
@@ -306,6 +306,48 @@ def test_refused(text: str, column: int, message: str, hint: str | None) -> None
     assert where.startswith("rules/a.yaml:5:")
     if message or text == "rank(x) = 2":
         assert where == f"rules/a.yaml:5:{column}"
+
+
+@pytest.mark.parametrize(
+    ("text", "column", "message"),
+    [
+        ("9**9**9**9", 14, "a whole number of more than 256 bits"),
+        ("1 + 10 ** 400 * 1.0", 15, "a whole number of more than 256 bits"),
+        ("dim(x, 0) < 2 ** 300", 23, "a whole number of more than 256 bits"),
+        ("prod(range(1, 60000))", 11, "a whole number of more than 256 bits"),
+        ("range(10**9)", 11, "a range of more than 65536 items"),
+        ("[0 for i in range(-10**30, 10**30)]", 23, "a range of more than 65536 items"),
+        ("[0] * 10**9", 11, "lists of more than 65536 items"),
+        ("[[0] * 60000] * 60000", 11, "lists of more than 65536 items"),
+        ("'a' * 10**9", 11, "lists of more than 65536 items"),
+        ("1 + " * 5000 + "1", 11, "nested too deeply"),
+    ],
+)
+def test_what_is_too_large_is_found_where_it_is_written(text: str, column: int, message: str) -> None:
+    with pytest.raises(RuleError) as caught:
+        compile_expression(text, FUNCTIONS, "rules/a.yaml:5:11")
+    assert message in str(caught.value)
+    assert str(caught.value).startswith(f"rules/a.yaml:5:{column}: ")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "i ** i ** i ** i", "range(i ** 9)", "[0] * i ** 9", "[0] * 60000 + [0] * 9999 * i", "'a' * i ** 9", "full(x, (i ** 9,), 0)",
+        "like(half, [[0] * 60000] * i)", "i64([[0] * 60000] * i)", "[[k for k in range(60000)] for j in range(i * 9)]",
+        "prod([i] * 100)", "int(1e300 * i)", "eye(half, i ** 4)",
+    ],
+)  # fmt: skip
+def test_what_is_too_large_only_here_is_undecided_and_says_why(text: str) -> None:
+    expression = compile_expression(text, FUNCTIONS)
+    with pytest.raises(TooLargeError, match="more than"):
+        expression.run(Env(GRAPH, dict(NAMES)))
+    assert not expression.holds(Env(GRAPH, dict(NAMES)))
+
+
+def test_formatting_is_no_remainder() -> None:
+    assert evaluate("'%99d' % 5") is UNKNOWN
+    assert evaluate("(-8) ** 0.5") is UNKNOWN
 
 
 def test_the_caller_names_no_place() -> None:

@@ -72,6 +72,26 @@ def test_other_forms() -> None:
     assert {op for _, op in parse("y = @unary:f(x)").ops} == ops.UNARY
 
 
+@pytest.mark.parametrize("equation", ["ij,jk->ik", "(", "a]", "it\\'s", '"<>"', "$i"])
+def test_a_string_may_hold_anything(equation: str) -> None:
+    line = parse(f"y = Einsum<equation = '{equation}', k = $v>(a, b)")
+    assert [(name, e.text) for name, e in line.attributes] == [("equation", f"'{equation}'")]
+    assert line.captures == (("k", "v"),)
+    assert line.operands == (Operand("a"), Operand("b"))
+
+
+def test_items_of_a_list() -> None:
+    line = parse("y = Conv<pads = [$a, 0, $b, 1 + 1], strides = [1, 2], k = $v>(x)")
+    (name, items), *others = line.lists
+    assert (name, others) == ("pads", [])
+    assert [i if isinstance(i, str) else i.text for i in items] == ["a", "0", "b", "1 + 1"]
+    assert [(name, e.text) for name, e in line.attributes] == [("strides", "[1, 2]")]
+    assert line.variables == ("v", "a", "b")
+    wrong = parse_line("y = Conv<pads = [$a, ranc(x)]>(x)".replace("ranc", "rank"), AT).lists[0][1][1]
+    assert not isinstance(wrong, str)
+    assert wrong.where == "rules/a.yaml:4:30"
+
+
 @pytest.mark.parametrize(
     ("text", "column", "message"),
     [
@@ -80,7 +100,7 @@ def test_other_forms() -> None:
         ("1y = Relu(x)", 9, "'1y' is not a name"),
         ("y, = Relu(x)", 9, "'' is not a name"),
         ("y z = Relu(x)", 9, "'y z' is not a name"),
-        ("y = ", 9, "expected an operator name"),
+        ("y = ", 12, "expected an operator name"),
         ("y = relu(x)", 13, "expected an operator name"),
         ("y, z = x", 16, "expected an operator name"),
         ("y = Relu|(x)", 18, "expected an operator name"),
@@ -103,10 +123,17 @@ def test_other_forms() -> None:
         ("y = Conv<axis = >(x)", 18, "expected 'attribute = value'"),
         ("y = Conv<1a = 1>(x)", 18, "expected 'attribute = value'"),
         ("y = Conv<*1>(x)", 18, "'1' is not a name"),
-        ("y = Conv<axis = $>(x)", 18, "expected a variable after '$'"),
-        ("y = Conv<axis = $1>(x)", 18, "expected a variable after '$'"),
+        ("y = Conv<axis = $>(x)", 25, "expected a variable after '$'"),
+        ("y = Conv<axis = $1>(x)", 25, "expected a variable after '$'"),
         ("y = Conv<a = 1, axis = ranc(x)>(x)", 32, "unknown function 'ranc'"),
         ("y = Conv<axis = 1 +>(x)", 0, "1 +"),
+        ("y = Conv<axis = 1, axis = 2>(x)", 28, "attribute 'axis' is given twice"),
+        ("y = Conv<pads = [$a, $1]>(x)", 30, "expected a variable after '$'"),
+        ("y = Conv<pads = [$a, 1 +]>(x)", 0, "1 +"),
+        ("y = Conv<axis = $a + 1>(x)", 25, "<pads = [$a, $b]> for its items"),
+        ("y = Conv<axis = 1 + $a>(x)", 29, "<pads = [$a, $b]> for its items"),
+        ("y = Conv<pads = ($a, $b)>(x)", 26, "<pads = [$a, $b]> for its items"),
+        ("y = Einsum<equation = \"ij,jk->ik>(x)", 20, "'<' without '>'"),
     ],
 )  # fmt: skip
 def test_mistakes(text: str, column: int, message: str) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from graphopt.errors import RuleError
-from graphopt.rewrite.schema import Rule, parse_rules, read_rules
+from graphopt.rewrite.schema import Rule, parse_file, parse_rules, read_rules
 
 RULE = """
 family: merge
@@ -122,7 +122,7 @@ MISTAKES: dict[str, tuple[str, str, str, str | None]] = {
     "no family": (swap("family: merge", ""), "", "'family' is missing", None),
     "no rules": ("family: f\nrules: []", "a.yaml:1:1", "expected a list of rules", None),
     "rules a mapping": ("family: f\nrules: {a: 1}", "a.yaml:1:1", "expected a list of rules", None),
-    "rule a text": ("family: f\nrules: [a]", "a.yaml:1:1", "a rule is a mapping", None),
+    "rule a text": ("family: f\nrules: [a]", "a.yaml:2:9", "a rule is a mapping", None),
     "unknown file key": (swap("providers:", "provider:"), "a.yaml:2:1", "unknown key 'provider'", "did you mean 'providers'?"),
     "unknown key": (swap("prefer:", "prefers:"), "a.yaml:6:5", "unknown key 'prefers'", "did you mean 'prefer'?"),
     "odd key": (swap("prefer:", "qqqq:"), "a.yaml:6:5", "unknown key 'qqqq'", None),
@@ -130,9 +130,9 @@ MISTAKES: dict[str, tuple[str, str, str, str | None]] = {
     "no id": (swap("  - id: merge-two\n    doc", "  - doc"), "a.yaml:6:5", "'id' is missing", None),
     "no doc": (swap("    doc: why\n", ""), "a.yaml:6:5", "'doc' is missing", None),
     "no claim": (swap("    equal: approx(1e-4)\n", ""), "a.yaml:6:5", "'equal' is missing", None),
-    "other claim": (swap("approx(1e-4)", "maybe"), "a.yaml:6:5", "'equal' is exact, real or approx(bound)", None),
-    "no bound": (swap("approx(1e-4)", "approx"), "a.yaml:6:5", "write approx(1e-4)", None),
-    "odd bound": (swap("approx(1e-4)", "approx(x)"), "a.yaml:6:5", "write approx(1e-4)", None),
+    "other claim": (swap("approx(1e-4)", "maybe"), "a.yaml:8:12", "'equal' is exact, real or approx(bound)", None),
+    "no bound": (swap("approx(1e-4)", "approx"), "a.yaml:8:12", "write approx(1e-4)", None),
+    "odd bound": (swap("approx(1e-4)", "approx(x)"), "a.yaml:8:12", "write approx(1e-4)", None),
     "line": (swap("y2 = MatMul<*m>(x, w2)\n    roots", "y2 = MatMul<*m>(x w2)\n    roots"), "a.yaml:11:27", "expected ','", None),
     "expression": (swap("rank(w1) == 2 and", "ranc(w1) == 2 and"), "a.yaml:14:9", "unknown function 'ranc'", "did you mean 'rank'?"),
     "where a mapping": (swap("- rank(w1) == 2 and rank(w2) == 2", "- {a: b}"), "a.yaml:6:5", "'where': expected one line", None),
@@ -142,7 +142,7 @@ MISTAKES: dict[str, tuple[str, str, str, str | None]] = {
     "unknown name in let": (swap("dim(w2, -1)", "dim(w3, -1)"), "a.yaml:17:15", "'w3' is not defined", None),
     "later let": (swap("i64([dim(w1, -1), dim(w2, -1)])", "i64([on])"), "a.yaml:17:15", "'on' is not defined", None),
     "let hides": (swap("      on:", "      w1:"), "a.yaml:18:11", "'w1' is defined twice", None),
-    "let with a list": (swap("on: 1e-5", "on: [1]"), "a.yaml:6:5", "'on': expected one line of text", None),
+    "let with a list": (swap("on: 1e-5", "on: [1]"), "a.yaml:6:5", "'on': expected one line of text", 'quote what looks like a list or a mapping to YAML: on: "[1, 2]"'),
     "let a text": (swap("      widths: i64([dim(w1, -1), dim(w2, -1)])\n      on: 1e-5\n", "      on\n"), "a.yaml:6:5", "'let': expected a mapping", None),
     "examples a list": (swap("    examples:\n      accept: [{x: 4x5xf32, w1: 5x3xf32, w2: 5x4xf32, m: {}}]\n      reject:\n", "    examples:\n"), "a.yaml:6:5", "'examples': expected a mapping", None),
     "reject a text": (swap("reject:\n        - {x: 4x5xf32, w1: [5x3xf32, f32], w2: 2x5x4xf32}", "reject: none"), "a.yaml:6:5", "'reject': expected a list", None),
@@ -168,6 +168,8 @@ MISTAKES: dict[str, tuple[str, str, str, str | None]] = {
     "alias in match": (swap("y1 = MatMul<*m>(x, w1)", "y1 = x"), "a.yaml:10:9", "belong to 'replace'", None),
     "each in match": (swap("y1 = MatMul<*m>(x, w1)", "each y1 = Relu(x...)"), "a.yaml:10:9", "belong to 'replace'", None),
     "lone number": (swap("y1 = MatMul<*m>(x, w1)", "y1 = Relu(1)"), "a.yaml:10:9", "only operand", None),
+    "binds in replace": (swap("Concat<axis = -1>", "Concat<axis = $a>"), "a.yaml:20:9", "'$a' binds, which only 'match' does", "write the name alone: a"),
+    "binds items in replace": (swap("Concat<axis = -1>", "Concat<axis = [$a, 1]>"), "a.yaml:20:9", "'$a' binds", "write the name alone: a"),
     "uses of an operand": (swap("rank(w1) == 2 and", "uses(x) == 1 and"), "a.yaml:14:9", "for values that the pattern makes", None),
     "other example part": (swap("accept:", "accepts:"), "", "unknown key 'accepts'", "did you mean 'accept'?"),
     "example a text": (swap("accept: [{x: 4x5xf32, w1: 5x3xf32, w2: 5x4xf32, m: {}}]", "accept: [x]"), "", "an example is a mapping", None),
@@ -184,6 +186,52 @@ def test_mistakes(name: str) -> None:
     if where:
         assert str(caught.value).startswith(f"{where}: ")
     assert "\n" not in str(caught.value)
+
+
+def test_everything_that_is_wrong_is_told_at_once() -> None:
+    """Each with its place; what follows from another mistake is not told."""
+    text = (
+        RULE.replace("y1 = MatMul<*m>(x, w1)", "y1 = MatMul<*m>(x w1)")
+        .replace("rank(w1) == 2 and", "ranc(w1) == 2 and")
+        .replace("on: 1e-5", "on: 1e-5 +")
+        .replace("approx(1e-4)", "maybe")
+    )
+    second = RULE.split("rules:\n")[1].replace("merge-two", "second").replace("dim(w2, -1)", "dim(w3, -1)")
+    third = RULE.split("rules:\n")[1].replace("merge-two", "third")
+    fourth = RULE.split("rules:\n")[1].replace("merge-two", "fourth").replace("doc: why", "doc: why\n    doc: again")
+    rules, errors = parse_file(text + second + third + fourth, "a.yaml")
+    assert [rule.id for rule in rules] == ["third"]
+    places = [(error.where, error.rule) for error in errors]
+    first = ["a.yaml:8:12", "a.yaml:10:27", "a.yaml:14:9", "a.yaml:18:11"]
+    assert places[:4] == [(where, "merge-two") for where in first]
+    assert [rule for _, rule in places[4:]] == ["second", "fourth"]
+    assert all(where.startswith("a.yaml:") for where, _ in places)
+    with pytest.raises(RuleError) as caught:
+        parse_rules(text + second + third, "a.yaml")
+    assert len(caught.value.others) == 4
+
+
+def test_a_mistake_at_the_head_spoils_the_file() -> None:
+    rules, errors = parse_file(swap("providers:", "provider:"), "a.yaml")
+    assert not rules
+    assert len(errors) == 1
+    rules, errors = parse_file(swap("[cpu, cuda]", "[cpus, cudda]").replace("y1 = MatMul<", "y1 = matMul<"), "a.yaml")
+    assert not rules
+    assert [error.where for error in errors] == ["a.yaml:4:13", "a.yaml:4:19", "a.yaml:10:14"]
+
+
+def test_a_mapping_that_holds_itself_is_a_mistake() -> None:
+    rules, errors = parse_file(RULE + "  - &a {id: b, examples: *a}\n", "a.yaml")
+    assert [rule.id for rule in rules] == ["merge-two"]
+    assert "nested too deeply" in str(errors[0])
+
+
+@pytest.mark.parametrize("number", ["0", "-1", "inf", "nan", "x"])
+def test_a_bound_and_a_domain_are_positive_numbers(number: str) -> None:
+    text = RULE.replace("approx(1e-4)", "approx(1e-4)\n    domain: " + number)
+    assert "the largest absolute value" in str(parse_file(text, "a.yaml")[1][0])
+    assert "write approx(1e-4)" in str(parse_file(swap("1e-4", number), "a.yaml")[1][0])
+    assert one(RULE.replace("approx(1e-4)", "approx(1e-4)\n    domain: 30")).domain == 30
 
 
 def test_files(tmp_path: Path) -> None:

@@ -1,0 +1,480 @@
+"""The attack: both sides of a rule in ONNX Runtime, at every instance and on every class of contents.
+
+It needs no semantics of its own, so it holds for every operator that the runtime has a kernel for. What counts as a
+difference follows the claim:
+
+    exact    a bit differs, but for the payload of a NaN
+    real     the replacement is further from the pattern, computed in float64, than rounding explains: some times the
+             pattern's own error, and what moving the inputs by their last place does to the result
+    approx   the error exceeds the bound, relative to the largest number in sight
+
+Where the pattern itself does not run, or its result is not finite under a claim about real numbers, nothing is asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from graphopt.equivalence.cases import Case, Instance, build_instance, fits, instance_of, operands, parse_case
+from graphopt.equivalence.domains import Floats
+from graphopt.equivalence.evaluate import evaluate
+from graphopt.equivalence.semantics import ContradictionError, UnsupportedError
+from graphopt.equivalence.sides import Sides
+from graphopt.equivalence.values import (
+    ORDINARY,
+    Fill,
+    divides_by_computed,
+    empties_a_window,
+    extreme,
+    fills,
+    makes_integers,
+    rng_of,
+    uses,
+    widened,
+)  # fmt: skip
+from graphopt.errors import GraphoptError, SessionError
+from graphopt.ir.graph import Graph
+from graphopt.rewrite.examples import Operand, build_example
+from graphopt.rewrite.schema import Rule
+
+Array = np.ndarray[Any, Any]
+
+_OWN = 8.0  # tolerated multiple of the pattern's own error
+_MOVED = 32.0  # tolerated multiple of what moving the inputs by their last place does
+_ROUNDING = 256.0  # tolerated roundings of the largest result
+_TYPICAL = 1e-6  # of the size of an ordinary result: what is smaller, on inputs that are not, counts as nothing
+_HALF = 200.0  # largest float16 under a claim about real numbers: its square is one
+_NEAR = 8.0  # last places of the largest result, within which both sides count as the same
+_SIZES = (3, 5, 2, 7)
+_MOST_BINDINGS = 10
+_LARGEST = 4096  # size of a symbolic dimension
+
+
+@dataclass(frozen=True)
+class Counterexample:
+    """Where the two sides of a rule differ.
+
+    Attributes:
+        case: The operands' types and the attributes.
+        inputs: Content of the operands by name; empty when the sides differ whatever it is.
+        message: What differs: an element with both results, a shape, or why the replacement can't be computed.
+        instance: Where it was found, in the form of the rule's ``examples``.
+    """
+
+    case: tuple[str, ...]
+    inputs: Mapping[str, Array] = field(default_factory=dict)
+    message: str = ""
+    instance: Case = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        shown = [f"{name} = {_shown(array)}" for name, array in self.inputs.items()]
+        return "; ".join([", ".join(self.case), *shown, self.message])
+
+
+@dataclass
+class Attack:
+    """What came of running both sides of one instance.
+
+    Attributes:
+        runs: Contents on which both sides were compared.
+        worst: Largest error seen, relative to the largest element of the pattern's result.
+        doubt: Why the prover's semantics are not to be believed here; empty where they agree with the runtime.
+        wrong: A counterexample.
+    """
+
+    runs: int = 0
+    worst: float = 0.0
+    doubt: str = ""
+    wrong: Counterexample | None = None
+
+
+def attack(instance: Instance, rule: Rule, seed: int = 0) -> Attack:
+    """Run both sides of an instance on contents of every class, at several sizes of each symbol."""
+    made = Attack()
+    try:
+        sides = Sides(instance)
+    except SessionError:
+        return made
+    with sides.before as before:
+        trial = _Trial(rule, sides, before, made, seed)
+        for bind, fill in _trials(instance, rule):
+            if trial.valid(bind):
+                trial.run(bind, fill)
+            if made.wrong is not None:
+                break
+        trial.close()
+    return made
+
+
+def _trials(instance: Instance, rule: Rule) -> Iterator[tuple[dict[str, int], Fill]]:
+    chosen = fills(rule.claim, rule.domain, widened(instance.before))
+    if makes_integers(instance.before, instance.after):
+        chosen = tuple(f for f in chosen if f.finite)
+    if rule.claim == "approx":
+        chosen = (*chosen, extreme(rule.domain))
+    first, *others = bindings(instance)
+    yield from ((first, fill) for fill in chosen)
+    yield from ((bind, fill) for bind in others for fill in chosen[:2])
+
+
+def bindings(instance: Instance) -> list[dict[str, int]]:
+    """Sizes of the symbolic dimensions: different ones, all 1, all alike, each alone 1, each alone empty, all empty."""
+    names = instance.symbols
+    if not names:
+        return [{}]
+    different = {name: _SIZES[i % len(_SIZES)] + 4 * (i // len(_SIZES)) for i, name in enumerate(names)}
+    made = [different, dict.fromkeys(names, 1), dict.fromkeys(names, 2)]
+    made += [{**different, name: 1} for name in names] + [{**different, name: 0} for name in names]
+    # A size beyond a number that the pattern knows: a Slice to 1000 is not always the whole.
+    known = {abs(n) for n in _integers(o.data for o in operands(instance.case) if o.dtype in ("i64", "i32"))}
+    beyond = [n + 1 for n in known if max(different.values()) <= n <= _LARGEST]
+    made[2:2] = [{**different, name: n} for name in names[:2] for n in sorted(beyond)[:2]]
+    return [*made, dict.fromkeys(names, 0)][:_MOST_BINDINGS]
+
+
+def _integers(data: Any) -> Iterator[int]:
+    if isinstance(data, int):
+        yield data
+    elif data is not None and not isinstance(data, float):
+        for item in data:
+            yield from _integers(item)
+
+
+class _Trial:
+    """The sessions of an instance, and what was found with them."""
+
+    def __init__(self, rule: Rule, sides: Sides, before: Any, found: Attack, seed: int) -> None:
+        self.rule, self.sides, self.before, self.found, self.seed = rule, sides, before, found, seed
+        self.instance = sides.instance
+        self.after: Any = None
+        self.uses = uses(self.instance.before, self.instance.after)
+        self.checked = False
+        self._typical: dict[str, float] = {}
+        self._valid: dict[tuple[tuple[str, int], ...], bool] = {}
+        self.narrowed = widened(self.instance.before)
+        self.divides = divides_by_computed(self.instance.before) or divides_by_computed(self.instance.after)
+
+    def close(self) -> None:
+        if self.after is not None:
+            self.after.close()
+
+    def valid(self, bind: Mapping[str, int]) -> bool:
+        """Whether ONNX allows the pattern where symbols have the given sizes.
+
+        The runtime is less strict: a Concat takes an empty tensor of any other sizes. And there are sizes with which it
+        never returns.
+        """
+        known = tuple(bind.items())
+        if known not in self._valid:
+            self._valid[known] = not bind or fits(self.rule, self.instance.case, bind)
+            both = (self.instance.before, self.instance.after)
+            self._valid[known] &= not any(empties_a_window(graph, bind) for graph in both)
+        return self._valid[known]
+
+    def run(self, bind: Mapping[str, int], fill: Fill) -> None:
+        feeds = self.feeds(bind, fill)
+        named = self.sides.named(feeds)
+        if self.divides and not self._safe(bind, fill, feeds):
+            return
+        try:
+            left = [np.asarray(a) for a in self.before.run(named)]
+        except SessionError:
+            return
+        try:
+            if self.after is None:
+                self.after = self.sides.after()
+            right = [np.asarray(a) for a in self.after.run(named)]
+        except SessionError as error:
+            self._wrong(bind, fill, named, f"the pattern runs, the replacement does not: {error}")
+            return
+        self.found.runs += 1
+        if fill is ORDINARY:
+            for (name, _), array in zip(self.instance.before.outputs, left, strict=True):
+                self._typical.setdefault(name, _size(array))
+        apart = self.rule.claim == "real" and (self.narrowed or not all(map(_near, left, right)))
+        reference = self._reference(feeds, fill, left) if apart or not self.checked else None
+        for i, (name, _) in enumerate(self.instance.before.outputs):
+            exact = None if reference is None else (reference[0][i], reference[1][i])
+            message = self._difference(name, left[i], right[i], exact, fill, feeds)
+            if message:
+                self._wrong(bind, fill, named, message)
+                return
+
+    def _safe(self, bind: Mapping[str, int], fill: Fill, feeds: Mapping[int, Array]) -> bool:
+        """Whether no integer is divided by zero, which would end the process."""
+        try:
+            _evaluated(self.instance.before, self.instance.symbolic, feeds)
+        except (UnsupportedError, ContradictionError):
+            return False
+        try:
+            _evaluated(self.instance.after, self.instance.symbolic, feeds)
+        except UnsupportedError:
+            return False
+        except ContradictionError as error:
+            self._wrong(bind, fill, self.sides.named(feeds), f"the pattern is defined, the replacement is not: {error}")
+            return False
+        return True
+
+    def feeds(self, bind: Mapping[str, int], fill: Fill) -> dict[int, Array]:
+        feeds = {}
+        for key in self.sides.inputs:
+            dtype, shape = self.sides.dtype(key), self.sides.shape(key, bind)
+            rng = rng_of(self.instance.before.values[key].name, self.seed, len(fill.name))
+            if dtype.kind == "f":
+                # Weights keep their size where the inputs are large, or nothing would be left of most products.
+                own = ORDINARY if key in self.instance.symbolic and fill.magnitude > 100 else fill
+                made = own.floats(shape, rng)
+                if self.rule.claim == "real":  # about numbers: none becomes infinite by being stored
+                    largest = min(float(np.finfo(dtype).max), _HALF if dtype.itemsize == 2 else np.inf)
+                    made = np.clip(made, -largest, largest)
+                with np.errstate(over="ignore"):
+                    feeds[key] = made.astype(dtype)
+            elif dtype.kind == "b":
+                feeds[key] = np.full(shape, fill.truth) if fill.truth is not None else rng.integers(0, 2, shape) > 0
+            else:
+                feeds[key] = fill.whole(dtype, shape, rng, self.uses.get(key, ""))
+        return feeds
+
+    def _reference(
+        self, feeds: Mapping[int, Array], fill: Fill, left: Sequence[Array]
+    ) -> tuple[list[Array], list[Array]] | None:
+        """The pattern in float64, and what it gives on inputs moved by their last place; ``None`` if unknown."""
+        moved = {}
+        for key, array in feeds.items():
+            if array.dtype.kind == "f":
+                rng = rng_of(self.instance.before.values[key].name, self.seed, 1)
+                unit = _unit(array.dtype)
+                moved[key] = array.astype(np.float64) * (1 + unit * rng.choice([-1.0, 1.0], array.shape))
+        try:
+            made = _evaluated(self.instance.before, self.instance.symbolic, feeds)
+            other = _evaluated(self.instance.before, self.instance.symbolic, {**feeds, **moved})
+        except (UnsupportedError, ContradictionError):
+            return None
+        if fill is ORDINARY and not self.checked:
+            self.checked = True
+            self._doubt(made, left)
+        if any(a.shape != b.shape for a, b in zip(made, left, strict=True)):
+            return None
+        return made, other
+
+    def _doubt(self, made: Sequence[Array], left: Sequence[Array]) -> None:
+        """Whether what the prover takes the operators to mean is what the runtime does."""
+        for (name, _), a, b in zip(self.instance.before.outputs, made, left, strict=True):
+            if a.shape != b.shape:
+                self.found.doubt = f"{name} has shape {b.shape} in the runtime, {a.shape} in the prover"
+                return
+            tolerance = 2e-2 if b.dtype.itemsize <= 2 else 1e-3
+            with np.errstate(all="ignore"):
+                near = np.isclose(a.astype(np.float64), b.astype(np.float64), tolerance, tolerance, equal_nan=True)
+            if not near.all():
+                self.found.doubt = f"{name} is something else in the runtime than in the prover"
+
+    def _difference(
+        self, name: str, a: Array, b: Array, exact: tuple[Array, Array] | None, fill: Fill, feeds: Mapping[int, Array]
+    ) -> str:
+        if a.shape != b.shape:
+            return f"{name} has shape {list(a.shape)}, the replacement's {list(b.shape)}"
+        if a.dtype != b.dtype:
+            return f"{name} holds {a.dtype}, the replacement's {b.dtype}"
+        if a.size == 0:
+            return ""
+        if a.dtype.kind != "f":
+            different = a != b
+            if exact is not None and self.rule.claim != "exact":
+                different &= exact[0] == exact[1]  # what a last place tips over
+        elif self.rule.claim == "exact":
+            different = ~(
+                (a.view(f"u{a.dtype.itemsize}") == b.view(f"u{b.dtype.itemsize}")) | (np.isnan(a) & np.isnan(b))
+            )
+        elif self.rule.claim == "real" and exact is None and _near(a, b):
+            return ""
+        elif self.rule.claim == "approx":
+            different = self._beyond(a, b, fill, feeds)
+        else:
+            typical = 0.0 if fill.magnitude < 1 and not fill.pool else _TYPICAL * self._typical.get(name, 0.0)
+            different = self._rounded(a, b, exact, typical)
+        if not different.any():
+            return ""
+        at = tuple(int(i) for i in np.argwhere(different)[0])
+        where = f"{name}{list(at)}" if at else name
+        return f"on {fill.name}, onnxruntime gives {where} = {_number(a[at])}, for the replacement {_number(b[at])}"
+
+    def _rounded(self, a: Array, b: Array, exact: tuple[Array, Array] | None, typical: float) -> Array:
+        """Where the replacement is further from the exact result than rounding explains.
+
+        ``typical`` is a size below which a function has run out, as a sigmoid of -30 has: digits there are of no account.
+        """
+        x, y = a.astype(np.float64), b.astype(np.float64)
+        true, moved = (x, x) if exact is None else (exact[0].astype(np.float64), exact[1].astype(np.float64))
+        with np.errstate(all="ignore"):
+            asked = np.isfinite(x) & np.isfinite(true)
+            if not asked.any():
+                return np.zeros(a.shape, bool)
+            unit = _unit(a.dtype) / 2
+            tiny = float(np.finfo(a.dtype).tiny)
+            if self.narrowed:  # digits that the pattern takes care to keep: each element by itself
+                shift: Any = np.where(np.isfinite(moved), np.abs(moved - true), 0.0)
+                own: Any = np.abs(x - true)
+                scale: Any = np.maximum(np.abs(true), tiny)
+            else:
+                shift = np.abs(moved - true)[asked & np.isfinite(moved)].max(initial=0.0)
+                own = np.abs(x - true)[asked].max()
+                scale = max(np.abs(true[asked]).max(), tiny, typical)
+            allowed = _OWN * own + _MOVED * shift
+            allowed += _ROUNDING * unit * scale
+            error = np.where(asked, np.abs(y - true), 0.0)
+            self.found.worst = max(self.found.worst, float(np.nan_to_num(np.max(error / scale), nan=np.inf)))
+            return np.asarray(~(error <= allowed) & asked)
+
+    def _beyond(self, a: Array, b: Array, fill: Fill, feeds: Mapping[int, Array]) -> Array:
+        """Where an approximation exceeds its bound."""
+        x, y = a.astype(np.float64), b.astype(np.float64)
+        with np.errstate(all="ignore"):
+            if fill.name == "extreme numbers":  # element by element
+                scale: Any = np.maximum(np.abs(x), 1.0)
+            else:
+                inputs = [feeds[k] for k in self.instance.before.inputs if feeds[k].dtype.kind == "f"]
+                sizes = [float(np.abs(i[np.isfinite(i)]).max(initial=0.0)) for i in inputs]
+                scale = max(float(np.abs(x[np.isfinite(x)]).max(initial=0.0)), *sizes, 1e-30)
+                error = np.abs(x - y)[np.isfinite(x)].max(initial=0.0)
+                self.found.worst = max(self.found.worst, float(error / scale))
+            near = np.abs(x - y) <= self.rule.bound * scale
+        return np.asarray(~(near | (x == y) | (np.isnan(x) & np.isnan(y))))
+
+    def _wrong(self, bind: Mapping[str, int], fill: Fill, named: Mapping[str, Array], message: str) -> None:
+        case = (*self.instance.shapes, *self.instance.attributes, *(f"{k} = {v}" for k, v in bind.items()))
+        self.found.wrong = Counterexample(case, named, message, self.instance.case)
+
+
+def _size(a: Array) -> float:
+    """The largest finite number of an array in size."""
+    if a.dtype.kind != "f":
+        return 0.0
+    return float(np.abs(a[np.isfinite(a)]).max(initial=0.0))
+
+
+def _near(a: Array, b: Array) -> bool:
+    """Whether two results differ so little that no reference has to be asked."""
+    if a.shape != b.shape or a.dtype != b.dtype or a.dtype.kind != "f":
+        return a.shape == b.shape and bool(np.array_equal(a, b))
+    with np.errstate(all="ignore"):
+        finite = np.isfinite(a)
+        scale = np.abs(a[finite]).max(initial=0.0)
+        return bool(np.all(np.abs(a[finite] - b[finite]) <= _NEAR * float(np.finfo(a.dtype).eps) * scale))
+
+
+def _unit(dtype: Any) -> float:
+    """The last place of a number near 1. Of float64 it is a coarser one: the reference has no more places itself."""
+    return max(float(np.finfo(dtype).eps), 2.0**-42)
+
+
+class _Given(Floats):
+    """float64 numbers, those of constants of any content as given."""
+
+    def __init__(self, contents: Mapping[str, Array]) -> None:
+        super().__init__(0)
+        self.contents = contents
+
+    def fresh(self, name: str, shape: tuple[int, ...]) -> Array:
+        return self.contents[name]
+
+
+def _evaluated(graph: Graph, symbolic: frozenset[int], feeds: Mapping[int, Array]) -> list[Array]:
+    exact = {k: a.astype(np.float64) if a.dtype.kind == "f" else a for k, a in feeds.items()}
+    domain = _Given({graph.values[k].name: exact[k] for k in symbolic})
+    with np.errstate(all="ignore"):
+        return evaluate(graph, domain, {k: exact[k] for k in graph.inputs}, symbolic, symbolic)
+
+
+class UndefinedError(GraphoptError):
+    """The pattern itself does not run on these inputs."""
+
+
+def compare_sides(rule: Rule, case: Mapping[str, Any], seed: int) -> float:
+    """The largest difference between pattern and replacement, relative to the pattern's largest output.
+
+    Raises:
+        UndefinedError: The pattern does not run.
+        GraphoptError: The case does not match, or the replacement does not run.
+        RefusedError: The engine refuses the rewrite.
+    """
+    example = build_example(rule, case, seed=seed)
+    if example.match is None:
+        raise GraphoptError("the example does not match")
+    instance = instance_of(rule, parse_case(rule, case), example)
+    try:
+        sides = Sides(instance)
+    except SessionError as error:
+        raise UndefinedError(f"the pattern does not run: {error}") from error
+    with sides.before as before:
+        trial = _Trial(rule, sides, before, Attack(), seed)
+        named = sides.named(trial.feeds(bindings(instance)[0], ORDINARY))
+        try:
+            left = before.run(named)
+        except SessionError as error:
+            raise UndefinedError(f"the pattern does not run: {error}") from error
+        with sides.after() as after:
+            right = after.run(named)
+    return max(_distance(np.asarray(a), np.asarray(b)) for a, b in zip(left, right, strict=True))
+
+
+def _distance(a: Array, b: Array) -> float:
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return float("inf")
+    if a.dtype.kind not in "fc":
+        return 0.0 if np.array_equal(a, b) else float("inf")
+    x, y = a.astype(np.float64), b.astype(np.float64)
+    finite = np.isfinite(x) & np.isfinite(y)
+    if not np.array_equal(x[~finite], y[~finite], equal_nan=True):
+        return float("inf")
+    scale = float(np.abs(x[finite]).max(initial=0.0))
+    return float(np.abs(x[finite] - y[finite]).max(initial=0.0)) / (scale or 1.0)
+
+
+def shrunk(rule: Rule, wrong: Counterexample, seed: int, tries: int = 60) -> Counterexample:
+    """A counterexample of fewer elements, where sizes can be made smaller and the sides still differ."""
+    best, left = wrong, tries
+    smaller = True
+    while smaller and left > 0:
+        smaller = False
+        for case in _smaller(best.instance):
+            left -= 1
+            made = build_instance(rule, case)
+            found = None if made is None else attack(made, rule, seed).wrong
+            if found is not None:
+                best, smaller = found, True
+                break
+            if left <= 0:
+                break
+    return best
+
+
+def _smaller(case: Case) -> Iterator[Case]:
+    """Cases of which one size is less, everywhere."""
+    sizes = sorted({d for o in operands(case) for d in o.dims if isinstance(d, int) and d > 1}, reverse=True)
+    for size in sizes:
+        for to in (1, size - 1):
+            if any(isinstance(o.data, list) and size in o.dims for o in operands(case)):
+                continue
+
+            def resized(value: Any, size: int = size, to: int = to) -> Any:
+                if isinstance(value, list):
+                    return [resized(v) for v in value]
+                if not isinstance(value, Operand):
+                    return value
+                return replace(value, dims=tuple(to if d == size else d for d in value.dims))
+
+            yield {name: resized(value) for name, value in case.items()}
+
+
+def _number(value: Any) -> str:
+    return f"{value:.9g}" if getattr(value, "dtype", np.dtype(bool)).kind == "f" else str(value)
+
+
+def _shown(array: Array) -> str:
+    text = np.array2string(array, precision=4, threshold=24, edgeitems=2, separator=", ", max_line_width=200)
+    return " ".join(text.split())

@@ -1,0 +1,147 @@
+"""What ONNX's schemas say may vary about a pattern: attributes and their values, dtypes, operator-set versions.
+
+Instances of a rule are made from this, not from what its author thought of: every enumerated attribute takes all its
+values, every number the ends of its range, every operand all dtypes that its operator takes.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import onnx.defs
+
+from graphopt.ir.schema import DTYPE_OF, formal, schema_of
+from graphopt.ir.types import NUMPY_NAMES
+from graphopt.rewrite.pattern import Line
+from graphopt.rewrite.schema import Rule
+
+OPSETS = (7, 25)
+"""Versions of ONNX's operator set between which rules are tried."""
+
+_FLAGS = frozenset(
+    {"keepdims", "transA", "transB", "count_include_pad", "ceil_mode", "allowzero", "exclusive", "reverse", "sorted",
+     "noop_with_empty_axes", "select_last_index", "largest", "saturate", "fmod", "upper", "training_mode", "detect_negative",
+     "detect_positive", "align_corners", "is_causal", "storage_order", "antialias", "exclude_outside", "layout", "onesided", "inverse",
+     "spatial"}
+)  # fmt: skip
+_STRINGS: dict[str, tuple[str, ...]] = {
+    "auto_pad": ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID"), "approximate": ("none", "tanh"),
+    "reduction": ("none", "add", "mul", "max", "min"), "direction": ("forward", "reverse", "bidirectional", "LEFT", "RIGHT"),
+    "coordinate_transformation_mode": ("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric"),
+    "nearest_mode": ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil"), "padding_mode": ("zeros", "border", "reflection"),
+    "mode": ("constant", "reflect", "edge", "wrap", "nearest", "linear", "cubic", "bilinear", "DCR", "CRD", "fan_in"),
+    "keep_aspect_ratio_policy": ("stretch", "not_larger", "not_smaller"), "round_mode": ("up", "down", "nearest"),
+}  # fmt: skip
+_FLOATS = (0.0, 1.0, -1.0, 0.5, 2.0, 100.0)
+# Powers of two: what is compared is the law, not how a constant of half precision rounds.
+_EPSILONS = (2.0**-17, 2.0**-10, 0.125, 0.0)
+_PREFERRED = ("f32", "i64", "f64", "f16", "i32", "bool", "u8", "i8", "i16", "u16", "u32", "u64")
+
+
+def attributes_of(domain: str, op: str, opset: int) -> dict[str, Any]:
+    """The attributes of an operator, by name: ONNX's description, ``None`` where its schema is not known."""
+    schema = schema_of(op, domain, opset)
+    if schema is None:
+        return {}
+    return dict(schema.attributes)
+
+
+def values_of(attribute: str, kind: Any, held: Any, rank: int, spatial: int, rng: np.random.Generator) -> list[Any]:
+    """Values that an attribute may take.
+
+    Args:
+        attribute: Its name.
+        kind: Its type, ``onnx.defs.OpSchema.AttrType``; ``None`` where only ``held`` says it.
+        held: The value it has, ``None`` if it is left out.
+        rank: The highest rank of an operand, for axes and permutations.
+        spatial: Number of spatial dimensions, for strides and the like.
+        rng: Draws lists, of which there are too many to try all.
+    """
+    kinds = onnx.defs.OpSchema.AttrType
+    listed = held is not None and isinstance(held, list | tuple)
+    if attribute in _FLAGS:
+        return [0, 1, 2]
+    if attribute == "axis":
+        return list(range(-rank, rank + 1))
+    if attribute in ("start", "end"):
+        return [-3, -2, -1, 0, 1, 2, 3, 9]
+    if attribute == "group":
+        return [1, 2, 3, 4, 6]
+    if attribute == "to":
+        return [1, 2, 3, 5, 6, 7, 9, 10, 11, 12, 13]
+    if attribute in _STRINGS:
+        return list(_STRINGS[attribute])
+    if attribute == "epsilon":
+        return list(_EPSILONS)
+    if attribute == "perm":
+        n = len(held) if listed else rank
+        return [[int(i) for i in rng.permutation(n)] for _ in range(3)] + [list(range(n)), list(range(n))[::-1]]
+    if attribute in ("strides", "dilations", "kernel_shape", "pads", "output_padding"):
+        return _windows(attribute, held, spatial, rng)
+    if kind == kinds.FLOAT or isinstance(held, float):
+        return list(_FLOATS)
+    if kind == kinds.INT or (isinstance(held, int) and not isinstance(held, bool)):
+        return [0, 1, 2, 3, -1, -2, 4]
+    if kind == kinds.INTS or listed:
+        return _lists(list(held) if listed else [], rank, rng)
+    return []
+
+
+def _windows(attribute: str, held: Any, spatial: int, rng: np.random.Generator) -> list[Any]:
+    twice = attribute == "pads"
+    n = len(held) if isinstance(held, list | tuple) else spatial * (2 if twice else 1)
+    low = 0 if attribute in ("pads", "output_padding") else 1
+    drawn = [[int(i) for i in rng.integers(low, low + 3, n)] for _ in range(3)]
+    ends = [[low + int(i >= n // 2) for i in range(n)], [low + int(i < n // 2) for i in range(n)]] if twice else []
+    return [[low] * n, [low + 1] * n, *ends, *drawn]
+
+
+def _lists(held: list[Any], rank: int, rng: np.random.Generator) -> list[Any]:
+    made = [[0], [-1], [rank - 1], [1], [0, 1], [-1, -2], list(range(rank)), []]
+    if held and all(isinstance(i, int) for i in held):
+        for _ in range(3):
+            items = list(held)
+            items[int(rng.integers(len(items)))] = int(rng.integers(-rank, rank + 3))
+            made.append(items)
+        made += [held[::-1], held[:-1], [*held, held[-1] + 1]]
+    return made
+
+
+def dtypes_of(rule: Rule, leaf: str, opset: int) -> list[str]:
+    """Dtypes that numpy has and some operator that reads an operand takes there, common ones first."""
+    found: set[str] = set()
+    for domain, op, position, _ in readers(rule, leaf):
+        schema = schema_of(op, domain, opset)
+        parameter = None if schema is None else formal(schema, position)
+        if parameter is not None:
+            found |= {DTYPE_OF[text] for text in parameter.types if text in DTYPE_OF}
+    return [name for name in _PREFERRED if name in found and name in NUMPY_NAMES]
+
+
+def readers(rule: Rule, leaf: str) -> list[tuple[str, str, int, Line]]:
+    """Domain, operator, position and line of each use of an operand in the pattern."""
+    return [
+        (domain, op, position, line)
+        for line in rule.match
+        for position, operand in enumerate(line.operands)
+        if operand.name == leaf
+        for domain, op in line.ops
+    ]
+
+
+@lru_cache(maxsize=1)
+def _history() -> dict[tuple[str, str], tuple[int, ...]]:
+    found: dict[tuple[str, str], set[int]] = {}
+    for schema in onnx.defs.get_all_schemas_with_history():
+        found.setdefault((schema.domain, schema.name), set()).add(schema.since_version)
+    return {key: tuple(sorted(versions)) for key, versions in found.items()}
+
+
+def opsets_of(rule: Rule) -> list[int]:
+    """Versions of ONNX's operator set between which an operator of a rule changed, with both ends of the range."""
+    low, high = OPSETS
+    used = {op for line in (*rule.match, *rule.replace) for op in line.ops}
+    changed = {v for op in used for v in _history().get(op, ()) if op[0] == "" and low <= v <= high}
+    return sorted({low, high, *changed})

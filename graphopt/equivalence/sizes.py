@@ -1,0 +1,104 @@
+"""Sizes of symbols, read off the graph: what meets a symbol says which sizes it can have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import lcm, prod
+
+from graphopt.ir.constants import known_content
+from graphopt.ir.graph import Graph, Node
+from graphopt.ir.types import Dim, Shape, factors, product
+
+_BROADCAST = frozenset(
+    {"Add", "Sub", "Mul", "Div", "Pow", "Max", "Min", "Sum", "Mean", "Mod", "And", "Or", "Xor", "Equal", "Greater", "Less",
+     "GreaterOrEqual", "LessOrEqual", "Where", "PRelu"}
+)  # fmt: skip
+_WINDOWS = frozenset({"Conv", "MaxPool", "AveragePool", "ConvTranspose", "LpPool"})
+_LARGEST = 4096
+
+
+def size_hints(graph: Graph) -> dict[str, list[int]]:
+    """For each symbol the sizes that operators seem to ask of it, those of the most operators first."""
+    votes: dict[str, dict[int, int]] = {}
+    for node in graph.nodes.values():
+        if node.domain or node.opaque:
+            continue
+        shapes = [None if key is None else graph.type(key).shape for key in node.inputs]
+        for dim, size in _meetings(graph, node, shapes):
+            parts = factors(dim)
+            if parts is None or len(parts[1]) != 1 or size % parts[0] or not 0 < size // parts[0] <= _LARGEST:
+                continue
+            counted = votes.setdefault(parts[1][0], {})
+            counted[size // parts[0]] = counted.get(size // parts[0], 0) + 1
+    return {s: sorted(counted, key=lambda n: (-counted[n], n)) for s, counted in votes.items()}
+
+
+def _meetings(graph: Graph, node: Node, shapes: Sequence[Shape | None]) -> Iterator[tuple[Dim, int]]:
+    """Dimensions that a node holds against numbers."""
+    known = [shape for shape in shapes if shape is not None]
+    if node.op in _BROADCAST:
+        yield from _equal(known)
+    elif node.op in ("MatMul", "Gemm") and len(known) > 1 and len(known[0]) > 0 and len(known[1]) > 0:
+        a = known[0][0 if node.attributes.get("transA", 0) else -1]
+        b = known[1][-1 if node.attributes.get("transB", 0) or len(known[1]) == 1 else -2]
+        yield from _pair(a, b)
+        if node.op == "MatMul":
+            yield from _equal([known[0][:-2], known[1][:-2]])
+    elif node.op == "Concat" and len({len(shape) for shape in known}) == 1:
+        axis = node.attributes.get("axis", 0) % (len(known[0]) or 1)
+        yield from _equal([shape[:axis] + shape[axis + 1 :] for shape in known])
+    elif node.op == "Reshape" and shapes and shapes[0] is not None:
+        target = known_content(graph, node.inputs[1]) if len(node.inputs) > 1 else node.attributes.get("shape")
+        yield from _reshaped(shapes[0], target)
+    elif node.op == "Split" and shapes and shapes[0]:
+        parts = known_content(graph, node.inputs[1]) if len(node.inputs) > 1 else node.attributes.get("split")
+        axis = node.attributes.get("axis", 0)
+        if -len(shapes[0]) <= axis < len(shapes[0]):
+            if parts and all(isinstance(n, int) for n in parts):
+                yield shapes[0][axis], sum(n for n in parts if isinstance(n, int))
+            elif not parts:
+                yield shapes[0][axis], len(node.outputs)
+    elif node.op in ("Gather", "GatherElements") and len(shapes) > 1 and shapes[0]:
+        picks = known_content(graph, node.inputs[1])
+        axis = node.attributes.get("axis", 0)
+        if picks and -len(shapes[0]) <= axis < len(shapes[0]):
+            yield shapes[0][axis], 1 + max((p if p >= 0 else -1 - p for p in picks if isinstance(p, int)), default=0)
+    elif node.op in _WINDOWS and shapes and shapes[0] is not None:
+        if len(known) > 1 and len(shapes[0]) > 1 and node.op == "Conv" and isinstance(known[1][1], int):
+            yield shapes[0][1], known[1][1] * int(node.attributes.get("group", 1))
+        kernel = node.attributes.get("kernel_shape", ())
+        for dim, size in zip(shapes[0][2:], kernel, strict=False):
+            yield dim, max(32, int(size))
+
+
+def _pair(a: Dim, b: Dim) -> Iterator[tuple[Dim, int]]:
+    for one, two in ((a, b), (b, a)):
+        if isinstance(one, str) and isinstance(two, int):
+            yield one, two
+
+
+def _equal(shapes: Sequence[Shape]) -> Iterator[tuple[Dim, int]]:
+    """Dimensions that broadcast against each other: those at the same place from the end."""
+    for place in range(1, 1 + max((len(shape) for shape in shapes), default=0)):
+        dims = [shape[-place] for shape in shapes if len(shape) >= place]
+        sizes = {d for d in dims if isinstance(d, int) and d > 1}
+        for dim in dims:
+            if isinstance(dim, str):
+                for size in sorted(sizes):
+                    yield dim, size
+
+
+def _reshaped(x: Shape, target: Sequence[Dim] | None) -> Iterator[tuple[Dim, int]]:
+    """The size of the one symbol of a tensor that is told to have a number of elements, or a multiple of one."""
+    whole = factors(product(x))
+    if target is None or whole is None or len(whole[1]) != 1 or not all(isinstance(d, int) for d in target):
+        return
+    numbers = [d if d else (x[i] if i < len(x) else 1) for i, d in enumerate(target) if d != -1]
+    if not all(isinstance(d, int) for d in numbers):
+        return
+    wanted = prod(int(d) for d in numbers if d is not None)
+    if wanted > 0 and whole[0] > 0:
+        yield product(x), lcm(wanted, whole[0]) if -1 in target else wanted
+
+
+__all__ = ["size_hints"]

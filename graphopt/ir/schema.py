@@ -1,0 +1,93 @@
+"""Whether ONNX's schema of an operator set allows a node: the operator, its attributes, operands and their types.
+
+ONNX's inference answers for the shapes of a node, and says nothing of an operator that an operator set does not have, of
+an operand too many, or of an attribute that came with a later version. A rule writes for the newest version; here it is
+held against that of the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import onnx.defs
+
+from graphopt.ir.types import DTYPES
+
+_TENSOR = {
+    "f32": "float", "f64": "double", "f16": "float16", "bf16": "bfloat16", "str": "string", "bool": "bool",
+    "c64": "complex64", "c128": "complex128", **{f"{sign}{n}": f"{kind}{n}" for sign, kind in (("i", "int"), ("u", "uint")) for n in (2, 4, 8, 16, 32, 64)},
+    "f8e4m3fn": "float8e4m3fn", "f8e4m3fnuz": "float8e4m3fnuz", "f8e5m2": "float8e5m2", "f8e5m2fnuz": "float8e5m2fnuz",
+    "f4e2m1": "float4e2m1", "f8e8m0": "float8e8m0",
+}  # fmt: skip
+TYPE_STRINGS = {name: f"tensor({_TENSOR[name]})" for name in DTYPES}
+"""How schemas and kernels write an element type: ``tensor(float)`` for ``f32``."""
+DTYPE_OF = {text: name for name, text in TYPE_STRINGS.items()}
+
+
+@lru_cache(maxsize=4096)
+def schema_of(op: str, domain: str, version: int) -> Any | None:
+    """ONNX's schema of an operator in a version of its operator set; ``None`` where there is none."""
+    try:
+        found = onnx.defs.get_schema(op, version, domain)
+    except onnx.defs.SchemaError:
+        return None
+    return None if found.deprecated else found
+
+
+def formal(schema: Any, i: int) -> Any | None:
+    """The formal input that operand ``i`` stands for; ``None`` for one too many."""
+    inputs = schema.inputs
+    if i < len(inputs):
+        return inputs[i]
+    last = inputs[-1] if inputs else None
+    variadic = onnx.defs.OpSchema.FormalParameterOption.Variadic
+    return last if last is not None and last.option == variadic else None
+
+
+def complaint(op: str, domain: str, version: int, attributes: Sequence[str], dtypes: Sequence[str | None]) -> str:
+    """What the schema forbids about a node; empty where it allows it, or knows nothing of it.
+
+    Args:
+        op: Operator type.
+        domain: Operator domain.
+        version: Version of the domain's operator set.
+        attributes: Names of the attributes that are given.
+        dtypes: Of each operand: its dtype, ``""`` where that is not known, ``None`` where the operand is left out.
+    """
+    return _complaint(op, domain, version, tuple(attributes), tuple(dtypes))
+
+
+@lru_cache(maxsize=1 << 14)
+def _complaint(op: str, domain: str, version: int, attributes: tuple[str, ...], dtypes: tuple[str | None, ...]) -> str:
+    if not onnx.defs.has(op, domain=domain):
+        return ""  # a contributed operator: the runtime knows it
+    schema = schema_of(op, domain, version)
+    if schema is None:
+        return f"{op} is not in operator set {version}"
+    unknown = next((name for name in attributes if name not in schema.attributes), None)
+    if unknown is not None:
+        return f"{op} has no attribute {unknown!r} in operator set {version}"
+    missing = next((name for name, a in schema.attributes.items() if a.required and name not in attributes), None)
+    if missing is not None:
+        return f"{op} needs the attribute {missing!r} in operator set {version}"
+    if not schema.min_input <= len(dtypes) <= schema.max_input:
+        return f"{op} can't have {len(dtypes)} operands in operator set {version}"
+    bound: dict[str, str] = {}
+    for i, dtype in enumerate(dtypes):
+        parameter = formal(schema, i)
+        if parameter is None:
+            return f"{op} can't have {len(dtypes)} operands in operator set {version}"
+        if dtype is None:
+            if parameter.option == onnx.defs.OpSchema.FormalParameterOption.Single:
+                return f"{op} needs its operand {parameter.name!r}"
+            continue
+        text = TYPE_STRINGS.get(dtype)
+        if text is None:
+            continue
+        if text not in parameter.types:
+            return f"{op} can't have {parameter.name!r} of {dtype} in operator set {version}"
+        if parameter.is_homogeneous and bound.setdefault(parameter.type_str, text) != text:
+            return f"{op} can't have operands of both {dtype} and {DTYPE_OF[bound[parameter.type_str]]}"
+    return ""

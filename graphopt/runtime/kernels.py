@@ -1,0 +1,100 @@
+"""Which nodes the CPU provider has a kernel for, from the runtime's own list.
+
+ONNX allows an operator for types that the runtime has no kernel for (GlobalAveragePool of float64): a model with such a
+node does not open. An operator that ONNX defines as a function of others is taken apart when it has no kernel, and
+float16 is computed in float32 where only that has one.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Any
+
+from graphopt.ir.edit import Delta
+from graphopt.ir.graph import Graph, Node
+from graphopt.ir.schema import TYPE_STRINGS, formal, schema_of
+
+
+def unsupported(graph: Graph, nodes: Iterable[Node] | None = None) -> str:
+    """The first node that the CPU provider has no kernel for, as text; empty where it has one for each.
+
+    Args:
+        graph: The graph.
+        nodes: Which of its nodes to look at; all by default.
+    """
+    for node in graph.nodes.values() if nodes is None else nodes:
+        if not node.opaque and not _runs(graph, node):
+            types = ", ".join(str(graph.type(k).dtype) for k in node.inputs if k is not None)
+            return (
+                f"onnxruntime has no kernel for {node.op} of {types} in operator set {graph.opsets.get(node.domain, 1)}"
+            )
+    return ""
+
+
+def complaint(graph: Graph, delta: Delta) -> str:
+    """The first of the nodes that an edit added for which there is no kernel; empty where there is none."""
+    return unsupported(graph, delta.added)
+
+
+def _runs(graph: Graph, node: Node) -> bool:
+    types = tuple(None if k is None else graph.type(k).dtype for k in node.inputs)
+    results = tuple(None if k is None else graph.type(k).dtype for k in node.outputs)
+    return has_kernel(node.op, node.domain, graph.opsets.get(node.domain, 1), types, results)
+
+
+@lru_cache(maxsize=1 << 14)
+def has_kernel(
+    op: str, domain: str, version: int, operands: tuple[str | None, ...], results: tuple[str | None, ...]
+) -> bool:
+    """Whether the CPU provider runs an operator on operands of these dtypes; yes where nothing is known of it.
+
+    Args:
+        op: Operator type.
+        domain: Operator domain.
+        version: Version of the domain's operator set.
+        operands: Dtype of each operand, ``None`` where it is left out or not known.
+        results: Dtype of each result.
+    """
+    kernels = _kernels().get((domain, op))
+    schema = schema_of(op, domain, version)
+    if schema is None:  # a contributed operator, whose first operand's type is T
+        first = {"T": {str(operands[0])}} if operands and operands[0] in TYPE_STRINGS else {}
+        return not kernels or any(_takes(kernel, version, first) for kernel in kernels)
+    if schema.has_function or schema.has_context_dependent_function:
+        return True
+    if not kernels:
+        return False
+    given = [(formal(schema, i), dtype) for i, dtype in enumerate(operands)]
+    given += [(schema.outputs[min(i, len(schema.outputs) - 1)], dtype) for i, dtype in enumerate(results)]
+    wanted: dict[str, set[str]] = defaultdict(set)
+    for parameter, dtype in given:
+        if parameter is not None and dtype in TYPE_STRINGS:
+            wanted[parameter.type_str].add(str(dtype))
+            wanted[parameter.name].add(str(dtype))
+    return any(_takes(kernel, schema.since_version, wanted) for kernel in kernels)
+
+
+def _takes(kernel: Any, since: int, wanted: dict[str, set[str]]) -> bool:
+    first, last = kernel.version_range
+    if not first <= since <= last:
+        return False
+    for name, allowed in kernel.type_constraints.items():
+        for dtype in wanted.get(name, ()):
+            if TYPE_STRINGS[dtype] not in allowed and not (dtype == "f16" and TYPE_STRINGS["f32"] in allowed):
+                return False
+    return True
+
+
+@lru_cache(maxsize=1)
+def _kernels() -> dict[tuple[str, str], list[Any]]:
+    """The CPU provider's kernels by domain and operator; none where the package does not list them."""
+    from graphopt.runtime.ort import onnxruntime
+
+    found: dict[tuple[str, str], list[Any]] = defaultdict(list)
+    listed = getattr(onnxruntime.capi.onnxruntime_pybind11_state, "get_all_opkernel_def", list)
+    for kernel in listed():
+        if kernel.provider == "CPUExecutionProvider":
+            found[(kernel.domain, kernel.op_name)].append(kernel)
+    return found

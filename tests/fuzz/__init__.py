@@ -1,0 +1,1 @@
+"""Random models, rewritten at random: does what comes out compute the same?"""

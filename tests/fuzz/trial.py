@@ -1,0 +1,353 @@
+"""One model: rewritten by rules at random places, nothing priced, and compared with what it was."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from onnx import ModelProto, numpy_helper
+
+from graphopt.equivalence.numeric import verify_models
+from graphopt.errors import GraphoptError, SessionError
+from graphopt.ir.check import problems
+from graphopt.ir.edit import RefusedError
+from graphopt.ir.graph import Graph
+from graphopt.ir.simplify import simplify
+from graphopt.onnxio.emit import emit
+from graphopt.onnxio.load import Model, load
+from graphopt.onnxio.save import to_proto
+from graphopt.rewrite.apply import apply
+from graphopt.rewrite.library import Library
+from graphopt.rewrite.match import Match
+from graphopt.rewrite.sites import Sites
+from graphopt.runtime.session import LoadableModel, Session
+from tests.fuzz.draft import PLAIN, Array, Draft, Input
+from tests.fuzz.plants import plant
+from tests.fuzz.recipes import NAMES, RECIPES
+
+SAME, CHANGED, CRASHED, REFUSED = "same", "changed", "crashed", "refused"
+_STEPS = 6
+_HAND = 120  # rules
+_DEADLY = frozenset({"Conv", "ConvTranspose", "Einsum", "Resize", "ReduceMean"})
+"""Operators whose kernels may end the process where an operand is empty."""
+# Kernels that treat the elements of a vector register and those left over by different arithmetic.
+_ROUNDING = frozenset(
+    {"Exp", "Log", "Tanh", "Sigmoid", "Erf", "Gelu", "Softmax", "LogSoftmax", "MatMul", "Gemm", "Conv", "ConvTranspose",
+     "Einsum", "Elu", "Celu", "Selu", "Softplus", "Mish", "Swish", "HardSwish", "HardSigmoid", "ReduceSum", "ReduceMean",
+     "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceSumSquare", "ReduceProd", "AveragePool",
+     "GlobalAveragePool", "LpPool", "LayerNormalization", "InstanceNormalization", "BatchNormalization", "LpNormalization",
+     "Pow", "Sin", "Cos", "Tan", "Atan", "Sinh", "Cosh", "Asinh", "Softsign", "CumSum", "Mean", "Sum", "Resize", "QuickGelu",
+     "FusedMatMul", "BiasGelu", "FastGelu", "SimplifiedLayerNormalization", "RMSNormalization", "GroupNormalization",
+     "Reciprocal", "Div", "Sqrt"}
+)  # fmt: skip
+_RTOL = {"float32": 2e-4, "float64": 1e-9, "float16": 2e-2, "bfloat16": 1e-1}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model and what it is run on.
+
+    Attributes:
+        model: The model.
+        inputs: Its inputs.
+        bindings: Sizes of its symbols, several.
+        planted: Rules whose patterns were planted.
+    """
+
+    model: ModelProto
+    inputs: tuple[Input, ...]
+    bindings: tuple[Mapping[str, int], ...]
+    planted: tuple[str, ...] = ()
+
+    def feeds(self) -> list[dict[str, Array]]:
+        """Inputs at each of the bindings."""
+        return [{i.name: i.array(b, n) for i in self.inputs} for n, b in enumerate(self.bindings)]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of a model.
+
+    Attributes:
+        outcome: One of the four.
+        reason: What is wrong, or why it was refused.
+        steps: Rules that were applied, in order.
+        compared: At how many bindings the original runs.
+        refusals: Rules that the engine refused to apply, with the reason.
+        model: For a failure: the model before the step that did harm.
+        rule: For a failure: that step's rule; empty where it fails without a rule.
+    """
+
+    outcome: str
+    reason: str = ""
+    steps: tuple[str, ...] = ()
+    compared: int = 0
+    refusals: tuple[tuple[str, str], ...] = ()
+    model: ModelProto | None = field(default=None, repr=False)
+    rule: str = ""
+
+
+def hands(library: Library) -> list[Library]:
+    """The rules in a few hands: a model meets those of one, which is quicker than all; and the whole, for a model in ten."""
+    rules = library.rules
+    count = max(1, len(rules) // _HAND)
+    return [*(Library(rules[i::count]) for i in range(count)), library]
+
+
+def hand(libraries: Sequence[Library], index: int) -> Library:
+    """The rules that a model meets."""
+    return libraries[-1] if index % 10 == 0 else libraries[index % (len(libraries) - 1 or 1)]
+
+
+def draw(seed: int, index: int, library: Library) -> Case | None:
+    """The model of a seed and a number; ``None`` where no valid one came out."""
+    rng = np.random.default_rng((seed, index))
+    draft = Draft(rng, int(rng.integers(7, 26)))
+    wanted = draft.number(0, 3)
+    for n in range(wanted):
+        plant(draft, draft.choice(library.rules), settle=n == 0)
+    size = len(draft.nodes) + draft.number(0 if draft.nodes else 3, 5 if draft.nodes else 9)
+    for _ in range(3 * size):
+        if len(draft.nodes) >= size:
+            break
+        RECIPES[draft.choice(NAMES)](draft)
+    if not any(n.op_type != "Constant" for n in draft.nodes):
+        return None
+    return Case(draft.model(), tuple(draft.inputs), tuple(_bindings(draft)), tuple(draft.planted))
+
+
+def _bindings(draft: Draft) -> list[dict[str, int]]:
+    """The sizes of a draft, all of them 1, all of them others, and one of them 0."""
+    base = draft.sizes
+    if not base:
+        return [{}]
+    found = [dict(base), dict.fromkeys(base, 1), {s: n + 2 + i for i, (s, n) in enumerate(base.items())}]
+    if any(n.op_type in _DEADLY for n in draft.nodes):
+        return found
+    empty = draft.choice(list(base))
+    return [*found, {**base, empty: 0}]
+
+
+def run(model: ModelProto, feeds: Sequence[Mapping[str, Array]]) -> list[list[Any] | None]:
+    """Outputs at each of some inputs; ``None`` where the model fails.
+
+    Raises:
+        SessionError: The runtime refuses the model.
+    """
+    found: list[list[Any] | None] = []
+    with Session(LoadableModel(model.SerializeToString()), PLAIN) as session:
+        names = {spec.name for spec in session.input_specs}
+        for each in feeds:
+            try:
+                found.append(session.run({n: a for n, a in each.items() if n in names}))
+            except SessionError:
+                found.append(None)
+    return found
+
+
+def trial(case: Case, library: Library, seed: int, only: str = "") -> Verdict | None:
+    """Rewrite a model and compare; ``None`` for a model that the runtime does not run.
+
+    Args:
+        case: The model.
+        library: The rules.
+        seed: Of the choice of places.
+        only: Apply this rule alone, at every place at once one after the other.
+    """
+    feeds = _with_weights(case)
+    try:
+        before = run(case.model, feeds)
+    except GraphoptError:
+        return None
+    ran = [i for i, outputs in enumerate(before) if outputs is not None]
+    if not ran:
+        return None
+    try:
+        model = load(case.model)
+    except GraphoptError as error:
+        return Verdict(REFUSED if str(error) else CRASHED, str(error), compared=len(ran))
+    except Exception:
+        return Verdict(CRASHED, f"load: {_last_line()}", compared=len(ran), model=case.model)
+    return _rewritten(case, model, library, feeds, before, seed, only)
+
+
+def _with_weights(case: Case) -> list[dict[str, Array]]:
+    """Inputs, and where initializers are inputs as well, those."""
+    weights = {t.name: numpy_helper.to_array(t) for t in case.model.graph.initializer}
+    return [{**weights, **each} for each in case.feeds()]
+
+
+def _rewritten(
+    case: Case,
+    model: Model,
+    library: Library,
+    feeds: Sequence[Mapping[str, Array]],
+    before: Sequence[Any],
+    seed: int,
+    only: str,
+) -> Verdict:
+    rng = np.random.default_rng((seed, 77))
+    graphs: list[Graph] = []
+    steps: list[str] = []
+    refusals: list[tuple[str, str]] = []
+    compared = sum(outputs is not None for outputs in before)
+    at = "simplify"
+    try:
+        graphs.append(simplify(model.graph))
+        sites = Sites.of(graphs[0], library)
+        for _ in range(_STEPS if only else int(rng.integers(1, _STEPS))):
+            match = _chosen(sites, rng, case.planted, steps, only)
+            if match is None:
+                break
+            at = match.rule.id
+            try:
+                graph, delta = apply(graphs[-1], match)
+            except RefusedError as refusal:
+                refusals.append((at, str(refusal)))
+                if not str(refusal):
+                    return Verdict(
+                        CRASHED, "refused without a reason", (*steps, at), compared, tuple(refusals), case.model, at
+                    )
+                sites = _without(sites, match)
+                continue
+            graphs.append(graph)
+            steps.append(at)
+            at = "matching"
+            sites = sites.after(graph, delta)
+    except Exception:
+        where = case.model if not graphs else _proto(model, graphs[-1])
+        return Verdict(CRASHED, f"{at}: {_last_line()}", (*steps, at), compared, tuple(refusals), where, at)
+    verdict = _judged(case, model, graphs[-1], feeds, before, _claim(library, steps))
+    if verdict is None:
+        return Verdict(SAME, "", tuple(steps), compared, tuple(refusals))
+    return _blamed(case, model, graphs, steps, library, feeds, before, verdict, tuple(refusals))
+
+
+def _blamed(
+    case: Case, model: Model, graphs: Sequence[Graph], steps: Sequence[str], library: Library,
+    feeds: Sequence[Mapping[str, Array]], before: Sequence[Any], found: tuple[str, str], refusals: tuple[tuple[str, str], ...],
+) -> Verdict:  # fmt: skip
+    """The first step that does harm, and the model before it."""
+    compared = sum(outputs is not None for outputs in before)
+    for number, graph in enumerate(graphs):
+        verdict = _judged(case, model, graph, feeds, before, _claim(library, steps[:number]))
+        if verdict is not None:
+            rule = steps[number - 1] if number else ""
+            earlier = _proto(model, graphs[number - 1]) if number > 1 else case.model
+            return Verdict(verdict[0], verdict[1], tuple(steps), compared, refusals, earlier, rule)
+    return Verdict(found[0], found[1], tuple(steps), compared, refusals, case.model, "")
+
+
+def _chosen(
+    sites: Sites, rng: np.random.Generator, planted: Sequence[str], steps: Sequence[str], only: str
+) -> Match | None:
+    """A place: of the planted rules first, then of rules that have not been applied."""
+    keys = sorted(sites.matches)
+    if only:
+        keys = [k for k in keys if k[0] == only]
+    fresh = [k for k in keys if k[0] in planted and k[0] not in steps] or [k for k in keys if k[0] not in steps] or keys
+    return sites.matches[fresh[int(rng.integers(len(fresh)))]] if fresh else None
+
+
+def _without(sites: Sites, match: Match) -> Sites:
+    key = (match.rule.id, match.nodes)
+    matches = {k: m for k, m in sites.matches.items() if k != key}
+    by_node = {n: tuple(k for k in keys if k != key) for n, keys in sites.by_node.items()}
+    return Sites(sites.library, matches, by_node, sites.block, ())
+
+
+def _claim(library: Library, steps: Sequence[str]) -> str:
+    """What some steps claim together: that of the weakest."""
+    made = {library.by_id[rule].claim for rule in steps}
+    return next((claim for claim in ("approx", "real") if claim in made), "exact")
+
+
+def _proto(model: Model, graph: Graph) -> ModelProto:
+    return to_proto(emit(model, graph))
+
+
+def _judged(
+    case: Case, model: Model, graph: Graph, feeds: Sequence[Mapping[str, Array]], before: Sequence[Any], claim: str
+) -> tuple[str, str] | None:
+    """What is wrong with a graph; ``None`` for nothing."""
+    wrong = problems(graph)
+    if wrong:
+        return CRASHED, f"invalid graph: {wrong[0]}"
+    try:
+        proto = _proto(model, graph)
+    except Exception:
+        return CRASHED, f"emit: {_last_line()}"
+    usable = [i for i, outputs in enumerate(before) if outputs is not None]
+    try:
+        after = run(proto, [feeds[i] for i in usable])
+    except GraphoptError as error:
+        return CRASHED, f"does not open: {error}"
+    for place, i in enumerate(usable):
+        made = after[place]
+        if made is None:
+            return CRASHED, f"does not run at {dict(case.bindings[i])}, where the original does"
+        said = "real" if claim == "exact" and _rounds(case.model) else claim
+        message = difference(before[i], made, said)
+        if message and (said == "exact" or not _within_rounding(case, proto, feeds[i], message)):
+            return CHANGED, f"at {dict(case.bindings[i])}: {message}"
+    return None
+
+
+def _rounds(model: ModelProto) -> bool:
+    return any(n.op_type in _ROUNDING for n in model.graph.node)
+
+
+def difference(one: Sequence[Any], two: Sequence[Any], claim: str) -> str:
+    """What differs between outputs, given what the rules claim; empty for nothing."""
+    for number, (a, b) in enumerate(zip(one, two, strict=True)):
+        if a.dtype != b.dtype or a.shape != b.shape:
+            return f"output {number} is {b.dtype}{list(b.shape)} instead of {a.dtype}{list(a.shape)}"
+        if a.dtype.kind in "biu" or a.dtype == object or a.size == 0:
+            if not np.array_equal(a, b):
+                return f"output {number} differs: {np.ravel(a)[:4]} became {np.ravel(b)[:4]}"
+            continue
+        x, y = a.astype(np.float64), b.astype(np.float64)
+        if claim == "exact":
+            if not np.array_equal(x, y, equal_nan=True):
+                return f"output {number} differs in some bits: {_worst(x, y)}"
+            continue
+        # What is no real number before is out of the reach of a law of real numbers; an approximation may underflow besides.
+        finite = np.isfinite(x)
+        if not np.isfinite(y[finite]).all() and claim == "real":
+            return f"output {number}: finite, and no longer"
+        finite &= np.isfinite(y)
+        scale = max(1.0, float(np.abs(x[finite]).max(initial=0.0)))
+        if (np.abs(x[finite] - y[finite]) > _RTOL[a.dtype.name] * scale).any():
+            return f"output {number}: {_worst(x, y)}"
+    return ""
+
+
+def _worst(x: Array, y: Array) -> str:
+    gap = np.nan_to_num(np.abs(x - y), nan=0.0, posinf=0.0)
+    place = np.unravel_index(int(gap.argmax()), gap.shape) if gap.ndim else ()
+    return f"{x[place]:.9g} became {y[place]:.9g}"
+
+
+def _within_rounding(case: Case, proto: ModelProto, feeds: Mapping[str, Array], message: str) -> bool:
+    """Whether the original itself moves as far when its inputs move in the last place."""
+    if " is " in message and " instead of " in message:
+        return False
+    try:
+        verdict = verify_models(
+            LoadableModel(case.model.SerializeToString()), LoadableModel(proto.SerializeToString()), config=PLAIN,
+            overrides={i.name: feeds[i.name] for i in case.inputs}, trials=1,
+        )  # fmt: skip
+    except GraphoptError:
+        return False
+    return verdict.passed
+
+
+def _last_line() -> str:
+    """The error that is being handled, and where it came from."""
+    lines = traceback.format_exc().strip().splitlines()
+    places = [line.strip() for line in lines if line.strip().startswith("File") and "graphopt" in line]
+    place = places[-1].replace('File "', "").replace('"', "") if places else ""
+    return f"{lines[-1]} ({'graphopt' + place.rpartition('graphopt')[2]})" if place else lines[-1]

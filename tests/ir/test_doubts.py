@@ -1,0 +1,113 @@
+"""Shapes that ONNX infers and the runtime does not make are not believed; symbols are sizes of their own."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, parser
+
+from graphopt.ir.edit import Edit, RefusedError
+from graphopt.ir.simplify import simplify
+from graphopt.ir.types import ValueType, merge
+from graphopt.onnxio.load import load
+from graphopt.rewrite.library import load_library
+from graphopt.rewrite.sites import Sites
+from graphopt.runtime.session import LoadableModel, Session, SessionConfig
+
+SLICED = """<ir_version: 5, opset_import: ["": 10]>
+g (float[batch, seq] x) => (float[batch, seq] y) <int64[1] s = {0}, int64[1] e = {10}, int64[1] a = {1}>
+{ z = Slice(x, s, e, a) w = Relu(z) y = Relu(w) }"""
+
+
+def types(proto):
+    graph = simplify(load(proto).graph)
+    return {value.name: str(value.type) for value in graph.values.values()}
+
+
+def test_a_cut_axis_keeps_no_symbol():
+    found = types(parser.parse_model(SLICED))
+    assert found["z"] == found["w"] == found["y"] == "f32[batch,?]"
+
+
+def test_an_axis_taken_whole_keeps_its_symbol():
+    found = types(parser.parse_model(SLICED.replace("{10}", "{9223372036854775807}")))
+    assert found["z"] == "f32[batch,seq]"
+
+
+def test_no_rule_drops_a_slice_that_cuts():
+    sites = Sites.of(simplify(load(parser.parse_model(SLICED)).graph), load_library())
+    assert "drop-slice" not in {match.rule.id for match in sites}
+
+
+@pytest.mark.parametrize("op", ["MaxPool", "AveragePool"])
+@pytest.mark.parametrize("opset", [10, 12, 22])
+def test_pools_that_round_up_have_the_shape_that_the_runtime_makes(op, opset):
+    wrong, right = [], 0
+    for size, kernel, stride, head, tail in itertools.product((3, 4, 7), (2, 3), (2, 3), (0, 1), (0, 1)):
+        node = helper.make_node(
+            op, ["x"], ["y"], kernel_shape=[kernel], strides=[stride], pads=[head, tail], ceil_mode=1
+        )
+        graph = helper.make_graph(
+            [node], "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 1, size])],
+            [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        )  # fmt: skip
+        proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+        with Session(LoadableModel(proto.SerializeToString()), SessionConfig(level="disabled")) as session:
+            made = session.run({"x": np.zeros((1, 1, size), np.float32)})[0].shape
+        (said,) = (v.type.shape for v in simplify(load(proto).graph).values.values() if v.name == "y")
+        assert said is not None and len(said) == 3
+        right += said == made
+        wrong += [(size, kernel, stride, head, tail)] * any(d not in (None, m) for d, m in zip(said, made, strict=True))
+    assert not wrong and right > 20
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "both"),
+    [
+        (("batch", "seq"), ("batch", "seq"), ("batch", "seq")),
+        (("batch", "seq"), ("batch", None), ("batch", "seq")),
+        (("batch", None), ("batch", 4), ("batch", 4)),
+        (("batch", "unk__3"), ("batch", "seq"), ("batch", "seq")),
+        (("batch", "seq"), ("batch", "other"), None),
+        (("batch", "seq"), ("batch", 10), None),
+        (("batch", 10), ("batch", "seq"), None),
+    ],
+)
+def test_symbols_are_sizes_of_their_own(a, b, both):
+    found = merge(ValueType("f32", a), ValueType("f32", b))
+    assert found == (None if both is None else ValueType("f32", both))
+
+
+def test_a_root_may_not_get_another_symbol():
+    proto = parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17]> g (float[n, 4] a, float[m, 4] b) => (float[n, 4] y, float[m, 4] z)'
+        "{ y = Relu(a) z = Neg(b) }"
+    )
+    graph = simplify(load(proto).graph)
+    keys = {value.name: key for key, value in graph.values.items()}
+    edit = Edit(graph, "test", [keys["y"]])
+    with pytest.raises(RefusedError, match="would become"):
+        edit.add("Relu", [keys["b"]], outputs=[keys["y"]])
+    with pytest.raises(RefusedError, match="would become"):
+        Edit(graph, "test", [keys["y"]]).alias(keys["y"], keys["z"])
+
+
+def test_names_that_an_exporter_gave_inside_give_way_to_those_of_the_inputs():
+    proto = parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17]> g (float[batch, seq] x) => (float[out_0, out_1] y)'
+        "<float[Addx_dim_0, Addx_dim_1] z> { z = Neg(x) y = Relu(z) }"
+    )
+    found = types(proto)
+    assert found["z"] == found["y"] == "f32[batch,seq]"
+
+
+def test_axes_that_are_an_output_without_a_shape():
+    proto = parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17]> g (float[9, 5, 6, 4] x) => (float[9, 5, 6, 1] y, int64 a)'
+        "<int64[1] s = {0}, int64[1] e = {1}, int64[1] a = {-1}> { y = Slice(x, s, e, a) }"
+    )
+    for output in proto.graph.output:
+        output.type.tensor_type.ClearField("shape")
+    assert types(proto)["y"] == "f32[9,5,6,1]"

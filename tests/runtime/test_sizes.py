@@ -1,0 +1,89 @@
+"""Sizes for symbols: some that a model runs at, and others to hold against them."""
+
+from __future__ import annotations
+
+import pytest
+
+from graphopt.errors import UnknownNameError
+from graphopt.runtime.session import TensorSpec
+from graphopt.runtime.sizes import Symbols, first_that_run, named, others
+
+
+def symbols(*shape, dims=None, hints=None):
+    specs = named([TensorSpec("x", "float32", tuple(shape))])
+    return Symbols.of(specs, dims, None, hints)
+
+
+def all_of(tried, base):
+    return [base, *others(tried, base, lambda sizes: True)]
+
+
+def test_likely_sizes_first():
+    assert first_that_run(symbols("batch", "seq", 4), lambda sizes: True) == {"batch": 1, "seq": 8}
+    assert first_that_run(symbols("batch", 3, "height", "width"), lambda sizes: True) == {
+        "batch": 1, "height": 224, "width": 224,
+    }  # fmt: skip
+
+
+def test_a_dimension_without_a_name_has_the_name_of_its_place():
+    assert first_that_run(symbols(None, 3, None, 7), lambda sizes: True) == {"x[0]": 1, "x[2]": 224}
+
+
+def test_hints_come_before_numbers():
+    tried = []
+
+    def runs(sizes):
+        tried.append(sizes)
+        return sizes["seq"] == 77 and sizes["n"] == 33
+
+    assert first_that_run(symbols("seq", "n", hints={"seq": [77], "n": [33]}), runs) == {"seq": 77, "n": 33}
+    assert len(tried) == 2
+
+
+@pytest.mark.parametrize("wanted", [{"p": 1, "q": 1}, {"p": 16, "q": 16}, {"p": 8, "q": 32}, {"p": 12, "q": 8}])
+def test_a_short_search_finds(wanted):
+    assert first_that_run(symbols("p", "q"), lambda sizes: sizes == wanted) == wanted
+
+
+def test_what_never_runs_is_given_up():
+    tried = []
+    assert first_that_run(symbols("a", "b"), lambda sizes: bool(tried.append(sizes))) is None
+    assert len(tried) < 200
+
+
+def test_every_symbol_gets_a_second_size_and_one():
+    found = all_of(symbols("batch", "seq", "n"), {"batch": 1, "seq": 8, "n": 8})
+    for name in ("batch", "seq", "n"):
+        assert len({sizes[name] for sizes in found}) >= 2 and any(sizes[name] == 1 for sizes in found)
+    assert any(len(set(sizes.values())) == 3 for sizes in found)  # what is equal by chance hides mistakes
+
+
+def test_what_was_chosen_stays():
+    tried = symbols("batch", "seq", dims={"seq": 6})
+    assert tried.free == ("batch",)
+    found = all_of(tried, first_that_run(tried, lambda sizes: True))
+    assert {sizes["seq"] for sizes in found} == {6} and {sizes["batch"] for sizes in found} == {1, 3}
+    with pytest.raises(UnknownNameError):
+        symbols("batch", dims={"sequence": 3})
+
+
+def test_sums_follow_their_parts():
+    tried = symbols("past", "past + 1")
+    assert tried.free == ("past",)
+
+
+def test_sizes_that_are_bound_to_each_other():
+    base = {"a": 8, "b": 8}
+    found = others(symbols("a", "b"), base, lambda sizes: sizes["a"] == sizes["b"])
+    assert {sizes["a"] for sizes in found} == {2, 1}
+
+
+def test_one_symbol_that_takes_one_size():
+    base = {"a": 8, "b": 8}
+    found = others(symbols("a", "b"), base, lambda sizes: sizes["b"] == 8)
+    assert {sizes["a"] for sizes in found} == {3, 1} and {sizes["b"] for sizes in found} == {8}
+
+
+def test_images_shrink_by_what_strides_divide():
+    found = others(symbols("h", "w"), {"h": 224, "w": 224}, lambda sizes: all(n % 32 == 0 for n in sizes.values()))
+    assert found == [{"h": 192, "w": 160}]
