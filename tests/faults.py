@@ -221,7 +221,7 @@ class Fault:
     """A kind of fault.
 
     Attributes:
-        codes: Exit codes that it may end with.
+        codes: Exit codes that it may end with; 0 too where the command may be done before the moment comes.
         signals: What is sent, one after the other, half a second apart.
         until: A line of the command's ``-v`` that is waited for, or ``draft`` for the first file being written.
         arguments: More arguments.
@@ -274,10 +274,10 @@ def _kill_child(place: Place, rng: random.Random) -> None:
 _MEASURING, _WRITING = "measuring against the original", "draft"
 _BIG = ("--no-measure",)
 FAULTS: dict[str, Fault] = {
-    "kill-9-in-search": Fault([-9], [KILL]),
-    "sigterm-in-search": Fault([143], [TERM]),
+    "kill-9-in-search": Fault([-9, 0], [KILL]),
+    "sigterm-in-search": Fault([143, 0], [TERM]),
     "ctrl-c-once": Fault([0], [INT]),
-    "ctrl-c-twice": Fault([130], [INT, INT]),
+    "ctrl-c-twice": Fault([130, 0], [INT, INT]),
     "kill-9-while-measuring": Fault([-9, 0], [KILL], _MEASURING),
     "sigterm-while-measuring": Fault([143, 0], [TERM], _MEASURING),
     "kill-9-while-writing": Fault([-9, 0], [KILL], _WRITING, _BIG, external=True),
