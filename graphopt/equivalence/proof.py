@@ -22,11 +22,11 @@ from graphopt.equivalence.symbolic import UNDECIDED, judge
 from graphopt.rewrite.examples import DEFAULT_OPSET
 from graphopt.rewrite.schema import Rule
 
-ATTACKED = 400
+ATTACKED = 260
 """Instances of a rule that are attacked."""
-PROVED = 48
+PROVED = 40
 """Of these, instances that are to be proved as well."""
-TRIES = 1600
+TRIES = 1200
 """Variations of a rule's examples that are made for them."""
 _FEW = 8  # instances; a rule that matches fewer has not been looked at
 _DEGREE = 1000  # of the polynomials compared; see false_accept

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -140,6 +141,34 @@ def extreme(domain: float | None) -> Fill:
     return Fill("extreme numbers", pool=kept, finite=False)
 
 
+@lru_cache(maxsize=4096)
+def content(
+    fill: Fill, name: str, seed: int, dtype: np.dtype[Any], shape: tuple[int, ...], use: str, limit: float
+) -> Array:
+    """What an operand holds; the same in every process.
+
+    Args:
+        fill: The class of contents.
+        name: Name of the operand.
+        seed: Of the random numbers.
+        dtype: Its dtype.
+        shape: Its shape.
+        use: What integers are for: ``shape``, ``divisor`` or nothing special.
+        limit: The largest float.
+    """
+    rng = rng_of(name, seed, len(fill.name))
+    if dtype.kind == "f":
+        with np.errstate(over="ignore"):
+            made = np.clip(fill.floats(shape, rng), -limit, limit).astype(dtype)
+    elif dtype.kind == "b":
+        made = np.full(shape, fill.truth) if fill.truth is not None else rng.integers(0, 2, shape) > 0
+    else:
+        made = fill.whole(dtype, shape, rng, use)
+    made = np.asarray(made)
+    made.flags.writeable = False
+    return made
+
+
 def rng_of(name: str, *seed: int) -> np.random.Generator:
     """Random numbers of an operand, the same in every process."""
     own = int.from_bytes(hashlib.blake2b(name.encode(), digest_size=4).digest(), "little")
@@ -218,7 +247,7 @@ def widened(graph: Graph) -> bool:
         (node.op in cast and str(graph.type(key).dtype) in WIDER.get(str(graph.type(out).dtype), ()))
         or (node.op in cast and str(graph.type(out).dtype) in WIDER.get(str(graph.type(key).dtype), ()))
         for node in graph.nodes.values()
-        for key, out in zip(node.inputs[:1], node.outputs, strict=True)
+        for key, out in zip(node.inputs[:1], node.outputs[:1], strict=True)
         if key is not None and out is not None
         and graph.type(key).dtype in FLOATS and graph.type(out).dtype in FLOATS
     )  # fmt: skip

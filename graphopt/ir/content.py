@@ -74,7 +74,7 @@ def _content(
     if op == "Gather":
         return _gather(known[0], known[1])
     if op == "Slice":
-        rows = bounds(attributes, known)
+        rows = bounds(attributes, types, known)
         return None if rows is None or [axis for axis, *_ in rows] not in ([0], [-1]) else known[0][slice(*rows[0][1:])]
     if op == "ReduceProd" and result.elements == 1:
         return (product(known[0]),)
@@ -124,7 +124,9 @@ def _elementwise(op: str, types: Sequence[ValueType | None], known: tuple[Conten
     return tuple(_ARITHMETIC[op](x, y) for x, y in zip(a, b, strict=True)) if len(a) == len(b) else None
 
 
-def bounds(attributes: Mapping[str, Any], known: Sequence[Content | None]) -> list[tuple[int, Any, Any, int]] | None:
+def bounds(
+    attributes: Mapping[str, Any], types: Sequence[ValueType | None], known: Sequence[Content | None]
+) -> list[tuple[int, Any, Any, int]] | None:
     """Axis, start, end and step of each axis of a Slice; ``None`` unless they are known to be numbers."""
     if "starts" in attributes:  # before operator set 10
         given: list[Any] = [attributes["starts"], attributes["ends"], attributes.get("axes"), None]
@@ -132,6 +134,8 @@ def bounds(attributes: Mapping[str, Any], known: Sequence[Content | None]) -> li
         given = [*known[1:], None, None, None][:4]
         if len(known) < 3 or any(k is None for k in known[1:3]):
             return None
+        if any(t is not None and k is None for t, k in zip(types[3:5], known[3:5], strict=False)):
+            return None  # axes or steps that are given and not known are not those that go without saying
     starts, ends, axes, steps = given
     axes = range(len(starts)) if axes is None else axes
     steps = (1,) * len(starts) if steps is None else steps
@@ -161,7 +165,7 @@ def shape(
     if op == "ConstantOfShape" and known[0] is not None:
         return known[0]
     if op == "Slice" and first.shape is not None:
-        return _sliced(first.shape, attributes, known)
+        return _sliced(first.shape, attributes, types, known)
     return None
 
 
@@ -206,9 +210,11 @@ def _expanded(x: Shape, target: Content) -> Shape:
     )
 
 
-def _sliced(x: Shape, attributes: Mapping[str, Any], known: Sequence[Content | None]) -> Shape | None:
+def _sliced(
+    x: Shape, attributes: Mapping[str, Any], types: Sequence[ValueType | None], known: Sequence[Content | None]
+) -> Shape | None:
     """The shape after a Slice; an axis that is taken whole keeps its symbol."""
-    rows = bounds(attributes, known)
+    rows = bounds(attributes, types, known)
     if rows is None:
         return None
     dims = list(x)

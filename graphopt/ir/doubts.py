@@ -13,7 +13,7 @@ from graphopt.ir.content import Content, bounds, takes_all
 from graphopt.ir.types import Dim, ValueType
 
 _POOLS = frozenset({"MaxPool", "AveragePool", "LpPool"})
-MISTAKEN = _POOLS | {"Slice"}
+MISTAKEN = _POOLS | {"Slice", "PRelu", "Einsum"}
 """Operators of which ONNX may infer what the runtime does not make."""
 
 
@@ -21,8 +21,15 @@ def _doubtful(op: str, domain: str, version: int, attributes: Mapping[str, Any])
     """Whether what ONNX infers of a node may be wrong: see :func:`believed`."""
     if domain:
         return False
-    # At operator set 10 a Slice of constant bounds is said to keep the symbols of its operand.
-    return (op == "Slice" and version == 10) or (op in _POOLS and bool(attributes.get("ceil_mode", 0)))
+    # At operator set 10 a Slice of constant bounds is said to keep the symbols of its operand; in any, one that goes backwards from
+    # behind the end towards what is further behind is said to be empty.
+    # The slope of a PRelu should stretch to its operand; the runtime stretches both.
+    # Of an Einsum's label that is 1 in one operand the first operand's size is inferred; the runtime stretches it.
+    return (
+        op in ("PRelu", "Einsum")
+        or (op == "Slice" and version >= 10)
+        or (op in _POOLS and bool(attributes.get("ceil_mode", 0)))
+    )
 
 
 def believed(
@@ -49,23 +56,66 @@ def believed(
     if not _doubtful(op, domain, version, attributes) or first is None or not found:
         return found
     x, y = first.shape, found[0].shape
+    if op == "Einsum" and y is not None:
+        return (ValueType(found[0].dtype, _summed(str(attributes.get("equation", "")), inputs, y)), *found[1:])
     if x is None or y is None or len(x) != len(y):
         return found
-    dims = _sliced(attributes, contents, x, y) if op == "Slice" else _pooled(attributes, x, y)
+    if op == "PRelu":
+        slope = inputs[1].shape if len(inputs) > 1 and inputs[1] is not None else None
+        dims = _stretched(x, slope)
+    else:
+        dims = _sliced(version, attributes, inputs, contents, x, y) if op == "Slice" else _pooled(attributes, x, y)
+    if dims is None:
+        return tuple(ValueType(t.dtype) for t in found)
     return tuple(ValueType(t.dtype, dims) if t.shape == y else t for t in found)
 
 
-def _sliced(
-    attributes: Mapping[str, Any], contents: Sequence[Content | None], x: tuple[Dim, ...], y: tuple[Dim, ...]
-) -> tuple[Dim, ...]:
-    """A Slice's dimensions: an axis that is cut keeps no symbol."""
-    rows = bounds(attributes, contents)
-    cut = (
-        set(range(len(x)))
-        if rows is None
-        else {axis % len(x) for axis, *row in rows if -len(x) <= axis < len(x) and not takes_all(*row)}
+def _summed(equation: str, inputs: Sequence[ValueType | None], y: tuple[Dim, ...]) -> tuple[Dim, ...]:
+    """An Einsum's dimensions: of labels that have one size in all operands."""
+    left, arrow, right = equation.replace(" ", "").partition("->")
+    sizes: dict[str, set[Dim]] = {}
+    for term, type in zip(left.split(","), inputs, strict=False):
+        shape = None if type is None else type.shape
+        if shape is None or len(shape) != len(term):
+            return (None,) * len(y)  # an ellipsis, or nothing is known
+        for label, dim in zip(term, shape, strict=True):
+            sizes.setdefault(label, set()).add(dim)
+    if not arrow or len(right) != len(y):
+        return y if all(len(s) == 1 for s in sizes.values()) else (None,) * len(y)
+    return tuple(d if len(sizes.get(label, ())) == 1 else None for label, d in zip(right, y, strict=True))
+
+
+def _stretched(x: tuple[Dim, ...], slope: tuple[Dim, ...] | None) -> tuple[Dim, ...] | None:
+    """A PRelu's dimensions: its operand's where the slope stretches to them."""
+    if slope is None or len(slope) > len(x):
+        return None
+    lead = len(x) - len(slope)
+    return (
+        *x[:lead],
+        *(d if s == 1 or (s == d and d is not None) else None for d, s in zip(x[lead:], slope, strict=True)),
     )
-    return tuple(None if i in cut and not isinstance(d, int) else d for i, d in enumerate(y))
+
+
+def _sliced(
+    version: int,
+    attributes: Mapping[str, Any],
+    inputs: Sequence[ValueType | None],
+    contents: Sequence[Content | None],
+    x: tuple[Dim, ...],
+    y: tuple[Dim, ...],
+) -> tuple[Dim, ...]:
+    """A Slice's dimensions: an axis that is cut keeps no symbol, one that is turned round is believed if it is turned as a whole."""
+    rows = bounds(attributes, inputs, contents)
+    if rows is None:
+        return y if version > 10 else tuple(d if isinstance(d, int) else None for d in y)
+    dims = list(y)
+    for axis, start, end, step in rows:
+        if not -len(x) <= axis < len(x):
+            return (None,) * len(y)
+        backwards = step < 0 and end >= 0
+        if backwards or (not isinstance(dims[axis], int) and not takes_all(start, end, step)):
+            dims[axis] = None
+    return tuple(dims)
 
 
 def _pooled(attributes: Mapping[str, Any], x: tuple[Dim, ...], y: tuple[Dim, ...]) -> tuple[Dim, ...]:

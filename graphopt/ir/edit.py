@@ -102,6 +102,9 @@ def tensor_of(array: np.ndarray[Any, Any], meant: float | None = None) -> Tensor
     return Tensor(key, ValueType(dtype, tuple(array.shape)), ArrayData(array, meant))
 
 
+_ALIKE = frozenset({"Sum", "Max", "Min", "Mean"})  # their operands had to be of one shape once
+
+
 class Edit:
     """Collects the changes of one rewrite, then makes the new graph.
 
@@ -310,6 +313,8 @@ class Edit:
         version = self.graph.opsets.get(domain, 1)
         given = [name for name, value in attributes.items() if value is not None]
         wrong = complaint(op, domain, version, given, [None if t is None else t.dtype or "" for t in types])
+        if not wrong and op in _ALIKE and version < 8 and len({t.shape for t in types if t is not None}) > 1:
+            wrong = f"{op} does not broadcast before operator set 8"
         if wrong:
             raise RefusedError(wrong)
         try:

@@ -26,6 +26,9 @@ _MEMO_LIMIT = 200_000
 _SHAPE_DATA_LIMIT = 256  # elements; larger constants never steer a shape
 _FACTORS_LIMIT = 5  # elements; the factors of a Resize, one for each axis
 
+_EARLIER = frozenset({"LayerNormalization"})
+"""Operators that the runtime had before ONNX: it has kernels for them in any version of the operator set."""
+
 # Contributed operators whose first output is like an operand.
 _LIKE_OPERAND: dict[tuple[str, str], int] = {
     ("com.microsoft", "Gelu"): 0,
@@ -179,6 +182,8 @@ def _infer(
     try:
         schema = onnx.defs.get_schema(op, version, domain)
     except onnx.defs.SchemaError:
+        if not exists(op, domain, version) and op not in _EARLIER:
+            raise InferenceError(f"{op} is not in version {version} of its operator set") from None
         return (UNKNOWN,) * n_outputs
     names = ["" if t is None else f"i{i}" for i, t in enumerate(inputs)]
     outputs = [f"o{i}" for i in range(n_outputs)]

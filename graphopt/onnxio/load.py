@@ -27,6 +27,7 @@ from onnx import (
     TensorProto,
     TensorShapeProto,
     helper,
+    numpy_helper,
     shape_inference,
 )
 
@@ -43,6 +44,7 @@ from graphopt.onnxio import wire
 OLDEST_OPSET = 7
 MOST_DIMENSIONS = 64
 """Of a tensor: more are beyond the runtime, and beyond numpy."""
+_BOUNDS = 8  # elements of the bounds of a Slice
 INLINE = 1024  # bytes; smaller initializers stay in the skeleton
 _STANDARD = ("", "ai.onnx")
 _KNOWN_DOMAINS = ("", "ai.onnx", "ai.onnx.ml", "com.microsoft")
@@ -475,33 +477,62 @@ def _types(proto: ModelProto) -> dict[str, ValueType]:
 def _trusted(proto: ModelProto, types: dict[str, ValueType]) -> dict[str, ValueType]:
     """Types without what follows from an inference that the runtime does not share (see :mod:`graphopt.ir.doubts`).
 
-    Of values that depend on such a node only the dtype and the number of dimensions are kept, whatever the file declares: the
+    Of values that depend on such a node only the dtype is kept, whatever the file declares: the
     exporter asked the same inference. :func:`graphopt.ir.simplify.simplify` infers their shapes anew, node by node.
     """
     versions = {"" if o.domain == "ai.onnx" else o.domain: o.version for o in proto.opset_import}
-    doubted = {name for node in proto.graph.node if _mistaken(node, types, versions) for name in node.output}
+    contents = _small_integers(proto) if any(node.op_type == "Slice" for node in proto.graph.node) else {}
+    weights = {t.name: ValueType(DTYPE_NAMES.get(t.data_type), tuple(t.dims)) for t in proto.graph.initializer}
+    told = {**types, **weights}
+    doubted = {name for node in proto.graph.node if _mistaken(node, told, versions, contents) for name in node.output}
     known = 0
     while len(doubted) > known:  # once for a model whose nodes are in order
         known = len(doubted)
         for node in proto.graph.node:
             if not doubted.isdisjoint(node.input) or not doubted.isdisjoint(_captured(node)):
                 doubted.update(node.output)
-    return {name: _dtype_and_rank(type) if name in doubted else type for name, type in types.items()}
+    return {name: _dtype_alone(type) if name in doubted else type for name, type in types.items()}
 
 
-def _mistaken(node: NodeProto, types: Mapping[str, ValueType], versions: Mapping[str, int]) -> bool:
+def _small_integers(proto: ModelProto) -> dict[str, tuple[int, ...]]:
+    """The bounds of Slices and the like: constants of a few integers, by name."""
+    tensors = {t.name: t for t in proto.graph.initializer}
+    tensors.update(
+        (node.output[0], a.t)
+        for node in proto.graph.node
+        if node.op_type == "Constant" and node.output
+        for a in node.attribute
+        if a.name == "value"
+    )
+    few = {
+        n: t for n, t in tensors.items() if t.data_type in (TensorProto.INT64, TensorProto.INT32) and len(t.dims) < 2
+    }
+    return {
+        name: tuple(int(v) for v in numpy_helper.to_array(t).ravel())
+        for name, t in few.items()
+        if sum(t.dims) <= _BOUNDS and t.data_location != TensorProto.EXTERNAL
+    }
+
+
+def _mistaken(
+    node: NodeProto,
+    types: Mapping[str, ValueType],
+    versions: Mapping[str, int],
+    contents: Mapping[str, tuple[int, ...]],
+) -> bool:
     domain = "" if node.domain == "ai.onnx" else node.domain
     if node.op_type not in MISTAKEN or domain:
         return False
     attributes = {a.name: _attribute(a) for a in node.attribute}
     operands, made = [types.get(n) for n in node.input], tuple(types.get(n, UNKNOWN) for n in node.output)
-    return believed(node.op_type, domain, versions.get(domain, 1), attributes, operands, (), made) != made
+    known = [contents.get(n) for n in node.input]
+    return believed(node.op_type, domain, versions.get(domain, 1), attributes, operands, known, made) != made
 
 
-def _dtype_and_rank(type: ValueType) -> ValueType:
+def _dtype_alone(type: ValueType) -> ValueType:
     if type.other is not None or type.shape is None:
         return type
-    return ValueType(type.dtype, (None,) * len(type.shape))
+    return ValueType(type.dtype)
 
 
 def _sorted(g: GraphProto, scope: Mapping[str, int], producers: set[str]) -> list[NodeProto]:

@@ -44,7 +44,7 @@ def test_list(cli):
     assert all(rule.keys() == keys for rule in rules.values())
     assert all(rule[key] for rule in rules.values() for key in keys - {"used"})
     assert all(rule["used"] >= 0 for rule in rules.values())
-    assert {rule["verdict"] for rule in rules.values()} <= {"proved", "tested"}
+    assert {rule["verdict"] for rule in rules.values()} <= {"proved", "attacked"}
     assert len({rule["hash"] for rule in rules.values()}) > 1
     shown = cli("rules", "list")
     assert shown.code == 0
@@ -218,7 +218,7 @@ def test_stats_of_what_makes_no_sense(cli, model, arguments, code, complaint):
 def test_check_the_library(cli):
     outcome = cli("rules", "check", "--changed")
     assert outcome.code == 0, outcome.err
-    assert "0 proved, 0 tested" in outcome.err
+    assert "0 proved, 0 attacked" in outcome.err
 
 
 def test_check_and_record_a_file(cli, mine):

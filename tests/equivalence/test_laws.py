@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
@@ -12,14 +11,12 @@ from graphopt.rewrite.schema import read_rules
 
 LAWS = read_rules(Path(__file__).parent / "laws.yaml")
 SECONDS = 10.0
-"""Time in which an author wants his answer."""
+"""Processor time in which an author wants his answer."""
 
 pytest.importorskip("z3")
 
 
 @pytest.mark.parametrize("rule", LAWS, ids=lambda rule: rule.id)
 def test_a_law_is_proved(rule):
-    start = time.perf_counter()
-    verdict = check_rule(rule)
+    verdict = check_rule(rule, seconds=SECONDS)
     assert verdict.verdict == "proved", verdict
-    assert time.perf_counter() - start < SECONDS

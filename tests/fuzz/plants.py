@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from onnx import NodeProto
 
-from graphopt.equivalence.instances import parse_case, variations
+from graphopt.equivalence.cases import parse_case
+from graphopt.equivalence.instances import variations
 from graphopt.errors import GraphoptError
 from graphopt.ir.edit import RefusedError
 from graphopt.ir.graph import Graph

@@ -111,3 +111,41 @@ def test_axes_that_are_an_output_without_a_shape():
     for output in proto.graph.output:
         output.type.tensor_type.ClearField("shape")
     assert types(proto)["y"] == "f32[9,5,6,1]"
+
+
+def test_a_slope_that_stretches_its_operand():
+    proto = parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 14]> g (float[2, 1, 3] x, float[n, 3] z) => (float[2, 8, 3] y, float[n, 3] w)'
+        "<float[8, 1] s = {1, 2, 3, 4, 5, 6, 7, 8}, float[3] t = {1, 2, 3}> { y = PRelu(x, s) w = PRelu(z, t) }"
+    )
+    found = types(proto)
+    assert found["y"] == "f32[2,?,3]" and found["w"] == "f32[n,3]"
+
+
+def test_backwards_from_behind_the_end():
+    proto = parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17]> g (float[1, 4] x) => (float[1, 4] y, float[1, 4] z)'
+        "<int64[1] s = {1}, int64[1] e = {9223372036854775807}, int64[1] a = {-2}, int64[1] p = {-1}, int64[1] q = {-1},"
+        "int64[1] f = {-9223372036854775807}> { y = Slice(x, s, e, a, p) z = Slice(x, q, f, a, p) }"
+    )
+    for output in proto.graph.output:
+        output.type.tensor_type.ClearField("shape")
+    found = types(proto)
+    assert found["y"] == "f32[?,4]" and found["z"] == "f32[1,4]"
+
+
+def test_an_operator_that_the_operator_set_lacks_is_refused():
+    proto = parser.parse_model('<ir_version: 8, opset_import: ["": 7]> g (float[2] x) => (float[2] y) { y = Relu(x) }')
+    edit = Edit(load(proto).graph, "test")
+    (x,) = edit.graph.inputs
+    with pytest.raises(RefusedError, match="not in version 7"):
+        edit.add("Expand", [x, edit.constant(np.array([4, 2]))])
+
+
+def test_a_label_of_one_in_one_operand():
+    proto = parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17]> g (float[1, 4, 3, 5] a, float[2, 6, 3, 5] b) => (float[2, 3, 4, 6] y)'
+        '{ y = Einsum<equation = "bqhd,bkhd->bhqk">(a, b) }'
+    )
+    proto.graph.output[0].type.tensor_type.ClearField("shape")
+    assert types(proto)["y"] == "f32[?,3,4,6]"

@@ -124,5 +124,5 @@ def test_matrices_and_a_choice_of_operands_in_let() -> None:
              "bias": "b if present(b) else full(x, (2,), 0)"},
     )  # fmt: skip
     cases = "{accept: [{x: 3x4xf32, w: const 4x2xf32}, {x: 3x4xf32, w: 4x2xf32, b: 2xf32}], reject: [{x: 3x4xf32, w: 4x3xf32}]}"
-    verdict = check_rule(library(f"{text}\nexamples: {cases}").rules[0], seeds=(0,), limit=10, tries=40)
+    verdict = check_rule(library(f"{text}\nexamples: {cases}").rules[0], limit=20, tries=200)
     assert verdict.verdict == "proved", verdict.message

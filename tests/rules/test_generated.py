@@ -37,7 +37,7 @@ def test_it_loads_beside_the_library_and_not_by_default():
 
 @pytest.mark.parametrize("rule", random.Random(0).sample(PACK, 20), ids=lambda rule: rule.id)
 def test_a_rule_is_true_at_other_instances(rule: Rule):
-    verdict = check_rule(rule, seeds=(99,), limit=15, tries=90)
+    verdict = check_rule(rule, seed=99, limit=15, attacks=40, tries=200)
     assert verdict.verdict == "proved", verdict.message
 
 
