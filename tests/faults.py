@@ -135,7 +135,7 @@ class Place:
     """
 
     def __init__(self, folder: Path, external: bool) -> None:
-        self.folder = folder
+        self.folder, self.damaged = folder, False
         self.work, self.temporary, self.cache = (folder / name for name in ("work", "tmp", "cache"))
         for each in (self.work, self.temporary, self.cache):
             each.mkdir()
@@ -179,12 +179,16 @@ class Place:
                     yield "the output computes something else"
             except Exception as error:
                 yield f"the output is broken: {str(error)[:80]}"
-        for store in self.cache.glob("*.sqlite"):
-            with suppress(sqlite3.OperationalError):
+        for store in [] if self.damaged else self.cache.glob("*.sqlite"):
+            try:
                 connection = sqlite3.connect(store)
                 if connection.execute("PRAGMA integrity_check").fetchone() != ("ok",):
                     yield "the store is damaged"
                 connection.close()
+            except sqlite3.OperationalError:
+                pass  # another run is writing
+            except sqlite3.DatabaseError as error:
+                yield f"the store is damaged: {error}"
 
     def left(self) -> Iterator[str]:
         """What should not be there."""
@@ -221,7 +225,7 @@ class Fault:
     """A kind of fault.
 
     Attributes:
-        codes: Exit codes that it may end with.
+        codes: Exit codes that it may end with; 0 too where the command may be done before the moment comes.
         signals: What is sent, one after the other, half a second apart.
         until: A line of the command's ``-v`` that is waited for, or ``draft`` for the first file being written.
         arguments: More arguments.
@@ -260,6 +264,7 @@ def _forget(place: Place, rng: random.Random) -> None:
 
 
 def _damage(place: Place, rng: random.Random) -> None:
+    place.damaged = True  # it stays as it is, for its owner to look at
     for store in place.cache.glob("*.sqlite"):
         store.write_bytes(bytes(rng.randrange(256) for _ in range(5000)))
 
@@ -274,18 +279,18 @@ def _kill_child(place: Place, rng: random.Random) -> None:
 _MEASURING, _WRITING = "measuring against the original", "draft"
 _BIG = ("--no-measure",)
 FAULTS: dict[str, Fault] = {
-    "kill-9-in-search": Fault([-9], [KILL]),
-    "sigterm-in-search": Fault([143], [TERM]),
+    "kill-9-in-search": Fault([-9, 0], [KILL]),
+    "sigterm-in-search": Fault([143, 0], [TERM]),
     "ctrl-c-once": Fault([0], [INT]),
-    "ctrl-c-twice": Fault([130], [INT, INT]),
+    "ctrl-c-twice": Fault([130, 0], [INT, INT]),
     "kill-9-while-measuring": Fault([-9, 0], [KILL], _MEASURING),
     "sigterm-while-measuring": Fault([143, 0], [TERM], _MEASURING),
     "kill-9-while-writing": Fault([-9, 0], [KILL], _WRITING, _BIG, external=True),
     "sigterm-while-writing": Fault([143, 0], [TERM], _WRITING, _BIG, external=True),
     "disk-full-for-the-model": Fault([1], arguments=_BIG, external=True, prelude=LIMITED.format(5_000_000)),
     "disk-full-for-everything": Fault([0, 1], arguments=_BIG, prelude=LIMITED.format(2_000)),
-    "folder-read-only": Fault([1, 2], does=_protect, prelude=POWERLESS),
-    "folder-vanishes": Fault([1], does=_vanish),
+    "folder-read-only": Fault([0, 1, 2], does=_protect, prelude=POWERLESS),
+    "folder-vanishes": Fault([0, 1], does=_vanish),
     "two-runs-one-output-one-store": Fault([0], does=_rival),
     "store-vanishes": Fault([0], does=_forget),
     "store-damaged": Fault([0], does=_damage),
@@ -414,6 +419,8 @@ def main() -> None:
     parser.add_argument("--only", action="append", choices=list(FAULTS))
     parser.add_argument("--out", type=Path, default=Path("faults.jsonl"))
     arguments = parser.parse_args()
+    # A shell starts what runs in the background deaf to Ctrl-C, and so would be what is started here.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     began = time.monotonic()
     outcomes = (
         [Outcome(**json.loads(line)) for line in arguments.out.read_text().splitlines()]
