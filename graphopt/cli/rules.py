@@ -23,7 +23,20 @@ SEARCH = 20.0
 """Seconds that the greedy search of `graphopt rules stats` may take unless the user says otherwise."""
 WIDEST = 140
 """Columns beyond which the two sides of a rule are drawn one above the other, however wide the screen."""
-PROOF = ("verdict", "method", "open", "family", "proved", "attacked", "runs", "worst", "false_accept", "seed", "hash")
+PROOF = (
+    "verdict",
+    "method",
+    "open",
+    "family",
+    "proved",
+    "attacked",
+    "runs",
+    "all_sizes",
+    "worst",
+    "false_accept",
+    "seed",
+    "hash",
+)
 """What is shown of a rule's recorded evidence, where it has it."""
 
 Evidence = Mapping[str, Mapping[str, Any]]
@@ -73,17 +86,19 @@ def list_rules(
                 "family": r.family,
                 "claim": _claim(r),
                 "verdict": _verdict(r, evidence),
+                "all_sizes": bool(evidence.get(r.id, {}).get("all_sizes")),
                 "hash": r.hash,
                 "used": uses.get(r.id, 0),
                 "doc": r.doc,
             }
             for r in library.rules
         ]
-        write_json({"schema": "graphopt.rules/1", "hash": library.hash, "rules": rows}, json)
+        write_json({"schema": "graphopt.rules/2", "hash": library.hash, "rules": rows}, json)
     if json != "-":
         screen = console(stderr=False)
         if library.rules:
             screen.print(_by_family(library.rules, evidence, uses, screen.width))
+            screen.print(_shares(library.rules, evidence))
     if problems:
         # What loads was listed; `graphopt optimize` would refuse all of it.
         raise RuleError.of(problems)
@@ -219,6 +234,17 @@ def _by_family(rules: Sequence[Rule], evidence: Evidence, uses: Mapping[str, int
             if rule.family == family:
                 result.add_row(*(texts[rule.id] for texts in columns.values()), one_line(rule.doc, room))
     return result
+
+
+def _shares(rules: Sequence[Rule], evidence: Evidence) -> str:
+    """How many of the rules are proved, and how many for all sizes."""
+    verdicts = [_verdict(rule, evidence) for rule in rules]
+    proved = verdicts.count("proved")
+    general = sum(bool(evidence.get(rule.id, {}).get("all_sizes")) for rule in rules)
+    return (
+        f"{len(rules)} rules: {proved} proved ({proved / len(rules):.0%}), {verdicts.count('attacked')} attacked without a "
+        f"counterexample; {general} ({general / len(rules):.0%}) proved for all sizes"
+    )
 
 
 def _evidence(rules: Sequence[Rule]) -> Evidence:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import traceback
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from graphopt.rewrite.library import VERDICTS as LOADING
 from graphopt.rewrite.library import lint_rule, read_evidence
 from graphopt.rewrite.schema import Rule, read_file
 
+_GENERIC_SECONDS = 3.0
 VERDICTS = (*LOADING, "failed", "timeout", "unsupported")
 
 
@@ -45,6 +46,7 @@ class Verdict:
         message: Why the rule failed, or why it is not proved.
         refuted: The instance of a counterexample, in the form of ``examples``.
         seed: Of the instances and contents.
+        all_sizes: Whether the rule is proved for all sizes of at least 1, at the ranks and attributes of its examples.
         details: The traceback, where the check itself failed.
     """
 
@@ -62,6 +64,7 @@ class Verdict:
     refuted: Mapping[str, Any] | None = None
     seed: int = 0
     details: str = ""
+    all_sizes: bool = False
 
     @property
     def loads(self) -> bool:
@@ -77,6 +80,7 @@ def check_rule(
     attacks: int = ATTACKED,
     tries: int = TRIES,
     seconds: float = 60.0,
+    generic: bool = True,
 ) -> Verdict:
     """Lint a rule, attack it, and try to prove it.
 
@@ -87,11 +91,21 @@ def check_rule(
         attacks: Instances to attack it at.
         tries: Variations of the examples made for them.
         seconds: Processor time for the attack and the proof.
+        generic: Whether to look for a proof for all sizes as well.
     """
     found = lint_rule(rule)
     if found:
         return Verdict(rule.id, rule.hash, "failed", "lint", message="; ".join(found))
-    return _verdict(rule, prove(rule, seed=seed, limit=limit, attacks=attacks, tries=tries, seconds=seconds), seed)
+    made = _verdict(rule, prove(rule, seed=seed, limit=limit, attacks=attacks, tries=tries, seconds=seconds), seed)
+    return replace(made, all_sizes=_for_all_sizes(rule)) if generic and made.loads else made
+
+
+def _for_all_sizes(rule: Rule) -> bool:
+    try:
+        from graphopt.equivalence.generic import prove_generic
+    except ImportError:  # it needs z3
+        return False
+    return prove_generic(rule, seconds=_GENERIC_SECONDS).complete
 
 
 def _verdict(rule: Rule, proof: Proof, seed: int) -> Verdict:
@@ -164,6 +178,7 @@ def _entry(v: Verdict) -> dict[str, Any]:
         "attacked": v.attacked,
         "runs": v.runs,
         "family": v.family,
+        "all_sizes": v.all_sizes,
         "false_accept": float(f"{v.false_accept:.1e}"),
         "worst": float(f"{v.worst:.1e}"),
         "seed": v.seed,

@@ -104,7 +104,6 @@ REAL = (
     Fill("numbers around -30", 5.0, sign=-1, offset=-25.0),
     Fill("numbers near 1000", 1.0, offset=1e3),
     Fill("huge numbers", 1e10, finite=False),
-    Fill("enormous numbers", 1e25, finite=False),
     Fill("tiny numbers", 1e-8),
 )
 
@@ -115,6 +114,16 @@ NARROWED = (
     Fill("numbers of very different size", pool=(1e50, 1e-50, 1e25, 1e-25), finite=False),
 )
 """For rules that leave a wider type out, which may have been there for its range or its digits."""
+
+
+ENORMOUS = Fill("enormous numbers", 1e25, finite=False)
+"""Their squares overflow: for patterns that take none, nor a quotient, which another grouping may do in passing."""
+_PRODUCTS = frozenset({"MatMul", "Gemm", "Conv", "ConvTranspose", "Einsum", "Div", "Reciprocal", "Pow"})
+
+
+def multiplies(graph: Graph) -> bool:
+    """Whether a graph takes sums of products, powers or quotients."""
+    return any(node.op in _PRODUCTS for node in graph.nodes.values())
 
 
 def fills(claim: str, domain: float | None, narrowed: bool = False) -> tuple[Fill, ...]:
@@ -238,6 +247,19 @@ def empties_a_window(graph: Graph, bind: Mapping[str, int]) -> bool:
         if not all(sizes):
             return True
     return False
+
+
+# Operators whose kernels may end the process where an operand is empty (onnxruntime 1.32).
+_FRAIL = frozenset({"Einsum", "InstanceNormalization", "ArgMax", "ArgMin", "LSTM", "GRU", "RNN", "GridSample", "RoiAlign",
+                    "GroupNormalization", "LpNormalization", "ConvTranspose", "Resize", "Col2Im"})  # fmt: skip
+
+
+def frail(graph: Graph) -> bool:
+    """Whether a graph may end the process where something is empty: also a Conv of several groups."""
+    return any(
+        node.op in _FRAIL or (node.op == "Conv" and node.attributes.get("group", 1) != 1)
+        for node in graph.nodes.values()
+    )
 
 
 def widened(graph: Graph) -> bool:
