@@ -119,6 +119,8 @@ def run(arguments: Sequence[str]) -> int:
         if not signals.received():
             return _report(error)
         code = 128 + signals.received()
+    finally:
+        signals.forget()
     if code == EXIT_INTERRUPTED:
         _say("error: aborted by Ctrl-C")
     return code if isinstance(code, int) else 0

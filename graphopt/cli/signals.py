@@ -99,6 +99,12 @@ def received() -> int:
     return _received
 
 
+def forget() -> None:
+    """What was received has been dealt with."""
+    global _received
+    _received = 0
+
+
 def leave(code: int) -> NoReturn:
     """End the process: the work is done, and a signal need not wait for anything."""
     for number in (signal.SIGINT, signal.SIGTERM):
