@@ -294,7 +294,7 @@ FAULTS: dict[str, Fault] = {
     "two-runs-one-output-one-store": Fault([0], does=_rival),
     "store-vanishes": Fault([0], does=_forget),
     "store-damaged": Fault([0], does=_damage),
-    "child-crashes": Fault([0, 1], does=_kill_child, until="loading"),
+    "child-crashes": Fault([0, 1], does=_kill_child, until="loading the model"),
     "clock-set-back": Fault([0], prelude=BACKWARDS),
 }
 
