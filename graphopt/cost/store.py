@@ -22,6 +22,8 @@ from typing import Any, Self
 
 from graphopt.config import cache_dir
 
+FAILED = -1.0
+"""In place of a time: what was to be measured does not run."""
 SCHEMA = 1
 FILE_NAME = "kernels.sqlite"
 _USES = "CREATE TABLE IF NOT EXISTS uses (rule TEXT PRIMARY KEY, times INTEGER NOT NULL) WITHOUT ROWID"
@@ -92,7 +94,7 @@ class Store:
                 part = wanted[start : start + _CHUNK]
                 marks = ",".join("?" * len(part))
                 query = f"SELECT signature, ms FROM measurements WHERE environment = ? AND signature IN ({marks})"
-                found.update(_numbers(self._execute(query, (environment, *part))))
+                found.update(_numbers(self._execute(query, (environment, *part)), FAILED))
             for signature in wanted:
                 if (environment, signature) in self._memory:
                     found[signature] = self._memory[environment, signature]
@@ -102,7 +104,7 @@ class Store:
         """Every measurement of an environment: milliseconds by signature."""
         with self._lock:
             rows = self._execute("SELECT signature, ms FROM measurements WHERE environment = ?", (environment,))
-            found = _numbers(rows)
+            found = _numbers(rows, FAILED)
             found.update({signature: ms for (name, signature), ms in self._memory.items() if name == environment})
         return found
 
@@ -291,12 +293,15 @@ def _name(statement: str) -> str:
     return _plain(statement).split()[2]
 
 
-def _numbers(rows: Iterable[tuple[Any, Any]]) -> dict[str, float]:
+def _numbers(rows: Iterable[tuple[Any, Any]], mark: float = 0.0) -> dict[str, float]:
     """Times or factors by signature, as far as they are any: SQLite keeps what is written, whatever the column's type."""
     return {
         signature: float(value)
         for signature, value in rows
-        if isinstance(signature, str) and isinstance(value, int | float) and math.isfinite(value) and value >= 0
+        if isinstance(signature, str)
+        and isinstance(value, int | float)
+        and math.isfinite(value)
+        and (value >= 0 or value == mark)
     }
 
 

@@ -187,7 +187,7 @@ def rewritten(path, *statements):
     connection.close()
 
 
-@pytest.mark.parametrize("value", ["'text'", "9e999", "-9e999", "x'00ff'", "-1.0"])
+@pytest.mark.parametrize("value", ["'text'", "9e999", "-9e999", "x'00ff'", "-2.0"])
 def test_what_is_no_time_is_passed_over(tmp_path, value):
     path = tmp_path / "k.sqlite"
     rewritten(path, f"UPDATE measurements SET ms = {value} WHERE signature = 'a'",
