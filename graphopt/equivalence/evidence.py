@@ -19,6 +19,7 @@ from graphopt.equivalence.proof import ATTACKED, PROVED, TRIES, Proof, prove
 from graphopt.equivalence.symbolic import METHODS
 from graphopt.errors import RuleError, unexpected
 from graphopt.execution import make_executor
+from graphopt.execution.base import WorkerLostError
 from graphopt.files import write_text
 from graphopt.rewrite.library import VERDICTS as LOADING
 from graphopt.rewrite.library import lint_rule, read_evidence
@@ -127,9 +128,24 @@ def check_files(work: Sequence[tuple[Path, str]], jobs: int = 1) -> Iterator[tup
         work: File and rule id.
         jobs: Processes; 1 for this one.
     """
-    few = jobs == 1 or len(work) < 2 * jobs  # not worth starting a process
-    with make_executor("inline" if few else "processes", jobs) as executor:
-        yield from executor.map(_check_one, work)
+    done = 0
+    while done < len(work):
+        left = work[done:]
+        few = jobs == 1 or len(left) < 2 * jobs  # not worth starting a process
+        try:
+            with make_executor("inline" if few and not done else "processes", jobs) as executor:
+                for found in executor.map(_check_one, left):
+                    done += 1
+                    yield found
+        except WorkerLostError:
+            # It is the first that has no result yet.
+            file, ident = work[done]
+            rule = _rules_of(file)[ident]
+            done += 1
+            yield (
+                file,
+                Verdict(rule.id, rule.hash, "failed", "none", message="onnxruntime ends the process that checks it"),
+            )
 
 
 def _check_one(item: tuple[Path, str]) -> tuple[Path, Verdict]:

@@ -138,8 +138,10 @@ def _elementwise(c: Call) -> Result:
         arrays = [c.arg(i) for i in range(len(c.x))]
         if c.op == "Div":
             return truncated(*arrays)
-        if (c.op == "Mod" and np.any(arrays[1] == 0)) or (c.op == "Pow" and np.any(arrays[1] < 0)):
-            raise ContradictionError(f"{c.op} of integers that has no integer for a result")
+        if c.op == "Mod":
+            truncated(*np.broadcast_arrays(*arrays))  # undefined where the quotient is
+        if c.op == "Pow" and np.any(arrays[1] < 0):
+            raise ContradictionError("Pow of integers that has no integer for a result")
         if c.op == "Mean" or (c.op == "Mod" and c["fmod"]):
             raise UnsupportedError(f"{c.op} of integers")
         with np.errstate(all="ignore"):

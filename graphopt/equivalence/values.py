@@ -225,14 +225,17 @@ def _mark(graph: Graph, node: Node, operand: int, use: str, found: dict[int, str
 
 
 def divides_by_computed(graph: Graph) -> bool:
-    """Whether an integer is divided by one that the graph computes: it may be 0, which ends the process."""
+    """Whether an integer is divided by one that the graph computes, or by a constant of 0 or -1.
+
+    A division by 0, or of the least number by -1, ends the process.
+    """
     for node in graph.nodes.values():
         if node.op not in ("Div", "Mod") or len(node.inputs) < 2 or node.inputs[1] is None:
             continue
         value = graph.values[node.inputs[1]]
         if value.type.dtype is None or value.type.dtype[0] not in "iu":
             continue
-        if value.producer is not None or (value.tensor is not None and not np.all(value.tensor.numpy())):
+        if value.producer is not None or (value.tensor is not None and np.isin(value.tensor.numpy(), (0, -1)).any()):
             return True
     return False
 
