@@ -16,19 +16,49 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from graphopt.api import Progress, Result, optimize, verify
+    from graphopt.api import explain_model as explain
+    from graphopt.api import inspect_model as inspect
     from graphopt.benchmark.plan import Plan
     from graphopt.benchmark.run import bench
+    from graphopt.errors import (
+        GraphoptError,
+        InputsNeededError,
+        MissingExtraError,
+        ModelError,
+        OutputsDifferError,
+        RuleError,
+        RuntimePackageError,
+        SessionError,
+        TooSlowError,
+        UnknownNameError,
+        UnsupportedModelError,
+        UsageError,
+    )
     from graphopt.onnxio.load import load
     from graphopt.onnxio.save import save
     from graphopt.retrace import bisect, replay
 
 __all__ = [
+    "GraphoptError",
+    "InputsNeededError",
+    "MissingExtraError",
+    "ModelError",
+    "OutputsDifferError",
     "Plan",
     "Progress",
     "Result",
+    "RuleError",
+    "RuntimePackageError",
+    "SessionError",
+    "TooSlowError",
+    "UnknownNameError",
+    "UnsupportedModelError",
+    "UsageError",
     "__version__",
     "bench",
     "bisect",
+    "explain",
+    "inspect",
     "load",
     "optimize",
     "replay",
@@ -37,24 +67,33 @@ __all__ = [
 ]
 
 _HOME = {
-    "Plan": "graphopt.benchmark.plan",
-    "Progress": "graphopt.api",
-    "Result": "graphopt.api",
-    "bench": "graphopt.benchmark.run",
-    "bisect": "graphopt.retrace",
-    "replay": "graphopt.retrace",
-    "load": "graphopt.onnxio.load",
-    "optimize": "graphopt.api",
-    "save": "graphopt.onnxio.save",
-    "verify": "graphopt.api",
+    "Plan": "graphopt.benchmark.plan:Plan",
+    "Progress": "graphopt.api:Progress",
+    "Result": "graphopt.api:Result",
+    "bench": "graphopt.benchmark.run:bench",
+    "bisect": "graphopt.retrace:bisect",
+    "explain": "graphopt.api:explain_model",
+    "inspect": "graphopt.api:inspect_model",
+    "load": "graphopt.onnxio.load:load",
+    "optimize": "graphopt.api:optimize",
+    "replay": "graphopt.retrace:replay",
+    "save": "graphopt.onnxio.save:save",
+    "verify": "graphopt.api:verify",
 }
 
 
 def __getattr__(name: str) -> Any:
     # Nothing heavy is imported until it is asked for: ``graphopt --help`` must answer at once.
-    if name in _HOME:
-        return getattr(import_module(_HOME[name]), name)
+    if name in __all__:
+        module, _, attribute = _HOME.get(name, f"graphopt.errors:{name}").partition(":")
+        found = getattr(import_module(module), attribute)
+        globals()[name] = found
+        return found
     raise AttributeError(f"module 'graphopt' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
 
 
 def _kernels() -> Kernels:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 import os
 import tomllib
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -24,6 +25,11 @@ from graphopt.errors import GraphoptError, UnknownNameError, UsageError
 
 SECTION = "tool.graphopt"
 ENV_PREFIX = "GRAPHOPT_"
+OTHER_VARIABLES = frozenset(
+    ENV_PREFIX + name
+    for name in ("BLOCK_SIZE", "BROWSER", "BROWSER_DIR", "CACHE_DIR", "DEBUG", "SCREENSHOTS", "ZOO_DIR")
+)
+"""Variables that are no settings: places, and what tests and developers use."""
 
 PROVIDERS = {
     "cpu": "CPUExecutionProvider",
@@ -54,6 +60,7 @@ class Settings:
         exclude: Ids of rules not to use.
         dims: Sizes for the model's symbolic dimensions.
         input_shapes: Shapes for inputs that declare none.
+        at: Sets of sizes at which symbolic dimensions are measured.
         rtol: Relative tolerance of the verification; None lets the data type decide.
         atol: Absolute tolerance of the verification; None lets the data type decide.
         seed: Seed of everything random.
@@ -74,6 +81,7 @@ class Settings:
     exclude: tuple[str, ...] = ()
     dims: Mapping[str, int] = field(default_factory=dict)
     input_shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    at: tuple[Mapping[str, int], ...] = ()
     rtol: float | None = None
     atol: float | None = None
     seed: int = 0
@@ -106,10 +114,39 @@ def load_settings(
         text = env.get(variable, "")
         if text:
             merged[name] = _checked(variable, kind, text, from_text=True)
+    _name_unknown(env)
     for name, value in (given or {}).items():
         if value is not None:
             merged[name] = _checked("--" + name.replace("_", "-"), _KINDS[name], value)
     return Settings(**merged)
+
+
+class SettingWarning(UserWarning):
+    """A setting that has no effect."""
+
+
+def _name_unknown(env: Mapping[str, str]) -> None:
+    """Warn of variables that look like settings and are none: a misspelt one would be passed over in silence."""
+    known = {*OTHER_VARIABLES, *(ENV_PREFIX + name.upper() for name in _KINDS)}
+    for variable in sorted(env):
+        if variable.startswith(ENV_PREFIX) and variable not in known and env[variable]:
+            unknown = UnknownNameError("variable", variable, known)
+            warnings.warn(f"{unknown}, which has no effect: {unknown.hint}", SettingWarning, stacklevel=3)
+
+
+def check_arguments(**given: Any) -> dict[str, Any]:
+    """Hold arguments of a function against what the settings of their names may be.
+
+    Args:
+        given: Arguments by name; None stands for what was not given.
+
+    Returns:
+        Those that were given, of the types that `Settings` has them in.
+
+    Raises:
+        UsageError: A value is wrong; the message begins with the argument's name.
+    """
+    return {name: _checked(name, _KINDS[name], value) for name, value in given.items() if value is not None}
 
 
 def nearest_pyproject(start: Path) -> Path | None:
@@ -122,10 +159,17 @@ def nearest_pyproject(start: Path) -> Path | None:
 
 
 def cache_dir() -> Path:
-    """Where measurements are kept: ``GRAPHOPT_CACHE_DIR``, or the platform's place for a user's caches."""
+    """Where measurements are kept: ``GRAPHOPT_CACHE_DIR``, or the platform's place for a user's caches.
+
+    Raises:
+        UsageError: The variable names the home of nobody.
+    """
     chosen = os.environ.get("GRAPHOPT_CACHE_DIR")
     if chosen:
-        return Path(chosen).expanduser()
+        try:
+            return Path(chosen).expanduser()
+        except RuntimeError as error:  # it says that there is no such home
+            raise UsageError(f"GRAPHOPT_CACHE_DIR: {chosen}: {error}") from error
     import platformdirs  # not needed for most commands
 
     return Path(platformdirs.user_cache_dir("graphopt", appauthor=False))
@@ -286,6 +330,12 @@ def _dims(value: Any) -> dict[str, int]:
     return dict(value)
 
 
+def _sets(value: Any) -> tuple[dict[str, int], ...]:
+    if isinstance(value, str | Mapping) or not isinstance(value, Sequence):
+        raise ValueError("a list of tables of sizes, such as [{batch = 1}, {batch = 8}]")
+    return tuple(_dims(item) for item in value)
+
+
 def _shapes(value: Any) -> dict[str, tuple[int, ...]]:
     wanted = "a table of shapes, such as {image = [1, 3, 224, 224]}"
     if not isinstance(value, Mapping):
@@ -327,6 +377,7 @@ _KINDS: dict[str, _Kind] = {
     "exclude": _NAMES,
     "dims": _Kind(_dims, lambda text: dict(map(parse_dim, _split(text)))),
     "input_shapes": _Kind(_shapes, lambda text: dict(map(parse_input_shape, _split(text)))),
+    "at": _Kind(_sets, lambda text: [dict(map(parse_dim, _split(part))) for part in text.split(";")]),
     "rtol": _number(),
     "atol": _number(),
     "seed": _integer(0),
@@ -342,7 +393,8 @@ def _checked(where: str, kind: _Kind, value: Any, *, from_text: bool = False) ->
     try:
         return kind.check(kind.read(value) if from_text else value)
     except ValueError as error:
-        raise UsageError(f"{where} must be {error}, not {value!r}") from None
+        shown = repr(value)
+        raise UsageError(f"{where} must be {error}, not {shown if len(shown) < 80 else shown[:77] + '...'}") from None
 
 
 def _table(file: Path) -> dict[str, Any] | None:
@@ -354,7 +406,7 @@ def _table(file: Path) -> dict[str, Any] | None:
         return None  # so that a broken file which is not about graphopt breaks nothing here
     try:
         tool = tomllib.loads(content.decode()).get("tool")
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"{file}: {error}", f"graphopt reads its settings from [{SECTION}] there") from error
     table = tool.get("graphopt") if isinstance(tool, dict) else None
     if table is not None and not isinstance(table, dict):

@@ -10,6 +10,7 @@
     +-- RuleError                exit 1  a rule file is wrong (file, line, column)
     +-- SessionError             exit 1  the runtime refused to build or run a session
     |   +-- InputsNeededError    exit 1  the model fails on made-up inputs: real ones are needed
+    |   +-- CrashError           exit 1  the model takes the runtime down, or has no end
     +-- OutputsDifferError       exit 3  two models that should agree do not
     +-- TooSlowError             exit 4  a model gains less than was asked for
 
@@ -20,6 +21,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 
 class GraphoptError(Exception):
@@ -35,6 +37,16 @@ class GraphoptError(Exception):
     def __init__(self, message: str, hint: str | None = None) -> None:
         super().__init__(" ".join(message.split()))
         self.hint = hint
+
+    def __reduce__(self) -> Any:
+        # Subclasses take other arguments than the message, which is all that an exception would be made of again.
+        return _again, (type(self), str(self), self.hint)
+
+
+def _again(kind: type[GraphoptError], message: str, hint: str | None) -> GraphoptError:
+    error = kind.__new__(kind)
+    GraphoptError.__init__(error, message, hint)
+    return error
 
 
 class UsageError(GraphoptError):
@@ -73,7 +85,12 @@ class MissingExtraError(UsageError):
     """
 
     def __init__(self, extra: str, module: str) -> None:
-        super().__init__(f"{module} is not installed", f"pip install 'graphopt[{extra}]'")
+        super().__init__(f"{module} is not installed", install(extra))
+
+
+def install(extra: str) -> str:
+    """What to type to get an extra: no index has graphopt, so it is installed from its own folder."""
+    return f"pip install '.[{extra}]' in graphopt's folder"
 
 
 class RuntimePackageError(UsageError):
@@ -122,6 +139,10 @@ class SessionError(GraphoptError):
 
 class InputsNeededError(SessionError):
     """The original model fails on made-up inputs; the caller must supply real ones."""
+
+
+class CrashError(SessionError):
+    """The runtime crashed on a model, or did not come to an end."""
 
 
 class OutputsDifferError(GraphoptError):

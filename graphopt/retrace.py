@@ -231,7 +231,8 @@ def stages(
     for rule, group in groupby(told.steps, key=lambda step: step.rule):
         steps = list(group)
         after = carry_out(before, library, told.block, steps)
-        cost = steps[0].cost_before / steps[-1].cost_after
+        left = steps[-1].cost_after
+        cost = steps[0].cost_before / left if left else 1.0  # nothing is left to compute
         stage = Stage(rule, done + 1, len(steps), steps[0].node, cost)
         if arena is not None and seconds is not None:
             paired = arena.pair(before, after, seconds)

@@ -17,6 +17,24 @@ def one_line(text: str, limit: int | None = None) -> str:
     return safe if limit is None or len(safe) <= limit else safe[: limit - 3] + "..."
 
 
+def printable(text: str) -> str:
+    """`text` with its line breaks, but without what a terminal would obey."""
+    return "\n".join(
+        "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in line) for line in text.split("\n")
+    )
+
+
+def cell(value: Any) -> Any:
+    """A value for a CSV table: a text that a spreadsheet would take for a formula is marked as text by an apostrophe."""
+    if not isinstance(value, str) or not value.startswith(("=", "+", "-", "@", "\t", "\r")):
+        return value
+    try:
+        float(value)
+    except ValueError:
+        return f"'{value}"
+    return value
+
+
 def milliseconds(value: float | None) -> str:
     """A latency with three significant digits."""
     if value is None:
@@ -56,6 +74,22 @@ def change(before: float | None, after: float | None) -> str:
 def plural(count: int, noun: str) -> str:
     """A number with its noun."""
     return f"{count} {noun}" + ("" if count == 1 else "s")
+
+
+def sized(sizes: Mapping[str, int]) -> str:
+    """Sizes of dimensions: ``batch=1, seq=8``."""
+    return ", ".join(f"{one_line(name, 40)}={size}" for name, size in sizes.items())
+
+
+def measured_at(told: Mapping[str, Any], option: str = "--at and --dim") -> str:
+    """At which sizes a JSON report was measured, and whether someone chose them; empty where none is open."""
+    sizes, assumed = told.get("sizes") or {}, told.get("sizes_assumed") or []
+    if not sizes:
+        return ""
+    if not assumed:
+        return sized(sizes)
+    said = "assumed" if len(assumed) == len(sizes) else f"{', '.join(one_line(name, 40) for name in assumed)} assumed"
+    return f"{sized(sizes)} ({said}; see {option})"
 
 
 def placed(nodes: Mapping[str, int], elsewhere: Mapping[str, int] | None = None) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 
 import numpy as np
 import onnx
@@ -63,7 +64,7 @@ def test_report_is_json_and_complete(optimised):
     for key in ("input", "output", "strategy", "provider", "threads", "seed", "latency", "kept_original", "verified", "nodes",
                 "steps", "search", "environment"):  # fmt: skip
         assert key in report
-    assert set(report["steps"][0]) == {"rule", "site", "cost_before", "cost_after"}
+    assert set(report["steps"][0]) == {"rule", "family", "site", "cost_before", "cost_after"}
 
 
 def test_what_was_done_is_in_the_file_and_explained(optimised):
@@ -133,3 +134,102 @@ def test_inspect_names_operators_and_time(tmp_path):
     assert told["operators"] == {"Conv": 3, "Relu": 3}
     assert told["inputs"]["x"] == "f32[batch,64,40,40]"
     assert told["profile"] and sum(k["ms"] for k in told["profile"]) > 0
+
+
+def test_more_threads_than_processors_are_cut_down():
+    from graphopt.api import ThreadsWarning, session_config
+    from graphopt.runtime.environment import usable_cores
+
+    with pytest.warns(ThreadsWarning, match="100000 threads asked for"):
+        assert session_config(threads=100_000).threads == usable_cores()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert session_config(threads=usable_cores()).threads == usable_cores()
+
+
+def test_a_model_of_which_nothing_is_left_takes_next_to_no_time(tmp_path):
+    ones = numpy_helper.from_array(np.full(4, 2, np.int32), "ones")
+    info = [helper.make_tensor_value_info(n, TensorProto.INT32, [4]) for n in "xy"]
+    nodes = [helper.make_node("Mod", ["ones", "ones"], ["z"]), helper.make_node("Add", ["z", "x"], ["y"])]
+    model = helper.make_model(
+        helper.make_graph(nodes, "g", info[:1], info[1:], [ones]),
+        opset_imports=[helper.make_opsetid("", 17)],
+        ir_version=8,
+    )
+    onnx.save(model, tmp_path / "m.onnx")
+    graphopt.optimize(tmp_path / "m.onnx", output=tmp_path / "o.onnx", budget=2)
+    assert graphopt.verify(tmp_path / "m.onnx", tmp_path / "o.onnx").passed
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"threads": 0}, "threads must be a whole number of at least 1, not 0"),
+        ({"budget": -1}, "budget must be a number above 0, not -1"),
+        ({"rules": "identity"}, "rules must be a list of names, not 'identity'"),
+        ({"exclude": "identity"}, "exclude must be a list of names"),
+        ({"dims": {"batch": 0}}, "dims must be a table of sizes of at least 1"),
+        ({"at": {"batch": 1}}, "at must be a list of tables of sizes"),
+        ({"rtol": -1.0}, "rtol must be a number of at least 0"),
+        ({"alpha": 0.5}, "alpha must be a number of at least 1"),
+        ({"seed": "x"}, "seed must be a whole number"),
+        ({"measure": "yes"}, "measure must be"),
+        ({"report": 5}, "report must be a path, not int"),
+        ({"trace": "no/such/folder/t.json"}, "trace: no such folder"),
+        ({"output": "m.onnx"}, "output and model are the same file"),
+        ({"output": "x.onnx", "report": "x.onnx"}, "report and output are the same file"),
+    ],
+)
+def test_a_wrong_argument_is_named_at_once(arguments, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "m.onnx").write_bytes(b"never read")
+    with pytest.raises(graphopt.UsageError, match=message):
+        graphopt.optimize("m.onnx", **arguments)
+    assert (tmp_path / "m.onnx").read_bytes() == b"never read"
+
+
+def test_none_is_no_model():
+    for call in (graphopt.optimize, graphopt.inspect, graphopt.explain, lambda model: graphopt.verify(model, model)):
+        with pytest.raises(graphopt.UsageError, match=r"must be a path or an onnx\.ModelProto, not NoneType"):
+            call(None)
+    with pytest.raises(graphopt.UsageError, match="threads must be"):
+        graphopt.verify("a.onnx", "b.onnx", threads=0)
+
+
+def test_paths_may_be_texts(optimised, tmp_path):
+    source = optimised[0]
+    result = graphopt.optimize(
+        str(source), output=str(tmp_path / "o.onnx"), trace=str(tmp_path / "t.json"), report=str(tmp_path / "r.html"),
+        measure=False, rules=["grouped-conv"],
+    )  # fmt: skip
+    assert all((tmp_path / name).is_file() for name in ("o.onnx", "t.json", "r.html"))
+    assert result.speedup is None
+    assert repr(result) == "<Result m.onnx: not measured, 6 to 6 nodes, 3 rewrites, verified>"
+    assert "<td>3 rewrites</td>" in result._repr_html_() and len(result._repr_html_()) < 500
+
+
+def test_the_package_lists_what_it_has():
+    assert set(dir(graphopt)) >= {"optimize", "inspect", "explain", "verify", "bench", "GraphoptError", "ModelError"}
+    assert "import_module" not in dir(graphopt)
+    for name in dir(graphopt):
+        assert getattr(graphopt, name) is not None
+    assert issubclass(graphopt.ModelError, graphopt.GraphoptError)
+
+
+def test_open_dimensions_are_measured_at_every_set_of_sizes(optimised, tmp_path):
+    source = optimised[0]
+    result = graphopt.optimize(source, at=[{"batch": 1}, {"batch": 2}], budget=6, rules=["grouped-conv"])
+    told = result.report
+    assert told["sizes"] == {"batch": 1} and told["sizes_assumed"] == []
+    assert [there["sizes"] for there in told["elsewhere"]] == [{"batch": 2}]
+    assert told["elsewhere"][0]["speedup"] > 0 and told["verified"]["trials"] == 6
+    latency = told["latency"]
+    assert latency["baseline_ms"] / latency["optimized_ms"] == pytest.approx(latency["speedup"])
+    dims = result.model.graph.input[0].type.tensor_type.shape.dim
+    assert dims[0].dim_param == "batch"
+
+
+def test_sizes_nobody_chose_are_said_to_be_assumed(optimised):
+    told = graphopt.inspect(optimised[0])
+    assert told["sizes"] == {"batch": 1}
+    assert inspect_model(optimised[0], input_shapes={"x": (2, 64, 40, 40)})["sizes"] == {}

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from graphopt import scratch
 from graphopt.api import default_seconds, first_run
 from graphopt.benchmark.results import Ratio as Found
 from graphopt.benchmark.rounds import Contender, Effort, in_process, measure
@@ -99,9 +99,9 @@ def _timed(
         graph = outcome.state.graph
         graphs.setdefault(graph.hash, graph)
         places[name] = list(graphs).index(graph.hash)
-    with tempfile.TemporaryDirectory(prefix="graphopt-agents-") as folder:
+    with scratch.folder("agents") as folder:
         contenders = [
-            Contender(str(i), _written(model, graph, Path(folder) / f"{i}.onnx"), config)
+            Contender(str(i), _written(model, graph, folder / f"{i}.onnx"), config)
             for i, graph in enumerate(graphs.values())
         ]
         tell(f"{source.name}: measuring")

@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from graphopt import scratch
+
 _POLL_S = 0.2
 
 
@@ -53,6 +55,7 @@ def call(
         command, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         text=True, encoding="utf-8", errors="replace", start_new_session=True,
     ) as process:  # fmt: skip
+        scratch.on_abandon(process, process.kill)
         try:
             while True:
                 try:
@@ -66,3 +69,5 @@ def call(
         except BaseException:
             process.kill()
             raise
+        finally:
+            scratch.settled(process)

@@ -7,6 +7,7 @@ import io
 from typing import Any
 
 from graphopt.benchmark.results import Bench, Case, Variant
+from graphopt.wording import cell
 
 
 def to_csv(bench: Bench) -> str:
@@ -17,7 +18,7 @@ def to_csv(bench: Bench) -> str:
     heads = _row(Case("", "", "", 0, ()), Variant("", "level"))
     writer = csv.DictWriter(text, list(heads), lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows({head: cell(value) for head, value in row.items()} for row in rows)
     return text.getvalue()
 
 

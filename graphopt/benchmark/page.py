@@ -13,6 +13,7 @@ from graphopt.report.optimization import environment_facts
 from graphopt.report.view import FamilyRow, GraphView, Page, SearchCurve, StepRow, Subject
 from graphopt.runtime.profile import OpTime
 from graphopt.runtime.session import SessionConfig
+from graphopt.wording import sized
 
 Graphs = dict[tuple[str, str, int, str], GraphView]
 """What graphopt did to a graph, by model, provider, threads and name of the variant: too large for the JSON document."""
@@ -77,8 +78,9 @@ def _subject(case: Case, graphs: Mapping[tuple[str, str, int, str], GraphView], 
 
 def _sentence(name: str, case: Case, best: Variant | None) -> str:
     where = case.environment
+    at = f" with {sized(case.sizes)}" if case.sizes else ""
     how = (
-        f"{len(case.variants)} variants took turns over {case.rounds} rounds in {case.sessions} sessions of each; "
+        f"{len(case.variants)} variants took turns{at} over {case.rounds} rounds in {case.sessions} sessions of each; "
         f"ONNX Runtime {where['onnxruntime']}, {case.provider} provider, {_threads(case)}, {where['cpu']}."
     )
     if best is None or best.ratio is None:
@@ -114,7 +116,9 @@ def _curves(name: str, search: Search) -> list[SearchCurve]:
 
 def _steps(search: Search, graph: GraphView | None) -> tuple[StepRow, ...]:
     where = {} if graph is None else places(graph)
-    return tuple(StepRow(s.rule, "", s.site, s.before_ms, s.after_ms, None, where.get(s.site)) for s in search.steps)
+    return tuple(
+        StepRow(s.rule, s.family, s.site, s.before_ms, s.after_ms, None, where.get(s.site)) for s in search.steps
+    )
 
 
 def _families(search: Search) -> tuple[FamilyRow, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,7 @@ class Plan:
         precision: How far an interval may reach to either side, relative.
         inputs: Arrays by input name or an ``.npz`` file of them; made up by default.
         dims: Sizes for symbolic dimensions.
+        input_shapes: Shapes for whole inputs.
         seed: Of everything random.
         optimize: Further arguments of :func:`graphopt.optimize`.
         tune_session: Whether to look for settings of the session that are worth using.
@@ -53,6 +54,7 @@ class Plan:
     precision: float = 0.02
     inputs: str | Path | Mapping[str, Any] | None = None
     dims: Mapping[str, int] = field(default_factory=dict)
+    input_shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
     seed: int = 0
     optimize: Mapping[str, Any] = field(default_factory=dict)
     tune_session: bool = False

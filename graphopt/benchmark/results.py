@@ -7,7 +7,6 @@ baseline over that of the variant: above 1 the variant is faster. A field that w
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 import types
 import typing
@@ -16,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+from graphopt.documents import read_json
 from graphopt.errors import UsageError
 
 SCHEMA = "graphopt.bench/1"
@@ -115,12 +115,14 @@ class Step:
         site: Name of the node where it was applied.
         before_ms: Predicted cost of the whole model before it.
         after_ms: The same after it.
+        family: Family of the rule; empty in documents of an earlier version.
     """
 
     rule: str
     site: str
     before_ms: float
     after_ms: float
+    family: str = ""
 
 
 @dataclass(frozen=True)
@@ -285,6 +287,8 @@ class Case:
         noisy: Names of the variants whose interval stayed wider than the precision asked for.
         environment: What the figures hold for: processor, runtime, threads.
         tuning: The session's settings, if asked for.
+        sizes: Those at which dimensions that the model leaves open were measured.
+        assumed: Which of them nobody chose.
     """
 
     model: str
@@ -299,6 +303,8 @@ class Case:
     noisy: tuple[str, ...] = ()
     environment: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     tuning: Tuning | None = None
+    sizes: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    assumed: tuple[str, ...] = ()
 
     @property
     def baseline(self) -> Variant:
@@ -355,7 +361,7 @@ class Bench:
             UsageError: It can't be read or is something else.
         """
         try:
-            return Bench.from_dict(json.loads(path.read_text(encoding="utf-8")))
+            return Bench.from_dict(read_json(path))
         except (OSError, ValueError) as error:
             raise UsageError(f"{path}: can't be read: {error}") from error
         except UsageError as error:

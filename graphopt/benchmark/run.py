@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -14,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from graphopt import __version__
-from graphopt.api import Progress, Result, first_run
+from graphopt import __version__, scratch
+from graphopt.api import Progress, Result, first_run, open_sizes
 from graphopt.benchmark import variants
 from graphopt.benchmark.plan import ORIGINAL, Plan
 from graphopt.benchmark.results import SAMPLES, Bench, Case, Latency, Placed, Tuning, Variant
@@ -28,7 +27,7 @@ from graphopt.equivalence.ranges import input_ranges
 from graphopt.errors import GraphoptError, SessionError, UsageError
 from graphopt.onnxio.load import load
 from graphopt.runtime.dtypes import Array
-from graphopt.runtime.environment import fingerprint
+from graphopt.runtime.environment import fingerprint, free_memory
 from graphopt.runtime.feeds import load_npz
 from graphopt.runtime.session import SessionConfig
 
@@ -77,14 +76,14 @@ def bench(
             progress(Progress("bench", f"{place}{model}: {text}", used))
 
     for name, path in sources:
-        with tempfile.TemporaryDirectory(prefix="graphopt-bench-") as folder:
+        with scratch.folder("bench") as folder:
             told = partial(tell, name)
             # Made once for all cases, but not before the model is known to run.
-            opponents = cache(partial(variants.opponents, path, plan, Path(folder), told, stop))
+            opponents = cache(partial(variants.opponents, path, plan, folder, told, stop))
             for config in plan.configs:
                 if stop():
                     break
-                run = _Run(name, path, config, plan, Path(folder), told, stop, on_result)
+                run = _Run(name, path, config, plan, folder, told, stop, on_result)
                 try:
                     case = run.case(opponents)
                 except GraphoptError as error:
@@ -152,7 +151,10 @@ class _Run:
         model = load(self.path)
         ranges = input_ranges(model.graph)
         overrides = load_npz(Path(plan.inputs)) if isinstance(plan.inputs, str | Path) else dict(plan.inputs or {})
-        _, feeds = first_run(model, self.config, ranges, overrides, plan.dims, plan.seed)
+        _, feeds = first_run(model, self.config, ranges, overrides, plan.dims, plan.seed, plan.input_shapes)
+        sizes = open_sizes(model, feeds)
+        chosen = {*plan.dims, *(f"{name}[{i}]" for name, shape in plan.input_shapes.items() for i in range(len(shape)))}
+        assumed = () if overrides else tuple(name for name in sizes if name not in chosen)
         made = [*variants.originals(self.path, plan.levels), *opponents()]
         for strategy in plan.strategies:
             target = self.folder / f"{self.config.provider}-{self.config.threads}-{strategy}.onnx"
@@ -177,6 +179,8 @@ class _Run:
             measured_s=measured.seconds,
             noisy=tuple(made[ready[column]].variant.name for column in measured.noisy),
             tuning=self._tuned(made, feeds) if plan.tune_session else None,
+            sizes=sizes,
+            assumed=assumed,
         )
 
     def _case(self, found: Iterable[Variant]) -> Case:
@@ -197,7 +201,7 @@ class _Run:
         ready = [m for m in made if m.path is not None]
         outcomes = verify_many(
             self.path, ((m.path, self._config(m)) for m in ready if m.path is not None), ranges=ranges,
-            overrides=overrides, dims=self.plan.dims, rtol=self.plan.optimize.get("rtol"), atol=self.plan.optimize.get("atol"),
+            overrides=overrides, dims=self.plan.dims, shapes=self.plan.input_shapes, rtol=self.plan.optimize.get("rtol"), atol=self.plan.optimize.get("atol"),
             seed=self.plan.seed,
         )  # fmt: skip
         result = []
@@ -225,7 +229,7 @@ class _Run:
                     with Worker(m.path, self._config(m), self.feeds_file) as worker:
                         placed = Placed(**asdict(worker.placement)) if worker.placement.nodes else None
                         result[i] = replace(m, variant=replace(m.variant, peak=worker.peak, placed=placed))
-        needed, free = sum(m.variant.peak or 0 for m in result if m.path is not None), _free_memory()
+        needed, free = sum(m.variant.peak or 0 for m in result if m.path is not None), free_memory()
         if free is not None and needed > free:
             raise SessionError(
                 f"all variants at once take {needed / 1e9:.1f} GB of memory, and {free / 1e9:.1f} GB are free",
@@ -309,12 +313,3 @@ def _latency(times: Array) -> Latency:
     samples = np.quantile(times, np.linspace(0, 1, count))
     p50, p90, p95, p99 = (float(q) for q in np.quantile(times, (0.5, 0.9, 0.95, 0.99)))
     return Latency(p50, p90, p95, p99, tuple(float(f"{sample:.6g}") for sample in samples))
-
-
-def _free_memory() -> int | None:
-    """Bytes that new processes can have, None where the system does not tell."""
-    try:
-        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-    except OSError:
-        return None
-    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), None)

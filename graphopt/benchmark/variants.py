@@ -86,7 +86,7 @@ def optimised(
     try:
         result = api.optimize(
             source, strategy=strategy, provider=config.provider, provider_options=config.provider_options,
-            threads=config.threads, dims=plan.dims, inputs=plan.inputs, seed=plan.seed, progress=lambda p: tell(f"graphopt {strategy}: {p.message}"), interrupted=interrupted, **plan.optimize,
+            threads=config.threads, dims=plan.dims, input_shapes=plan.input_shapes, inputs=plan.inputs, seed=plan.seed, progress=lambda p: tell(f"graphopt {strategy}: {p.message}"), interrupted=interrupted, **plan.optimize,
         )  # fmt: skip
         report = result.report
         if not report["kept_original"]:
@@ -139,7 +139,9 @@ def _search(report: dict[str, Any], curve: Sequence[tuple[float, ...]]) -> Searc
         seconds=report["search"]["seconds"],
         stop_reason=report["search"]["stop_reason"],
         kept_original=report["kept_original"],
-        steps=tuple(Step(s["rule"], str(s["site"]), s["cost_before"], s["cost_after"]) for s in report["steps"]),
+        steps=tuple(
+            Step(s["rule"], str(s["site"]), s["cost_before"], s["cost_after"], s["family"]) for s in report["steps"]
+        ),
         families=tuple(Family(*f) for f in families),
         curve=tuple(curve),
     )

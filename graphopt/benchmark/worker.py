@@ -25,6 +25,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from graphopt import scratch
 from graphopt.benchmark import children
 from graphopt.benchmark.rounds import Contender, Opener, Timed
 from graphopt.errors import GraphoptError, SessionError
@@ -59,6 +60,7 @@ class Worker:
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._complaints, text=True,
             start_new_session=True,
         )  # fmt: skip
+        scratch.on_abandon(self._process, self._process.kill)
         try:
             first = self._answer()
         except BaseException:
@@ -83,6 +85,7 @@ class Worker:
 
     def close(self) -> None:
         """End the process."""
+        scratch.settled(self._process)
         with self._complaints, self._process:
             self._process.kill()
 
@@ -176,7 +179,10 @@ def _serve() -> None:
     start = time.perf_counter()
     with Session(Path(model), config) as session:
         opened = time.perf_counter() - start
-        given = {name: a.astype(object) if a.dtype.kind == "U" else a for name, a in load_npz(Path(feeds_file)).items()}
+        given = {
+            name: a.astype(object) if a.dtype.kind == "U" else a
+            for name, a in load_npz(Path(feeds_file), empty=True).items()
+        }
         feeds = make_feeds(session.input_specs, overrides=given)
         session.run(feeds)
         print(json.dumps({"opened": opened, "peak": peak_memory(), "placement": asdict(session.placement)}), flush=True)

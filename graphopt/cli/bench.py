@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,8 +13,9 @@ import typer
 
 from graphopt.cli import options, paths
 from graphopt.cli.options import option
-from graphopt.cli.screen import console, write_json, write_whole
+from graphopt.cli.screen import console, each, write_json
 from graphopt.errors import GraphoptError, TooSlowError, UsageError
+from graphopt.files import write_text
 
 if TYPE_CHECKING:
     from graphopt.benchmark.page import Graphs
@@ -28,7 +32,10 @@ def bench(
     strategy: Annotated[
         list[str] | None,
         option(
-            "--strategy", metavar="NAME", help="How graphopt searches (default auto); repeatable; none: not at all."
+            "--strategy",
+            metavar="NAME",
+            help="How graphopt searches (default auto); repeatable; none: not at all.",
+            values=options.strategies,
         ),
     ] = None,
     against: Annotated[
@@ -50,7 +57,10 @@ def bench(
         ),
     ] = None,
     provider: Annotated[
-        list[str] | None, option("--provider", metavar="NAME", help="Execution provider (default cpu); repeatable.")
+        list[str] | None,
+        option(
+            "--provider", metavar="NAME", help="Execution provider (default cpu); repeatable.", values=options.providers
+        ),
     ] = None,
     provider_option: options.ProviderOptions = None,
     threads: Annotated[
@@ -68,6 +78,7 @@ def bench(
     budget: Annotated[float | None, option(metavar="SECONDS", help="Time for each of graphopt's searches.")] = None,
     rules: options.Rules = None,
     dim: options.Dims = None,
+    input_shape: options.InputShapes = None,
     inputs: options.Inputs = None,
     seed: options.Seed = None,
     tune_session: Annotated[
@@ -115,13 +126,17 @@ def bench(
             "budget": budget,
             "rules": rules or None,
             "dims": options.dims(dim),
+            "input_shapes": options.input_shapes(input_shape),
             "seed": seed,
             "provider_options": options.provider_options(provider_option),
         }
     )
 
-    from graphopt.benchmark.plan import NONE, Plan
-    from graphopt.runtime.session import LEVELS
+    from graphopt.cli.progress import Waiting
+
+    with Waiting("starting", shown=not quiet):
+        from graphopt.benchmark.plan import NONE, Plan
+        from graphopt.runtime.session import LEVELS
 
     strategies = tuple(s for s in dict.fromkeys(strategy or [settings.strategy]) if s != NONE)
     if fail_under is not None and not strategies:
@@ -138,6 +153,7 @@ def bench(
         precision=precision,
         inputs=inputs,
         dims=settings.dims,
+        input_shapes=settings.input_shapes,
         seed=settings.seed,
         optimize={name: getattr(settings, name) for name in _SHARED},
         tune_session=tune_session,
@@ -186,19 +202,21 @@ def _run(models: list[str], plan: Plan, targets: dict[str, str], *, quiet: bool,
     ):
 
         def on_case(found: Bench) -> None:
-            _write(found, graphs, {what: target for what, target in targets.items() if target != "-"})
             failed = found.cases[-1].baseline.status == "failed"
             if not quiet and not (failed and len(models) == 1):  # of a single model the error is told at the end
                 with progress.hidden():
                     benchtable.show_case(found.cases[-1], screen, plan.precision)
+            with suppress(GraphoptError, OSError, ExceptionGroup):  # there may be room at the end, where it is told
+                _write(found, graphs, {what: target for what, target in targets.items() if target != "-"})
 
         found = measure(
             models, plan, progress=progress, on_case=on_case, on_result=collector(graphs) if "html" in targets else None,
             interrupted=interrupt,
         )  # fmt: skip
-    _write(found, graphs, targets)
-    if not quiet and len(found.cases) > 1:
-        benchtable.show_summary(found, screen)
+    each(
+        None if quiet or len(found.cases) < 2 else lambda: benchtable.show_summary(found, screen),
+        lambda: _write(found, graphs, targets),
+    )
     return found
 
 
@@ -207,14 +225,18 @@ def _write(found: Bench, graphs: Graphs, targets: dict[str, str]) -> None:
     from graphopt.benchmark.csv import to_csv
     from graphopt.benchmark.page import write_bench_page
 
-    if "json" in targets:
-        write_json(found.to_dict(), targets["json"])
-    if targets.get("csv") == "-":
-        print(to_csv(found), end="")
-    elif "csv" in targets:
-        write_whole(Path(targets["csv"]), to_csv(found))
-    if "html" in targets:
-        write_bench_page(found, graphs, Path(targets["html"]))
+    def table(target: str) -> None:
+        if target == "-":
+            print(to_csv(found), end="")
+        else:
+            write_text(Path(target), to_csv(found))
+
+    writers: dict[str, Callable[[str], None]] = {
+        "json": lambda target: write_json(found.to_dict(), target),
+        "csv": table,
+        "html": lambda target: write_bench_page(found, graphs, Path(target)),
+    }
+    each(*(partial(writers[what], targets[what]) for what in writers if what in targets))
 
 
 def _judge(found: Bench, fail_under: float | None) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from graphopt.benchmark.results import Bench, Case, Ratio, Tuning, Variant
 from graphopt.cli.screen import facts, milliseconds, one_line, placed, plural, seconds, size, table
-from graphopt.wording import timing
+from graphopt.wording import measured_at, timing
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -116,6 +116,9 @@ def _table(case: Case, width: int) -> Table:
 def _notes(case: Case, precision: float) -> list[tuple[str, str]]:
     """What a reader should know besides the numbers."""
     notes = []
+    sizes = measured_at({"sizes": case.sizes, "sizes_assumed": case.assumed}, "--dim")
+    if sizes:
+        notes.append(("measured", f"with {sizes}"))
     where = case.baseline.placed
     if where is not None:
         ours = [v for v in case.of_kind("graphopt") if v.placed is not None and v.placed.nodes != where.nodes]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,8 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from graphopt.cli import options, paths
-from graphopt.cli.progress import StepProgress
-from graphopt.cli.screen import console, write_json
+from graphopt.cli.progress import StepProgress, Waiting
+from graphopt.cli.screen import console, plural, printable, write_json
+
+_EVERY = 5.0
+"""Seconds between lines of progress where there is no terminal."""
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -21,15 +25,39 @@ if TYPE_CHECKING:
     from graphopt.rewrite.schema import Rule
 
 
+class _Lines:
+    """Tells how far a long check is where there is no terminal to draw on."""
+
+    def __init__(self, steps: int, *, shown: bool) -> None:
+        self._steps, self._shown, self._done, self._last = steps, shown, 0, time.monotonic()
+
+    def __call__(self, rule: str) -> None:
+        """One more rule is done."""
+        self._done += 1
+        if self._shown and time.monotonic() - self._last >= _EVERY:
+            self._last = time.monotonic()
+            console().print(f"{self._done} of {self._steps} rules, the last {rule}", soft_wrap=True)
+
+
 def check_rules(
     files: Annotated[
         list[Path] | None,
         typer.Argument(metavar="FILE", help="Rule files or folders (default: graphopt's).", show_default=False),
     ] = None,
     rule: Annotated[
-        list[str] | None, typer.Option("--rule", metavar="RULE", help="Only these rules.", show_default=False)
+        list[str] | None,
+        typer.Option(
+            "--rule",
+            metavar="RULE",
+            help="Only these rules, checked or not.",
+            show_default=False,
+            autocompletion=options.rule_ids,
+        ),
     ] = None,
-    changed: Annotated[bool, typer.Option("--changed", help="Only rules whose text has no evidence yet.")] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Also rules that have evidence for their present text (default: only others).")
+    ] = False,
+    changed: Annotated[bool, typer.Option("--changed", help="What is done without --all.", hidden=True)] = False,
     update: Annotated[bool, typer.Option("--update", help="Record the evidence, so that the rules load.")] = False,
     jobs: Annotated[int, typer.Option("--jobs", min=1, help="Processes to share the work among.")] = 2,
     verbose: Annotated[
@@ -46,8 +74,9 @@ def check_rules(
 
     chosen = [path if path.is_dir() else paths.existing_file(path) for path in files or [rules_dir()]]
     screen = console()
-    problems = lint(chosen)
-    loaded = {file: read_file(file)[0] for file in rule_files(chosen)}
+    with Waiting("reading the rules"):
+        problems = lint(chosen)
+        loaded = {file: read_file(file)[0] for file in rule_files(chosen)}
     known = {r.id for rules in loaded.values() for r in rules}
     for name in rule or ():
         if name not in known | {p.rule for p in problems}:
@@ -62,13 +91,17 @@ def check_rules(
     locks = {file: read_evidence(file.parent / LOCK) for file in loaded}
     stale = {r.id for file, rules in loaded.items() for r in rules if locks[file].get(r.id, {}).get("hash") != r.hash}
     work = [(file, r.id) for file, rules in loaded.items() for r in rules
-            if r.id not in faults and (not rule or r.id in rule) and (not changed or r.id in stale)]  # fmt: skip
+            if r.id not in faults and (r.id in rule if rule else everything or r.id in stale)]  # fmt: skip
+    good = sum(r.id not in faults for rules in loaded.values() for r in rules)
+    unchanged = 0 if rule or everything else good - len(work)
+    lines = _Lines(len(work), shown=not screen.is_terminal)
 
     verdicts = {file: [_faulty(r, faults[r.id]) for r in rules if r.id in faults] for file, rules in loaded.items()}
     with StepProgress(len(work)) as progress:
         for file, verdict in check_files(work, jobs):
             verdicts[file].append(verdict)
             progress(verdict.rule)
+            lines(verdict.rule)
             if not verdict.loads:
                 text = f"{file}: {verdict.rule}: {verdict.verdict}: {verdict.message}"
                 _tell(screen, text, verdict.details if verbose else "")
@@ -83,13 +116,13 @@ def check_rules(
     if json is not None:
         write_json(_document(found, unread), json)
     missing = [] if update else sorted(stale & {ident for _, ident in work})
-    _sum_up(screen, found, missing, len(unread))
+    _sum_up(screen, found, missing, len(unread), unchanged)
     if missing or unread or not all(v.loads for v in found):
         raise typer.Exit(1)
 
 
 def _tell(screen: Console, text: str, details: str) -> None:
-    screen.print(text + (f"\n{details.rstrip()}" if details else ""), soft_wrap=True, markup=False)
+    screen.print(printable(text + (f"\n{details.rstrip()}" if details else "")), soft_wrap=True, markup=False)
 
 
 def _faulty(rule: Rule, faults: Sequence[Problem]) -> Verdict:
@@ -109,20 +142,20 @@ def _document(found: Sequence[Verdict], unread: Sequence[Problem]) -> dict[str, 
     return {"schema": "graphopt.check/3", "rules": rows, "unread": wrong}
 
 
-def _sum_up(screen: Console, found: Sequence[Verdict], missing: Sequence[str], unread: int) -> None:
+def _sum_up(screen: Console, found: Sequence[Verdict], missing: Sequence[str], unread: int, unchanged: int) -> None:
     """The last lines: how many rules got which verdict, and what is left to do."""
     from graphopt.equivalence.evidence import VERDICTS
+    from graphopt.errors import install
     from graphopt.rewrite.library import VERDICTS as LOADING
 
     counts = Counter(v.verdict for v in found)
     shown = ", ".join(f"{counts[name]} {name}" for name in VERDICTS if counts[name] or name in LOADING)
-    if any("graphopt[prove]" in v.message for v in found):
-        screen.print(
-            "z3 is not installed, so some rules are only attacked: pip install 'graphopt[prove]'", markup=False
-        )
+    if any("needs z3" in v.message for v in found):
+        screen.print(f"z3 is not installed, so some rules are only attacked: {install('prove')}", markup=False)
     if unread:
         shown += f"; {unread} {'mistake' if unread == 1 else 'mistakes'} in what could not be read"
-    screen.print(shown + (f"; {len(missing)} without recorded evidence" if missing else ""))
+    unsaid = f"; {plural(unchanged, 'rule')} unchanged since checked (--all checks them again)" if unchanged else ""
+    screen.print(shown + (f"; {len(missing)} without recorded evidence" if missing else "") + unsaid)
     if missing:
         screen.print(
             f"record it with --update: {', '.join(missing[:5])}{' ...' if len(missing) > 5 else ''}", soft_wrap=True

@@ -87,14 +87,13 @@ def import_(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="What `cost export` wrote.", show_default=False)],
 ) -> None:
     """Add the kernel times of a file to the store; where both know a kernel, the file's time counts."""
-    import json
-
     from graphopt.cost.store import Store
+    from graphopt.documents import read_json
     from graphopt.errors import UsageError
 
     paths.existing_file(file)
     try:
-        data = json.loads(file.read_text(encoding="utf-8"))
+        data = read_json(file)
         if data["schema"] != "graphopt.kernels/1":
             raise ValueError(f"schema {data['schema']!r}")
         times = {str(e): {str(s): float(ms) for s, ms in found.items()} for e, found in data["environments"].items()}

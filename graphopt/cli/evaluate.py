@@ -10,12 +10,14 @@ import typer
 
 from graphopt.cli import options
 from graphopt.cli.options import option
-from graphopt.cli.screen import console, facts, one_line, seconds, table, write_json, write_whole
+from graphopt.cli.screen import console, facts, one_line, seconds, table, write_json
+from graphopt.files import write_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from rich.console import Console
+    from rich.table import Table
 
     from graphopt.rl.evaluate import Evaluator
     from graphopt.rl.evaluation import Evaluation, Timing
@@ -58,13 +60,15 @@ def evaluate_agent(
 ) -> None:
     """Compare agents with greedy, backtracking and random search at equal budgets.
 
-    Runs of one algorithm count as one agent that was trained with several seeds. Writes results.csv, table.md and curves.svg;
+    Runs of one algorithm count as one agent that was trained with several seeds. Writes index.html, results.csv, table.md and curves.svg;
     Ctrl-C ends it with what was found so far.
     """
     from graphopt.cli.paths import writable
-    from graphopt.cli.progress import Interrupt, StepProgress
+    from graphopt.cli.progress import Interrupt, StepProgress, Waiting
     from graphopt.errors import UsageError
-    from graphopt.rl.evaluate import Evaluator, Plan, read_agents
+
+    with Waiting("loading the libraries", shown=not quiet):
+        from graphopt.rl.evaluate import Evaluator, Plan, read_agents
 
     if measure is not None and not (measure > 0 and math.isfinite(measure)):
         raise UsageError(f"--measure must be above 0, not {measure}")
@@ -74,7 +78,8 @@ def evaluate_agent(
     if json is not None and json != "-":
         writable(Path(json), reads={}, writes={})
     with Interrupt("what was found so far") as interrupt:
-        evaluator = Evaluator(agents, plan, interrupted=interrupt)
+        with Waiting("making the models ready", shown=not quiet):
+            evaluator = Evaluator(agents, plan, interrupted=interrupt)
         if measure is not None and 5 not in evaluator.stages:
             raise UsageError("--measure is for the unseen families, and there are none", "see held_out in the task")
         _folder(out)
@@ -102,7 +107,7 @@ def evaluate_agent(
         write_json(found.json(), json)
     if not quiet:
         _show(found, console(stderr=json == "-"))
-        console().print(f"written {one_line(str(out))}: results.csv, table.md, curves.svg", soft_wrap=True)
+        console().print(f"written {one_line(str(out))}: index.html, results.csv, table.md, curves.svg", soft_wrap=True)
 
 
 def _numbers(text: str) -> tuple[int, ...]:
@@ -144,14 +149,34 @@ def _measure(evaluator: Evaluator, seconds: float, tell: Callable[[str], None]) 
 
 
 def _write(found: Evaluation, out: Path) -> None:
-    """Write the three files, each whole or not at all."""
+    """Write the files, each whole or not at all."""
     from graphopt.report.curves import write_curves
     from graphopt.report.evaluation import to_csv, to_markdown
+    from graphopt.report.evaluation_page import write_evaluation_page
 
-    write_whole(out / "results.csv", to_csv(found))
-    write_whole(out / "table.md", to_markdown(found))
+    write_text(out / "results.csv", to_csv(found))
+    write_text(out / "table.md", to_markdown(found))
+    write_evaluation_page(found, out / "index.html")
     if found.curves:
         write_curves(found.curves, out / "curves.svg")
+
+
+def _fitting(heads: Sequence[str], lines: Sequence[Sequence[str]], texts: int) -> Table:
+    """A table whose heads, and cells of several figures, break at spaces where there is no room: no figure does.
+
+    Args:
+        heads: Of the columns.
+        lines: Cells.
+        texts: How many columns, counted from the first, are names.
+    """
+    result = table(*heads, whole=True, numbers=len(heads) - texts)
+    for index, column in enumerate(result.columns):
+        words = [word for text in (heads[index], *(line[index] for line in lines)) for word in text.split()]
+        column.min_width = max(map(len, words), default=1)
+        column.no_wrap = index < texts
+    for line in lines:
+        result.add_row(*line)
+    return result
 
 
 def _show(found: Evaluation, screen: Console) -> None:
@@ -169,24 +194,19 @@ def _show(found: Evaluation, screen: Console) -> None:
             screen.print(f"Stage {stage}, {STAGES[stage]}: predicted saving in per cent", style="bold")
         kinds = section.rivals
         heads = [kind if len(names) == 1 else f"best {kind}" for kind, names in kinds.items()]
-        rows = table("graph", "candidates", section.algorithm, *heads, whole=True, numbers=2 + len(heads))
+        lines: list[list[str]] = []
         for model in section.models:
             cells = []
             for names in kinds.values():
                 best = section.best(names, model)
                 which = f" at {best[1].partition(' ')[2]}" if best is not None and len(names) > 1 else ""
                 cells.append("" if best is None else f"{saved(best[0])}{which}")
-            rows.add_row(
-                one_line(model), allowed(section, model), saved(section.saving(section.algorithm, model)), *cells
-            )
-        screen.print(rows)
-    heads, lines = summary(found)
-    rows = table(*heads, whole=True, numbers=len(heads) - 2)
-    for line in lines:
-        rows.add_row(*line)
+            own = saved(section.saving(section.algorithm, model))
+            lines.append([one_line(model), allowed(section, model), own, *cells])
+        screen.print(_fitting(["graph", "candidates", section.algorithm, *heads], lines, texts=1))
     screen.print()
-    screen.print(summary_words(found), style="bold", soft_wrap=True)
-    screen.print(rows)
+    screen.print(summary_words(found), style="bold", soft_wrap=not screen.is_terminal)
+    screen.print(_fitting(*summary(found), texts=2))
     if found.timings:
         screen.print()
         screen.print("Measured on the unseen families", style="bold")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_module
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -13,6 +12,7 @@ import typer
 from graphopt.cli import options, paths
 from graphopt.cli.options import option
 from graphopt.cli.screen import console, facts, milliseconds, one_line, table, write_json
+from graphopt.documents import parse_json
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -45,20 +45,26 @@ def explain(
         reads["the trace"] = paths.existing_file(trace)
     paths.report_file(json, reads)
 
-    if trace is None:
-        from graphopt import api
+    from graphopt.cli.progress import WorkProgress
 
-        report = api.explain_model(model)
-    else:
-        from graphopt import retrace
+    with WorkProgress(shown=True) as progress:
+        if trace is None:
+            from graphopt import api
 
-        found = retrace.stages(trace, model, seconds=seconds or None, threads=threads or 1)
-        report = {
-            "schema": "graphopt.stages/1",
-            "path": str(model),
-            "trace": str(trace),
-            "stages": [asdict(s) for s in found],
-        }
+            report = api.explain_model(model)
+        else:
+            from graphopt import retrace
+
+            found = retrace.stages(
+                trace, model, seconds=seconds or None, threads=threads or 1,
+                on_stage=lambda s: progress(f"step {s.first + s.steps - 1}: {s.rule}"),
+            )  # fmt: skip
+            report = {
+                "schema": "graphopt.stages/1",
+                "path": str(model),
+                "trace": str(trace),
+                "stages": [asdict(s) for s in found],
+            }
     if json is not None:
         write_json(report, json)
     if json != "-":
@@ -112,14 +118,14 @@ def _recorded(metadata: Mapping[str, str]) -> Table:
     if "graphopt.version" in metadata:
         result.add_row("made by", f"graphopt {one_line(metadata['graphopt.version'], 40)}")
     try:
-        latency = json_module.loads(metadata["graphopt.latency"])
+        latency = parse_json(metadata["graphopt.latency"])
         low, high = latency["ci95"]
         times = f"{milliseconds(latency['baseline_ms'])} before, {milliseconds(latency['optimized_ms'])} after"
         result.add_row("latency", f"{times}: {latency['speedup']:.3f}x (95 % interval {low:.3f} to {high:.3f})")
     except (KeyError, TypeError, ValueError):
         pass
     try:
-        where = json_module.loads(metadata["graphopt.environment"])
+        where = parse_json(metadata["graphopt.environment"])
         runtime = f"onnxruntime {where['onnxruntime']}, provider {where['provider']}, threads {where['threads']}"
         result.add_row("measured", one_line(f"{where['cpu']}, {runtime}"))
     except (KeyError, TypeError, ValueError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from graphopt import wording
 from graphopt.cli import options, paths
 from graphopt.cli.screen import console, facts, milliseconds, one_line, placed, size, table, write_json
 
@@ -15,6 +16,7 @@ def inspect(
     provider_option: options.ProviderOptions = None,
     threads: options.Threads = None,
     dim: options.Dims = None,
+    input_shape: options.InputShapes = None,
     inputs: options.Inputs = None,
     json: options.Json = None,
 ) -> None:
@@ -31,19 +33,24 @@ def inspect(
             "provider_options": options.provider_options(provider_option),
             "threads": threads,
             "dims": options.dims(dim),
+            "input_shapes": options.input_shapes(input_shape),
         }
     )
 
-    from graphopt import api
+    from graphopt.cli.progress import Waiting
 
-    report = api.inspect_model(
-        model,
-        provider=settings.provider,
-        provider_options=settings.provider_options,
-        threads=settings.threads,
-        dims=settings.dims,
-        inputs=inputs,
-    )
+    with Waiting("reading the model"):
+        from graphopt import api
+
+        report = api.inspect_model(
+            model,
+            provider=settings.provider,
+            provider_options=settings.provider_options,
+            threads=settings.threads,
+            dims=settings.dims,
+            input_shapes=settings.input_shapes,
+            inputs=inputs,
+        )
     if json is not None:
         write_json(report, json)
     if json != "-":
@@ -61,6 +68,9 @@ def show(report: Mapping[str, Any]) -> None:
     for what in ("inputs", "outputs"):
         values = (one_line(f"{name}: {shape}") for name, shape in report[what].items())
         summary.add_row(what, "\n".join(values) or "none")
+    sizes = wording.measured_at({"sizes": report["sizes"], "sizes_assumed": list(report["sizes"])}, "--dim")
+    if sizes:
+        summary.add_row("profiled", f"with {sizes}")
     placement = report["placement"]
     if placement:
         summary.add_row("placement", placed(placement["nodes"], placement["elsewhere"]))

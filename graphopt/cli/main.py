@@ -8,18 +8,30 @@ from __future__ import annotations
 
 import errno
 import os
-import signal
 import sys
 import traceback
 import warnings
 from collections.abc import Sequence
-from types import FrameType
 from typing import Annotated, TextIO
 
 import typer
 
 from graphopt import __version__
-from graphopt.cli import bench, cost, evaluate, explain, inspect, optimize, providers, replay, rules, train, verify, zoo
+from graphopt.cli import (
+    bench,
+    cost,
+    evaluate,
+    explain,
+    inspect,
+    optimize,
+    providers,
+    replay,
+    rules,
+    signals,
+    train,
+    verify,
+    zoo,
+)
 from graphopt.cli.screen import one_line
 from graphopt.errors import GraphoptError, RuleError
 
@@ -68,12 +80,12 @@ def root(
 
 def main() -> None:
     """Run the command line of this process and exit."""
-
-    def terminate(number: int, frame: FrameType | None) -> None:
-        sys.exit(128 + number)  # an exception, so that temporary files are removed on the way out
-
-    signal.signal(signal.SIGTERM, terminate)
-    sys.exit(run(sys.argv[1:]))
+    signals.watch()
+    try:
+        code = run(sys.argv[1:])
+    except SystemExit as ended:
+        code = ended.code if isinstance(ended.code, int) else EXIT_FAILURE
+    signals.leave(code)
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -90,6 +102,7 @@ def run(arguments: Sequence[str]) -> int:
         # A model may name its nodes in any script; a terminal that can't show it is no reason to fail.
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
+    _told.clear()
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _warn
@@ -103,10 +116,18 @@ def run(arguments: Sequence[str]) -> int:
     except Exception as error:
         if os.environ.get("GRAPHOPT_DEBUG"):
             traceback.print_exc()
-        return _report(error)
+        if not signals.received():
+            return _report(error)
+        code = 128 + signals.received()
+    finally:
+        signals.forget()
     if code == EXIT_INTERRUPTED:
         _say("error: aborted by Ctrl-C")
     return code if isinstance(code, int) else 0
+
+
+_told: set[str] = set()
+"""Warnings that were printed: the same one comes from each of several stores or sessions."""
 
 
 def _warn(
@@ -118,12 +139,17 @@ def _warn(
     line: str | None = None,
 ) -> None:
     """Print a warning of our own as a line. Those of libraries are for developers, who ask for them with -W."""
-    if category.__module__.partition(".")[0] == "graphopt" or sys.warnoptions:
-        _say(f"warning: {message}")
+    text = f"warning: {message}"
+    if (category.__module__.partition(".")[0] == "graphopt" or sys.warnoptions) and text not in _told:
+        _told.add(text)
+        _say(text)
 
 
 def _report(error: Exception) -> int:
     """Print `error` as a line, and a line with what to do about it if that is known. Returns the exit code."""
+    if isinstance(error, ExceptionGroup):
+        codes = [_report(each) for each in error.exceptions]
+        return codes[0]
     if isinstance(error, GraphoptError):
         for one in (error, *(error.others if isinstance(error, RuleError) else ())):
             _say(f"error: {one}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,6 +14,7 @@ from graphopt.cli.options import option
 from graphopt.cli.screen import (
     change,
     console,
+    each,
     facts,
     milliseconds,
     one_line,
@@ -36,7 +38,9 @@ def optimize(
     strategy: Annotated[
         str | None,
         option(
-            metavar="NAME", help="How to search: auto (default), greedy, backtracking, beam, random, rl or world-model."
+            metavar="NAME",
+            help="How to search: auto (default), greedy, backtracking, beam, random, rl or world-model.",
+            values=options.strategies,
         ),
     ] = None,
     agent: Annotated[
@@ -72,6 +76,7 @@ def optimize(
     threads: options.Threads = None,
     dim: options.Dims = None,
     input_shape: options.InputShapes = None,
+    at: options.At = None,
     freeze_initializers: Annotated[
         bool | None,
         option(
@@ -134,6 +139,7 @@ def optimize(
             "exclude": exclude or None,
             "dims": options.dims(dim),
             "input_shapes": options.input_shapes(input_shape),
+            "at": options.sizes(at),
             "rtol": rtol,
             "atol": atol,
             "seed": seed,
@@ -145,24 +151,36 @@ def optimize(
     )
     paths.spare_weights(model, writes.values())
 
-    from graphopt import api
     from graphopt.cli.progress import Interrupt, SearchProgress
 
-    with Interrupt() as interrupt, SearchProgress(shown=not quiet, verbose=verbose) as progress:
+    with SearchProgress(shown=not quiet, verbose=verbose) as progress, Interrupt(begun=False) as interrupt:
+        from graphopt import api  # a second or more: the line is there by then
+
+        def heard(told: api.Progress) -> None:
+            interrupt.begun |= told.stage != "load"  # while the model is read there is no best so far
+            progress(told)
+
         result = api.optimize(
             model,
             output=None if dry_run else target,
             inputs=inputs,
-            trace=trace,
-            report=report,
-            progress=progress,
+            progress=heard,
             interrupted=interrupt,
             **{name: getattr(settings, name) for name in settings.__dataclass_fields__},
         )
-    if json is not None:
-        write_json(result.report, json)
-    if not quiet:
-        show(result.report, interrupted=interrupt.requested, verbose=verbose, page=report)
+
+    def draw(path: Path) -> None:
+        with SearchProgress(shown=not quiet, verbose=verbose) as progress:
+            progress(api.Progress("report", "writing the report"))
+            result.write_page(path, hurried=interrupt.requested)
+
+    # The model is written. What cost the most to find out comes first, and nothing that fails keeps the rest away.
+    each(
+        None if quiet else lambda: show(result.report, interrupted=interrupt.requested, verbose=verbose, page=report),
+        None if json is None else lambda: write_json(result.report, json),
+        None if trace is None else lambda: result.trace.write(trace),
+        None if report is None else lambda: draw(report),
+    )
 
 
 def show(
@@ -179,13 +197,42 @@ def show(
         if part.row_count:
             screen.print()
             screen.print(part)
+    advice = _next(report, page=page)
+    if advice.row_count:
+        screen.print()
+        screen.print(advice)
+
+
+def _next(report: Mapping[str, Any], *, page: Path | None) -> Table:
+    """What to do with the result: look at it, tune the session, find out which rule gained what."""
+    result = facts()
+    written, source = report["output"], report["input"]
+    rows: list[tuple[str, str]] = []
+    if page is None and report["steps"] and source:
+        rows.append(("see what changed", f"graphopt optimize {_word(source)} --report page.html"))
+    if written and not report["kept_original"]:
+        rows.append(("which rule made what", f"graphopt explain {_word(written)}"))
+        rows.append(("session options worth using", f"graphopt bench {_word(source or written)} --tune-session"))
+    elif report["kept_original"] and source:
+        rows.append(("settings may gain instead", f"graphopt bench {_word(source)} --tune-session"))
+    for what, command in rows:
+        result.add_row(what, command)
+    return result
+
+
+def _word(path: str) -> str:
+    """A path as one word of a command."""
+    return shlex.quote(one_line(path))
 
 
 def _numbers(report: Mapping[str, Any]) -> Table:
     """Before and after."""
     result = table("", "before", "after", "change", numbers=3)
     latency = report["latency"]
-    if latency:
+    if latency and report["kept_original"]:  # what was measured against it is not what was written
+        same = milliseconds(latency["baseline_ms"])
+        result.add_row("latency", same, same, "same")
+    elif latency:
         result.add_row(
             "latency",
             milliseconds(latency["baseline_ms"]),
@@ -202,6 +249,13 @@ def _story(report: Mapping[str, Any], *, interrupted: bool, page: Path | None) -
     """What was done, checked and written."""
     result = facts()
     result.add_row("speed", _speed(report))
+    sizes = wording.measured_at(report)
+    if sizes and latency_of(report):
+        result.add_row("measured", f"with {sizes}")
+    for there in report.get("elsewhere", ()):
+        low, high = there["ci95"]
+        text = f"{there['speedup']:.3f}x at {wording.sized(there['sizes'])}"
+        result.add_row("", f"{text} (95 % interval {low:.3f} to {high:.3f})")
     rules = sorted(report["rules"].items(), key=lambda item: (-item[1], item[0]))
     result.add_row("rules", ", ".join(f"{rule} x{count}" for rule, count in rules) or "none applied")
     placement = report["placement"]
@@ -227,12 +281,22 @@ def _story(report: Mapping[str, Any], *, interrupted: bool, page: Path | None) -
         result.add_row("with more", f"{'; '.join(search['more'])}: see --budget")
     result.add_row("took", f"{seconds(report['seconds'])} in all")
     if interrupted:
-        result.add_row("stopped", "by Ctrl-C: this is the best found until then, verified")
+        found = (
+            "nothing faster was found until then" if report["kept_original"] else "this is the best found until then"
+        )
+        checked = ", verified" if verified and not report["kept_original"] else ""
+        result.add_row("stopped", f"by Ctrl-C: {found}{checked}")
     unchanged = ", the same as the input" if report["kept_original"] else ""
     result.add_row("written", one_line(report["output"]) + unchanged if report["output"] else "nothing (dry run)")
     if page is not None:
         result.add_row("report", one_line(str(page)))
     return result
+
+
+def latency_of(report: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The measurement of a report, if there was one."""
+    found: Mapping[str, Any] | None = report["latency"]
+    return found
 
 
 def _speed(report: Mapping[str, Any]) -> str:
@@ -243,7 +307,11 @@ def _speed(report: Mapping[str, Any]) -> str:
     interval = latency["ci95"]
     spread = f" (95 % interval {interval[0]:.3f} to {interval[1]:.3f}, {plural(latency['rounds'], 'round')})"
     if report["kept_original"]:
-        return "no faster graph found; the original is kept" + spread
+        found = f"{latency['speedup']:.3f}x{spread}"
+        said = latency.get("verdict", "equal")
+        if said == "unclear":
+            return f"too noisy to tell: a candidate measured {found}; the original is kept"
+        return f"no faster graph found, the best candidate measured {found}; the original is kept"
     if interval[0] > 1:
         return f"{latency['speedup']:.3f}x as fast" + spread
     return f"{latency['speedup']:.3f}x, not distinguishable from the original" + spread

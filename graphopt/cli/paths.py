@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from graphopt.errors import UsageError
+from graphopt.files import is_stream
 
 
 def existing_file(path: Path) -> Path:
@@ -44,21 +45,25 @@ def writable(path: Path, *, reads: dict[str, Path], writes: dict[str, Path]) -> 
         writes: The other files that the command writes, by what they are.
 
     Raises:
-        UsageError: There is no such folder, no permission, or `path` is one of the other files.
+        UsageError: There is no such folder, no permission, `path` is one of the other files, or nothing to write to.
     """
     if str(path) == "-":
         raise UsageError("a model or a report cannot be written to stdout this way", "give the name of a file")
     for what, other in reads.items():
         if same_file(path, other):
             raise UsageError(f"{path} is {what}, which is never overwritten", "choose another name with -o")
+    if is_stream(path):
+        # Not a descriptor of this process: those can be written by whoever holds them, whatever the path's own rights.
+        if path.exists() and not os.access(path, os.W_OK):
+            raise UsageError(f"no permission to write into {path}")
+        return path
     for what, other in writes.items():
         if same_file(path, other):
             raise UsageError(f"{path} is to hold {what} as well", "give each output a name of its own")
-    if path.is_dir():
-        raise UsageError(f"{path} is a folder, not a file")
-    if not path.parent.is_dir():
-        raise UsageError(f"no such folder: {path.parent}")
-    if not os.access(path.parent, os.W_OK):
+    folder = Path(os.path.realpath(path)).parent  # of a link, that of the file which it leads to
+    if not folder.is_dir():
+        raise UsageError(f"no such folder: {folder if path.is_symlink() else path.parent}")
+    if not os.access(folder, os.W_OK):
         raise UsageError(f"no permission to write in {path.parent}", "choose another place with -o")
     return path
 
@@ -68,24 +73,23 @@ def spare_weights(model: Path, targets: Iterable[Path]) -> None:
 
     Args:
         model: The input.
-        targets: Where the command will write; the file beside a model that takes its weights is looked after here.
+        targets: Where the command will write. (What it writes beside a model has a name by its content.)
 
     Raises:
         UsageError: A target is such a file.
         ModelError: `model` can't be read.
     """
     folder = model.resolve().parent
-    pairs = [(target, path) for target in targets for path in (target, target.with_name(f"{target.name}.data"))]
     # Weights lie in the model's folder or below it, so that the model need be read for few targets only.
-    pairs = [(target, path) for target, path in pairs if path.exists() and path.resolve().is_relative_to(folder)]
-    if not pairs:
+    there = [path for path in targets if path.exists() and path.resolve().is_relative_to(folder)]
+    if not there:
         return
     from graphopt.onnxio.load import load
 
     weights = {Path(tensor.path) for tensor in load(model).tensors.values() if hasattr(tensor, "path")}
-    for target, path in pairs:
+    for path in there:
         if any(same_file(path, file) for file in weights - {model}):
-            raise UsageError(f"{target} would overwrite weights of the input, in {path}", "choose another name")
+            raise UsageError(f"{path} would overwrite weights of the input", "choose another name")
 
 
 def report_file(json: str | None, models: dict[str, Path]) -> None:

@@ -8,10 +8,11 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import FrameType, TracebackType
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from graphopt.cli.screen import console, one_line
+from graphopt.cli.signals import Stoppable
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Line
@@ -31,7 +32,13 @@ class _Drawn:
     def __enter__(self) -> Self:
         """Start to draw."""
         if not self._line.disable:  # older releases of rich print an empty line even when disabled
-            self._line.start()
+            try:
+                self._line.start()
+            except (
+                BaseException
+            ):  # Ctrl-C in the middle of it: a thread that goes on drawing would spoil what is said of it
+                self._line.stop()
+                raise
         return self
 
     def __exit__(
@@ -52,6 +59,26 @@ class _Drawn:
         self._line.start()
 
 
+class Waiting(_Drawn):
+    """A spinner on stderr while something loads; nothing where stderr is no terminal.
+
+    Args:
+        what: What is being done.
+        shown: Show it, if stderr is a terminal.
+    """
+
+    def __init__(self, what: str, *, shown: bool = True) -> None:
+        from rich.progress import Progress as Line
+        from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
+
+        screen = console()
+        self._line = Line(
+            SpinnerColumn("line"), TextColumn("{task.description}", markup=False), TimeElapsedColumn(),
+            console=screen, transient=True, refresh_per_second=4, disable=not (shown and screen.is_terminal),
+        )  # fmt: skip
+        self._task = self._line.add_task(one_line(what, 60), total=None)
+
+
 class SearchProgress(_Drawn):
     """Shows `Progress` reports on stderr: as one moving line on a terminal, as plain lines with ``-v``.
 
@@ -62,15 +89,26 @@ class SearchProgress(_Drawn):
 
     def __init__(self, *, shown: bool, verbose: bool) -> None:
         from rich.progress import Progress as Line
-        from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
+        from rich.progress import ProgressColumn, SpinnerColumn, Task, TextColumn, TimeElapsedColumn
+        from rich.text import Text
+
+        progress = self
+
+        class Share(ProgressColumn):
+            """The part of the budget that is used, which goes on between two reports."""
+
+            def render(self, task: Task) -> Text:
+                return Text(progress.share(task.elapsed or 0.0))
 
         self._console = console()
         self._verbose = verbose
         self._last = ""
+        self._budget: tuple[float, float] | None = None  # when it began, on the line's clock, and its seconds
         self._line = Line(
             SpinnerColumn("line"),
             TextColumn("{task.description}", markup=False),
             TextColumn("{task.fields[best]}", markup=False),
+            Share(),
             TimeElapsedColumn(),
             console=self._console,
             transient=True,
@@ -85,9 +123,18 @@ class SearchProgress(_Drawn):
         if self._verbose and text != self._last:
             self._console.print(text, soft_wrap=True)
         self._last = text
-        used = "" if report.fraction is None else f"{report.fraction:.0%}"
+        if report.budget is not None and report.fraction is not None:
+            now = self._line.tasks[0].elapsed or 0.0
+            self._budget = (now - report.fraction * report.budget, report.budget)
         best = "" if report.best is None else f"best {report.best:.3f}x"
-        self._line.update(self._task, description=text, best=" ".join(filter(None, [best, used])))
+        self._line.update(self._task, description=text, best=best)
+
+    def share(self, elapsed: float) -> str:
+        """Which part of the budget is used after so many seconds: ``37 % of 12 s``."""
+        if self._budget is None:
+            return ""
+        began, seconds = self._budget
+        return f"{min(1.0, max(0.0, elapsed - began) / seconds):.0%} of {seconds:.0f} s"
 
 
 class StepProgress(_Drawn):
@@ -142,17 +189,20 @@ class WorkProgress(_Drawn):
             self._console.print(one_line(stage), soft_wrap=True)
 
 
-class Interrupt:
+class Interrupt(Stoppable):
     """Turns the first Ctrl-C into a request to stop, which the search asks for by calling this object.
 
-    A second Ctrl-C aborts as usual. Where Ctrl-C is ignored (under nohup, for example) it stays ignored.
+    A second Ctrl-C aborts as usual, and so does the first before there is anything to end with. Where Ctrl-C is ignored
+    (under nohup, for example) it stays ignored.
 
     Args:
         result: What the command then ends with.
+        begun: Whether there is something to end with from the start.
+
     """
 
-    def __init__(self, result: str = "the best so far") -> None:
-        self.requested = False
+    def __init__(self, result: str = "the best so far", *, begun: bool = True) -> None:
+        super().__init__(begun=begun)
         self._result = result
         self._previous: Any = None
 
@@ -164,7 +214,8 @@ class Interrupt:
         """Listen to Ctrl-C."""
         self._previous = signal.getsignal(signal.SIGINT)
         if self._previous is not signal.SIG_IGN:
-            signal.signal(signal.SIGINT, self._handle)
+            self.listen()
+            signal.signal(signal.SIGINT, self.handle)
         return self
 
     def __exit__(
@@ -172,10 +223,9 @@ class Interrupt:
     ) -> None:
         """Hand Ctrl-C back."""
         signal.signal(signal.SIGINT, self._previous)
+        self.leave()
 
-    def _handle(self, number: int, frame: FrameType | None) -> None:
-        if self.requested:
-            raise KeyboardInterrupt
-        self.requested = True
+    def announce(self) -> None:
+        """Say what will happen."""
         # Straight to the descriptor: the signal may have come in the middle of a print.
         os.write(2, f"\nstopping with {self._result}; Ctrl-C again aborts\n".encode())

@@ -33,9 +33,12 @@ def replay(
     if steps is not None and steps < 0:
         raise UsageError(f"--steps must be 0 or more, not {steps}")
 
-    from graphopt import retrace
+    from graphopt.cli.progress import Waiting
 
-    done = retrace.replay(trace, model, output=output, steps=steps)
+    with Waiting("making the steps again", shown=not quiet):
+        from graphopt import retrace
+
+        done = retrace.replay(trace, model, output=output, steps=steps)
     if not quiet:
         about = facts()
         about.add_row("steps", f"{done.steps} of {done.of}")
@@ -62,9 +65,12 @@ def bisect(
     if json not in (None, "-"):
         _spare(Path(str(json)), trace, model)
 
-    from graphopt import retrace
+    from graphopt.cli.progress import Waiting
 
-    found = retrace.bisect(trace, model, slower=slower, threads=threads or 1, seed=seed or 0)
+    with Waiting("looking for the step"):
+        from graphopt import retrace
+
+        found = retrace.bisect(trace, model, slower=slower, threads=threads or 1, seed=seed or 0)
     if json is not None:
         write_json({"schema": "graphopt.bisect/1", "step": found.step, "rule": found.rule, "node": found.node,
                     "message": found.message, "tried": found.tried}, json)  # fmt: skip

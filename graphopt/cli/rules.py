@@ -11,7 +11,7 @@ import typer
 from graphopt.cli import options, paths
 from graphopt.cli.check import check_rules
 from graphopt.cli.generate import generate_rules
-from graphopt.cli.screen import change, console, facts, milliseconds, one_line, table, write_json
+from graphopt.cli.screen import change, console, facts, milliseconds, one_line, printable, table, write_json
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -65,15 +65,20 @@ def list_rules(
         {"rules": rules or None, "exclude": exclude or None, "provider": provider, "portable": portable}
     )
 
-    from graphopt.cost.store import Store
+    from graphopt.cli.progress import Waiting
     from graphopt.errors import RuleError
-    from graphopt.rewrite.library import load_library
 
     problems: list[RuleError] = []
-    library = load_library(settings.rules, settings.exclude, settings.provider, settings.portable, problems=problems)
-    evidence = _evidence(library.rules)
-    with Store() as store:
-        uses = store.uses()
+    with Waiting("reading the rules"):
+        from graphopt.cost.store import Store
+        from graphopt.rewrite.library import load_library
+
+        library = load_library(
+            settings.rules, settings.exclude, settings.provider, settings.portable, problems=problems
+        )
+        evidence = _evidence(library.rules)
+        with Store() as store:
+            uses = store.uses()
     if json is not None:
         rows = [
             {
@@ -101,17 +106,23 @@ def list_rules(
 
 @app.command("show")
 def show_rule(
-    rule: Annotated[str, typer.Argument(metavar="RULE", help="The id of a rule.", show_default=False)],
+    rule: Annotated[
+        str,
+        typer.Argument(metavar="RULE", help="The id of a rule.", show_default=False, autocompletion=options.rule_ids),
+    ],
     rules: options.Rules = None,
 ) -> None:
     """Show what a rule replaces by what, where, and how it was checked."""
-    from graphopt.cli.drawing import draw_rule
+    from graphopt.cli.progress import Waiting
     from graphopt.errors import RuleError, UnknownNameError
-    from graphopt.rewrite.library import load_library
 
-    # A rule whose evidence is missing can't be used, but it can be looked at.
     problems: list[RuleError] = []
-    known = load_library(tuple(rules or ()), evidence=False, problems=problems).by_id
+    with Waiting("reading the rules"):
+        from graphopt.cli.drawing import draw_rule
+        from graphopt.rewrite.library import load_library
+
+        # A rule whose evidence is missing can't be used, but it can be looked at.
+        known = load_library(tuple(rules or ()), evidence=False, problems=problems).by_id
     if rule not in known:
         wrong = [p for p in problems if p.rule in ("", rule)]
         if wrong:
@@ -125,13 +136,13 @@ def show_rule(
     about.add_row("claim", _claim(chosen))
     if chosen.providers:
         about.add_row("providers", ", ".join(chosen.providers))
-    about.add_row("file", chosen.where_at)
+    about.add_row("file", one_line(chosen.where_at))
     screen = console(stderr=False)
     screen.print(about)
     screen.print()
     plain = not screen.encoding.lower().startswith("utf")
     for line in draw_rule(chosen, min(screen.width, WIDEST), ascii=plain):
-        screen.print(line, soft_wrap=True)
+        screen.print(printable(line), soft_wrap=True)
     screen.print()
     screen.print(_conditions(chosen))
     screen.print()
@@ -181,19 +192,22 @@ def rule_stats(
         }
     )
 
-    from graphopt.rewrite.library import load_library
-    from graphopt.runtime.session import SessionConfig
-    from graphopt.search.stats import model_stats
+    from graphopt.cli.progress import Waiting
 
-    library = load_library(settings.rules, settings.exclude, settings.provider, settings.portable)
-    found = model_stats(
-        model,
-        library,
-        SessionConfig(settings.provider, settings.threads, provider_options=settings.provider_options),
-        seconds=SEARCH if settings.budget is None else settings.budget,
-        measure=settings.measure,
-        dims=settings.dims,
-    )
+    with Waiting("counting what each rule does"):
+        from graphopt.rewrite.library import load_library
+        from graphopt.runtime.session import SessionConfig
+        from graphopt.search.stats import model_stats
+
+        library = load_library(settings.rules, settings.exclude, settings.provider, settings.portable)
+        found = model_stats(
+            model,
+            library,
+            SessionConfig(settings.provider, settings.threads, provider_options=settings.provider_options),
+            seconds=SEARCH if settings.budget is None else settings.budget,
+            measure=settings.measure,
+            dims=settings.dims,
+        )
     if json is not None:
         write_json(_stats_document(model, found), json)
     if json != "-":

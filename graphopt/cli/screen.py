@@ -10,12 +10,13 @@ import json
 import math
 import os
 import sys
-import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from graphopt.wording import change, milliseconds, one_line, placed, plural, seconds, size
+from graphopt.errors import GraphoptError
+from graphopt.files import write_text
+from graphopt.wording import change, milliseconds, one_line, placed, plural, printable, seconds, size
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -68,23 +69,28 @@ def write_json(document: Mapping[str, Any], target: str) -> None:
         sys.stdout.write(text)
         sys.stdout.flush()
     else:
-        write_whole(Path(target), text)
+        write_text(Path(target), text)
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Write a file so that it exists whole or not at all."""
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with open(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-        # mkstemp makes files private; give this one the permissions that any new file would have.
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(name, 0o666 & ~mask)
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+def each(*actions: Callable[[], object] | None) -> None:
+    """Do one thing after the other, whatever became of those before.
+
+    Raises:
+        GraphoptError: One failed.
+        OSError: One failed.
+        ExceptionGroup: Several failed.
+    """
+    failed: list[Exception] = []
+    for action in actions:
+        try:
+            if action is not None:
+                action()
+        except (GraphoptError, OSError) as error:
+            failed.append(error)
+    if len(failed) > 1:
+        raise ExceptionGroup("several outputs can't be written", failed)
+    if failed:
+        raise failed[0]
 
 
 def _finite(value: Any) -> Any:
@@ -103,6 +109,6 @@ def _finite(value: Any) -> Any:
 
 
 __all__ = [
-    "change", "console", "facts", "milliseconds", "one_line", "placed", "plural", "seconds", "size", "table", "write_json",
-    "write_whole",
+    "change", "console", "each", "facts", "milliseconds", "one_line", "placed", "plural", "printable", "seconds", "size", "table",
+    "write_json",
 ]  # fmt: skip

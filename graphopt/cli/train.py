@@ -12,6 +12,7 @@ from graphopt.cli.options import option
 from graphopt.cli.screen import console, facts, one_line, seconds, table
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
     from rich.table import Table
 
     from graphopt.rl.checkpoint import Manifest
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from graphopt.rl.task import Task
 
 _LINES_S = 10.0  # between two lines where there is no terminal
+_SILENT_S = 20.0  # after which it is told what goes on before the first episodes
 _SHOWN = (
     "policy_loss",
     "value_loss",
@@ -78,12 +80,14 @@ def train_agent(
 
     Ctrl-C ends training with a checkpoint; --resume goes on from there, to the figures of an unbroken run.
     """
-    from graphopt.cli.progress import Interrupt
+    from graphopt.cli.progress import Interrupt, Waiting
     from graphopt.errors import UsageError
-    from graphopt.rl.run import Run
-    from graphopt.rl.task import load_task
-    from graphopt.rl.train import resume as go_on
-    from graphopt.rl.train import train
+
+    with Waiting("loading the libraries", shown=not quiet):
+        from graphopt.rl.run import Run
+        from graphopt.rl.task import load_task
+        from graphopt.rl.train import resume as go_on
+        from graphopt.rl.train import train
 
     free = {
         "steps": steps, "minutes": minutes, "device": device, "executor": executor, "workers": workers,
@@ -151,11 +155,24 @@ class _View:
         from rich.live import Live
 
         self._console = console()
+        self._status: Status | None = None
+        self._began = time.monotonic()
         self._live: Live | None = None
         if shown and self._console.is_terminal:
-            self._live = Live(console=self._console, transient=True, auto_refresh=False)
+            self._live = Live(
+                console=self._console, transient=True, refresh_per_second=2, get_renderable=self._renderable
+            )
         self._lines = shown and not self._console.is_terminal
         self._last = 0.0
+        self._said = ""
+
+    def _renderable(self) -> RenderableType:
+        """What is drawn at present; the seconds go on between two reports."""
+        passed = seconds(time.monotonic() - self._began)
+        if self._status is None or not self._status.steps:
+            doing = "starting" if self._status is None else one_line(self._status.message, 60)
+            return f"{doing}   {passed}"
+        return _drawn(self._status, passed)
 
     def __enter__(self) -> Self:
         """Start to draw."""
@@ -172,9 +189,12 @@ class _View:
 
     def __call__(self, status: Status) -> None:
         """Show how it goes."""
-        if self._live is not None:
-            self._live.update(_drawn(status), refresh=True)
-        elif self._lines and time.monotonic() - self._last > _LINES_S:
+        self._status = status
+        if self._lines and not status.steps:  # before the first episodes there is no figure
+            if status.message != self._said and time.monotonic() - self._began > _SILENT_S:
+                self._said = status.message
+                self._console.print(one_line(status.message), soft_wrap=True)
+        elif self._lines and status.steps and time.monotonic() - self._last > _LINES_S:
             self._last = time.monotonic()
             best = ", ".join(f"{name} {saving:.1f} %" for name, saving in list(status.best.items())[:_MODELS])
             self._console.print(
@@ -184,10 +204,10 @@ class _View:
             )
 
 
-def _drawn(status: Status) -> Table:
+def _drawn(status: Status, passed: str) -> Table:
     result = facts()
     left = status.left
-    result.add_row("doing", one_line(status.message, 80))
+    result.add_row("doing", f"{one_line(status.message, 60)}, {passed} since the start")
     result.add_row(
         "steps", f"{status.steps} in {seconds(status.seconds)}, {status.rate:.0f} a second, "
         f"{status.fraction:.0%} done" + ("" if left is None else f", {seconds(left)} left"),

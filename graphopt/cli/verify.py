@@ -23,6 +23,7 @@ def verify(
     threads: options.Threads = None,
     inputs: options.Inputs = None,
     dim: options.Dims = None,
+    input_shape: options.InputShapes = None,
     rtol: options.Rtol = None,
     atol: options.Atol = None,
     seed: options.Seed = None,
@@ -44,26 +45,31 @@ def verify(
             "provider_options": options.provider_options(provider_option),
             "threads": threads,
             "dims": options.dims(dim),
+            "input_shapes": options.input_shapes(input_shape),
             "rtol": rtol,
             "atol": atol,
             "seed": seed,
         }
     )
 
-    from graphopt import api
+    from graphopt.cli.progress import Waiting
 
-    verdict = api.verify(
-        original,
-        other,
-        provider=settings.provider,
-        provider_options=settings.provider_options,
-        threads=settings.threads,
-        inputs=inputs,
-        rtol=settings.rtol,
-        atol=settings.atol,
-        seed=settings.seed,
-        dims=settings.dims,
-    )
+    with Waiting("comparing outputs", shown=not quiet):
+        from graphopt import api
+
+        verdict = api.verify(
+            original,
+            other,
+            provider=settings.provider,
+            provider_options=settings.provider_options,
+            threads=settings.threads,
+            inputs=inputs,
+            rtol=settings.rtol,
+            atol=settings.atol,
+            seed=settings.seed,
+            dims=settings.dims,
+            input_shapes=settings.input_shapes,
+        )
     if json is not None:
         write_json({"schema": "graphopt.verification/1", **dataclasses.asdict(verdict)}, json)
     if not verdict.passed:

@@ -18,7 +18,7 @@ from graphopt.cost.layout import Layout, Move, arrives_blocked
 from graphopt.cost.measure import Stopwatch, cache_bytes
 from graphopt.cost.micro import UnbuildableError, micro_model
 from graphopt.cost.roofline import Roofline
-from graphopt.cost.store import Store
+from graphopt.cost.store import FAILED, Store
 from graphopt.cost.windows import NORMALISATIONS, VIEWS, Window, result
 from graphopt.ir.edit import Delta
 from graphopt.ir.graph import Graph
@@ -26,8 +26,6 @@ from graphopt.runtime.environment import block_size, fingerprint
 from graphopt.runtime.providers import CPU, full_name, on_host
 from graphopt.runtime.session import SessionConfig
 
-FAILED = -1.0
-"""Stored for a window that the runtime does not run by itself, so that nobody tries again."""
 WEIGHTS = 1 << 16
 """Bytes; smaller constants are in the cache or fetched in no time."""
 _TRIFLE = 0.01
@@ -154,6 +152,8 @@ class KernelCost(WindowCost):
         Returns:
             Whether a price has changed.
         """
+        if not (before[1].total > 0 and after[1].total > 0):
+            return False  # nothing is left to compute: no price is to blame
         predicted = before[1].total / after[1].total
         believed = min(max(predicted, ci95[0]), ci95[1])  # the end of the interval that asks for the least
         off = before[1].total / believed - after[1].total

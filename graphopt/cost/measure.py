@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 import math
-import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping
@@ -24,11 +23,13 @@ from typing import Any
 
 import numpy as np
 
+from graphopt import scratch
 from graphopt.cost.roofline import Roofline
 from graphopt.cost.windows import VIEWS
 from graphopt.errors import GraphoptError
 from graphopt.runtime.providers import CPU, full_name
 from graphopt.runtime.session import LoadableModel, Session, SessionConfig
+from graphopt.runtime.timing import GRAIN_S
 
 REORDERS = frozenset({"ReorderInput", "ReorderOutput"})
 CONTEXT = "ctx"
@@ -94,8 +95,8 @@ class Stopwatch:
             return None if reorders else self._from_outside(model, feeds, evict)
         try:
             with (
-                tempfile.TemporaryDirectory(prefix="graphopt-window-") as folder,
-                Session(model, replace(self.config, profile=Path(folder) / "p")) as session,
+                scratch.folder("window") as folder,
+                Session(model, replace(self.config, profile=folder / "p")) as session,
             ):
                 times, slowdown = self._repeat(session.prepare(feeds), evict, feeds)
                 events = json.loads(session.end_profiling().read_text(encoding="utf-8"))
@@ -178,7 +179,7 @@ def _timed(run: Callable[[], None]) -> tuple[float, float]:
     wall, cpu = time.perf_counter(), time.thread_time()
     run()
     cpu = time.thread_time() - cpu
-    return time.perf_counter() - wall, cpu
+    return max(time.perf_counter() - wall, GRAIN_S), cpu
 
 
 def _typical(each: list[float], times: list[tuple[float, float]]) -> float:

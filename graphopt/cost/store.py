@@ -2,10 +2,14 @@
 
 A measurement is a cache entry: losing it costs milliseconds, so nothing here may fail a search. A database that can't be
 opened, read or written is left alone with one warning, and the store goes on in memory.
+
+The file may have come from anywhere (a cache that a build restored, a copied home): tables other than ours, views and triggers are
+refused, what is no time is passed over, and a query that takes too long is ended.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import sqlite3
 import threading
@@ -18,6 +22,8 @@ from typing import Any, Self
 
 from graphopt.config import cache_dir
 
+FAILED = -1.0
+"""In place of a time: what was to be measured does not run."""
 SCHEMA = 1
 FILE_NAME = "kernels.sqlite"
 _USES = "CREATE TABLE IF NOT EXISTS uses (rule TEXT PRIMARY KEY, times INTEGER NOT NULL) WITHOUT ROWID"
@@ -30,6 +36,7 @@ CREATE TABLE IF NOT EXISTS corrections (
 ) WITHOUT ROWID
 """
 _BUSY_S = 5.0
+_LONGEST_S, _STEPS = 20.0, 100_000  # for one query; between two looks at the clock, in steps of SQLite's machine
 _CHUNK = 500  # SQLite limits the number of parameters of a statement
 _TABLE = """
 CREATE TABLE IF NOT EXISTS measurements (
@@ -62,6 +69,7 @@ class Store:
         self._lock = threading.RLock()
         self._connection: sqlite3.Connection | None = None
         self._pid = 0
+        self._until = math.inf
         self._broken = self.path is None
 
     @property
@@ -86,7 +94,7 @@ class Store:
                 part = wanted[start : start + _CHUNK]
                 marks = ",".join("?" * len(part))
                 query = f"SELECT signature, ms FROM measurements WHERE environment = ? AND signature IN ({marks})"
-                found.update(self._execute(query, (environment, *part)))
+                found.update(_numbers(self._execute(query, (environment, *part)), FAILED))
             for signature in wanted:
                 if (environment, signature) in self._memory:
                     found[signature] = self._memory[environment, signature]
@@ -95,7 +103,8 @@ class Store:
     def all(self, environment: str) -> dict[str, float]:
         """Every measurement of an environment: milliseconds by signature."""
         with self._lock:
-            found = dict(self._execute("SELECT signature, ms FROM measurements WHERE environment = ?", (environment,)))
+            rows = self._execute("SELECT signature, ms FROM measurements WHERE environment = ?", (environment,))
+            found = _numbers(rows, FAILED)
             found.update({signature: ms for (name, signature), ms in self._memory.items() if name == environment})
         return found
 
@@ -120,14 +129,14 @@ class Store:
     def uses(self) -> dict[str, int]:
         """How often each rule was applied in files that were written."""
         with self._lock:
-            return dict(self._execute("SELECT rule, times FROM uses", ()))
+            rows = self._execute("SELECT rule, times FROM uses", ())
+            return {rule: n for rule, n in rows if isinstance(rule, str) and isinstance(n, int) and n >= 0}
 
     def corrections(self, environment: str) -> dict[str, float]:
         """By what factor measurements are off where whole models were compared, by signature."""
         with self._lock:
-            found = dict(
-                self._execute("SELECT signature, factor FROM corrections WHERE environment = ?", (environment,))
-            )
+            rows = self._execute("SELECT signature, factor FROM corrections WHERE environment = ?", (environment,))
+            found = {signature: factor for signature, factor in _numbers(rows).items() if factor > 0}
             found.update({signature: f for (name, signature), f in self._factors.items() if name == environment})
         return found
 
@@ -141,7 +150,8 @@ class Store:
     def sizes(self) -> dict[str, int]:
         """How many measurements there are, by environment digest."""
         with self._lock:
-            counts = dict(self._execute("SELECT environment, COUNT(*) FROM measurements GROUP BY environment", ()))
+            rows = self._execute("SELECT environment, COUNT(*) FROM measurements GROUP BY environment", ())
+            counts = {environment: n for environment, n in rows if isinstance(environment, str)}
             for environment, _ in self._memory:
                 counts[environment] = counts.get(environment, 0) + 1
         return counts
@@ -190,6 +200,7 @@ class Store:
     def _execute(self, query: str, parameters: tuple[str, ...]) -> list[Any]:
         """Rows of a query; none when the database is out of use."""
         try:
+            self._until = time.monotonic() + _LONGEST_S
             connection = self._open()
             return [] if connection is None else connection.execute(query, parameters).fetchall()
         except (sqlite3.Error, OSError) as error:
@@ -199,6 +210,7 @@ class Store:
     def _write(self, statement: str, rows: list[tuple[Any, ...]]) -> bool:
         """Run a statement for each row in one transaction; whether it reached the database."""
         try:
+            self._until = time.monotonic() + _LONGEST_S
             connection = self._open()
             if connection is None:
                 return False
@@ -216,9 +228,18 @@ class Store:
             # A connection must not cross a fork: the child leaves the parent's alone and opens its own.
             self.path.parent.mkdir(parents=True, exist_ok=True)
             connection = sqlite3.connect(self.path, timeout=_BUSY_S, check_same_thread=False)
-            _write_ahead(connection)
-            connection.execute("PRAGMA synchronous = NORMAL")
-            self._migrate(connection)
+            try:
+                connection.set_progress_handler(lambda: time.monotonic() > self._until, _STEPS)
+                connection.execute("PRAGMA trusted_schema = OFF")
+                connection.execute("PRAGMA cell_size_check = ON")
+                _check(connection)
+                _write_ahead(connection)
+                connection.execute("PRAGMA synchronous = NORMAL")
+                self._migrate(connection)
+                _check(connection)
+            except BaseException:
+                connection.close()
+                raise
             self._connection, self._pid = connection, os.getpid()
         return self._connection
 
@@ -243,10 +264,55 @@ class Store:
             self._connection.close()
         self._connection = None
         warnings.warn(
-            f"measurements are kept in memory only: {self.path}: {error} (delete the file if it is damaged)",
+            f"measurements are kept in memory only: {self.path}: {error} ({_advice(error)})",
             StoreWarning,
             stacklevel=4,
         )
+
+
+def _check(connection: sqlite3.Connection) -> None:
+    """Make sure that a database holds our tables and nothing that acts by itself; the tables of an older schema will be dropped.
+
+    Raises:
+        sqlite3.DatabaseError: It does not.
+    """
+    version = connection.execute("PRAGMA user_version").fetchone()[0]
+    ours = {_name(text): _plain(text) for text in (_TABLE, _USES, _FACTORS)}
+    for kind, name, text in connection.execute("SELECT type, name, sql FROM sqlite_master"):
+        if kind != "table":
+            raise sqlite3.DatabaseError(f"it is none of ours: it holds {kind} {name!r}")
+        if version == SCHEMA and ours.get(name) != _plain(text):
+            raise sqlite3.DatabaseError(f"it is none of ours: table {name!r} is another")
+
+
+def _plain(statement: Any) -> str:
+    return " ".join(str(statement).replace("IF NOT EXISTS ", "").split())
+
+
+def _name(statement: str) -> str:
+    return _plain(statement).split()[2]
+
+
+def _numbers(rows: Iterable[tuple[Any, Any]], mark: float = 0.0) -> dict[str, float]:
+    """Times or factors by signature, as far as they are any: SQLite keeps what is written, whatever the column's type."""
+    return {
+        signature: float(value)
+        for signature, value in rows
+        if isinstance(signature, str)
+        and isinstance(value, int | float)
+        and math.isfinite(value)
+        and (value >= 0 or value == mark)
+    }
+
+
+def _advice(error: Exception) -> str:
+    """What to do about a store that can't be used: nothing is wrong with one that another process holds."""
+    code = getattr(error, "sqlite_errorcode", None)
+    if code is not None and code & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return "another process holds it: try again when that has ended"
+    if code is not None and code & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        return "it is damaged: delete it"
+    return "see GRAPHOPT_CACHE_DIR for another place"
 
 
 def _write_ahead(connection: sqlite3.Connection) -> None:

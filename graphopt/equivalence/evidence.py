@@ -17,12 +17,12 @@ from typing import Any
 from graphopt.equivalence.cases import written_case
 from graphopt.equivalence.proof import ATTACKED, PROVED, TRIES, Proof, prove
 from graphopt.equivalence.symbolic import METHODS
-from graphopt.errors import unexpected
+from graphopt.errors import RuleError, unexpected
 from graphopt.execution import make_executor
 from graphopt.execution.base import WorkerLostError
-from graphopt.onnxio.save import write_text
+from graphopt.files import write_text
 from graphopt.rewrite.library import VERDICTS as LOADING
-from graphopt.rewrite.library import lint_rule
+from graphopt.rewrite.library import lint_rule, read_evidence
 from graphopt.rewrite.schema import Rule, read_file
 
 _GENERIC_SECONDS = 3.0
@@ -172,9 +172,9 @@ def write_evidence(path: Path, verdicts: Sequence[Verdict], known: Collection[st
         known: Ids of all rules in the folder, where entries of other rules should go.
     """
     try:
-        held = json.loads(path.read_text(encoding="utf-8")).get("rules", {})
-    except (FileNotFoundError, ValueError):
-        held = {}
+        held: dict[str, Any] = dict(read_evidence(path))
+    except RuleError:
+        held = {}  # damaged: what is known is written anew
     for v in verdicts:
         held.pop(v.rule, None)
         if v.loads:

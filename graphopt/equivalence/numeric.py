@@ -16,13 +16,15 @@ original as that is to the reference.
 A model with symbols is compared at two sizes of each of them at least, and at 1, where the original runs at those: a rewrite may
 be right at one size alone.
 
-One session is open at a time; what is kept of the others is their outputs.
+One session is open at a time, in a process that a model may take down (:mod:`graphopt.runtime.guard`); what is kept of the others
+is their outputs.
 """
 
 from __future__ import annotations
 
 import math
 import re
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -33,12 +35,14 @@ from ml_dtypes import finfo
 from graphopt.equivalence.compare import SAME, Difference, Tolerance, compare, default_rtol
 from graphopt.errors import InputsNeededError, SessionError, UsageError
 from graphopt.runtime.dtypes import Array
-from graphopt.runtime.feeds import make_feeds
+from graphopt.runtime.feeds import make_feeds, shaped
+from graphopt.runtime.guard import Guarded, open_guarded, revive
 from graphopt.runtime.precision import coarsest
 from graphopt.runtime.providers import short_name
 from graphopt.runtime.session import Model, Session, SessionConfig, TensorSpec
 from graphopt.runtime.sizes import Sizes, Symbols, first_that_run, named, others
 
+_PATIENCE_S, _PATIENCE = 60.0, 10  # seconds, and multiples of the original's, for the other model to be opened or run
 _GAIN = 30.0  # tolerated multiple of what moving the inputs by two units in the last place does
 _NEAR = 2.0  # tolerated multiple of what another provider does to the original
 _MOST = 0.05  # but no model is so ill-conditioned that more than this would pass
@@ -106,6 +110,7 @@ def verify_models(
     ranges: Mapping[str, tuple[int, int]] | None = None,
     overrides: Mapping[str, Array] | None = None,
     dims: Mapping[str, int] | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
     hints: Mapping[str, Sequence[int]] | None = None,
     rtol: float | None = None,
     atol: float | None = None,
@@ -122,6 +127,7 @@ def verify_models(
         ranges: Legal ranges of integer inputs, see :func:`graphopt.runtime.feeds.make_feeds`.
         overrides: Inputs to use as they are.
         dims: Sizes of the original's symbolic dimensions; those left out are chosen, two of each at least.
+        shapes: Shapes of whole inputs.
         hints: Sizes that the graph speaks of, see :func:`graphopt.equivalence.sizes.size_hints`.
         rtol: Tolerance relative to the largest element of an output; None is that of the type
             (:data:`graphopt.equivalence.compare.RTOL`), or more where the original itself is more sensitive.
@@ -140,7 +146,7 @@ def verify_models(
     """
     (verification,) = verify_many(
         original, [(optimised, config or SessionConfig())], ranges=ranges, overrides=overrides, dims=dims,
-        hints=hints, rtol=rtol, atol=atol, levels=levels, trials=trials, seed=seed,
+        shapes=shapes, hints=hints, rtol=rtol, atol=atol, levels=levels, trials=trials, seed=seed,
     )  # fmt: skip
     return verification
 
@@ -152,6 +158,7 @@ def verify_many(
     ranges: Mapping[str, tuple[int, int]] | None = None,
     overrides: Mapping[str, Array] | None = None,
     dims: Mapping[str, int] | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
     hints: Mapping[str, Sequence[int]] | None = None,
     rtol: float | None = None,
     atol: float | None = None,
@@ -167,6 +174,7 @@ def verify_many(
         ranges: As for :func:`verify_models`, like all that follow.
         overrides: Inputs to use as they are.
         dims: Sizes of the original's symbolic dimensions.
+        shapes: Shapes of whole inputs.
         hints: Sizes that the graph speaks of.
         rtol: Relative tolerance.
         atol: Absolute tolerance.
@@ -180,7 +188,7 @@ def verify_many(
     if trials < 1:
         raise UsageError(f"a comparison needs at least one trial, got {trials}")
     tolerance = Tolerance(rtol, atol, levels=levels)
-    inputs = _Inputs(ranges or {}, overrides or {}, dims or {}, hints or {}, trials, seed)
+    inputs = _Inputs(ranges or {}, overrides or {}, dims or {}, shapes or {}, hints or {}, trials, seed)
     before: _Reference | None = None
     for model, config in optimised:
         before = before or _run_original(original, config, inputs, tolerance)
@@ -192,7 +200,7 @@ def _verify(
 ) -> Verification:
     """Compare a model with the reference."""
     try:
-        with Session(optimised, config) as session:
+        with open_guarded(optimised, config, seconds=before.patience) as session:
             complaint = _signature_change(before, session)
             if complaint:
                 return Verification(False, 0, math.inf, math.inf, None, complaint)
@@ -214,20 +222,22 @@ class _Inputs:
     ranges: Mapping[str, tuple[int, int]]
     overrides: Mapping[str, Any]
     dims: Mapping[str, int]
+    shapes: Mapping[str, Sequence[int]]
     hints: Mapping[str, Sequence[int]]
     trials: int
     seed: int
 
-    def make(self, session: Session) -> tuple[list[dict[str, Any]], list[Sizes]]:
+    def make(self, session: Guarded | Session) -> tuple[list[dict[str, Any]], list[Sizes]]:
         """Inputs for each trial, and the sizes that they have; one trial if the caller has given all of them.
 
         Raises:
             SessionError: The model runs at no size that was tried; what it says at the likeliest.
         """
-        specs = named(session.input_specs)
+        given, dims = shaped(session.input_specs, self.shapes, self.dims)
+        specs = named(given)
         if all(spec.name in self.overrides for spec in specs):
-            return [self.feeds(specs, self.dims, 0)], []
-        symbols = Symbols.of(specs, self.dims, self.overrides, self.hints)
+            return [self.feeds(specs, dims, 0)], []
+        symbols = Symbols.of(specs, dims, self.overrides, self.hints)
         error: SessionError | None = None
 
         def runs(sizes: Sizes) -> bool:
@@ -236,6 +246,7 @@ class _Inputs:
                 session.run(self.feeds(specs, sizes, 0))
             except SessionError as found:
                 error = error or found
+                revive(session)
                 return False
             return True
 
@@ -272,6 +283,7 @@ class _Reference:
         outputs: Outputs of each trial.
         tolerances: What to tolerate, for each trial and output.
         sizes: Sizes of the symbols that were chosen.
+        patience: Seconds that the other model may take to be opened or run.
     """
 
     config: SessionConfig
@@ -280,6 +292,7 @@ class _Reference:
     outputs: Sequence[Sequence[Any]]
     tolerances: Sequence[Sequence[Tolerance]]
     sizes: Sequence[Mapping[str, int]]
+    patience: float
 
 
 def _run_original(original: Model, config: SessionConfig, inputs: _Inputs, tolerance: Tolerance) -> _Reference:
@@ -295,7 +308,8 @@ def _run_original(original: Model, config: SessionConfig, inputs: _Inputs, toler
 
 
 def _run_as(config: SessionConfig, original: Model, inputs: _Inputs, tolerance: Tolerance) -> _Reference:
-    with Session(original, config) as session:
+    began = time.monotonic()
+    with open_guarded(original, config) as session:
         feeds, sizes = inputs.make(session)
         try:
             outputs = [session.run(each) for each in feeds]
@@ -306,6 +320,7 @@ def _run_as(config: SessionConfig, original: Model, inputs: _Inputs, tolerance: 
         except SessionError as error:
             raise _inputs_needed(error, session.input_specs, inputs, ()) from error
         names = session.output_names
+    patience = max(_PATIENCE_S, _PATIENCE * (time.monotonic() - began))
     least = default_rtol(coarsest(original)) if tolerance.rtol is None else 0.0
     random = [not compare(a, b, tolerance).passed for a, b in zip(outputs[0], again, strict=True)]
     tolerances = [
@@ -315,7 +330,7 @@ def _run_as(config: SessionConfig, original: Model, inputs: _Inputs, tolerance: 
         ]
         for trial in range(len(feeds))
     ]
-    return _Reference(config, names, feeds, outputs, tolerances, sizes)
+    return _Reference(config, names, feeds, outputs, tolerances, sizes, patience)
 
 
 def _moved(feeds: Mapping[str, Any]) -> dict[str, Any]:
@@ -374,7 +389,7 @@ def sizes_wanted(symbols: Sequence[str]) -> str:
     return " ".join(f"--dim {symbol}=N" for symbol in symbols[:4]) + (" ..." if len(symbols) > 4 else "")
 
 
-def _signature_change(before: _Reference, session: Session) -> str:
+def _signature_change(before: _Reference, session: Guarded | Session) -> str:
     if list(before.names) != session.output_names:
         return f"outputs {', '.join(before.names)} became {', '.join(session.output_names)}"
     added = [spec.name for spec in session.input_specs if spec.name not in before.feeds[0]]
@@ -419,7 +434,7 @@ def _check_as_run(
 ) -> list[OutputCheck]:
     """Give outputs that failed a second chance, against the original as it is run; ``strict`` about the tolerance."""
     try:
-        with Session(original, config) as session:
+        with open_guarded(original, config) as session:
             outputs = [session.run(feeds) for feeds in before.feeds]
     except SessionError:  # the runtime's optimiser breaks the original: then what the model says stands alone
         return list(checks)

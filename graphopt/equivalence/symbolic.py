@@ -26,6 +26,7 @@ from graphopt.equivalence.domains import PRIMES, Domain, Field, Floats, RandomOr
 from graphopt.equivalence.evaluate import evaluate
 from graphopt.equivalence.semantics import ContradictionError, UnsupportedError
 from graphopt.equivalence.values import uses
+from graphopt.errors import install
 from graphopt.ir.graph import Graph
 from graphopt.ir.types import FLOATS, NUMPY_NAMES
 from graphopt.rewrite.schema import Rule
@@ -288,7 +289,7 @@ def _order(instance: Instance, rule: Rule, seed: int, bind: Mapping[str, int]) -
     try:
         from graphopt.equivalence.order import Order, refute
     except ImportError:
-        return "floats", "needs z3: pip install 'graphopt[prove]'"
+        return "floats", f"needs z3: {install('prove')}"
     domain = Order(seed)
     found = _pattern(instance, domain, bind)
     if found is None:

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from multiprocessing.connection import wait
 
 from graphopt.execution.base import AHEAD, RETRIES, Closing, Result, Task, in_order, lost
@@ -31,7 +32,8 @@ class Processes(Closing):
         def submit(task: Task) -> tuple[ProcessPoolExecutor, Future[Result]]:
             try:
                 pool = self._running()
-                return pool, pool.submit(work, task)
+                with _deaf():
+                    return pool, pool.submit(work, task)
             except BrokenProcessPool:
                 self._pool = None
                 return submit(task)
@@ -67,6 +69,19 @@ class Processes(Closing):
             context = multiprocessing.get_context("spawn")
             self._pool = ProcessPoolExecutor(self.workers, mp_context=context, initializer=_settle)
         return self._pool
+
+
+@contextmanager
+def _deaf() -> Iterator[None]:
+    """A block in which processes are started: deaf to Ctrl-C from their first moment, not only when they have settled."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _settle() -> None:

@@ -12,13 +12,13 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
-import onnx_ir
 from onnx import NodeProto, TensorProto, helper
 
 from graphopt.ir import kernels
 from graphopt.ir.content import LIMIT, Content
 from graphopt.ir.graph import Graph, Node
 from graphopt.ir.infer import make_node, shape_data
+from graphopt.ir.tensors import InMemory, to_tensor_proto
 from graphopt.ir.types import DTYPES, NUMPY_NAMES
 
 Array = np.ndarray[Any, Any]
@@ -196,11 +196,7 @@ def _code(array: Array) -> int:
 
 def _inline(array: Array, name: str) -> TensorProto:
     dense = np.ascontiguousarray(array).reshape(array.shape)
-    if dense.dtype.kind in "OUS":
-        texts = [str(text).encode() for text in dense.ravel()]
-        return TensorProto(name=name, data_type=TensorProto.STRING, dims=dense.shape, string_data=texts)
-    tensor: TensorProto = onnx_ir.serde.serialize_tensor(onnx_ir.tensor(dense, name=name))
-    return tensor
+    return to_tensor_proto(InMemory(dense), name)
 
 
 def _declared(graph: Graph, key: int, name: str) -> Any:

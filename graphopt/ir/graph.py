@@ -20,7 +20,7 @@ from graphopt.ir.types import Dim, ValueType, digest
 
 
 class TensorData(Protocol):
-    """The bytes of a constant, read only when asked for (an onnx-ir tensor satisfies it)."""
+    """The bytes of a constant, read only when asked for (those of ``ir.tensors`` satisfy it)."""
 
     @property
     def nbytes(self) -> int:

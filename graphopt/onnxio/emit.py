@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import onnx_ir
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, helper
 
 from graphopt.ir.constants import evaluate_all
 from graphopt.ir.graph import Graph, Node, Value
 from graphopt.ir.infer import make_node
+from graphopt.ir.tensors import STRING, Constant, InFile, InMemory, InModel, to_tensor_proto
 from graphopt.onnxio.load import INLINE, Model
 
 RULE_NOTE = "graphopt rule: "
@@ -34,12 +34,12 @@ class Emitted:
 
     Attributes:
         proto: The model; large initializers are external placeholders.
-        tensors: Onnx-ir tensor of each placeholder, by initializer name.
+        tensors: Tensor of each placeholder, by initializer name.
         unfolded: Names of constants left to be computed, because folding them would grow the file too much.
     """
 
     proto: ModelProto
-    tensors: Mapping[str, Any]
+    tensors: Mapping[str, Constant]
     unfolded: tuple[str, ...] = ()
 
     @property
@@ -71,10 +71,11 @@ def emit(model: Model, graph: Graph, *, max_bytes: int | None = None) -> Emitted
 
 def rule_of(node: NodeProto) -> str | None:
     """The rule that made a node of an optimised model, ``None`` for an original one."""
-    return node.doc_string[len(RULE_NOTE) :] if node.doc_string.startswith(RULE_NOTE) else None
+    note: str | bytes = node.doc_string  # bytes where it is no UTF-8
+    return note[len(RULE_NOTE) :] if isinstance(note, str) and note.startswith(RULE_NOTE) else None
 
 
-def _placeholders(proto: ModelProto, tensors: Mapping[str, Any]) -> dict[str, Any]:
+def _placeholders(proto: ModelProto, tensors: Mapping[str, Constant]) -> dict[str, Constant]:
     return {t.name: tensors[t.name] for t in proto.graph.initializer if t.data_location == TensorProto.EXTERNAL}
 
 
@@ -94,7 +95,7 @@ class _Emitter:
         proto = ModelProto()
         proto.CopyFrom(_without_graph_lists(model.proto))
         g = proto.graph
-        tensors: dict[str, Any] = {}
+        tensors: dict[str, Constant] = {}
         nodes: list[NodeProto] = []
         used = self._used()
         modern = proto.ir_version >= 4
@@ -117,7 +118,7 @@ class _Emitter:
             if key in self.folded:
                 tensor = self.folded[key]
             elif value.tensor is not None and self.names[key] not in present and value.source is None:
-                tensor = _ir_tensor(value.tensor.data, self.names[key])
+                tensor = _constant(value.tensor.data)
             else:
                 continue
             self._store(g, nodes, tensors, self.names[key], tensor, modern)
@@ -142,7 +143,7 @@ class _Emitter:
             if not missing:
                 break
             failed |= missing
-        self.folded = {key: _ir_tensor_of(array, self.graph.values[key].name) for key, array in arrays.items()}
+        self.folded = {key: _computed(array) for key, array in arrays.items()}
 
     def _affordable(self, failed: set[int]) -> list[int]:
         """The lazy constants to fold; sets ``unfolded``, the others."""
@@ -239,16 +240,20 @@ class _Emitter:
         return used
 
     def _store(
-        self, g: GraphProto, nodes: list[NodeProto], tensors: dict[str, Any], name: str, tensor: Any, modern: bool
+        self,
+        g: GraphProto,
+        nodes: list[NodeProto],
+        tensors: dict[str, Constant],
+        name: str,
+        tensor: Constant,
+        modern: bool,
     ) -> None:
         if not modern:
             # Before IR version 4 an initializer must be an input too; a Constant node needs no such thing.
-            value = onnx_ir.serde.serialize_tensor(tensor)
-            value.name = name
+            value = to_tensor_proto(tensor, name)
             nodes.append(helper.make_node("Constant", [], [name], value=value))
-        elif tensor.nbytes < INLINE or tensor.dtype == onnx_ir.DataType.STRING:
-            value = onnx_ir.serde.serialize_tensor(tensor)
-            value.name = name
+        elif tensor.nbytes < INLINE or tensor.dtype == STRING:
+            value = to_tensor_proto(tensor, name)
             g.initializer.append(value)
         else:
             value = g.initializer.add(
@@ -384,12 +389,13 @@ def _size(value: Value) -> int:
     return 1 << 60 if n is None else n
 
 
-def _ir_tensor(data: Any, name: str) -> Any:
-    return data if isinstance(data, onnx_ir.TensorProtocol) else _ir_tensor_of(data.numpy(), name)
+def _constant(data: Any) -> Constant:
+    """The bytes of a constant of the graph: where they lie in a file or a model, or the array that was computed."""
+    return data if isinstance(data, InFile | InModel | InMemory) else _computed(data.numpy())
 
 
-def _ir_tensor_of(array: np.ndarray[Any, Any], name: str) -> Any:
-    return onnx_ir.tensor(np.ascontiguousarray(array).reshape(array.shape), name=name)
+def _computed(array: np.ndarray[Any, Any]) -> InMemory:
+    return InMemory(np.ascontiguousarray(array).reshape(array.shape))
 
 
 __all__ = ["RULE_NOTE", "Emitted", "Value", "emit", "rule_of"]

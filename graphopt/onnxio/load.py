@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnx_ir
 from google.protobuf.message import DecodeError
 from onnx import (
     AttributeProto,
@@ -38,10 +37,13 @@ from graphopt.ir.doubts import MISTAKEN, believed
 from graphopt.ir.edit import tensor_of
 from graphopt.ir.graph import Graph, Node, Opaque, Tensor, Value, build, expression_id, output_key
 from graphopt.ir.infer import value_type
+from graphopt.ir.tensors import STRING, Constant, InFile, InModel
 from graphopt.ir.types import DTYPE_NAMES, UNKNOWN, ValueType, digest, merge
 from graphopt.onnxio import wire
 
 OLDEST_OPSET = 7
+MOST_DIMENSIONS = 64
+"""Of a tensor: more are beyond the runtime, and beyond numpy."""
 _BOUNDS = 8  # elements of the bounds of a Slice
 INLINE = 1024  # bytes; smaller initializers stay in the skeleton
 _STANDARD = ("", "ai.onnx")
@@ -60,14 +62,14 @@ class Model:
     Attributes:
         graph: What rules work on.
         proto: The model without the bytes of its larger weights; never changed.
-        tensors: Onnx-ir tensor of each initializer of the main graph.
+        tensors: Tensor of each initializer of the main graph.
         path: The file, ``None`` for a model given as a protobuf.
         arrays: Content of the smaller lazy constants evaluated so far, by value key (shared by all graphs derived from this one).
     """
 
     graph: Graph
     proto: ModelProto
-    tensors: Mapping[str, Any]
+    tensors: Mapping[str, Constant]
     path: Path | None = None
     arrays: dict[int, np.ndarray[Any, Any]] = field(default_factory=dict)
 
@@ -79,7 +81,7 @@ class Model:
     @property
     def nbytes(self) -> int:
         """Size of the model with its weights, as one file would have it."""
-        external = sum(int(t.nbytes) for t in self.tensors.values() if isinstance(t, onnx_ir.ExternalTensor))
+        external = sum(int(t.nbytes) for t in self.tensors.values() if isinstance(t, InFile))
         return self.proto.ByteSize() + external
 
     @property
@@ -116,7 +118,7 @@ def load(
         if freeze_initializers:
             _freeze(proto)
         _specialise(proto, dims or {}, input_shapes or {})
-        tensors: dict[str, Any] = {}
+        tensors: dict[str, Constant] = {}
         for t in proto.graph.initializer:
             if t.name in tensors:
                 raise ModelError(f"initializer {t.name!r} is defined twice")
@@ -275,11 +277,13 @@ def _specialise(proto: ModelProto, dims: Mapping[str, int], shapes: Mapping[str,
                 dim.dim_value = bound[dim.dim_param]
 
 
-def _tensor(proto: TensorProto, path: Path | None) -> Any:
-    """The onnx-ir tensor of an initializer: memory-mapped when it lies in a file."""
+def _tensor(proto: TensorProto, path: Path | None) -> InFile | InModel:
+    """The tensor of an initializer: memory-mapped when it lies in a file."""
     what = f"initializer {proto.name!r}"
     if DTYPE_NAMES.get(proto.data_type) is None or any(d < 0 for d in proto.dims):
         raise ModelError(f"{what} has no valid type: dtype {proto.data_type}, dimensions {list(proto.dims)}")
+    if len(proto.dims) > MOST_DIMENSIONS:
+        raise ModelError(f"{what} has {len(proto.dims)} dimensions; at most {MOST_DIMENSIONS} can be handled")
     if proto.data_location != TensorProto.EXTERNAL:
         return _inline(proto)
     entries = {e.key: e.value for e in proto.external_data}
@@ -292,21 +296,14 @@ def _tensor(proto: TensorProto, path: Path | None) -> Any:
         raise ModelError(f"external data of {what}: offset and length must be numbers") from None
     if path is None:
         raise ModelError(f"{what} is in a file of its own", "load the model from its path")
+    if "\0" in name:
+        raise ModelError(f"external data of {what}: no file has a name like {name!r}")
     file = path if inside else path.parent / name
     if not inside and not file.resolve().is_relative_to(path.parent.resolve()):
         raise ModelError(f"external data file {name!r} of {what} lies outside the model's folder", "put it there")
     if not file.is_file():
         raise ModelError(f"external data file {name!r} of {what} is missing")
-    tensor = onnx_ir.ExternalTensor(
-        str(path.absolute()) if inside else name,
-        offset,
-        length,
-        onnx_ir.DataType(proto.data_type),
-        shape=onnx_ir.Shape(proto.dims),
-        name=proto.name,
-        # Without a base directory onnx-ir does not look for links that leave it; the model file itself may be one.
-        base_dir="" if inside else str(path.parent.absolute()),
-    )
+    tensor = InFile(file.absolute(), offset, proto.data_type, tuple(proto.dims))
     if length not in (None, tensor.nbytes):
         raise ModelError(f"{what} has {length} bytes, its type says {tensor.nbytes}")
     if offset < 0 or offset + tensor.nbytes > file.stat().st_size:
@@ -314,17 +311,16 @@ def _tensor(proto: TensorProto, path: Path | None) -> Any:
     return tensor
 
 
-def _inline(proto: TensorProto) -> Any:
-    """The onnx-ir tensor of a tensor whose data stand in the model, checked to be whole."""
+def _inline(proto: TensorProto) -> InModel:
+    """A tensor whose data stand in the model, checked to be whole."""
+    tensor = InModel(proto)
     try:
-        tensor = onnx_ir.serde.deserialize_tensor(proto)
         if proto.HasField("raw_data"):
             whole = len(proto.raw_data) == tensor.nbytes
         else:
-            # onnx-ir takes a tensor without any data for zeros.
             whole = tensor.numpy().shape == tuple(proto.dims) and (not tensor.size or any(_lists(proto)))
     except Exception as error:
-        # onnx-ir raises TypeError, ValueError and errors of its own for data that don't fit their type.
+        # onnx raises TypeError, ValueError and errors of its own for data that don't fit their type.
         raise ModelError(f"tensor {proto.name!r} is malformed: {error}") from error
     if not whole:
         raise ModelError(f"tensor {proto.name!r} is malformed: its data don't fill its dimensions {list(proto.dims)}")
@@ -338,16 +334,16 @@ def _lists(proto: TensorProto) -> tuple[Sized, ...]:
     )  # fmt: skip
 
 
-def tensor_type(tensor: Any) -> ValueType:
-    """The type of an onnx-ir tensor."""
-    return ValueType(DTYPE_NAMES.get(int(tensor.dtype)), tuple(int(d) for d in tensor.shape))
+def tensor_type(tensor: Constant) -> ValueType:
+    """The type of a constant."""
+    return ValueType(DTYPE_NAMES.get(tensor.dtype), tensor.shape)
 
 
-def _identify(tensor: Any) -> Tensor:
+def _identify(tensor: Constant) -> Tensor:
     """A tensor known by its content, or, when large, by its type and samples of its content."""
     type = tensor_type(tensor)
     content: Any
-    if tensor.dtype == onnx_ir.DataType.STRING:
+    if tensor.dtype == STRING:
         content = tuple(np.asarray(tensor.numpy()).ravel().tolist())
     elif tensor.nbytes <= READABLE:
         content = hashlib.blake2b(tensor.tobytes(), digest_size=16).digest()
@@ -358,7 +354,7 @@ def _identify(tensor: Any) -> Tensor:
     return Tensor(digest("tensor", str(type), content), type, tensor)
 
 
-def _graph(proto: ModelProto, tensors: Mapping[str, Any], path: Path | None) -> Graph:
+def _graph(proto: ModelProto, tensors: Mapping[str, Constant], path: Path | None) -> Graph:
     g = proto.graph
     types = _trusted(proto, _types(proto))
     values: dict[int, Value] = {}

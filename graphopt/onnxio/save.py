@@ -1,21 +1,38 @@
-"""Write a model: whole or not at all, weights streamed from where they lie."""
+"""Write a model: whole or not at all, weights streamed from where they lie.
+
+A model is *staged* first: complete, beside its place, under another name, so that it can be opened and compared with the original
+before anything is replaced. Weights of their own file go into ``NAME.HASH.data``, named by their content: whatever the process is
+killed at, the model that is there has the weights it was written with. The file of a model that was replaced is removed when no
+model in its folder names it any more.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import mmap
 import os
-import tempfile
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 from onnx import ModelProto, TensorProto
 
+from graphopt import scratch
 from graphopt.errors import GraphoptError
+from graphopt.files import Draft, is_stream, unwritable, write
 from graphopt.onnxio import wire
 from graphopt.onnxio.emit import Emitted
 
 LARGEST_PROTOBUF = 2**31 - 1
+OURS = "graphopt."
+"""How the keys of ``metadata_props`` begin that graphopt writes."""
 _PAGE = 4096
 _CHUNK = 1 << 24
+_MANY, _MUCH = 1000, 1 << 34  # files in a folder, and bytes: of more it takes too long to say what they name
 
 
 def save(emitted: Emitted, path: Path, *, external: bool = False, metadata: Mapping[str, str] | None = None) -> None:
@@ -24,20 +41,167 @@ def save(emitted: Emitted, path: Path, *, external: bool = False, metadata: Mapp
     Args:
         emitted: The model.
         path: Where to; replaced at once when everything is written.
-        external: Keep large weights in ``<name>.data`` beside the model. Done anyway when one file would exceed 2 GB.
+        external: Keep large weights in a file of their own beside the model. Done anyway when one file would exceed 2 GB.
         metadata: Entries to set in the model's ``metadata_props``.
 
     Raises:
         GraphoptError: The file can't be written.
     """
-    proto = with_metadata(emitted.proto, metadata or {})
+    with Staged(emitted, path, external=external, metadata=metadata or {}) as staged:
+        staged.commit(metadata or {})
+
+
+class Staged:
+    """A model that is written and not yet in its place; gone unless it is committed.
+
+    Args:
+        emitted: The model.
+        target: Where it belongs; ``None`` for nowhere.
+        external: Keep large weights in a file of their own. Done anyway when one file would exceed 2 GB.
+        metadata: What will be added to ``metadata_props``, as far as known: it takes the place of entries of the same keys and
+            of what an earlier run of graphopt recorded. Nothing for a model that stays as it was.
+
+    Attributes:
+        path: Where it is.
+
+    Raises:
+        GraphoptError: It can't be written.
+    """
+
+    def __init__(
+        self, emitted: Emitted, target: Path | None, *, external: bool = False, metadata: Collection[str] = (OURS,)
+    ) -> None:
+        self._target = target
+        self._stream = target is not None and is_stream(target)
+        apart = emitted.nbytes > LARGEST_PROTOBUF or (external and not self._stream)
+        if apart and self._stream:
+            raise GraphoptError(f"{target}: a model over 2 GB takes two files", "give the name of a file")
+        self._stack = ExitStack()
+        try:
+            place = target
+            if place is None or self._stream:
+                place = self._stack.enter_context(scratch.folder("model")) / "model.onnx"
+            proto = without_metadata(emitted.proto, metadata)
+            self._data = self._write_data(proto, emitted, place) if apart else None
+            self._draft = self._stack.enter_context(Draft(place))
+            for piece in [proto.SerializeToString()] if apart else chunks(proto, emitted):
+                self._draft.file.write(piece)
+            self._draft.file.flush()
+        except OSError as error:
+            self._stack.close()
+            raise unwritable(target or Path("a temporary model"), error) from error
+        except BaseException:
+            self._stack.close()
+            raise
+
+    @property
+    def path(self) -> Path:
+        """Where it is."""
+        return self._draft.path
+
+    def commit(self, metadata: Mapping[str, str]) -> None:
+        """Put it in its place, with more entries of ``metadata_props``: they are appended, nothing else is written again.
+
+        Raises:
+            GraphoptError: It can't be put there.
+        """
+        assert self._target is not None
+        added = ModelProto()
+        for key, value in metadata.items():
+            added.metadata_props.add(key=key, value=value)
+        try:
+            self._draft.file.write(added.SerializeToString())
+            if self._stream:
+                self._draft.file.flush()
+                copy(self._draft.path, self._target)
+            else:
+                self._draft.commit()
+                if self._data is not None:
+                    self._data.keep()
+                tidy(self._draft.final)
+        except OSError as error:
+            raise unwritable(self._target, error) from error
+        finally:
+            self._stack.close()
+
+    def discard(self) -> None:
+        """Remove it; one that is committed stays."""
+        self._stack.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.discard()
+
+    def _write_data(self, proto: ModelProto, emitted: Emitted, place: Path) -> Draft:
+        """Write the weights beside the model, and point the model at them."""
+        data = self._stack.enter_context(Draft(place))
+        content = hashlib.blake2b(digest_size=8)
+        position = 0
+
+        def put(piece: bytes) -> None:
+            nonlocal position
+            content.update(piece)
+            data.file.write(piece)
+            position += len(piece)
+
+        large = [tensor for tensor in proto.graph.initializer if tensor.name in emitted.tensors]
+        for tensor in large:
+            put(b"\0" * (-position % _PAGE))  # page-aligned, so that readers can map it
+            tensor.ClearField("external_data")
+            tensor.data_location = TensorProto.EXTERNAL
+            size = int(emitted.tensors[tensor.name].nbytes)
+            for key, value in (("offset", str(position)), ("length", str(size))):
+                tensor.external_data.add(key=key, value=value)
+            put(emitted.tensors[tensor.name].tobytes())
+        name = f"{data.final.name}.{content.hexdigest()}.data"
+        for tensor in large:
+            tensor.external_data.insert(0, type(tensor.external_data[0])(key="location", value=name))
+        final = data.final.with_name(name)
+        if place.is_symlink() and place.parent.resolve() != final.parent:
+            raise GraphoptError(
+                f"{place} is a link to another folder, in which its weights would not be found", "name the file itself"
+            )
+        shared = final.exists()  # of the model that is there: the same content, by its name
+        data.rename(final)
+        if shared:
+            data.keep()
+        return data
+
+
+def tidy(model: Path) -> None:
+    """Remove the files of weights that graphopt wrote for earlier models at ``model`` and that no model here names any more.
+
+    A file stays when there is the least doubt: when it is being written, is a link, or when the folder has too many files to look at.
+
+    Args:
+        model: A model, as it is now.
+    """
+    ours = re.compile(re.escape(model.name) + r"\.[0-9a-f]{16}\.data")
+    with suppress(OSError):
+        entries = [entry for entry in os.scandir(model.parent) if entry.is_file(follow_symlinks=False)]
+        old = [entry for entry in entries if ours.fullmatch(entry.name)]
+        if not old or len(entries) > _MANY or sum(entry.stat().st_size for entry in entries) > _MUCH:
+            return
+        others = [entry for entry in entries if entry not in old]
+        for entry in old:
+            if not any(_names(Path(other.path), entry.name) for other in others):
+                scratch.if_forsaken(Path(entry.path), partial(os.unlink, entry.path))
+
+
+def _names(file: Path, text: str) -> bool:
+    """Whether a text occurs in a file; also when the file can't be read."""
     try:
-        if external or emitted.nbytes > LARGEST_PROTOBUF:
-            _save_external(proto, emitted, path)
-        else:
-            _replace(path, chunks(proto, emitted))
-    except OSError as error:
-        raise GraphoptError(f"{path}: can't be written: {error.strerror or error}") from error
+        with file.open("rb") as content:
+            if os.fstat(content.fileno()).st_size == 0:
+                return False
+            with mmap.mmap(content.fileno(), 0, access=mmap.ACCESS_READ) as view:
+                return view.find(text.encode()) >= 0
+    except (OSError, ValueError):
+        return True
 
 
 def chunks(proto: ModelProto, emitted: Emitted) -> Iterable[bytes]:
@@ -47,8 +211,10 @@ def chunks(proto: ModelProto, emitted: Emitted) -> Iterable[bytes]:
 
 
 def to_proto(emitted: Emitted, metadata: Mapping[str, str] | None = None) -> ModelProto:
-    """The whole model as one protobuf, weights included."""
-    proto = with_metadata(emitted.proto, metadata or {})
+    """The whole model as one protobuf, weights included; with metadata of its own it has none of an earlier run."""
+    proto = without_metadata(emitted.proto, metadata or {})
+    for key, value in (metadata or {}).items():
+        proto.metadata_props.add(key=key, value=value)
     for tensor in proto.graph.initializer:
         if tensor.name in emitted.tensors:
             wire.internalise(tensor)
@@ -56,17 +222,15 @@ def to_proto(emitted: Emitted, metadata: Mapping[str, str] | None = None) -> Mod
     return proto
 
 
-def with_metadata(proto: ModelProto, metadata: Mapping[str, str]) -> ModelProto:
-    """A copy of the skeleton with entries of ``metadata_props`` set."""
-    copy = ModelProto()
-    copy.CopyFrom(proto)
-    entries = {e.key: e for e in copy.metadata_props}
-    for key, value in metadata.items():
-        if key in entries:
-            entries[key].value = value
-        else:
-            copy.metadata_props.add(key=key, value=value)
-    return copy
+def without_metadata(proto: ModelProto, added: Collection[str]) -> ModelProto:
+    """A copy of the skeleton without the entries of ``metadata_props`` whose place ``added`` ones take."""
+    copied = ModelProto()
+    copied.CopyFrom(proto)
+    if added:
+        kept = [e for e in proto.metadata_props if e.key not in added and not e.key.startswith(OURS)]
+        del copied.metadata_props[:]
+        copied.metadata_props.extend(kept)
+    return copied
 
 
 def copy(source: Path, path: Path) -> None:
@@ -77,60 +241,8 @@ def copy(source: Path, path: Path) -> None:
     """
     try:
         with source.open("rb") as file:
-            _replace(path, iter(lambda: file.read(_CHUNK), b""))
+            write(path, iter(lambda: file.read(_CHUNK), b""))
+        if not is_stream(path):
+            tidy(Path(os.path.realpath(path)))
     except OSError as error:
-        raise GraphoptError(f"{path}: can't be written: {error.strerror or error}") from error
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a text file, whole or not at all.
-
-    Raises:
-        GraphoptError: The file can't be written.
-    """
-    try:
-        _replace(path, [text.encode()])
-    except OSError as error:
-        raise GraphoptError(f"{path}: can't be written: {error.strerror or error}") from error
-
-
-def _save_external(proto: ModelProto, emitted: Emitted, path: Path) -> None:
-    data = path.with_name(path.name + ".data")
-    offset = 0
-    places: list[tuple[str, int]] = []
-    for tensor in proto.graph.initializer:
-        if tensor.name not in emitted.tensors:
-            continue
-        size = int(emitted.tensors[tensor.name].nbytes)
-        offset = -(-offset // _PAGE) * _PAGE  # page-aligned, so that readers can map it
-        tensor.ClearField("external_data")
-        tensor.data_location = TensorProto.EXTERNAL
-        for key, value in (("location", data.name), ("offset", str(offset)), ("length", str(size))):
-            tensor.external_data.add(key=key, value=value)
-        places.append((tensor.name, offset))
-        offset += size
-
-    def content() -> Iterable[bytes]:
-        position = 0
-        for name, start in places:
-            yield b"\0" * (start - position)
-            yield emitted.tensors[name].tobytes()
-            position = start + int(emitted.tensors[name].nbytes)
-
-    _replace(data, content())
-    _replace(path, [proto.SerializeToString()])
-
-
-def _replace(path: Path, pieces: Iterable[bytes]) -> None:
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            for piece in pieces:
-                file.write(piece)
-        mask = os.umask(0)
-        os.umask(mask)
-        Path(name).chmod(0o666 & ~mask)
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+        raise unwritable(path, error) from error

@@ -23,6 +23,7 @@ _SELF_STATED = "<self, stated>"
 
 _MODEL_GRAPH, _GRAPH_INITIALIZER, _TENSOR_RAW, _TENSOR_LOCATION = 7, 5, 9, 14
 _VARINT, _I64, _LEN, _I32 = 0, 1, 2, 5
+_LOCATIONS = tuple(TensorProto.DataLocation.values())  # of an enumeration, protobuf passes over other values
 
 
 def skeleton(buffer: Any, threshold: int) -> bytes:
@@ -74,9 +75,17 @@ def _graph(view: memoryview, begin: int, stop: int, threshold: int) -> Iterator[
 
 def _tensor(view: memoryview, begin: int, stop: int, threshold: int) -> Iterator[bytes]:
     fields = list(_fields(view, begin, stop))
-    raw = next(((body, end) for number, wire, _, body, end in fields if number == _TENSOR_RAW and wire == _LEN), None)
-    stated = [_read_varint(view, body, end)[0] for number, _, _, body, end in fields if number == _TENSOR_LOCATION]
-    if raw is None or raw[1] - raw[0] < threshold or TensorProto.EXTERNAL in stated:
+    # Of a field that is there more than once, protobuf takes the last; what does not have the field's type it does not know.
+    raws = [(body, end) for number, wire, _, body, end in fields if number == _TENSOR_RAW and wire == _LEN]
+    raw = raws[-1] if raws else None
+    stated = [
+        code
+        for number, wire, _, body, end in fields
+        if number == _TENSOR_LOCATION and wire == _VARINT
+        for code in [_read_varint(view, body, end)[0] & 0xFFFFFFFF]
+        if code in _LOCATIONS
+    ]
+    if raw is None or raw[1] - raw[0] < threshold or stated[-1:] == [TensorProto.EXTERNAL]:
         yield bytes(view[begin:stop])
         return
     for number, _, start, _, end in fields:

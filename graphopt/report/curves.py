@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
-from graphopt.onnxio.save import write_text
+from graphopt.files import write_text
 from graphopt.rl.evaluation import Curve
 
 _WIDTH, _HEIGHT, _ACROSS = 330, 250, 3  # pixels of a panel, and panels side by side
@@ -27,7 +27,7 @@ _TITLES = {"saving": "saving of the episodes, %", "best": "best saving met, mean
 
 
 def write_curves(curves: Sequence[Curve], path: Path) -> None:
-    """Draw a panel for each measure with a line and a band for each algorithm.
+    """Write what :func:`draw_curves` draws.
 
     Args:
         curves: The curves.
@@ -36,6 +36,11 @@ def write_curves(curves: Sequence[Curve], path: Path) -> None:
     Raises:
         GraphoptError: The file can't be written.
     """
+    write_text(path, draw_curves(curves))
+
+
+def draw_curves(curves: Sequence[Curve]) -> str:
+    """A panel for each measure with a line and a band for each algorithm, as SVG."""
     names = list(dict.fromkeys(curve.algorithm for curve in curves))
     measures = list(dict.fromkeys(curve.measure for curve in curves))
     marks = {name: (f"var(--c{i % _COLOURS})", _DASHES[i // _COLOURS % len(_DASHES)]) for i, name in enumerate(names)}
@@ -57,10 +62,9 @@ def write_curves(curves: Sequence[Curve], path: Path) -> None:
             f'stroke-dasharray="{dashes}"/><text x="28">{escape(label)}</text></g>'
         )
     width = max(columns * _WIDTH, _LEFT + 320 * len(names))
-    write_text(
-        path,
+    return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif" font-size="12">'
-        f'<style>{_STYLE}</style><rect class="back" width="100%" height="100%"/>{"".join(drawn)}</svg>\n',
+        f'<style>{_STYLE}</style><rect class="back" width="100%" height="100%"/>{"".join(drawn)}</svg>\n'
     )
 
 

@@ -18,7 +18,7 @@ from graphopt.rl.evaluation import (
     Ratio,
     Section,
 )
-from graphopt.wording import plural, seconds
+from graphopt.wording import cell, plural, seconds
 
 
 def to_csv(found: Evaluation) -> str:
@@ -27,13 +27,13 @@ def to_csv(found: Evaluation) -> str:
     names = [f.name for f in fields(found.scores[0])] if found.scores else ["stage", "model", "strategy", "saving"]
     writer = csv.DictWriter(text, names, lineterminator="\n")
     writer.writeheader()
-    writer.writerows(asdict(score) for score in found.scores)
+    writer.writerows({name: cell(value) for name, value in asdict(score).items()} for score in found.scores)
     return text.getvalue()
 
 
 def to_markdown(found: Evaluation) -> str:
     """Everything as tables, with what one must know to read them."""
-    parts = [f"# Agents for task {found.task}", *_about(found), summary_words(found), _table(*summary(found))]
+    parts = [f"# Agents for task {found.task}", *about(found), summary_words(found), _table(*summary(found))]
     stage = 0
     for section in found.sections():
         if section.stage != stage:
@@ -110,7 +110,8 @@ def _verdicts(section: Section) -> str:
     return f"At least as much as {', '.join(f'{o}: {n} of {m}' for o, n, m in told)}." if told else ""
 
 
-def _about(found: Evaluation) -> list[str]:
+def about(found: Evaluation) -> list[str]:
+    """What was compared, and how."""
     lines = [
         "Predicted saving in per cent of the model as it was, carried out at every place, all by the same prices. The searches get "
         "what the agent used on the same graph, on the mean over its seeds: as many candidates as it priced, or as many as it made "
@@ -134,6 +135,11 @@ def _about(found: Evaluation) -> list[str]:
 
 
 def _savings(section: Section) -> str:
+    return _table(*savings(section))
+
+
+def savings(section: Section) -> tuple[list[str], list[list[str]]]:
+    """What each strategy saves on each graph, the best in bold: the heads, and the rows."""
     names, alone = section.strategies, section.alone
     rows = []
     for model in section.models:
@@ -148,10 +154,16 @@ def _savings(section: Section) -> str:
         means = [saved(section.mean(name)) for name in names]
         rows.append(["mean", "", "", means[0], saved(alone.mean(section.algorithm)), *means[1:]])
     budget = "candidates" if section.budget == STEPS else "time"
-    return _table(["graph", "agent's steps", budget, names[0], "by itself", *names[1:]], rows)
+    return ["graph", "agent's steps", budget, names[0], "by itself", *names[1:]], rows
 
 
 def _timings(found: Evaluation) -> str:
+    note, heads, rows = timings(found)
+    return f"{note}\n\n{_table(heads, rows)}"
+
+
+def timings(found: Evaluation) -> tuple[str, list[str], list[list[str]]]:
+    """Measured plans: how to read them, the heads, and the rows."""
     heads = ["graph", "agent", "speed", "speed of auto", "over auto", "searched", "auto searched", "share"]
     rows = [
         [
@@ -168,10 +180,16 @@ def _timings(found: Evaluation) -> str:
         "several sessions; an interval says where another run would come out. auto had the time that `graphopt optimize` gives its search; "
         "neither asked the clock."
     )
-    return f"{note}\n\n{_table(heads, rows)}"
+    return note, heads, rows
 
 
 def _reaches(found: Evaluation) -> str:
+    note, heads, rows = reached(found)
+    return f"{note}\n\n{_table(heads, rows)}"
+
+
+def reached(found: Evaluation) -> tuple[str, list[str], list[list[str]]]:
+    """How soon agents were good: how to read it, the heads, and the rows."""
     heads = ["measure", "agent", "within 1 % of", "after steps", "runs that did", "fewer than ppo"]
     rows = [
         [
@@ -185,7 +203,7 @@ def _reaches(found: Evaluation) -> str:
         f"mean of the last {WINDOW} updates' episodes, `best` the best saving met so far, mean over the models; see curves.svg. How many times "
         "fewer: bootstrap over the runs of both, 0 where they never came there."
     )
-    return f"{note}\n\n{_table(heads, rows)}"
+    return note, heads, rows
 
 
 def _bold(text: str, wanted: bool) -> str:

@@ -10,12 +10,24 @@ from typing import Any
 from graphopt.errors import SessionError
 from graphopt.ir.graph import Graph
 from graphopt.report.changes import compare, places
+from graphopt.report.summary import verdict
 from graphopt.report.view import Facts, FamilyRow, Page, Ratio, SearchCurve, StepRow, Subject, Variant
 from graphopt.runtime.profile import by_op, profile
 from graphopt.runtime.timing import Paired
 from graphopt.search.arena import Arena
 from graphopt.search.select import FamilyVerdict, Selection
-from graphopt.wording import change, dimensions, milliseconds, placement, plural, seconds, size, timing
+from graphopt.wording import (
+    change,
+    dimensions,
+    measured_at,
+    milliseconds,
+    placement,
+    plural,
+    seconds,
+    size,
+    sized,
+    timing,
+)
 
 _PROFILED_S = 1.5  # for the profile of each of the two models
 _RUNS = 50  # of a profile at most
@@ -162,14 +174,17 @@ def _sentence(name: str, told: Mapping[str, Any], paired: Paired | None) -> str:
             f"{name} was rewritten but not measured: every gain on this page is predicted. {_agreement(told)} {where}."
         )
     interval = f"(95 % interval {paired.ci95[0]:.3f} to {paired.ci95[1]:.3f})"
+    if measured_at(told):
+        where += f"; measured with {sized(told['sizes'])}"
     how = (
         f"original and candidate took turns over {plural(paired.rounds, 'round')} in "
         f"{plural(paired.sessions, 'session')} of each; {where}."
     )
     if told["kept_original"]:
+        noisy = verdict(paired) == "unclear"
         head = (
             f"{name} is kept as it is, because the best candidate ran {paired.speedup:.3f} times as fast {interval}, "
-            "which is not surely faster:"
+            f"which is {'too noisy to tell' if noisy else 'not surely faster'}:"
         )
     else:
         head = f"{name} runs {paired.speedup:.3f} times as fast as before {interval}:"
@@ -193,6 +208,12 @@ def _facts(told: Mapping[str, Any]) -> Facts:
         facts.append((f"Speed-up{of}", f"{latency['speedup']:.3f}\N{MULTIPLICATION SIGN}"))
         times = milliseconds(latency["baseline_ms"]), milliseconds(latency["optimized_ms"])
         facts.append((f"Latency{of}", _arrow(*times)))
+    if measured_at(told):
+        facts.append(("Measured with", measured_at(told)))
+    for there in told.get("elsewhere", ()):
+        low, high = there["ci95"]
+        said = f"{there['speedup']:.3f}\N{MULTIPLICATION SIGN} ({low:.3f} to {high:.3f}), {there['verdict']}"
+        facts.append((f"At {sized(there['sizes'])}", said))
     facts.append(("Nodes in the file", _arrow(str(nodes["before"]), str(nodes["after"]))))
     grown = change(sizes["before"], sizes["after"])
     facts.append(("File size", f"{_arrow(size(sizes['before']), size(sizes['after']))} ({grown})"))

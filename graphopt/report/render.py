@@ -22,7 +22,7 @@ import numpy as np
 from markupsafe import Markup
 
 from graphopt import wording
-from graphopt.onnxio.save import write_text
+from graphopt.files import write_text
 from graphopt.report.view import GraphView, Page, Ratio, StepRow, Subject, Variant
 
 SAMPLES = 400
@@ -55,7 +55,7 @@ def render(page: Page) -> str:
     )  # fmt: skip
     engine.filters.update(
         ms=wording.milliseconds, size=wording.size, seconds=wording.seconds, percentiles=_percentiles, ratio=_ratio,
-        rules=_rules, families=_families,
+        rules=_rules, families=_families, image=_image,
     )  # fmt: skip
     return engine.get_template("page.html").render(
         page=page,
@@ -108,6 +108,11 @@ def _percentiles(variant: Variant) -> list[str]:
 
 def _ratio(ratio: Ratio) -> str:
     return f"{ratio.value:.3f}\N{MULTIPLICATION SIGN} ({ratio.low:.3f} to {ratio.high:.3f})"
+
+
+def _image(svg: str) -> str:
+    """A drawing as the address of an image: its styles are its own there, and no script of it would run."""
+    return f"data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()}"
 
 
 @dataclass(frozen=True)

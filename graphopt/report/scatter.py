@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
-from graphopt.onnxio.save import write_text
+from graphopt.files import write_text
 
 _SIDE, _EDGE, _LEGEND = 560, 56, 210  # pixels
 # Okabe and Ito's colours, which the colour-blind can tell apart, and shapes for when they run out.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -11,11 +11,13 @@ from typing import Any
 from graphopt.equivalence.numeric import Verification
 from graphopt.onnxio.emit import Emitted
 from graphopt.onnxio.load import Model
+from graphopt.report.view import Ratio
 from graphopt.runtime.environment import fingerprint
 from graphopt.runtime.placement import Placement
 from graphopt.runtime.session import SessionConfig
 from graphopt.runtime.timing import Paired
 from graphopt.search.select import FamilyVerdict, Selection
+from graphopt.wording import sized
 
 SCHEMA = "graphopt.report/1"
 
@@ -35,6 +37,9 @@ def make_report(
     final: Emitted,
     placements: Sequence[Placement],
     seconds: float,
+    sizes: Mapping[str, int],
+    given: Sequence[str] = (),
+    elsewhere: Sequence[tuple[Mapping[str, int], Paired]] = (),
 ) -> dict[str, Any]:
     """The report of an optimisation, ready for JSON.
 
@@ -52,6 +57,9 @@ def make_report(
         final: What is written.
         placements: Where the nodes of the original run, and those of another model that is written; empty on the CPU.
         seconds: How long everything took.
+        sizes: Those at which the dimensions that the model leaves open were measured.
+        given: Which sizes the caller chose.
+        elsewhere: Measurements at other sizes.
     """
     outcome = selection.outcome
     return {
@@ -63,7 +71,10 @@ def make_report(
         "provider_options": dict(config.provider_options),
         "threads": config.threads,
         "seed": seed,
-        "latency": None if paired is None else _latency(paired),
+        "latency": None if paired is None else _latency(paired, kept),
+        "sizes": dict(sizes),
+        "sizes_assumed": [name for name in sizes if name not in given],
+        "elsewhere": [{"sizes": dict(there), **_latency(found, kept)} for there, found in elsewhere],
         "kept_original": kept,
         "verified": None if verified is None else _verified(verified),
         "nodes": {"before": len(original.proto.graph.node), "after": len(final.proto.graph.node)},
@@ -72,7 +83,13 @@ def make_report(
         "size": {"before": original.nbytes, "after": final.nbytes},
         "rules": {} if kept else dict(Counter(s.rule for s in outcome.steps).most_common()),
         "steps": [
-            {"rule": s.rule, "site": s.node, "cost_before": s.cost_before, "cost_after": s.cost_after}
+            {
+                "rule": s.rule,
+                "family": s.family,
+                "site": s.node,
+                "cost_before": s.cost_before,
+                "cost_after": s.cost_after,
+            }
             for s in outcome.steps
         ],
         "families": [_family(v) for v in selection.families],
@@ -86,16 +103,19 @@ def make_report(
         },
         "seconds": seconds,
         "environment": asdict(fingerprint(config)),
-        "warnings": _warnings(selection, kept, final, config.provider),
+        "warnings": _warnings(selection, kept, final, config.provider, paired, elsewhere),
     }
 
 
-def _latency(paired: Paired) -> dict[str, Any]:
+def _latency(paired: Paired, kept: bool) -> dict[str, Any]:
+    """A measurement. The second time is what the ratio makes of the first: medians of two series do not divide to the median of ratios."""
     return {
         "baseline_ms": paired.baseline_ms,
-        "optimized_ms": paired.variant_ms,
+        "optimized_ms": paired.baseline_ms / paired.speedup,
         "speedup": paired.speedup,
         "ci95": list(paired.ci95),
+        "verdict": verdict(paired),
+        "of": "a candidate that was not written" if kept else "the written model",
         "rounds": paired.rounds,
         "sessions": paired.sessions,
     }
@@ -147,7 +167,19 @@ def _more(selection: Selection) -> list[str]:
     return found
 
 
-def _warnings(selection: Selection, kept: bool, final: Emitted, provider: str) -> list[str]:
+def verdict(paired: Paired) -> str:
+    """What the interval of a ratio allows to say: ``faster``, ``slower``, ``equal``, or ``unclear`` where noise hides the answer."""
+    return Ratio.of(paired.speedup, paired.ci95).verdict
+
+
+def _warnings(
+    selection: Selection,
+    kept: bool,
+    final: Emitted,
+    provider: str,
+    paired: Paired | None,
+    elsewhere: Sequence[tuple[Mapping[str, int], Paired]],
+) -> list[str]:
     warnings = []
     for c in selection.culprits:
         warnings.append(
@@ -157,9 +189,18 @@ def _warnings(selection: Selection, kept: bool, final: Emitted, provider: str) -
     wrong = [v.family for v in selection.families if v.wrong and v.family not in blamed]
     if wrong:
         warnings.append(f"provider {provider} computes something else with {', '.join(wrong)}: taken back")
-    if kept:
+    if kept and paired is not None and verdict(paired) == "unclear":
+        found = f"{paired.speedup:.2f}x ({paired.ci95[0]:.2f} to {paired.ci95[1]:.2f})"
+        warnings.append(
+            f"too noisy to tell: the best candidate measured {found}, so the input is kept unchanged; "
+            "quiet the machine, or give more time with --budget"
+        )
+    elif kept:
         gain = "measurable gain" if selection.outcome.steps else "rewrite that saves anything"
         warnings.append(f"no {gain}: the input is kept unchanged")
     elif final.unfolded:
         warnings.append(f"{len(final.unfolded)} constants stay computed so that the file does not grow")
+    for sizes, found_there in () if kept else elsewhere:
+        if verdict(found_there) == "slower":
+            warnings.append(f"slower than the original at {sized(sizes)}: {found_there.speedup:.3f}x")
     return warnings

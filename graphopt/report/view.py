@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 from graphopt.runtime.profile import OpTime
 
+NOISY = 0.04
+"""How far from 1 an interval around it may reach before it says nothing: that of a model which is as fast is narrower."""
 Facts = tuple[tuple[str, str], ...]
 """Labels and texts, in the order in which they are listed."""
 
@@ -34,7 +36,8 @@ class Ratio:
     def of(cls, value: float, ci95: tuple[float, float]) -> Ratio:
         """A ratio of which no more is claimed than its interval says."""
         low, high = ci95
-        return cls(value, low, high, "faster" if low > 1 else "slower" if high < 1 else "equal")
+        hidden = "unclear" if max(high - 1, 1 - low) > NOISY else "equal"
+        return cls(value, low, high, "faster" if low > 1 else "slower" if high < 1 else hidden)
 
 
 @dataclass(frozen=True)
@@ -213,6 +216,23 @@ class GraphView:
 
 
 @dataclass(frozen=True)
+class Table:
+    """A table of texts.
+
+    Attributes:
+        title: Its heading.
+        heads: Of the columns.
+        rows: Cells; the first of each row is its head.
+        note: How to read it.
+    """
+
+    title: str
+    heads: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    note: str = ""
+
+
+@dataclass(frozen=True)
 class Subject:
     """A model and all that was found out about it.
 
@@ -226,6 +246,8 @@ class Subject:
         families: What measurement said of the rewrites' families.
         graph: What the rewrites did to the graph.
         notes: What a reader must know before believing a figure.
+        tables: Further figures.
+        drawing: An SVG image.
     """
 
     name: str
@@ -237,6 +259,8 @@ class Subject:
     families: tuple[FamilyRow, ...] = ()
     graph: GraphView | None = None
     notes: tuple[str, ...] = ()
+    tables: tuple[Table, ...] = ()
+    drawing: str = ""
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -18,14 +19,18 @@ from graphopt.ir.infer import latest_opset
 from graphopt.ir.types import DTYPES, NUMPY_NAMES, Dim, ValueType, digest
 from graphopt.rewrite import literals
 from graphopt.rewrite.diagnosis import mismatch, undecided
-from graphopt.rewrite.expr import Env, Ref
+from graphopt.rewrite.expr import Env, Ref, brackets
 from graphopt.rewrite.limits import TooLargeError, Unknown
 from graphopt.rewrite.match import Match, find, plans
 from graphopt.rewrite.pattern import Line
 from graphopt.rewrite.schema import Rule
 
 DEFAULT_OPSET = 17
-_TYPE = re.compile(r"(?P<const>const\s+)?(?P<dims>(?:[A-Za-z0-9_]+x)*)(?P<dtype>[a-z]+\d*\w*)(?:\s*=\s*(?P<data>.+))?")
+LARGEST = 1 << 22
+"""Elements of an operand; both sides of a rule are computed on it many times over."""
+RANK = 16
+# One run of letters for all dimensions: a repeated group would try every way to part it.
+_TYPE = re.compile(r"(?P<const>const\s+)?(?P<dims>(?:[A-Za-z0-9_]+x)?)(?P<dtype>[a-z]+\d*\w*)(?:\s*=\s*(?P<data>.+))?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,18 +57,35 @@ class Operand:
         parsed = _TYPE.fullmatch(str(given).strip())
         if parsed is None or parsed["dtype"] not in DTYPES:
             raise ExampleError(f"{name}: {given!r} is not a type such as 4x5xf32, or 'const 2xi64 = [1, 2]'")
-        dims = tuple(int(d) if d.isdigit() else d for d in parsed["dims"].split("x") if d)
+        dims = tuple(_dim(name, d) for d in parsed["dims"].split("x") if d)
+        if math.prod(d for d in dims if isinstance(d, int)) > LARGEST or len(dims) > RANK:
+            raise ExampleError(f"{name}: {str(given)[:60]!r} has more than {LARGEST} elements or {RANK} dimensions")
         data = parsed["data"]
         if data is not None:
-            try:
-                data = ast.literal_eval(data if "1e999" in data else data.replace("inf", "1e999"))
-            except (SyntaxError, ValueError, RecursionError, MemoryError):
-                raise ExampleError(f"{name}: {data!r} is neither a number nor a list of numbers") from None
+            data = _literal(name, data if "1e999" in data else data.replace("inf", "1e999"))
         return Operand(parsed["dtype"], dims, bool(parsed["const"] or parsed["data"]), data)
 
     def __str__(self) -> str:
         text = ("const " if self.const else "") + "".join(f"{d}x" for d in self.dims) + self.dtype
         return text if self.data is None else f"{text} = {self.data}"
+
+
+def _dim(name: str, text: str) -> Dim:
+    if not text.isdigit():
+        return text
+    if len(text) > 9:
+        raise ExampleError(f"{name}: a dimension of {len(text)} digits")
+    return int(text)
+
+
+def _literal(name: str, text: str) -> Any:
+    """Numbers in nested lists."""
+    if brackets(text) > RANK:
+        raise ExampleError(f"{name}: lists in each other, more than {RANK} deep")
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
+        raise ExampleError(f"{name}: {text[:60]!r} is neither a number nor a list of numbers") from None
 
 
 class ExampleError(GraphoptError):
@@ -144,10 +166,10 @@ def _failure(rule: Rule, failing: int, env: Env) -> str:
 
 
 def _opset(given: Any) -> int:
-    newest = latest_opset()
-    if not str(given).isdecimal() or not 1 <= int(str(given)) <= newest:
-        raise ExampleError(f"opset: {given!r} is no version of ONNX's operator set, 1 to {newest}")
-    return int(str(given))
+    newest, text = latest_opset(), str(given)
+    if not (text.isascii() and text.isdigit() and len(text) < 4 and 1 <= int(text) <= newest):
+        raise ExampleError(f"opset: {text[:40]!r} is no version of ONNX's operator set, 1 to {newest}")
+    return int(text)
 
 
 def _value(name: str, given: Any, values: dict[int, Value], inputs: list[int], rng: np.random.Generator) -> int:

@@ -19,6 +19,11 @@ from graphopt.ir.graph import Graph
 from graphopt.rewrite.limits import STEPS, TooLargeError, bounded, plus, power, remainder, times
 from graphopt.rewrite.limits import Unknown as Unknown  # read as the expressions' own
 
+LONGEST = 2_000
+"""Characters of an expression."""
+DEEPEST = 50
+"""Levels of its tree; the deepest that comes with graphopt has 14."""
+
 
 class Ref(NamedTuple):
     """A value of the graph, as expressions see it; ``key`` is ``None`` for an omitted optional operand."""
@@ -105,6 +110,10 @@ def compile_expression(text: str, functions: Mapping[str, Function], where: str 
     Raises:
         RuleError: A syntax error, a construct outside the language, or an unknown function.
     """
+    if len(text) > LONGEST or brackets(text) > DEEPEST:
+        raise RuleError(
+            f"{text[:40]!r}...: longer than {LONGEST} characters, or brackets more than {DEEPEST} deep", where
+        )
     try:
         tree = ast.parse(text.strip(), mode="eval").body
     except SyntaxError as error:
@@ -113,12 +122,33 @@ def compile_expression(text: str, functions: Mapping[str, Function], where: str 
         raise RuleError(f"{_short(text)}: {error}", where) from None
     except (RecursionError, MemoryError):
         raise RuleError(f"{_short(text)}: nested too deeply", where) from None
+    if _depth(tree) > DEEPEST:
+        raise RuleError(f"{_short(text)}: more than {DEEPEST} operators deep", where)
     compiler = _Compiler(text, functions, where)
     try:
         run = compiler.compile(tree, frozenset())
     except RecursionError:
         raise RuleError(f"{_short(text)}: nested too deeply", where) from None
     return Expression(text, frozenset(compiler.names), frozenset(compiler.calls), where, run)
+
+
+def brackets(text: str) -> int:
+    """How deep brackets nest, counted without a parser: Python's own has crashed on thousands."""
+    deepest = depth = 0
+    for c in text:
+        depth += (c in "([{") - (c in ")]}")
+        deepest = max(deepest, depth)
+    return deepest
+
+
+def _depth(tree: ast.AST) -> int:
+    """Levels of a tree."""
+    level: list[ast.AST] = [tree]
+    depth = 0
+    while level:
+        depth += 1
+        level = [child for node in level for child in ast.iter_child_nodes(node)]
+    return depth
 
 
 def _short(text: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import traceback
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from graphopt.config import provider_name, rules_dir
+from graphopt.documents import DocumentError, checked, read_json
 from graphopt.errors import RuleError, UnknownNameError, unexpected
 from graphopt.ir.graph import Graph, Node
 from graphopt.rewrite.examples import ExampleError, build_example
@@ -205,12 +205,12 @@ def load_library(
 def read_evidence(path: Path) -> dict[str, Mapping[str, Any]]:
     """Recorded evidence by rule id; empty when there is no file."""
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = checked(Mapping[str, Any], read_json(path), "it")
+        return dict(checked(Mapping[str, Mapping[str, Any]], data.get("rules", {}), "'rules'"))
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError) as error:
+    except (OSError, DocumentError) as error:
         raise RuleError(f"not a valid evidence file: {error}", str(path)) from error
-    return dict(data.get("rules", {}))
 
 
 def _read(files: Sequence[Path]) -> tuple[list[Rule], list[RuleError]]:

@@ -10,6 +10,7 @@ import difflib
 import hashlib
 import json
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -19,6 +20,7 @@ from typing import Any, TypeVar
 import yaml
 
 from graphopt.config import PROVIDERS, provider_name
+from graphopt.documents import DocumentError, compose_yaml, read_text
 from graphopt.errors import RuleError
 from graphopt.rewrite.expr import Expression, compile_expression
 from graphopt.rewrite.functions import FUNCTIONS
@@ -29,6 +31,11 @@ T = TypeVar("T")
 
 CLAIMS = ("exact", "real", "approx")
 _FILE_KEYS = ("family", "doc", "providers", "rules")
+LINES = 32
+"""Of a pattern or a replacement, and conditions of a rule; the largest rule that comes with graphopt has 23."""
+LINE = 2_000
+"""Characters of a line."""
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,199}")
 _RULE_KEYS = ("id", "doc", "equal", "domain", "match", "roots", "where", "prefer", "let", "replace", "examples")
 
 
@@ -136,30 +143,27 @@ def parse_rules(text: str, name: str) -> list[Rule]:
 def read_file(path: Path) -> tuple[list[Rule], list[RuleError]]:
     """The good rules of a file, and what is wrong with the others or with the file."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_text(path)
     except OSError as error:
         return [], [RuleError(f"can't be read: {error.strerror or error}", str(path))]
-    except UnicodeDecodeError as error:
-        return [], [RuleError(f"not UTF-8 text: {error.reason}", str(path))]
+    except DocumentError as error:
+        return [], [RuleError(str(error), error.at(str(path)))]
     return parse_file(text, str(path))
 
 
 def parse_file(text: str, name: str) -> tuple[list[Rule], list[RuleError]]:
     """The good rules in a YAML text, and what is wrong with the others. A mistake at the head of a file spoils them all."""
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        root = yaml.compose(text, Loader=loader)
-    except (yaml.YAMLError, RecursionError) as error:
-        mark = getattr(error, "problem_mark", None)
-        at = f"{name}:{mark.line + 1}:{mark.column + 1}" if mark else name
-        return [], [RuleError(f"not valid YAML: {getattr(error, 'problem', error)}", at)]
+        root = compose_yaml(text)
+    except DocumentError as error:
+        return [], [RuleError(str(error), error.at(name))]
     if not isinstance(root, yaml.MappingNode):
         return [], [RuleError("expected 'family', 'doc' and 'rules'", f"{name}:1:1")]
     wrong = _Wrong()
     given = next((v for k, v in root.value if getattr(k, "value", None) == "rules"), None)
     head = _read(root, name, wrong, given)
     wrong.try_(_known, head, _FILE_KEYS, f"{name}:1:1")
-    family = wrong.try_(_text, head, "family", name)
+    family = wrong.try_(_name, head, "family", name)
     providers = [wrong.try_(_provider, t) for t in wrong.try_(_texts, head, "providers") or []]
     if not isinstance(given, yaml.SequenceNode) or not given.value:
         wrong.errors.append(RuleError("expected a list of rules under 'rules'", f"{name}:1:1"))
@@ -175,7 +179,7 @@ def parse_file(text: str, name: str) -> tuple[list[Rule], list[RuleError]]:
         ident = item.get("id") if isinstance(item, dict) else None
         for found in sorted(own.errors, key=_place):
             wrong.errors.append(found)
-            found.rule = ident.text.strip() if isinstance(ident, Text) else ""
+            found.rule = ident.text.strip()[:100] if isinstance(ident, Text) else ""
     return rules, wrong.errors
 
 
@@ -259,7 +263,26 @@ def _texts(data: dict[str, Any], key: str) -> list[Text]:
     for item in items:
         if not isinstance(item, Text):
             raise RuleError(f"{key!r}: expected one line of text an item", data["__where__"])
+        _short(item, key)
+    if len(items) > LINES:
+        raise RuleError(f"{key!r} has {len(items)} lines, more than {LINES}", items[LINES].where)
     return items
+
+
+def _short(item: Text, key: str) -> None:
+    if len(item.text) > LINE:
+        raise RuleError(f"{key!r}: a line of {len(item.text)} characters, more than {LINE}", item.where)
+
+
+def _name(data: dict[str, Any], key: str, where: str) -> str:
+    """A name that is shown and searched for as it is: no spaces, no control characters."""
+    name = _text(data, key, where)
+    if not _ID.fullmatch(name):
+        raise RuleError(
+            f"{key!r} is letters, digits, '.', '_' and '-', at most 200 of them, not {name[:40]!r}",
+            data.get("__where__", where),
+        )
+    return name
 
 
 def _provider(given: Text) -> str:
@@ -290,6 +313,9 @@ def _lets(data: dict[str, Any]) -> list[tuple[str, Text]]:
         if not isinstance(value, Text):
             hint = f'quote what looks like a list or a mapping to YAML: {name}: "[1, 2]"'
             raise RuleError(f"{name!r}: expected one line of text", data["__where__"], hint)
+        _short(value, name)
+    if len(found) > LINES:
+        raise RuleError(f"'let' has {len(found)} lines, more than {LINES}", data["__where__"])
     return found
 
 
@@ -301,7 +327,7 @@ def _rule(data: Any, family: str, providers: tuple[str, ...], name: str, wrong: 
         return None
     at = data["__where__"]
     wrong.try_(_known, data, _RULE_KEYS, at)
-    ident, doc = wrong.try_(_text, data, "id", at), wrong.try_(_text, data, "doc", at)
+    ident, doc = wrong.try_(_name, data, "id", at), wrong.try_(_text, data, "doc", at)
     match, replace = (
         wrong.all(lambda t: parse_line(t.text, t.where), wrong.try_(_texts, data, key)) for key in ("match", "replace")
     )

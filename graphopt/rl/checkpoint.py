@@ -15,8 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graphopt import __version__
+from graphopt.documents import DocumentError, read_json, record
 from graphopt.errors import GraphoptError, UsageError
-from graphopt.onnxio.save import write_text
+from graphopt.files import write_text
+from graphopt.rl.run import STRATEGY
 from graphopt.rl.task import Task, parse_task
 
 if TYPE_CHECKING:
@@ -85,21 +87,26 @@ def read_manifest(folder: Path) -> Manifest:
     """
     path = folder / MANIFEST
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = read_json(path)
     except OSError as error:
         raise CheckpointError(
             f"{folder}: no agent: {MANIFEST}: {error.strerror or error}", "make one with graphopt train-agent --out DIR"
         ) from error
-    except ValueError as error:
+    except DocumentError as error:
         raise CheckpointError(f"{path}: not a manifest: {error}") from error
     schema = data.pop("schema", None) if isinstance(data, dict) else None
     if schema != SCHEMA:
         raise CheckpointError(f"{path}: not of this version: schema {schema!r} instead of {SCHEMA!r}", "train again")
     try:
         task = parse_task(json.dumps(data["task"]), str(path))
-        return Manifest(**{**data, "task": task})
-    except (KeyError, TypeError, UsageError) as error:
+        manifest = record(Manifest, {**data, "task": task}, "the manifest")
+    except (KeyError, DocumentError, UsageError) as error:
         raise CheckpointError(f"{path}: not a whole manifest: {error}") from error
+    if manifest.algorithm not in STRATEGY:
+        raise CheckpointError(
+            f"{path}: unknown algorithm {manifest.algorithm[:40]!r}", f"this version knows {', '.join(STRATEGY)}"
+        )
+    return manifest
 
 
 def save(folder: Path, manifest: Manifest, tensors: Mapping[str, Tensor]) -> Manifest:

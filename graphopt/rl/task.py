@@ -16,6 +16,7 @@ from typing import Any
 
 import yaml
 
+from graphopt.documents import DocumentError, compose_yaml, read_text
 from graphopt.errors import UnknownNameError, UsageError
 from graphopt.rl.features import EDGE, GRAPH, NODE
 from graphopt.rl.reward import TERMS
@@ -218,11 +219,11 @@ def load_task(task: str | Path) -> Task:
             raise UnknownNameError("task", str(task), shipped())
         path = shipped()[str(task)]
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_text(path)
     except OSError as error:
         raise TaskError(f"can't be read: {error.strerror or error}", str(path)) from error
-    except UnicodeDecodeError as error:
-        raise TaskError(f"not UTF-8 text: {error.reason}", str(path)) from error
+    except DocumentError as error:
+        raise TaskError(str(error), error.at(str(path))) from error
     return parse_task(text, str(path), path.parent)
 
 
@@ -237,13 +238,10 @@ def parse_task(text: str, name: str, folder: Path | None = None) -> Task:
     Raises:
         TaskError: The text is not a task.
     """
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        root = yaml.compose(text, Loader=loader)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        at = f"{name}:{mark.line + 1}:{mark.column + 1}" if mark else name
-        raise TaskError(f"not valid YAML: {getattr(error, 'problem', error)}", at) from None
+        root = compose_yaml(text)
+    except DocumentError as error:
+        raise TaskError(str(error), error.at(name)) from None
     return _task(_Item(root, name), folder)
 
 

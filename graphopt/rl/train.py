@@ -20,9 +20,9 @@ from graphopt.cost.kernel import KernelCost
 from graphopt.cost.store import Store
 from graphopt.errors import GraphoptError, UsageError
 from graphopt.execution import Executor, make_executor
+from graphopt.files import write_text
 from graphopt.ir.simplify import simplify
 from graphopt.onnxio.load import load
-from graphopt.onnxio.save import write_text
 from graphopt.rewrite.library import Library
 from graphopt.rewrite.schema import Rule
 from graphopt.rl import checkpoint
@@ -74,10 +74,12 @@ def train(run: Run, report: Report | None = None, interrupted: Callable[[], bool
     if not run.task.graphs.pool:
         raise UsageError(f"task {run.task.name} names no graph to train on", "give some with --models")
     library = library_of(run.task)
-    for source in (*run.task.graphs.pool, *run.task.graphs.held_out):
-        model_path(source)  # find what is missing before anything takes its time
     tell = report or (lambda status: None)
     with make_executor(run.executor, run.workers, run.address) as executor:
+        for source in (*run.task.graphs.pool, *run.task.graphs.held_out):
+            tell(Status(f"finding {source.name}"))
+            model_path(source)  # find what is missing before anything takes its time
+        tell(Status("making the networks"))
         try:
             run.out.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -246,7 +248,9 @@ class _Trainer:
         """Play episodes, learn from them."""
         begin = time.monotonic()
         number = self.manifest.iteration
+        self.tell(self.status(f"playing episodes, round {number + 1}"))
         records, random = self.play(number)
+        self.tell(self.status(f"learning, round {number + 1}"))
         played = [r.played for r in records]
         own = played[random:]
         self.learner.remember(records)

@@ -14,6 +14,7 @@ The only package that imports onnxruntime, in ``ort``. Import the modules direct
     session      a model in memory or on disk, opened and run
     feeds        made-up inputs for a session
     timing       which of two models is faster, with an interval
+    guard        sessions in a process of their own, for models that nobody knows yet; guarded is that process
     profile      time per kernel, and the graph the runtime really runs
     precision    the coarsest arithmetic inside a model
     environment  what a measurement depends on, as a digest

@@ -13,6 +13,7 @@ import platform
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -140,6 +141,20 @@ def device_name(provider: str, options: Mapping[str, str]) -> str:
 def _nvidia(number: str) -> str:
     query = ["nvidia-smi", f"--id={number}", "--query-gpu=name,driver_version", "--format=csv,noheader"]
     return _output(query).replace(", ", ", driver ")
+
+
+def free_memory() -> int | None:
+    """Bytes that a process can have, ``None`` where the system does not tell."""
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        free = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
+    except (OSError, ValueError, StopIteration):
+        return None
+    with suppress(OSError, ValueError):  # "max" is no number: then there is no bound
+        group = Path("/sys/fs/cgroup")
+        bound = int((group / "memory.max").read_text(encoding="ascii"))
+        free = min(free, max(0, bound - int((group / "memory.current").read_text(encoding="ascii"))))
+    return free
 
 
 def usable_cores() -> int:

@@ -7,9 +7,10 @@ like, is refused with the name of the input.
 
 from __future__ import annotations
 
-import zipfile
+import math
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import numpy as np
 
 from graphopt.errors import InputsNeededError, UnknownNameError, UsageError
 from graphopt.runtime.dtypes import BY_NAME, Array, numpy_dtype
+from graphopt.runtime.environment import free_memory
 from graphopt.runtime.session import TensorSpec
 
 _ONE = ("batch", "beam", "num_return")
@@ -24,6 +26,9 @@ _BATCH_NAMES = {"n", "b", "bs", "bsz", "nbatch"}
 _IMAGE_NAMES = {"height", "width", "h", "w"}
 _IMAGE_SIZE = 224
 _DEFAULT_SIZE = 8
+_RANK = 64  # numpy's limit
+_WORK = 8  # bytes at least that an element takes while it is made up
+_MOST = 1 << 40  # bytes, where the system does not say how many are free
 _WORDS = ("alpha", "beta", "gamma", "delta")
 
 
@@ -73,10 +78,27 @@ def make_feeds(
             )
         else:
             shape = tuple(_size(spec, axis, sizes) for axis in range(len(spec.shape)))
+            _require_room(spec, shape)
             # One stream for each name: adding an input to a model leaves the values of the others alone.
             rng = np.random.default_rng((seed, zlib.crc32(spec.name.encode())))
             feeds[spec.name] = _values(spec, shape, rng, ranges.get(spec.name), scale)
     return feeds
+
+
+def _require_room(spec: TensorSpec, shape: tuple[int, ...]) -> None:
+    """Refuse to make up what no memory can hold.
+
+    Raises:
+        InputsNeededError: It is too large.
+    """
+    if len(shape) > _RANK:
+        raise InputsNeededError(f"input {spec.name!r} has {len(shape)} dimensions; at most {_RANK} can be made up")
+    count, free = math.prod(shape), free_memory()
+    if count * _WORK > (free if free is not None else _MOST):
+        raise InputsNeededError(
+            f"input {spec.name!r} of shape {list(shape)} is too large to make up: {count:.2g} elements",
+            "give smaller sizes with --dim or --input-shape",
+        )
 
 
 def bind_dims(
@@ -120,8 +142,62 @@ def bind_dims(
     return sizes
 
 
-def load_npz(path: Path) -> dict[str, Array]:
+def shaped(
+    specs: Sequence[TensorSpec], shapes: Mapping[str, Sequence[int]], dims: Mapping[str, int]
+) -> tuple[Sequence[TensorSpec], dict[str, int]]:
+    """Inputs with shapes in place of those that they declare, and the sizes of the symbols that are left.
+
+    Args:
+        specs: The inputs.
+        shapes: Shapes of some of them.
+        dims: Sizes of symbols; those that only shaped inputs have are settled by the shapes.
+
+    Raises:
+        UnknownNameError: A shape is of no input.
+        UsageError: A shape contradicts what is declared, or another shape.
+    """
+    by_name = {spec.name: spec for spec in specs}
+    bound: dict[str, int] = {}
+    for name, shape in shapes.items():
+        if name not in by_name:
+            raise UnknownNameError("input", name, by_name)
+        declared = by_name[name].shape
+        if declared and len(declared) != len(shape):
+            raise UsageError(f"input {name!r} has rank {len(declared)}, the given shape has rank {len(shape)}")
+        for dim, size in zip(declared, shape, strict=False):
+            wanted = bound.setdefault(dim, size) if isinstance(dim, str) else dim
+            if wanted is not None and wanted != size:
+                raise UsageError(f"input {name!r}: dimension {dim} is {wanted}, not {size}")
+        by_name[name] = replace(by_name[name], shape=tuple(shape))
+    made = [by_name[spec.name] for spec in specs]
+    left = {dim for spec in made for dim in spec.shape}
+    settled = {dim for spec in specs for dim in spec.shape} - left
+    sizes = {name: size for name, size in bound.items() if name in left}
+    return made, {**sizes, **{name: size for name, size in dims.items() if name not in settled}}
+
+
+def measured_sizes(specs: Sequence[TensorSpec], feeds: Mapping[str, Array]) -> dict[str, int]:
+    """The size of every dimension that a model leaves open, as some inputs have it.
+
+    Returns:
+        Sizes by symbol, and by ``input[axis]`` where a dimension has no name.
+    """
+    sizes: dict[str, int] = {}
+    for spec in specs:
+        shape = np.shape(feeds[spec.name]) if spec.name in feeds and spec.kind == "tensor" else ()
+        declared = spec.shape if len(spec.shape) == len(shape) else (None,) * len(shape)
+        for axis, (dim, size) in enumerate(zip(declared, shape, strict=True)):
+            if not isinstance(dim, int):
+                sizes[dim or f"{spec.name}[{axis}]"] = size
+    return sizes
+
+
+def load_npz(path: Path, *, empty: bool = False) -> dict[str, Array]:
     """Read arrays by input name from an ``.npz`` file.
+
+    Args:
+        path: The file.
+        empty: Whether it may hold no array, as for a model without inputs.
 
     Raises:
         UsageError: The file can't be read, or is no npz file of plain arrays.
@@ -132,9 +208,14 @@ def load_npz(path: Path) -> dict[str, Array]:
         if isinstance(archive, np.ndarray):
             raise UsageError(f"{path} holds one array without a name", hint)
         with archive:
+            if not archive.files and not empty:
+                raise UsageError(f"{path} holds no array: without --inputs they are made up", hint)
             return {name: archive[name] for name in archive.files}
-    except (OSError, EOFError, ValueError, zipfile.BadZipFile) as error:
-        raise UsageError(f"can't read inputs from {path}: {error}", hint) from error
+    except UsageError:
+        raise
+    except Exception as error:
+        # numpy and zipfile raise anything from TokenError to NotImplementedError for a file that lies about itself.
+        raise UsageError(f"can't read inputs from {path}: {error or type(error).__name__}", hint) from error
 
 
 def addends(symbol: str) -> list[str]:

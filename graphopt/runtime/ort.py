@@ -8,11 +8,13 @@ only its user knows which one this machine needs.
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from graphopt.errors import RuntimePackageError
 from graphopt.runtime import packages
 
+_TELEMETRY = ("ORT_DISABLE_TELEMETRY", "ORT_TELEMETRY_DISABLED")
 _INSTALL = "pip install onnxruntime, or for other hardware what graphopt providers names"
 
 
@@ -22,6 +24,8 @@ def _load() -> Any:
     if conflict is not None:
         raise conflict
     package = packages.owner(present)
+    for variable in _TELEMETRY:
+        os.environ.setdefault(variable, "1")
     try:
         import onnxruntime
     except ImportError as error:

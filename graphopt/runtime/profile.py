@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import statistics
-import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
-from graphopt.errors import UsageError
+from graphopt import scratch
+from graphopt.errors import SessionError, UsageError
 from graphopt.runtime import providers
 from graphopt.runtime.session import Model, Session, SessionConfig
 
@@ -66,17 +65,22 @@ def profile(
         which are listed too.
 
     Raises:
-        SessionError: The runtime refuses the model or the inputs.
+        SessionError: The runtime refuses the model or the inputs, or has no room for its profile.
         UsageError: ``runs`` is not positive.
     """
     if runs < 1:
         raise UsageError(f"a profile needs at least one run, got {runs}")
-    with tempfile.TemporaryDirectory(prefix="graphopt-profile-") as folder:
-        config = replace(config or SessionConfig(), profile=Path(folder) / "p")
+    with scratch.folder("profile") as folder:
+        config = replace(config or SessionConfig(), profile=folder / "p")
         with Session(model, config) as session:
             for _ in range(runs + 1):
                 session.run(feeds)
-            events = json.loads(session.end_profiling().read_text(encoding="utf-8"))
+            try:
+                events = json.loads(session.end_profiling().read_text(encoding="utf-8"))
+            except (OSError, ValueError) as error:  # the runtime does not say when it can't write
+                raise SessionError(
+                    "the runtime's profile is not whole", f"is there room in {folder.parent.parent}? see TMPDIR"
+                ) from error
     return _kernels(events, runs + 1)
 
 
@@ -101,10 +105,14 @@ def optimised_ops(model: Model, config: SessionConfig | None = None) -> Counter[
     """
     import onnx
 
-    with tempfile.TemporaryDirectory(prefix="graphopt-ops-") as folder:
-        target = Path(folder) / "optimised.onnx"
-        Session(model, replace(config or SessionConfig(), save_optimized=target)).close()
-        proto = onnx.load(target, load_external_data=False)
+    with scratch.folder("ops") as folder:
+        target = folder / "optimised.onnx"
+        try:
+            Session(model, replace(config or SessionConfig(), save_optimized=target)).close()
+            proto = onnx.load(target, load_external_data=False)
+        except (SessionError, OSError) as error:
+            hint = f"the runtime writes it to {folder.parent.parent}: is there room? see TMPDIR"
+            raise SessionError(str(error), hint) from error
     return Counter(f"{node.domain}:{node.op_type}" if node.domain else node.op_type for node in proto.graph.node)
 
 

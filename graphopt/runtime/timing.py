@@ -37,6 +37,8 @@ RESAMPLES = 2000
 SETTLE_S = 0.05
 """Pause before each turn where sessions have threads of their own: after a run these spin for tens of milliseconds in
 wait of the next, and take the processors from whoever's turn it is then (twice the latency, with two threads on two cores)."""
+GRAIN_S = 1e-9
+"""No run takes less: on a coarse clock one of an empty model may take no time at all, and it is divided by."""
 _TURN_S = 5e-3  # a turn is timed for at least this long: far above the grain of the clock and the cost of a call
 _WARM_S = 20e-3  # a model that takes less than this feels the cold caches that the other model leaves
 _MAX_REPEAT = 1000
@@ -308,7 +310,7 @@ class Turn:
         for _ in range(repeat):
             self._run()
             marks.append(time.perf_counter())
-        return [end - start for start, end in itertools.pairwise(marks)]
+        return [max(end - start, GRAIN_S) for start, end in itertools.pairwise(marks)]
 
 
 def pause_between(configs: Iterable[SessionConfig]) -> float:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from graphopt.ir.graph import Graph
+from graphopt.ir.tensors import InFile
 from graphopt.onnxio.emit import Emitted, emit
 from graphopt.onnxio.load import Model
-from graphopt.runtime.session import LoadableModel, Session, SessionConfig
+from graphopt.runtime import guard
+from graphopt.runtime.session import LoadableModel, Place, Session, SessionConfig
 from graphopt.runtime.timing import Paired, measure_models, measure_pair
 
 LUCK = 0.01
@@ -18,7 +20,12 @@ LUCK = 0.01
 
 def loadable(model: Model, emitted: Emitted) -> LoadableModel:
     """An emitted model as the runtime takes it: weights by reference."""
-    return LoadableModel(emitted.proto.SerializeToString(), emitted.arrays(), model.base_dir)
+    places = {
+        name: Place(str(tensor.path), tensor.offset, tensor.nbytes)
+        for name, tensor in emitted.tensors.items()
+        if isinstance(tensor, InFile)
+    }
+    return LoadableModel(emitted.proto.SerializeToString(), emitted.arrays(), model.base_dir, places)
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,6 +39,8 @@ class Arena:
         feeds: Inputs.
         max_bytes: How large an emitted model may be.
         seed: Of the bootstrap.
+        patience: Seconds that opening a graph, or its first run, may take.
+        known: Hashes of graphs that have been run.
     """
 
     model: Model
@@ -40,6 +49,22 @@ class Arena:
     feeds: Mapping[str, Any]
     max_bytes: int | None = None
     seed: int = 0
+    patience: float = guard.LIMIT_S
+    known: set[int] = field(default_factory=set)
+
+    def vet(self, graph: Graph) -> None:
+        """Run a graph for the first time, out of harm's way (:mod:`graphopt.runtime.guard`).
+
+        Raises:
+            CrashError: It takes the runtime down, or has no end.
+            SessionError: It does not run.
+        """
+        if graph.hash not in self.known:
+            with guard.open_guarded(
+                self.loadable(graph), self.config, name="a candidate", seconds=self.patience
+            ) as session:
+                session.run(self.feeds)
+            self.known.add(graph.hash)
 
     def loadable(self, graph: Graph | None) -> LoadableModel:
         """A graph as the runtime takes it; ``None`` stands for the original model."""
@@ -55,6 +80,9 @@ class Arena:
         Raises:
             SessionError: One of the two does not run.
         """
+        for graph in (baseline, variant):
+            if graph is not None:
+                self.vet(graph)
         with Session(self.loadable(baseline), self.config) as a, Session(self.loadable(variant), self.config) as b:
             return measure_pair(a, b, self.feeds, seconds=seconds, min_rounds=7, precision=0.01, seed=self.seed)
 
@@ -81,6 +109,9 @@ class Arena:
         Raises:
             SessionError: One of the two does not run.
         """
+        for graph in (baseline, variant):
+            if graph is not None:
+                self.vet(graph)
         return measure_models(
             self.loadable(baseline), self.loadable(variant), self.feeds, self.config, seconds=seconds,
             min_sessions=sessions, precision=precision,

@@ -9,6 +9,7 @@ with the new prices.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -185,7 +186,9 @@ class _Judge:
         hear: Better,
     ) -> None:
         self.strategy, self.graph, self.budget, self.arena = strategy, graph, budget, arena
-        self.tell, self.hear, self.rounds = tell, hear, 0
+        self.hear, self.rounds = hear, 0
+        self.best: float | None = None  # the last ratio measured over the original
+        self._tell = tell
         self.start = problem.start(graph)
         self.cost = problem.cost
         self.seconds = seconds
@@ -194,6 +197,10 @@ class _Judge:
         self.dear = 0.0  # seconds of the dearest comparison: opening a large model takes longer than running it
         self.spent = 0
         self.learned = False
+
+    def tell(self, message: str) -> None:
+        """Report what is being done."""
+        self._tell(message, self.best)
 
     @property
     def left(self) -> float:
@@ -218,8 +225,16 @@ class _Judge:
         began = time.monotonic()
         self.rounds += 1
 
+        least = math.inf
+
         def heard(state: State) -> None:
-            self.tell(f"searching, predicted {state.cost:.2f} ms", None)
+            nonlocal least
+            least = min(least, state.cost)
+            # Corrected prices are other prices: next to the first ones a figure would seem to rise.
+            predicted = (
+                f", predicted {least:.2f} ms" if self.rounds == 1 else f" with measured prices, round {self.rounds}"
+            )
+            self.tell(f"searching{predicted}")
             self.hear(self.rounds, state)
 
         start = problem.start(self.graph)
@@ -252,7 +267,7 @@ class _Judge:
             if clock.exhausted() or clock.elapsed + self.dear > seconds * (PATIENCE if losing else 1):
                 asked[family] = FamilyVerdict(family, None, None, True)
                 continue
-            self.tell(f"measuring without {family}", None)
+            self.tell(f"measuring without {family}")
             smaller = replace(
                 problem, library=problem.library.without([r.id for r in problem.library.rules if r.family == family])
             )
@@ -293,7 +308,7 @@ class _Judge:
         # States may have been priced before a correction: only prices of the same moment can be compared.
         before, after = self.cost.of(one.graph), self.cost.of(two.graph)
         self.learned |= self.cost.correct((one.graph, before), (two.graph, after), paired.speedup, paired.ci95)
-        return paired, before.total / after.total
+        return paired, before.total / after.total if after.total else 1.0  # nothing is left to compute
 
     def _fastest(self, outcome: Outcome, seconds: float) -> Outcome:
         """Of all that a search found, what the clock says is fastest; what is predicted to be, unless another clearly is.
@@ -303,7 +318,7 @@ class _Judge:
         best, left, count = outcome, list(outcome.others), len(outcome.others)
         clock = Budget(seconds, None, self.budget.interrupted)
         while left and not clock.interrupted_now and clock.elapsed + self.dear <= seconds:
-            self.tell(f"measuring alternative {count - len(left) + 1} of {count}", None)
+            self.tell(f"measuring alternative {count - len(left) + 1} of {count}")
             other = left.pop(0)
             if self.faster(best, other, max(_LEAST, seconds / count)):
                 best = other
@@ -314,6 +329,7 @@ class _Judge:
     def _gains(self, outcome: Outcome, seconds: float) -> bool:
         """Whether a quick look says that the graph is faster than the original."""
         found = self._pair(self.start, outcome.state, seconds, original=True)
+        self.best = self.best if found is None else found[0].speedup
         return found is not None and found[0].speedup > 1.0
 
     def _compare(self, family: str, without: Outcome, outcome: Outcome, seconds: float) -> FamilyVerdict:

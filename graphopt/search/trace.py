@@ -8,11 +8,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from graphopt.documents import DocumentError, read_json, record
 from graphopt.errors import GraphoptError
+from graphopt.files import write_text
 from graphopt.ir.edit import RefusedError
 from graphopt.ir.graph import Graph
 from graphopt.ir.types import digest
-from graphopt.onnxio.save import write_text
 from graphopt.rewrite.apply import apply
 from graphopt.rewrite.library import Library
 from graphopt.rewrite.match import Match
@@ -20,6 +21,20 @@ from graphopt.rewrite.sites import Sites
 from graphopt.search.problem import Step
 
 SCHEMA = "graphopt.trace/2"
+
+
+@dataclass(frozen=True)
+class _Options:
+    """What a trace says of how its model was loaded."""
+
+    rules: tuple[str, ...]
+    exclude: tuple[str, ...]
+    provider: str
+    portable: bool
+    freeze_initializers: bool
+    dims: Mapping[str, int]
+    input_shapes: Mapping[str, tuple[int, ...]]
+    provider_options: Mapping[str, str] = field(default_factory=dict)
 
 
 class TraceError(GraphoptError):
@@ -69,18 +84,19 @@ def read_trace(path: Path) -> Trace:
         TraceError: It is no trace.
     """
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        data = read_json(path)
+    except (OSError, DocumentError) as error:
         raise TraceError(f"{path}: not a trace: {error}") from error
     schema = data.get("schema") if isinstance(data, dict) else None
     if schema != SCHEMA:
         raise TraceError(f"{path}: not a trace of this version: schema {schema!r} instead of {SCHEMA!r}",
                          "make it again with graphopt optimize --trace")  # fmt: skip
     try:
-        steps = tuple(Step(**step) for step in data["steps"])
-        return Trace(**{**{k: v for k, v in data.items() if k != "schema"}, "steps": steps})
-    except (KeyError, TypeError) as error:
-        raise TraceError(f"{path}: not a whole trace: {error}") from error
+        trace = record(Trace, {k: v for k, v in data.items() if k != "schema"}, "the trace")
+        record(_Options, trace.options, "the trace: 'options'")
+    except DocumentError as error:
+        raise TraceError(f"{path}: not a whole trace: {error}", "was it edited?") from error
+    return trace
 
 
 def carry_out(graph: Graph, library: Library, block: int, steps: Sequence[Step]) -> Graph:

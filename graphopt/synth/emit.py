@@ -9,7 +9,7 @@ from pathlib import Path
 
 from graphopt.equivalence.evidence import write_evidence
 from graphopt.errors import UsageError
-from graphopt.onnxio.save import write_text
+from graphopt.files import write_text
 from graphopt.rewrite.library import LOCK
 from graphopt.rewrite.schema import Rule
 from graphopt.synth.draft import one_rule

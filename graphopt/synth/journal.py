@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from graphopt.documents import read_json
 from graphopt.execution import Executor
-from graphopt.onnxio.save import write_text
+from graphopt.files import write_text
 
 
 class OutOfTime(Exception):
@@ -89,7 +90,7 @@ class Journal:
 
 def _read(path: Path) -> Any:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return read_json(path)
     except (OSError, ValueError):
         return None
 

@@ -131,3 +131,35 @@ def test_csv():
     assert (peer["status"], peer["message"]) == ("missing", "not installed, sorry")
     assert (ours["ratio"], ours["same"], ours["max_rel"], ours["threads"]) == ("1.25", "True", "", "2")
     assert to_csv(Bench((), 0.02)).startswith("model,provider,threads,variant,")
+
+
+def test_a_model_named_like_a_formula_is_text_in_a_table() -> None:
+    variant = Variant("original", "level", level="all", status="measured", ratio=Ratio(1.0, -0.5, 1.0, "equal"))
+    case = Case("=cmd|' /C calc'!A0", "net.onnx", "cpu", 1, (variant,))
+    row = next(csv.DictReader(io.StringIO(to_csv(Bench((case,), 0.01)))))
+    assert row["model"] == "'=cmd|' /C calc'!A0"
+    assert float(row["low"]) == -0.5
+
+
+def test_the_page_knows_the_families_of_steps(tmp_path) -> None:
+    from graphopt.benchmark.page import write_bench_page
+
+    search = Search(
+        "greedy", 3, 1.0, "done", False, (Step("merge", "node", 4.0, 3.0, "grouped-conv"),),
+        (Family("grouped-conv", 1.3, 1.2, 1.4, True),),
+    )  # fmt: skip
+    ours = Variant("graphopt greedy", "graphopt", status="measured", ratio=RATIO, search=search)
+    environment = {
+        "onnxruntime": "1",
+        "cpu": "c",
+        "isa": "",
+        "cores": 1,
+        "threads": 1,
+        "provider": "cpu",
+        "level": "all",
+    }
+    case = Case("net.onnx", "net.onnx", "cpu", 1, (Variant("original", "level"), ours), environment=environment)
+    write_bench_page(Bench((case,), 0.02), {}, tmp_path / "b.html")
+    text = (tmp_path / "b.html").read_text()
+    assert '<th scope="row">merge</th><td>grouped-conv</td>' in text
+    assert '<th scope="row">grouped-conv</th><td class="n">+25.00 %</td>' in text

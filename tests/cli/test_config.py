@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from pathlib import Path
 
 import pytest
 
 from graphopt.config import (
     Settings,
+    SettingWarning,
     cache_dir,
     load_settings,
     nearest_pyproject,
@@ -285,3 +287,11 @@ def test_cache_dir(monkeypatch, tmp_path):
 
 def test_rules_dir():
     assert rules_dir().name == "rules"
+
+
+def test_a_misspelt_variable_is_named(tmp_path: Path) -> None:
+    with pytest.warns(SettingWarning, match=r"'GRAPHOPT_THREDS', which has no effect: did you mean 'GRAPHOPT_THREADS'"):
+        load_settings({}, cwd=tmp_path, environ={"GRAPHOPT_THREDS": "4"})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        load_settings({}, cwd=tmp_path, environ={"GRAPHOPT_CACHE_DIR": "x", "GRAPHOPT_THREADS": "4", "PATH": "y"})

@@ -59,7 +59,10 @@ def test_files_screen_and_document(cli, agent, tmp_path):
     assert "stage 3 (new shapes) is left out" in done.out
     assert "stage 2: model: world-model" in done.err and "written found/deep" in done.err
     folder = tmp_path / "found" / "deep"
-    assert {path.name for path in folder.iterdir()} == {"results.csv", "table.md", "curves.svg"}
+    assert {path.name for path in folder.iterdir()} == {"index.html", "results.csv", "table.md", "curves.svg"}
+    page = (folder / "index.html").read_text()
+    assert "<title>Agents for task toy - graphopt</title>" in page and "data:image/svg+xml;base64," in page
+    assert page.count("<h2>Stage ") == (folder / "table.md").read_text().count("\n### ") > 3
     told = json.loads((tmp_path / "e.json").read_text())
     with (folder / "results.csv").open(newline="") as file:
         lines = list(csv.DictReader(file))

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import graphopt
+from graphopt.api import Progress
 from graphopt.errors import OutputsDifferError
 
 REPORT = {
@@ -47,17 +48,22 @@ class Library(types.ModuleType):
 
     def __init__(self) -> None:
         super().__init__("graphopt.api")
+        self.Progress = Progress
         self.report = copy.deepcopy(REPORT)
         self.calls: list[dict[str, object]] = []
         self.during = lambda arguments: None
 
     def optimize(self, model, **arguments):
         self.calls.append({"model": model, **arguments})
-        arguments["progress"](types.SimpleNamespace(stage="search", message="[b]", fraction=0.5, best=1.2))
+        arguments["progress"](types.SimpleNamespace(stage="search", message="[b]", fraction=0.5, best=1.2, budget=10.0))
         self.during(arguments)
         if arguments["output"]:
             Path(arguments["output"]).write_bytes(b"optimised")
-        return types.SimpleNamespace(report=self.report)
+        return types.SimpleNamespace(
+            report=self.report,
+            trace=types.SimpleNamespace(write=lambda path: path.write_text("trace")),
+            write_page=lambda path, hurried: path.write_text("page"),
+        )
 
 
 @pytest.fixture
@@ -78,7 +84,8 @@ def test_defaults(cli, library, model):
     assert call["budget"] is None and call["rtol"] is None and call["atol"] is None and call["inputs"] is None
     assert call["measure"] is True and call["portable"] is False and call["freeze_initializers"] is False
     assert call["rules"] == () and call["exclude"] == () and call["dims"] == {} and call["input_shapes"] == {}
-    assert call["max_growth"] == pytest.approx(0.1) and call["trace"] is None
+    assert call["max_growth"] == pytest.approx(0.1)
+    assert "trace" not in call and "report" not in call  # they are written after the summary
 
 
 def test_every_option(cli, library, model, tmp_path):
@@ -114,11 +121,13 @@ def test_every_option(cli, library, model, tmp_path):
         ),
         *("--provider-option", "device_id=1", "--provider-option", "config={a=b}"),
         *("--dim", "batch=2", "--dim", "seq=8", "--input-shape", "x:0:1x3", "--input-shape", "s:"),
+        *("--at", "batch=4,seq=8", "--at", "batch=8"),
         *("--inputs", "data.npz", "--rtol", "1e-3", "--atol", "1e-5", "--seed", "7", "--portable"),
         *("--freeze-initializers", "--max-growth", "0.5", "--no-measure", "--trace", "trace.json"),
         *("--report", "page.html"),
     )
     assert outcome.code == 0, outcome.err
+    assert (model.parent / "trace.json").read_text() == "trace" and (model.parent / "page.html").read_text() == "page"
     (call,) = library.calls
     call.pop("progress"), call.pop("interrupted")
     assert call == {
@@ -135,6 +144,7 @@ def test_every_option(cli, library, model, tmp_path):
         "exclude": ("a", "b"),
         "dims": {"batch": 2, "seq": 8},
         "input_shapes": {"x:0": (1, 3), "s": ()},
+        "at": ({"batch": 4, "seq": 8}, {"batch": 8}),
         "inputs": Path("data.npz"),
         "rtol": 1e-3,
         "atol": 1e-5,
@@ -143,8 +153,6 @@ def test_every_option(cli, library, model, tmp_path):
         "freeze_initializers": True,
         "max_growth": 0.5,
         "measure": False,
-        "trace": Path("trace.json"),
-        "report": Path("page.html"),
     }
 
 
@@ -396,3 +404,21 @@ def test_ctrl_c_stays_ignored_where_it_was(cli, library, model):
         signal.signal(signal.SIGINT, before)
     assert outcome.code == 0
     assert "Ctrl-C" not in outcome.err
+
+
+def test_a_candidate_that_was_not_written_is_not_shown_as_the_result(cli, library, model):
+    library.report |= {"kept_original": True, "rules": {}}
+    library.report["latency"] |= {"speedup": 1.58, "ci95": [0.94, 2.67], "verdict": "unclear", "optimized_ms": 11.58}
+    seen = cli("optimize", model).err
+    (row,) = [line for line in seen.splitlines() if line.startswith("latency")]
+    assert row.split() == ["latency", "18.30", "ms", "18.30", "ms", "same"]
+    assert "too noisy to tell: a candidate measured 1.580x (95 % interval 0.940 to 2.670" in " ".join(seen.split())
+    assert "graphopt bench" in seen and "graphopt explain" not in seen
+
+
+def test_sizes_are_told_and_each_set_with_its_ratio(cli, library, model):
+    there = {"sizes": {"batch": 8}, "speedup": 1.2, "ci95": [1.1, 1.3], "verdict": "faster"}
+    library.report |= {"sizes": {"batch": 1, "seq": 8}, "sizes_assumed": ["seq"], "elsewhere": [there]}
+    seen = " ".join(cli("optimize", model).err.split())
+    assert "measured with batch=1, seq=8 (seq assumed; see --at and --dim)" in seen
+    assert "1.200x at batch=8 (95 % interval 1.100 to 1.300)" in seen

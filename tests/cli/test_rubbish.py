@@ -176,3 +176,17 @@ def test_a_full_disk(cli, model, monkeypatch):
     assert outcome.code == 1
     assert "space" in outcome.error_lines()[0]
     assert sorted(path.name for path in model.parent.iterdir()) == before
+
+
+def test_a_fault_of_the_model_is_no_matter_of_inputs(cli, model):
+    proto = onnx.load(model)
+    proto.graph.node[0].attribute.append(helper.make_attribute("group", 0))
+    onnx.save(proto, model)
+    lines = cli("optimize", model).error_lines()
+    assert "group" in lines[0] and "--inputs" not in lines[1] and "fault is likely in the model" in lines[1]
+
+
+def test_an_archive_without_arrays_is_not_random_inputs(cli, model, tmp_path):
+    np.savez(tmp_path / "none.npz")
+    outcome = cli("verify", model, model, "--inputs", "none.npz")
+    assert outcome.code == 2 and "none.npz holds no array" in outcome.error_lines()[0]

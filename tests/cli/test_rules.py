@@ -216,9 +216,9 @@ def test_stats_of_what_makes_no_sense(cli, model, arguments, code, complaint):
 
 
 def test_check_the_library(cli):
-    outcome = cli("rules", "check", "--changed")
+    outcome = cli("rules", "check")
     assert outcome.code == 0, outcome.err
-    assert "0 proved, 0 attacked" in outcome.err
+    assert "0 proved" in outcome.err and "rules unchanged since checked (--all" in outcome.err
 
 
 def test_check_and_record_a_file(cli, mine):
@@ -270,6 +270,27 @@ def test_check_what_is_not_there(cli):
     outcome = cli("rules", "check", "nothing.yaml")
     assert outcome.code == 2
     assert "nothing.yaml" in outcome.error_lines()[0]
+
+
+def test_check_proves_what_changed_unless_asked_for_all(cli, mine, monkeypatch):
+    assert cli("rules", "check", mine, "--update").code == 0
+    outcome = cli("rules", "check", mine)
+    assert outcome.code == 0 and "0 proved" in outcome.err and "1 rule unchanged" in outcome.err
+    monkeypatch.setattr("graphopt.cli.check._EVERY", 0.0)
+    for asked in (("--all",), ("--rule", "drop-double-neg")):
+        outcome = cli("rules", "check", mine, *asked)
+        # A long check tells its progress where there is no terminal, too.
+        assert outcome.code == 0 and "1 of 1 rules, the last drop-double-neg" in outcome.err, outcome.err
+        assert "1 proved" in outcome.err and "unchanged" not in outcome.err
+
+
+def test_the_shell_completes_values():
+    from graphopt.cli import options
+
+    assert options.strategies("b") == ["backtracking", "beam"]
+    assert "cuda" in options.providers("") and options.providers("te") == ["tensorrt"]
+    assert "drop-identity" in options.rule_ids("drop-") and options.rule_ids("no such") == []
+    assert "grouped-conv" in options.families("group") and "standard" in options.families("st")
 
 
 BROKEN = (

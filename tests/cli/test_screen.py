@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import os
 import stat
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from graphopt import files
 from graphopt.cli import screen
+from graphopt.errors import GraphoptError
 
 
 @pytest.mark.parametrize(
@@ -85,7 +88,7 @@ def test_json_of_what_json_cannot_hold(capsys):
 
 def test_files_are_written_whole_or_not_at_all(tmp_path, monkeypatch):
     path = tmp_path / "report.json"
-    screen.write_whole(path, "first")
+    files.write_text(path, "first")
     assert path.read_text() == "first"
     if os.name != "nt":
         plain = tmp_path / "plain"
@@ -96,8 +99,8 @@ def test_files_are_written_whole_or_not_at_all(tmp_path, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(os, "replace", full)
-    with pytest.raises(OSError, match="No space"):
-        screen.write_whole(path, "second")
+    monkeypatch.setattr(Path, "replace", full)
+    with pytest.raises(GraphoptError, match="no space"):
+        files.write_text(path, "second")
     assert [entry.name for entry in tmp_path.iterdir()] == ["report.json"]
     assert path.read_text() == "first"

@@ -16,13 +16,16 @@ pty = pytest.importorskip("pty")
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def on_terminal(folder: Path, *arguments: str, interrupts: int = 0, **environment: str) -> tuple[int, str, str]:
+def on_terminal(
+    folder: Path, *arguments: str, interrupts: int = 0, when: str = "starting", **environment: str
+) -> tuple[int, str, str]:
     """Run the command with a terminal as its stderr. Returns the exit code, stdout and what the terminal got.
 
     Args:
         folder: Where to run it.
         arguments: The arguments.
-        interrupts: How often to press Ctrl-C, from the first sign of progress on.
+        interrupts: How often to press Ctrl-C, from the moment on when `when` is on the screen.
+        when: See `interrupts`; by default the first sign of progress.
         environment: Additional variables.
     """
     terminal, end = pty.openpty()
@@ -46,7 +49,7 @@ def on_terminal(folder: Path, *arguments: str, interrupts: int = 0, **environmen
             if not chunk:
                 break
             seen += chunk
-            if interrupts and b"starting" in seen:
+            if interrupts and when.encode() in seen:
                 interrupts -= 1
                 process.send_signal(signal.SIGINT)
                 time.sleep(0.05)
@@ -67,7 +70,7 @@ def test_progress(model):
 
 
 def test_no_color(model):
-    _, _, seen = on_terminal(model.parent, "rules", "show", "no-such-rule", NO_COLOR="1")
+    _, _, seen = on_terminal(model.parent, "explain", "no-such.onnx", NO_COLOR="1")
     assert "\x1b" not in seen
     code, _, seen = on_terminal(model.parent, "optimize", "net.onnx", "--budget", "5", NO_COLOR="1")
     assert code == 0, seen
@@ -80,19 +83,59 @@ def test_quiet(model):
 
 
 def test_ctrl_c_keeps_the_best_so_far(model):
-    code, _, seen = on_terminal(model.parent, "optimize", "net.onnx", "--budget", "60", interrupts=1)
+    code, _, seen = on_terminal(model.parent, "optimize", "net.onnx", "--budget", "60", interrupts=1, when="pricing")
     assert code == 0, seen
     assert "Ctrl-C again aborts" in seen
-    assert "best found until then" in seen
+    assert "until then" in seen
     assert model.with_name("net.opt.onnx").exists()
 
 
 def test_ctrl_c_twice_aborts(model):
-    code, _, seen = on_terminal(model.parent, "optimize", "net.onnx", "--budget", "60", interrupts=2)
+    code, _, seen = on_terminal(model.parent, "optimize", "net.onnx", "--budget", "60", interrupts=2, when="pricing")
     assert code == 130, seen
     assert seen.rstrip().endswith("error: aborted by Ctrl-C")
     assert "Traceback" not in seen
     assert [path.name for path in model.parent.iterdir()] == ["net.onnx"]
+
+
+def test_ctrl_c_while_loading_aborts(model):
+    code, _, seen = on_terminal(model.parent, "optimize", "net.onnx", "--budget", "60", interrupts=1)
+    assert code == 130, seen
+    assert seen.rstrip().endswith("error: aborted by Ctrl-C") and "best" not in seen
+    assert [path.name for path in model.parent.iterdir()] == ["net.onnx"]
+
+
+def test_the_first_sign_comes_before_the_libraries(model):
+    """Nothing heavy is imported before something is drawn."""
+    code = (
+        "import sys; from graphopt.cli import progress; drawn = progress._Drawn.__enter__\n"
+        "def enter(self):\n"
+        "    print(sorted({'onnx', 'onnxruntime', 'numpy', 'sympy', 'torch'} & set(sys.modules))); return drawn(self)\n"
+        "progress._Drawn.__enter__ = enter\n"
+        "from graphopt.cli.main import run; run(sys.argv[1:])"
+    )
+    commands = [
+        ("optimize", "net.onnx", "--budget", "1"), ("inspect", "net.onnx"), ("verify", "net.onnx", "net.onnx"),
+        ("explain", "net.onnx"), ("train-agent", "--task", "none"), ("evaluate-agent", "none"), ("rules", "list"),
+        ("rules", "show", "drop-identity"),
+    ]  # fmt: skip
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    for command in commands:
+        done = subprocess.run(
+            [sys.executable, "-c", code, *command], cwd=model.parent, env=environment, capture_output=True, text=True,
+            check=False,
+        )  # fmt: skip
+        assert done.stdout.startswith("[]"), (command, done.stdout[:200], done.stderr)
+
+
+@pytest.mark.slow
+def test_training_tells_what_it_does_before_the_first_episodes(model):
+    pytest.importorskip("torch")
+    arguments = ("train-agent", "--models", "net.onnx", "--preset", "debug", "--steps", "20", "--out", "agent")
+    code, _, seen = on_terminal(model.parent, *arguments)
+    assert code == 0, seen
+    for said in ("loading the libraries", "playing episodes, round 1", "since the start", "trained"):
+        assert said in seen, said
 
 
 def test_bench_draws_its_progress_beside_its_tables(model):

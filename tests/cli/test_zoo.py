@@ -44,7 +44,7 @@ def test_without_torch(cli, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
     outcome = cli("zoo", "build", "tiny_bert", "--out", ".")
     assert outcome.code == 2
-    assert outcome.error_lines() == ["error: torch is not installed", "hint: pip install 'graphopt[zoo]'"]
+    assert outcome.error_lines() == ["error: torch is not installed", "hint: pip install '.[zoo]' in graphopt's folder"]
 
 
 @pytest.mark.slow

@@ -7,8 +7,8 @@ import pickle
 import numpy as np
 import pytest
 
-from graphopt.cost.kernel import CAUTION, FAILED, KernelCost
-from graphopt.cost.store import Store
+from graphopt.cost.kernel import CAUTION, KernelCost
+from graphopt.cost.store import FAILED, Store
 from graphopt.errors import UnknownNameError
 from graphopt.ir.edit import Edit
 from graphopt.rewrite.apply import apply

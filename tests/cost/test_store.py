@@ -173,3 +173,73 @@ def test_uses_of_rules_add_up(tmp_path):
     with Store(tmp_path / "k.sqlite") as again:
         assert again.uses() == {"a": 5, "b": 1}
         assert again.sizes() == {}
+
+
+def rewritten(path, *statements):
+    """A store with a measurement, changed by somebody else."""
+    with Store(path) as store:
+        store.put_many("e", {"a": 1.0, "b": 2.0})
+        store.put_corrections("e", {"a": 2.0, "b": 3.0})
+    connection = sqlite3.connect(path)
+    with connection:
+        for statement in statements:
+            connection.execute(statement)
+    connection.close()
+
+
+@pytest.mark.parametrize("value", ["'text'", "9e999", "-9e999", "x'00ff'", "-2.0"])
+def test_what_is_no_time_is_passed_over(tmp_path, value):
+    path = tmp_path / "k.sqlite"
+    rewritten(path, f"UPDATE measurements SET ms = {value} WHERE signature = 'a'",
+              f"UPDATE corrections SET factor = {value} WHERE signature = 'a'")  # fmt: skip
+    with Store(path) as store:
+        assert store.get_many("e", ["a", "b"]) == store.all("e") == {"b": 2.0}
+        assert store.corrections("e") == {"b": 3.0}
+        store.put_many("e", {"a": 4.0})
+        assert store.all("e") == {"a": 4.0, "b": 2.0} and store.persistent
+
+
+@pytest.mark.parametrize(
+    "statements",
+    [
+        ["CREATE VIEW v AS SELECT 1"],
+        ["CREATE TRIGGER t AFTER INSERT ON measurements BEGIN DELETE FROM measurements; END"],
+        ["DROP TABLE measurements", "CREATE VIEW measurements AS SELECT 'e' AS environment, 'a' AS signature, 1 AS ms"],
+        ["DROP TABLE measurements", "CREATE TABLE measurements (environment, signature, ms)"],
+        ["CREATE TABLE other (x)"],
+        ["CREATE INDEX i ON corrections (lower(signature))"],
+    ],
+)
+def test_a_file_that_is_none_of_ours_is_left_alone(tmp_path, statements):
+    path = tmp_path / "k.sqlite"
+    rewritten(path, *statements)
+    with Store(path) as store:
+        with pytest.warns(StoreWarning, match="none of ours"):
+            store.put_many("e", {"c": 5.0})
+        assert store.all("e") == {"c": 5.0} and not store.persistent
+
+
+def test_a_query_has_an_end(tmp_path, monkeypatch):
+    path = tmp_path / "k.sqlite"
+    rewritten(path)
+    monkeypatch.setattr("graphopt.cost.store._LONGEST_S", 0.2)
+    endless = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT 'a', x FROM n WHERE x < 0"
+    with Store(path) as store, pytest.warns(StoreWarning, match="interrupted"):
+        assert store._execute(endless, ()) == []
+
+
+def test_a_store_that_is_held_is_not_called_damaged(tmp_path, monkeypatch):
+    monkeypatch.setattr("graphopt.cost.store._BUSY_S", 0.1)
+    path = tmp_path / "kernels.sqlite"
+    with Store(path) as store:
+        store.put_many("e", {"s": 1.0})
+    with sqlite3.connect(path) as other:
+        other.execute("PRAGMA locking_mode = EXCLUSIVE")
+        other.execute("BEGIN EXCLUSIVE")
+        with pytest.warns(StoreWarning, match="another process holds it") as told, Store(path) as store:
+            store.put_many("e", {"t": 1.0})
+    other.close()
+    assert "delete" not in str(told[0].message)
+    path.write_bytes(b"no database at all " * 100)
+    with pytest.warns(StoreWarning, match="it is damaged: delete it"), Store(path) as store:
+        store.put_many("e", {"t": 1.0})

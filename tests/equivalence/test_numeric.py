@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from graphopt.equivalence.numeric import verify_models
 from graphopt.errors import InputsNeededError, SessionError, UnknownNameError, UsageError
-from graphopt.runtime import session as runtime
+from graphopt.runtime.guard import Guarded
 from graphopt.runtime.session import LoadableModel, SessionConfig
 from tests.runtime.models import LONG, F, chain, model, placeholder, proto
 
@@ -288,7 +288,7 @@ def test_unoptimised_is_its_own_reference():
 
 def test_one_session_at_a_time(monkeypatch):
     alive, most = set(), []
-    plain_open, plain_close = runtime.Session.__init__, runtime.Session.close
+    plain_open, plain_close = Guarded.__init__, Guarded.close
 
     def opened(self, *args):
         plain_open(self, *args)
@@ -299,8 +299,8 @@ def test_one_session_at_a_time(monkeypatch):
         alive.discard(id(self))
         plain_close(self)
 
-    monkeypatch.setattr(runtime.Session, "__init__", opened)
-    monkeypatch.setattr(runtime.Session, "close", closed)
+    monkeypatch.setattr(Guarded, "__init__", opened)
+    monkeypatch.setattr(Guarded, "close", closed)
     verify_models(affine(), affine(bias=1))
     assert most == [1, 1, 1]
 

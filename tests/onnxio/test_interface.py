@@ -80,7 +80,7 @@ def test_metadata_is_added(tmp_path: Path) -> None:
     loaded = load(proto)
     save(emit(loaded, loaded.graph), tmp_path / "m.onnx", metadata={"old": "2", "new": "3"})
     saved = onnx.load(tmp_path / "m.onnx")
-    assert [(e.key, e.value) for e in saved.metadata_props] == [("old", "2"), ("kept", "1"), ("new", "3")]
+    assert [(e.key, e.value) for e in saved.metadata_props] == [("kept", "1"), ("old", "2"), ("new", "3")]
     assert identical(to_proto(emit(loaded, loaded.graph), {"old": "2", "new": "3"}), saved)
     assert identical(to_proto(emit(loaded, loaded.graph)), proto)  # the loaded model is as it was
 

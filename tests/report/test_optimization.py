@@ -79,6 +79,17 @@ def test_measured_and_kept(source, monkeypatch):
     assert subject["variants"][1]["verdict"] == "equal" and len(subject["graph"]["changes"]) == 3
 
 
+def test_noise_is_called_noise(source, monkeypatch):
+    monkeypatch.setattr("graphopt.api._verdict", lambda *_: Paired(4.0, 2.9, 1.58, (0.94, 2.67), 20, 4))
+    told, summary, subject = optimise(source)
+    assert told["kept_original"] and told["latency"]["verdict"] == subject["variants"][1]["verdict"] == "unclear"
+    assert "which is too noisy to tell" in summary
+    (warning,) = told["warnings"]
+    assert "too noisy to tell: the best candidate measured 1.58x (0.94 to 2.67)" in warning and "--budget" in warning
+    # The pair beside a ratio divides to it.
+    assert told["latency"]["baseline_ms"] / told["latency"]["optimized_ms"] == pytest.approx(1.58)
+
+
 def test_nothing_found(tmp_path):
     info = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [3]) for n in "xy"]
     graph = helper.make_graph([helper.make_node("Erf", ["x"], ["y"])], "g", info[:1], info[1:])

@@ -320,7 +320,8 @@ def test_refused(text: str, column: int, message: str, hint: str | None) -> None
         ("[0] * 10**9", 11, "lists of more than 65536 items"),
         ("[[0] * 60000] * 60000", 11, "lists of more than 65536 items"),
         ("'a' * 10**9", 11, "lists of more than 65536 items"),
-        ("1 + " * 5000 + "1", 11, "nested too deeply"),
+        ("1 + " * 5000 + "1", 11, "longer than 2000 characters"),
+        ("1 + " * 60 + "1", 11, "more than 50 operators deep"),
     ],
 )
 def test_what_is_too_large_is_found_where_it_is_written(text: str, column: int, message: str) -> None:

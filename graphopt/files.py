@@ -1,0 +1,203 @@
+"""Files are written whole or not at all, and never over anything but a file.
+
+A *draft* lies beside its place under another name until it is complete; then it is renamed. A link stays, and the file that it
+leads to is replaced. What is no regular file is never renamed over: pipes, terminals and devices that take any text, such as
+``/dev/null`` and ``/dev/stdout``, are written into, everything else is refused.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import stat
+import tempfile
+from collections.abc import Iterable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Self
+
+from graphopt import scratch
+from graphopt.errors import GraphoptError, UsageError
+
+_SUFFIX = ".graphopt"  # of drafts: what is called .NAME.XXXX.graphopt and locked by nobody was left by a killed process
+_DESCRIPTOR = re.compile(r"/(?:dev|proc/self)/fd/(\d+)")
+_STANDARD = {"/dev/stdout": 1, "/dev/stderr": 2}
+_LONGEST = 120  # characters of a name that go into that of its draft: names have at most 255 bytes
+
+
+def is_stream(path: Path) -> bool:
+    """Whether ``path`` is written into rather than replaced.
+
+    Raises:
+        UsageError: It is neither a place for a file nor something to write into.
+    """
+    if _descriptor(path) is not None:
+        return True
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror or error}") from error
+    if stat.S_ISREG(mode):
+        return False
+    if stat.S_ISCHR(mode) or stat.S_ISFIFO(mode):
+        return True
+    kind = "a folder" if stat.S_ISDIR(mode) else "a disk" if stat.S_ISBLK(mode) else "a socket"
+    raise UsageError(f"{path} is {kind}, not a file")
+
+
+def write(path: Path, pieces: Iterable[bytes]) -> None:
+    """Write a file whole or not at all, or into what is no file.
+
+    Raises:
+        GraphoptError: It can't be written.
+    """
+    try:
+        if is_stream(path):
+            with _into(path) as file:
+                for piece in pieces:
+                    file.write(piece)
+            return
+        with Draft(path) as draft:
+            for piece in pieces:
+                draft.file.write(piece)
+            draft.commit()
+    except OSError as error:
+        raise unwritable(path, error) from error
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file, as :func:`write`."""
+    write(path, [text.encode("utf-8", "backslashreplace")])
+
+
+def unwritable(path: Path, error: OSError) -> GraphoptError:
+    """The error for a file that can't be written."""
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+    hint = "free some space, or choose another place" if full else None
+    return GraphoptError(f"{path}: can't be written: {(error.strerror or str(error)).lower()}", hint)
+
+
+class Draft:
+    """A file that is being written: locked, and gone unless it is committed.
+
+    Args:
+        path: Where it belongs; of a link, the file that it leads to.
+
+    Attributes:
+        final: Where it belongs.
+        path: Where it is.
+        file: To write to.
+
+    Raises:
+        OSError: There is no place for it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.final, self._key = Path(os.path.realpath(path)), object()
+        start = f".{self.final.name[:_LONGEST]}."
+        _sweep(self.final.parent, start)
+        while True:
+            descriptor, name = tempfile.mkstemp(prefix=start, suffix=_SUFFIX, dir=self.final.parent)
+            self.file = os.fdopen(descriptor, "wb")
+            self._lies_at(Path(name))
+            # Between being made and being locked another process may have taken it for one that was left behind.
+            if scratch.locked(self.file) and self.path.exists():
+                break
+            self.file.close()
+            self._unlink()
+
+    def rename(self, final: Path) -> None:
+        """Move it, and stay its owner.
+
+        Raises:
+            OSError: It can't be moved there, or something is there that is no file.
+        """
+        self.file.flush()
+        with suppress(FileNotFoundError):
+            if not stat.S_ISREG(os.lstat(final).st_mode):
+                raise OSError(errno.EEXIST, "it is no longer a regular file")
+        mask = os.umask(0)
+        os.umask(mask)
+        self.path.chmod(0o666 & ~mask)
+        self.path.replace(final)
+        self._lies_at(final)
+
+    def commit(self) -> None:
+        """Put it in its place.
+
+        Raises:
+            OSError: It can't be put there.
+        """
+        self.rename(self.final)
+        self.keep()
+
+    def keep(self) -> None:
+        """Let it be where it is."""
+        scratch.settled(self._key)
+        self.file.close()
+
+    def discard(self) -> None:
+        """Remove it; one that is kept stays."""
+        if hasattr(self, "file") and not self.file.closed:
+            with suppress(OSError):  # what is buffered may not fit on a full disk
+                self.file.close()
+            self._unlink()
+
+    def _lies_at(self, path: Path) -> None:
+        self.path = path
+        scratch.on_abandon(self._key, partial(path.unlink, missing_ok=True))
+
+    def _unlink(self) -> None:
+        scratch.settled(self._key)
+        with suppress(OSError):
+            self.path.unlink()
+
+    def __del__(self) -> None:
+        self.discard()  # where an error went by before anyone else could
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.discard()
+
+
+def _sweep(folder: Path, start: str) -> None:
+    """Remove drafts of the same file whose writers were killed."""
+    with suppress(OSError):
+        for entry in os.scandir(folder):
+            if entry.name.startswith(start) and entry.name.endswith(_SUFFIX) and entry.is_file(follow_symlinks=False):
+                scratch.if_forsaken(Path(entry.path), partial(os.unlink, entry.path))
+
+
+def _descriptor(path: Path) -> int | None:
+    """The open file of this process that a path stands for; opening it again would start at its beginning."""
+    text = os.path.abspath(path)
+    found = _DESCRIPTOR.fullmatch(text)
+    return int(found[1]) if found else _STANDARD.get(text)
+
+
+def _into(path: Path) -> IO[bytes]:
+    """Something that is no file, opened for writing."""
+    number = _descriptor(path)
+    if number is not None:
+        return os.fdopen(os.dup(number), "wb")
+    try:
+        # Opened in the usual way, a pipe waits for a reader, perhaps for ever.
+        descriptor = os.open(path, os.O_WRONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0))
+    except OSError as error:
+        if error.errno == errno.ENXIO:
+            raise OSError(errno.ENXIO, "nobody reads from it") from error
+        raise
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EEXIST, "it was replaced by a file meanwhile")
+    os.set_blocking(descriptor, True)
+    return os.fdopen(descriptor, "wb")

@@ -1,0 +1,172 @@
+"""Constants: where their bytes lie, and how they become arrays. Nothing is read before it is asked for."""
+
+from __future__ import annotations
+
+import mmap
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from onnx import TensorProto, helper, numpy_helper
+
+from graphopt.ir.types import BITS, DTYPE_NAMES
+
+Array = np.ndarray[Any, Any]
+STRING = int(TensorProto.STRING)
+
+
+class Constant(Protocol):
+    """A tensor of known type.
+
+    Attributes:
+        dtype: ``TensorProto.DataType`` number.
+        shape: Its dimensions.
+    """
+
+    @property
+    def dtype(self) -> int: ...  # noqa: D102
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...  # noqa: D102
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes as ONNX stores them: elements of less than a byte are packed, strings count nothing."""
+        ...
+
+    def numpy(self) -> Array:
+        """Its elements; types that numpy lacks come as those of ml_dtypes, strings as objects."""
+        ...
+
+    def tobytes(self) -> bytes:
+        """As ``raw_data`` holds them."""
+        ...
+
+
+class _Typed:
+    def __init__(self, dtype: int, shape: tuple[int, ...]) -> None:
+        self.dtype, self.shape = dtype, shape
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        count = 1
+        for dim in self.shape:
+            count *= dim
+        return count
+
+    @property
+    def nbytes(self) -> int:
+        """See :class:`Constant`."""
+        return 0 if self.dtype == STRING else -(-self.size * BITS[DTYPE_NAMES[self.dtype]] // 8)
+
+
+class InModel(_Typed):
+    """A tensor whose data stand in the model."""
+
+    def __init__(self, proto: TensorProto) -> None:
+        super().__init__(proto.data_type, tuple(proto.dims))
+        self.proto = proto
+
+    def numpy(self) -> Array:
+        """See :class:`Constant`."""
+        if self.dtype == STRING:  # bytes: they need not be UTF-8
+            found = np.empty(len(self.proto.string_data), dtype=object)
+            found[:] = list(self.proto.string_data)
+            return found.reshape(self.shape)
+        return np.asarray(numpy_helper.to_array(self.proto))
+
+    def tobytes(self) -> bytes:
+        """See :class:`Constant`."""
+        return self.proto.raw_data if self.proto.HasField("raw_data") else _packed(self.numpy(), self.dtype)
+
+
+class InFile(_Typed):
+    """A tensor in a part of a file, which is mapped when it is first looked at.
+
+    Attributes:
+        path: The file.
+        offset: Where the tensor begins, in bytes.
+    """
+
+    def __init__(self, path: Path, offset: int, dtype: int, shape: tuple[int, ...]) -> None:
+        super().__init__(dtype, shape)
+        self.path, self.offset = path, offset
+
+    @cached_property
+    def _bytes(self) -> Array:
+        if not self.nbytes:
+            return np.zeros(0, np.uint8)
+        skipped = self.offset % mmap.ALLOCATIONGRANULARITY
+        with self.path.open("rb") as file:
+            view = mmap.mmap(
+                file.fileno(), skipped + self.nbytes, access=mmap.ACCESS_READ, offset=self.offset - skipped
+            )
+        return np.frombuffer(view, np.uint8, self.nbytes, skipped)
+
+    def numpy(self) -> Array:
+        """See :class:`Constant`; read-only."""
+        return _unpacked(self._bytes, self.dtype, self.shape)
+
+    def tobytes(self) -> bytes:
+        """See :class:`Constant`."""
+        return self._bytes.tobytes()
+
+
+class InMemory(_Typed):
+    """An array that was computed."""
+
+    def __init__(self, array: Array) -> None:
+        strings = array.dtype.kind in "OUS"
+        super().__init__(STRING if strings else int(helper.np_dtype_to_tensor_dtype(array.dtype)), array.shape)
+        self._array = array
+
+    def numpy(self) -> Array:
+        """See :class:`Constant`."""
+        return self._array
+
+    def tobytes(self) -> bytes:
+        """See :class:`Constant`."""
+        return _packed(self._array, self.dtype)
+
+
+def to_tensor_proto(constant: Constant, name: str) -> TensorProto:
+    """A tensor as ONNX writes it into a model."""
+    if isinstance(constant, InModel):
+        proto = TensorProto()
+        proto.CopyFrom(constant.proto)
+        proto.name = name
+        return proto
+    proto = TensorProto(name=name, data_type=constant.dtype, dims=constant.shape)
+    if constant.dtype == STRING:
+        texts = constant.numpy().ravel().tolist()
+        proto.string_data.extend(text if isinstance(text, bytes) else str(text).encode() for text in texts)
+    else:
+        proto.raw_data = constant.tobytes()
+    return proto
+
+
+def _packed(array: Array, dtype: int) -> bytes:
+    bits = BITS[DTYPE_NAMES[dtype]]
+    if bits >= 8:
+        return array.tobytes()
+    each = 8 // bits
+    flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8) & ((1 << bits) - 1)
+    padded = np.zeros(-(-flat.size // each) * each, np.uint8)
+    padded[: flat.size] = flat
+    packed = np.zeros(padded.size // each, np.uint8)
+    for place in range(each):
+        packed |= padded[place::each] << (place * bits)
+    return packed.tobytes()
+
+
+def _unpacked(content: Array, dtype: int, shape: tuple[int, ...]) -> Array:
+    kind, bits = helper.tensor_dtype_to_np_dtype(dtype), BITS[DTYPE_NAMES[dtype]]
+    if bits >= 8:
+        return content.view(kind).reshape(shape)
+    proto = TensorProto(data_type=dtype, dims=shape, raw_data=content.tobytes())
+    return np.asarray(numpy_helper.to_array(proto))
+
+
+__all__ = ["STRING", "Constant", "InFile", "InMemory", "InModel", "to_tensor_proto"]

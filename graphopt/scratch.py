@@ -1,0 +1,131 @@
+"""Temporary folders that do not outlive their process, however it ends.
+
+All of them lie in one folder of the process, ``graphopt-XXXX`` in the system's place for such things, which holds a locked file
+as long as the process lives. Whoever is killed leaves its folder behind with a lock that nobody holds: the next process removes it. (A
+number of a process would not do: in a container every process may be number 7.)
+
+A process that must end at once (:mod:`graphopt.cli.signals`) calls :func:`abandon` first.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import IO, Any
+
+from graphopt.errors import GraphoptError
+
+fcntl: Any
+try:
+    fcntl = import_module("fcntl")
+except ImportError:  # Windows: nothing is locked there, and what a killed process leaves stays
+    fcntl = None
+
+PREFIX = "graphopt-"
+_LOCK = ".lock"
+
+_root: tuple[int, Path, IO[bytes]] | None = None
+_last_resort: dict[object, Callable[[], None]] = {}
+
+
+@contextmanager
+def folder(what: str) -> Iterator[Path]:
+    """A temporary folder for the duration of a block.
+
+    Args:
+        what: What it is for, as a part of its name.
+
+    Raises:
+        GraphoptError: There is no place for one.
+    """
+    try:
+        path = Path(tempfile.mkdtemp(prefix=f"{what}-", dir=_own()))
+    except OSError as error:
+        raise GraphoptError(
+            f"no temporary folder can be made: {error.strerror or error}", "set TMPDIR to a folder with some space"
+        ) from error
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def locked(file: IO[bytes]) -> bool:
+    """Lock an open file until it is closed (or this process ends); false if another holds it."""
+    if fcntl is None:
+        return True
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    except OSError:
+        return False
+
+
+def if_forsaken(path: Path, action: Callable[[], object]) -> None:
+    """Do something to a file that its writer locks, if it is there and nobody has it locked; nobody can lock it meanwhile."""
+    if fcntl is None:
+        return
+    with suppress(OSError):
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        with os.fdopen(descriptor, "rb") as file:
+            if locked(file):
+                action()
+
+
+def on_abandon(key: object, action: Callable[[], None]) -> None:
+    """Have something done by :func:`abandon`, until :func:`settled`."""
+    _last_resort[key] = action
+
+
+def settled(key: object) -> None:
+    """Nothing is left to do for ``key``."""
+    _last_resort.pop(key, None)
+
+
+def abandon() -> None:
+    """Leave nothing behind: for a process that ends without unwinding, from whatever thread."""
+    for action in list(_last_resort.values()):
+        with suppress(Exception):
+            action()
+    _remove_own()
+
+
+def _own() -> Path:
+    """This process's folder, made when it is first asked for; those of dead processes are removed then."""
+    global _root
+    if _root is None or _root[0] != os.getpid() or not _root[1].is_dir():
+        base = Path(tempfile.gettempdir())
+        _sweep(base)
+        path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=base))
+        lock = (path / _LOCK).open("wb")
+        locked(lock)
+        _root = os.getpid(), path, lock
+    return _root[1]
+
+
+def _sweep(base: Path) -> None:
+    """Remove the folders of processes that are no more."""
+    with suppress(OSError):
+        for entry in os.scandir(base):
+            # Without a lock in it the folder is younger than its lock, or not one of these.
+            if entry.name.startswith(PREFIX) and entry.is_dir(follow_symlinks=False):
+                with suppress(OSError):
+                    ours = not hasattr(os, "getuid") or entry.stat(follow_symlinks=False).st_uid == os.getuid()
+                    if ours:
+                        if_forsaken(Path(entry.path) / _LOCK, partial(shutil.rmtree, entry.path, ignore_errors=True))
+
+
+def _remove_own() -> None:
+    if _root is not None and _root[0] == os.getpid():
+        shutil.rmtree(_root[1], ignore_errors=True)
+        _root[2].close()
+
+
+atexit.register(abandon)

@@ -1,0 +1,119 @@
+"""No room for an output: what was found is told first, the others are written, and each failure is a line of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import sys
+
+import pytest
+
+from tests.cli.conftest import ROOT
+from tests.faults import POWERLESS
+
+pytestmark = pytest.mark.skipif(os.name == "nt", reason="limits of Unix")
+
+LIMITED = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]),) * 2)
+del sys.argv[1]
+from graphopt.__main__ import main
+main()
+"""
+
+
+def limited(folder, size, *arguments):
+    """The command where no file can be larger than ``size`` bytes."""
+    return subprocess.run(
+        [sys.executable, "-c", LIMITED, str(size), *map(str, arguments)], capture_output=True, text=True, cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "200"}, timeout=120, check=False,
+    )  # fmt: skip
+
+
+def test_a_page_that_does_not_fit(tmp_path, model):
+    done = limited(
+        tmp_path,
+        40_000,
+        "optimize",
+        model,
+        "--json",
+        "out.json",
+        "--report",
+        "out.html",
+        "--trace",
+        "out.trace",
+        "--budget",
+        "2",
+    )
+    lines = done.stderr.splitlines()
+    assert done.returncode == 1
+    assert lines[-2:-1] == ["error: out.html: can't be written: file too large"], done.stderr
+    assert lines[-1].startswith("hint: free some")
+    assert any(line.startswith("verified") or line.startswith("speed") for line in lines)
+    assert json.loads((tmp_path / "out.json").read_text())["schema"] == "graphopt.report/1"
+    assert json.loads((tmp_path / "out.trace").read_text())["schema"]
+    assert (tmp_path / "net.opt.onnx").stat().st_size and not (tmp_path / "out.html").exists()
+
+
+def test_each_failure_is_a_line(cli, tmp_path, model):
+    for name in ("out.json", "out.html"):
+        os.mkfifo(tmp_path / name)
+    outcome = cli("optimize", model, "--json", "out.json", "--report", "out.html", "--no-measure")
+    shown = outcome.err.splitlines()
+    assert shown[-2:] == [f"error: {name}: can't be written: nobody reads from it" for name in ("out.json", "out.html")]
+    assert any(line.startswith("written") for line in shown) and outcome.code == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["net.onnx", "net.opt.onnx", "out.html", "out.json"]
+
+
+def test_no_room_for_temporary_files(tmp_path, model):
+    done = limited(tmp_path, 1000, "optimize", model, "--no-measure")
+    lines = done.stderr.splitlines()
+    assert done.returncode == 1 and lines[-2].startswith("error: ") and "TMPDIR" in lines[-1], done.stderr
+    assert "internal" not in done.stderr
+
+
+def test_a_bench_is_shown_though_its_results_find_no_room(cli, tmp_path, model):
+    for name in ("out.json", "out.html"):
+        os.mkfifo(tmp_path / name)
+    outcome = cli(
+        "bench", model, model, "--level", "all", "--against", "original", "--strategy", "none", "--rounds", "20",
+        "--json", "out.json", "--html", "out.html",
+    )  # fmt: skip
+    assert outcome.out.count("baseline") == 2
+    errors = [line.split(": can't")[0] for line in outcome.err.splitlines() if line.startswith("error: ")]
+    assert errors == ["error: out.json", "error: out.html"] and outcome.code == 1
+
+
+@pytest.mark.parametrize("prelude", ["", POWERLESS], ids=["as-it-is", "without-the-powers-of-root"])
+def test_devices_stay_devices(tmp_path, model, prelude):
+    nodes = {}
+    for name, minor in (("null", 3), ("full", 7)):  # of a private folder: what /dev/null and /dev/full are
+        nodes[name] = tmp_path / name
+        try:
+            os.mknod(nodes[name], stat.S_IFCHR | 0o666, os.makedev(1, minor))
+            nodes[name].chmod(0o666)
+            nodes[name].open("wb").close()
+        except PermissionError:
+            pytest.skip("only root makes devices, and not in every container")
+    code = prelude + "from graphopt.__main__ import main; main()"
+    arguments = [
+        "optimize",
+        model,
+        "-o",
+        nodes["null"],
+        "--json",
+        nodes["full"],
+        "--trace",
+        nodes["null"],
+        "--no-measure",
+    ]
+    done = subprocess.run(
+        [sys.executable, "-c", code, *map(str, arguments)], capture_output=True, text=True, cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)}, timeout=120, check=False,
+    )  # fmt: skip
+    errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    assert errors == [f"error: {nodes['full']}: can't be written: no space left on device"], done.stderr
+    assert done.returncode == 1 and all(stat.S_ISCHR(node.stat().st_mode) for node in nodes.values())
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["full", "net.onnx", "null"]

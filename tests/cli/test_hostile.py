@@ -1,0 +1,60 @@
+"""No content of a file hangs graphopt, fells it, or reaches the terminal raw: each input of ``tests/hostile``, in this process."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.hostile.cases import CASES
+from tests.hostile.run import SECONDS, Outcome
+from tests.hostile.texts import Case
+
+_LONG = ("model: 20,000 nodes in a row",)
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(c, id=c.name, marks=[pytest.mark.slow] if c.name in _LONG else []) for c in CASES]
+)
+def test_hostile_input(
+    case: Case,
+    cli: Callable[..., object],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    from graphopt.cli.main import run
+
+    monkeypatch.setenv("GRAPHOPT_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("GRAPHOPT_BUDGET", "2")
+    arguments = case.build(tmp_path)
+    began = time.process_time()
+    code = run(arguments)
+    captured = capfd.readouterr()
+    said = (captured.out + captured.err).replace(os.fspath(tmp_path), "...")
+    assert not Outcome(case, code, time.process_time() - began, 0, said).wrong, said[-2000:]
+    assert time.process_time() - began < SECONDS
+    if case.name.startswith(("trace:", "manifest:", "task:", "kernel times:", "inputs:")):
+        assert code in (1, 2), said
+        assert any(line.startswith("error: ") for line in captured.err.splitlines()), said
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        ("=1+1", "'=1+1"),
+        ("+x", "'+x"),
+        ("@a", "'@a"),
+        ("-net", "'-net"),
+        ("-1.5", "-1.5"),
+        (-1.5, -1.5),
+        ("net", "net"),
+    ],
+)
+def test_cells_are_no_formulas(value: object, shown: object) -> None:
+    from graphopt.wording import cell
+
+    assert cell(value) == shown

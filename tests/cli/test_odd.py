@@ -1,0 +1,67 @@
+"""Files that nobody writes by accident: one clear line each."""
+
+from __future__ import annotations
+
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+F = TensorProto.FLOAT
+
+
+def saved(path, shape, weight: TensorProto):
+    graph = helper.make_graph(
+        [helper.make_node("Add", ["x", "w"], ["y"])], "g", [helper.make_tensor_value_info("x", F, shape)],
+        [helper.make_tensor_value_info("y", F, None)], [weight],
+    )  # fmt: skip
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return path
+
+
+def of_rank(rank: int, size: int) -> TensorProto:
+    return TensorProto(name="w", data_type=F, dims=[1] * (rank - 1) + [size], raw_data=bytes(4 * size))
+
+
+def elsewhere(location: str) -> TensorProto:
+    weight = TensorProto(name="w", data_type=F, dims=[8], data_location=TensorProto.EXTERNAL)
+    weight.external_data.add(key="location", value=location)
+    return weight
+
+
+@pytest.mark.parametrize("command", ["optimize", "inspect"])
+@pytest.mark.parametrize(
+    ("shape", "weight", "text"),
+    [
+        ([8], of_rank(5000, 8), "5000 dimensions"),
+        ([8], of_rank(5000, 1000), "5000 dimensions"),
+        ([8], elsewhere("a\0b"), "no file has a name like"),
+        ([2**30, 2**30], of_rank(1, 1), "too large to make up: 1.2e+18 elements"),
+        ([1] * 5000, of_rank(1, 1), "dimensions"),
+    ],
+)
+def test_models(cli, tmp_path, command, shape, weight, text):
+    outcome = cli(command, saved(tmp_path / "m.onnx", shape, weight))
+    said = " ".join((outcome.err + outcome.out).split())
+    assert text in said and "internal error" not in said
+    assert outcome.code == 1 or command == "inspect"
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000])
+def test_json_without_a_bottom(cli, tmp_path, model, text):
+    (tmp_path / "deep.json").write_text(text)
+    agent = tmp_path / "agent"
+    agent.mkdir()
+    (agent / "manifest.json").write_text(text)
+    for arguments in (
+        ["replay", "deep.json", model],
+        ["cost", "import", "deep.json"],
+        ["optimize", model, "--strategy", "rl", "--agent", "agent"],
+    ):
+        outcome = cli(*arguments)
+        assert outcome.code in (1, 2) and "nested too deeply" in outcome.error_lines()[0]
+
+
+def test_the_home_of_nobody(cli, model, monkeypatch):
+    monkeypatch.setenv("GRAPHOPT_CACHE_DIR", "~no-such-user/cache")
+    outcome = cli("optimize", model)
+    assert outcome.code == 2 and "GRAPHOPT_CACHE_DIR: ~no-such-user" in outcome.error_lines()[0]

@@ -1,0 +1,145 @@
+"""Ctrl-C and SIGTERM, at any moment and whatever the runtime is doing."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import ROOT
+from tests.hazards import endless, stored
+
+pytestmark = pytest.mark.skipif(os.name == "nt", reason="signals of Unix")
+INT, TERM = signal.SIGINT, signal.SIGTERM
+
+
+def signalled(folder: Path, arguments, plan, code: str = "", ready: str = "") -> tuple[int, str, float]:
+    """Exit code, complaints and seconds after the last signal of a command that is sent signals.
+
+    Args:
+        folder: Where it runs.
+        arguments: Its arguments.
+        plan: Seconds, and the signals to send then.
+        code: What to run in its place.
+        ready: A line of stderr from which on the seconds count.
+    """
+    temporary = folder / "tmp"
+    temporary.mkdir(exist_ok=True)
+    command = [sys.executable, *(["-c", code] if code else ["-m", "graphopt"]), *map(str, arguments)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(temporary)}
+    with subprocess.Popen(
+        command, stderr=subprocess.PIPE, text=True, cwd=folder, env=environment, start_new_session=True
+    ) as process:
+        while ready and process.stderr.readline().strip() != ready:
+            assert process.poll() is None
+        began = time.monotonic()
+        for moment, number in plan:
+            time.sleep(max(0.0, began + moment - time.monotonic()))
+            os.killpg(process.pid, number)  # as a terminal does
+        last = time.monotonic()
+        try:
+            _, err = process.communicate(timeout=30)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise
+    assert "Traceback" not in err
+    assert not list(temporary.iterdir())
+    return process.returncode, err, time.monotonic() - last
+
+
+@pytest.mark.parametrize("command", ["optimize", "verify", "inspect"])
+def test_a_model_without_end(tmp_path, command):
+    path = stored(endless(), tmp_path / "loop.onnx")
+    optimise = command == "optimize"
+    arguments = [command, path] + {"optimize": ["-v"], "verify": [path], "inspect": []}[command]
+    for number in (INT, TERM):
+        plan = [(2.5 if optimise else 4, number)]
+        code, err, seconds = signalled(tmp_path, arguments, plan, ready="loading the model" if optimise else "")
+        assert code == 128 + number
+        assert seconds < 20  # it takes a fraction of one where the machine is free
+        assert "Ctrl-C again aborts" not in err  # before the search there is no best so far to end with
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["loop.onnx", "tmp"]
+
+
+# A command whose main thread is in the runtime for good, with work under way that must not stay.
+DEAF = """
+import sys
+from contextlib import suppress
+from pathlib import Path
+import numpy as np
+from graphopt import scratch
+from graphopt.cli import signals
+from graphopt.cli.progress import Interrupt
+from graphopt.files import Draft
+from graphopt.runtime.session import Session
+from graphopt.runtime import guard
+from graphopt.cli import main
+def run(arguments):
+    with Interrupt(), scratch.folder("work"), Draft(Path("out")), Session(Path(arguments[0])) as session:
+        guard.start()
+        print("deaf", file=sys.stderr, flush=True)
+        session.run({"x": np.ones(4, np.float32)})
+main.run = run
+main.main()
+"""
+
+
+@pytest.mark.parametrize("plan", [[(0.5, INT), (1.0, INT)], [(0.5, TERM)]])
+def test_a_main_thread_that_does_not_come_back(tmp_path, plan):
+    path = stored(endless(), tmp_path / "loop.onnx")
+    code, err, seconds = signalled(tmp_path, [path], plan, DEAF, ready="deaf")
+    assert ("Ctrl-C again aborts" in err) == (code == 130)
+    assert code == 128 + plan[-1][1] and seconds < 20
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["loop.onnx", "tmp"]
+
+
+@pytest.mark.parametrize("number", [INT, TERM])
+def test_no_traceback_while_modules_load(tmp_path, model, number):
+    # Some time after the first of the large imports has begun; before that it is Python's own start.
+    code = (
+        "import os, sys, threading, time\n"
+        "def send(moment):\n"
+        "    while 'typer' not in sys.modules: time.sleep(0.001)\n"
+        f"    time.sleep(moment); os.kill(os.getpid(), {int(number)})\n"
+        "threading.Thread(target=send, args=(float(sys.argv.pop()),), daemon=True).start()\n"
+        "from graphopt.__main__ import main; main()"
+    )
+    for moment in (0.0, 0.02, 0.05, 0.1, 0.3):
+        exit_code, err, _ = signalled(tmp_path, ["inspect", model, moment], [], code)
+        assert exit_code == 128 + number, err
+        assert err.count("\n") == (number == INT)
+
+
+def test_workers_that_start_are_deaf_to_ctrl_c(tmp_path):
+    """A Ctrl-C goes to the whole group: only the parent speaks."""
+    code = (
+        "import os, signal, threading, time\n"
+        "from graphopt.execution.processes import Processes\n"
+        "def main():\n"
+        "    signal.signal(signal.SIGINT, lambda *_: None)\n"
+        "    for moment in range(1, 9):\n"
+        "        threading.Timer(moment / 20, os.killpg, (os.getpid(), signal.SIGINT)).start()\n"
+        "    with Processes(2) as pool: print(list(pool.map(abs, [-1, -2])))\n"
+        "if __name__ == '__main__': main()\n"
+    )
+    script = tmp_path / "script.py"
+    script.write_text(code)
+    done = subprocess.run(
+        [sys.executable, script], capture_output=True, text=True, start_new_session=True, timeout=60, check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert done.stdout == "[1, 2]\n" and done.stderr == ""
+
+
+@pytest.mark.parametrize("plan", [[(3.0, INT), (4.0, INT)], [(0.5, TERM)], [(1.5, TERM)], [(2.5, TERM)]])
+def test_commands_with_workers_and_imports(tmp_path, plan):
+    """What a signal raises may be lost in an import, and a KeyboardInterrupt that was caught must not count at the end."""
+    arguments = ["rules", "generate", "--out", tmp_path / "rules", "--depth", "2"]
+    code, err, _ = signalled(tmp_path, arguments, plan)
+    assert code == 128 + plan[-1][1]
+    assert err.count("error:") == (code == 130)

@@ -1,0 +1,122 @@
+"""A model with weights in a file of their own is overwritten: what a kill leaves, and what is tidied up."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from graphopt.onnxio.emit import emit
+from graphopt.onnxio.load import load
+from graphopt.onnxio.save import Staged, save
+from tests.onnxio.models import run
+
+ROOT = Path(__file__).resolve().parents[2]
+N = 32
+X = np.ones((2, N), np.float32)
+
+
+def matmul(value: float) -> onnx.ModelProto:
+    info = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [2, N]) for n in "xy"]
+    weight = numpy_helper.from_array(np.full((N, N), value, np.float32), "w")
+    graph = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["y"])], "g", info[:1], info[1:], [weight])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def stored(path: Path, value: float) -> Path:
+    onnx.save(matmul(value), path)
+    return path
+
+
+def written(source: Path, out: Path) -> None:
+    loaded = load(source)
+    save(emit(loaded, loaded.graph), out, external=True)
+
+
+def value(path: Path) -> float:
+    return float(run(path, {"x": X})[0][0, 0]) / N
+
+
+# Kills itself at the n-th change of a name: the weights', then the model's.
+KILLED = """
+import os, sys
+from pathlib import Path
+from graphopt.onnxio.emit import emit
+from graphopt.onnxio.load import load
+from graphopt.onnxio.save import save
+left, plain = int(sys.argv[3]), Path.replace
+def replace(self, target):
+    global left
+    if not left:
+        os.kill(os.getpid(), 9)
+    left -= 1
+    return plain(self, target)
+Path.replace = replace
+os_replace = os.replace
+loaded = load(sys.argv[1])
+save(emit(loaded, loaded.graph), Path(sys.argv[2]), external=True)
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="kill -9")
+@pytest.mark.parametrize("renames", [0, 1])
+def test_killed_between_the_two_files(tmp_path, renames):
+    out = tmp_path / "out" / "m.onnx"
+    out.parent.mkdir()
+    written(stored(tmp_path / "old.onnx", 1.0), out)
+    new = stored(tmp_path / "new.onnx", 2.0)
+    done = subprocess.run([sys.executable, "-c", KILLED, new, out, str(renames)], cwd=ROOT, check=False)
+    assert done.returncode == -9
+    assert value(out) == 1.0
+    written(new, out)
+    assert value(out) == 2.0
+    assert len(list(out.parent.iterdir())) == 2  # the model and its weights: nothing of the old, nothing of the killed
+
+
+def test_only_what_no_model_names_is_removed(tmp_path):
+    out = tmp_path / "m.onnx"
+    one, two = stored(tmp_path / "one.bin", 1.0), stored(tmp_path / "two.bin", 2.0)
+    written(one, out)
+    (first,) = tmp_path.glob("m.onnx.*.data")
+    copy = tmp_path / "copy"
+    copy.write_bytes(out.read_bytes())  # a model by whatever name that shares the weights
+    foreign = tmp_path / "m.onnx.notes.data"
+    foreign.touch()
+    written(two, out)
+    assert value(out) == 2.0 and first.exists() and value(copy) == 1.0
+    copy.unlink()
+    written(two, out)
+    assert not first.exists() and foreign.exists() and value(out) == 2.0
+    (second,) = [p for p in tmp_path.glob("m.onnx.*.data") if p != foreign]
+    save(emit(load(one), load(one).graph), out)
+    assert not second.exists() and value(out) == 1.0
+
+
+def test_a_discarded_model_takes_no_weights_of_another_with_it(tmp_path):
+    out = tmp_path / "m.onnx"
+    written(stored(tmp_path / "one.bin", 1.0), out)
+    loaded = load(out)
+    before = sorted(p.name for p in tmp_path.iterdir())
+    with Staged(emit(loaded, loaded.graph), out, external=True) as staged:
+        assert value(staged.path) == 1.0
+    assert sorted(p.name for p in tmp_path.iterdir()) == before and value(out) == 1.0
+    other = load(tmp_path / "one.bin")
+    with Staged(emit(other, other.graph), tmp_path / "n.onnx", external=True):
+        assert list(tmp_path.glob("n.onnx.*.data"))
+    assert sorted(p.name for p in tmp_path.iterdir()) == before
+
+
+def test_two_writers_of_one_model(tmp_path):
+    out = tmp_path / "m.onnx"
+    one, two = (load(stored(tmp_path / f"{v}.bin", v)) for v in (1.0, 2.0))
+    with Staged(emit(one, one.graph), out, external=True) as slow:
+        save(emit(two, two.graph), out, external=True)
+        assert value(out) == 2.0
+        slow.commit({})
+    assert value(out) == 1.0 and len(list(tmp_path.glob("m.onnx*"))) == 2
