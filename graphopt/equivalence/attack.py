@@ -168,10 +168,12 @@ class Trial:
         self.divides = divides_by_computed(self.instance.before) or divides_by_computed(self.instance.after)
 
     def close(self) -> None:
+        """Release the replacement's session; the pattern's is the caller's."""
         if self.after is not None:
             self.after.close()
 
     def run(self, bind: Mapping[str, int], fill: Fill) -> None:
+        """Compare both sides on contents of one class, where symbols have the given sizes; what is found is noted."""
         feeds = self.feeds(bind, fill)
         named = self.sides.named(feeds)
         if self.divides and not self._safe(bind, fill, feeds):
