@@ -19,7 +19,7 @@ from graphopt.equivalence.cases import Instance, operands
 from graphopt.equivalence.domains import PRIMES
 from graphopt.equivalence.examples import shrunk
 from graphopt.equivalence.instances import instances
-from graphopt.equivalence.symbolic import UNDECIDED, judge
+from graphopt.equivalence.symbolic import OUTSIDE, UNDECIDED, judge
 from graphopt.rewrite.examples import DEFAULT_OPSET
 from graphopt.rewrite.schema import Rule
 
@@ -116,6 +116,7 @@ class _Found:
         self.rule, self.seed, self.family = rule, seed, family
         self.methods: Counter[str] = Counter()
         self.attacked = self.runs = self.judged = 0
+        self.outside = 0
         self.worst = 0.0
         self.open = ""
         self.undecided = 0  # instances on which z3 ran out of time: it will on others
@@ -140,7 +141,9 @@ class _Found:
         method, why = verdict
         if made.doubt and method not in ("undefined", "large"):
             method, why = "floats", made.doubt
-        if method in ("undefined", "large"):
+        if why == OUTSIDE:  # no part of what is claimed to be proved, and said so
+            self.outside += 1
+        if method in ("undefined", "large") or why == OUTSIDE:
             return
         self.undecided += why == UNDECIDED
         self.judged += 1
@@ -150,9 +153,10 @@ class _Found:
 
     def proof(self, outcome: str, why: str = "") -> Proof:
         """All of it."""
-        return Proof(
-            outcome, dict(self.methods), self.attacked, self.runs, self.worst, described(self.family), why, self.wrong
-        )
+        family = described(self.family)
+        if self.outside:
+            family += "; shapes and positions that are known (others were attacked only)"
+        return Proof(outcome, dict(self.methods), self.attacked, self.runs, self.worst, family, why, self.wrong)
 
 
 def described(family: Sequence[Instance]) -> str:

@@ -35,6 +35,7 @@ Array = np.ndarray[Any, Any]
 
 METHODS = ("terms", "field", "order")
 UNDECIDED = "z3 did not decide in time"
+OUTSIDE = "numbers that say shapes or positions come from outside"
 _ROUNDING = 2e-5  # constants are float32, and let-expressions round to it
 _ORDER_ELEMENTS = 400  # operands larger than this together are not given to z3
 _ORDER_MILLISECONDS = 1500
@@ -84,7 +85,7 @@ def judge(
         return "floats", "an approximation is attacked, not proved"
     given = {*instance.before.inputs, *instance.symbolic}
     if given & uses(instance.before, instance.after, only="shape").keys():
-        return "floats", "numbers that say shapes or positions come from outside"
+        return "floats", OUTSIDE
     # The same seeds as in the attack give the same truth values as inputs, for which the pattern is known to be defined.
     tried = [(seed + i, bind) for i, bind in enumerate(binds) if computed[i]]
     if any(instance.before.type(k).dtype == "bool" for k in given):
