@@ -237,13 +237,13 @@ def _by_family(rules: Sequence[Rule], evidence: Evidence, uses: Mapping[str, int
 
 
 def _shares(rules: Sequence[Rule], evidence: Evidence) -> str:
-    """How many of the rules are proved, and how many for all sizes."""
+    """How many of the rules are proved, how many attacked without success, and how many are proved for all sizes."""
     verdicts = [_verdict(rule, evidence) for rule in rules]
     proved = verdicts.count("proved")
     general = sum(bool(evidence.get(rule.id, {}).get("all_sizes")) for rule in rules)
     return (
-        f"{len(rules)} rules: {proved} proved ({proved / len(rules):.0%}), {verdicts.count('attacked')} attacked without a "
-        f"counterexample; {general} ({general / len(rules):.0%}) proved for all sizes"
+        f"{len(rules)} rules: {proved} proved ({proved / len(rules):.0%}), {verdicts.count('attacked')} attacked; "
+        f"{general} ({general / len(rules):.0%}) for all sizes"
     )
 
 

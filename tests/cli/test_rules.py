@@ -37,12 +37,12 @@ def test_list(cli):
     assert outcome.code == 0
     assert not outcome.err
     document = json.loads(outcome.out)
-    assert document["schema"] == "graphopt.rules/1"
+    assert document["schema"] == "graphopt.rules/2"
     rules = {rule["id"]: rule for rule in document["rules"]}
     assert len(rules) == len(document["rules"]) > 0
-    keys = {"id", "family", "claim", "verdict", "hash", "used", "doc"}
+    keys = {"id", "family", "claim", "verdict", "all_sizes", "hash", "used", "doc"}
     assert all(rule.keys() == keys for rule in rules.values())
-    assert all(rule[key] for rule in rules.values() for key in keys - {"used"})
+    assert all(rule[key] for rule in rules.values() for key in keys - {"used", "all_sizes"})
     assert all(rule["used"] >= 0 for rule in rules.values())
     assert {rule["verdict"] for rule in rules.values()} <= {"proved", "attacked"}
     assert len({rule["hash"] for rule in rules.values()}) > 1
@@ -67,7 +67,8 @@ def test_a_rule_is_one_line(cli, monkeypatch):
     for columns in ("80", "120"):
         monkeypatch.setenv("COLUMNS", columns)
         lines = cli("rules", "list").out.splitlines()
-        assert len(lines) == 2 + len(rules) + len(families)
+        assert len(lines) == 3 + len(rules) + len(families)
+        assert lines[-1].startswith(f"{len(rules)} rules: ")
         assert max(map(len, lines)) <= int(columns)
 
 
@@ -120,10 +121,10 @@ def test_show_whatever_the_evidence_says(cli, mine):
         "hash": read_rules(mine)[0].hash,
         "verdict": "proved",
         "method": "identity testing",
-        "domain": "rationals modulo two primes",
-        "assignments": 3,
+        "family": "ranks 0 to 4",
+        "proved": 3,
         "false_accept": 2.5e-30,
-        "seeds": [0, 1],
+        "seed": 0,
         "surprise": "[bold]",
     }
     lock = mine.with_name("evidence.lock")
@@ -132,9 +133,8 @@ def test_show_whatever_the_evidence_says(cli, mine):
     lines = [line.split(maxsplit=1) for line in cli(*show).out.splitlines()]
     shown = {line[0]: line[1].strip() for line in lines if len(line) == 2}
     assert shown["verdict"] == "proved"
-    assert shown["domain"] == "rationals modulo two primes"
-    assert shown["assignments"] == "3"
-    assert shown["seeds"] == "0, 1"
+    assert shown["proved"] == "3"
+    assert shown["seed"] == "0"
     assert shown["hash"] == entry["hash"]
     assert "2.5e-30" in shown["false"]
     assert "surprise" not in shown
