@@ -223,11 +223,11 @@ def _by_family(rules: Sequence[Rule], evidence: Evidence, uses: Mapping[str, int
         "used": {rule.id: str(uses.get(rule.id, "")) for rule in rules},
     }
     widths = {name: max(map(len, (name, *texts.values()))) + len("   ") for name, texts in columns.items()}
-    least = len("what it does")
+    least = 10  # characters of a law; with fewer it says nothing
     if width - sum(widths.values()) < least:
         del columns["used"], widths["used"]  # a narrow screen
     room = max(width - sum(widths.values()), least)
-    result = table(*columns, "what it does", whole=True)
+    result = table(*columns, "law", whole=True)
     for family in sorted({rule.family for rule in rules}):
         result.add_row(family, style="bold")
         for rule in rules:
