@@ -58,7 +58,8 @@ def test_the_counterexample_is_minimal_and_says_shapes_values_and_both_results()
     assert wrong_at is not None
     assert sum(np.size(a) for a in wrong_at.inputs.values()) <= 6
     text = str(wrong_at)
-    assert "x: " in text and "x = [" in text and "the replacement's" in text
+    assert "x: " in text and "x = " in text
+    assert "onnxruntime gives" in text and "for the replacement" in text
 
 
 def test_a_timeout_is_not_a_pass():
@@ -90,7 +91,7 @@ def test_each_method_is_needed_by_some_rule():
         "prelu-as-two-relus": "order",
     }
     for ident, method in methods.items():
-        proof = prove(LIBRARY[ident], limit=6, tries=60)
+        proof = prove(LIBRARY[ident], limit=20, tries=200)
         assert proof.outcome == "proved", ident
         assert proof.methods.get(method), (ident, proof.methods)
 
