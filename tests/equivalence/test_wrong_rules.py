@@ -31,7 +31,6 @@ ACCEPTED = frozenset(
         "rounding-nearly-one",
         "unusual-einsum-commutes",
         "unusual-einsum-of-one-without-arrow",
-        "unusual-gather-nd-of-scaled",
         "unusual-range-shifted",
         "unusual-relu-before-col2im",
     }
