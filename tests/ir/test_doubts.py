@@ -138,7 +138,7 @@ def test_an_operator_that_the_operator_set_lacks_is_refused():
     proto = parser.parse_model('<ir_version: 8, opset_import: ["": 7]> g (float[2] x) => (float[2] y) { y = Relu(x) }')
     edit = Edit(load(proto).graph, "test")
     (x,) = edit.graph.inputs
-    with pytest.raises(RefusedError, match="not in version 7"):
+    with pytest.raises(RefusedError, match="not in operator set 7"):
         edit.add("Expand", [x, edit.constant(np.array([4, 2]))])
 
 
