@@ -13,7 +13,7 @@ from tests.fuzz.trial import CHANGED, CRASHED, draw, hand, hands, trial
 
 MODELS, SEED = 2000, 20240
 ROUNDED = frozenset({423, 1906})
-"""Models whose results lie near the end of a float32's range and cancel there, or leave it: rounding decides."""
+"""Models whose results lie near the end of a float32's range and cancel there, or leave it; taken for rounding, not looked into."""
 STANDARD = load_library()
 EVERY = load_library(("standard", "generated"), evidence=False)
 FELLED = {read(path)[1] for path in FALLEN.glob("*.onnxtxt")}
