@@ -53,17 +53,6 @@ def latest_opset() -> int:
     return int(onnx.defs.onnx_opset_version())
 
 
-@lru_cache
-def exists(op: str, domain: str, version: int) -> bool:
-    """Whether an operator is in a version of its operator set; what has no schema here is believed to be."""
-    if not onnx.defs.has(op, domain=domain):
-        return True
-    try:
-        return not bool(onnx.defs.get_schema(op, version, domain).deprecated)
-    except onnx.defs.SchemaError:
-        return False
-
-
 @dataclass(frozen=True, slots=True)
 class Parameter:
     """The type of a formal operand or result.
@@ -182,8 +171,8 @@ def _infer(
     try:
         schema = onnx.defs.get_schema(op, version, domain)
     except onnx.defs.SchemaError:
-        if not exists(op, domain, version) and op not in _EARLIER:
-            raise InferenceError(f"{op} is not in version {version} of its operator set") from None
+        if onnx.defs.has(op, domain=domain) and op not in _EARLIER:
+            raise InferenceError(f"{op} is not in operator set {version}") from None
         return (UNKNOWN,) * n_outputs
     names = ["" if t is None else f"i{i}" for i, t in enumerate(inputs)]
     outputs = [f"o{i}" for i in range(n_outputs)]
