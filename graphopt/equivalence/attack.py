@@ -29,6 +29,7 @@ from graphopt.equivalence.values import (
     ORDINARY,
     Fill,
     content,
+    counts,
     divides_by_computed,
     empties_a_window,
     extreme,
@@ -54,6 +55,7 @@ _HALF = 30.0  # largest float16 under a claim about real numbers: sums of some p
 _NEAR = 8.0  # last places of the largest result, within which both sides count as the same
 _SIZES = (3, 5, 2, 7)
 _MOST_BINDINGS = 10
+_BEYOND = {"i8": 900, "u8": 900, "f16": 2100, "bf16": 900, "i16": 70_000, "u16": 70_000}
 _LARGEST = 4096  # size of a symbolic dimension
 
 
@@ -142,8 +144,18 @@ def bindings(instance: Instance) -> list[dict[str, int]]:
     # A size beyond a number that the pattern knows: a Slice to 1000 is not always the whole.
     known = {abs(n) for n in _integers(o.data for o in operands(instance.case) if o.dtype in ("i64", "i32"))}
     beyond = [n + 1 for n in known if max(different.values()) <= n <= _LARGEST]
+    narrow = _narrow(instance.before)
+    if narrow:
+        made[1:1] = [{**different, name: narrow} for name in {names[0], names[-1]}]
     made[2:2] = [{**different, name: n} for name in names[:2] for n in sorted(beyond)[:2]]
     return [*made, dict.fromkeys(names, 0)][:_MOST_BINDINGS]
+
+
+def _narrow(graph: Graph) -> int:
+    """A size, or a place, that the narrowest type of a pattern which its operands don't have can't hold; 0 without one."""
+    held = {graph.type(key).dtype for key in graph.inputs}
+    made = {graph.type(out).dtype for node in graph.nodes.values() for out in node.outputs if out is not None}
+    return max((_BEYOND.get(str(dtype), 0) for dtype in made - held), default=0)
 
 
 def _integers(data: Any) -> Iterator[int]:
@@ -165,7 +177,8 @@ class Trial:
         self.checked = False
         self._typical: dict[str, float] = {}
         self.narrowed = widened(self.instance.before)
-        self.divides = divides_by_computed(self.instance.before) or divides_by_computed(self.instance.after)
+        graphs = (self.instance.before, self.instance.after)
+        self.careful = any(divides_by_computed(graph) or counts(graph) for graph in graphs)
 
     def close(self) -> None:
         """Release the replacement's session; the pattern's is the caller's."""
@@ -176,7 +189,7 @@ class Trial:
         """Compare both sides on contents of one class, where symbols have the given sizes; what is found is noted."""
         feeds = self.feeds(bind, fill)
         named = self.sides.named(feeds)
-        if self.divides and not self._safe(bind, fill, feeds):
+        if self.careful and not self._safe(bind, fill, feeds):
             return
         try:
             left = [np.asarray(a) for a in self.before.run(named)]
@@ -203,7 +216,7 @@ class Trial:
                 return
 
     def _safe(self, bind: Mapping[str, int], fill: Fill, feeds: Mapping[int, Array]) -> bool:
-        """Whether no integer is divided by zero, which would end the process."""
+        """Whether no integer is divided by zero and no Range goes on for ever, which would end the process."""
         try:
             _evaluated(self.instance.before, self.instance.symbolic, feeds)
         except (UnsupportedError, ContradictionError):
@@ -236,15 +249,13 @@ class Trial:
         self, feeds: Mapping[int, Array], fill: Fill, left: Sequence[Array]
     ) -> tuple[list[Array], list[Array]] | None:
         """The pattern in float64, and what it gives on inputs moved by their last place; ``None`` if unknown."""
-        moved = {}
-        for key, array in feeds.items():
-            if array.dtype.kind == "f":
-                rng = rng_of(self.instance.before.values[key].name, self.seed, 1)
-                unit = _unit(array.dtype)
-                moved[key] = array.astype(np.float64) * (1 + unit * rng.choice([-1.0, 1.0], array.shape))
         try:
             made = _evaluated(self.instance.before, self.instance.symbolic, feeds)
-            other = _evaluated(self.instance.before, self.instance.symbolic, {**feeds, **moved})
+            # Twice: what moves one way by chance may cancel.
+            one, two = (
+                _evaluated(self.instance.before, self.instance.symbolic, {**feeds, **self._moved(feeds, draw)})
+                for draw in (1, 2)
+            )
         except (UnsupportedError, ContradictionError):
             return None
         if fill is ORDINARY and not self.checked:
@@ -252,7 +263,20 @@ class Trial:
             self._doubt(made, left)
         if any(a.shape != b.shape for a, b in zip(made, left, strict=True)):
             return None
-        return made, other
+        with np.errstate(all="ignore"):
+            return made, [
+                np.where(np.abs(b - m) > np.abs(a - m), b, a) if m.dtype.kind == "f" else np.where(b != m, b, a)
+                for m, a, b in zip(made, one, two, strict=True)
+            ]
+
+    def _moved(self, feeds: Mapping[int, Array], draw: int) -> dict[int, Array]:
+        """The floats among the inputs, moved by their last place."""
+        moved = {}
+        for key, array in feeds.items():
+            if array.dtype.kind == "f":
+                signs = rng_of(self.instance.before.values[key].name, self.seed, draw).choice([-1.0, 1.0], array.shape)
+                moved[key] = array.astype(np.float64) * (1 + _unit(array.dtype) * signs)
+        return moved
 
     def _doubt(self, made: Sequence[Array], left: Sequence[Array]) -> None:
         """Whether what the prover takes the operators to mean is what the runtime does."""

@@ -19,6 +19,9 @@ from graphopt.runtime import kernels
 Case = dict[str, Any]
 """In the form of a rule's ``examples``, operands parsed."""
 
+Place = tuple[str, int | None]
+"""Where an operand stands in a case: its name, and its index in a variadic operand."""
+
 SYMBOL_SIZE = 3
 # Functions that look at the content of a constant: such a constant is what it is, others stand for any content.
 _READS = frozenset({"value", "values", "min_of", "max_of", "distinct", "content"})
@@ -155,11 +158,26 @@ def fits(rule: Rule, case: Case, sizes: Mapping[str, int]) -> bool:
 
 def operands(case: Mapping[str, Any]) -> list[Operand]:
     """All operands of a case, those of variadic ones too."""
-    found: list[Operand] = []
-    for value in case.values():
-        found += [value] if isinstance(value, Operand) else []
-        found += [v for v in value if isinstance(v, Operand)] if isinstance(value, list) else []
+    return [operand for _, operand in places(case)]
+
+
+def places(case: Mapping[str, Any]) -> list[tuple[Place, Operand]]:
+    """All operands of a case with where they stand."""
+    found: list[tuple[Place, Operand]] = []
+    for name, value in case.items():
+        if isinstance(value, Operand):
+            found.append(((name, None), value))
+        elif isinstance(value, list):
+            found += [((name, i), v) for i, v in enumerate(value) if isinstance(v, Operand)]
     return found
+
+
+def put(case: Case, place: Place, operand: Operand) -> Case:
+    """A case with another operand at a place."""
+    name, index = place
+    if index is None:
+        return {**case, name: operand}
+    return {**case, name: [operand if i == index else v for i, v in enumerate(case[name])]}
 
 
 def size_of(operand: Operand) -> int:

@@ -12,6 +12,8 @@ from graphopt.equivalence.cases import Case, operands, size_of
 from graphopt.ir.types import FLOATS, NUMPY_NAMES
 from graphopt.rewrite.examples import Operand
 
+_NEARLY_ONE = 1.000005  # what a comparison with a tolerance takes for 1
+
 
 def reshaped(operand: Operand, dims: tuple[Any, ...]) -> Operand:
     """An operand of other dimensions; content that is listed is cut or repeated to fit one dimension."""
@@ -48,11 +50,13 @@ def refilled(operand: Operand, rng: np.random.Generator, ends: bool) -> Iterator
     """A constant with contents of every class; those at the ends of an integer type's range only where asked for."""
     count = size_of(operand)
     if operand.dtype in FLOATS:
-        yield from (replace(operand, data=n) for n in (0.0, 1.0, -1.0, 0.5, 0.1, -2.5, 1e4))
+        yield from (replace(operand, data=n) for n in (0.0, 1.0, -1.0, 0.5, 0.1, -2.5, 1e4, _NEARLY_ONE))
         if count > 1 and len(operand.dims) == 1:
             yield replace(operand, data=[float(rng.integers(-3, 4)) for _ in range(count)])
             yield replace(operand, data=[0.0, *[1.0] * (count - 1)])
             yield replace(operand, data=[*[1.0] * (count - 1), -1.0])
+        if count > 1:
+            yield replace(operand, data=_nested([0.0] * (count - 1) + [-1e4], operand.dims))
         if operand.data is not None:
             yield replace(operand, data=None)
         return
@@ -77,6 +81,11 @@ def refilled(operand: Operand, rng: np.random.Generator, ends: bool) -> Iterator
     yield from (replace(operand, data=n) for n in numbers if n != data)
     if count > 1 and len(operand.dims) == 1:
         yield replace(operand, data=[int(rng.choice(numbers)) for _ in range(count)])
+
+
+def _nested(flat: list[float], dims: tuple[Any, ...]) -> Any:
+    """A flat list as lists of lists."""
+    return np.reshape(flat, dims).tolist()
 
 
 def _whole(data: Any) -> bool:

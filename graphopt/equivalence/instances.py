@@ -9,11 +9,12 @@ its own. Instances are small: no operand has more than a few thousand elements.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
 from graphopt.equivalence.cases import Case, Instance, build_instance, operands, parse_case, size_of
+from graphopt.equivalence.coupled import coupled
 from graphopt.equivalence.variation import Variation
 from graphopt.rewrite.schema import Rule
 
@@ -23,6 +24,8 @@ _SYMBOLIC = 0.5
 """Share of the cases with one change that are tried with symbols for sizes as well."""
 _ANY = 0.2
 """Share of them that are tried with constants of any content."""
+_JOINT = 0.3
+"""Share of the cases in which parts that belong together change together."""
 _SQUARE = 0.35
 """Share of them that are tried with one size for all dimensions."""
 
@@ -36,16 +39,22 @@ def instances(rule: Rule, *, seed: int = 0, limit: int = 40, tries: int = 300) -
         limit: How many are wanted.
         tries: How many variations are made for it, at most.
     """
-    found: dict[str, Instance] = {}
+    return by_size(itertools.islice(drawn(rule, seed=seed, tries=tries), limit))
+
+
+def by_size(family: Iterable[Instance]) -> list[Instance]:
+    """Instances, the smallest first."""
+    return sorted(family, key=lambda i: (i.elements, repr(i.case)))
+
+
+def drawn(rule: Rule, *, seed: int = 0, tries: int = 300) -> Iterator[Instance]:
+    """Different instances of a rule as they are found; see :func:`variations` for the arguments."""
     matched: list[Case] = []
     for attempt, case in enumerate(variations(rule, seed=seed, tries=tries, matched=matched)):
-        if len(found) >= limit:
-            break
         made = build_instance(rule, case, _BLOCKS[attempt % 8 - 5] if attempt % 8 > 5 else _BLOCKS[0])
         if made is not None:
-            found[repr(case)] = made
             matched.append(case)
-    return sorted(found.values(), key=lambda i: (i.elements, repr(i.case)))
+            yield made
 
 
 def variations(rule: Rule, *, seed: int = 0, tries: int = 300, matched: list[Case] | None = None) -> Iterator[Case]:
@@ -74,11 +83,16 @@ def _cases(vary: Variation, accepts: list[Case], rejects: list[Case], matched: l
     yield from accepts
     yield from rejects
     rng = vary.rng
+    joint = [case for example in accepts for case in coupled(vary.rule, example, rng)]
+    rng.shuffle(joint)
     single = [vary.singles(case) for case in accepts]
     rng.shuffle(single)
     alone = [case for group in itertools.zip_longest(*single) for case in group if case is not None]
     seeds = [*accepts, *accepts, *rejects]
     while seeds:
+        if joint and rng.random() < _JOINT:
+            yield joint.pop()
+            continue
         # What changes one thing alone, and of the rest one that changes several.
         if alone and rng.random() < 0.7:
             case = alone.pop(0)

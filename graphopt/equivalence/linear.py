@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from graphopt.equivalence.domains import Field, RandomOrder
+from graphopt.equivalence.domains import Field, Floats, RandomOrder
 from graphopt.equivalence.semantics import (
     Call,
     ContradictionError,
@@ -60,8 +60,8 @@ def reduce_axes(c: Call) -> tuple[tuple[int, ...], bool]:
     x, given = c.arg(0), c.opt(1)
     axes = c.attributes.get("axes") if given is None else tuple(int(a) for a in np.atleast_1d(given))
     if axes is None or len(axes) == 0:
-        axes = () if c["noop_with_empty_axes"] else tuple(range(x.ndim))
-    return tuple(sorted(front(a, x.ndim) for a in axes)), bool(c["keepdims"])
+        axes = () if c["noop_with_empty_axes"] == 1 else tuple(range(x.ndim))
+    return tuple(sorted(front(a, x.ndim) for a in axes)), c["keepdims"] == 1
 
 
 def _reduced(c: Call, x: Array, operation: Callable[[Array, Array], Array], start: Array | None = None) -> Array:
@@ -109,10 +109,21 @@ def _reduction(c: Call) -> Result:
         case "ReduceL2":
             return d.func("sqrt", _reduced(c, d.mul(x, x), d.add, zero))
         case "ReduceLogSumExp":
-            return d.func("log", _reduced(c, d.func("exp", x), d.add, zero))
+            axes, keep = reduce_axes(c)
+            x, top = _lowered(c, x, axes)
+            logs = d.func("log", _reduced(c, d.func("exp", x), d.add, zero))
+            return logs if top is None else d.add(logs, top if keep else np.squeeze(top, axes))
         case "ReduceLogSum":
             return d.func("log", _reduced(c, x, d.add, zero))
     return _reduced(c, x, d.add, zero)
+
+
+def _lowered(c: Call, x: Array, axes: tuple[int, ...]) -> tuple[Array, Array | None]:
+    """Floats less their largest along some axes, and that, for what takes exponentials: it would overflow as it is defined."""
+    if not isinstance(c.d, Floats) or 0 in x.shape or not axes:
+        return x, None
+    top = x.max(axis=axes, keepdims=True)
+    return (x - top, top) if np.isfinite(top).all() else (x, None)
 
 
 @operator("Softmax", "LogSoftmax")
@@ -123,6 +134,7 @@ def _softmax(c: Call) -> Result:
         axis = front(axis, x.ndim)
         x = x.reshape(int(np.prod(shape[:axis], dtype=np.int64)), -1)
         axis = 1
+    x, _ = _lowered(c, x, (front(axis, x.ndim),))
     e = c.d.func("exp", x)
     sums = np.expand_dims(total(c, e, front(axis, x.ndim)), axis)
     made = c.d.div(e, sums) if c.op == "Softmax" else c.d.add(x, c.d.neg(c.d.func("log", sums)))

@@ -6,9 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from graphopt.equivalence.domains import Floats
 from graphopt.equivalence.semantics import Call, ContradictionError, Result, UnsupportedError, front, operator
 
 Array = np.ndarray[Any, Any]
+
+_LONGEST = 1 << 20  # elements of a Range
 
 
 @operator("Identity", "Dropout")
@@ -188,9 +191,15 @@ def _constant_of_shape(c: Call) -> Result:
 
 @operator("Range")
 def _range(c: Call) -> Result:
-    if c.d.holds(c.arg(0)):
+    start, limit, delta = c.arg(0), c.arg(1), c.arg(2)
+    if c.d.holds(start) and not isinstance(c.d, Floats):
         raise UnsupportedError("Range of floats")
-    return np.arange(int(c.arg(0)), int(c.arg(1)), int(c.arg(2)), dtype=c.arg(0).dtype)
+    first, last, step = (float(n) for n in (start, limit, delta))
+    if step == 0 or not abs(last - first) <= _LONGEST * abs(step):  # also where one of them is no number
+        raise UnsupportedError("a Range without an end")
+    if not c.d.holds(start):
+        return np.arange(int(start), int(limit), int(delta), dtype=start.dtype)
+    return start + delta * np.arange(max(int(np.ceil((limit - start) / delta)), 0))
 
 
 @operator("Resize")

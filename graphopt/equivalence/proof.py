@@ -14,20 +14,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from graphopt.equivalence.attack import Counterexample, attack
+from graphopt.equivalence.attack import Attack, Counterexample, attack
 from graphopt.equivalence.cases import Instance, operands
 from graphopt.equivalence.domains import PRIMES
 from graphopt.equivalence.examples import shrunk
-from graphopt.equivalence.instances import instances
+from graphopt.equivalence.instances import by_size, drawn
 from graphopt.equivalence.symbolic import OUTSIDE, UNDECIDED, judge
 from graphopt.rewrite.examples import DEFAULT_OPSET
 from graphopt.rewrite.schema import Rule
 
-ATTACKED = 260
+ATTACKED = 240
 """Instances of a rule that are attacked."""
 PROVED = 40
 """Of these, instances that are to be proved as well."""
-TRIES = 1200
+TRIES = 2400
 """Variations of a rule's examples that are made for them."""
 _FEW = 8  # instances; a rule that matches fewer has not been looked at
 _DEGREE = 1000  # of the polynomials compared; see false_accept
@@ -88,13 +88,20 @@ def prove(
         seconds: Processor time for the whole rule; a rule that takes longer has timed out.
     """
     deadline = time.process_time() + seconds  # what else runs on the machine decides nothing
-    family = instances(rule, seed=seed, limit=attacks, tries=tries)
-    found = _Found(rule, seed, family)
-    chosen = set(_spread(len(family), limit))
-    for i, instance in enumerate(family):
+    found = _Found(rule, seed)
+    # Attacked as they are drawn: what the runtime does not take does not count.
+    for instance in drawn(rule, seed=seed, tries=tries):
         if time.process_time() > deadline:
-            return found.proof("timeout", f"{seconds:g} s were over after {i} of {len(family)} instances")
-        found.look(instance, i in chosen)
+            return found.proof("timeout", f"{seconds:g} s were over after {found.attacked} instances")
+        found.attack(instance)
+        if found.wrong is not None:
+            return found.proof("failed")
+        if found.attacked >= attacks:
+            break
+    for instance in _spread(by_size(found.family), limit):
+        if time.process_time() > deadline:
+            return found.proof("timeout", f"{seconds:g} s were over with {found.judged} instances proved")
+        found.judge(instance)
         if found.wrong is not None:
             return found.proof("failed")
     if found.attacked < _FEW:
@@ -102,18 +109,19 @@ def prove(
     return found.proof("attacked" if found.methods["attack"] or found.judged < _FEW else "proved", found.open)
 
 
-def _spread(count: int, wanted: int) -> Sequence[int]:
-    """Places of ``wanted`` among ``count``, at equal distances."""
-    if count <= wanted:
-        return range(count)
-    return [i * count // wanted for i in range(wanted)]
+def _spread(family: Sequence[Instance], wanted: int) -> Sequence[Instance]:
+    """As many of a family as are wanted, at equal distances."""
+    count = len(family)
+    return family if count <= wanted else [family[i * count // wanted] for i in range(wanted)]
 
 
 class _Found:
     """What was found so far about a rule."""
 
-    def __init__(self, rule: Rule, seed: int, family: Sequence[Instance]) -> None:
-        self.rule, self.seed, self.family = rule, seed, family
+    def __init__(self, rule: Rule, seed: int) -> None:
+        self.rule, self.seed = rule, seed
+        self.family: list[Instance] = []
+        self.attacks: dict[Instance, Attack] = {}
         self.methods: Counter[str] = Counter()
         self.attacked = self.runs = self.judged = 0
         self.outside = 0
@@ -122,17 +130,20 @@ class _Found:
         self.undecided = 0  # instances on which z3 ran out of time: it will on others
         self.wrong: Counterexample | None = None
 
-    def look(self, instance: Instance, prove_it: bool) -> None:
-        """Attack an instance, and perhaps prove it."""
+    def attack(self, instance: Instance) -> None:
+        """Run both sides of an instance."""
         made = attack(instance, self.rule, self.seed)
+        self.family.append(instance)
+        self.attacks[instance] = made
         self.attacked += made.runs > 0
         self.runs += made.runs
         self.worst = max(self.worst, made.worst)
         if made.wrong is not None:
             self.wrong = shrunk(self.rule, made.wrong, self.seed)
-            return
-        if not prove_it:
-            return
+
+    def judge(self, instance: Instance) -> None:
+        """Prove an instance for every content."""
+        made = self.attacks[instance]
         signs = (0,) if made.runs else (0, 1, -1)
         verdict = judge(instance, self.rule, self.seed, self.undecided < 2, signs)
         if isinstance(verdict, Counterexample):

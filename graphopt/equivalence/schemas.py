@@ -109,6 +109,12 @@ def _lists(held: list[Any], rank: int, rng: np.random.Generator) -> list[Any]:
     return made
 
 
+def most_operands(domain: str, op: str, opset: int) -> int:
+    """How many operands an operator takes at most."""
+    schema = schema_of(op, domain, opset)
+    return 0 if schema is None else int(schema.max_input)
+
+
 def dtypes_of(rule: Rule, leaf: str, opset: int) -> list[str]:
     """Dtypes that numpy has and some operator that reads an operand takes there, common ones first."""
     found: set[str] = set()

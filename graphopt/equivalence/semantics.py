@@ -312,7 +312,9 @@ def _clip(c: Call) -> Result:
     # Infinite bounds are none.
     low = None if len(c.known) > 1 and c.known[1] is not None and np.all(c.known[1] == -np.inf) else low
     high = None if len(c.known) > 2 and c.known[2] is not None and np.all(c.known[2] == np.inf) else high
-    low, high = (b.reshape(()) if b is not None and b.size == 1 else b for b in (low, high))
+    if any(b is not None and (b.size != 1 or b.ndim > 1) for b in (low, high)):
+        raise ContradictionError("Clip: a bound that is no number")
+    low, high = (None if b is None else b.reshape(()) for b in (low, high))
     greater, smaller = (c.d.max, c.d.min) if c.d.holds(x) else (np.maximum, np.minimum)
     x = x if low is None else greater(x, low)
     return x if high is None else smaller(x, high)

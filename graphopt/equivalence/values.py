@@ -58,11 +58,14 @@ class Fill:
         return np.asarray(made * (self.sign or rng.choice([-1.0, 1.0], shape)) + self.offset)
 
     def whole(self, dtype: Any, shape: tuple[int, ...], rng: np.random.Generator, use: str) -> Array:
-        """Integers; ``use`` is ``shape``, ``divisor`` or empty."""
+        """Integers; ``use`` is ``shape``, ``divisor``, ``count`` or empty."""
         info = np.iinfo(dtype)
-        if use == "shape":
+        if use == "shape" or (use == "count" and self.integers == "small"):
             low, high = ((0, 3), (-2, 3), (1, 4))[int(rng.integers(3))]
             return np.asarray(rng.integers(max(low, info.min), high, shape)).astype(dtype)
+        if use == "count" and self.integers != "small":
+            chosen = (_LONG,) if self.integers == "ends" else (0, 1, 2, 7, 300, _LONG)
+            return np.asarray(rng.choice(chosen, shape)).astype(dtype)
         if use == "divisor" and self.integers != "small":
             made = rng.integers(info.min, info.max, shape, dtype, endpoint=True)
             return np.where((made == 0) | (made == np.array(-1).astype(dtype)), np.array(3, dtype), made)
@@ -77,6 +80,8 @@ class Fill:
             )
         return np.asarray(rng.integers(max(-4, info.min), 5, shape)).astype(dtype)
 
+
+_LONG = 2100  # more than float16 counts to
 
 ORDINARY = Fill("ordinary numbers", 1.0)
 _TIES = Fill("small whole numbers", pool=(-2.0, -1.0, 0.0, 1.0, 2.0), integers="full", truth=True)
@@ -163,7 +168,7 @@ def content(
         seed: Of the random numbers.
         dtype: Its dtype.
         shape: Its shape.
-        use: What integers are for: ``shape``, ``divisor`` or nothing special.
+        use: What integers are for: ``shape``, ``divisor``, ``count`` or nothing special.
         limit: The largest float.
     """
     rng = rng_of(name, seed, len(fill.name))
@@ -187,7 +192,7 @@ def rng_of(name: str, *seed: int) -> np.random.Generator:
 
 # Operands that say where, or how large a result is: an integer of full range there would ask for all memory there is.
 SHAPES: dict[str, tuple[int, ...]] = {
-    "Reshape": (1,), "Expand": (1,), "Tile": (1,), "ConstantOfShape": (0,), "Range": (0, 1, 2), "Pad": (1, 3), "Resize": (3,),
+    "Reshape": (1,), "Expand": (1,), "Tile": (1,), "ConstantOfShape": (0,), "Pad": (1, 3), "Resize": (3,),
     "OneHot": (1,), "TopK": (1,), "Split": (1,), "CenterCropPad": (1,), "Squeeze": (1,), "Unsqueeze": (1,), "Slice": (1, 2, 3, 4),
     "Gather": (1,), "GatherElements": (1,), "GatherND": (1,), "ScatterND": (1,), "ScatterElements": (1,), "CumSum": (1,),
     "ReverseSequence": (1,), "Trilu": (1,), "Col2Im": (1, 2), "BitShift": (1,), "Upsample": (1,), "DFT": (1, 2), "EyeLike": (),
@@ -197,13 +202,17 @@ SHAPES: dict[str, tuple[int, ...]] = {
 
 
 def uses(*graphs: Graph, only: str = "") -> dict[int, str]:
-    """What integers of the graphs are for: ``shape`` or ``divisor`` by key, through whatever computes them.
+    """What integers of the graphs are for: ``shape``, ``divisor`` or ``count`` by key, through whatever computes them.
 
     Args:
         graphs: The graphs.
         only: The use to look for; either by default.
     """
     found: dict[int, str] = {}
+    for graph in graphs:
+        for node in graph.nodes.values():
+            for i in range(3 * (node.op == "Range")):
+                _mark(graph, node, i, only or "count", found)
     for graph in graphs:
         for node in graph.nodes.values():
             for i in SHAPES.get(node.op, ()):
@@ -223,6 +232,11 @@ def _mark(graph: Graph, node: Node, operand: int, use: str, found: dict[int, str
         maker = graph.values[key].producer
         if maker is not None:
             stack += graph.nodes[maker].inputs
+
+
+def counts(graph: Graph) -> bool:
+    """Whether the content of an operand alone says how long a result is: a wrong number there asks for all memory there is."""
+    return any(node.op == "Range" for node in graph.nodes.values())
 
 
 def divides_by_computed(graph: Graph) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from graphopt.equivalence.cases import Case, operands
+from graphopt.equivalence.cases import Case, operands, places, put
 from graphopt.equivalence.contents import halved, mapped, refilled, reshaped, retyped
 from graphopt.equivalence.schemas import attributes_of, dtypes_of, opsets_of, readers, values_of
 from graphopt.equivalence.values import SHAPES
@@ -19,9 +19,6 @@ from graphopt.rewrite.schema import Rule
 
 _SIZES = (1, 2, 3, 4, 5, 6, 7)
 _SYMBOLS = ("S", "T", "U", "V", "W", "P", "Q", "R")
-
-Place = tuple[str, int | None]
-"""Where an operand stands in a case: its name, and its index in a variadic operand."""
 
 
 class Variation:
@@ -76,24 +73,9 @@ class Variation:
 
     # -- operands -------------------------------------------------------------------------------------------------
 
-    def _places(self, case: Case) -> list[tuple[Place, Operand]]:
-        found: list[tuple[Place, Operand]] = []
-        for name, value in case.items():
-            if isinstance(value, Operand):
-                found.append(((name, None), value))
-            elif isinstance(value, list):
-                found += [((name, i), v) for i, v in enumerate(value) if isinstance(v, Operand)]
-        return found
-
-    def _put(self, case: Case, place: Place, operand: Operand) -> Case:
-        name, index = place
-        if index is None:
-            return {**case, name: operand}
-        return {**case, name: [operand if i == index else v for i, v in enumerate(case[name])]}
-
     def _each(self, case: Case, change: Callable[[Operand], Operand]) -> Case:
-        for place, operand in self._places(case):
-            case = self._put(case, place, change(operand))
+        for place, operand in places(case):
+            case = put(case, place, change(operand))
         return case
 
     def _resized(self, case: Case, to: dict[Any, Any]) -> Case:
@@ -114,12 +96,12 @@ class Variation:
     def _singles(self, case: Case) -> list[Case]:
         """One dimension of one operand changes alone."""
         made = []
-        for place, operand in self._places(case):
+        for place, operand in places(case):
             for i, dim in enumerate(operand.dims):
                 for to in (1, 5, *(() if operand.const else ("S",))):
                     if dim != to:
                         dims = (*operand.dims[:i], to, *operand.dims[i + 1 :])
-                        made.append(self._put(case, place, reshaped(operand, dims)))
+                        made.append(put(case, place, reshaped(operand, dims)))
         return made
 
     def _ranks(self, case: Case) -> list[Case]:
@@ -130,15 +112,15 @@ class Variation:
         for size in (2, 1):
             made.append(self._each(case, lambda o, n=size: reshaped(o, (n, *o.dims)) if len(o.dims) == most else o))  # type: ignore[misc]
         made.append(self._each(case, lambda o: reshaped(o, o.dims[1:]) if len(o.dims) == most else o))
-        for place, operand in self._places(case):
+        for place, operand in places(case):
             dims = operand.dims
             forms = [(2, *dims), (1, *dims), (*dims, 1), (*dims, 3), ()] + ([dims[1:], dims[:-1]] if dims else [])
-            made += [self._put(case, place, reshaped(operand, form)) for form in forms]
+            made += [put(case, place, reshaped(operand, form)) for form in forms]
         return made
 
     def _symbols(self, case: Case) -> list[Case]:
         """Dimensions become symbols: all of one size, each for itself, all at the front."""
-        free = [(p, o) for p, o in self._places(case) if not o.const]
+        free = [(p, o) for p, o in places(case) if not o.const]
         sizes = sorted({d for _, o in free for d in o.dims if isinstance(d, int)})
         named = dict(zip(sizes, _SYMBOLS, strict=False))
         made = [self._resized(case, {size: "S"}) for size in sizes]
@@ -146,15 +128,15 @@ class Variation:
         names = itertools.cycle(_SYMBOLS)
         unique = front = case
         for place, operand in free:
-            unique = self._put(unique, place, replace(operand, dims=tuple(next(names) for _ in operand.dims)))
-            front = self._put(front, place, replace(operand, dims=("S", *operand.dims[1:]) if operand.dims else ()))
+            unique = put(unique, place, replace(operand, dims=tuple(next(names) for _ in operand.dims)))
+            front = put(front, place, replace(operand, dims=("S", *operand.dims[1:]) if operand.dims else ()))
         made += [unique, front]
         symbols = sorted({d for _, o in free for d in o.dims if isinstance(d, str)})
         return made + [self._resized(case, {symbol: to}) for symbol in symbols for to in (1, 4)]
 
     def symbolised(self, case: Case) -> Case:
         """A case with symbols for the sizes of all operands that are no constants, equal ones for equal sizes or not."""
-        free = [(p, o) for p, o in self._places(case) if not o.const and o.dtype in FLOATS]
+        free = [(p, o) for p, o in places(case) if not o.const and o.dtype in FLOATS]
         sizes = sorted({d for _, o in free for d in o.dims if isinstance(d, int) and d != 1})
         named = dict(zip(sizes, _SYMBOLS, strict=False))
         names = itertools.cycle(_SYMBOLS)
@@ -163,7 +145,7 @@ class Variation:
             dims = tuple(
                 (named.get(d, d) if isinstance(d, int) else d) if alike or d == 1 else next(names) for d in operand.dims
             )
-            case = self._put(case, place, replace(operand, dims=dims))
+            case = put(case, place, replace(operand, dims=dims))
         return case
 
     def loosened(self, case: Case) -> Case:
@@ -181,8 +163,8 @@ class Variation:
         """Dimensions of one size become empty."""
         sizes = sorted({d for o in operands(case) for d in o.dims if isinstance(d, int)})
         alone = [
-            self._put(case, place, reshaped(operand, (*operand.dims[:i], 0, *operand.dims[i + 1 :])))
-            for place, operand in self._places(case) if not operand.const
+            put(case, place, reshaped(operand, (*operand.dims[:i], 0, *operand.dims[i + 1 :])))
+            for place, operand in places(case) if not operand.const
             for i in range(len(operand.dims))
         ]  # fmt: skip
         return [self._resized(case, {size: 0}) for size in sizes] + alone
@@ -193,45 +175,45 @@ class Variation:
         made = []
         held = sorted({o.dtype for o in operands(case)})
         for dtype in held:
-            of = [name for (name, _), o in self._places(case) if o.dtype == dtype]
+            of = [name for (name, _), o in places(case) if o.dtype == dtype]
             targets = dict.fromkeys(t for name in of for t in dtypes_of(self.rule, name, opset))
             for to in targets:
-                changed = [retyped(o, to) for _, o in self._places(case) if o.dtype == dtype]
+                changed = [retyped(o, to) for _, o in places(case) if o.dtype == dtype]
                 if to != dtype and all(o is not None for o in changed):
                     made.append(self._each(case, lambda o, d=dtype, t=to: retyped(o, t) or o if o.dtype == d else o))  # type: ignore[misc]
-        for place, operand in self._places(case):
+        for place, operand in places(case):
             for to in dtypes_of(self.rule, place[0], opset):
                 other = retyped(operand, to)
                 if to != operand.dtype and other is not None:
-                    made.append(self._put(case, place, other))
+                    made.append(put(case, place, other))
         return [halved(c) for c in made]
 
     def _constness(self, case: Case) -> list[Case]:
         """One operand becomes a constant, or stops to be one."""
         return [
-            self._put(case, place, replace(o, const=not o.const, data=None))
-            for place, o in self._places(case) if all(isinstance(d, int) for d in o.dims)
+            put(case, place, replace(o, const=not o.const, data=None))
+            for place, o in places(case) if all(isinstance(d, int) for d in o.dims)
         ]  # fmt: skip
 
     def _contents(self, case: Case) -> list[Case]:
         """A constant takes contents of each class: zeros, ones, negative, large, not all the same."""
         made = []
-        for place, operand in self._places(case):
+        for place, operand in places(case):
             if operand.const:
                 steers = any(position in SHAPES.get(op, ()) and op != "Slice"
                              for _, op, position, _ in readers(self.rule, place[0]))  # fmt: skip
-                made += [self._put(case, place, other) for other in refilled(operand, self.rng, not steers)]
+                made += [put(case, place, other) for other in refilled(operand, self.rng, not steers)]
         return made
 
     def _spread(self, case: Case) -> list[Case]:
         """A constant gets all dimensions of another operand, or a single element in one of several shapes."""
         made = []
         shapes = {o.dims for o in operands(case)} | {(), (1,), (1, 1), (1, 1, 1)}
-        for place, operand in self._places(case):
+        for place, operand in places(case):
             plain = operand.data is None or not isinstance(operand.data, list)
             if operand.const and plain:
                 fits = [s for s in shapes if all(isinstance(d, int) for d in s) and s != operand.dims]
-                made += [self._put(case, place, reshaped(operand, s)) for s in sorted(fits, key=repr)]
+                made += [put(case, place, reshaped(operand, s)) for s in sorted(fits, key=repr)]
         return made
 
     def _optionals(self, case: Case) -> list[Case]:
@@ -272,6 +254,8 @@ class Variation:
         for name, held in case.items():
             if not isinstance(held, list) or name not in self.rule.leaves:
                 continue
+            if not held:
+                made += [{**case, name: [o] * n} for o in operands(case) for n in (1, 2)]
             made += [{**case, name: held[:-1]}, {**case, name: held[:1]}, {**case, name: held[::-1]}]
             for operand in held[:1]:
                 made += [{**case, name: [*held, operand]}, {**case, name: [operand] * 5}]
@@ -311,6 +295,8 @@ class Variation:
             made += [{**case, variable: v} for v in self._values(case, domain, op, attribute, held) if v != held]
             if variable in case:
                 made.append({k: v for k, v in case.items() if k != variable})
+        # What a flag says that is neither 0 nor 1 shows only where types allow both.
+        made += [self.squared(c) for c in made]
         made += [{**case, item: n} for item in self.items for n in (-2, -1, 0, 1, 2, 3) if n != case.get(item)]
         for rest, line in self.rests:
             domain, op = self._chosen(case, line)
@@ -391,17 +377,15 @@ class Variation:
     def _measure(self, case: Case) -> list[Case]:
         """The numbers in an integer constant become dimensions of operands along one axis, as sizes of a Split are."""
         made = []
-        for place, operand in self._places(case):
+        for place, operand in places(case):
             if operand.dtype != "i64" or not isinstance(operand.data, list) or len(operand.dims) != 1:
                 continue
             axis = int(self.rng.integers(-2, 2))
-            others = [
-                o.dims[axis] for _, o in self._places(case) if o is not operand and -len(o.dims) <= axis < len(o.dims)
-            ]
+            others = [o.dims[axis] for _, o in places(case) if o is not operand and -len(o.dims) <= axis < len(o.dims)]
             sizes = [d for d in others if isinstance(d, int)]
             if sizes:
                 data = [int(self._pick(sizes)) for _ in operand.data]
-                made.append(self._put(case, place, replace(operand, data=data)))
+                made.append(put(case, place, replace(operand, data=data)))
         return made
 
     def _alike(self, case: Case) -> list[Case]:

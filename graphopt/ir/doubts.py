@@ -13,7 +13,10 @@ from graphopt.ir.content import Content, bounds, takes_all
 from graphopt.ir.types import Dim, ValueType
 
 _POOLS = frozenset({"MaxPool", "AveragePool", "LpPool"})
-MISTAKEN = _POOLS | {"Slice", "PRelu", "Einsum"}
+_REDUCTIONS = frozenset(
+    {f"Reduce{kind}" for kind in ("Sum", "Mean", "Max", "Min", "Prod", "L1", "L2", "LogSum", "LogSumExp", "SumSquare")}
+)
+MISTAKEN = _POOLS | _REDUCTIONS | {"Slice", "PRelu", "Einsum", "Squeeze"}
 """Operators of which ONNX may infer what the runtime does not make."""
 
 
@@ -25,8 +28,11 @@ def _doubtful(op: str, domain: str, version: int, attributes: Mapping[str, Any])
     # behind the end towards what is further behind is said to be empty.
     # The slope of a PRelu should stretch to its operand; the runtime stretches both.
     # Of an Einsum's label that is 1 in one operand the first operand's size is inferred; the runtime stretches it.
+    # A Squeeze whose axes are an empty list takes out all of length 1, and a flag of a reduction is set if it is 1.
     return (
-        op in ("PRelu", "Einsum")
+        (op == "Squeeze" and list(attributes.get("axes", (0,))) == [])
+        or (op in _REDUCTIONS and not {attributes.get(a, 0) for a in ("keepdims", "noop_with_empty_axes")} <= {0, 1})
+        or op in ("PRelu", "Einsum")
         or (op == "Slice" and version >= 10)
         or (op in _POOLS and bool(attributes.get("ceil_mode", 0)))
     )
@@ -55,6 +61,8 @@ def believed(
     first = inputs[0] if inputs else None
     if not _doubtful(op, domain, version, attributes) or first is None or not found:
         return found
+    if op == "Squeeze" or op in _REDUCTIONS:
+        return (ValueType(found[0].dtype), *found[1:])
     x, y = first.shape, found[0].shape
     if op == "Einsum" and y is not None:
         return (ValueType(found[0].dtype, _summed(str(attributes.get("equation", "")), inputs, y)), *found[1:])

@@ -146,7 +146,7 @@ def _squeeze(c: Call) -> Result:
     if axes is None:
         gone = {a for a, d in enumerate(x.shape) if c.facts.decide(eq(d, 1))}
     else:
-        gone = {c.axis(a, x.rank) for a in axes}
+        gone = set(c.axes(axes, x.rank))
         for a in gone:
             c.scope.require(eq(x.shape[a], 1), "a Squeeze of a dimension that is not 1")
     kept = [a for a in range(x.rank) if a not in gone]
@@ -162,9 +162,7 @@ def _squeeze(c: Call) -> Result:
 def _unsqueeze(c: Call) -> Result:
     x, axes = c.arg(0), _axes(c) or []
     rank = x.rank + len(axes)
-    new = {c.axis(a, rank) for a in axes}
-    if len(new) != len(axes):
-        raise OpenError("an Unsqueeze that names an axis twice")
+    new = set(c.axes(axes, rank))
     shape = list(x.shape)
     for a in sorted(new):
         shape.insert(a, ONE)
@@ -250,8 +248,7 @@ def _slice(c: Call) -> Result:
     axes = list(range(len(starts))) if over is None else over.numbers
     strides = [1] * len(starts) if steps is None else steps.numbers
     ints = x.ints
-    for start, end, a, step in zip(starts, ends, axes, strides, strict=True):
-        axis = c.axis(a, x.rank)
+    for start, end, axis, step in zip(starts, ends, c.axes(axes, x.rank), strides, strict=True):
         if ints is not None and x.rank == 1:
             numbers = (start.number, end.number)
             ints = ints[slice(*numbers, step)] if None not in numbers else None
@@ -335,7 +332,7 @@ def _pad(c: Call) -> Result:
     given = c.arg(1).ints
     if given is None:
         raise OpenError("a Pad by what is not known")
-    axes = list(range(x.rank)) if over is None else [c.axis(a, x.rank) for a in over.numbers]
+    axes = list(range(x.rank)) if over is None else c.axes(over.numbers, x.rank)
     width = {axis: (given[i], given[len(given) // 2 + i]) for i, axis in enumerate(axes)}
     shape = []
     for axis, d in enumerate(x.shape):

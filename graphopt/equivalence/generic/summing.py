@@ -46,8 +46,8 @@ def _axes(c: Call) -> tuple[list[int], bool]:
     x, given = c.arg(0), c.opt(1)
     axes = c.attributes.get("axes") if given is None else given.numbers
     if axes is None or len(axes) == 0:
-        axes = () if c["noop_with_empty_axes"] else tuple(range(x.rank))
-    return sorted({c.axis(a, x.rank) for a in axes}), bool(c["keepdims"])
+        axes = () if c["noop_with_empty_axes"] == 1 else tuple(range(x.rank))
+    return sorted(c.axes(axes, x.rank)), c["keepdims"] == 1
 
 
 def _along(c: Call, x: Tensor, axes: Sequence[int], keep: bool, reduce: Callable[[Body, list[Int]], Real]) -> Tensor:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import operator as operators
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -144,6 +144,13 @@ class Call:
         if type(value) is not int or not -rank <= value < rank:
             raise OpenError(f"{self.op}: axis {value} of a tensor of rank {rank}")
         return int(value) % rank
+
+    def axes(self, values: Iterable[Any], rank: int) -> list[int]:
+        """Axes from the front, none of them twice: the runtime refuses that, or takes it in a way of its own."""
+        found = [self.axis(value, rank) for value in values]
+        if len(set(found)) != len(found):
+            raise OpenError(f"{self.op} names an axis twice")
+        return found
 
     def result(self, shape: Sequence[Int], at: Callable[[Index], Any], dtype: str | None = None,
                ints: tuple[Int, ...] | None = None, fill: float | None = None) -> Tensor:  # fmt: skip
