@@ -98,7 +98,8 @@ def prove(
             return found.proof("failed")
         if found.attacked >= attacks:
             break
-    for instance in _spread(by_size(found.family), limit):
+    ran, others = found.shares()
+    for instance in (*_spread(ran, limit), *_spread(others, limit - min(limit, len(ran)))):
         if time.process_time() > deadline:
             return found.proof("timeout", f"{seconds:g} s were over with {found.judged} instances proved")
         found.judge(instance)
@@ -140,6 +141,12 @@ class _Found:
         self.worst = max(self.worst, made.worst)
         if made.wrong is not None:
             self.wrong = shrunk(self.rule, made.wrong, self.seed)
+
+    def shares(self) -> tuple[list[Instance], list[Instance]]:
+        """Instances that the runtime took, and those that it did not; the smallest first."""
+        ran = [instance for instance in self.family if self.attacks[instance].runs]
+        others = [instance for instance in self.family if not self.attacks[instance].runs]
+        return by_size(ran), by_size(others)
 
     def judge(self, instance: Instance) -> None:
         """Prove an instance for every content."""
