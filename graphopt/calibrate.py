@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from graphopt.api import first_run, session_config
 from graphopt.cost.fit import remember_scale
 from graphopt.cost.kernel import KernelCost
 from graphopt.cost.store import Store
 from graphopt.equivalence.ranges import input_ranges
 from graphopt.ir.simplify import simplify
 from graphopt.onnxio.load import load
+from graphopt.pipeline.opening import first_run, session_config
 from graphopt.rewrite.library import load_library
 from graphopt.search.arena import Arena
 from graphopt.search.calibration import Point, calibrate

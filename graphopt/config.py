@@ -149,6 +149,25 @@ def check_arguments(**given: Any) -> dict[str, Any]:
     return {name: _checked(name, _KINDS[name], value) for name, value in given.items() if value is not None}
 
 
+def changed_settings(base: Settings | None, changes: Mapping[str, Any]) -> Settings:
+    """Some settings with other values here and there.
+
+    Args:
+        base: The settings; the defaults by default.
+        changes: Values by name; None stands for the default.
+
+    Raises:
+        UsageError: A value is wrong, or there is no such setting; the message names it.
+    """
+    known = {f.name: getattr(base or Settings(), f.name) for f in fields(Settings)}
+    for name in changes:
+        if name not in known:
+            raise UnknownNameError("setting", name, known)
+    if isinstance(changes.get("agent"), Path):
+        changes = {**changes, "agent": str(changes["agent"])}
+    return Settings(**check_arguments(**{**known, **changes}))
+
+
 def nearest_pyproject(start: Path) -> Path | None:
     """The nearest ``pyproject.toml`` at or above `start` that has a ``[tool.graphopt]`` table, or None."""
     for folder in (start, *start.parents):

@@ -53,6 +53,7 @@ class KernelCost(WindowCost):
         store: Measurements of earlier runs; new ones go there.
         config: Provider, threads and level of the sessions to predict.
         seconds: How long it may measure in all.
+        kernels: How many windows it may measure in all; ``None`` for no limit.
         deadline: Asked before each measurement; true means that there is no time left.
         measure: Whether to measure at all; without, the store and estimates must do.
         dims: Sizes of symbolic dimensions by name.
@@ -67,6 +68,7 @@ class KernelCost(WindowCost):
         config: SessionConfig | None = None,
         *,
         seconds: float = math.inf,
+        kernels: int | None = None,
         deadline: Callable[[], bool] | None = None,
         measure: bool = True,
         dims: Mapping[str, int] | None = None,
@@ -90,7 +92,8 @@ class KernelCost(WindowCost):
         self.settled = False
         self.environment = fingerprint(self.config).digest + _extras(self.config)
         self.scale = remembered_scale(store, self.environment)
-        self._limit = seconds
+        self.kernels = math.inf if kernels is None else kernels
+        self._limit, self._most = seconds, self.kernels
         self._watch: Stopwatch | None = None
         self._known_roofline: Roofline | None = None
         self._sources: tuple[str, str] | None = None
@@ -119,10 +122,11 @@ class KernelCost(WindowCost):
             self._sources = _sources(weights) if host else (_OWN, _OWN)
         # New windows appear throughout a search: something must be left for them.
         self._limit = self.spent + _FIRST * (self.seconds - self.spent)
+        self._most = self.measured + _FIRST * (self.kernels - self.measured)
         try:
             return super().of(graph)
         finally:
-            self._limit = self.seconds
+            self._limit, self._most = self.seconds, self.kernels
 
     def prices(self, graph: Graph, windows: Sequence[Window], layout: Layout) -> list[Price]:
         """The price of each window."""
@@ -286,7 +290,12 @@ class KernelCost(WindowCost):
         return self._watch
 
     def _may_measure(self) -> bool:
-        return self.measure and self.spent < self._limit and not (self.deadline is not None and self.deadline())
+        return (
+            self.measure
+            and self.spent < self._limit
+            and self.measured < self._most
+            and not (self.deadline is not None and self.deadline())
+        )
 
     def _run(self, graph: Graph, plan: Blueprint, evict: int) -> float | None:
         start = time.monotonic()

@@ -15,7 +15,7 @@ from graphopt.report.view import Facts, FamilyRow, Page, Ratio, SearchCurve, Ste
 from graphopt.runtime.profile import by_op, profile
 from graphopt.runtime.timing import Paired
 from graphopt.search.arena import Arena
-from graphopt.search.select import FamilyVerdict, Selection
+from graphopt.search.selection import FamilyVerdict, Selection
 from graphopt.wording import (
     change,
     dimensions,

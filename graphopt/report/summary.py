@@ -16,7 +16,7 @@ from graphopt.runtime.environment import fingerprint
 from graphopt.runtime.placement import Placement
 from graphopt.runtime.session import SessionConfig
 from graphopt.runtime.timing import Paired
-from graphopt.search.select import FamilyVerdict, Selection
+from graphopt.search.selection import FamilyVerdict, Selection
 from graphopt.wording import sized
 
 SCHEMA = "graphopt.report/1"
@@ -40,6 +40,7 @@ def make_report(
     sizes: Mapping[str, int],
     given: Sequence[str] = (),
     elsewhere: Sequence[tuple[Mapping[str, int], Paired]] = (),
+    effort: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The report of an optimisation, ready for JSON.
 
@@ -60,6 +61,7 @@ def make_report(
         sizes: Those at which the dimensions that the model leaves open were measured.
         given: Which sizes the caller chose.
         elsewhere: Measurements at other sizes.
+        effort: What search and measurement could spend, and who of it what.
     """
     outcome = selection.outcome
     return {
@@ -101,6 +103,7 @@ def make_report(
             "rounds": selection.rounds,
             "more": _more(selection),
         },
+        "effort": effort,
         "seconds": seconds,
         "environment": asdict(fingerprint(config)),
         "warnings": _warnings(selection, kept, final, config.provider, paired, elsewhere),

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 import graphopt
-from graphopt.api import LEARNED
 from graphopt.config import agents_dir
 from graphopt.errors import UsageError
+from graphopt.pipeline.strategies import LEARNED
 from graphopt.rl.checkpoint import read_manifest
 from graphopt.rl.run import STRATEGY
 from tests.rl.conftest import DEMO, HERE
