@@ -55,7 +55,7 @@ class Settings:
         provider_options: Its options, as ONNX Runtime documents them.
         threads: Intra-op threads of the runtime, at least 1.
         alpha: How much dearer than the best a graph may be that backtracking searches from, at least 1.
-        budget: Seconds for search and measurement; None goes by the model.
+        budget: Limit in seconds of search and measurement; None counts the work instead, see `graphopt.search.effort`.
         rules: Rule files, folders or families to use; empty means the whole library.
         exclude: Ids of rules not to use.
         dims: Sizes for the model's symbolic dimensions.
@@ -68,6 +68,7 @@ class Settings:
         freeze_initializers: Treat initialisers that are also graph inputs as constants.
         max_growth: How much larger the file may become, as a fraction of its size.
         measure: Time the result against the original.
+        keep_ties: Keep the input where the result is simpler and just as fast.
     """
 
     strategy: str = "auto"
@@ -89,6 +90,7 @@ class Settings:
     freeze_initializers: bool = False
     max_growth: float = 0.10
     measure: bool = True
+    keep_ties: bool = False
 
 
 def load_settings(
@@ -404,6 +406,7 @@ _KINDS: dict[str, _Kind] = {
     "freeze_initializers": _SWITCH,
     "max_growth": _number(),
     "measure": _SWITCH,
+    "keep_ties": _SWITCH,
 }
 assert set(_KINDS) == {f.name for f in fields(Settings)}  # a setting without a check would be taken unchecked
 

@@ -53,7 +53,8 @@ def optimize(
     budget: Annotated[
         float | None,
         option(
-            metavar="SECONDS", help="Time for search and measurement (default: by the model, half a minute or less)."
+            metavar="SECONDS",
+            help="Limit of search and measurement (default: none; the work is counted, and takes a minute or less).",
         ),
     ] = None,
     alpha: Annotated[
@@ -89,6 +90,13 @@ def optimize(
     atol: options.Atol = None,
     measure: Annotated[
         bool | None, option("--measure/--no-measure", help="Time the result against the original (default: yes).")
+    ] = None,
+    keep_ties: Annotated[
+        bool | None,
+        option(
+            "--keep-ties/--no-keep-ties",
+            help="Keep the input where the result is as fast and simpler (default: write the result).",
+        ),
     ] = None,
     dry_run: Annotated[bool, option("--dry-run", help="Do everything, but write no model.")] = False,
     json: options.Json = None,
@@ -147,6 +155,7 @@ def optimize(
             "freeze_initializers": freeze_initializers,
             "max_growth": max_growth,
             "measure": measure,
+            "keep_ties": keep_ties,
         }
     )
     paths.spare_weights(model, writes.values())
@@ -239,9 +248,16 @@ def _numbers(report: Mapping[str, Any]) -> Table:
             milliseconds(latency["optimized_ms"]),
             f"{latency['speedup']:.3f}x",
         )
+    opening, memory = report.get("opening"), report.get("memory")
+    if opening and not report["kept_original"]:
+        opens = milliseconds(opening["before_ms"]), milliseconds(opening["after_ms"])
+        result.add_row("opening", *opens, f"{opening['ratio']:.3f}x")
     nodes, sizes = report["nodes"], report["size"]
     result.add_row("nodes", str(nodes["before"]), str(nodes["after"]), change(nodes["before"], nodes["after"]))
     result.add_row("size", size(sizes["before"]), size(sizes["after"]), change(sizes["before"], sizes["after"]))
+    if memory:
+        peaks = memory["before"], memory["after"]
+        result.add_row("peak memory", *map(size, peaks), change(*peaks))
     return result
 
 
@@ -306,6 +322,8 @@ def _speed(report: Mapping[str, Any]) -> str:
         return "no rewrite pays; the original is kept" if report["kept_original"] else "not measured"
     interval = latency["ci95"]
     spread = f" (95 % interval {interval[0]:.3f} to {interval[1]:.3f}, {plural(latency['rounds'], 'round')})"
+    if report.get("tie"):
+        return f"{wording.tie(report)}: {latency['speedup']:.3f}x{spread}"
     if report["kept_original"]:
         found = f"{latency['speedup']:.3f}x{spread}"
         said = latency.get("verdict", "equal")

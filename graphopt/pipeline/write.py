@@ -171,7 +171,7 @@ def _report(context: Context, judged: Judged) -> dict[str, Any]:
         final=judged.final, placements=_placements(context.arena, None if judged.kept else judged.graph),
         seconds=time.monotonic() - context.began, sizes=sizes,
         given=[*sizes] if context.overrides else [*context.bound, *(settings.at[0] if settings.at else {})],
-        elsewhere=judged.elsewhere, effort=context.effort.told(),
+        elsewhere=judged.elsewhere, tie=judged.tie, memory=judged.memory, effort=context.effort.told(),
     )  # fmt: skip
 
 

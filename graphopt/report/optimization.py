@@ -26,6 +26,7 @@ from graphopt.wording import (
     seconds,
     size,
     sized,
+    tie,
     timing,
 )
 
@@ -188,6 +189,8 @@ def _sentence(name: str, told: Mapping[str, Any], paired: Paired | None) -> str:
         )
     else:
         head = f"{name} runs {paired.speedup:.3f} times as fast as before {interval}:"
+        if told.get("tie"):
+            head = f"{name} is simpler now ({tie(told)}), and ran {paired.speedup:.3f} times as fast {interval}:"
     return f"{head} {how} {_agreement(told)}"
 
 
@@ -215,6 +218,12 @@ def _facts(told: Mapping[str, Any]) -> Facts:
         said = f"{there['speedup']:.3f}\N{MULTIPLICATION SIGN} ({low:.3f} to {high:.3f}), {there['verdict']}"
         facts.append((f"At {sized(there['sizes'])}", said))
     facts.append(("Nodes in the file", _arrow(str(nodes["before"]), str(nodes["after"]))))
+    opening, memory = told.get("opening"), told.get("memory")
+    if opening:
+        times = milliseconds(opening["before_ms"]), milliseconds(opening["after_ms"])
+        facts.append((f"Opening{' of the candidate' if told['kept_original'] else ''}", _arrow(*times)))
+    if memory:
+        facts.append(("Peak memory", _arrow(size(memory["before"]), size(memory["after"]))))
     grown = change(sizes["before"], sizes["after"])
     facts.append(("File size", f"{_arrow(size(sizes['before']), size(sizes['after']))} ({grown})"))
     made = f"{len(told['steps'])} tried, none kept" if told["kept_original"] and told["steps"] else "none"
