@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from graphopt.cost.fit import remember_scale
+from graphopt.cost.environment import environment
+from graphopt.cost.fit import remember_scale, remembered_scale
 from graphopt.cost.kernel import KernelCost
 from graphopt.cost.store import Store
 from graphopt.equivalence.ranges import input_ranges
@@ -76,6 +77,7 @@ def keep_scale(
 ) -> float:
     """Multiply later predictions by a factor; what graphs then take over the sum of their windows."""
     with Store() as store:
-        cost = KernelCost(store, session_config(provider, provider_options, threads), measure=False)
-        remember_scale(store, cost.environment, factor * cost.scale)
-        return factor * cost.scale
+        place = environment(session_config(provider, provider_options, threads))
+        scale = factor * remembered_scale(store, place)
+        remember_scale(store, place, scale)
+        return scale

@@ -50,6 +50,7 @@ class Settings:
 
     Attributes:
         strategy: How to search.
+        cost_model: What predicts how long a graph takes.
         agent: Folder of a trained agent, for a strategy that is one; None takes the shipped one.
         provider: The ONNX Runtime execution provider to run faster on.
         provider_options: Its options, as ONNX Runtime documents them.
@@ -72,6 +73,7 @@ class Settings:
     """
 
     strategy: str = "auto"
+    cost_model: str = "kernel"
     agent: str | None = None
     provider: str = "cpu"
     provider_options: Mapping[str, str] = field(default_factory=dict)
@@ -388,6 +390,7 @@ _NAMES = _Kind(_texts, _split)
 
 _KINDS: dict[str, _Kind] = {
     "strategy": _NAME,
+    "cost_model": _NAME,
     "agent": _NAME,
     "provider": _PROVIDER,
     "provider_options": _Kind(_options, lambda text: dict(map(parse_provider_option, _split(text)))),

@@ -39,7 +39,7 @@ def optimize(
         str | None,
         option(
             metavar="NAME",
-            help="How to search: auto (default), greedy, backtracking, beam, random, rl or world-model.",
+            help="How to search: {strategies}.",
             values=options.strategies,
         ),
     ] = None,
@@ -47,8 +47,12 @@ def optimize(
         Path | None,
         option(
             metavar="DIR",
-            help="A trained agent, for strategy rl or world-model (default: one that comes with graphopt).",
+            help="A trained agent, for strategy {agents} (default: one that comes with graphopt).",
         ),
+    ] = None,
+    cost_model: Annotated[
+        str | None,
+        option(metavar="NAME", help="What predicts times: {cost_models}.", values=options.cost_models),
     ] = None,
     budget: Annotated[
         float | None,
@@ -137,6 +141,7 @@ def optimize(
     settings = load_settings(
         {
             "strategy": strategy,
+            "cost_model": cost_model,
             "agent": None if agent is None else str(agent),
             "alpha": alpha,
             "provider": provider,

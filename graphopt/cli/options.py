@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
+from typer.core import TyperCommand
 
+from graphopt import registry
 from graphopt.config import PROVIDERS, parse_dim, parse_input_shape, parse_provider_option, rules_dir
 from graphopt.errors import UsageError
 
@@ -22,8 +24,42 @@ def option(*names: str, help: str, metavar: str | None = None, values: Callable[
 
 def strategies(begun: str) -> list[str]:
     """Strategies that begin so, for the shell."""
-    known = ("auto", "greedy", "backtracking", "beam", "random", "rl", "world-model")
-    return [name for name in known if name.startswith(begun)]
+    return [name for name in registry.strategy_names() if name.startswith(begun)]
+
+
+def cost_models(begun: str) -> list[str]:
+    """Cost models that begin so, for the shell."""
+    return [name for name in registry.COST_MODELS.names() if name.startswith(begun)]
+
+
+def algorithms(begun: str) -> list[str]:
+    """Algorithms that begin so, for the shell."""
+    return [name for name in registry.LEARNERS.names() if name.startswith(begun)]
+
+
+class Command(TyperCommand):
+    """A command whose help names what can be chosen: ``{strategies}`` and the like are filled in when it is shown.
+
+    Names that installed packages add take a while to be found, and only whoever reads the help wants them.
+    """
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help."""
+        for parameter in self.params:
+            text = getattr(parameter, "help", None)
+            if text and "{" in text:
+                parameter.help = text.format(  # type: ignore[attr-defined]
+                    strategies=_listed(registry.strategy_names()), cost_models=_listed(registry.COST_MODELS.names()),
+                    algorithms=_listed(registry.LEARNERS.names()),
+                    agents=" or ".join(map(registry.strategy_of, registry.LEARNERS.names())),
+                )  # fmt: skip
+        super().format_help(ctx, formatter)
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Names in a sentence; the first is the default."""
+    first, *middle, last = names
+    return ", ".join([f"{first} (default)", *middle]) + f" or {last}"
 
 
 def providers(begun: str) -> list[str]:

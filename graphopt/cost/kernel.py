@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -13,16 +12,18 @@ from graphopt.cost.analytic import move_ms, window_ms
 from graphopt.cost.base import COLD, TICKS_PER_MS, WARM, Costs, Packed, Price, WindowCost
 from graphopt.cost.blueprint import BLOCKED, Blueprint, blueprint
 from graphopt.cost.denormals import readers, shares
+from graphopt.cost.environment import environment
 from graphopt.cost.fit import remember_pace, remembered, remembered_scale, stopwatch
 from graphopt.cost.layout import Layout, Move, arrives_blocked
 from graphopt.cost.measure import Stopwatch, cache_bytes
 from graphopt.cost.micro import UnbuildableError, micro_model
+from graphopt.cost.models import CostModelSpec, Wanted
 from graphopt.cost.roofline import Roofline
 from graphopt.cost.store import FAILED, Store
 from graphopt.cost.windows import NORMALISATIONS, VIEWS, Window, result
 from graphopt.ir.edit import Delta
 from graphopt.ir.graph import Graph
-from graphopt.runtime.environment import block_size, fingerprint
+from graphopt.runtime.environment import block_size
 from graphopt.runtime.providers import CPU, full_name, on_host
 from graphopt.runtime.session import SessionConfig
 
@@ -89,8 +90,7 @@ class KernelCost(WindowCost):
         self.spent = 0.0
         self.measured = 0
         self.estimated = 0
-        self.settled = False
-        self.environment = fingerprint(self.config).digest + _extras(self.config)
+        self.environment = environment(self.config)
         self.scale = remembered_scale(store, self.environment)
         self.kernels = math.inf if kernels is None else kernels
         self._limit, self._most = seconds, self.kernels
@@ -356,7 +356,11 @@ def _ballast(signature: str) -> int:
     return max(2 * shared, min(4 * shared, _BALLAST)) if signature.endswith(_MEMORY) else 0
 
 
-def _extras(config: SessionConfig) -> str:
-    """A digest of settings that the environment's own does not know."""
-    settings = sorted(config.entries.items())
-    return "-" + hashlib.sha256(repr(settings).encode()).hexdigest()[:8] if settings else ""
+def _made(wanted: Wanted) -> KernelCost:
+    return KernelCost(
+        wanted.store, wanted.config, seconds=wanted.seconds, kernels=wanted.kernels, measure=wanted.measure,
+        dims=wanted.dims, disturb=wanted.disturb,
+    )  # fmt: skip
+
+
+SPEC = CostModelSpec("kernel", "windows of kernels, measured on this machine", _made, ("measure", "disturb"))

@@ -11,6 +11,7 @@ from onnx import ModelProto
 
 from graphopt.config import Settings
 from graphopt.cost.analytic import AnalyticCost
+from graphopt.cost.models import COST_MODELS
 from graphopt.equivalence.ranges import input_ranges
 from graphopt.equivalence.sizes import size_hints
 from graphopt.errors import UsageError
@@ -45,6 +46,8 @@ def prepare(
     """
     guard.start()
     strategy = make_strategy(settings)
+    if "prices" in COST_MODELS.ready(settings.cost_model).options:
+        raise UsageError(f"cost model {settings.cost_model!r} needs prices, which only a task names")
     began, hear = time.monotonic(), hear or (lambda told: None)
     hear(Progress("load", "loading the rules"))
     config = session_config(settings.provider, settings.provider_options, settings.threads)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from graphopt.cost.kernel import KernelCost
+from graphopt.cost.models import COST_MODELS, Wanted
 from graphopt.cost.store import Store
 from graphopt.pipeline.context import Context
 from graphopt.pipeline.prepare import named_sizes
@@ -36,9 +36,10 @@ def search(context: Context) -> Searched:
     """Search within the effort, from the context's start."""
     effort, curve = context.effort, list[tuple[int, float, float]]()
     with Store() as store:
-        cost = KernelCost(
-            store, context.config, seconds=effort.pricing_s, kernels=effort.kernels, measure=context.settings.measure,
-            dims=named_sizes(context.sizes),
+        cost = COST_MODELS.ready(context.settings.cost_model).make(
+            Wanted(
+                store, context.config, context.settings.measure, effort.pricing_s, effort.kernels, named_sizes(context.sizes)
+            )
         )  # fmt: skip
         problem = Problem.where(context.library, cost, context.config)
         budget = effort.searching(context.clock.interrupted)

@@ -1,27 +1,33 @@
-"""Strategies by name."""
+"""All strategies: the searches, and those of trained agents, one for each algorithm that trains them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import cache, partial
 from pathlib import Path
 
 from graphopt.config import Settings, agents_dir
-from graphopt.errors import UnknownNameError, UsageError
-from graphopt.search.auto import Auto
-from graphopt.search.backtracking import Backtracking, Beam, RandomWalk
-from graphopt.search.greedy import Greedy
+from graphopt.errors import UsageError
+from graphopt.registry import Registry
+from graphopt.rl.learners import LEARNERS
 from graphopt.search.problem import Strategy
+from graphopt.search.strategies import SEARCHES, StrategySpec
 
-STRATEGIES: dict[str, Callable[[float, int], Strategy]] = {
-    "auto": lambda alpha, seed: Auto(alpha),
-    "greedy": lambda alpha, seed: Greedy(),
-    "backtracking": lambda alpha, seed: Backtracking(alpha),
-    "beam": lambda alpha, seed: Beam(),
-    "random": lambda alpha, seed: RandomWalk(seed=seed),
-}
-"""Strategies by name, made from the relaxation alpha and a seed."""
-LEARNED = ("rl", "world-model")
-"""Strategies of trained agents."""
+AGENT = "agent"
+"""The setting that a strategy of agents heeds."""
+
+
+@cache
+def _of_agents() -> tuple[StrategySpec, ...]:
+    return tuple(
+        StrategySpec(
+            learner.strategy, f"an agent that {learner.name} trained", partial(_learned, learner.strategy), (AGENT, "seed")
+        )
+        for learner in LEARNERS.all()
+    )  # fmt: skip
+
+
+STRATEGIES: Registry[StrategySpec] = Registry(SEARCHES.table, StrategySpec, _of_agents)
+"""Strategies by name."""
 
 
 def make_strategy(settings: Settings) -> Strategy:
@@ -30,15 +36,17 @@ def make_strategy(settings: Settings) -> Strategy:
     Raises:
         UsageError: There is none of that name, or the agent is not one of it.
     """
-    name, agent = settings.strategy, settings.agent
-    if name in STRATEGIES:
-        if agent is not None:
-            raise UsageError(f"an agent belongs to strategy {' or '.join(LEARNED)}, not to {name}")
-        return STRATEGIES[name](settings.alpha, settings.seed)
-    if name not in LEARNED:
-        raise UnknownNameError("strategy", name, (*STRATEGIES, *LEARNED))
+    spec = STRATEGIES.ready(settings.strategy)
+    if settings.agent is not None and AGENT not in spec.options:
+        takers = [each.strategy for each in LEARNERS.all()]
+        raise UsageError(f"an agent belongs to strategy {' or '.join(takers)}, not to {spec.name}")
+    return spec.make(settings)
+
+
+def _learned(name: str, settings: Settings) -> Strategy:
     from graphopt.rl.agent import Learned
 
+    agent = settings.agent
     chosen = Learned(Path(agent) if agent is not None else agents_dir() / name, seed=settings.seed)
     if chosen.name != name:
         raise UsageError(

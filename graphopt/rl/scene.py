@@ -10,7 +10,7 @@ from typing import TypeVar
 import numpy as np
 
 from graphopt.config import Settings
-from graphopt.cost.kernel import KernelCost
+from graphopt.cost.environment import environment as environment_of
 from graphopt.cost.store import Store
 from graphopt.equivalence.ranges import input_ranges
 from graphopt.errors import UsageError
@@ -199,7 +199,7 @@ class Scene:
             raise UsageError("a reward that measures needs a model in a file")
         place = f"speedup:{self.start.graph.hash:016x}:{graph.hash:016x}"
         config = SessionConfig(threads=self.task.pricing.threads)
-        environment = KernelCost(self.store, config, measure=False).environment
+        environment = environment_of(config)
         known = self.store.get_many(environment, [place]).get(place)
         if known is None:
             arena = self._arena(config)

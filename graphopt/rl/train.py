@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from graphopt.cost.kernel import KernelCost
+from graphopt.cost.environment import environment
+from graphopt.cost.models import COST_MODELS
 from graphopt.cost.store import Store
 from graphopt.errors import GraphoptError, UsageError
 from graphopt.execution import Executor, make_executor
@@ -24,14 +25,14 @@ from graphopt.files import write_text
 from graphopt.ir.simplify import simplify
 from graphopt.onnxio.load import load
 from graphopt.rewrite.library import Library
-from graphopt.rewrite.schema import Rule
 from graphopt.rl import checkpoint
 from graphopt.rl.checkpoint import CheckpointError, Manifest
 from graphopt.rl.collect import TEMPERATURES, Trajectory
+from graphopt.rl.learners import LEARNERS, require
 from graphopt.rl.prepare import cost_model, library_of, model_path, scene_of
 from graphopt.rl.replay import Record
 from graphopt.rl.rollout import Job, rollout
-from graphopt.rl.run import PRESETS, Preset, Run, Status, require
+from graphopt.rl.run import PRESETS, Run, Status
 from graphopt.rl.task import Source, Task
 from graphopt.runtime.environment import block_size, fingerprint
 from graphopt.runtime.session import SessionConfig
@@ -42,8 +43,6 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from graphopt.rl.controller import Shape
-    from graphopt.rl.world_model import WorldShape
 
 CHECKPOINT_S = 120.0
 """Seconds between checkpoints."""
@@ -167,24 +166,6 @@ class Learner(Protocol):
         ...
 
 
-def _learner(run: Run, preset: Preset, rules: Sequence[Rule], device: str) -> tuple[Learner, Shape | WorldShape, Any]:
-    """An algorithm, the sizes of its networks, and its settings."""
-    from graphopt.rl.controller import Shape
-    from graphopt.rl.dreamer import DreamerLearner, Dreaming
-    from graphopt.rl.ppo import PPO, PPOLearner
-    from graphopt.rl.world_model import WorldShape
-
-    seen = Shape.of(run.task, preset.width, preset.rounds)
-    if run.algorithm == "ppo":
-        ppo = PPO(**preset.ppo)
-        return PPOLearner(seen.network().to(device), rules, ppo), seen, {"ppo": asdict(ppo)}
-    chosen = {name: value for name, value in (("dynamics", run.dynamics), ("tau", run.tau)) if value is not None}
-    dreaming, ppo = Dreaming(**{**preset.dreaming, **chosen}), PPO(**preset.dream_ppo)
-    shape = WorldShape(seen, dynamics=dreaming.dynamics)
-    learner = DreamerLearner(shape.network().to(device), rules, dreaming, ppo)
-    return learner, shape, {"ppo": asdict(ppo), "dreaming": asdict(dreaming)}
-
-
 def sources_of(task: Task, iteration: int, count: int) -> list[Source]:
     """What the episodes of an iteration begin with: the models take turns, and every second one has a drawn price list."""
     pool, draws = task.graphs.pool, task.pricing.draws
@@ -203,10 +184,10 @@ class _Trainer:
         self.preset = PRESETS[run.preset]
         self.device = _device(run.device)
         torch.manual_seed(run.seed)
-        self.learner, self.shape, sizes = _learner(run, self.preset, library.rules, self.device)
-        dreams = run.algorithm == "world-model"
-        self.episodes = self.preset.dreamt if dreams else self.preset.episodes
-        steps = self.preset.dreamt_steps if dreams else self.preset.steps
+        self.spec = LEARNERS.get(run.algorithm)
+        made: tuple[Learner, Any, Any] = self.spec.make(run, self.preset, library.rules, self.device)
+        self.learner, self.shape, sizes = made
+        steps, self.episodes = self.spec.pace(self.preset)
         self.total = run.steps if run.steps is not None else None if run.minutes else steps
         settings = {
             **manifest.settings, "shape": asdict(self.shape), **sizes, "steps": run.steps, "minutes": run.minutes,
@@ -444,10 +425,8 @@ class _Trainer:
 
     def export(self) -> None:
         """Write the agent as ONNX."""
-        from graphopt.rl.export import export
-
         self.tell(self.status("exporting"))
-        export(self.learner.network, self.run.out)
+        self.spec.export(self.learner.network, self.run.out)
 
 
 def _below(tensors: Mapping[str, torch.Tensor], part: str) -> dict[str, torch.Tensor]:
@@ -481,7 +460,7 @@ def _environment() -> dict[str, Any]:
 def _keep_prices(run: Run, library: Library, tell: Report) -> None:
     """Copy the prices known now into the run's folder: all workers and a resumed run then see the same ones."""
     pricing = run.task.pricing
-    if pricing.model == "kernel" and pricing.measure:
+    if "measure" in COST_MODELS.get(pricing.model).options and pricing.measure:
         for source in run.task.graphs.pool:
             tell(Status(f"measuring kernels of {source.name}"))
             with Store() as store:
@@ -491,6 +470,6 @@ def _keep_prices(run: Run, library: Library, tell: Report) -> None:
     path = run.out / checkpoint.PRICES
     path.unlink(missing_ok=True)
     with Store() as known, Store(path) as kept:
-        name = KernelCost(known, SessionConfig(threads=pricing.threads), measure=False).environment
+        name = environment(SessionConfig(threads=pricing.threads))
         kept.put_many(name, known.all(name))
         kept.put_corrections(name, known.corrections(name))

@@ -19,7 +19,7 @@ PACKAGE = ROOT / "graphopt"
 # A package imports only from lower floors, never from a sibling on its own.
 FLOORS = [
     {"errors", "wording", "documents"},
-    {"config", "scratch"},
+    {"config", "scratch", "registry"},
     {"files"},
     {"ir"},
     {"onnxio", "rewrite"},
