@@ -9,6 +9,7 @@ so that names alone cost nothing. A package adds an entry with an entry point of
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -86,6 +87,10 @@ def strategy_names() -> tuple[str, ...]:
     return (*STRATEGIES.names(), *map(strategy_of, LEARNERS.names()))
 
 
+class EntryWarning(UserWarning):
+    """What a package adds is broken."""
+
+
 class Specification(Protocol):
     """What every entry says of itself."""
 
@@ -156,8 +161,16 @@ class Registry(Generic[S]):
         return spec
 
     def all(self) -> list[S]:
-        """All specifications."""
-        return [self.get(name) for name in self.names()]
+        """All specifications; one that a package breaks is told of and left out."""
+        found: list[S] = []
+        for name in self.names():
+            try:
+                found.append(self.get(name))
+            except GraphoptError as error:
+                if name not in self.table.added:
+                    raise
+                warnings.warn(str(error), EntryWarning, stacklevel=2)
+        return found
 
     def __contains__(self, name: object) -> bool:
         return name in self.names()
