@@ -206,7 +206,7 @@ def show(
         screen.print(f"warning: {one_line(warning)}", style="yellow", soft_wrap=True)
     screen.print(_numbers(report))
     screen.print()
-    screen.print(_story(report, interrupted=interrupted, page=page))
+    screen.print(_story(report, interrupted=interrupted, page=page, verbose=verbose))
     for part in (_families(report), _steps(report)) if verbose else ():
         if part.row_count:
             screen.print()
@@ -266,7 +266,7 @@ def _numbers(report: Mapping[str, Any]) -> Table:
     return result
 
 
-def _story(report: Mapping[str, Any], *, interrupted: bool, page: Path | None) -> Table:
+def _story(report: Mapping[str, Any], *, interrupted: bool, page: Path | None, verbose: bool) -> Table:
     """What was done, checked and written."""
     result = facts()
     result.add_row("speed", _speed(report))
@@ -298,6 +298,8 @@ def _story(report: Mapping[str, Any], *, interrupted: bool, page: Path | None) -
         f"{report['strategy']}, {plural(search['candidates'], 'candidate')} in {seconds(search['seconds'])}, "
         f"ended: {one_line(str(search['stop_reason']))}",
     )
+    if verbose and report.get("effort"):
+        result.add_row("effort", wording.effort(report["effort"]))
     if search["more"]:
         result.add_row("with more", f"{'; '.join(search['more'])}: see --budget")
     result.add_row("took", f"{seconds(report['seconds'])} in all")

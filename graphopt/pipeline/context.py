@@ -26,7 +26,8 @@ class Progress:
     Attributes:
         stage: ``load``, ``search``, ``verify``, ``measure`` or ``report``.
         message: One line for people.
-        fraction: Part of the budget that is used, 0 to 1; ``None`` before the search begins, and where none was given.
+        fraction: Part of the budget that is used, or of the work that is done where there is none, 0 to 1; ``None`` before the
+            search begins.
         best: The last speed-up measured over the original, when known.
         budget: Seconds for search and measurement; ``None`` before the search begins, and where none was given.
     """
@@ -95,9 +96,17 @@ class Context:
     began: float
     hear: Callable[[Progress], None]
 
-    def tell(self, stage: str, message: str, best: float | None = None) -> None:
-        """Say what is being done."""
-        told, limit = Progress(stage, message, None, best), self.effort.seconds
+    def tell(self, stage: str, message: str, best: float | None = None, done: float | None = None) -> None:
+        """Say what is being done.
+
+        Args:
+            stage: See :class:`Progress`.
+            message: See :class:`Progress`.
+            best: See :class:`Progress`.
+            done: Part of the work that is done, where it is counted; by default all but the last measurement.
+        """
+        told = Progress(stage, message, 1 - self.effort.plan.verdict if done is None else done, best)
+        limit = self.effort.seconds
         if limit is not None:
             told = replace(told, fraction=min(1.0, self.clock.elapsed / limit), budget=limit)
         self.hear(told)

@@ -47,11 +47,19 @@ def search(context: Context) -> Searched:
         def better(number: int, state: State) -> None:
             curve.append((number, budget.elapsed, state.cost))
 
-        context.tell("search", "pricing the model")
+        purse, plan = effort.comparing(), effort.plan
+
+        def done() -> float:
+            searched = budget.spent / budget.candidates if budget.candidates else 0.0
+            return (
+                plan.pricing + plan.search * min(1.0, searched) + plan.comparing * min(1.0, purse.spent / purse.limit)
+            )
+
+        context.tell("search", "pricing the model", done=0.0)
         if context.settings.measure:
             found = select(
-                problem, context.strategy, context.start, budget, context.arena, effort.comparing(),
-                lambda message, best: context.tell("search", message, best), better,
+                problem, context.strategy, context.start, budget, context.arena, purse,
+                lambda message, best: context.tell("search", message, best, done()), better,
             )  # fmt: skip
         else:
             found = _predicted(context, problem, budget, better)
@@ -65,7 +73,7 @@ def _predicted(context: Context, problem: Problem, budget: Budget, better: Bette
     def heard(state: State) -> None:
         nonlocal least
         least = min(least, state.cost)
-        context.tell("search", f"searching, predicted {least:.2f} ms")
+        context.tell("search", f"searching, predicted {least:.2f} ms", done=context.effort.plan.pricing)
         better(1, state)
 
     start = problem.start(context.start)

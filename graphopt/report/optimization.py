@@ -19,6 +19,7 @@ from graphopt.search.selection import FamilyVerdict, Selection
 from graphopt.wording import (
     change,
     dimensions,
+    effort,
     measured_at,
     milliseconds,
     placement,
@@ -232,6 +233,8 @@ def _facts(told: Mapping[str, Any]) -> Facts:
     facts.append(("Rewrites", made))
     facts.append(("Search", f"{plural(search['candidates'], 'candidate')} in {seconds(search['seconds'])}"))
     facts.append(("Search ended", search["stop_reason"]))
+    if told.get("effort"):
+        facts.append(("Effort", effort(told["effort"])))
     if search["more"]:
         facts.append(("With more time", "; ".join(search["more"])))
     if told["placement"]:
