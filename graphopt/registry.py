@@ -10,7 +10,7 @@ so that names alone cost nothing. A package adds an entry with an entry point of
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
@@ -85,6 +85,26 @@ def strategy_of(algorithm: str) -> str:
 def strategy_names() -> tuple[str, ...]:
     """Names of all strategies, those of agents last."""
     return (*STRATEGIES.names(), *map(strategy_of, LEARNERS.names()))
+
+
+def mentioned(*, ours: bool = False) -> dict[str, str]:
+    """Names as sentences mention them: what ``{strategies}`` and the like stand for in the help.
+
+    Args:
+        ours: Leave out what packages add.
+    """
+    tables = {table.kind: tuple(table.ours) if ours else table.names() for table in (STRATEGIES, COST_MODELS, LEARNERS)}
+    agents = tuple(map(strategy_of, tables[LEARNERS.kind]))
+    return {
+        "strategies": _listed((*tables[STRATEGIES.kind], *agents)), "cost_models": _listed(tables[COST_MODELS.kind]),
+        "algorithms": _listed(tables[LEARNERS.kind]), "agents": " or ".join(agents),
+    }  # fmt: skip
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Names in a sentence; the first is the default."""
+    first, *middle, last = names
+    return ", ".join([f"{first} (default)", *middle]) + f" or {last}"
 
 
 class EntryWarning(UserWarning):

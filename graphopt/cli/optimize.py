@@ -29,79 +29,15 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
+@options.with_settings
 def optimize(
     model: options.Model,
     output: Annotated[
         Path | None,
         option("--output", "-o", metavar="OUT", help="The file to write (default: MODEL.opt.onnx beside MODEL)."),
     ] = None,
-    strategy: Annotated[
-        str | None,
-        option(
-            metavar="NAME",
-            help="How to search: {strategies}.",
-            values=options.strategies,
-        ),
-    ] = None,
-    agent: Annotated[
-        Path | None,
-        option(
-            metavar="DIR",
-            help="A trained agent, for strategy {agents} (default: one that comes with graphopt).",
-        ),
-    ] = None,
-    cost_model: Annotated[
-        str | None,
-        option(metavar="NAME", help="What predicts times: {cost_models}.", values=options.cost_models),
-    ] = None,
-    budget: Annotated[
-        float | None,
-        option(
-            metavar="SECONDS",
-            help="Limit of search and measurement (default: none; the work is counted, and takes a minute or less).",
-        ),
-    ] = None,
-    alpha: Annotated[
-        float | None,
-        option(
-            metavar="X",
-            help="How much dearer than the best a graph may be that backtracking goes on from (default 1.05).",
-        ),
-    ] = None,
-    rules: options.Rules = None,
-    exclude: options.Exclude = None,
-    seed: options.Seed = None,
-    portable: options.Portable = None,
-    max_growth: Annotated[
-        float | None,
-        option(metavar="X", help="How much larger the file may become, as a fraction of it (default 0.1)."),
-    ] = None,
-    provider: options.Provider = None,
-    provider_option: options.ProviderOptions = None,
-    threads: options.Threads = None,
-    dim: options.Dims = None,
-    input_shape: options.InputShapes = None,
-    at: options.At = None,
-    freeze_initializers: Annotated[
-        bool | None,
-        option(
-            "--freeze-initializers/--no-freeze-initializers",
-            help="Treat weights that are also graph inputs as constants (default: no).",
-        ),
-    ] = None,
     inputs: options.Inputs = None,
-    rtol: options.Rtol = None,
-    atol: options.Atol = None,
-    measure: Annotated[
-        bool | None, option("--measure/--no-measure", help="Time the result against the original (default: yes).")
-    ] = None,
-    keep_ties: Annotated[
-        bool | None,
-        option(
-            "--keep-ties/--no-keep-ties",
-            help="Keep the input where the result is as fast and simpler (default: write the result).",
-        ),
-    ] = None,
+    given: Any = None,
     dry_run: Annotated[bool, option("--dry-run", help="Do everything, but write no model.")] = False,
     json: options.Json = None,
     trace: Annotated[
@@ -124,46 +60,13 @@ def optimize(
         raise UsageError("--quiet and --verbose exclude each other")
     if quiet:
         warnings.simplefilter("ignore")
-    paths.existing_file(model)
-    reads = {"the input": model}
-    if inputs is not None:
-        reads["the file of inputs"] = paths.existing_file(inputs)
-    writes: dict[str, Path] = {}
-    target = output or paths.default_output(model)
-    for what, path in {
-        "the model": None if dry_run else target,
-        "the JSON report": None if json in (None, "-") else Path(str(json)),
-        "the trace": trace,
-        "the page": report,
-    }.items():
-        if path is not None:
-            writes[what] = paths.writable(path, reads=reads, writes=writes)
-    settings = load_settings(
-        {
-            "strategy": strategy,
-            "cost_model": cost_model,
-            "agent": None if agent is None else str(agent),
-            "alpha": alpha,
-            "provider": provider,
-            "provider_options": options.provider_options(provider_option),
-            "threads": threads,
-            "budget": budget,
-            "rules": rules or None,
-            "exclude": exclude or None,
-            "dims": options.dims(dim),
-            "input_shapes": options.input_shapes(input_shape),
-            "at": options.sizes(at),
-            "rtol": rtol,
-            "atol": atol,
-            "seed": seed,
-            "portable": portable,
-            "freeze_initializers": freeze_initializers,
-            "max_growth": max_growth,
-            "measure": measure,
-            "keep_ties": keep_ties,
-        }
-    )
-    paths.spare_weights(model, writes.values())
+    target = output or paths.default_output(paths.existing_file(model))
+    written = {"the model": None if dry_run else target, "the trace": trace, "the page": report}
+    if json not in (None, "-"):
+        written["the JSON report"] = Path(str(json))
+    writes = _check_files(model, inputs, written)
+    settings = load_settings(given)
+    paths.spare_weights(model, writes)
 
     from graphopt.cli.progress import Interrupt, SearchProgress
 
@@ -195,6 +98,18 @@ def optimize(
         None if trace is None else lambda: result.trace.write(trace),
         None if report is None else lambda: draw(report),
     )
+
+
+def _check_files(model: Path, inputs: Path | None, written: Mapping[str, Path | None]) -> list[Path]:
+    """See that what is read is there and that what is written can be; returns the latter."""
+    reads = {"the input": model}
+    if inputs is not None:
+        reads["the file of inputs"] = paths.existing_file(inputs)
+    writes: dict[str, Path] = {}
+    for what, path in written.items():
+        if path is not None:
+            writes[what] = paths.writable(path, reads=reads, writes=writes)
+    return list(writes.values())
 
 
 def show(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -13,6 +15,7 @@ from typer.core import TyperCommand
 from graphopt import registry
 from graphopt.config import PROVIDERS, parse_dim, parse_input_shape, parse_provider_option, rules_dir
 from graphopt.errors import UsageError
+from graphopt.settings import DECLARED
 
 T = TypeVar("T")
 
@@ -20,6 +23,46 @@ T = TypeVar("T")
 def option(*names: str, help: str, metavar: str | None = None, values: Callable[[str], list[str]] | None = None) -> Any:
     """An option whose default, if it has one, is told by its help text; ``values`` completes what was begun."""
     return typer.Option(*names, help=help, metavar=metavar, show_default=False, autocompletion=values)
+
+
+def setting(name: str) -> Any:
+    """The option of a setting, as it is declared."""
+    declared = DECLARED[name]
+    flag = "--" + (declared.flag or name.replace("_", "-"))
+    flags = f"{flag}/--no-{flag[2:]}" if declared.kind.typed is bool else flag
+    return option(
+        flags, help=declared.help, metavar=declared.metavar or None,
+        values=globals()[declared.values] if declared.values else None,
+    )  # fmt: skip
+
+
+def with_settings(command: Callable[..., None]) -> Callable[..., None]:
+    """A command that takes all settings as options besides its own; it is given what was said of them as ``given``, by name."""
+    own = list(inspect.signature(command, eval_str=True).parameters.values())
+    at = next(index for index, parameter in enumerate(own) if parameter.name == "given")
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    theirs = [
+        inspect.Parameter(name, keyword, default=None, annotation=Annotated[told.kind.typed | None, setting(name)])
+        for name, told in DECLARED.items()
+    ]
+    parameters = [p.replace(kind=keyword) for p in (*own[:at], *theirs, *own[at + 1 :])]
+
+    @wraps(command)
+    def taking(**arguments: Any) -> None:
+        said = {name: arguments.pop(name) for name in DECLARED}
+        command(**arguments, given={name: _read(name, value) for name, value in said.items()})
+
+    taking.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    taking.__annotations__ = {p.name: p.annotation for p in parameters}
+    return taking
+
+
+def _read(name: str, value: Any) -> Any:
+    """What was said of a setting, as the value that it stands for; ``None`` for nothing."""
+    reader = {"dims": dims, "input_shapes": input_shapes, "provider_options": provider_options, "at": sizes}.get(name)
+    if reader is not None:
+        return reader(value)
+    return None if value == [] else value
 
 
 def strategies(begun: str) -> list[str]:
@@ -48,18 +91,8 @@ class Command(TyperCommand):
         for parameter in self.params:
             text = getattr(parameter, "help", None)
             if text and "{" in text:
-                parameter.help = text.format(  # type: ignore[attr-defined]
-                    strategies=_listed(registry.strategy_names()), cost_models=_listed(registry.COST_MODELS.names()),
-                    algorithms=_listed(registry.LEARNERS.names()),
-                    agents=" or ".join(map(registry.strategy_of, registry.LEARNERS.names())),
-                )  # fmt: skip
+                parameter.help = text.format(**registry.mentioned())  # type: ignore[attr-defined]
         super().format_help(ctx, formatter)
-
-
-def _listed(names: Sequence[str]) -> str:
-    """Names in a sentence; the first is the default."""
-    first, *middle, last = names
-    return ", ".join([f"{first} (default)", *middle]) + f" or {last}"
 
 
 def providers(begun: str) -> list[str]:
@@ -86,58 +119,24 @@ def _rule_lines() -> Iterator[str]:
 
 
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX model.", show_default=False)]
-Provider = Annotated[
-    str | None,
-    option(
-        "--provider",
-        metavar="NAME",
-        help="Execution provider: cpu (default), or see `graphopt providers`.",
-        values=providers,
-    ),
-]
-ProviderOptions = Annotated[
-    list[str] | None,
-    option("--provider-option", metavar="KEY=VALUE", help="An option of the provider, for ONNX Runtime; repeatable."),
-]
-Threads = Annotated[int | None, option("--threads", metavar="N", help="Threads within an operator (default 1).")]
-Dims = Annotated[list[str] | None, option("--dim", metavar="NAME=N", help="Size of a symbolic dimension; repeatable.")]
-InputShapes = Annotated[
-    list[str] | None,
-    option("--input-shape", metavar="NAME:1x3x224x224", help="Shape of an input that declares none; repeatable."),
-]
-At = Annotated[
-    list[str] | None,
-    option(
-        "--at",
-        metavar="NAME=N,...",
-        help="Sizes to measure symbolic dimensions at, which stay symbolic in the file; repeatable, for a ratio at each set.",
-    ),
-]
+Provider = Annotated[str | None, setting("provider")]
+ProviderOptions = Annotated[list[str] | None, setting("provider_options")]
+Threads = Annotated[int | None, setting("threads")]
+Dims = Annotated[list[str] | None, setting("dims")]
+InputShapes = Annotated[list[str] | None, setting("input_shapes")]
+Rtol = Annotated[float | None, setting("rtol")]
+Atol = Annotated[float | None, setting("atol")]
+Seed = Annotated[int | None, setting("seed")]
+Rules = Annotated[list[str] | None, setting("rules")]
+Exclude = Annotated[list[str] | None, setting("exclude")]
+Portable = Annotated[bool | None, setting("portable")]
 Inputs = Annotated[
     Path | None, option("--inputs", metavar="FILE.npz", help="Inputs to run on, instead of random ones.")
 ]
-Rtol = Annotated[float | None, option("--rtol", metavar="X", help="Relative tolerance (default: by data type).")]
-Atol = Annotated[float | None, option("--atol", metavar="X", help="Absolute tolerance (default: by data type).")]
-Seed = Annotated[int | None, option("--seed", metavar="N", help="Seed of everything random (default 0).")]
 Json = Annotated[
     str | None, option("--json", metavar="FILE|-", help="Write the result as JSON to FILE, or with - to stdout.")
 ]
 Quiet = Annotated[bool, option("--quiet", "-q", help="Print errors only.")]
-Rules = Annotated[
-    list[str] | None,
-    option(
-        "--rules",
-        metavar="PATH_OR_FAMILY",
-        help="Use these rules only: a file, a folder, a family, or the packs standard and generated; repeatable.",
-        values=families,
-    ),
-]
-Exclude = Annotated[
-    list[str] | None, option("--exclude", metavar="RULE", help="Leave this rule out; repeatable.", values=families)
-]
-Portable = Annotated[
-    bool | None, option("--portable/--no-portable", help="Use standard ONNX operators only (default: no).")
-]
 
 
 def named(option: str, texts: Sequence[str] | None, parse: Callable[[str], tuple[str, T]]) -> dict[str, T] | None:

@@ -19,7 +19,9 @@ PACKAGE = ROOT / "graphopt"
 # A package imports only from lower floors, never from a sibling on its own.
 FLOORS = [
     {"errors", "wording", "documents"},
-    {"config", "scratch", "registry"},
+    {"kinds", "scratch", "registry"},
+    {"settings"},
+    {"config"},
     {"files"},
     {"ir"},
     {"onnxio", "rewrite"},
