@@ -16,28 +16,20 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from graphopt.cost.environment import environment
-from graphopt.cost.models import COST_MODELS
-from graphopt.cost.store import Store
 from graphopt.errors import GraphoptError, UsageError
 from graphopt.execution import Executor, make_executor
 from graphopt.files import write_text
-from graphopt.ir.simplify import simplify
-from graphopt.onnxio.load import load
 from graphopt.rewrite.library import Library
 from graphopt.rl import checkpoint
 from graphopt.rl.checkpoint import CheckpointError, Manifest
 from graphopt.rl.collect import TEMPERATURES, Trajectory
 from graphopt.rl.learners import LEARNERS, require
-from graphopt.rl.prepare import cost_model, library_of, model_path, scene_of
+from graphopt.rl.prepare import library_of, model_path, scene_of
+from graphopt.rl.ready import device_of, environment_facts, keep_prices
 from graphopt.rl.replay import Record
 from graphopt.rl.rollout import Job, rollout
 from graphopt.rl.run import PRESETS, Run, Status
 from graphopt.rl.task import Source, Task
-from graphopt.runtime.environment import block_size, fingerprint
-from graphopt.runtime.session import SessionConfig
-from graphopt.search.greedy import Greedy
-from graphopt.search.problem import Budget, Problem
 
 if TYPE_CHECKING:
     import torch
@@ -83,10 +75,10 @@ def train(run: Run, report: Report | None = None, interrupted: Callable[[], bool
             run.out.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise GraphoptError(f"{run.out}: can't be made: {error.strerror or error}") from error
-        _keep_prices(run, library, tell)
+        keep_prices(run, library, tell)
         manifest = Manifest(
             run.algorithm, run.task, {rule.id: rule.hash for rule in library.rules}, run.seed,
-            {"preset": run.preset, "pretrain": run.pretrain, "dynamics": run.dynamics, "tau": run.tau}, _environment(),
+            {"preset": run.preset, "pretrain": run.pretrain, "dynamics": run.dynamics, "tau": run.tau}, environment_facts(),
         )  # fmt: skip
         trainer = _Trainer(run, manifest, library, executor, tell)
         trainer.pretrain()
@@ -182,7 +174,7 @@ class _Trainer:
         torch.set_num_threads(1)  # figures depend on how sums are split; what runs side by side are the workers
         self.run, self.library, self.executor, self.tell = run, library, executor, tell
         self.preset = PRESETS[run.preset]
-        self.device = _device(run.device)
+        self.device = device_of(run.device)
         torch.manual_seed(run.seed)
         self.spec = LEARNERS.get(run.algorithm)
         made: tuple[Learner, Any, Any] = self.spec.make(run, self.preset, library.rules, self.device)
@@ -435,41 +427,3 @@ def _below(tensors: Mapping[str, torch.Tensor], part: str) -> dict[str, torch.Te
 
 def _number(text: str) -> float:
     return int(text) if text.isdecimal() else float(text)
-
-
-# --- before the loop -------------------------------------------------------------------------------------------------------
-
-
-def _device(name: str) -> str:
-    import torch
-
-    if name == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    if name == "cuda" and not torch.cuda.is_available():
-        raise UsageError("this torch sees no CUDA device", "install a torch built for CUDA, or use --device cpu")
-    return name
-
-
-def _environment() -> dict[str, Any]:
-    import torch
-
-    config = SessionConfig()
-    return {"fingerprint": fingerprint(config).digest, "torch": torch.__version__, "block": block_size()}
-
-
-def _keep_prices(run: Run, library: Library, tell: Report) -> None:
-    """Copy the prices known now into the run's folder: all workers and a resumed run then see the same ones."""
-    pricing = run.task.pricing
-    if "measure" in COST_MODELS.get(pricing.model).options and pricing.measure:
-        for source in run.task.graphs.pool:
-            tell(Status(f"measuring kernels of {source.name}"))
-            with Store() as store:
-                problem = Problem(library, cost_model(pricing, store, measure=True), block_size())
-                start = problem.start(simplify(load(model_path(source), dims=dict(source.dims) or None).graph))
-                Greedy().run(problem, start, Budget(2 * pricing.measure))
-    path = run.out / checkpoint.PRICES
-    path.unlink(missing_ok=True)
-    with Store() as known, Store(path) as kept:
-        name = environment(SessionConfig(threads=pricing.threads))
-        kept.put_many(name, known.all(name))
-        kept.put_corrections(name, known.corrections(name))
