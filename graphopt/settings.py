@@ -108,6 +108,9 @@ class Settings:
 
 DECLARED: Mapping[str, Declared] = {f.name: f.metadata["declared"] for f in fields(Settings)}
 """What is known of each setting, by its name."""
+Settings.__doc__ = f"{Settings.__doc__}\n\n    Attributes:\n" + "\n".join(
+    f"        {name}: {told.doc.format(**mentioned(ours=True))}." for name, told in DECLARED.items()
+)
 
 
 def page() -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -85,7 +85,7 @@ class Context:
     loaded: Model
     start: Graph
     ranges: Mapping[str, tuple[int, int]]
-    hints: Any
+    hints: Mapping[str, Sequence[int]]
     overrides: Mapping[str, Any]
     bound: Mapping[str, int]
     sets: tuple[Mapping[str, int], ...]

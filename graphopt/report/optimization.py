@@ -150,11 +150,16 @@ def _curves(strategy: str, found: Found) -> tuple[SearchCurve, ...]:
 def _variants(told: Mapping[str, Any], paired: Paired, other: str) -> tuple[Variant, Variant]:
     samples = [()] * 2 if paired.samples is None else [tuple(map(float, column)) for column in paired.samples.T]
     nodes, sizes, written = told["nodes"], told["size"], not told["kept_original"]
+    opening, memory = told.get("opening") or {}, told.get("memory") or {}
     return (
-        Variant("original", True, samples[0], nodes=nodes["before"], file_bytes=sizes["before"]),
+        Variant(
+            "original", True, samples[0], nodes=nodes["before"], file_bytes=sizes["before"],
+            session_ms=opening.get("before_ms"), peak_bytes=memory.get("before"),
+        ),
         Variant(
             other, False, samples[1], Ratio.of(paired.speedup, paired.ci95),
             nodes=nodes["after"] if written else None, file_bytes=sizes["after"] if written else None,
+            session_ms=opening.get("after_ms"), peak_bytes=memory.get("after"),
         ),
     )  # fmt: skip
 
@@ -219,12 +224,6 @@ def _facts(told: Mapping[str, Any]) -> Facts:
         said = f"{there['speedup']:.3f}\N{MULTIPLICATION SIGN} ({low:.3f} to {high:.3f}), {there['verdict']}"
         facts.append((f"At {sized(there['sizes'])}", said))
     facts.append(("Nodes in the file", _arrow(str(nodes["before"]), str(nodes["after"]))))
-    opening, memory = told.get("opening"), told.get("memory")
-    if opening:
-        times = milliseconds(opening["before_ms"]), milliseconds(opening["after_ms"])
-        facts.append((f"Opening{' of the candidate' if told['kept_original'] else ''}", _arrow(*times)))
-    if memory:
-        facts.append(("Peak memory", _arrow(size(memory["before"]), size(memory["after"]))))
     grown = change(sizes["before"], sizes["after"])
     facts.append(("File size", f"{_arrow(size(sizes['before']), size(sizes['after']))} ({grown})"))
     made = f"{len(told['steps'])} tried, none kept" if told["kept_original"] and told["steps"] else "none"

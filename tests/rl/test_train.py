@@ -271,6 +271,6 @@ def test_folders_that_hold_no_agent(tmp_path: Path, agent: Path) -> None:
 
 
 def test_missing_libraries_are_named(toy: Task, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("graphopt.rl.run.find_spec", lambda name: None)
+    monkeypatch.setattr("graphopt.registry.find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match="torch is not installed"):
         train(Run(toy, tmp_path / "a"))
