@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from graphopt.api import first_run, session_config
-from graphopt.cost.fit import remember_scale
+from graphopt.cost.environment import environment
+from graphopt.cost.fit import remember_scale, remembered_scale
 from graphopt.cost.kernel import KernelCost
 from graphopt.cost.store import Store
 from graphopt.equivalence.ranges import input_ranges
 from graphopt.ir.simplify import simplify
 from graphopt.onnxio.load import load
+from graphopt.pipeline.opening import first_run, session_config
 from graphopt.rewrite.library import load_library
 from graphopt.search.arena import Arena
 from graphopt.search.calibration import Point, calibrate
@@ -76,6 +77,7 @@ def keep_scale(
 ) -> float:
     """Multiply later predictions by a factor; what graphs then take over the sum of their windows."""
     with Store() as store:
-        cost = KernelCost(store, session_config(provider, provider_options, threads), measure=False)
-        remember_scale(store, cost.environment, factor * cost.scale)
-        return factor * cost.scale
+        place = environment(session_config(provider, provider_options, threads))
+        scale = factor * remembered_scale(store, place)
+        remember_scale(store, place, scale)
+        return scale

@@ -12,83 +12,36 @@ A value replaces the whole value of the place below it: lists and tables are not
 
 from __future__ import annotations
 
-import math
 import os
 import tomllib
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from graphopt.errors import GraphoptError, UnknownNameError, UsageError
+from graphopt.kinds import (
+    PROVIDERS,
+    checked,
+    parse_dim,
+    parse_input_shape,
+    parse_provider_option,
+    provider_name,
+)
+from graphopt.settings import DECLARED, ENV_PREFIX, Settings
+
+__all__ = [
+    "PROVIDERS", "Settings", "agents_dir", "cache_dir", "changed_settings", "check_arguments", "load_settings",
+    "nearest_pyproject", "parse_dim", "parse_input_shape", "parse_provider_option", "provider_name", "rules_dir",
+]  # fmt: skip
 
 SECTION = "tool.graphopt"
-ENV_PREFIX = "GRAPHOPT_"
 OTHER_VARIABLES = frozenset(
     ENV_PREFIX + name
     for name in ("BLOCK_SIZE", "BROWSER", "BROWSER_DIR", "CACHE_DIR", "DEBUG", "SCREENSHOTS", "ZOO_DIR")
 )
 """Variables that are no settings: places, and what tests and developers use."""
-
-PROVIDERS = {
-    "cpu": "CPUExecutionProvider",
-    "cuda": "CUDAExecutionProvider",
-    "tensorrt": "TensorrtExecutionProvider",
-    "openvino": "OpenVINOExecutionProvider",
-    "coreml": "CoreMLExecutionProvider",
-    "directml": "DmlExecutionProvider",
-    "qnn": "QNNExecutionProvider",
-}
-"""What ONNX Runtime calls the execution providers that have a short name here."""
-_ALIASES = {"dml": "directml", "trt": "tensorrt"} | {full.lower(): short for short, full in PROVIDERS.items()}
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """What `graphopt.optimize` may be told besides the model.
-
-    Attributes:
-        strategy: How to search.
-        agent: Folder of a trained agent, for a strategy that is one; None takes the shipped one.
-        provider: The ONNX Runtime execution provider to run faster on.
-        provider_options: Its options, as ONNX Runtime documents them.
-        threads: Intra-op threads of the runtime, at least 1.
-        alpha: How much dearer than the best a graph may be that backtracking searches from, at least 1.
-        budget: Seconds for search and measurement; None goes by the model.
-        rules: Rule files, folders or families to use; empty means the whole library.
-        exclude: Ids of rules not to use.
-        dims: Sizes for the model's symbolic dimensions.
-        input_shapes: Shapes for inputs that declare none.
-        at: Sets of sizes at which symbolic dimensions are measured.
-        rtol: Relative tolerance of the verification; None lets the data type decide.
-        atol: Absolute tolerance of the verification; None lets the data type decide.
-        seed: Seed of everything random.
-        portable: Use standard ONNX operators only.
-        freeze_initializers: Treat initialisers that are also graph inputs as constants.
-        max_growth: How much larger the file may become, as a fraction of its size.
-        measure: Time the result against the original.
-    """
-
-    strategy: str = "auto"
-    agent: str | None = None
-    provider: str = "cpu"
-    provider_options: Mapping[str, str] = field(default_factory=dict)
-    threads: int = 1
-    alpha: float = 1.05
-    budget: float | None = None
-    rules: tuple[str, ...] = ()
-    exclude: tuple[str, ...] = ()
-    dims: Mapping[str, int] = field(default_factory=dict)
-    input_shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    at: tuple[Mapping[str, int], ...] = ()
-    rtol: float | None = None
-    atol: float | None = None
-    seed: int = 0
-    portable: bool = False
-    freeze_initializers: bool = False
-    max_growth: float = 0.10
-    measure: bool = True
 
 
 def load_settings(
@@ -109,15 +62,15 @@ def load_settings(
     file = nearest_pyproject(cwd or Path.cwd())
     if file is not None:
         merged |= _from_file(file)
-    for name, kind in _KINDS.items():
+    for name, declared in DECLARED.items():
         variable = ENV_PREFIX + name.upper()
         text = env.get(variable, "")
         if text:
-            merged[name] = _checked(variable, kind, text, from_text=True)
+            merged[name] = checked(variable, declared.kind, text, from_text=True)
     _name_unknown(env)
     for name, value in (given or {}).items():
         if value is not None:
-            merged[name] = _checked("--" + name.replace("_", "-"), _KINDS[name], value)
+            merged[name] = checked("--" + name.replace("_", "-"), DECLARED[name].kind, value)
     return Settings(**merged)
 
 
@@ -127,7 +80,7 @@ class SettingWarning(UserWarning):
 
 def _name_unknown(env: Mapping[str, str]) -> None:
     """Warn of variables that look like settings and are none: a misspelt one would be passed over in silence."""
-    known = {*OTHER_VARIABLES, *(ENV_PREFIX + name.upper() for name in _KINDS)}
+    known = {*OTHER_VARIABLES, *(ENV_PREFIX + name.upper() for name in DECLARED)}
     for variable in sorted(env):
         if variable.startswith(ENV_PREFIX) and variable not in known and env[variable]:
             unknown = UnknownNameError("variable", variable, known)
@@ -146,7 +99,26 @@ def check_arguments(**given: Any) -> dict[str, Any]:
     Raises:
         UsageError: A value is wrong; the message begins with the argument's name.
     """
-    return {name: _checked(name, _KINDS[name], value) for name, value in given.items() if value is not None}
+    return {name: checked(name, DECLARED[name].kind, value) for name, value in given.items() if value is not None}
+
+
+def changed_settings(base: Settings | None, changes: Mapping[str, Any]) -> Settings:
+    """Some settings with other values here and there.
+
+    Args:
+        base: The settings; the defaults by default.
+        changes: Values by name; None stands for the default.
+
+    Raises:
+        UsageError: A value is wrong, or there is no such setting; the message names it.
+    """
+    known = {f.name: getattr(base or Settings(), f.name) for f in fields(Settings)}
+    for name in changes:
+        if name not in known:
+            raise UnknownNameError("setting", name, known)
+    if isinstance(changes.get("agent"), Path):
+        changes = {**changes, "agent": str(changes["agent"])}
+    return Settings(**check_arguments(**{**known, **changes}))
 
 
 def nearest_pyproject(start: Path) -> Path | None:
@@ -199,204 +171,6 @@ def _shipped(inside: str, beside: str) -> Path:
     raise GraphoptError(f"the {inside} that come with graphopt are missing", "reinstall graphopt")
 
 
-def provider_name(name: str) -> str:
-    """The short name of an execution provider, from that or the runtime's; any other name is returned unchanged."""
-    lower = name.lower()
-    return lower if lower in PROVIDERS else _ALIASES.get(lower, name)
-
-
-def parse_provider_option(text: str) -> tuple[str, str]:
-    """Read ``KEY=VALUE``; the value may be empty and may contain more equals signs.
-
-    Raises:
-        ValueError: It is not of that form.
-    """
-    key, equals, value = text.partition("=")
-    if not (equals and key.strip()):
-        raise ValueError("KEY=VALUE, such as device_id=1")
-    return key.strip(), value
-
-
-def parse_dim(text: str) -> tuple[str, int]:
-    """Read ``NAME=N``.
-
-    Raises:
-        ValueError: It is not of that form.
-    """
-    name, equals, size = text.rpartition("=")
-    if not (equals and name and _is_count(size)):
-        raise ValueError("NAME=N with N at least 1, such as batch=1")
-    return name, int(size)
-
-
-def parse_input_shape(text: str) -> tuple[str, tuple[int, ...]]:
-    """Read ``NAME:1x3x224x224``; ``NAME:`` is a scalar. The name may itself contain colons.
-
-    Raises:
-        ValueError: It is not of that form.
-    """
-    name, colon, shape = text.rpartition(":")
-    sizes = shape.split("x") if shape else []
-    if not (colon and name and all(_is_count(size) for size in sizes)):
-        raise ValueError("NAME:SIZES, such as image:1x3x224x224")
-    return name, tuple(int(size) for size in sizes)
-
-
-def _is_count(text: str) -> bool:
-    # isdigit alone would let through superscripts, and 18 digits are as far as a signed 64-bit size goes.
-    return text.isascii() and text.isdigit() and len(text) <= 18 and int(text) >= 1
-
-
-# --- what each setting accepts -----------------------------------------------------------------------------------
-# `check` takes a typed value (from TOML or the command line) and returns the one to keep; `read` turns text from the
-# environment into such a value. Both raise ValueError with the sentence that follows "must be".
-
-
-@dataclass(frozen=True, slots=True)
-class _Kind:
-    check: Callable[[Any], Any]
-    read: Callable[[str], Any]
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str) or not value:
-        raise ValueError("a name in quotes")
-    return value
-
-
-def _flag(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise ValueError("true or false")
-    return value
-
-
-def _read_flag(text: str) -> bool:
-    words = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
-    if text.lower() not in words:
-        raise ValueError("1 or 0")
-    return words[text.lower()]
-
-
-def _integer(least: int) -> _Kind:
-    def check(value: Any) -> int:
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise ValueError(f"a whole number of at least {least}")
-        return value
-
-    def read(text: str) -> int:
-        try:
-            return int(text)
-        except ValueError:
-            raise ValueError(f"a whole number of at least {least}") from None
-
-    return _Kind(check, read)
-
-
-def _number(*, least: float = 0.0, above: bool = False) -> _Kind:
-    wanted = f"a number above {least:g}" if above else f"a number of at least {least:g}"
-
-    def check(value: Any) -> float:
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-            raise ValueError(wanted)
-        if value < least or (above and value == least):
-            raise ValueError(wanted)
-        return float(value)
-
-    def read(text: str) -> float:
-        try:
-            return float(text)
-        except ValueError:
-            raise ValueError(wanted) from None
-
-    return _Kind(check, read)
-
-
-def _texts(value: Any) -> tuple[str, ...]:
-    if isinstance(value, str) or not isinstance(value, Sequence) or not all(isinstance(v, str) and v for v in value):
-        raise ValueError("a list of names")
-    return tuple(value)
-
-
-def _split(text: str) -> list[str]:
-    return [part.strip() for part in text.split(",") if part.strip()]
-
-
-def _dims(value: Any) -> dict[str, int]:
-    if not isinstance(value, Mapping):
-        raise ValueError("a table of sizes, such as {batch = 1}")
-    for size in value.values():
-        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-            raise ValueError("a table of sizes of at least 1, such as {batch = 1}")
-    return dict(value)
-
-
-def _sets(value: Any) -> tuple[dict[str, int], ...]:
-    if isinstance(value, str | Mapping) or not isinstance(value, Sequence):
-        raise ValueError("a list of tables of sizes, such as [{batch = 1}, {batch = 8}]")
-    return tuple(_dims(item) for item in value)
-
-
-def _shapes(value: Any) -> dict[str, tuple[int, ...]]:
-    wanted = "a table of shapes, such as {image = [1, 3, 224, 224]}"
-    if not isinstance(value, Mapping):
-        raise ValueError(wanted)
-    shapes: dict[str, tuple[int, ...]] = {}
-    for name, sizes in value.items():
-        if isinstance(sizes, str) or not isinstance(sizes, Sequence):
-            raise ValueError(wanted)
-        if any(isinstance(size, bool) or not isinstance(size, int) or size < 1 for size in sizes):
-            raise ValueError(wanted)
-        shapes[name] = tuple(sizes)
-    return shapes
-
-
-def _options(value: Any) -> dict[str, str]:
-    wanted = "a table of texts and numbers, such as {device_id = 1}"
-    if not isinstance(value, Mapping):
-        raise ValueError(wanted)
-    # No truth values: the runtime takes texts, and its options call truth 1, true or True as each likes.
-    if any(isinstance(item, bool) or not isinstance(item, str | int | float) for item in value.values()):
-        raise ValueError(wanted)
-    return {str(key): str(item) for key, item in value.items()}
-
-
-_NAME = _Kind(_text, str)
-_PROVIDER = _Kind(lambda value: provider_name(_text(value)), str)
-_SWITCH = _Kind(_flag, _read_flag)
-_NAMES = _Kind(_texts, _split)
-
-_KINDS: dict[str, _Kind] = {
-    "strategy": _NAME,
-    "agent": _NAME,
-    "provider": _PROVIDER,
-    "provider_options": _Kind(_options, lambda text: dict(map(parse_provider_option, _split(text)))),
-    "threads": _integer(1),
-    "alpha": _number(least=1.0),
-    "budget": _number(above=True),
-    "rules": _NAMES,
-    "exclude": _NAMES,
-    "dims": _Kind(_dims, lambda text: dict(map(parse_dim, _split(text)))),
-    "input_shapes": _Kind(_shapes, lambda text: dict(map(parse_input_shape, _split(text)))),
-    "at": _Kind(_sets, lambda text: [dict(map(parse_dim, _split(part))) for part in text.split(";")]),
-    "rtol": _number(),
-    "atol": _number(),
-    "seed": _integer(0),
-    "portable": _SWITCH,
-    "freeze_initializers": _SWITCH,
-    "max_growth": _number(),
-    "measure": _SWITCH,
-}
-assert set(_KINDS) == {f.name for f in fields(Settings)}  # a setting without a check would be taken unchecked
-
-
-def _checked(where: str, kind: _Kind, value: Any, *, from_text: bool = False) -> Any:
-    try:
-        return kind.check(kind.read(value) if from_text else value)
-    except ValueError as error:
-        shown = repr(value)
-        raise UsageError(f"{where} must be {error}, not {shown if len(shown) < 80 else shown[:77] + '...'}") from None
-
-
 def _table(file: Path) -> dict[str, Any] | None:
     try:
         content = file.read_bytes()
@@ -418,10 +192,10 @@ def _from_file(file: Path) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for key, value in (_table(file) or {}).items():
         name = key.replace("-", "_")
-        if name not in _KINDS:
-            unknown = UnknownNameError("setting", key, _KINDS)
+        if name not in DECLARED:
+            unknown = UnknownNameError("setting", key, DECLARED)
             raise UsageError(f"{file}: {SECTION}: {unknown}", unknown.hint)
-        values[name] = _checked(f"{file}: {SECTION}.{key}", _KINDS[name], value)
+        values[name] = checked(f"{file}: {SECTION}.{key}", DECLARED[name].kind, value)
     if "rules" in values:
         values["rules"] = tuple(_beside(file, entry) for entry in values["rules"])
     if "agent" in values:

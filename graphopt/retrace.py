@@ -9,7 +9,6 @@ from pathlib import Path
 
 from onnx import ModelProto
 
-from graphopt.api import first_run, session_config
 from graphopt.equivalence.numeric import verify_models
 from graphopt.equivalence.ranges import input_ranges
 from graphopt.equivalence.sizes import size_hints
@@ -17,9 +16,11 @@ from graphopt.errors import SessionError
 from graphopt.ir.graph import Graph
 from graphopt.ir.simplify import simplify
 from graphopt.onnxio.emit import Emitted, emit
-from graphopt.onnxio.load import Model, load
+from graphopt.onnxio.load import Model
 from graphopt.onnxio.save import copy, save
-from graphopt.rewrite.library import Library, load_library
+from graphopt.pipeline.opening import first_run, session_config
+from graphopt.pipeline.prepare import load_model, load_rules
+from graphopt.rewrite.library import Library
 from graphopt.search.arena import LUCK, Arena
 from graphopt.search.culprit import first_harm
 from graphopt.search.trace import Trace, TraceError, carry_out, read_trace
@@ -84,23 +85,19 @@ def replay(
 
 def _arena(told: Trace, loaded: Model, threads: int, seed: int) -> Arena:
     """Where graphs of a trace's model are measured."""
-    config = session_config(told.options["provider"], told.options.get("provider_options"), threads)
+    config = session_config(told.settings.provider, told.settings.provider_options, threads)
     _, feeds = first_run(loaded, config, input_ranges(loaded.graph), {}, {}, seed)
     return Arena(loaded, loaded, config, feeds, told.max_bytes, seed)
 
 
 def _opened(told: Trace, model: str | Path | ModelProto) -> tuple[Library, Model]:
     """The rules and the model of a trace, if they are those that it was made with."""
-    options = dict(told.options)
-    library = load_library(options["rules"], options["exclude"], options["provider"], options["portable"])
+    library = load_rules(told.settings)
     if library.hash != told.rules:
         raise TraceError(
             "the rules are not those that the trace was made with", "replay with the same version of graphopt"
         )
-    loaded = load(
-        model, freeze_initializers=options["freeze_initializers"], dims=options["dims"] or None,
-        input_shapes=options["input_shapes"] or None,
-    )  # fmt: skip
+    loaded = load_model(model, told.settings)
     if f"{loaded.graph.hash:016x}" != told.model:
         raise TraceError("the model is not the one that the trace was written for")
     return library, loaded
@@ -145,7 +142,7 @@ def bisect(
     library, loaded = _opened(told, model)
     arena = _arena(told, loaded, threads, seed)
     start, config = simplify(loaded.graph), arena.config
-    ranges, dims = input_ranges(loaded.graph), told.options["dims"] or None
+    ranges, dims = input_ranges(loaded.graph), told.settings.dims or None
 
     def after(steps: int) -> Graph:
         return carry_out(start, library, told.block, told.steps[:steps])

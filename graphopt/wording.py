@@ -92,6 +92,26 @@ def measured_at(told: Mapping[str, Any], option: str = "--at and --dim") -> str:
     return f"{sized(sizes)} ({said}; see {option})"
 
 
+def tie(told: Mapping[str, Any]) -> str:
+    """What is better about the model of a JSON report that is no faster: ``as fast, 27 % of the nodes, opens 2.1 times as fast``."""
+    nodes, opening = told["nodes"], told.get("opening")
+    text = f"as fast, {nodes['after'] / max(1, nodes['before']):.0%} of the nodes".replace("%", " %")
+    return text + (f", opens {opening['ratio']:.1f} times as fast" if opening else "")
+
+
+def effort(told: Mapping[str, Any]) -> str:
+    """What an optimisation could spend, and who of it what."""
+    plan, limit = told["plan"], told["seconds"]
+    if limit is None:
+        return (
+            f"counted, not timed: {told['kernels']} kernels, {told['candidates']} candidates and {told['rounds']} rounds of "
+            "comparisons at most"
+        )
+    names = ("pricing", "search", "comparing")
+    shares = ", ".join(f"{100 * plan[name]:.0f} % {name}" for name in names)
+    return f"{seconds(limit)}: {shares}, the rest the last measurement"
+
+
 def placed(nodes: Mapping[str, int], elsewhere: Mapping[str, int] | None = None) -> str:
     """Which provider runs how many nodes, and the operators that the one asked for leaves to others."""
     text = ", ".join(f"{provider} {plural(count, 'node')}" for provider, count in nodes.items()) or "no nodes"

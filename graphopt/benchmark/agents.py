@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from graphopt import scratch
-from graphopt.api import default_seconds, first_run
 from graphopt.benchmark.results import Ratio as Found
 from graphopt.benchmark.rounds import Contender, Effort, in_process, measure
 from graphopt.cost.store import Store
@@ -15,18 +14,19 @@ from graphopt.ir.graph import Graph
 from graphopt.onnxio.emit import emit
 from graphopt.onnxio.load import Model
 from graphopt.onnxio.save import save
+from graphopt.pipeline.opening import first_run, open_sizes
+from graphopt.pipeline.prepare import effort_for
 from graphopt.rl.agent import Learned
 from graphopt.rl.evaluation import Ratio, Timing
 from graphopt.rl.prepare import library_of, open_scene
 from graphopt.rl.task import Source, Task
 from graphopt.runtime.session import SessionConfig
+from graphopt.search.arena import most_bytes
 from graphopt.search.auto import Auto
 from graphopt.search.greedy import Greedy
 from graphopt.search.problem import Budget, Outcome, Strategy
 
 _PRECISION = 0.01
-_SHARE = 0.25  # of the time of `graphopt optimize`, its search
-_GROWTH, _SLACK = 1.10, 1 << 20
 AUTO = "auto"
 SAME = Ratio(1.0, 1.0, 1.0)
 
@@ -78,8 +78,8 @@ def _timed(
     scene = open_scene(task, source, store, library)
     model, config = scene.model, SessionConfig(threads=task.pricing.threads)
     assert model is not None
-    baseline_s, feeds = first_run(model, config, input_ranges(model.graph), {}, {}, 0)
-    limit = _SHARE * default_seconds(baseline_s, len(model.graph.nodes))
+    _, feeds = first_run(model, config, input_ranges(model.graph), {}, {}, 0)
+    allowed = effort_for(model, None, open_sizes(model, feeds)).searching()
     strategies: dict[str, Strategy] = {AUTO: Auto(), **{a: Learned(f, rollouts) for a, f in agents.items()}}
     outcomes: dict[str, Outcome] = {}
     took: dict[str, float] = {}
@@ -87,7 +87,7 @@ def _timed(
     for name, strategy in strategies.items():
         tell(f"{source.name}: {name} searches")
         fresh = open_scene(task, source, store, library)  # nobody finds prices at hand that another has looked up
-        budget = Budget(limit if name == AUTO else None, None, interrupted)
+        budget = Budget(None, allowed.candidates if name == AUTO else None, interrupted)
         outcomes[name] = strategy.run(fresh.problem, fresh.start, budget)
         took[name] = budget.elapsed
         if interrupted():
@@ -130,6 +130,5 @@ def _timed(
 
 def _written(model: Model, graph: Graph | None, path: Path) -> Path:
     """A graph of a model as a file; ``None`` stands for the model itself."""
-    limit = int(model.nbytes * _GROWTH) + _SLACK
-    save(emit(model, model.graph) if graph is None else emit(model, graph, max_bytes=limit), path)
+    save(emit(model, model.graph) if graph is None else emit(model, graph, max_bytes=most_bytes(model)), path)
     return path

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from graphopt.api import Result
 from graphopt.benchmark.results import Bench, Case, Search, Variant
+from graphopt.pipeline.write import Result
 from graphopt.report import view
 from graphopt.report.changes import compare, places
 from graphopt.report.optimization import environment_facts

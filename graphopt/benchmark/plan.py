@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from graphopt.api import STRATEGIES, session_config
 from graphopt.benchmark import peers
 from graphopt.benchmark.rounds import MIN_CYCLES, MIN_ROUNDS, Effort
 from graphopt.config import provider_name
 from graphopt.errors import UnknownNameError, UsageError
+from graphopt.pipeline.opening import session_config
+from graphopt.pipeline.strategies import STRATEGIES
 from graphopt.runtime import providers
 from graphopt.runtime.session import LEVELS, SessionConfig
 

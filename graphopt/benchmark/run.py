@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from graphopt import __version__, scratch
-from graphopt.api import Progress, Result, first_run, open_sizes
 from graphopt.benchmark import variants
 from graphopt.benchmark.plan import ORIGINAL, Plan
 from graphopt.benchmark.results import SAMPLES, Bench, Case, Latency, Placed, Tuning, Variant
@@ -26,9 +25,11 @@ from graphopt.equivalence.numeric import verify_many
 from graphopt.equivalence.ranges import input_ranges
 from graphopt.errors import GraphoptError, SessionError, UsageError
 from graphopt.onnxio.load import load
+from graphopt.pipeline.context import Progress
+from graphopt.pipeline.opening import first_run, given_inputs, open_sizes
+from graphopt.pipeline.write import Result
 from graphopt.runtime.dtypes import Array
 from graphopt.runtime.environment import fingerprint, free_memory
-from graphopt.runtime.feeds import load_npz
 from graphopt.runtime.session import SessionConfig
 
 INTERRUPTED = "interrupted"
@@ -150,7 +151,7 @@ class _Run:
         self.tell("loading")
         model = load(self.path)
         ranges = input_ranges(model.graph)
-        overrides = load_npz(Path(plan.inputs)) if isinstance(plan.inputs, str | Path) else dict(plan.inputs or {})
+        overrides = given_inputs(plan.inputs)
         _, feeds = first_run(model, self.config, ranges, overrides, plan.dims, plan.seed, plan.input_shapes)
         sizes = open_sizes(model, feeds)
         chosen = {*plan.dims, *(f"{name}[{i}]" for name, shape in plan.input_shapes.items() for i in range(len(shape)))}

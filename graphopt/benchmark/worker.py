@@ -11,7 +11,6 @@ the outputs to an ``.npz`` file.
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 import sys
 import tempfile
@@ -30,6 +29,7 @@ from graphopt.benchmark import children
 from graphopt.benchmark.rounds import Contender, Opener, Timed
 from graphopt.errors import GraphoptError, SessionError
 from graphopt.runtime.dtypes import Array
+from graphopt.runtime.environment import peak_memory
 from graphopt.runtime.feeds import load_npz, make_feeds
 from graphopt.runtime.placement import Placement
 from graphopt.runtime.session import Session, SessionConfig
@@ -146,23 +146,6 @@ def save_feeds(feeds: Mapping[str, Any], path: Path) -> None:
 def _wide(array: Array) -> Array:
     """An array of a type that files can name."""
     return array if array.dtype.isbuiltin == 1 else array.astype(np.float64)
-
-
-def peak_memory() -> int | None:
-    """Peak resident memory of this process in bytes, None where the system does not tell.
-
-    On Linux not by way of ``getrusage``: there the peak of the parent is handed down to a child.
-    """
-    if sys.platform == "linux":
-        status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
-        found = re.search(r"VmHWM:\s+(\d+) kB", status)
-        return int(found[1]) * 1024 if found else None
-    elif sys.platform == "darwin":
-        import resource
-
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # in bytes
-    else:
-        return None
 
 
 def run() -> None:

@@ -16,13 +16,26 @@ from graphopt.cli.options import option
 from graphopt.cli.screen import console, each, write_json
 from graphopt.errors import GraphoptError, TooSlowError, UsageError
 from graphopt.files import write_text
+from graphopt.settings import DECLARED
 
 if TYPE_CHECKING:
     from graphopt.benchmark.page import Graphs
     from graphopt.benchmark.plan import Plan
     from graphopt.benchmark.results import Bench
 
-_SHARED = ("rules", "exclude", "rtol", "atol", "budget", "alpha", "portable", "freeze_initializers", "max_growth")
+_PLANNED = (
+    "strategy",
+    "agent",
+    "provider",
+    "provider_options",
+    "threads",
+    "dims",
+    "input_shapes",
+    "seed",
+    "at",
+    "measure",
+)
+"""Settings that are the plan's, or have no meaning here; the others are those of each optimisation."""
 
 
 def bench(
@@ -155,7 +168,7 @@ def bench(
         dims=settings.dims,
         input_shapes=settings.input_shapes,
         seed=settings.seed,
-        optimize={name: getattr(settings, name) for name in _SHARED},
+        optimize={name: getattr(settings, name) for name in DECLARED if name not in _PLANNED},
         tune_session=tune_session,
     )
     plan.check()

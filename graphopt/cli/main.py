@@ -32,6 +32,7 @@ from graphopt.cli import (
     verify,
     zoo,
 )
+from graphopt.cli.options import Command
 from graphopt.cli.screen import one_line
 from graphopt.errors import GraphoptError, RuleError
 
@@ -48,16 +49,16 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-app.command("optimize", short_help="Make a model faster.")(optimize.optimize)
+app.command("optimize", cls=Command, short_help="Make a model faster.")(optimize.optimize)
 app.command("inspect", short_help="Show what a model consists of and where its time goes.")(inspect.inspect)
 app.command("verify", short_help="Check that two models compute the same.")(verify.verify)
-app.command("bench", short_help="Measure what graphopt and others gain.")(bench.bench)
+app.command("bench", cls=Command, short_help="Measure what graphopt and others gain.")(bench.bench)
 app.add_typer(rules.app, name="rules")
 app.command("explain", short_help="Show which rule made which node.")(explain.explain)
 app.command("replay", short_help="Make the steps of a trace again.")(replay.replay)
 app.command("bisect", short_help="Find the step of a trace that did harm.")(replay.bisect)
 app.command("providers", short_help="List what this machine can run models on.")(providers.providers)
-app.command("train-agent", short_help="Train an agent that rewrites models.")(train.train_agent)
+app.command("train-agent", cls=Command, short_help="Train an agent that rewrites models.")(train.train_agent)
 app.command("evaluate-agent", short_help="Compare trained agents with search.")(evaluate.evaluate_agent)
 app.add_typer(cost.app, name="cost")
 app.add_typer(zoo.app, name="zoo")

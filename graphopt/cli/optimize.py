@@ -29,67 +29,15 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
+@options.with_settings
 def optimize(
     model: options.Model,
     output: Annotated[
         Path | None,
         option("--output", "-o", metavar="OUT", help="The file to write (default: MODEL.opt.onnx beside MODEL)."),
     ] = None,
-    strategy: Annotated[
-        str | None,
-        option(
-            metavar="NAME",
-            help="How to search: auto (default), greedy, backtracking, beam, random, rl or world-model.",
-            values=options.strategies,
-        ),
-    ] = None,
-    agent: Annotated[
-        Path | None,
-        option(
-            metavar="DIR",
-            help="A trained agent, for strategy rl or world-model (default: one that comes with graphopt).",
-        ),
-    ] = None,
-    budget: Annotated[
-        float | None,
-        option(
-            metavar="SECONDS", help="Time for search and measurement (default: by the model, half a minute or less)."
-        ),
-    ] = None,
-    alpha: Annotated[
-        float | None,
-        option(
-            metavar="X",
-            help="How much dearer than the best a graph may be that backtracking goes on from (default 1.05).",
-        ),
-    ] = None,
-    rules: options.Rules = None,
-    exclude: options.Exclude = None,
-    seed: options.Seed = None,
-    portable: options.Portable = None,
-    max_growth: Annotated[
-        float | None,
-        option(metavar="X", help="How much larger the file may become, as a fraction of it (default 0.1)."),
-    ] = None,
-    provider: options.Provider = None,
-    provider_option: options.ProviderOptions = None,
-    threads: options.Threads = None,
-    dim: options.Dims = None,
-    input_shape: options.InputShapes = None,
-    at: options.At = None,
-    freeze_initializers: Annotated[
-        bool | None,
-        option(
-            "--freeze-initializers/--no-freeze-initializers",
-            help="Treat weights that are also graph inputs as constants (default: no).",
-        ),
-    ] = None,
     inputs: options.Inputs = None,
-    rtol: options.Rtol = None,
-    atol: options.Atol = None,
-    measure: Annotated[
-        bool | None, option("--measure/--no-measure", help="Time the result against the original (default: yes).")
-    ] = None,
+    given: Any = None,
     dry_run: Annotated[bool, option("--dry-run", help="Do everything, but write no model.")] = False,
     json: options.Json = None,
     trace: Annotated[
@@ -112,44 +60,13 @@ def optimize(
         raise UsageError("--quiet and --verbose exclude each other")
     if quiet:
         warnings.simplefilter("ignore")
-    paths.existing_file(model)
-    reads = {"the input": model}
-    if inputs is not None:
-        reads["the file of inputs"] = paths.existing_file(inputs)
-    writes: dict[str, Path] = {}
-    target = output or paths.default_output(model)
-    for what, path in {
-        "the model": None if dry_run else target,
-        "the JSON report": None if json in (None, "-") else Path(str(json)),
-        "the trace": trace,
-        "the page": report,
-    }.items():
-        if path is not None:
-            writes[what] = paths.writable(path, reads=reads, writes=writes)
-    settings = load_settings(
-        {
-            "strategy": strategy,
-            "agent": None if agent is None else str(agent),
-            "alpha": alpha,
-            "provider": provider,
-            "provider_options": options.provider_options(provider_option),
-            "threads": threads,
-            "budget": budget,
-            "rules": rules or None,
-            "exclude": exclude or None,
-            "dims": options.dims(dim),
-            "input_shapes": options.input_shapes(input_shape),
-            "at": options.sizes(at),
-            "rtol": rtol,
-            "atol": atol,
-            "seed": seed,
-            "portable": portable,
-            "freeze_initializers": freeze_initializers,
-            "max_growth": max_growth,
-            "measure": measure,
-        }
-    )
-    paths.spare_weights(model, writes.values())
+    target = output or paths.default_output(paths.existing_file(model))
+    written = {"the model": None if dry_run else target, "the trace": trace, "the page": report}
+    if json not in (None, "-"):
+        written["the JSON report"] = Path(str(json))
+    writes = _check_files(model, inputs, written)
+    settings = load_settings(given)
+    paths.spare_weights(model, writes)
 
     from graphopt.cli.progress import Interrupt, SearchProgress
 
@@ -183,6 +100,18 @@ def optimize(
     )
 
 
+def _check_files(model: Path, inputs: Path | None, written: Mapping[str, Path | None]) -> list[Path]:
+    """See that what is read is there and that what is written can be; returns the latter."""
+    reads = {"the input": model}
+    if inputs is not None:
+        reads["the file of inputs"] = paths.existing_file(inputs)
+    writes: dict[str, Path] = {}
+    for what, path in written.items():
+        if path is not None:
+            writes[what] = paths.writable(path, reads=reads, writes=writes)
+    return list(writes.values())
+
+
 def show(
     report: Mapping[str, Any], *, interrupted: bool = False, verbose: bool = False, page: Path | None = None
 ) -> None:
@@ -192,7 +121,7 @@ def show(
         screen.print(f"warning: {one_line(warning)}", style="yellow", soft_wrap=True)
     screen.print(_numbers(report))
     screen.print()
-    screen.print(_story(report, interrupted=interrupted, page=page))
+    screen.print(_story(report, interrupted=interrupted, page=page, verbose=verbose))
     for part in (_families(report), _steps(report)) if verbose else ():
         if part.row_count:
             screen.print()
@@ -239,13 +168,20 @@ def _numbers(report: Mapping[str, Any]) -> Table:
             milliseconds(latency["optimized_ms"]),
             f"{latency['speedup']:.3f}x",
         )
+    opening, memory = report.get("opening"), report.get("memory")
+    if opening and not report["kept_original"]:
+        opens = milliseconds(opening["before_ms"]), milliseconds(opening["after_ms"])
+        result.add_row("opening", *opens, f"{opening['ratio']:.3f}x")
     nodes, sizes = report["nodes"], report["size"]
     result.add_row("nodes", str(nodes["before"]), str(nodes["after"]), change(nodes["before"], nodes["after"]))
     result.add_row("size", size(sizes["before"]), size(sizes["after"]), change(sizes["before"], sizes["after"]))
+    if memory:
+        peaks = memory["before"], memory["after"]
+        result.add_row("peak memory", *map(size, peaks), change(*peaks))
     return result
 
 
-def _story(report: Mapping[str, Any], *, interrupted: bool, page: Path | None) -> Table:
+def _story(report: Mapping[str, Any], *, interrupted: bool, page: Path | None, verbose: bool) -> Table:
     """What was done, checked and written."""
     result = facts()
     result.add_row("speed", _speed(report))
@@ -277,6 +213,8 @@ def _story(report: Mapping[str, Any], *, interrupted: bool, page: Path | None) -
         f"{report['strategy']}, {plural(search['candidates'], 'candidate')} in {seconds(search['seconds'])}, "
         f"ended: {one_line(str(search['stop_reason']))}",
     )
+    if verbose and report.get("effort"):
+        result.add_row("effort", wording.effort(report["effort"]))
     if search["more"]:
         result.add_row("with more", f"{'; '.join(search['more'])}: see --budget")
     result.add_row("took", f"{seconds(report['seconds'])} in all")
@@ -306,6 +244,8 @@ def _speed(report: Mapping[str, Any]) -> str:
         return "no rewrite pays; the original is kept" if report["kept_original"] else "not measured"
     interval = latency["ci95"]
     spread = f" (95 % interval {interval[0]:.3f} to {interval[1]:.3f}, {plural(latency['rounds'], 'round')})"
+    if report.get("tie"):
+        return f"{wording.tie(report)}: {latency['speedup']:.3f}x{spread}"
     if report["kept_original"]:
         found = f"{latency['speedup']:.3f}x{spread}"
         said = latency.get("verdict", "equal")

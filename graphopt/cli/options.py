@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
+from typer.core import TyperCommand
 
+from graphopt import registry
 from graphopt.config import PROVIDERS, parse_dim, parse_input_shape, parse_provider_option, rules_dir
 from graphopt.errors import UsageError
+from graphopt.settings import DECLARED
 
 T = TypeVar("T")
 
@@ -20,10 +25,74 @@ def option(*names: str, help: str, metavar: str | None = None, values: Callable[
     return typer.Option(*names, help=help, metavar=metavar, show_default=False, autocompletion=values)
 
 
+def setting(name: str) -> Any:
+    """The option of a setting, as it is declared."""
+    declared = DECLARED[name]
+    flag = "--" + (declared.flag or name.replace("_", "-"))
+    flags = f"{flag}/--no-{flag[2:]}" if declared.kind.typed is bool else flag
+    return option(
+        flags, help=declared.help, metavar=declared.metavar or None,
+        values=globals()[declared.values] if declared.values else None,
+    )  # fmt: skip
+
+
+def with_settings(command: Callable[..., None]) -> Callable[..., None]:
+    """A command that takes all settings as options besides its own; it is given what was said of them as ``given``, by name."""
+    own = list(inspect.signature(command, eval_str=True).parameters.values())
+    at = next(index for index, parameter in enumerate(own) if parameter.name == "given")
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    theirs = [
+        inspect.Parameter(name, keyword, default=None, annotation=Annotated[told.kind.typed | None, setting(name)])
+        for name, told in DECLARED.items()
+    ]
+    parameters = [p.replace(kind=keyword) for p in (*own[:at], *theirs, *own[at + 1 :])]
+
+    @wraps(command)
+    def taking(**arguments: Any) -> None:
+        said = {name: arguments.pop(name) for name in DECLARED}
+        command(**arguments, given={name: _read(name, value) for name, value in said.items()})
+
+    taking.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    taking.__annotations__ = {p.name: p.annotation for p in parameters}
+    return taking
+
+
+def _read(name: str, value: Any) -> Any:
+    """What was said of a setting, as the value that it stands for; ``None`` for nothing."""
+    reader = {"dims": dims, "input_shapes": input_shapes, "provider_options": provider_options, "at": sizes}.get(name)
+    if reader is not None:
+        return reader(value)
+    return None if value == [] else value
+
+
 def strategies(begun: str) -> list[str]:
     """Strategies that begin so, for the shell."""
-    known = ("auto", "greedy", "backtracking", "beam", "random", "rl", "world-model")
-    return [name for name in known if name.startswith(begun)]
+    return [name for name in registry.strategy_names() if name.startswith(begun)]
+
+
+def cost_models(begun: str) -> list[str]:
+    """Cost models that begin so, for the shell."""
+    return [name for name in registry.COST_MODELS.names() if name.startswith(begun)]
+
+
+def algorithms(begun: str) -> list[str]:
+    """Algorithms that begin so, for the shell."""
+    return [name for name in registry.LEARNERS.names() if name.startswith(begun)]
+
+
+class Command(TyperCommand):
+    """A command whose help names what can be chosen: ``{strategies}`` and the like are filled in when it is shown.
+
+    Names that installed packages add take a while to be found, and only whoever reads the help wants them.
+    """
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help."""
+        for parameter in self.params:
+            text = getattr(parameter, "help", None)
+            if text and "{" in text:
+                parameter.help = text.format(**registry.mentioned())  # type: ignore[attr-defined]
+        super().format_help(ctx, formatter)
 
 
 def providers(begun: str) -> list[str]:
@@ -50,58 +119,24 @@ def _rule_lines() -> Iterator[str]:
 
 
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX model.", show_default=False)]
-Provider = Annotated[
-    str | None,
-    option(
-        "--provider",
-        metavar="NAME",
-        help="Execution provider: cpu (default), or see `graphopt providers`.",
-        values=providers,
-    ),
-]
-ProviderOptions = Annotated[
-    list[str] | None,
-    option("--provider-option", metavar="KEY=VALUE", help="An option of the provider, for ONNX Runtime; repeatable."),
-]
-Threads = Annotated[int | None, option("--threads", metavar="N", help="Threads within an operator (default 1).")]
-Dims = Annotated[list[str] | None, option("--dim", metavar="NAME=N", help="Size of a symbolic dimension; repeatable.")]
-InputShapes = Annotated[
-    list[str] | None,
-    option("--input-shape", metavar="NAME:1x3x224x224", help="Shape of an input that declares none; repeatable."),
-]
-At = Annotated[
-    list[str] | None,
-    option(
-        "--at",
-        metavar="NAME=N,...",
-        help="Sizes to measure symbolic dimensions at, which stay symbolic in the file; repeatable, for a ratio at each set.",
-    ),
-]
+Provider = Annotated[str | None, setting("provider")]
+ProviderOptions = Annotated[list[str] | None, setting("provider_options")]
+Threads = Annotated[int | None, setting("threads")]
+Dims = Annotated[list[str] | None, setting("dims")]
+InputShapes = Annotated[list[str] | None, setting("input_shapes")]
+Rtol = Annotated[float | None, setting("rtol")]
+Atol = Annotated[float | None, setting("atol")]
+Seed = Annotated[int | None, setting("seed")]
+Rules = Annotated[list[str] | None, setting("rules")]
+Exclude = Annotated[list[str] | None, setting("exclude")]
+Portable = Annotated[bool | None, setting("portable")]
 Inputs = Annotated[
     Path | None, option("--inputs", metavar="FILE.npz", help="Inputs to run on, instead of random ones.")
 ]
-Rtol = Annotated[float | None, option("--rtol", metavar="X", help="Relative tolerance (default: by data type).")]
-Atol = Annotated[float | None, option("--atol", metavar="X", help="Absolute tolerance (default: by data type).")]
-Seed = Annotated[int | None, option("--seed", metavar="N", help="Seed of everything random (default 0).")]
 Json = Annotated[
     str | None, option("--json", metavar="FILE|-", help="Write the result as JSON to FILE, or with - to stdout.")
 ]
 Quiet = Annotated[bool, option("--quiet", "-q", help="Print errors only.")]
-Rules = Annotated[
-    list[str] | None,
-    option(
-        "--rules",
-        metavar="PATH_OR_FAMILY",
-        help="Use these rules only: a file, a folder, a family, or the packs standard and generated; repeatable.",
-        values=families,
-    ),
-]
-Exclude = Annotated[
-    list[str] | None, option("--exclude", metavar="RULE", help="Leave this rule out; repeatable.", values=families)
-]
-Portable = Annotated[
-    bool | None, option("--portable/--no-portable", help="Use standard ONNX operators only (default: no).")
-]
 
 
 def named(option: str, texts: Sequence[str] | None, parse: Callable[[str], tuple[str, T]]) -> dict[str, T] | None:

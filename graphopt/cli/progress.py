@@ -103,6 +103,7 @@ class SearchProgress(_Drawn):
         self._console = console()
         self._verbose = verbose
         self._last = ""
+        self._done: float | None = None  # part of the work
         self._budget: tuple[float, float] | None = None  # when it began, on the line's clock, and its seconds
         self._line = Line(
             SpinnerColumn("line"),
@@ -123,6 +124,7 @@ class SearchProgress(_Drawn):
         if self._verbose and text != self._last:
             self._console.print(text, soft_wrap=True)
         self._last = text
+        self._done = report.fraction
         if report.budget is not None and report.fraction is not None:
             now = self._line.tasks[0].elapsed or 0.0
             self._budget = (now - report.fraction * report.budget, report.budget)
@@ -130,9 +132,9 @@ class SearchProgress(_Drawn):
         self._line.update(self._task, description=text, best=best)
 
     def share(self, elapsed: float) -> str:
-        """Which part of the budget is used after so many seconds: ``37 % of 12 s``."""
+        """Which part of the budget is used after so many seconds: ``37 % of 12 s``; of the work, where there is none: ``37 %``."""
         if self._budget is None:
-            return ""
+            return "" if self._done is None else f"{self._done:.0%}"
         began, seconds = self._budget
         return f"{min(1.0, max(0.0, elapsed - began) / seconds):.0%} of {seconds:.0f} s"
 

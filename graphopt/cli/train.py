@@ -38,7 +38,9 @@ def train_agent(
     task: Annotated[
         str | None, option(metavar="TASK", help="A task file, or one of cost (default), latency, memory.")
     ] = None,
-    algo: Annotated[str | None, option(metavar="NAME", help="How to learn: ppo (default) or world-model.")] = None,
+    algo: Annotated[
+        str | None, option(metavar="NAME", help="How to learn: {algorithms}.", values=options.algorithms)
+    ] = None,
     models: Annotated[
         list[str] | None,
         option(

@@ -12,10 +12,12 @@ from math import prod
 
 from graphopt.cost.base import TICKS_PER_MS, Price, WindowCost
 from graphopt.cost.layout import Layout, Move
+from graphopt.cost.models import CostModelSpec
 from graphopt.cost.roofline import Roofline
 from graphopt.cost.shapes import Shapes
 from graphopt.cost.windows import VIEWS, Window, result
 from graphopt.ir.graph import Graph, Node
+from graphopt.runtime.environment import block_size
 
 # Arithmetic operations for one element, by how the runtime's kernels compute it.
 _PER_ELEMENT: dict[str, float] = {
@@ -190,3 +192,9 @@ class AnalyticCost(WindowCost):
     def move_price(self, graph: Graph, move: Move) -> int:
         """The price of a conversion into or out of the blocked layout, in picoseconds."""
         return round(move_ms(graph, move, self.roofline, self.shapes) * TICKS_PER_MS)
+
+
+SPEC = CostModelSpec(
+    "analytic", "floating-point operations and bytes against a roofline; nothing is measured",
+    lambda wanted: AnalyticCost(dims=wanted.dims, block=block_size()),
+)  # fmt: skip

@@ -163,6 +163,10 @@ class CostModel(Protocol):
         """Learn from a comparison of two graphs by the clock; whether any price has changed."""
         ...
 
+    def settle(self) -> None:
+        """From now on an estimate may not depend on what was priced before it: the order of questions is no part of a task."""
+        ...
+
 
 class WindowCost(ABC):
     """A cost model that prices windows one by one, and the conversions of layout between them.
@@ -175,6 +179,7 @@ class WindowCost(ABC):
 
     name = "window"
     spent = 0.0
+    settled = False
 
     def __init__(self, dims: Mapping[str, int] | None = None, block: int = 1, cache: int = 1) -> None:
         self.cache = cache
@@ -233,6 +238,10 @@ class WindowCost(ABC):
     ) -> bool:
         """See :meth:`CostModel.correct`; a model without measurements has nothing to correct."""
         return False
+
+    def settle(self) -> None:
+        """See :meth:`CostModel.settle`."""
+        self.settled = True
 
     def _changes(
         self, costs: Costs, graph: Graph, delta: Delta

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -13,16 +12,18 @@ from graphopt.cost.analytic import move_ms, window_ms
 from graphopt.cost.base import COLD, TICKS_PER_MS, WARM, Costs, Packed, Price, WindowCost
 from graphopt.cost.blueprint import BLOCKED, Blueprint, blueprint
 from graphopt.cost.denormals import readers, shares
+from graphopt.cost.environment import environment
 from graphopt.cost.fit import remember_pace, remembered, remembered_scale, stopwatch
 from graphopt.cost.layout import Layout, Move, arrives_blocked
 from graphopt.cost.measure import Stopwatch, cache_bytes
 from graphopt.cost.micro import UnbuildableError, micro_model
+from graphopt.cost.models import CostModelSpec, Wanted
 from graphopt.cost.roofline import Roofline
 from graphopt.cost.store import FAILED, Store
 from graphopt.cost.windows import NORMALISATIONS, VIEWS, Window, result
 from graphopt.ir.edit import Delta
 from graphopt.ir.graph import Graph
-from graphopt.runtime.environment import block_size, fingerprint
+from graphopt.runtime.environment import block_size
 from graphopt.runtime.providers import CPU, full_name, on_host
 from graphopt.runtime.session import SessionConfig
 
@@ -53,6 +54,7 @@ class KernelCost(WindowCost):
         store: Measurements of earlier runs; new ones go there.
         config: Provider, threads and level of the sessions to predict.
         seconds: How long it may measure in all.
+        kernels: How many windows it may measure in all; ``None`` for no limit.
         deadline: Asked before each measurement; true means that there is no time left.
         measure: Whether to measure at all; without, the store and estimates must do.
         dims: Sizes of symbolic dimensions by name.
@@ -67,6 +69,7 @@ class KernelCost(WindowCost):
         config: SessionConfig | None = None,
         *,
         seconds: float = math.inf,
+        kernels: int | None = None,
         deadline: Callable[[], bool] | None = None,
         measure: bool = True,
         dims: Mapping[str, int] | None = None,
@@ -87,10 +90,10 @@ class KernelCost(WindowCost):
         self.spent = 0.0
         self.measured = 0
         self.estimated = 0
-        self.settled = False
-        self.environment = fingerprint(self.config).digest + _extras(self.config)
+        self.environment = environment(self.config)
         self.scale = remembered_scale(store, self.environment)
-        self._limit = seconds
+        self.kernels = math.inf if kernels is None else kernels
+        self._limit, self._most = seconds, self.kernels
         self._watch: Stopwatch | None = None
         self._known_roofline: Roofline | None = None
         self._sources: tuple[str, str] | None = None
@@ -119,10 +122,11 @@ class KernelCost(WindowCost):
             self._sources = _sources(weights) if host else (_OWN, _OWN)
         # New windows appear throughout a search: something must be left for them.
         self._limit = self.spent + _FIRST * (self.seconds - self.spent)
+        self._most = self.measured + _FIRST * (self.kernels - self.measured)
         try:
             return super().of(graph)
         finally:
-            self._limit = self.seconds
+            self._limit, self._most = self.seconds, self.kernels
 
     def prices(self, graph: Graph, windows: Sequence[Window], layout: Layout) -> list[Price]:
         """The price of each window."""
@@ -286,7 +290,12 @@ class KernelCost(WindowCost):
         return self._watch
 
     def _may_measure(self) -> bool:
-        return self.measure and self.spent < self._limit and not (self.deadline is not None and self.deadline())
+        return (
+            self.measure
+            and self.spent < self._limit
+            and self.measured < self._most
+            and not (self.deadline is not None and self.deadline())
+        )
 
     def _run(self, graph: Graph, plan: Blueprint, evict: int) -> float | None:
         start = time.monotonic()
@@ -347,7 +356,11 @@ def _ballast(signature: str) -> int:
     return max(2 * shared, min(4 * shared, _BALLAST)) if signature.endswith(_MEMORY) else 0
 
 
-def _extras(config: SessionConfig) -> str:
-    """A digest of settings that the environment's own does not know."""
-    settings = sorted(config.entries.items())
-    return "-" + hashlib.sha256(repr(settings).encode()).hexdigest()[:8] if settings else ""
+def _made(wanted: Wanted) -> KernelCost:
+    return KernelCost(
+        wanted.store, wanted.config, seconds=wanted.seconds, kernels=wanted.kernels, measure=wanted.measure,
+        dims=wanted.dims, disturb=wanted.disturb,
+    )  # fmt: skip
+
+
+SPEC = CostModelSpec("kernel", "windows of kernels, measured on this machine", _made, ("measure", "disturb"))

@@ -15,10 +15,11 @@ from graphopt.report.view import Facts, FamilyRow, Page, Ratio, SearchCurve, Ste
 from graphopt.runtime.profile import by_op, profile
 from graphopt.runtime.timing import Paired
 from graphopt.search.arena import Arena
-from graphopt.search.select import FamilyVerdict, Selection
+from graphopt.search.selection import FamilyVerdict, Selection
 from graphopt.wording import (
     change,
     dimensions,
+    effort,
     measured_at,
     milliseconds,
     placement,
@@ -26,6 +27,7 @@ from graphopt.wording import (
     seconds,
     size,
     sized,
+    tie,
     timing,
 )
 
@@ -148,11 +150,16 @@ def _curves(strategy: str, found: Found) -> tuple[SearchCurve, ...]:
 def _variants(told: Mapping[str, Any], paired: Paired, other: str) -> tuple[Variant, Variant]:
     samples = [()] * 2 if paired.samples is None else [tuple(map(float, column)) for column in paired.samples.T]
     nodes, sizes, written = told["nodes"], told["size"], not told["kept_original"]
+    opening, memory = told.get("opening") or {}, told.get("memory") or {}
     return (
-        Variant("original", True, samples[0], nodes=nodes["before"], file_bytes=sizes["before"]),
+        Variant(
+            "original", True, samples[0], nodes=nodes["before"], file_bytes=sizes["before"],
+            session_ms=opening.get("before_ms"), peak_bytes=memory.get("before"),
+        ),
         Variant(
             other, False, samples[1], Ratio.of(paired.speedup, paired.ci95),
             nodes=nodes["after"] if written else None, file_bytes=sizes["after"] if written else None,
+            session_ms=opening.get("after_ms"), peak_bytes=memory.get("after"),
         ),
     )  # fmt: skip
 
@@ -188,6 +195,8 @@ def _sentence(name: str, told: Mapping[str, Any], paired: Paired | None) -> str:
         )
     else:
         head = f"{name} runs {paired.speedup:.3f} times as fast as before {interval}:"
+        if told.get("tie"):
+            head = f"{name} is simpler now ({tie(told)}), and ran {paired.speedup:.3f} times as fast {interval}:"
     return f"{head} {how} {_agreement(told)}"
 
 
@@ -223,6 +232,8 @@ def _facts(told: Mapping[str, Any]) -> Facts:
     facts.append(("Rewrites", made))
     facts.append(("Search", f"{plural(search['candidates'], 'candidate')} in {seconds(search['seconds'])}"))
     facts.append(("Search ended", search["stop_reason"]))
+    if told.get("effort"):
+        facts.append(("Effort", effort(told["effort"])))
     if search["more"]:
         facts.append(("With more time", "; ".join(search["more"])))
     if told["placement"]:

@@ -8,6 +8,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from graphopt.equivalence.numeric import Verification
 from graphopt.onnxio.emit import Emitted
 from graphopt.onnxio.load import Model
@@ -16,7 +18,7 @@ from graphopt.runtime.environment import fingerprint
 from graphopt.runtime.placement import Placement
 from graphopt.runtime.session import SessionConfig
 from graphopt.runtime.timing import Paired
-from graphopt.search.select import FamilyVerdict, Selection
+from graphopt.search.selection import FamilyVerdict, Selection
 from graphopt.wording import sized
 
 SCHEMA = "graphopt.report/1"
@@ -40,6 +42,9 @@ def make_report(
     sizes: Mapping[str, int],
     given: Sequence[str] = (),
     elsewhere: Sequence[tuple[Mapping[str, int], Paired]] = (),
+    tie: bool = False,
+    memory: tuple[int | None, int | None] = (None, None),
+    effort: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The report of an optimisation, ready for JSON.
 
@@ -60,6 +65,9 @@ def make_report(
         sizes: Those at which the dimensions that the model leaves open were measured.
         given: Which sizes the caller chose.
         elsewhere: Measurements at other sizes.
+        tie: Whether the result is written because it is simpler, and as fast.
+        memory: Peak bytes of a process that runs the original, and of one that runs the result.
+        effort: What search and measurement could spend, and who of it what.
     """
     outcome = selection.outcome
     return {
@@ -77,6 +85,9 @@ def make_report(
         "elsewhere": [{"sizes": dict(there), **_latency(found, kept)} for there, found in elsewhere],
         "kept_original": kept,
         "verified": None if verified is None else _verified(verified),
+        "tie": tie,
+        "opening": None if paired is None else _opening(paired),
+        "memory": None if None in memory else {"before": memory[0], "after": memory[1]},
         "nodes": {"before": len(original.proto.graph.node), "after": len(final.proto.graph.node)},
         "placement": _placement(placements),
         "timing": None if not placements else {"device": placements[0].device, "copies": placements[0].copies},
@@ -101,6 +112,7 @@ def make_report(
             "rounds": selection.rounds,
             "more": _more(selection),
         },
+        "effort": effort,
         "seconds": seconds,
         "environment": asdict(fingerprint(config)),
         "warnings": _warnings(selection, kept, final, config.provider, paired, elsewhere),
@@ -119,6 +131,15 @@ def _latency(paired: Paired, kept: bool) -> dict[str, Any]:
         "rounds": paired.rounds,
         "sessions": paired.sessions,
     }
+
+
+def _opening(paired: Paired) -> dict[str, Any] | None:
+    """How long a session takes to open, of the models of a measurement."""
+    if paired.opening is None or paired.opens is None:
+        return None
+    before, _ = (float(ms) for ms in np.median(paired.opening, axis=0) * 1e3)
+    ratio, interval = paired.opens
+    return {"before_ms": before, "after_ms": before / ratio, "ratio": ratio, "ci95": list(interval)}
 
 
 def _verified(v: Verification) -> dict[str, Any]:

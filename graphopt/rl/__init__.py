@@ -8,7 +8,7 @@ In the order in which training flows through them:
 - ``encoder``, ``controller``, ``world_model``: the networks (torch); ``pretrain`` trains the encoder by itself;
 - ``collect``, ``rollout``, ``replay``: episodes on an executor, and what a world model learns from them;
 - ``ppo``; ``dreamer``, ``dream``: the algorithms;
-- ``run``, ``train``, ``checkpoint``: what to train, the loop, what is kept; ``evaluate``, ``trial``, ``evaluation``, ``curves``: what came of it;
+- ``run``, ``learners``, ``ready``, ``train``, ``checkpoint``: what to train and how, the loop, what is kept; ``evaluate``, ``trial``, ``evaluation``, ``curves``: what came of it;
 - ``export``, ``agent``: a trained agent as ONNX, and as a strategy of `graphopt optimize`, without torch.
 
 Importing this package imports neither torch nor a model; it registers ``graphopt/GraphRewrite-v0`` where Gymnasium is installed.

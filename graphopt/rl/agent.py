@@ -16,8 +16,8 @@ from graphopt.rl.checkpoint import CheckpointError, Manifest, read_manifest
 from graphopt.rl.collect import TEMPERATURES, Habitual, Policy, Scores, play
 from graphopt.rl.episode import Episode
 from graphopt.rl.features import Batch, Floats, Integers, Observation
+from graphopt.rl.learners import LEARNERS
 from graphopt.rl.rule_features import RuleBatch
-from graphopt.rl.run import STRATEGY
 from graphopt.rl.scene import Position, Scene
 from graphopt.rl.task import Task
 from graphopt.runtime.session import Session, SessionConfig
@@ -189,7 +189,7 @@ class Learned(Untrained):
     def __init__(self, folder: Path, rollouts: int = 8, seed: int = 0, keep: int = 4) -> None:
         self.folder, self.manifest = folder, read_manifest(folder)
         super().__init__(self.manifest.task, rollouts, seed, keep)
-        self.name = STRATEGY[self.manifest.algorithm]
+        self.name = LEARNERS.get(self.manifest.algorithm).strategy
 
     def policy(self, scene: Scene) -> Policy:
         """See :class:`Untrained`."""

@@ -18,7 +18,7 @@ from graphopt import __version__
 from graphopt.documents import DocumentError, read_json, record
 from graphopt.errors import GraphoptError, UsageError
 from graphopt.files import write_text
-from graphopt.rl.run import STRATEGY
+from graphopt.rl.learners import LEARNERS
 from graphopt.rl.task import Task, parse_task
 
 if TYPE_CHECKING:
@@ -102,9 +102,9 @@ def read_manifest(folder: Path) -> Manifest:
         manifest = record(Manifest, {**data, "task": task}, "the manifest")
     except (KeyError, DocumentError, UsageError) as error:
         raise CheckpointError(f"{path}: not a whole manifest: {error}") from error
-    if manifest.algorithm not in STRATEGY:
+    if manifest.algorithm not in LEARNERS:
         raise CheckpointError(
-            f"{path}: unknown algorithm {manifest.algorithm[:40]!r}", f"this version knows {', '.join(STRATEGY)}"
+            f"{path}: unknown algorithm {manifest.algorithm[:40]!r}", f"this version knows {', '.join(LEARNERS)}"
         )
     return manifest
 

@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 
-from graphopt.cost.kernel import KernelCost
+from graphopt.cost.environment import environment
+from graphopt.cost.models import COST_MODELS
 from graphopt.cost.store import Store
 from graphopt.errors import GraphoptError, UsageError
 from graphopt.rewrite.library import Library
@@ -24,9 +25,8 @@ from graphopt.rl.curves import Learning, curves, reaches, read_learning
 from graphopt.rl.evaluation import BUDGETS, SECONDS, STAGES, STEPS, TRAINING, Evaluation, Score, Timing
 from graphopt.rl.prepare import library_of, model_path, open_scene
 from graphopt.rl.task import Graphs, Source, Task
-from graphopt.rl.trial import GREEDY, RANDOM, SEARCHES, UNTRAINED, Agent, Trial
+from graphopt.rl.trial import UNTRAINED, Agent, Trial, searches
 from graphopt.runtime.session import SessionConfig
-from graphopt.search.backtracking import RandomWalk
 from graphopt.search.problem import Strategy
 
 Tell = Callable[[str], None]
@@ -188,10 +188,9 @@ class Evaluator:
     def _find_prices(self) -> Path | None:
         """The first run's prices of this machine's kernels, by which all are judged."""
         pricing = self.task.pricing
-        if pricing.model != "kernel":
+        if "measure" not in COST_MODELS.get(pricing.model).options:
             return None
-        with Store(None) as nothing:
-            here = KernelCost(nothing, SessionConfig(threads=pricing.threads), measure=False).environment
+        here = environment(SessionConfig(threads=pricing.threads))
         found: dict[Path, dict[str, float]] = {}
         for agent in self.agents:
             path = agent.folder / PRICES
@@ -274,14 +273,17 @@ class Evaluator:
             SECONDS: seconds,
             TRAINING: max(seconds, min(self.plan.cap, seconds + share)),
         }
-        walks: list[tuple[str, Strategy, int | None]] = []
+        rivals: list[tuple[str, Strategy, int | None, bool]] = [
+            (search.label, search.make(0), None, search.whole) for search in searches(chance=False)
+        ]
         for s in ours:
-            untrained = Untrained(self.task, self.plan.rollouts, s.seed or 0)
-            walks += [(RANDOM, RandomWalk(seed=s.seed or 0), s.seed), (UNTRAINED, untrained, s.seed)]
+            rivals += [
+                (search.label, search.make(s.seed or 0), s.seed, search.whole) for search in searches(chance=True)
+            ]
+            rivals.append((UNTRAINED, Untrained(self.task, self.plan.rollouts, s.seed or 0), s.seed, False))
         for budget, most in allowed.items():
-            for label, strategy, chance in [*((label, search, None) for label, search in SEARCHES.items()), *walks]:
-                limit = None if label == GREEDY else most
-                score = trial.search(stage, label, strategy, chance, algorithm, budget, limit)
+            for label, strategy, chance, whole in rivals:
+                score = trial.search(stage, label, strategy, chance, algorithm, budget, None if whole else most)
                 if score is not None:
                     yield score
             self.tell(f"{where}: searches, equal {budget}")

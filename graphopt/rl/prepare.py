@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from graphopt.cost.analytic import AnalyticCost
-from graphopt.cost.base import TICKS_PER_MS, CostModel, Price, WindowCost
-from graphopt.cost.kernel import KernelCost
-from graphopt.cost.layout import Layout, Move
+from graphopt.cost.base import CostModel
+from graphopt.cost.models import COST_MODELS, Wanted
 from graphopt.cost.store import Store
-from graphopt.cost.windows import Window
 from graphopt.errors import UsageError
-from graphopt.ir.graph import Graph
 from graphopt.ir.simplify import simplify
 from graphopt.ir.types import digest
 from graphopt.onnxio.load import load
@@ -28,29 +23,6 @@ from graphopt.runtime.environment import block_size
 from graphopt.runtime.session import SessionConfig
 from graphopt.search.problem import Problem
 from graphopt.zoo import build, names
-
-
-class OperatorCost(WindowCost):
-    """A cost model for toys: each node that runs has the price of its operator.
-
-    Args:
-        by_operator: Milliseconds by operator.
-    """
-
-    name = "operators"
-
-    def __init__(self, by_operator: Mapping[str, float]) -> None:
-        super().__init__()
-        self._ticks = {op: round(ms * TICKS_PER_MS) for op, ms in by_operator.items()}
-
-    def prices(self, graph: Graph, windows: Sequence[Window], layout: Layout) -> list[Price]:
-        """The price of each window."""
-        ticks = [sum(self._ticks.get(graph.nodes[id].op, 0) for id in window.nodes) for window in windows]
-        return [Price(t, t) for t in ticks]
-
-    def move_price(self, graph: Graph, move: Move) -> int:
-        """Nothing."""
-        return 0
 
 
 def model_path(source: Source) -> Path:
@@ -80,15 +52,15 @@ def cost_model(pricing: Pricing, store: Store, *, measure: bool = False, draw: i
     Raises:
         UsageError: Prices are to be drawn around such as are not measured.
     """
-    if draw and pricing.model != "kernel":
+    spec = COST_MODELS.ready(pricing.model)
+    if draw and "disturb" not in spec.options:
         raise UsageError(f"prices are drawn around those of kernels, and this task has {pricing.model} ones")
-    if pricing.model == "operators":
-        return OperatorCost(pricing.prices)
-    if pricing.model == "analytic":
-        return AnalyticCost(block=block_size())
-    config = SessionConfig(threads=pricing.threads)
-    disturb = partial(_disturbance, pricing.spread, draw) if draw else None
-    return KernelCost(store, config, seconds=pricing.measure or 0.0, measure=measure, disturb=disturb)
+    return spec.make(
+        Wanted(
+            store, SessionConfig(threads=pricing.threads), measure, pricing.measure or 0.0, prices=pricing.prices,
+            disturb=partial(_disturbance, pricing.spread, draw) if draw else None,
+        )
+    )  # fmt: skip
 
 
 def _disturbance(spread: float, draw: int, signature: str) -> float:
@@ -118,8 +90,7 @@ def open_scene(task: Task, source: Source, store: Store, library: Library | None
     cost = cost_model(task.pricing, store, draw=source.draw)
     problem = Problem(library or library_of(task), cost, block_size())
     start = problem.start(simplify(model.graph))
-    if isinstance(cost, KernelCost):
-        cost.settled = True  # so that a price does not depend on what was asked before it
+    cost.settle()
     return Scene(task, problem, start, source.name, model, store, source.dims)
 
 

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from graphopt.errors import MissingExtraError, UnknownNameError, UsageError
 from graphopt.rl.task import Task
 
-STRATEGY = {"ppo": "rl", "world-model": "world-model"}
-"""Strategy by the algorithm that trains its agent."""
-ALGORITHMS = tuple(STRATEGY)
 DYNAMICS = ("mdn-lstm", "deterministic")
 """Of a world model, see :mod:`graphopt.rl.world_model`."""
 DEVICES = ("auto", "cpu", "cuda")
@@ -76,7 +70,7 @@ class Run:
     Attributes:
         task: The task.
         out: Folder for everything that is written.
-        algorithm: One of :data:`ALGORITHMS`.
+        algorithm: One of :data:`graphopt.rl.learners.LEARNERS`.
         preset: One of :data:`PRESETS`.
         seed: Of everything random.
         steps: Environment steps; the preset's by default.
@@ -136,26 +130,3 @@ class Status:
     def left(self) -> float | None:
         """Seconds to go, as far as one can tell."""
         return None if self.fraction <= 0 else self.seconds * (1 - self.fraction) / self.fraction
-
-
-def require(run: Run) -> None:
-    """What is wrong with a run, before anything is loaded."""
-    if run.algorithm not in ALGORITHMS:
-        raise UnknownNameError("algorithm", run.algorithm, ALGORITHMS)
-    if run.preset not in PRESETS:
-        raise UnknownNameError("preset", run.preset, PRESETS)
-    if run.device not in DEVICES:
-        raise UnknownNameError("device", run.device, DEVICES)
-    for what, value in (("--steps", run.steps), ("--minutes", run.minutes)):
-        if value is not None and not (value > 0 and math.isfinite(value)):
-            raise UsageError(f"{what} must be above 0, not {value}")
-    for what, given in (("--dynamics", run.dynamics), ("--tau", run.tau)):
-        if given is not None and run.algorithm != "world-model":
-            raise UsageError(f"{what} belongs to the algorithm world-model, not to {run.algorithm}")
-    if run.dynamics is not None and run.dynamics not in DYNAMICS:
-        raise UnknownNameError("dynamics", run.dynamics, DYNAMICS)
-    if run.tau is not None and not 0 <= run.tau <= 10:
-        raise UsageError(f"--tau must be between 0 and 10, not {run.tau}")
-    for module in ("torch", "torch_geometric", "safetensors", "tensorboard"):
-        if find_spec(module) is None:
-            raise MissingExtraError("train", module)

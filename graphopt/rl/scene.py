@@ -9,7 +9,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from graphopt.cost.kernel import KernelCost
+from graphopt.config import Settings
+from graphopt.cost.environment import environment as environment_of
 from graphopt.cost.store import Store
 from graphopt.equivalence.ranges import input_ranges
 from graphopt.errors import UsageError
@@ -21,15 +22,13 @@ from graphopt.rl.features import ACTION_WIDTH, Observation, View, Viewer, scaled
 from graphopt.rl.task import Task
 from graphopt.runtime.feeds import make_feeds
 from graphopt.runtime.session import Session, SessionConfig
-from graphopt.search.arena import Arena
+from graphopt.search.arena import Arena, most_bytes
 from graphopt.search.problem import Problem, State, Step
 from graphopt.search.quotient import Move, Signatures, Spread, disjoint
-from graphopt.search.trace import Trace
+from graphopt.search.trace import Trace, options_of
 
 _REMEMBERED = 128  # positions of a model kept for later episodes: their beginnings are much alike
 _GRAPHS = 256  # graphs of a model kept, and rewrites of them: the same ones in another order lead to the same graph
-_SLACK = 1 << 20
-_GROWTH = 1.10
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -200,7 +199,7 @@ class Scene:
             raise UsageError("a reward that measures needs a model in a file")
         place = f"speedup:{self.start.graph.hash:016x}:{graph.hash:016x}"
         config = SessionConfig(threads=self.task.pricing.threads)
-        environment = KernelCost(self.store, config, measure=False).environment
+        environment = environment_of(config)
         known = self.store.get_many(environment, [place]).get(place)
         if known is None:
             arena = self._arena(config)
@@ -212,13 +211,10 @@ class Scene:
         """What `graphopt replay` needs to make the steps of an episode again."""
         if self.model is None:
             raise UsageError("a trace needs a model in a file")
-        options = {
-            "dims": self.dims, "input_shapes": {}, "freeze_initializers": False, "rules": list(self.task.rules),
-            "exclude": list(self.task.exclude), "provider": "cpu", "portable": False,
-        }  # fmt: skip
+        settings = Settings(dims=self.dims, rules=tuple(self.task.rules), exclude=tuple(self.task.exclude))
         return Trace(
             f"{self.model.graph.hash:016x}", self.problem.library.hash, self.problem.block,
-            int(self.model.nbytes * _GROWTH) + _SLACK, options, position.steps, f"{position.state.graph.hash:016x}",
+            most_bytes(self.model), options_of(settings), position.steps, f"{position.state.graph.hash:016x}",
             about={"strategy": "rl", "task": self.task.name, "cost": position.cost},
         )  # fmt: skip
 
@@ -231,7 +227,7 @@ class Scene:
 
     def _arena(self, config: SessionConfig) -> Arena:
         assert self.model is not None
-        bare = Arena(self.model, self.model, config, {}, int(self.model.nbytes * _GROWTH) + _SLACK)
+        bare = Arena(self.model, self.model, config, {}, most_bytes(self.model))
         with Session(bare.loadable(None), config) as session:
             feeds = make_feeds(session.input_specs, ranges=input_ranges(self.model.graph))
         return replace(bare, feeds=feeds)

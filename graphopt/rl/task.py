@@ -16,6 +16,7 @@ from typing import Any
 
 import yaml
 
+from graphopt.cost.models import COST_MODELS
 from graphopt.documents import DocumentError, compose_yaml, read_text
 from graphopt.errors import UnknownNameError, UsageError
 from graphopt.rl.features import EDGE, GRAPH, NODE
@@ -25,7 +26,6 @@ PLACES = ("class", "site")
 STAGES = ("graph", "start", "shapes", "family")
 """What changes between episodes, each on top of the one before: nothing; random rewrites first; shapes of the same
 architecture; graphs of the same family. What is beyond, unseen families, are the held-out graphs."""
-PRICES = ("kernel", "analytic", "operators")
 
 
 class TaskError(UsageError):
@@ -383,7 +383,7 @@ def _task(root: _Item, folder: Path | None) -> Task:
         "pricing": _record(
             Pricing,
             {
-                "model": lambda i: i.one_of(PRICES), "measure": lambda i: i.number(0), "seconds": lambda i: i.number(0.1),
+                "model": lambda i: i.one_of(COST_MODELS.names()), "measure": lambda i: i.number(0), "seconds": lambda i: i.number(0.1),
                 "threads": lambda i: i.whole(1), "prices": _mapping(lambda i: i.number(0)),
                 "draws": lambda i: i.whole(0), "spread": lambda i: i.number(0),
             },

@@ -16,34 +16,25 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from graphopt.cost.kernel import KernelCost
-from graphopt.cost.store import Store
 from graphopt.errors import GraphoptError, UsageError
 from graphopt.execution import Executor, make_executor
 from graphopt.files import write_text
-from graphopt.ir.simplify import simplify
-from graphopt.onnxio.load import load
 from graphopt.rewrite.library import Library
-from graphopt.rewrite.schema import Rule
 from graphopt.rl import checkpoint
 from graphopt.rl.checkpoint import CheckpointError, Manifest
 from graphopt.rl.collect import TEMPERATURES, Trajectory
-from graphopt.rl.prepare import cost_model, library_of, model_path, scene_of
+from graphopt.rl.learners import LEARNERS, require
+from graphopt.rl.prepare import library_of, model_path, scene_of
+from graphopt.rl.ready import device_of, environment_facts, keep_prices
 from graphopt.rl.replay import Record
 from graphopt.rl.rollout import Job, rollout
-from graphopt.rl.run import PRESETS, Preset, Run, Status, require
+from graphopt.rl.run import PRESETS, Run, Status
 from graphopt.rl.task import Source, Task
-from graphopt.runtime.environment import block_size, fingerprint
-from graphopt.runtime.session import SessionConfig
-from graphopt.search.greedy import Greedy
-from graphopt.search.problem import Budget, Problem
 
 if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from graphopt.rl.controller import Shape
-    from graphopt.rl.world_model import WorldShape
 
 CHECKPOINT_S = 120.0
 """Seconds between checkpoints."""
@@ -84,10 +75,10 @@ def train(run: Run, report: Report | None = None, interrupted: Callable[[], bool
             run.out.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise GraphoptError(f"{run.out}: can't be made: {error.strerror or error}") from error
-        _keep_prices(run, library, tell)
+        keep_prices(run, library, tell)
         manifest = Manifest(
             run.algorithm, run.task, {rule.id: rule.hash for rule in library.rules}, run.seed,
-            {"preset": run.preset, "pretrain": run.pretrain, "dynamics": run.dynamics, "tau": run.tau}, _environment(),
+            {"preset": run.preset, "pretrain": run.pretrain, "dynamics": run.dynamics, "tau": run.tau}, environment_facts(),
         )  # fmt: skip
         trainer = _Trainer(run, manifest, library, executor, tell)
         trainer.pretrain()
@@ -167,24 +158,6 @@ class Learner(Protocol):
         ...
 
 
-def _learner(run: Run, preset: Preset, rules: Sequence[Rule], device: str) -> tuple[Learner, Shape | WorldShape, Any]:
-    """An algorithm, the sizes of its networks, and its settings."""
-    from graphopt.rl.controller import Shape
-    from graphopt.rl.dreamer import DreamerLearner, Dreaming
-    from graphopt.rl.ppo import PPO, PPOLearner
-    from graphopt.rl.world_model import WorldShape
-
-    seen = Shape.of(run.task, preset.width, preset.rounds)
-    if run.algorithm == "ppo":
-        ppo = PPO(**preset.ppo)
-        return PPOLearner(seen.network().to(device), rules, ppo), seen, {"ppo": asdict(ppo)}
-    chosen = {name: value for name, value in (("dynamics", run.dynamics), ("tau", run.tau)) if value is not None}
-    dreaming, ppo = Dreaming(**{**preset.dreaming, **chosen}), PPO(**preset.dream_ppo)
-    shape = WorldShape(seen, dynamics=dreaming.dynamics)
-    learner = DreamerLearner(shape.network().to(device), rules, dreaming, ppo)
-    return learner, shape, {"ppo": asdict(ppo), "dreaming": asdict(dreaming)}
-
-
 def sources_of(task: Task, iteration: int, count: int) -> list[Source]:
     """What the episodes of an iteration begin with: the models take turns, and every second one has a drawn price list."""
     pool, draws = task.graphs.pool, task.pricing.draws
@@ -201,12 +174,12 @@ class _Trainer:
         torch.set_num_threads(1)  # figures depend on how sums are split; what runs side by side are the workers
         self.run, self.library, self.executor, self.tell = run, library, executor, tell
         self.preset = PRESETS[run.preset]
-        self.device = _device(run.device)
+        self.device = device_of(run.device)
         torch.manual_seed(run.seed)
-        self.learner, self.shape, sizes = _learner(run, self.preset, library.rules, self.device)
-        dreams = run.algorithm == "world-model"
-        self.episodes = self.preset.dreamt if dreams else self.preset.episodes
-        steps = self.preset.dreamt_steps if dreams else self.preset.steps
+        self.spec = LEARNERS.get(run.algorithm)
+        made: tuple[Learner, Any, Any] = self.spec.make(run, self.preset, library.rules, self.device)
+        self.learner, self.shape, sizes = made
+        steps, self.episodes = self.spec.pace(self.preset)
         self.total = run.steps if run.steps is not None else None if run.minutes else steps
         settings = {
             **manifest.settings, "shape": asdict(self.shape), **sizes, "steps": run.steps, "minutes": run.minutes,
@@ -444,10 +417,8 @@ class _Trainer:
 
     def export(self) -> None:
         """Write the agent as ONNX."""
-        from graphopt.rl.export import export
-
         self.tell(self.status("exporting"))
-        export(self.learner.network, self.run.out)
+        self.spec.export(self.learner.network, self.run.out)
 
 
 def _below(tensors: Mapping[str, torch.Tensor], part: str) -> dict[str, torch.Tensor]:
@@ -456,41 +427,3 @@ def _below(tensors: Mapping[str, torch.Tensor], part: str) -> dict[str, torch.Te
 
 def _number(text: str) -> float:
     return int(text) if text.isdecimal() else float(text)
-
-
-# --- before the loop -------------------------------------------------------------------------------------------------------
-
-
-def _device(name: str) -> str:
-    import torch
-
-    if name == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    if name == "cuda" and not torch.cuda.is_available():
-        raise UsageError("this torch sees no CUDA device", "install a torch built for CUDA, or use --device cpu")
-    return name
-
-
-def _environment() -> dict[str, Any]:
-    import torch
-
-    config = SessionConfig()
-    return {"fingerprint": fingerprint(config).digest, "torch": torch.__version__, "block": block_size()}
-
-
-def _keep_prices(run: Run, library: Library, tell: Report) -> None:
-    """Copy the prices known now into the run's folder: all workers and a resumed run then see the same ones."""
-    pricing = run.task.pricing
-    if pricing.model == "kernel" and pricing.measure:
-        for source in run.task.graphs.pool:
-            tell(Status(f"measuring kernels of {source.name}"))
-            with Store() as store:
-                problem = Problem(library, cost_model(pricing, store, measure=True), block_size())
-                start = problem.start(simplify(load(model_path(source), dims=dict(source.dims) or None).graph))
-                Greedy().run(problem, start, Budget(2 * pricing.measure))
-    path = run.out / checkpoint.PRICES
-    path.unlink(missing_ok=True)
-    with Store() as known, Store(path) as kept:
-        name = KernelCost(known, SessionConfig(threads=pricing.threads), measure=False).environment
-        kept.put_many(name, known.all(name))
-        kept.put_corrections(name, known.corrections(name))

@@ -2,27 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
+from graphopt.config import changed_settings
 from graphopt.rl.agent import Learned, Untrained
 from graphopt.rl.checkpoint import Manifest
 from graphopt.rl.evaluation import OWN, STEPS, Score, Trained
 from graphopt.rl.reward import percent
-from graphopt.search.backtracking import Backtracking
 from graphopt.search.greedy import Greedy
 from graphopt.search.problem import Budget, Problem, State, Strategy
+from graphopt.search.strategies import SEARCHES, StrategySpec
 
-ALPHAS = (1.0, 1.02, 1.05, 1.1)
-GREEDY = "greedy"
-SEARCHES: dict[str, Strategy] = {
-    GREEDY: Greedy(),
-    **{f"backtracking {alpha:g}": Backtracking(alpha) for alpha in ALPHAS},
-}
-"""The searches without chance."""
-RANDOM = "random"
 UNTRAINED = Untrained.name
+
+
+@dataclass(frozen=True)
+class Rival:
+    """A search that agents are held against.
+
+    Attributes:
+        label: What tables call it.
+        make: Makes it from a seed.
+        whole: Whether it runs to its end whatever budget the others have.
+    """
+
+    label: str
+    make: Callable[[int], Strategy]
+    whole: bool
+
+
+def searches(*, chance: bool) -> list[Rival]:
+    """The searches that agents are held against, those that draw or those that don't."""
+    found: list[Rival] = []
+    for spec in SEARCHES.all():
+        for label, changes in spec.trials.items() if spec.chance == chance else ():
+            found.append(Rival(label, partial(_make, spec, changes), spec.whole))
+    return found
+
+
+def _make(spec: StrategySpec, changes: Mapping[str, Any], seed: int) -> Strategy:
+    return spec.make(changed_settings(None, {**changes, "seed": seed}))
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import platform
+import re
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -155,6 +156,23 @@ def free_memory() -> int | None:
         bound = int((group / "memory.max").read_text(encoding="ascii"))
         free = min(free, max(0, bound - int((group / "memory.current").read_text(encoding="ascii"))))
     return free
+
+
+def peak_memory() -> int | None:
+    """Peak resident memory of this process in bytes, None where the system does not tell.
+
+    On Linux not by way of ``getrusage``: there the peak of the parent is handed down to a child.
+    """
+    if sys.platform == "linux":
+        status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
+        found = re.search(r"VmHWM:\s+(\d+) kB", status)
+        return int(found[1]) * 1024 if found else None
+    elif sys.platform == "darwin":
+        import resource
+
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # in bytes
+    else:
+        return None
 
 
 def usable_cores() -> int:

@@ -30,7 +30,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from graphopt import scratch
-from graphopt.errors import CrashError
+from graphopt.errors import CrashError, GraphoptError
 
 if TYPE_CHECKING:
     from graphopt.runtime.placement import Placement
@@ -77,6 +77,32 @@ def open_guarded(
     if not hasattr(socket, "AF_UNIX"):
         return session.Session(model, config)
     return Guarded(model, config, name or (str(model) if isinstance(model, Path) else "the model"), seconds)
+
+
+def peak_memory(model: Model, config: SessionConfig, feeds: Mapping[str, Any], seconds: float = LIMIT_S) -> int | None:
+    """Peak memory of a process that does nothing but open a model and run it once.
+
+    Args:
+        model: The model.
+        config: How to open it.
+        feeds: Its inputs.
+        seconds: Limit of opening it and of the run.
+
+    Returns:
+        Bytes; ``None`` where the system does not tell, or where the model does not get that far.
+    """
+    if not hasattr(socket, "AF_UNIX"):
+        return None
+    child = _Child()  # one of its own: the peak of a process is that of all it has done
+    try:
+        number = child.ask(("open", _payload(model), config), seconds)["number"]
+        child.ask(("run", number, dict(feeds)), seconds)
+        peak: int | None = child.ask(("peak",), seconds)
+    except (_EndedError, GraphoptError):
+        return None
+    finally:
+        child.end()
+    return peak
 
 
 def revive(session: Guarded | Session) -> None:

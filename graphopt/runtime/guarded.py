@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from graphopt.errors import GraphoptError, SessionError
-from graphopt.runtime.environment import free_memory
+from graphopt.runtime.environment import free_memory, peak_memory
 from graphopt.runtime.guard import receive, send
 from graphopt.runtime.session import LoadableModel, Session, SessionConfig
 
@@ -53,6 +53,8 @@ def _serve(connection: socket.socket) -> None:
                 answer = sessions[arguments[0]].run(arguments[1])
             elif request == "clock":
                 answer = sessions[arguments[0]].clock(*arguments[1:])
+            elif request == "peak":
+                answer = peak_memory()
         except GraphoptError as error:
             failed, answer = True, error
         except MemoryError:

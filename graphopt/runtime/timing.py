@@ -24,7 +24,8 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -61,6 +62,8 @@ class Paired:
         rounds: Rounds measured.
         sessions: Sessions opened of each model, where the interval is one over sessions; else 1.
         samples: Milliseconds of one run in each round (rows), of the baseline and of the variant (columns).
+        opening: Seconds that opening a session took (rows), of the baseline and of the variant (columns); ``None`` where it was
+            not timed.
     """
 
     baseline_ms: float
@@ -70,6 +73,15 @@ class Paired:
     rounds: int
     sessions: int = 1
     samples: Array | None = field(default=None, repr=False, compare=False)
+    opening: Array | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def opens(self) -> tuple[float, tuple[float, float]] | None:
+        """How many times as fast the variant opens, with a 95 % interval; ``None`` where it was not timed."""
+        if self.opening is None:
+            return None
+        mean, half = _middle(np.log(self.opening[:, 0] / self.opening[:, 1]))
+        return math.exp(mean), (math.exp(mean - half), math.exp(mean + half))
 
     @property
     def width(self) -> float:
@@ -97,12 +109,14 @@ def measure_models(
     min_sessions: int = 4,
     max_sessions: int = 40,
     precision: float | None = None,
+    session_rounds: int | None = None,
     on_round: Callable[[int, float], None] | None = None,
 ) -> Paired:
     """Measure a variant against a baseline over several sessions of each: the verdict on two models.
 
     At any moment one session of each is open. Which is opened first and which runs first takes turns, because that
-    alone can be worth half a per cent. About half of the time goes into runs, the other half into opening sessions.
+    alone can be worth half a per cent. Unless rounds are counted, about half of the time goes into runs, the other half into
+    opening sessions.
 
     Args:
         baseline: The model to beat.
@@ -114,6 +128,7 @@ def measure_models(
         max_sessions: Sessions of each model to open at most.
         precision: Stop as soon as the interval is narrower than this; None uses the whole time. Stopping at a
             lucky moment makes intervals a little too narrow: they then hold the truth in about 90 % of cases.
+        session_rounds: Rounds with each pair of sessions; by default for as long as it took to open them, 5 at least.
         on_round: Called after each round with the number of rounds done over all sessions and the last ratio.
 
     Raises:
@@ -124,6 +139,7 @@ def measure_models(
         raise UsageError(f"need 2 <= min_sessions <= max_sessions, got {min_sessions} and {max_sessions}")
     start = time.perf_counter()
     tables: list[Array] = []
+    openings: list[list[float]] = []
     while len(tables) < max_sessions:
         opening = time.perf_counter()
         if len(tables) >= min_sessions and (
@@ -133,11 +149,19 @@ def measure_models(
         done = sum(len(table) for table in tables)
         open_swapped, run_swapped = len(tables) % 2 == 1, len(tables) // 2 % 2 == 1
         models = (variant, baseline) if open_swapped else (baseline, variant)
-        with Session(models[0], config) as one, Session(models[1], config) as other:
-            pair = [other, one] if open_swapped else [one, other]
+        with ExitStack() as stack:
+            pair, opened = list[Session](), list[float]()
+            for model in models:
+                begin = time.perf_counter()
+                pair.append(stack.enter_context(Session(model, config)))
+                opened.append(max(time.perf_counter() - begin, GRAIN_S))
+            if open_swapped:
+                pair, opened = pair[::-1], opened[::-1]
+            openings.append(opened)
             spent = time.perf_counter() - opening
-            tables.append(_rounds(pair, feeds, spent, _SESSION_ROUNDS, 1000, _progress(on_round, done), run_swapped))
-    return _over_sessions(tables)
+            least, most = (_SESSION_ROUNDS, 1000) if session_rounds is None else (session_rounds, session_rounds)
+            tables.append(_rounds(pair, feeds, spent, least, most, _progress(on_round, done), run_swapped))
+    return replace(_over_sessions(tables), opening=np.array(openings))
 
 
 def measure_pair(
@@ -357,13 +381,7 @@ def _over_sessions(tables: Sequence[Array]) -> Paired:
     Of the logarithms of the sessions' medians, a fifth is trimmed at either end (a session may fall into a slow spell
     as a whole), and the interval is Student's for the trimmed mean, as given by Tukey and McLaughlin (1963).
     """
-    logs = np.sort([np.median(np.log(table[:, 0] / table[:, 1])) for table in tables])
-    count = len(logs)
-    trimmed = int(_TRIM * count) if count >= 8 else 0  # of fewer, none can be spared
-    kept = count - 2 * trimmed
-    winsorised = np.clip(logs, logs[trimmed], logs[count - 1 - trimmed])
-    error = winsorised.std(ddof=1) * math.sqrt(count) / kept
-    mean, half = float(logs[trimmed : count - trimmed].mean()), float(student(kept - 1) * error)
+    mean, half = _middle(np.array([np.median(np.log(table[:, 0] / table[:, 1])) for table in tables]))
     everything = np.concatenate(tables)
     return Paired(
         baseline_ms=float(np.median(everything[:, 0])) * 1e3,
@@ -371,9 +389,19 @@ def _over_sessions(tables: Sequence[Array]) -> Paired:
         speedup=math.exp(mean),
         ci95=(math.exp(mean - half), math.exp(mean + half)),
         rounds=len(everything),
-        sessions=count,
+        sessions=len(tables),
         samples=everything * 1e3,
     )
+
+
+def _middle(values: Array) -> tuple[float, float]:
+    """A trimmed mean and half of its 95 % interval."""
+    logs, count = np.sort(values), len(values)
+    trimmed = int(_TRIM * count) if count >= 8 else 0  # of fewer, none can be spared
+    kept = count - 2 * trimmed
+    winsorised = np.clip(logs, logs[trimmed], logs[count - 1 - trimmed])
+    error = winsorised.std(ddof=1) * math.sqrt(count) / kept
+    return float(logs[trimmed : count - trimmed].mean()), float(student(kept - 1) * error)
 
 
 def student(freedom: int) -> float:

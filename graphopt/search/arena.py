@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,6 +17,14 @@ from graphopt.runtime.timing import Paired, measure_models, measure_pair
 
 LUCK = 0.01
 """Relative difference that a comparison over single sessions must exceed to mean anything."""
+GROWTH = 0.10
+"""How much larger a file may become unless someone says otherwise, as a fraction of it."""
+_SLACK = 1 << 20  # bytes that it may grow besides
+
+
+def most_bytes(model: Model, growth: float = GROWTH) -> int:
+    """How large what is made of a model may become."""
+    return int(model.nbytes * (1 + growth)) + _SLACK
 
 
 def loadable(model: Model, emitted: Emitted) -> LoadableModel:
@@ -72,10 +81,18 @@ class Arena:
             return loadable(self.original, emit(self.original, self.original.graph))
         return loadable(self.model, emit(self.model, graph, max_bytes=self.max_bytes))
 
-    def pair(self, baseline: Graph | None, variant: Graph, seconds: float) -> Paired:
-        """A quick comparison of two graphs (``None``: the original model) over one session of each, their opening not counted in ``seconds``.
+    def pair(
+        self, baseline: Graph | None, variant: Graph, seconds: float = math.inf, rounds: int | None = None
+    ) -> Paired:
+        """A quick comparison of two graphs (``None``: the original model) over one session of each.
 
         Two sessions of the same model can differ by a per cent or two: see :data:`LUCK`.
+
+        Args:
+            baseline: The one.
+            variant: The other.
+            seconds: Limit, the opening of the sessions not counted.
+            rounds: Limit in rounds, 7 at least.
 
         Raises:
             SessionError: One of the two does not run.
@@ -84,18 +101,36 @@ class Arena:
             if graph is not None:
                 self.vet(graph)
         with Session(self.loadable(baseline), self.config) as a, Session(self.loadable(variant), self.config) as b:
-            return measure_pair(a, b, self.feeds, seconds=seconds, min_rounds=7, precision=0.01, seed=self.seed)
+            return measure_pair(
+                a, b, self.feeds, seconds=seconds, min_rounds=7, max_rounds=rounds or 10_000, precision=0.01,
+                seed=self.seed,
+            )  # fmt: skip
 
-    def verdict(self, variant: Graph, seconds: float) -> Paired:
-        """Compare a graph with the original model over several sessions of each, in about ``seconds`` all told.
+    def verdict(
+        self, variant: Graph, seconds: float = math.inf, session_rounds: int | None = None, sessions: int = 40
+    ) -> Paired:
+        """Compare a graph with the original model over several sessions of each.
+
+        Args:
+            variant: The graph.
+            seconds: Time to spend, all told.
+            session_rounds: See :func:`graphopt.runtime.timing.measure_models`.
+            sessions: Of each to open at most.
 
         Raises:
             SessionError: One of the two does not run.
         """
-        return self.over_sessions(None, variant, seconds, precision=0.004)
+        return self.over_sessions(None, variant, seconds, 4, 0.004, session_rounds, sessions)
 
     def over_sessions(
-        self, baseline: Graph | None, variant: Graph, seconds: float, sessions: int = 4, precision: float | None = None
+        self,
+        baseline: Graph | None,
+        variant: Graph,
+        seconds: float,
+        sessions: int = 4,
+        precision: float | None = None,
+        session_rounds: int | None = None,
+        most: int = 40,
     ) -> Paired:
         """Compare two graphs (``None``: the original model) over at least so many sessions of each.
 
@@ -105,6 +140,8 @@ class Arena:
             seconds: Time to spend, opening included.
             sessions: Of each to open, however long that takes.
             precision: Width of the interval that is narrow enough to stop.
+            session_rounds: See :func:`graphopt.runtime.timing.measure_models`.
+            most: Sessions of each to open at most.
 
         Raises:
             SessionError: One of the two does not run.
@@ -114,5 +151,5 @@ class Arena:
                 self.vet(graph)
         return measure_models(
             self.loadable(baseline), self.loadable(variant), self.feeds, self.config, seconds=seconds,
-            min_sessions=sessions, precision=precision,
+            min_sessions=sessions, max_sessions=most, precision=precision, session_rounds=session_rounds,
         )  # fmt: skip

@@ -8,6 +8,7 @@ from dataclasses import replace
 from graphopt.search.backtracking import Backtracking
 from graphopt.search.greedy import Greedy
 from graphopt.search.problem import Budget, Outcome, Problem, State
+from graphopt.search.strategies import StrategySpec
 
 
 class Auto:
@@ -51,3 +52,6 @@ class Auto:
             best, candidates=budget.spent, seconds=budget.elapsed, stop_reason=budget.exhausted() or reason,
             others=tuple(others), waiting=waiting,
         )  # fmt: skip
+
+
+SPEC = StrategySpec("auto", "greedy, then backtracking from two places", lambda s: Auto(s.alpha), ("alpha",))

@@ -25,7 +25,10 @@ from graphopt.ir.edit import RefusedError
 from graphopt.rewrite.match import Match
 from graphopt.search.problem import Budget, Outcome, Problem, State, collector_paused
 from graphopt.search.quotient import Move, Quotient, Signatures, Spread
+from graphopt.search.strategies import StrategySpec
 
+ALPHAS = (1.0, 1.02, 1.05, 1.1)
+"""With which `evaluate-agent` holds agents against backtracking."""
 STRIDES = 6
 """Moves that a search makes without coming to a cheaper graph than where they began."""
 TOLL = 2e-3
@@ -274,3 +277,14 @@ class RandomWalk:
                     here = after
                 idle = 0 if search.best < best else idle + 1
             return search.outcome(budget.exhausted() or "no better graph in the last walks", report)
+
+
+BACKTRACKING = StrategySpec(
+    "backtracking", "best first, through steps that cost", lambda s: Backtracking(s.alpha), ("alpha",),
+    trials={f"backtracking {alpha:g}": {"alpha": alpha} for alpha in ALPHAS},
+)  # fmt: skip
+BEAM = StrategySpec("beam", "the best few of each number of steps", lambda s: Beam())
+RANDOM = StrategySpec(
+    "random", "random walks: the control", lambda s: RandomWalk(seed=s.seed), ("seed",), trials={"random": {}},
+    chance=True,
+)  # fmt: skip

@@ -15,6 +15,7 @@ from graphopt.ir.edit import RefusedError
 from graphopt.rewrite.match import Match
 from graphopt.rewrite.sites import Key
 from graphopt.search.problem import NOTHING, Budget, Outcome, Problem, State, Step, collector_paused
+from graphopt.search.strategies import StrategySpec
 
 MOST_FORMS = 8
 """Definitions that greedy tries for a value, the first one included."""
@@ -123,3 +124,6 @@ def worth(problem: Problem, match: Match, before: float, after: float) -> bool:
     if match.rule.prefer:
         return match.preferred and after <= before * (1 + problem.leeway)
     return after < before * (1 - NOTHING)
+
+
+SPEC = StrategySpec("greedy", "always the largest saving", lambda s: Greedy(), trials={"greedy": {}}, whole=True)

@@ -156,6 +156,7 @@ class Budget:
         interrupted: Asked now and then; true stops the search.
         aside: Seconds of this process that don't count: kernels are measured in the middle of a search, out of another purse.
         spent: Priced rewrites so far.
+        least: Priced rewrites that the clock does not keep it from: on a busy machine a second can be gone before anything was tried.
     """
 
     seconds: float | None = None
@@ -163,6 +164,7 @@ class Budget:
     interrupted: Callable[[], bool] | None = None
     aside: Callable[[], float] = lambda: 0.0
     spent: int = 0
+    least: int = 0
     _started: float = field(init=False)
 
     def __post_init__(self) -> None:
@@ -185,13 +187,17 @@ class Budget:
         if self.candidates is not None:
             left = math.ceil(share * max(0, self.candidates - self.spent))
             candidates = left if most is None else min(left, most)
-        return Budget(seconds, candidates, self.interrupted, self.aside)
+        return Budget(seconds, candidates, self.interrupted, self.aside, least=math.ceil(share * self.least))
+
+    def again(self) -> Budget:
+        """The same budget, of which nothing is spent."""
+        return Budget(self.seconds, self.candidates, self.interrupted, least=self.least)
 
     def exhausted(self) -> str | None:
         """Why the search must stop, ``None`` while it may go on."""
         if self.interrupted_now:
             return "interrupted"
-        if self.seconds is not None and self.elapsed >= self.seconds:
+        if self.seconds is not None and self.spent >= self.least and self.elapsed >= self.seconds:
             return "time budget used up"
         if self.candidates is not None and self.spent >= self.candidates:
             return "candidate budget used up"

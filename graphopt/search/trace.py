@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from graphopt.config import Settings, check_arguments
 from graphopt.documents import DocumentError, read_json, record
 from graphopt.errors import GraphoptError
 from graphopt.files import write_text
@@ -21,6 +22,16 @@ from graphopt.rewrite.sites import Sites
 from graphopt.search.problem import Step
 
 SCHEMA = "graphopt.trace/2"
+
+
+def options_of(settings: Settings) -> dict[str, Any]:
+    """What a trace says of how its model is loaded and its rules are chosen, of some settings."""
+    return {
+        "dims": dict(settings.dims), "input_shapes": {k: list(v) for k, v in settings.input_shapes.items()},
+        "freeze_initializers": settings.freeze_initializers, "rules": list(settings.rules),
+        "exclude": list(settings.exclude), "provider": settings.provider,
+        "provider_options": dict(settings.provider_options), "portable": settings.portable,
+    }  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -66,6 +77,11 @@ class Trace:
     result: str
     metadata: Mapping[str, str] = field(default_factory=dict)
     about: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def settings(self) -> Settings:
+        """How the model was loaded and the rules were chosen."""
+        return Settings(**check_arguments(**self.options))
 
     def write(self, path: Path) -> None:
         """Write it as JSON, whole or not at all.

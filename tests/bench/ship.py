@@ -22,9 +22,9 @@ from graphopt.cost.store import Store
 from graphopt.rl.agent import CONTROLLER, ENCODER, MEMORY, ROUND, RULES
 from graphopt.rl.checkpoint import read_manifest
 from graphopt.rl.features import Batch
+from graphopt.rl.learners import LEARNERS
 from graphopt.rl.prepare import library_of, open_scene
 from graphopt.rl.rule_features import RuleBatch
-from graphopt.rl.run import STRATEGY
 from graphopt.rl.task import Source
 from graphopt.runtime.session import Session, SessionConfig
 
@@ -66,7 +66,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("agent", type=Path)
     given = parser.parse_args()
-    out = ROOT / "models" / "agents" / STRATEGY[read_manifest(given.agent).algorithm]
+    out = ROOT / "models" / "agents" / LEARNERS.get(read_manifest(given.agent).algorithm).strategy
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
     for name, feeds in inputs(given.agent).items():

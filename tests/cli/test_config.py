@@ -67,6 +67,8 @@ def test_every_setting_from_the_file(tmp_path):
         "freeze-initializers = true",
         "max_growth = 0",
         "measure = false",
+        'cost-model = "analytic"',
+        "keep-ties = true",
     )
     assert load_settings(cwd=tmp_path, environ={}) == Settings(
         strategy="backtracking",
@@ -86,6 +88,8 @@ def test_every_setting_from_the_file(tmp_path):
         freeze_initializers=True,
         max_growth=0.0,
         measure=False,
+        cost_model="analytic",
+        keep_ties=True,
     )
 
 
@@ -108,6 +112,8 @@ def test_every_setting_from_the_environment(tmp_path):
         "GRAPHOPT_FREEZE_INITIALIZERS": "yes",
         "GRAPHOPT_MAX_GROWTH": "0.5",
         "GRAPHOPT_MEASURE": "off",
+        "GRAPHOPT_COST_MODEL": "analytic",
+        "GRAPHOPT_KEEP_TIES": "1",
     }
     assert load_settings(cwd=tmp_path, environ=environ) == Settings(
         strategy="backtracking",
@@ -127,6 +133,8 @@ def test_every_setting_from_the_environment(tmp_path):
         freeze_initializers=True,
         max_growth=0.5,
         measure=False,
+        cost_model="analytic",
+        keep_ties=True,
     )
 
 

@@ -19,7 +19,9 @@ PACKAGE = ROOT / "graphopt"
 # A package imports only from lower floors, never from a sibling on its own.
 FLOORS = [
     {"errors", "wording", "documents"},
-    {"config", "scratch"},
+    {"kinds", "scratch", "registry"},
+    {"settings"},
+    {"config"},
     {"files"},
     {"ir"},
     {"onnxio", "rewrite"},
@@ -28,6 +30,7 @@ FLOORS = [
     {"search", "synth"},
     {"rl"},
     {"report"},
+    {"pipeline"},
     {"api"},
     {"retrace", "calibrate", "benchmark"},
     {"cli"},
@@ -46,6 +49,7 @@ OWNERS = {
         "runtime/",
         "zoo/",
         "api.py",
+        "pipeline/",
         "retrace.py",
         "cost/micro.py",
         "equivalence/sides.py",

@@ -19,10 +19,12 @@ from graphopt.rl.curves import Learning, curves, reaches, read_learning
 from graphopt.rl.evaluate import Evaluator, Plan, read_agents
 from graphopt.rl.evaluation import BUDGETS, OWN, STEPS, TRAINING, Evaluation, Score, Section, Trained, estimate
 from graphopt.rl.task import Source, Task
-from graphopt.rl.trial import RANDOM, SEARCHES, UNTRAINED, Agent, Searched
+from graphopt.rl.trial import UNTRAINED, Agent, Searched, searches
 from tests.rl.conftest import DEMO
 
 QUICK = Plan(stages=(1, 2), seeds=5, rollouts=2, cap=0.5)
+
+SEARCHES, (RANDOM,) = ([rival.label for rival in searches(chance=chance)] for chance in (False, True))
 
 
 @pytest.fixture(scope="module")

@@ -10,12 +10,14 @@ from pathlib import Path
 import pytest
 
 import graphopt
-from graphopt.api import LEARNED
 from graphopt.config import agents_dir
 from graphopt.errors import UsageError
+from graphopt.pipeline.strategies import STRATEGIES
 from graphopt.rl.checkpoint import read_manifest
-from graphopt.rl.run import STRATEGY
+from graphopt.rl.learners import LEARNERS
 from tests.rl.conftest import DEMO, HERE
+
+LEARNED = tuple(name for name in STRATEGIES if "agent" in STRATEGIES.get(name).options)
 
 
 @pytest.mark.parametrize("strategy", LEARNED)
@@ -44,7 +46,7 @@ def test_it_is_small_and_says_how_it_was_trained(strategy: str) -> None:
 
 
 def test_each_algorithm_has_a_strategy() -> None:
-    assert tuple(STRATEGY.values()) == LEARNED
+    assert tuple(spec.strategy for spec in LEARNERS.all()) == LEARNED == ("rl", "world-model")
 
 
 def test_an_agent_of_another_strategy_is_refused() -> None:

@@ -24,9 +24,10 @@ from graphopt.rl.agent import AgentNotice, Learned, RuntimePolicy, Untrained, un
 from graphopt.rl.checkpoint import CheckpointError, read_manifest, tensors_of  # noqa: E402
 from graphopt.rl.collect import Trajectory, Uniform, play  # noqa: E402
 from graphopt.rl.controller import Controller, Shape  # noqa: E402
+from graphopt.rl.learners import LEARNERS  # noqa: E402
 from graphopt.rl.prepare import open_scene  # noqa: E402
 from graphopt.rl.rollout import Job, rollout  # noqa: E402
-from graphopt.rl.run import ALGORITHMS, DYNAMICS, Run  # noqa: E402
+from graphopt.rl.run import DYNAMICS, Run  # noqa: E402
 from graphopt.rl.scene import Scene  # noqa: E402
 from graphopt.rl.task import Source, Task  # noqa: E402
 from graphopt.rl.train import resume, sources_of, train  # noqa: E402
@@ -83,7 +84,7 @@ def test_the_same_seeds_give_the_same_episodes_on_every_executor(demo: Task, kin
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("algorithm", LEARNERS.names())
 def test_a_run_that_was_killed_comes_to_the_same_figures(toy: Task, tmp_path: Path, algorithm: str) -> None:
     broken, whole = tmp_path / "broken", tmp_path / "whole"
     done = subprocess.run(
@@ -270,6 +271,6 @@ def test_folders_that_hold_no_agent(tmp_path: Path, agent: Path) -> None:
 
 
 def test_missing_libraries_are_named(toy: Task, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("graphopt.rl.run.find_spec", lambda name: None)
+    monkeypatch.setattr("graphopt.registry.find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match="torch is not installed"):
         train(Run(toy, tmp_path / "a"))

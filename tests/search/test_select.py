@@ -12,6 +12,7 @@ from graphopt.runtime.session import SessionConfig
 from graphopt.search.arena import Arena
 from graphopt.search.auto import Auto
 from graphopt.search.backtracking import Backtracking
+from graphopt.search.effort import Purse
 from graphopt.search.greedy import Greedy
 from graphopt.search.problem import Budget, Problem
 from graphopt.search.select import select
@@ -87,7 +88,7 @@ def test_a_graph_that_is_predicted_to_gain_and_loses_is_left_and_the_search_goes
     feeds = {"x": np.random.default_rng(0).uniform(1, 2, 1 << 18).astype(np.float32)}
     arena = Arena(model, model, SessionConfig(), feeds)
     for strategy in (Greedy(), Auto()):
-        chosen = select(Problem(SLOWER, KernelCost(store), 16), strategy, model.graph, Budget(20.0), arena, 6.0)
+        chosen = select(Problem(SLOWER, KernelCost(store), 16), strategy, model.graph, Budget(20.0), arena, Purse(6.0))
         assert not chosen.outcome.steps or chosen.rounds > 1
     # What was learned stays: a later search is not fooled again.
     later = Problem(SLOWER, KernelCost(store), 16)
@@ -114,6 +115,6 @@ def test_plans_that_there_was_no_time_to_measure_are_told(store):
     found = []
     for seconds in (0.0, 6.0):
         problem = Problem(shorter, KernelCost(store, measure=False), 16)
-        outcome = select(problem, Backtracking(2.0), model.graph, Budget(candidates=20), arena, seconds).outcome
+        outcome = select(problem, Backtracking(2.0), model.graph, Budget(candidates=20), arena, Purse(seconds)).outcome
         found.append((len(outcome.steps), len(outcome.others)))
     assert found == [(1, 1), (1, 0)]

@@ -13,7 +13,7 @@ from graphopt.onnxio.load import load
 from graphopt.rewrite.library import load_library
 from graphopt.search.greedy import Greedy
 from graphopt.search.problem import Budget, Outcome, Problem
-from graphopt.search.select import Selection, take_back
+from graphopt.search.selection import Selection, take_back
 
 
 @pytest.fixture

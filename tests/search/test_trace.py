@@ -115,7 +115,7 @@ def test_bisect_finds_a_planted_step(tmp_path, source):
         trace = Trace(told.model, library.hash, told.block, LIMIT, OPTIONS, planted, "")
         trace.write(tmp_path / "t.json")
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(retrace, "load_library", lambda *a: library)
+            patch.setattr(retrace, "load_rules", lambda *a: library)
             found = retrace.bisect(tmp_path / "t.json", source)
         assert (found.step, found.rule) == (at + 1, "relu-is-nothing")
         assert found.message
@@ -135,7 +135,7 @@ def test_bisect_says_when_nothing_is_wrong(tmp_path, source):
     with pytest.MonkeyPatch.context() as patch:
         from graphopt import retrace
 
-        patch.setattr(retrace, "load_library", lambda *a: load_library(["grouped-conv"]))
+        patch.setattr(retrace, "load_rules", lambda *a: load_library(["grouped-conv"]))
         assert graphopt.bisect(tmp_path / "t.json", source).step is None
 
 

@@ -1,0 +1,118 @@
+"""What all stages of an optimisation know, and what they tell while they work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from onnx import ModelProto
+
+from graphopt.config import Settings
+from graphopt.ir.graph import Graph
+from graphopt.onnxio.load import Model
+from graphopt.rewrite.library import Library
+from graphopt.runtime.session import SessionConfig
+from graphopt.search.arena import Arena
+from graphopt.search.effort import Effort
+from graphopt.search.problem import Budget, Strategy
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What an optimisation is doing.
+
+    Attributes:
+        stage: ``load``, ``search``, ``verify``, ``measure`` or ``report``.
+        message: One line for people.
+        fraction: Part of the budget that is used, or of the work that is done where there is none, 0 to 1; ``None`` before the
+            search begins.
+        best: The last speed-up measured over the original, when known.
+        budget: Seconds for search and measurement; ``None`` before the search begins, and where none was given.
+    """
+
+    stage: str
+    message: str
+    fraction: float | None = None
+    best: float | None = None
+    budget: float | None = None
+
+
+@dataclass(frozen=True)
+class Targets:
+    """Files to write; ``None`` for those that nobody asked for."""
+
+    output: Path | None = None
+    trace: Path | None = None
+    report: Path | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Context:
+    """What every stage may look at.
+
+    Attributes:
+        given: The model as the caller has it.
+        settings: What the caller said, checked.
+        targets: Files to write.
+        strategy: How to search.
+        config: How sessions are opened.
+        library: The rules.
+        original: The model as it was given.
+        loaded: The model with its dimensions fixed and its initializers frozen, where that was asked for.
+        start: Its graph as the search begins with it.
+        ranges: Bounds of integer inputs, by name.
+        hints: Likely sizes of symbols.
+        overrides: Inputs that the caller gave, by name.
+        bound: Which symbol of the original stands for which number in ``loaded``.
+        sets: Sets of sizes to verify and measure at; the search goes by the first.
+        sizes: Those at which dimensions that the model leaves open are measured.
+        arena: Where graphs are measured.
+        effort: What search and measurement may spend.
+        clock: Runs since the search began; knows of the limit in seconds and of Ctrl-C.
+        began: When the optimisation began, on the monotonic clock.
+        hear: Told what is being done.
+    """
+
+    given: str | Path | ModelProto
+    settings: Settings
+    targets: Targets
+    strategy: Strategy
+    config: SessionConfig
+    library: Library
+    original: Model
+    loaded: Model
+    start: Graph
+    ranges: Mapping[str, tuple[int, int]]
+    hints: Mapping[str, Sequence[int]]
+    overrides: Mapping[str, Any]
+    bound: Mapping[str, int]
+    sets: tuple[Mapping[str, int], ...]
+    sizes: Mapping[str, int]
+    arena: Arena
+    effort: Effort
+    clock: Budget
+    began: float
+    hear: Callable[[Progress], None]
+
+    def tell(self, stage: str, message: str, best: float | None = None, done: float | None = None) -> None:
+        """Say what is being done.
+
+        Args:
+            stage: See :class:`Progress`.
+            message: See :class:`Progress`.
+            best: See :class:`Progress`.
+            done: Part of the work that is done, where it is counted; by default all but the last measurement.
+        """
+        told = Progress(stage, message, 1 - self.effort.plan.verdict if done is None else done, best)
+        limit = self.effort.seconds
+        if limit is not None:
+            told = replace(told, fraction=min(1.0, self.clock.elapsed / limit), budget=limit)
+        self.hear(told)
+
+    @property
+    def limit(self) -> int:
+        """Bytes that what is written may have."""
+        assert self.arena.max_bytes is not None
+        return self.arena.max_bytes

@@ -1,0 +1,144 @@
+"""Stage 4, ``judge``: measure what was found against the original, and decide what is written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from graphopt.ir.graph import Graph
+from graphopt.onnxio.emit import Emitted, emit
+from graphopt.onnxio.load import Model
+from graphopt.pipeline.context import Context
+from graphopt.pipeline.opening import as_given, first_run, open_sizes
+from graphopt.pipeline.prepare import patience
+from graphopt.pipeline.verify import Verified
+from graphopt.runtime import guard
+from graphopt.runtime.timing import Paired
+from graphopt.search.arena import Arena
+from graphopt.search.effort import Effort
+from graphopt.search.problem import Budget
+
+_VISIBLE = 1.003  # a measured ratio below which a second look is not worth its time
+TIE = 0.01
+"""How far from 1 the interval of a ratio may reach for the two models to be as fast as each other."""
+
+
+@dataclass(frozen=True, eq=False)
+class Judged:
+    """What is to be written.
+
+    Attributes:
+        verified: What was left after the comparison.
+        graph: The candidate, or the graph of the input where there is none.
+        paired: Its measurement against the original; ``None`` when nothing was measured.
+        elsewhere: The same at other sizes.
+        kept: Whether the input is written in its place.
+        tie: Whether the candidate is written because it is simpler, and as fast.
+        final: What is written.
+        memory: Peak bytes of a process that runs the original, and of one that runs the candidate; ``None`` where not measured.
+    """
+
+    verified: Verified
+    graph: Graph
+    paired: Paired | None
+    elsewhere: tuple[tuple[dict[str, int], Paired], ...]
+    kept: bool
+    tie: bool
+    final: Emitted
+    memory: tuple[int | None, int | None] = (None, None)
+
+
+def judge(context: Context, verified: Verified) -> Judged:
+    """Measure the candidate over several sessions of each model; it must be surely faster, or as fast and simpler."""
+    outcome, original = verified.selection.outcome, context.original
+    if not outcome.steps:
+        return Judged(verified, context.loaded.graph, None, (), True, False, emit(original, original.graph))
+    graph = outcome.state.graph
+    candidate = emit(context.loaded, graph, max_bytes=context.limit)
+    if not context.settings.measure:
+        return Judged(verified, graph, None, (), False, False, candidate)
+    context.tell("measure", "measuring against the original")
+    smaller = not context.settings.keep_ties and _smaller(original, candidate)
+    paired = verdict(context.arena, graph, context.clock, context.effort, smaller)
+    elsewhere = _elsewhere(context, graph)
+    faster = paired.ci95[0] > 1.0
+    tie = not faster and smaller and is_tie(paired)
+    memory = _memory(context, verified) if faster or tie else (None, None)
+    final = candidate if faster or tie else emit(original, original.graph)
+    return Judged(verified, graph, paired, elsewhere, not (faster or tie), tie, final, memory)
+
+
+def is_tie(paired: Paired) -> bool:
+    """Whether the two models are surely as fast as each other, and the variant surely opens faster."""
+    low, high = paired.ci95
+    return low >= 1 - TIE and high <= 1 + TIE and paired.opens is not None and paired.opens[1][0] > 1.0
+
+
+def _smaller(original: Model, candidate: Emitted) -> bool:
+    """Whether a candidate has fewer nodes than the original, and is no larger."""
+    fewer = len(candidate.proto.graph.node) < len(original.proto.graph.node)
+    return fewer and candidate.nbytes <= original.nbytes
+
+
+def verdict(arena: Arena, graph: Graph, clock: Budget, effort: Effort, smaller: bool = False) -> Paired:
+    """The measurement against the original; a gain (for a smaller graph, a tie) that noise hides gets a second, longer look."""
+    plan, limit = effort.plan, effort.seconds
+    if clock.interrupted_now:
+        return arena.verdict(graph, plan.hurry_s)
+    began = clock.elapsed
+    if limit is None:
+        first = arena.verdict(graph, session_rounds=effort.session_rounds, sessions=effort.sessions)
+    else:
+        first = arena.verdict(graph, max(plan.verdict * limit, plan.rest * (limit - began)))
+    if clock.interrupted_now or not (_hidden_gain(first) or (smaller and _hidden_tie(first))):
+        return first
+    if limit is None:
+        return arena.verdict(graph, session_rounds=effort.session_rounds, sessions=2 * effort.sessions)
+    if clock.elapsed + (clock.elapsed - began) > limit + plan.overtime_s:  # opening a large model takes what it takes
+        return first
+    return arena.verdict(graph, min(plan.second * limit, plan.second_s))
+
+
+def _hidden_gain(paired: Paired) -> bool:
+    return paired.ci95[0] <= 1.0 and paired.speedup >= _VISIBLE
+
+
+def _hidden_tie(paired: Paired) -> bool:
+    low, high = paired.ci95
+    return low <= 1.0 and not is_tie(paired) and low <= 1 + TIE and high >= 1 - TIE and abs(paired.speedup - 1) < TIE
+
+
+def _memory(context: Context, verified: Verified) -> tuple[int | None, int | None]:
+    """Peak memory of the two models, as files."""
+    if verified.staged is None or context.clock.interrupted_now:
+        return None, None
+    arena = context.arena
+    context.tell("measure", "measuring peak memory")
+    original = as_given(context.given, context.original)
+    before, after = (
+        guard.peak_memory(each, arena.config, arena.feeds, arena.patience) for each in (original, verified.staged.path)
+    )
+    return before, after
+
+
+def _elsewhere(context: Context, graph: Graph) -> tuple[tuple[dict[str, int], Paired], ...]:
+    """The measurement against the original at other sizes, each on top of the effort."""
+    found: list[tuple[dict[str, int], Paired]] = []
+    arena, effort = context.arena, context.effort
+    for sizes in context.sets[1:]:
+        if context.clock.interrupted_now:
+            break
+        there = _arena_at(context, arena, sizes)
+        if effort.seconds is None:
+            paired = there.verdict(graph, session_rounds=effort.session_rounds, sessions=effort.sessions)
+        else:
+            paired = there.verdict(graph, max(effort.plan.hurry_s, effort.plan.elsewhere * effort.seconds))
+        found.append((open_sizes(arena.original, there.feeds), paired))
+    return tuple(found)
+
+
+def _arena_at(context: Context, arena: Arena, sizes: Mapping[str, int]) -> Arena:
+    """Where graphs are measured at some sizes."""
+    shapes = dict(context.settings.input_shapes)
+    seconds, feeds = first_run(arena.original, arena.config, context.ranges, {}, sizes, arena.seed, shapes)
+    return replace(arena, feeds=feeds, patience=patience(seconds), known=set())  # nothing has run at these

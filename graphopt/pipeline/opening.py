@@ -1,0 +1,160 @@
+"""Opening a model for a user: how a session is configured, at which sizes it runs, and on which inputs."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from onnx import ModelProto
+
+from graphopt.config import provider_name
+from graphopt.equivalence.numeric import sizes_wanted
+from graphopt.equivalence.sizes import size_hints
+from graphopt.errors import CrashError, InputsNeededError, SessionError
+from graphopt.onnxio.emit import emit
+from graphopt.onnxio.load import Model
+from graphopt.onnxio.save import LARGEST_PROTOBUF
+from graphopt.runtime import guard
+from graphopt.runtime.environment import usable_cores
+from graphopt.runtime.feeds import load_npz, make_feeds, measured_sizes, shaped
+from graphopt.runtime.session import LoadableModel, Session, SessionConfig, TensorSpec
+from graphopt.runtime.sizes import Symbols, first_that_run, named
+from graphopt.search.arena import loadable
+
+
+class ThreadsWarning(UserWarning):
+    """More threads were asked for than there are processors."""
+
+
+def session_config(
+    provider: str = "cpu", provider_options: Mapping[str, Any] | None = None, threads: int = 1
+) -> SessionConfig:
+    """How to open a model for a user: the provider by its short name, its options as texts."""
+    options = {key: str(value) for key, value in (provider_options or {}).items()}
+    if threads > usable_cores():
+        # Each takes memory and spins: a hundred thousand of them take minutes to start.
+        warnings.warn(
+            f"{threads} threads asked for, and {usable_cores()} used: as many as processors",
+            ThreadsWarning,
+            stacklevel=2,
+        )
+        threads = usable_cores()
+    return SessionConfig(provider_name(provider), threads, provider_options=options)
+
+
+def as_given(source: str | Path | ModelProto, loaded: Model) -> LoadableModel | Path:
+    """A model as its user has it, for the runtime: the file, not what was read from it."""
+    if not isinstance(source, ModelProto):
+        return Path(source)
+    if source.ByteSize() > LARGEST_PROTOBUF:
+        return loadable(loaded, emit(loaded, loaded.graph))
+    return LoadableModel(source.SerializeToString())
+
+
+def given_inputs(inputs: str | Path | Mapping[str, Any] | None) -> dict[str, Any]:
+    """Inputs that a user gives, as arrays or as an ``.npz`` file of them."""
+    return load_npz(Path(inputs)) if isinstance(inputs, str | Path) else dict(inputs or {})
+
+
+def first_run(
+    original: Model,
+    config: SessionConfig,
+    ranges: Mapping[str, tuple[int, int]],
+    overrides: Mapping[str, Any],
+    dims: Mapping[str, int],
+    seed: int,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+) -> tuple[float, dict[str, Any]]:
+    """Seconds of one inference, and inputs that the model accepts."""
+    name = str(original.path or "the model")
+    with guard.open_guarded(loadable(original, emit(original, original.graph)), config, name=name) as session:
+        given, dims = shaped(session.input_specs, shapes or {}, dims)
+        specs = named(given)
+        symbols = Symbols.of(specs, dims, overrides, size_hints(original.graph))
+        errors: list[tuple[SessionError, dict[str, Any]]] = []
+
+        def made(sizes: Mapping[str, int]) -> dict[str, Any]:
+            return make_feeds(specs, seed=seed, ranges=ranges, overrides=overrides, dims=sizes)
+
+        def runs(sizes: Mapping[str, int]) -> bool:
+            feeds: dict[str, Any] = {}
+            try:
+                feeds = made(sizes)
+                session.run(feeds)
+            except SessionError as error:
+                errors.append((error, feeds))
+                guard.revive(session)
+                return False
+            return True
+
+        sizes = first_that_run(symbols, runs)
+        if sizes is None:
+            plain = not isinstance(errors[0][0], CrashError | InputsNeededError)
+            zeros = plain and not (symbols.free or overrides) and _fails_on_zeros(session, errors[0][1])
+            raise _fails_everywhere(errors, symbols.free, given=bool(overrides), zeros=zeros)
+        feeds = made(sizes)
+        return session.clock(feeds), feeds
+
+
+def _fails_everywhere(
+    errors: Sequence[tuple[SessionError, dict[str, Any]]], symbols: Sequence[str], *, given: bool, zeros: bool
+) -> SessionError:
+    """What to say of a model that runs at none of the sizes tried: what it says at the likeliest, and what would help."""
+    error, feeds = errors[0]
+    if isinstance(error, InputsNeededError):
+        return error  # they can't be made up
+    choose = f"choose sizes with {sizes_wanted(symbols)}, or " if symbols else ""
+    failed: SessionError
+    if isinstance(error, CrashError):
+        failed = CrashError(str(error), f"if it runs on real inputs, {choose}give them with --inputs file.npz")
+    else:
+        hint = choose + ("check --inputs" if given else "give real ones with --inputs file.npz")
+        if zeros:
+            hint = "it fails on zeros as well, so the fault is likely in the model: look at the node named"
+        tried = f", nor at {len(errors) - 1} other choices of sizes" if len(errors) > 1 else ""
+        text = f"the original model fails on made-up inputs ({_sketch(feeds)}){tried}: {error}"
+        failed = InputsNeededError(text, hint)
+    failed.__cause__ = error
+    return failed
+
+
+def _fails_on_zeros(session: guard.Guarded | Session, feeds: Mapping[str, Any]) -> bool:
+    """Whether a model fails on zeros, too, which are legal as indices of any table and as lengths of most things."""
+    numbers = {name: np.zeros_like(a) if np.asarray(a).dtype.kind in "fiub" else a for name, a in feeds.items()}
+    try:
+        session.run(numbers)
+    except SessionError:
+        return True
+    return False
+
+
+def _sketch(feeds: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {np.asarray(a).dtype}{list(np.shape(a))}" for name, a in feeds.items())
+
+
+def open_sizes(model: Model, feeds: Mapping[str, Any]) -> dict[str, int]:
+    """The sizes that some inputs give to the dimensions which a model leaves open."""
+    specs = [
+        TensorSpec(
+            graph.values[key].name, "", graph.type(key).shape or (), "other" if graph.type(key).other else "tensor"
+        )
+        for graph in [model.graph]
+        for key in graph.inputs
+    ]
+    return measured_sizes(specs, feeds)
+
+
+def bound_sizes(specialised: Model, original: Model) -> dict[str, int]:
+    """Which symbol of the original stands for which number in the specialised model."""
+    if specialised is original:
+        return {}
+    found: dict[str, int] = {}
+    numbers = {i.name: i.type.tensor_type.shape.dim for i in specialised.proto.graph.input}
+    for info in original.proto.graph.input:
+        for before, after in zip(info.type.tensor_type.shape.dim, numbers.get(info.name, ()), strict=False):
+            if before.WhichOneof("value") == "dim_param" and after.WhichOneof("value") == "dim_value":
+                found[before.dim_param] = after.dim_value
+    return found

@@ -1,0 +1,83 @@
+"""Stage 2, ``search``: price the model, search, and keep of what was found what the clock says is fastest."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from graphopt.cost.models import COST_MODELS, Wanted
+from graphopt.cost.store import Store
+from graphopt.pipeline.context import Context
+from graphopt.pipeline.prepare import named_sizes
+from graphopt.search.problem import Budget, Problem, State
+from graphopt.search.select import Better, select
+from graphopt.search.selection import Selection
+
+Curve = tuple[tuple[int, float, float], ...]
+"""See :class:`graphopt.report.optimization.Found`."""
+
+
+@dataclass(frozen=True, eq=False)
+class Searched:
+    """What the search left.
+
+    Attributes:
+        selection: The best that was found.
+        budget: What the search could spend, and has spent.
+        curve: How the search came there.
+    """
+
+    selection: Selection
+    budget: Budget
+    curve: Curve
+
+
+def search(context: Context) -> Searched:
+    """Search within the effort, from the context's start."""
+    effort, curve = context.effort, list[tuple[int, float, float]]()
+    with Store() as store:
+        cost = COST_MODELS.ready(context.settings.cost_model).make(
+            Wanted(
+                store, context.config, context.settings.measure, effort.pricing_s, effort.kernels, named_sizes(context.sizes)
+            )
+        )  # fmt: skip
+        problem = Problem.where(context.library, cost, context.config)
+        budget = effort.searching(context.clock.interrupted)
+
+        def better(number: int, state: State) -> None:
+            curve.append((number, budget.elapsed, state.cost))
+
+        purse, plan = effort.comparing(), effort.plan
+
+        def done() -> float:
+            searched = budget.spent / budget.candidates if budget.candidates else 0.0
+            return (
+                plan.pricing + plan.search * min(1.0, searched) + plan.comparing * min(1.0, purse.spent / purse.limit)
+            )
+
+        context.tell("search", "pricing the model", done=0.0)
+        if context.settings.measure:
+            found = select(
+                problem, context.strategy, context.start, budget, context.arena, purse,
+                lambda message, best: context.tell("search", message, best, done()), better,
+            )  # fmt: skip
+        else:
+            found = _predicted(context, problem, budget, better)
+    return Searched(found, budget, tuple(curve))
+
+
+def _predicted(context: Context, problem: Problem, budget: Budget, better: Better) -> Selection:
+    """What the search alone finds, where nothing may be measured."""
+    least = math.inf
+
+    def heard(state: State) -> None:
+        nonlocal least
+        least = min(least, state.cost)
+        context.tell("search", f"searching, predicted {least:.2f} ms", done=context.effort.plan.pricing)
+        better(1, state)
+
+    start = problem.start(context.start)
+    better(1, start)
+    outcome = context.strategy.run(problem, start, budget, heard)
+    better(1, outcome.state)
+    return Selection(outcome, problem, ())

@@ -1,0 +1,55 @@
+"""All strategies: the searches, and those of trained agents, one for each algorithm that trains them."""
+
+from __future__ import annotations
+
+from functools import cache, partial
+from pathlib import Path
+
+from graphopt.config import Settings, agents_dir
+from graphopt.errors import UsageError
+from graphopt.registry import Registry
+from graphopt.rl.learners import LEARNERS
+from graphopt.search.problem import Strategy
+from graphopt.search.strategies import SEARCHES, StrategySpec
+
+AGENT = "agent"
+"""The setting that a strategy of agents heeds."""
+
+
+@cache
+def _of_agents() -> tuple[StrategySpec, ...]:
+    return tuple(
+        StrategySpec(
+            learner.strategy, f"an agent that {learner.name} trained", partial(_learned, learner.strategy), (AGENT, "seed")
+        )
+        for learner in LEARNERS.all()
+    )  # fmt: skip
+
+
+STRATEGIES: Registry[StrategySpec] = Registry(SEARCHES.table, StrategySpec, _of_agents)
+"""Strategies by name."""
+
+
+def make_strategy(settings: Settings) -> Strategy:
+    """The strategy that some settings name.
+
+    Raises:
+        UsageError: There is none of that name, or the agent is not one of it.
+    """
+    spec = STRATEGIES.ready(settings.strategy)
+    if settings.agent is not None and AGENT not in spec.options:
+        takers = [each.strategy for each in LEARNERS.all()]
+        raise UsageError(f"an agent belongs to strategy {' or '.join(takers)}, not to {spec.name}")
+    return spec.make(settings)
+
+
+def _learned(name: str, settings: Settings) -> Strategy:
+    from graphopt.rl.agent import Learned
+
+    agent = settings.agent
+    chosen = Learned(Path(agent) if agent is not None else agents_dir() / name, seed=settings.seed)
+    if chosen.name != name:
+        raise UsageError(
+            f"{agent} holds an agent of strategy {chosen.name}, not of {name}", f"use --strategy {chosen.name}"
+        )
+    return chosen

@@ -1,0 +1,138 @@
+"""Stage 3, ``verify``: compare what was found with the original, as files, and take back what changes the outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from graphopt.equivalence.numeric import Verification, verify_models
+from graphopt.errors import OutputsDifferError
+from graphopt.ir.graph import Graph
+from graphopt.onnxio.emit import emit
+from graphopt.onnxio.save import Staged
+from graphopt.pipeline.context import Context
+from graphopt.pipeline.opening import as_given, session_config
+from graphopt.pipeline.search import Searched
+from graphopt.runtime.session import SessionConfig
+from graphopt.search.culprit import Culprit, first_harm
+from graphopt.search.problem import Outcome
+from graphopt.search.selection import Selection, leave_out, take_back
+from graphopt.search.trace import carry_out
+
+
+@dataclass(frozen=True, eq=False)
+class Verified:
+    """What is left after the comparison.
+
+    Attributes:
+        searched: What the search left.
+        selection: The same without the families that change the outputs.
+        verification: The comparison; ``None`` when there was nothing to compare.
+        staged: The model as it was compared, not yet in its place; ``None`` when there is none.
+        check: Compares a file with the original.
+    """
+
+    searched: Searched
+    selection: Selection
+    verification: Verification | None
+    staged: Staged | None
+    check: Callable[[Path], Verification]
+
+
+def verify(context: Context, searched: Searched) -> Verified:
+    """Compare outputs; a family whose rules change them goes.
+
+    Raises:
+        OutputsDifferError: They differ before any rule has changed anything.
+    """
+    selection, draft = searched.selection, _Draft(context)
+    found: Verification | None = None
+    if selection.outcome.steps:
+        context.tell("verify", "comparing outputs")
+        found = draft.compare(selection.outcome)
+    if found is not None and not found.passed and _is_right_on_cpu(context, draft, selection):
+        context.tell("verify", f"looking for what {context.config.provider} gets wrong")
+        selection = take_back(selection, context.start, searched.budget, lambda o: draft.compared(o.state.graph).passed)
+        found = draft.compare(selection.outcome)
+    while found is not None and not found.passed:
+        context.tell("verify", "looking for the step that changes the outputs")
+        culprit = _culprit(context, selection, found, draft)
+        context.tell("verify", f"taking {culprit.family} back: {culprit.rule} changes the outputs")
+        selection = leave_out(selection, context.start, searched.budget, culprit)
+        found = draft.compare(selection.outcome)
+    return Verified(searched, selection, found, draft.staged, draft.check)
+
+
+class _Draft:
+    """Writes candidates beside their place and compares what lies there, so that neither reading nor writing can do harm unseen."""
+
+    def __init__(self, context: Context) -> None:
+        self.context, self.staged = context, None  # type: tuple[Context, Staged | None]
+        self._reference = as_given(context.given, context.original)
+
+    def compare(self, outcome: Outcome) -> Verification | None:
+        """Compare what was found, if anything was."""
+        return self.compared(outcome.state.graph) if outcome.steps else None
+
+    def compared(self, graph: Graph, where: SessionConfig | None = None) -> Verification:
+        """Write a graph and compare it."""
+        if self.staged is not None:
+            self.staged.discard()
+        context = self.context
+        emitted = emit(context.loaded, graph, max_bytes=context.limit)
+        self.staged = Staged(emitted, context.targets.output, external=context.original.external)
+        return self.check(self.staged.path, where)
+
+    def check(self, path: Path, where: SessionConfig | None = None) -> Verification:
+        """Compare a file with the original at all sets of sizes."""
+        c, s = self.context, self.context.settings
+        return _agreed(
+            verify_models(
+                self._reference, path, config=where or c.config, ranges=c.ranges, overrides=c.overrides, dims=each,
+                shapes=dict(s.input_shapes), hints=c.hints, rtol=s.rtol, atol=s.atol, seed=s.seed,
+            )
+            for each in c.sets
+        )  # fmt: skip
+
+
+def _is_right_on_cpu(context: Context, draft: _Draft, selection: Selection) -> bool:
+    """Whether the CPU, at least, computes the same: other providers have errors of their own, which are not the rules' fault."""
+    if context.config.provider == "cpu":
+        return False
+    return draft.compared(selection.outcome.state.graph, session_config()).passed
+
+
+def _culprit(context: Context, selection: Selection, verified: Verification, draft: _Draft) -> Culprit:
+    """The first step after which the model computes something else.
+
+    Raises:
+        OutputsDifferError: It does so without any step.
+    """
+    steps, block = selection.outcome.steps, selection.problem.block
+
+    def harm(low: int, high: int) -> str:
+        found = draft.compared(carry_out(context.start, context.library, block, steps[:high]))
+        return "" if found.passed else found.message
+
+    number, message, _ = first_harm(len(steps), harm, verified.message)
+    if number == 1 and harm(0, 0):
+        raise OutputsDifferError(
+            f"the model differs before any rule has changed it: {message}",
+            "this is a fault of graphopt: please report it",
+        )
+    step = steps[number - 1]
+    return Culprit(number, step.rule, step.family, step.node, message)
+
+
+def _agreed(checks: Iterable[Verification]) -> Verification:
+    """Comparisons at several sizes as one: the first that fails, else all together."""
+    found: list[Verification] = []
+    for check in checks:
+        if not check.passed:
+            return check
+        found.append(check)
+    return replace(
+        found[0], trials=sum(v.trials for v in found), max_abs=max(v.max_abs for v in found),
+        max_rel=max(v.max_rel for v in found), sizes=tuple(sizes for v in found for sizes in v.sizes),
+    )  # fmt: skip

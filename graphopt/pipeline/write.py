@@ -1,0 +1,216 @@
+"""Stage 5, ``write``: tell what was done, and put the model, the trace and the page in their places."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from onnx import ModelProto
+
+from graphopt import __version__
+from graphopt.cost.store import Store
+from graphopt.equivalence.numeric import Verification
+from graphopt.errors import OutputsDifferError
+from graphopt.files import is_stream
+from graphopt.ir.graph import Graph
+from graphopt.onnxio.emit import Emitted
+from graphopt.onnxio.load import Model
+from graphopt.onnxio.save import Staged, copy, to_proto
+from graphopt.pipeline.context import Context
+from graphopt.pipeline.judge import Judged
+from graphopt.report import make_report
+from graphopt.report.optimization import Found, write_report
+from graphopt.runtime.placement import Placement
+from graphopt.runtime.session import Session
+from graphopt.search.arena import Arena
+from graphopt.search.trace import Trace, options_of
+from graphopt.wording import measured_at, plural, sized
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Result:
+    """An optimised model.
+
+    Attributes:
+        report: What was done and measured, ready for JSON (see :func:`graphopt.report.make_report`).
+        emitted: The model in two parts, weights by reference.
+        original: The input.
+        found: What a page shows besides: graphs, steps, samples.
+        trace: The steps of the search.
+    """
+
+    report: dict[str, Any]
+    emitted: Emitted = field(repr=False)
+    original: Model = field(repr=False)
+    found: Found = field(repr=False)
+    trace: Trace = field(repr=False)
+    _arena: Arena = field(repr=False)
+    _check: Callable[[Path], Verification] = field(repr=False)
+
+    @property
+    def speedup(self) -> float | None:
+        """How many times as fast as the original the written model is: 1.0 for an input that was kept, None if not measured."""
+        if self.report["kept_original"]:
+            return 1.0
+        latency = self.report["latency"]
+        return None if latency is None else float(latency["speedup"])
+
+    def __repr__(self) -> str:
+        name = Path(self.report["input"]).name if self.report["input"] else "model"
+        return f"<Result {name}: {', '.join(f'{value}' for _, value in self._facts())}>"
+
+    def _repr_html_(self) -> str:
+        """A small table, for notebooks."""
+        rows = "".join(f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in self._facts())
+        return f"<table>{rows}</table>"
+
+    def _facts(self) -> list[tuple[str, str]]:
+        told, latency = self.report, self.report["latency"]
+        speed = "not measured"
+        if told["kept_original"]:
+            speed = "kept as it is"
+        elif latency is not None:
+            low, high = latency["ci95"]
+            speed = f"{latency['speedup']:.3f}x ({low:.3f} to {high:.3f})"
+        nodes = f"{told['nodes']['before']} to {told['nodes']['after']} nodes"
+        rewrites = plural(sum(told["rules"].values()), "rewrite")
+        facts = [("speed", speed), ("nodes", nodes), ("rewrites", rewrites)]
+        if measured_at(told) and latency is not None:
+            facts.append(("measured with", sized(told["sizes"])))
+        if told["verified"]:
+            facts.append(("outputs", "verified" if told["verified"]["passed"] else "DIFFERENT"))
+        return facts
+
+    @cached_property
+    def model(self) -> ModelProto:
+        """The optimised model."""
+        return to_proto(self.emitted, self.metadata)
+
+    def save(self, path: str | Path) -> None:
+        """Write the model, whole or not at all; an input that was kept is copied byte for byte.
+
+        Any other file is compared with the original by the runtime before it takes its place.
+
+        Raises:
+            GraphoptError: It can't be written.
+            OutputsDifferError: What was written does not compute what the original does.
+        """
+        path, source = Path(path), self.original.path
+        external = self.original.external
+        beside = (
+            source is not None and not is_stream(path) and Path(os.path.realpath(path)).parent.samefile(source.parent)
+        )
+        if self.report["kept_original"] and source is not None and (beside or not external):
+            copy(source, path)
+            return
+        with Staged(self.emitted, path, external=external, metadata=self.metadata) as staged:
+            _require(self._check(staged.path))
+            staged.commit(self.metadata)
+
+    def write_page(self, path: Path, *, hurried: bool = False) -> None:
+        """Write what was found and measured, as an HTML page.
+
+        Args:
+            path: The file.
+            hurried: Leave out what takes time: where the time goes by operator.
+
+        Raises:
+            GraphoptError: It can't be written.
+        """
+        write_report(path, self.report, self.found, self._arena, hurried=hurried)
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        """What is recorded in the written model."""
+        return _metadata(self.report)
+
+
+def write(context: Context, judged: Judged) -> Result:
+    """Make the report and the trace, and write what was asked for.
+
+    Raises:
+        GraphoptError: A file can't be written.
+    """
+    targets, staged = context.targets, judged.verified.staged
+    told = _report(context, judged)
+    trace = _trace(context, judged, told)
+    selection, curve = judged.verified.selection, judged.verified.searched.curve
+    found = Found(selection, judged.paired, context.loaded.graph, judged.graph, curve)
+    result = Result(told, judged.final, context.original, found, trace, context.arena, judged.verified.check)
+    if judged.kept and staged is not None:
+        staged.discard()
+    if targets.output is not None and (judged.kept or staged is None):
+        result.save(targets.output)
+    elif targets.output is not None and staged is not None:
+        staged.commit(result.metadata)
+        with Store() as store:
+            store.count_uses(Counter(step.rule for step in selection.outcome.steps))
+    if targets.trace is not None:
+        trace.write(targets.trace)
+    if targets.report is not None:
+        context.tell("report", "writing the report")
+        result.write_page(targets.report, hurried=context.clock.interrupted_now)
+    return result
+
+
+def _report(context: Context, judged: Judged) -> dict[str, Any]:
+    """What is told of all, ready for JSON."""
+    given, settings, sizes = context.given, context.settings, context.sizes
+    return make_report(
+        source=str(given) if isinstance(given, str | Path) else None, output=context.targets.output,
+        strategy=settings.strategy, config=context.config, seed=settings.seed, selection=judged.verified.selection,
+        paired=judged.paired, kept=judged.kept, verified=judged.verified.verification, original=context.original,
+        final=judged.final, placements=_placements(context.arena, None if judged.kept else judged.graph),
+        seconds=time.monotonic() - context.began, sizes=sizes,
+        given=[*sizes] if context.overrides else [*context.bound, *(settings.at[0] if settings.at else {})],
+        elsewhere=judged.elsewhere, tie=judged.tie, memory=judged.memory, effort=context.effort.told(),
+    )  # fmt: skip
+
+
+def _trace(context: Context, judged: Judged, told: Mapping[str, Any]) -> Trace:
+    """The steps, with what it takes to make them again."""
+    selection = judged.verified.selection
+    outcome = selection.outcome
+    about = {
+        "strategy": context.settings.strategy, "seed": context.settings.seed, "stop_reason": outcome.stop_reason,
+        "cost": outcome.state.cost, "kept_original": judged.kept, "environment": told["environment"],
+    }  # fmt: skip
+    return Trace(
+        f"{context.loaded.graph.hash:016x}", context.library.hash, selection.problem.block, context.limit,
+        options_of(context.settings), outcome.steps, f"{judged.graph.hash:016x}", _metadata(told), about,
+    )  # fmt: skip
+
+
+def _placements(arena: Arena, graph: Graph | None) -> list[Placement]:
+    """Where the original's nodes run, and those of the graph; empty on the CPU, where there is nothing to tell."""
+    placements: list[Placement] = []
+    for each in [] if arena.config.provider == "cpu" else [None] if graph is None else [None, graph]:
+        with Session(arena.loadable(each), arena.config) as session:
+            placements.append(session.placement)
+    return placements
+
+
+def _metadata(report: Mapping[str, Any]) -> dict[str, str]:
+    if report["kept_original"]:
+        return {}
+    return {
+        "graphopt.version": __version__,
+        "graphopt.rules": json.dumps(report["rules"]),
+        "graphopt.latency": json.dumps(report["latency"]),
+        "graphopt.environment": json.dumps(report["environment"]),
+    }
+
+
+def _require(verified: Verification) -> None:
+    if not verified.passed:
+        raise OutputsDifferError(
+            f"what was written differs: {verified.message}", "this is a fault of graphopt: please report it"
+        )

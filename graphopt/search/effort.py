@@ -1,0 +1,211 @@
+"""How much an optimisation may do, and what part of it each stage gets: the one place for that.
+
+Without a limit in seconds the effort is counted: kernels to price, rewrites to try, rounds to measure. The counts go by the model
+alone (its nodes, and what an inference takes on a typical machine), so a busy machine does the same work and takes longer. With a
+limit in seconds nothing is counted, and :class:`TimePlan` shares the time out. The measurements themselves may end either early:
+they stop when they are precise enough.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from graphopt.search.problem import Budget
+
+LEAST_ROUNDS = 7
+"""Rounds for a comparison of two sessions to mean anything."""
+LEAST_SECONDS = 1.0
+"""The same by the clock."""
+LEAST_CANDIDATES = 200
+"""Rewrites that a search tries whatever the limit in seconds."""
+
+
+@dataclass(frozen=True)
+class TimePlan:
+    """Who gets what. Shares, unless it says seconds.
+
+    Attributes:
+        pricing: Of the limit, for measuring the kernels that nobody has measured yet; also in the middle of the search.
+        search: Of the limit, for searching, all rounds together.
+        comparing: Of the limit, for comparing what was found: alternatives, and families of rules.
+        verdict: Of the limit, what the last measurement gets at least ...
+        rest: ... and of what is left by then, if that is more.
+        second: Of the limit, for a second look where noise hides a gain or a tie.
+        second_s: Seconds that this look takes at most.
+        overtime_s: Seconds beyond the limit by which it must have ended.
+        elsewhere: Of the limit, and on top of it, for each further set of sizes.
+        hurry_s: Seconds for the last measurement after Ctrl-C.
+        round: Of what is left for searching and for comparing, what a round may use: the rest is for rounds with corrected prices.
+        alternatives: Of a round's comparing, for the other plans that it found.
+        look: Of a round's comparing, for the first look at the original.
+        again: The same after a family has gone.
+        end: Of all comparing, what must be left for another round to begin.
+        patience: How many times its comparing a round may take while its graph is slower than the original.
+    """
+
+    pricing: float = 0.20
+    search: float = 0.25
+    comparing: float = 0.35
+    verdict: float = 0.20
+    rest: float = 0.6
+    second: float = 0.5
+    second_s: float = 10.0
+    overtime_s: float = 10.0
+    elsewhere: float = 0.2
+    hurry_s: float = 2.0
+    round: float = 0.6
+    alternatives: float = 0.4
+    look: float = 0.2
+    again: float = 0.1
+    end: float = 0.1
+    patience: float = 4.0
+
+
+PLAN = TimePlan()
+"""The plan of every optimisation."""
+
+# What is done where no limit is given. On the machine of docs/results.md this takes ten seconds to a minute.
+_KERNELS = 400
+_CANDIDATES, _CANDIDATES_PER_NODE = 3000, 4
+_ROUNDS = (4 * LEAST_ROUNDS, 400)  # of all comparisons together, at least and at most
+_COMPARING_MS = 20_000.0  # typical milliseconds for them
+_TURN_MS = 6.0  # a turn takes no less (graphopt.runtime.timing)
+_SESSION_ROUNDS = (5, 25)  # with each pair of sessions of the last measurement
+_SESSION_MS = 600.0
+_SESSIONS = (4, 12)
+
+
+@dataclass(frozen=True)
+class Effort:
+    """What an optimisation may do.
+
+    Attributes:
+        seconds: Limit of search and measurement together; ``None`` where the work is counted instead.
+        kernels: Kernels to measure, ``None`` for no limit.
+        candidates: Rewrites to try, all rounds of the search together; ``None`` for no limit.
+        rounds: Rounds of all comparisons together; ``None`` for no limit.
+        session_rounds: Rounds with each pair of sessions of the last measurement; ``None``: for as long as it took to open them.
+        sessions: Of each model that the last measurement opens at most, where the rounds are counted.
+        plan: Who gets what.
+    """
+
+    seconds: float | None = None
+    kernels: int | None = None
+    candidates: int | None = None
+    rounds: int | None = None
+    session_rounds: int | None = None
+    sessions: int = 40
+    plan: TimePlan = PLAN
+
+    @classmethod
+    def of(cls, seconds: float | None, nodes: int, typical_ms: float) -> Effort:
+        """The effort for a model.
+
+        Args:
+            seconds: The limit that was given, if one was.
+            nodes: Of the model.
+            typical_ms: An inference by a roofline with typical numbers: the same on a busy machine.
+        """
+        if seconds is not None:
+            return cls(seconds)
+        turns = 2 * max(_TURN_MS, typical_ms)
+        return cls(
+            None, _KERNELS, _CANDIDATES + _CANDIDATES_PER_NODE * nodes, _between(_ROUNDS, _COMPARING_MS / turns),
+            _between(_SESSION_ROUNDS, _SESSION_MS / turns), _SESSIONS[1],
+        )  # fmt: skip
+
+    @property
+    def pricing_s(self) -> float:
+        """Seconds for measuring kernels."""
+        return math.inf if self.seconds is None else self.plan.pricing * self.seconds
+
+    def searching(self, interrupted: Callable[[], bool] | None = None) -> Budget:
+        """What all rounds of the search may spend."""
+        seconds = None if self.seconds is None else self.plan.search * self.seconds
+        return Budget(seconds, self.candidates, interrupted, least=LEAST_CANDIDATES)
+
+    def comparing(self) -> Purse:
+        """What all comparisons may spend."""
+        return Purse(None if self.seconds is None else self.plan.comparing * self.seconds, self.rounds, self.plan)
+
+    def told(self) -> dict[str, Any]:
+        """The effort as a report tells it."""
+        counted = {"kernels": self.kernels, "candidates": self.candidates, "rounds": self.rounds}
+        return {"seconds": self.seconds, **counted, "plan": asdict(self.plan)}
+
+
+@dataclass
+class Purse:
+    """What comparisons may spend together: rounds where those are limited, else seconds.
+
+    Args:
+        seconds: The limit in seconds; time that is spent on searching does not count.
+        rounds: The limit in rounds.
+        plan: Who gets what.
+
+    Attributes:
+        dear: What the dearest comparison took; opening a large model takes longer than running it.
+    """
+
+    seconds: float | None = None
+    rounds: int | None = None
+    plan: TimePlan = PLAN
+    dear: float = 0.0
+    _used: int = 0
+    _away: float = 0.0
+    _began: float = field(default_factory=time.monotonic)
+
+    @property
+    def limit(self) -> float:
+        """All of it, in its own unit."""
+        if self.rounds is not None:
+            return self.rounds
+        return math.inf if self.seconds is None else self.seconds
+
+    @property
+    def spent(self) -> float:
+        """What is gone, in the purse's unit."""
+        return self._used if self.rounds is not None else time.monotonic() - self._began - self._away
+
+    @property
+    def left(self) -> float:
+        """What is left, in the purse's unit."""
+        return max(0.0, self.limit - self.spent)
+
+    @property
+    def least(self) -> float:
+        """What a comparison takes to mean anything, in the purse's unit."""
+        return LEAST_ROUNDS if self.rounds is not None else LEAST_SECONDS
+
+    @property
+    def closed(self) -> bool:
+        """Whether there is too little left for another round of the search."""
+        return self.left <= self.plan.end * self.limit
+
+    def share(self, amount: float) -> tuple[float, int | None]:
+        """Seconds and rounds of a comparison that may spend so much."""
+        if self.rounds is None:
+            return amount, None
+        return math.inf, max(LEAST_ROUNDS, int(amount))
+
+    def take(self, before: float, rounds: int) -> None:
+        """Put down a comparison.
+
+        Args:
+            before: What was spent when it began.
+            rounds: That it measured.
+        """
+        self._used += rounds
+        self.dear = max(self.dear, self.spent - before)
+
+    def set_aside(self, seconds: float) -> None:
+        """Seconds that were spent on something else."""
+        self._away += seconds
+
+
+def _between(bounds: tuple[int, int], value: float) -> int:
+    return int(min(max(value, bounds[0]), bounds[1]))

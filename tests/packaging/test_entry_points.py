@@ -1,0 +1,127 @@
+"""A package from outside adds a strategy, a cost model and an algorithm with one line each, and all of graphopt knows them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+DEMO = ROOT / "models" / "demo_regnet.onnx"
+TOY = ROOT / "tests" / "rl" / "toy" / "toy.yaml"
+
+MODULE = '''
+"""A strategy, a cost model and an algorithm that graphopt does not bring."""
+from graphopt.cost.analytic import AnalyticCost
+from graphopt.cost.models import CostModelSpec
+from graphopt.rl.learners import PPO_SPEC, LearnerSpec
+from graphopt.search.greedy import Greedy
+from graphopt.search.strategies import StrategySpec
+
+
+class Hasty(Greedy):
+    name = "hasty"
+
+
+
+class Doubled(AnalyticCost):
+    name = "doubled"
+
+
+HASTY = StrategySpec("hasty", "greedy in a hurry", lambda settings: Hasty(), trials={"hasty": {}})
+DOUBLED = CostModelSpec("doubled", "twice the roofline", lambda wanted: Doubled(dims=wanted.dims))
+COPYCAT = LearnerSpec("copycat", "PPO by another name", PPO_SPEC.make)
+BROKEN = "no specification"
+'''
+ENTRIES = """\
+[graphopt.strategies]
+hasty = outside:HASTY
+broken = outside:BROKEN
+auto = outside:HASTY
+
+[graphopt.cost_models]
+doubled = outside:DOUBLED
+
+[graphopt.learners]
+copycat = outside:COPYCAT
+"""
+
+
+@pytest.fixture
+def call(tmp_path):
+    """Calls Python where a package that adds the three is installed."""
+    site, info = tmp_path / "site", tmp_path / "site" / "outside-1.0.dist-info"
+    info.mkdir(parents=True)
+    (site / "outside.py").write_text(MODULE, encoding="utf-8")
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: outside\nVersion: 1.0\n", encoding="utf-8")
+    (info / "entry_points.txt").write_text(ENTRIES, encoding="utf-8")
+
+    def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        environment = {**os.environ, "PYTHONPATH": f"{site}{os.pathsep}{ROOT}", **variables}
+        return subprocess.run(
+            [sys.executable, *arguments], cwd=tmp_path, env=environment, capture_output=True, text=True
+        )
+
+    return run
+
+
+def graphopt(call, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return call("-m", "graphopt", *arguments)
+
+
+def test_a_strategy_and_a_cost_model_from_outside(call):
+    done = graphopt(
+        call, "optimize", str(DEMO), "--dry-run", "--no-measure", "-q", "--json", "-", "--strategy", "hasty",
+        "--cost-model", "doubled",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert report["strategy"] == "hasty" and report["steps"]
+    help_ = " ".join(graphopt(call, "optimize", "--help").stdout.split())
+    assert "random, hasty, broken, rl, world-model or copycat" in help_ and "operators or doubled" in help_
+    wrong = graphopt(call, "optimize", str(DEMO), "--strategy", "hasti")
+    assert wrong.returncode == 2 and "did you mean 'hasty'?" in wrong.stderr
+
+
+def test_what_is_no_specification_is_one_line(call):
+    done = graphopt(call, "optimize", str(DEMO), "--dry-run", "--strategy", "broken")
+    assert done.returncode == 1
+    assert done.stderr == "error: strategy 'broken': outside:BROKEN is no StrategySpec of that name\n"
+
+
+def test_tasks_and_evaluations_know_them(call):
+    code = (
+        "from graphopt.rl.trial import searches\n"
+        "from graphopt.rl.task import parse_task\n"
+        "from graphopt.rl.prepare import cost_model\n"
+        "from graphopt.cost.store import Store\n"
+        "assert 'hasty' in [rival.label for rival in searches(chance=False)]\n"
+        "task = parse_task('name: t\\npricing: {model: doubled}', 't.yaml')\n"
+        "assert cost_model(task.pricing, Store(None)).name == 'doubled'\n"
+    )
+    done = call("-c", code)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("torch_geometric") is None, reason="trains an agent")
+def test_an_algorithm_from_outside_trains_an_agent_that_is_used(call, tmp_path):
+    trained = graphopt(
+        call, "train-agent", "--task", str(TOY), "--algo", "copycat", "--preset", "debug", "--steps", "20", "--out", "agent",
+        "-q",
+    )  # fmt: skip
+    assert trained.returncode == 0, trained.stderr
+    done = graphopt(
+        call, "optimize", str(DEMO), "--dry-run", "--no-measure", "-q", "--json", "-", "--strategy", "copycat", "--agent",
+        "agent",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["strategy"] == "copycat"
+    evaluated = graphopt(call, "evaluate-agent", "agent", "--stages", "1", "--json", "-", "-q", "--rollouts", "1")
+    assert evaluated.returncode == 0, evaluated.stderr
+    assert {"copycat", "hasty"} <= {score["strategy"] for score in json.loads(evaluated.stdout)["scores"]}

@@ -1,0 +1,80 @@
+"""What is written: the faster model, the simpler one of two that are as fast, or else the input."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import graphopt
+from graphopt.cli.optimize import _speed
+from graphopt.pipeline.judge import is_tie
+from graphopt.runtime.timing import Paired, measure_models
+from tests.runtime.test_timing import FEEDS, chain
+
+FASTER = np.array([[2.1, 1.0], [2.0, 1.0], [2.1, 0.9], [2.0, 1.0]])
+NO_FASTER = np.array([[1.1, 1.0], [0.9, 1.0], [1.1, 1.0], [0.9, 1.0]])
+
+
+def paired(low: float, high: float, opening: np.ndarray | None = FASTER) -> Paired:
+    return Paired(4.0, 4.0, (low + high) / 2, (low, high), 60, 4, opening=opening)
+
+
+@pytest.fixture
+def source(tmp_path):
+    """A product among nodes that the runtime drops when it opens the model."""
+    nodes = [helper.make_node("Identity", ["x"], ["i0"])]
+    nodes += [helper.make_node("Identity", [f"i{i}"], [f"i{i + 1}"]) for i in range(29)]
+    nodes.append(helper.make_node("MatMul", ["i29", "w"], ["y"]))
+    weight = numpy_helper.from_array(np.random.default_rng(0).standard_normal((64, 64)).astype(np.float32), "w")
+    info = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [64, 64]) for n in "xy"]
+    graph = helper.make_graph(nodes, "g", info[:1], info[1:], [weight])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "m.onnx")
+    return tmp_path / "m.onnx"
+
+
+@pytest.mark.parametrize(
+    ("found", "tie"),
+    [
+        (paired(0.991, 1.009), True),
+        (paired(0.985, 1.005), False),  # slower, perhaps, by more than a per cent
+        (paired(0.995, 1.02), False),
+        (paired(0.991, 1.009, NO_FASTER), False),
+        (paired(0.991, 1.009, None), False),
+    ],
+)
+def test_a_tie_is_narrow_and_opens_faster(found, tie):
+    assert is_tie(found) == tie
+
+
+def test_of_two_that_are_as_fast_the_simpler_one_is_written(source, monkeypatch):
+    monkeypatch.setattr("graphopt.pipeline.judge.verdict", lambda *_: paired(0.995, 1.005))
+    out = source.with_name("o.onnx")
+    told = graphopt.optimize(source, output=out, rules=["identity"]).report
+    assert told["tie"] and not told["kept_original"]
+    assert len(onnx.load(out).graph.node) == told["nodes"]["after"] < 10 and told["nodes"]["before"] == 31
+    assert told["opening"]["ratio"] > 1.9
+    assert _speed(told).startswith("as fast, 3 % of the nodes, opens 2.1 times as fast: 1.000x (95 % interval 0.995")
+    if told["memory"] is not None:  # the system tells
+        assert min(told["memory"].values()) > 1e6
+    assert graphopt.verify(source, out).passed
+
+
+@pytest.mark.parametrize(
+    ("found", "changes"),
+    [(paired(0.995, 1.005), {"keep_ties": True}), (paired(0.97, 1.005), {}), (paired(0.995, 1.005, NO_FASTER), {})],
+)
+def test_else_the_input_is_kept(source, monkeypatch, found, changes):
+    monkeypatch.setattr("graphopt.pipeline.judge.verdict", lambda *_: found)
+    out = source.with_name("o.onnx")
+    told = graphopt.optimize(source, output=out, rules=["identity"], **changes).report
+    assert told["kept_original"] and not told["tie"]
+    assert out.read_bytes() == source.read_bytes()
+
+
+def test_opening_is_measured_beside_running():
+    found = measure_models(chain(400), chain(1), FEEDS, seconds=0.5)
+    assert found.opening.shape == (found.sessions, 2)
+    ratio, (low, high) = found.opens
+    assert low < ratio < high and ratio > 1.5

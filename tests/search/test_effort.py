@@ -1,0 +1,70 @@
+"""Work is counted where no limit in seconds is given, and a machine that has no time for us does not change the result."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import pytest
+
+import graphopt
+from graphopt.search import problem
+from graphopt.search.effort import PLAN, Effort, Purse
+from graphopt.search.problem import Budget
+from tests.test_api import grouped
+
+
+class _Racing:
+    """A clock on which a hundred seconds pass whenever someone looks."""
+
+    def __init__(self) -> None:
+        self._looks = itertools.count(step=100)
+
+    def monotonic(self) -> float:
+        return float(next(self._looks))
+
+
+@pytest.mark.parametrize("budget", [None, 1.0])
+def test_a_machine_without_time_for_us_finds_the_same(tmp_path, monkeypatch, budget):
+    source = grouped(tmp_path / "m.onnx")
+    quiet = graphopt.optimize(source, measure=False, rules=["grouped-conv"])
+    monkeypatch.setattr(problem, "time", _Racing())
+    busy = graphopt.optimize(source, measure=False, rules=["grouped-conv"], budget=budget)
+    assert len(busy.report["steps"]) == len(quiet.report["steps"]) == 3
+    assert busy.trace.result == quiet.trace.result
+    assert "time" not in quiet.report["search"]["stop_reason"]
+
+
+def test_the_effort_goes_by_the_model_alone():
+    small, large = Effort.of(None, 50, 0.5), Effort.of(None, 5000, 500.0)
+    assert small.seconds is None and math.isinf(small.pricing_s)
+    assert small.searching().seconds is None and small.candidates < large.candidates
+    assert small.rounds > large.rounds >= 28 and small.session_rounds > large.session_rounds >= 5
+    assert {"kernels", "candidates", "rounds", "plan"} <= small.told().keys()
+
+
+def test_a_limit_is_shared_out_by_the_plan():
+    effort = Effort.of(40.0, 50, 0.5)
+    assert effort.candidates is None and effort.rounds is None and effort.kernels is None
+    shares = PLAN.pricing + PLAN.search + PLAN.comparing + PLAN.verdict
+    assert shares == pytest.approx(1.0)
+    assert effort.pricing_s == 40 * PLAN.pricing and effort.searching().seconds == 40 * PLAN.search
+    assert effort.comparing().limit == 40 * PLAN.comparing
+
+
+def test_a_purse_of_rounds_knows_no_clock():
+    purse = Purse(None, 100)
+    assert purse.share(3) == (math.inf, 7) and purse.share(50) == (math.inf, 50)
+    purse.take(purse.spent, 30)
+    assert (purse.spent, purse.left, purse.dear, purse.closed) == (30, 70, 30, False)
+    purse.take(purse.spent, 61)
+    assert purse.closed and Purse(0.0).share(3.0) == (3.0, None)
+
+
+def test_some_candidates_are_tried_whatever_the_clock_says():
+    budget = Budget(seconds=0.0, least=2)
+    assert budget.exhausted() is None
+    budget.spent = 2
+    assert budget.exhausted() == "time budget used up"
+    assert Budget(seconds=0.0, least=3).part(0.5).least == 2
+    assert Budget(seconds=0.0, interrupted=lambda: True, least=2).exhausted() == "interrupted"
