@@ -254,3 +254,18 @@ def known_content(graph: Graph, key: int | None) -> Content | None:
         return value.content
     array = small_array(graph, key)
     return value.content if array is None else tuple(array.ravel().tolist())
+
+
+def shape_operand(graph: Graph, key: int | None) -> Array | None:
+    """What is given to the inference of an operand that may steer a shape: its content, constant or followed to numbers."""
+    if key is None:
+        return None
+    value = graph.values[key]
+    if not shape_data(value.type):
+        return None
+    if value.const:
+        return small_array(graph, key)
+    known, shape = value.content, value.type.shape
+    if known is None or not all(isinstance(d, int) for d in known) or value.type.elements != len(known):
+        return None
+    return np.array(known, NUMPY_NAMES[str(value.type.dtype)]).reshape(tuple(int(str(d)) for d in shape or ()))
