@@ -35,7 +35,6 @@ from graphopt.errors import (
 )
 from graphopt.files import is_stream
 from graphopt.ir.graph import Graph
-from graphopt.ir.simplify import simplify
 from graphopt.onnxio.emit import Emitted, emit, rule_of
 from graphopt.onnxio.load import Model, load
 from graphopt.onnxio.save import LARGEST_PROTOBUF, Staged, copy, to_proto
@@ -55,6 +54,7 @@ from graphopt.search.auto import Auto
 from graphopt.search.backtracking import Backtracking, Beam, RandomWalk
 from graphopt.search.culprit import Culprit, first_harm
 from graphopt.search.greedy import Greedy
+from graphopt.search.normal import Cleaner, Normal
 from graphopt.search.problem import Budget, Outcome, Problem, State, Strategy
 from graphopt.search.select import Better, Selection, leave_out, select, take_back
 from graphopt.search.trace import Trace, carry_out
@@ -66,6 +66,7 @@ STRATEGIES: dict[str, Callable[[float, int], Strategy]] = {
     "backtracking": lambda alpha, seed: Backtracking(alpha),
     "beam": lambda alpha, seed: Beam(),
     "random": lambda alpha, seed: RandomWalk(seed=seed),
+    "none": lambda alpha, seed: Cleaner(),
 }
 """Strategies by name, made from the relaxation alpha and a seed."""
 LEARNED = ("rl", "world-model")
@@ -315,12 +316,14 @@ def optimize(
         known = {name: size for name, size in sizes.items() if "[" not in name}
         cost = KernelCost(store, config, seconds=0.2 * total, measure=measure, dims=known)
         problem = Problem.where(library, cost, config)
+        normal = Normal.of(loaded.graph, problem)
         search = Budget(0.25 * total, None, interrupted)
         curve: list[tuple[int, float, float]] = []
         chosen = _search(
-            problem, chosen_strategy, simplify(loaded.graph), search, arena, measure, 0.35 * total, tell,
+            problem, chosen_strategy, normal.graph, search, arena, measure, 0.35 * total, tell,
             lambda number, state: curve.append((number, search.elapsed, state.cost)),
         )  # fmt: skip
+    chosen = replace(chosen, outcome=normal.then(chosen.outcome))
 
     reference = as_given(model, original)
 
@@ -356,14 +359,13 @@ def optimize(
             and check(chosen.outcome.state.graph, session_config()).passed
         ):
             tell(Progress("verify", f"looking for what {config.provider} gets wrong"))
-            chosen = take_back(chosen, simplify(loaded.graph), search, lambda o: check(o.state.graph).passed)
+            chosen = take_back(chosen, normal.start, search, lambda o: check(o.state.graph).passed)
             verified = check(chosen.outcome.state.graph) if chosen.outcome.steps else None
         while verified is not None and not verified.passed:
             tell(Progress("verify", "looking for the step that changes the outputs"))
-            start = simplify(loaded.graph)
-            culprit = _culprit(chosen.outcome, start, library, problem.block, verified, check)
+            culprit = _culprit(chosen.outcome, normal.start, library, problem.block, verified, check)
             tell(Progress("verify", f"taking {culprit.family} back: {culprit.rule} changes the outputs"))
-            chosen = leave_out(chosen, start, search, culprit)
+            chosen = leave_out(chosen, normal.start, search, culprit)
             verified = check(chosen.outcome.state.graph) if chosen.outcome.steps else None
     outcome = chosen.outcome
     graph = outcome.state.graph if outcome.steps else loaded.graph

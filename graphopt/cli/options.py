@@ -22,7 +22,7 @@ def option(*names: str, help: str, metavar: str | None = None, values: Callable[
 
 def strategies(begun: str) -> list[str]:
     """Strategies that begin so, for the shell."""
-    known = ("auto", "greedy", "backtracking", "beam", "random", "rl", "world-model")
+    known = ("auto", "greedy", "backtracking", "beam", "random", "none", "rl", "world-model")
     return [name for name in known if name.startswith(begun)]
 
 

@@ -76,7 +76,10 @@ class Library:
         """One hash for the whole pack."""
         # The hints of a rule decide where it is carried out without being asked for.
         text = "".join(
-            sorted(r.id + r.hash + ("".join(["always", *(e.text for e in r.prefer)]) if r.always else "") for r in self.rules)
+            sorted(
+                r.id + r.hash + ("".join(["always", *(e.text for e in r.prefer)]) if r.always else "")
+                for r in self.rules
+            )
         )
         return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 

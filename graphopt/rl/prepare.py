@@ -18,7 +18,6 @@ from graphopt.cost.store import Store
 from graphopt.cost.windows import Window
 from graphopt.errors import UsageError
 from graphopt.ir.graph import Graph
-from graphopt.ir.simplify import simplify
 from graphopt.ir.types import digest
 from graphopt.onnxio.load import load
 from graphopt.rewrite.library import Library, load_library
@@ -26,6 +25,7 @@ from graphopt.rl.scene import Recent, Scene
 from graphopt.rl.task import Pricing, Source, Task
 from graphopt.runtime.environment import block_size
 from graphopt.runtime.session import SessionConfig
+from graphopt.search.normal import Normal
 from graphopt.search.problem import Problem
 from graphopt.zoo import build, names
 
@@ -117,7 +117,7 @@ def open_scene(task: Task, source: Source, store: Store, library: Library | None
     model = load(model_path(source), dims=dict(source.dims) or None)
     cost = cost_model(task.pricing, store, draw=source.draw)
     problem = Problem(library or library_of(task), cost, block_size())
-    start = problem.start(simplify(model.graph))
+    start = problem.start(Normal.of(model.graph, problem).graph)
     if isinstance(cost, KernelCost):
         cost.settled = True  # so that a price does not depend on what was asked before it
     return Scene(task, problem, start, source.name, model, store, source.dims)

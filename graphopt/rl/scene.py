@@ -22,6 +22,7 @@ from graphopt.rl.task import Task
 from graphopt.runtime.feeds import make_feeds
 from graphopt.runtime.session import Session, SessionConfig
 from graphopt.search.arena import Arena
+from graphopt.search.normal import Normal
 from graphopt.search.problem import Problem, State, Step
 from graphopt.search.quotient import Move, Signatures, Spread, disjoint
 from graphopt.search.trace import Trace
@@ -212,13 +213,14 @@ class Scene:
         """What `graphopt replay` needs to make the steps of an episode again."""
         if self.model is None:
             raise UsageError("a trace needs a model in a file")
+        normal = Normal.of(self.model.graph, self.problem)
         options = {
             "dims": self.dims, "input_shapes": {}, "freeze_initializers": False, "rules": list(self.task.rules),
             "exclude": list(self.task.exclude), "provider": "cpu", "portable": False,
         }  # fmt: skip
         return Trace(
             f"{self.model.graph.hash:016x}", self.problem.library.hash, self.problem.block,
-            int(self.model.nbytes * _GROWTH) + _SLACK, options, position.steps, f"{position.state.graph.hash:016x}",
+            int(self.model.nbytes * _GROWTH) + _SLACK, options, (*normal.steps, *position.steps), f"{position.state.graph.hash:016x}",
             about={"strategy": "rl", "task": self.task.name, "cost": position.cost},
         )  # fmt: skip
 

@@ -21,7 +21,6 @@ from graphopt.cost.store import Store
 from graphopt.errors import GraphoptError, UsageError
 from graphopt.execution import Executor, make_executor
 from graphopt.files import write_text
-from graphopt.ir.simplify import simplify
 from graphopt.onnxio.load import load
 from graphopt.rewrite.library import Library
 from graphopt.rewrite.schema import Rule
@@ -36,6 +35,7 @@ from graphopt.rl.task import Source, Task
 from graphopt.runtime.environment import block_size, fingerprint
 from graphopt.runtime.session import SessionConfig
 from graphopt.search.greedy import Greedy
+from graphopt.search.normal import Normal
 from graphopt.search.problem import Budget, Problem
 
 if TYPE_CHECKING:
@@ -486,7 +486,8 @@ def _keep_prices(run: Run, library: Library, tell: Report) -> None:
             tell(Status(f"measuring kernels of {source.name}"))
             with Store() as store:
                 problem = Problem(library, cost_model(pricing, store, measure=True), block_size())
-                start = problem.start(simplify(load(model_path(source), dims=dict(source.dims) or None).graph))
+                graph = load(model_path(source), dims=dict(source.dims) or None).graph
+                start = problem.start(Normal.of(graph, problem).graph)
                 Greedy().run(problem, start, Budget(2 * pricing.measure))
     path = run.out / checkpoint.PRICES
     path.unlink(missing_ok=True)

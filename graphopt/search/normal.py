@@ -1,111 +1,51 @@
-"""The normal form: what can never cost is done before any search, and after every step of one.
-
-Rules that say ``always`` are carried out wherever their conditions and hints hold, by a worklist and without prices: a pass is linear
-in the nodes, and after a rewrite only what it changed is looked at again. So a rule need not clean up after itself, and
-graphs that differ by noise alone are one graph with one hash.
-
-A step of a trace is a rewrite and the cleaning around it, here as in a search. The normal form is made of such steps, too.
-"""
+"""The normal form of a model: where every search begins."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
-from graphopt.ir.edit import Delta, RefusedError, together
 from graphopt.ir.graph import Graph
-from graphopt.rewrite.apply import apply
-from graphopt.rewrite.library import Library
-from graphopt.rewrite.match import Match, find_from
-from graphopt.runtime import kernels
-
-_MOST = 64
-"""Rewrites around one step after which its cleaning ends: rules that undo each other must not go round for ever."""
-_FIRST = frozenset({0})
+from graphopt.ir.simplify import simplify
+from graphopt.search.cleaning import normal_form
+from graphopt.search.problem import Budget, Outcome, Problem, State, Step
 
 
-@dataclass(frozen=True, slots=True)
-class Cleaned:
-    """A rewrite of the normal form: the graph it was made in, and where."""
+@dataclass(frozen=True, eq=False)
+class Normal:
+    """A model in its normal form.
 
+    Attributes:
+        start: The graph as the engine simplifies it: what a trace begins with.
+        graph: The normal form.
+        steps: How the one became the other. Their costs are 0: nothing was priced.
+    """
+
+    start: Graph
     graph: Graph
-    match: Match
+    steps: tuple[Step, ...]
+
+    @classmethod
+    def of(cls, graph: Graph, problem: Problem) -> Normal:
+        """The normal form of a graph as it was loaded."""
+        start = simplify(graph)
+        found, made = normal_form(start, problem.library, problem.block)
+        return cls(start, found, tuple(problem.record(step.graph, step.match, 0.0, 0.0) for step in made))
+
+    def then(self, outcome: Outcome) -> Outcome:
+        """What a search found from here, with all steps from the start."""
+        return replace(
+            outcome, steps=(*self.steps, *outcome.steps), others=tuple(self.then(other) for other in outcome.others)
+        )
 
 
-def normal_form(graph: Graph, library: Library, block: int = 16) -> tuple[Graph, list[Cleaned]]:
-    """The normal form of a graph, and the steps to it.
+class Cleaner:
+    """No search: the normal form is all there is."""
 
-    Args:
-        graph: The graph.
-        library: The rules, of which those that say ``always`` count.
-        block: Channel block of the target's fast convolution layout.
-    """
-    always, made = library.always, list[Cleaned]()
-    if not always.rules:
-        return graph, made
-    for id in [node.id for node in graph.in_order()]:
-        # Each match is found from the node of its first line; around a rewrite all lines are tried.
-        while (found := _first(graph, always, id, block, anchors=_FIRST)) is not None:
-            match, after, delta = found
-            made.append(Cleaned(graph, match))
-            graph, _ = _clean(after, delta, always, block)
-    return graph, made
+    name = "none"
 
-
-def rewritten(graph: Graph, match: Match, library: Library, block: int = 16) -> tuple[Graph, Delta]:
-    """The graph after a rewrite, clean around it, and what changed.
-
-    Raises:
-        RefusedError: The rewrite would break an invariant of the graph, or the processor has no kernel for it.
-    """
-    graph, delta = _checked(graph, match, block)
-    always = library.always
-    return _clean(graph, delta, always, block) if always.rules else (graph, delta)
-
-
-def _checked(graph: Graph, match: Match, block: int) -> tuple[Graph, Delta]:
-    made, delta = apply(graph, match, block)
-    missing = kernels.complaint(made, delta)
-    if missing:
-        raise RefusedError(missing)
-    return made, delta
-
-
-def _clean(graph: Graph, delta: Delta, always: Library, block: int) -> tuple[Graph, Delta]:
-    """The graph without what the rules that always hold find around an edit, and all that changed."""
-    deltas = [delta]
-    todo = dict.fromkeys(_changed(graph, delta))
-    while todo and len(deltas) <= _MOST:
-        id = next(iter(todo))
-        found = _first(graph, always, id, block)
-        if found is None:
-            del todo[id]
-            continue
-        _, graph, delta = found
-        deltas.append(delta)
-        todo.update(dict.fromkeys(_changed(graph, delta)))
-    return graph, together(deltas) if len(deltas) > 1 else delta
-
-
-def _changed(graph: Graph, delta: Delta) -> list[int]:
-    """The nodes at which an edit may have made a match, in an order that the edit alone decides."""
-    return [*(node.id for node in delta.added if node.id in graph.nodes), *(i for i in delta.touched if i in graph.nodes)]
-
-
-def _first(
-    graph: Graph, always: Library, id: int, block: int, anchors: frozenset[int] | None = None
-) -> tuple[Match, Graph, Delta] | None:
-    """The first match with a node that can be rewritten, and what comes of it."""
-    node = graph.nodes.get(id)
-    if node is None or graph.is_lazy(node):
-        return None
-    for plan in always.plans(graph, node):
-        if anchors is not None and plan.anchor not in anchors:
-            continue
-        for match in find_from(graph, plan, node, block):
-            if not match.preferred:
-                continue
-            try:
-                return match, *_checked(graph, match, block)
-            except RefusedError:
-                continue
-    return None
+    def run(
+        self, problem: Problem, start: State, budget: Budget, report: Callable[[State], None] | None = None
+    ) -> Outcome:
+        """See :class:`graphopt.search.problem.Strategy`."""
+        return Outcome(start, (), 0, budget.elapsed, "nothing was searched")

@@ -19,7 +19,7 @@ from graphopt.rewrite.library import Library
 from graphopt.rewrite.match import Match
 from graphopt.rewrite.sites import Sites
 from graphopt.runtime.environment import rule_block
-from graphopt.search.normal import rewritten
+from graphopt.search.cleaning import rewritten
 
 if TYPE_CHECKING:
     from graphopt.runtime.session import SessionConfig

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from graphopt.errors import SessionError
 from graphopt.ir.edit import RefusedError
 from graphopt.ir.graph import Graph
+from graphopt.rewrite.library import Library
 from graphopt.runtime.timing import Paired
 from graphopt.search.arena import LUCK, Arena
 from graphopt.search.culprit import Culprit
@@ -268,9 +269,7 @@ class _Judge:
                 asked[family] = FamilyVerdict(family, None, None, True)
                 continue
             self.tell(f"measuring without {family}")
-            smaller = replace(
-                problem, library=problem.library.without([r.id for r in problem.library.rules if r.family == family])
-            )
+            smaller = replace(problem, library=problem.library.without(_searched(problem.library, family)))
             budget = Budget(self.budget.seconds, self.budget.candidates, self.budget.interrupted)
             if isinstance(self.strategy, Greedy):
                 trial = self.strategy.run(smaller, smaller.start(self.graph), budget)
@@ -362,6 +361,11 @@ def _without(problem: Problem, graph: Graph, outcome: Outcome, family: str, budg
     rest = Greedy().run(problem, state, budget)
     # Candidates, time and the reason to stop are those of the search, of which this is a part.
     return replace(outcome, state=state, steps=tuple(steps)).then(rest)
+
+
+def _searched(library: Library, family: str) -> list[str]:
+    """The rules of a family but those of the normal form, about which the clock is not asked."""
+    return [rule.id for rule in library.rules if rule.family == family and not rule.always]
 
 
 def _by_gain(outcome: Outcome) -> list[str]:

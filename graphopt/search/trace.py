@@ -17,7 +17,7 @@ from graphopt.ir.types import digest
 from graphopt.rewrite.library import Library
 from graphopt.rewrite.match import Match
 from graphopt.rewrite.sites import Sites
-from graphopt.search.normal import rewritten
+from graphopt.search.cleaning import rewritten
 from graphopt.search.problem import Step
 
 SCHEMA = "graphopt.trace/2"

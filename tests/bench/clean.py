@@ -23,7 +23,7 @@ from graphopt.ir.simplify import simplify
 from graphopt.onnxio.emit import emit
 from graphopt.onnxio.load import load
 from graphopt.rewrite.library import Library, load_library
-from graphopt.search.normal import normal_form
+from graphopt.search.cleaning import normal_form
 from graphopt.zoo import build, describe, names
 
 _SLACK = 1 << 20
