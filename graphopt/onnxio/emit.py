@@ -25,7 +25,7 @@ RULE_NOTE = "graphopt rule: "
 """Prefix of the ``doc_string`` of a node that a rule made; :func:`rule_of` reads it back."""
 
 _REMEMBERED = 1 << 22  # bytes; larger constants are computed again for each graph rather than held for all of them
-_SLACK = 4096  # bytes; what the original model computes is folded when the file grows by no more than this
+_SLACK = 1 << 20  # bytes; what the original model computes is folded when the file grows by no more than this
 
 
 @dataclass(frozen=True, eq=False)
