@@ -475,6 +475,7 @@ class Edit:
                     continue
                 self._values[key] = replace(old, const=now, type=type, content=known)
                 self._touched.add(id)
+                self._touched.update(self._users[key])
                 for user in self._users[key]:
                     heapq.heappush(todo, (self._order[user], user))
 

@@ -18,7 +18,7 @@ from graphopt.rewrite.library import Library
 from graphopt.rewrite.match import Match, find_from
 from graphopt.runtime import kernels
 
-_MOST = 64
+_MOST = 10_000
 """Rewrites around one step after which its cleaning ends: rules that undo each other must not go round for ever."""
 _FIRST = frozenset({0})
 
@@ -42,7 +42,8 @@ def normal_form(graph: Graph, library: Library, block: int = 16) -> tuple[Graph,
     always, made = library.always, list[Cleaned]()
     if not always.rules:
         return graph, made
-    for id in [node.id for node in graph.in_order()]:
+    # Backwards: what computes a shape need not be looked at once the shape is known where it is used.
+    for id in [node.id for node in graph.in_order()][::-1]:
         # Each match is found from the node of its first line; around a rewrite all lines are tried.
         while (found := _first(graph, always, id, block, anchors=_FIRST)) is not None:
             match, after, delta = found
