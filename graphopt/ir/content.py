@@ -63,6 +63,8 @@ def _content(
         return None if first.shape is None else (product(first.shape),)
     if op == "Concat":
         return _concat(types, known)
+    if op == "Range" and len(known) == 3:
+        return _steps(known)
     if op == "Where" and len(known) == 3:
         return _chosen(types, known)
     if not known or known[0] is None or first.dtype not in ("i64", "i32"):
@@ -114,6 +116,11 @@ def _minus(a: Dim, b: Dim) -> Dim:
     return 0 if a is not None and a == b else a if b == 0 else None
 
 
+def _rest(a: Dim, b: Dim) -> Dim:
+    """The rest of a division, of numbers for which all ways to round are one."""
+    return a % b if isinstance(a, int) and isinstance(b, int) and a >= 0 and b > 0 else None
+
+
 def _same(a: Dim, b: Dim) -> Dim:
     """Whether two elements are equal, as 1 or 0; what a size is called is never negative."""
     if a is None or b is None:
@@ -130,7 +137,14 @@ def _over(a: Dim, b: Dim) -> Dim:
     return quotient(a, b)
 
 
-_ARITHMETIC = {"Add": _plus, "Sub": _minus, "Mul": lambda a, b: product((a, b)), "Div": _over, "Equal": _same}
+_ARITHMETIC = {
+    "Add": _plus,
+    "Sub": _minus,
+    "Mul": lambda a, b: product((a, b)),
+    "Div": _over,
+    "Equal": _same,
+    "Mod": _rest,
+}
 
 
 def _elementwise(op: str, types: Sequence[ValueType | None], known: tuple[Content, Content]) -> Content | None:
@@ -140,6 +154,15 @@ def _elementwise(op: str, types: Sequence[ValueType | None], known: tuple[Conten
     n = max(len(known[0]), len(known[1]))
     a, b = (items * n if len(items) == 1 else items for items in known)
     return tuple(_ARITHMETIC[op](x, y) for x, y in zip(a, b, strict=True)) if len(a) == len(b) else None
+
+
+def _steps(known: Sequence[Content | None]) -> Content | None:
+    """A Range of numbers."""
+    start, limit, step = (None if k is None or len(k) != 1 else k[0] for k in known)
+    if not isinstance(start, int) or not isinstance(limit, int) or not isinstance(step, int) or step == 0:
+        return None
+    found = range(start, limit, step)
+    return tuple(found) if len(found) <= LIMIT else None
 
 
 def _chosen(types: Sequence[ValueType | None], known: Sequence[Content | None]) -> Content | None:

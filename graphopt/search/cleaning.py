@@ -4,7 +4,8 @@ Rules that say ``always`` are carried out wherever their conditions and hints ho
 in the nodes, and after a rewrite only what it changed is looked at again. So a rule need not clean up after itself, and
 graphs that differ by noise alone are one graph with one hash.
 
-A step of a trace is a rewrite and the cleaning around it, here as in a search. The normal form is made of such steps, too.
+A step of a search is a rewrite and the cleaning around it; the steps to the normal form are single rewrites, so that a trace
+names each and a wrong one is found.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ def normal_form(graph: Graph, library: Library, block: int = 16) -> tuple[Graph,
         while (found := _first(graph, always, id, block, anchors=_FIRST)) is not None:
             match, after, delta = found
             made.append(Cleaned(graph, match))
-            graph, _ = _clean(after, delta, always, block)
+            graph, _ = _clean(after, delta, always, block, made)
     return graph, made
 
 
@@ -58,12 +59,13 @@ def rewritten(graph: Graph, match: Match, library: Library, block: int = 16) -> 
     Raises:
         RefusedError: The rewrite would break an invariant of the graph, or the processor has no kernel for it.
     """
-    graph, delta = _checked(graph, match, block)
+    graph, delta = alone(graph, match, block)
     always = library.always
     return _clean(graph, delta, always, block) if always.rules else (graph, delta)
 
 
-def _checked(graph: Graph, match: Match, block: int) -> tuple[Graph, Delta]:
+def alone(graph: Graph, match: Match, block: int = 16) -> tuple[Graph, Delta]:
+    """The graph after a rewrite, as it leaves it, and what changed; raises as :func:`rewritten` does."""
     made, delta = apply(graph, match, block)
     missing = kernels.complaint(made, delta)
     if missing:
@@ -71,8 +73,10 @@ def _checked(graph: Graph, match: Match, block: int) -> tuple[Graph, Delta]:
     return made, delta
 
 
-def _clean(graph: Graph, delta: Delta, always: Library, block: int) -> tuple[Graph, Delta]:
-    """The graph without what the rules that always hold find around an edit, and all that changed."""
+def _clean(
+    graph: Graph, delta: Delta, always: Library, block: int, made: list[Cleaned] | None = None
+) -> tuple[Graph, Delta]:
+    """The graph without what the rules that always hold find around an edit, and all that changed; ``made`` takes the rewrites."""
     deltas = [delta]
     todo = dict.fromkeys(_changed(graph, delta))
     while todo and len(deltas) <= _MOST:
@@ -81,6 +85,8 @@ def _clean(graph: Graph, delta: Delta, always: Library, block: int) -> tuple[Gra
         if found is None:
             del todo[id]
             continue
+        if made is not None:
+            made.append(Cleaned(graph, found[0]))
         _, graph, delta = found
         deltas.append(delta)
         todo.update(dict.fromkeys(_changed(graph, delta)))
@@ -109,7 +115,7 @@ def _first(
             if not match.preferred:
                 continue
             try:
-                return match, *_checked(graph, match, block)
+                return match, *alone(graph, match, block)
             except RefusedError:
                 continue
     return None

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from graphopt.ir.graph import Graph
 from graphopt.ir.simplify import simplify
 from graphopt.search.cleaning import normal_form
-from graphopt.search.problem import Budget, Outcome, Problem, State, Step
+from graphopt.search.problem import Budget, Outcome, Problem, State, Step, collector_paused
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,9 +28,11 @@ class Normal:
     @classmethod
     def of(cls, graph: Graph, problem: Problem) -> Normal:
         """The normal form of a graph as it was loaded."""
-        start = simplify(graph)
-        found, made = normal_form(start, problem.library, problem.block)
-        return cls(start, found, tuple(problem.record(step.graph, step.match, 0.0, 0.0) for step in made))
+        with collector_paused():
+            start = simplify(graph)
+            found, made = normal_form(start, problem.library, problem.block)
+        steps = (replace(problem.record(step.graph, step.match, 0.0, 0.0), alone=True) for step in made)
+        return cls(start, found, tuple(steps))
 
     def then(self, outcome: Outcome) -> Outcome:
         """What a search found from here, with all steps from the start."""

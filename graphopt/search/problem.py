@@ -71,6 +71,7 @@ class Step:
         node: Name of the first value that the rewrite redefined, for people.
         cost_before: Predicted milliseconds before it.
         cost_after: Predicted milliseconds after it.
+        alone: Whether nothing was cleaned up around it: so are the steps to the normal form.
     """
 
     rule: str
@@ -79,6 +80,7 @@ class Step:
     node: str
     cost_before: float
     cost_after: float
+    alone: bool = False
 
 
 @dataclass(frozen=True, eq=False)

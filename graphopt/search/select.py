@@ -22,6 +22,7 @@ from graphopt.runtime.timing import Paired
 from graphopt.search.arena import LUCK, Arena
 from graphopt.search.culprit import Culprit
 from graphopt.search.greedy import Greedy
+from graphopt.search.normal import Normal
 from graphopt.search.problem import Budget, Outcome, Problem, State, Step, Strategy
 from graphopt.search.trace import find
 
@@ -344,10 +345,17 @@ class _Judge:
 
 
 def _without(problem: Problem, graph: Graph, outcome: Outcome, family: str, budget: Budget) -> Outcome:
-    """The same steps without those of a family, and what greedy finds in the places that are free then."""
-    state, steps = problem.start(graph), list[Step]()
+    """The same steps without those of a family, and what greedy finds in the places that are free then.
+
+    Where they begin with those to the normal form, that is found again, without the family.
+    """
+    steps = list[Step]()
+    if any(step.alone for step in outcome.steps):
+        normal = Normal.of(graph, problem)
+        graph, steps = normal.graph, [*normal.steps]
+    state = problem.start(graph)
     for step in outcome.steps:
-        if step.family == family:
+        if step.alone or step.family == family:
             continue
         match = find(state.sites, step)
         if match is None:
@@ -358,6 +366,8 @@ def _without(problem: Problem, graph: Graph, outcome: Outcome, family: str, budg
             continue
         steps.append(problem.record(state.graph, match, state.cost, after.cost))
         state = after
+    if outcome.steps and all(step.alone for step in outcome.steps):
+        return replace(outcome, state=state, steps=tuple(steps))
     rest = Greedy().run(problem, state, budget)
     # Candidates, time and the reason to stop are those of the search, of which this is a part.
     return replace(outcome, state=state, steps=tuple(steps)).then(rest)

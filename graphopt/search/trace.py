@@ -17,7 +17,7 @@ from graphopt.ir.types import digest
 from graphopt.rewrite.library import Library
 from graphopt.rewrite.match import Match
 from graphopt.rewrite.sites import Sites
-from graphopt.search.cleaning import rewritten
+from graphopt.search.cleaning import alone, rewritten
 from graphopt.search.problem import Step
 
 SCHEMA = "graphopt.trace/2"
@@ -111,7 +111,7 @@ def carry_out(graph: Graph, library: Library, block: int, steps: Sequence[Step])
         if match is None:
             raise TraceError(f"step {number}: {step.rule} does not apply at {step.node!r} ({step.site})")
         try:
-            graph, delta = rewritten(graph, match, library, block)
+            graph, delta = alone(graph, match, block) if step.alone else rewritten(graph, match, library, block)
         except RefusedError as error:
             raise TraceError(f"step {number}: {step.rule} at {step.node!r}: {error}") from error
         sites = sites.after(graph, delta)

@@ -9,6 +9,7 @@ and known before a candidate is timed, by the time of this process; peak memory 
 from __future__ import annotations
 
 import argparse
+import itertools
 import resource
 import time
 from pathlib import Path
@@ -109,7 +110,7 @@ def main() -> None:
             measure(name, build(*name.split(":")), given.candidates, given.greedy)  # type: ignore[arg-type]
         return
     times = [measure(f"layers of {n}", layered(n), given.candidates, given.greedy) for n in given.nodes]
-    print("growth:", ", ".join(f"{b / a:.2f}" for a, b in zip(times, times[1:], strict=False)))
+    print("growth:", ", ".join(f"{b / a:.2f}" for a, b in itertools.pairwise(times)))
 
 
 if __name__ == "__main__":

@@ -107,7 +107,7 @@ def test_what_changes_nothing_goes():
     proto = noisy(60)
     loaded, graph, steps = cleaned(proto)
     assert operators(graph) == sorted(["Relu", "Tanh"] * 60 + ["Transpose"] * 120)
-    assert len(steps) >= 60 and problems(graph) == []
+    assert len(steps) == 4 * 60 and problems(graph) == []
     feeds = {"x": np.random.default_rng(0).standard_normal((3, 5)).astype(np.float32)}
     made = to_proto(emit(loaded, graph, max_bytes=10**6))
     np.testing.assert_array_equal(run(made, feeds)[0], run(proto, feeds)[0])
@@ -182,7 +182,7 @@ def test_a_trace_tells_the_normal_form_and_is_made_again(tmp_path):
     )
     assert found.report["nodes"]["after"] < found.report["nodes"]["before"] and found.report["verified"]["passed"]
     steps = json.loads((tmp_path / "t.json").read_text())["steps"]
-    assert {s["rule"] for s in steps} >= {"drop-zero", "drop-identity"}
+    assert {"drop-zero", "drop-one", "drop-identity"} <= {s["rule"] for s in steps if s["alone"]}
     assert {s["cost_before"] for s in found.report["steps"]} == {None}
     again = graphopt.replay(tmp_path / "t.json", tmp_path / "m.onnx", output=tmp_path / "p.onnx")
     assert again.steps == len(steps)
