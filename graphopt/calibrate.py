@@ -10,12 +10,12 @@ from graphopt.cost.fit import remember_scale, remembered_scale
 from graphopt.cost.kernel import KernelCost
 from graphopt.cost.store import Store
 from graphopt.equivalence.ranges import input_ranges
-from graphopt.ir.simplify import simplify
 from graphopt.onnxio.load import load
 from graphopt.pipeline.opening import first_run, session_config
 from graphopt.rewrite.library import load_library
 from graphopt.search.arena import Arena
 from graphopt.search.calibration import Point, calibrate
+from graphopt.search.normal import Normal
 from graphopt.search.problem import Problem
 
 ENOUGH = 5
@@ -65,7 +65,7 @@ def calibrate_model(
     with Store() as store:
         cost = KernelCost(store, config, seconds=_MEASURING)
         problem = Problem.where(library, cost, config)
-        start = problem.start(simplify(model.graph))
+        start = problem.start(Normal.of(model.graph, problem).graph)
         return calibrate(
             name or Path(path).name, problem, start, arena, graphs=graphs, seconds=seconds, seed=seed,
             slowdown=cost.slowdown, on_graph=on_graph,

@@ -55,6 +55,7 @@ STRATEGIES = Table(
         "backtracking": "graphopt.search.backtracking:BACKTRACKING",
         "beam": "graphopt.search.backtracking:BEAM",
         "random": "graphopt.search.backtracking:RANDOM",
+        "none": "graphopt.search.normal:SPEC",
     },
 )
 """Ways to search; their specifications are :class:`graphopt.search.strategies.StrategySpec`."""

@@ -15,11 +15,11 @@ import numpy as np
 from onnx import NodeProto, TensorProto, helper
 
 from graphopt.ir import kernels
-from graphopt.ir.content import LIMIT, Content
-from graphopt.ir.graph import Graph, Node
+from graphopt.ir.content import LIMIT, Content, content
+from graphopt.ir.graph import Graph, Node, Value
 from graphopt.ir.infer import make_node, shape_data
 from graphopt.ir.tensors import InMemory, to_tensor_proto
-from graphopt.ir.types import DTYPES, NUMPY_NAMES
+from graphopt.ir.types import BITS, DTYPES, NUMPY_NAMES
 
 Array = np.ndarray[Any, Any]
 
@@ -239,18 +239,57 @@ def small_array(graph: Graph, key: int | None) -> Array | None:
         if len(_small) > 100_000:
             _small.clear()
         try:
-            _small[slot] = evaluate(graph, key)
+            followed = _followed(graph, value)
+            _small[slot] = evaluate(graph, key) if followed is None else followed
         except NotConstantError:
             _small[slot] = None
     return _small[slot]
 
 
+def _followed(graph: Graph, value: Value) -> Array | None:
+    """A small integer constant by shape arithmetic, where that knows it: opening a session takes a hundred times as long."""
+    type = value.type
+    if value.producer is None or type.dtype not in ("i64", "i32") or not type.static or (type.elements or 0) > LIMIT:
+        return None
+    node = graph.nodes[value.producer]
+    if node.domain or node.outputs[:1] != (value.key,):
+        return None
+    operands = [None if k is None else graph.values[k] for k in node.inputs]
+    # Only what is known already: a chain of any length is one session.
+    at_hand = (v is None or v.tensor is not None or (v.key, 0) in _small or node.op == "Shape" for v in operands)
+    if not all(at_hand):
+        return None
+    known = [None if v is None else known_content(graph, v.key) for v in operands]
+    found = content(node.op, node.attributes, [None if v is None else v.type for v in operands], known, type)
+    limit = 1 << (BITS[type.dtype] - 1)
+    if found is None or not all(isinstance(d, int) and -limit <= d < limit for d in found):
+        return None
+    return np.array(found, NUMPY_NAMES[type.dtype]).reshape(tuple(int(str(d)) for d in type.shape or ()))
+
+
 def known_content(graph: Graph, key: int | None) -> Content | None:
-    """What is known of the elements of a small integer tensor, constant or not."""
+    """What is known of the elements of a small integer vector or number, constant or not."""
+    if key is None:
+        return None
+    value, type = graph.values[key], graph.values[key].type
+    if not value.const or type.dtype == "f32" or not shape_data(type) or (type.elements or 0) > LIMIT:
+        return value.content
+    if value.tensor is None and len(type.shape or ()) > 1:
+        return value.content  # no shape, so not worth being computed
+    array = small_array(graph, key)
+    return value.content if array is None else tuple(array.ravel().tolist())
+
+
+def shape_operand(graph: Graph, key: int | None) -> Array | None:
+    """What is given to the inference of an operand that may steer a shape: its content, constant or followed to numbers."""
     if key is None:
         return None
     value = graph.values[key]
-    if not value.const or value.type.dtype == "f32" or not shape_data(value.type) or (value.type.elements or 0) > LIMIT:
-        return value.content
-    array = small_array(graph, key)
-    return value.content if array is None else tuple(array.ravel().tolist())
+    if not shape_data(value.type):
+        return None
+    if value.const:
+        return small_array(graph, key)
+    known, shape = value.content, value.type.shape
+    if known is None or not all(isinstance(d, int) for d in known) or value.type.elements != len(known):
+        return None
+    return np.array(known, NUMPY_NAMES[str(value.type.dtype)]).reshape(tuple(int(str(d)) for d in shape or ()))

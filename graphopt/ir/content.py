@@ -38,7 +38,7 @@ def content(
         known: Elements of each input, as far as known.
         result: Type of the output.
     """
-    if result.dtype not in ("i64", "i32") or (result.elements is not None and result.elements > LIMIT):
+    if result.dtype not in ("i64", "i32", "bool") or (result.elements is not None and result.elements > LIMIT):
         return None
     found = _content(op, attributes, types, known, result)
     if found is None or len(found) > LIMIT or all(d is None for d in found):
@@ -63,6 +63,10 @@ def _content(
         return None if first.shape is None else (product(first.shape),)
     if op == "Concat":
         return _concat(types, known)
+    if op == "Range" and len(known) == 3:
+        return _steps(known)
+    if op == "Where" and len(known) == 3:
+        return _chosen(types, known)
     if not known or known[0] is None or first.dtype not in ("i64", "i32"):
         return None
     if op in _SAME_ELEMENTS:
@@ -112,7 +116,35 @@ def _minus(a: Dim, b: Dim) -> Dim:
     return 0 if a is not None and a == b else a if b == 0 else None
 
 
-_ARITHMETIC = {"Add": _plus, "Sub": _minus, "Mul": lambda a, b: product((a, b)), "Div": quotient}
+def _rest(a: Dim, b: Dim) -> Dim:
+    """The rest of a division, of numbers for which all ways to round are one."""
+    return a % b if isinstance(a, int) and isinstance(b, int) and a >= 0 and b > 0 else None
+
+
+def _same(a: Dim, b: Dim) -> Dim:
+    """Whether two elements are equal, as 1 or 0; what a size is called is never negative."""
+    if a is None or b is None:
+        return None
+    if a == b or (isinstance(a, int) and isinstance(b, int)):
+        return int(a == b)
+    return 0 if any(isinstance(x, int) and x < 0 for x in (a, b)) else None
+
+
+def _over(a: Dim, b: Dim) -> Dim:
+    """A quotient of integers, which ONNX rounds towards zero."""
+    if isinstance(a, int) and isinstance(b, int):
+        return None if b == 0 else abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
+    return quotient(a, b)
+
+
+_ARITHMETIC = {
+    "Add": _plus,
+    "Sub": _minus,
+    "Mul": lambda a, b: product((a, b)),
+    "Div": _over,
+    "Equal": _same,
+    "Mod": _rest,
+}
 
 
 def _elementwise(op: str, types: Sequence[ValueType | None], known: tuple[Content, Content]) -> Content | None:
@@ -122,6 +154,28 @@ def _elementwise(op: str, types: Sequence[ValueType | None], known: tuple[Conten
     n = max(len(known[0]), len(known[1]))
     a, b = (items * n if len(items) == 1 else items for items in known)
     return tuple(_ARITHMETIC[op](x, y) for x, y in zip(a, b, strict=True)) if len(a) == len(b) else None
+
+
+def _steps(known: Sequence[Content | None]) -> Content | None:
+    """A Range of numbers."""
+    start, limit, step = (None if k is None or len(k) != 1 else k[0] for k in known)
+    if not isinstance(start, int) or not isinstance(limit, int) or not isinstance(step, int) or step == 0:
+        return None
+    found = range(start, limit, step)
+    return tuple(found) if len(found) <= LIMIT else None
+
+
+def _chosen(types: Sequence[ValueType | None], known: Sequence[Content | None]) -> Content | None:
+    """A Where over vectors or numbers: an element of which it is known which one is chosen, or that both are the same."""
+    items = [k for k in known if k is not None]
+    if len(items) < 3 or any(t is None or t.shape is None or len(t.shape) > 1 for t in types):
+        return None
+    n = max(map(len, items))
+    test, yes, no = (one * n if len(one) == 1 else one for one in items)
+    if not len(test) == len(yes) == len(no):
+        return None
+    rows = zip(test, yes, no, strict=True)
+    return tuple((b if t is None else a if t else b) if t is not None or a == b else None for t, a, b in rows)
 
 
 def bounds(
@@ -164,9 +218,21 @@ def shape(
         return _expanded(first.shape, known[1])
     if op == "ConstantOfShape" and known[0] is not None:
         return known[0]
+    if op == "Range" and len(known) == 3 and first.dtype in ("i64", "i32"):
+        return _counted(known)
     if op == "Slice" and first.shape is not None:
         return _sliced(first.shape, attributes, types, known)
     return None
+
+
+def _counted(known: Sequence[Content | None]) -> Shape | None:
+    """The shape of a Range from zero, one by one, to a size."""
+    start, limit, step = known
+    return (limit[0],) if start == (0,) and step == (1,) and limit is not None and _counts(limit[0]) else None
+
+
+def _counts(size: Dim) -> bool:
+    return isinstance(size, str) or (isinstance(size, int) and size >= 0)
 
 
 def _reshaped(x: Shape | None, target: Content, allowzero: bool) -> Shape | None:

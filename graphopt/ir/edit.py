@@ -15,10 +15,11 @@ import numpy as np
 from immutables import Map, MapMutation
 
 from graphopt.ir import ops
-from graphopt.ir.constants import known_content, small_array
+from graphopt.ir.constants import known_content, shape_operand
 from graphopt.ir.content import Content, content, merged
 from graphopt.ir.graph import Graph, Node, Tensor, Value, expression_id, hash_outputs, output_key
-from graphopt.ir.infer import InferenceError, infer, shape_data
+from graphopt.ir.infer import InferenceError, infer
+from graphopt.ir.knowledge import known_of
 from graphopt.ir.moved import MOVES, shortened
 from graphopt.ir.schema import complaint
 from graphopt.ir.types import DTYPES, NUMPY_NAMES, ValueType, digest, merge
@@ -102,6 +103,10 @@ def tensor_of(array: np.ndarray[Any, Any], meant: float | None = None) -> Tensor
     return Tensor(key, ValueType(dtype, tuple(array.shape)), ArrayData(array, meant))
 
 
+def _knowledge(value: Value) -> tuple[bool, ValueType, Content | None]:
+    return value.const, value.type, value.content
+
+
 _ALIKE = frozenset({"Sum", "Max", "Min", "Mean"})  # their operands had to be of one shape once
 
 
@@ -133,6 +138,7 @@ class Edit:
         self._suspects: list[int] = []
         self._defined: set[int] = set()
         self._rewired: list[int] = []
+        self._learned: dict[int, None] = {}
         self._roots = tuple(roots)
         self._pending = set(roots)
         for root in roots:
@@ -246,6 +252,7 @@ class Edit:
             raise RefusedError(f"{old.name}: {old.type} would become {new.type}")
         if both != new.type:
             self._values[target] = replace(new, type=both)
+            self._learned.update(dict.fromkeys(self._users[target]))
         self._pending.discard(root)
         self._defined.add(root)
         self._depend(target)
@@ -279,6 +286,7 @@ class Edit:
                 raise RefusedError("a root has no new definition")
         self._sweep()
         self._rank()
+        self._settle()
         graph = Graph(
             nodes=self._nodes.finish(),
             values=self._values.finish(),
@@ -303,12 +311,7 @@ class Edit:
         """Types of a node's outputs, and what is known of the elements of the first."""
         view = self._view()
         types = [None if k is None else self._values[k].type for k in inputs]
-        data = [
-            small_array(view, k)
-            if k is not None and t is not None and shape_data(t) and self._values[k].const
-            else None
-            for k, t in zip(inputs, types, strict=True)
-        ]
+        data = [shape_operand(view, k) for k in inputs]
         known = [known_content(view, k) for k in inputs]
         version = self.graph.opsets.get(domain, 1)
         given = [name for name, value in attributes.items() if value is not None]
@@ -338,6 +341,8 @@ class Edit:
             raise RefusedError("a root is defined twice")
         const = const or old.const
         known = None if const else merged(elements, old.content)
+        if (const, both, known) != (old.const, old.type, old.content):
+            self._learned.update(dict.fromkeys(self._users[root]))
         self._values[root] = Value(root, old.name, both, const, None, node, None, known)
         self._pending.discard(root)
         self._defined.add(root)
@@ -438,11 +443,41 @@ class Edit:
             if key is not None:
                 self._values[key] = replace(self._values[key], producer=new.id)
         self._insert(new)
+        if any(_knowledge(self._values[a]) != _knowledge(self._values[b]) for a, b in mapping.items()):
+            self._learned[new.id] = None
         if fresh:
             self._fresh[self._fresh.index(node.id)] = new.id
         elif rank is not None:
             self._order[new.id] = rank
             self._rewired.append(new.id)
+
+    def _settle(self) -> None:
+        """Carry on what is known better of a value to all that is computed of it: types, elements, and that it is constant."""
+        view, done = self._view(), set[int]()
+        todo = [(self._order[i], i) for i in self._learned if i in self._nodes]
+        heapq.heapify(todo)
+        while todo:
+            _, id = heapq.heappop(todo)
+            node = self._nodes[id]
+            if id in done or node.opaque or node.salt:
+                continue
+            done.add(id)
+            const, types, elements = known_of(
+                view, node, [None if k is None else self._values[k] for k in node.outputs], self.graph.opsets
+            )
+            for i, (key, type) in enumerate(zip(node.outputs, types, strict=True)):
+                if key is None:
+                    continue
+                old = self._values[key]
+                now = old.const or const
+                known = None if now else old.content if i else merged(elements, old.content)
+                if (now, type, known) == _knowledge(old):
+                    continue
+                self._values[key] = replace(old, const=now, type=type, content=known)
+                self._touched.add(id)
+                self._touched.update(self._users[key])
+                for user in self._users[key]:
+                    heapq.heappush(todo, (self._order[user], user))
 
     def _sweep(self) -> None:
         """Remove what nothing reads any more."""

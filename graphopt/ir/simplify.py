@@ -10,11 +10,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from graphopt.ir import ops
-from graphopt.ir.constants import SMALL, known_content, small_array
-from graphopt.ir.content import Content, content, merged
+from graphopt.ir.constants import SMALL
+from graphopt.ir.content import merged
 from graphopt.ir.graph import Graph, Node, Value, build, expression_id
-from graphopt.ir.infer import InferenceError, infer, refined, shape_data
-from graphopt.ir.types import UNKNOWN, ValueType, merge
+from graphopt.ir.knowledge import known_of
+from graphopt.ir.types import merge
 
 
 def simplify(graph: Graph) -> Graph:
@@ -63,7 +63,9 @@ def simplify(graph: Graph) -> Graph:
         )  # fmt: skip
         by_id[new.id] = new
         nodes.append(new)
-        const, types, elements = _propagate(view, graph, new)
+        const, types, elements = known_of(
+            view, new, [None if k is None else graph.values[k] for k in node.outputs], graph.opsets
+        )
         for out, type in zip(node.outputs, types, strict=True):
             if out is not None:
                 old = graph.values[out]
@@ -74,32 +76,6 @@ def simplify(graph: Graph) -> Graph:
         return graph
     outputs = tuple((name, stands_for.get(key, key)) for name, key in graph.outputs)
     return build(nodes, values, graph.inputs, outputs, graph.opsets)
-
-
-def _propagate(view: Graph, graph: Graph, node: Node) -> tuple[bool, list[ValueType], Content | None]:
-    """Whether a node's outputs are constant, their types and the first one's elements, given what is known of its operands."""
-    declared = [graph.values[k].type if k is not None else UNKNOWN for k in node.outputs]
-    if node.opaque or node.salt:
-        return any(k is not None and graph.values[k].const for k in node.outputs), declared, None
-    operands = [None if k is None else view.values[k] for k in node.inputs]
-    const = all(v is None or v.const for v in operands)
-    if node.op == "Shape" and operands and operands[0] is not None:
-        const = const or operands[0].type.static
-    types = [None if v is None else v.type for v in operands]
-    known = [known_content(view, k) for k in node.inputs]
-    if not all(t.static for k, t in zip(node.outputs, declared, strict=True) if k is not None):
-        data = [
-            small_array(view, v.key) if v is not None and v.const and shape_data(v.type) else None for v in operands
-        ]
-        version = graph.opsets.get(node.domain, 1)
-        try:
-            found = infer(node.op, node.domain, version, node.attributes, types, data, len(node.outputs), known)
-        except InferenceError:
-            return const, declared, None
-        declared = [refined(a, b) for a, b in zip(declared, found, strict=True)]
-    if node.domain or not declared:
-        return const, declared, None
-    return const, declared, content(node.op, node.attributes, types, known, declared[0])
 
 
 def _live(graph: Graph) -> set[int]:

@@ -25,7 +25,8 @@ RULE_NOTE = "graphopt rule: "
 """Prefix of the ``doc_string`` of a node that a rule made; :func:`rule_of` reads it back."""
 
 _REMEMBERED = 1 << 22  # bytes; larger constants are computed again for each graph rather than held for all of them
-_SLACK = 4096  # bytes; what the original model computes is folded when the file grows by no more than this
+_SLACK = 4096  # bytes; what the original model computes is folded when the file grows by no more than this,
+_ROOM = 1 << 20  # or by no more than this where the size of the file has a limit
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +60,7 @@ def emit(model: Model, graph: Graph, *, max_bytes: int | None = None) -> Emitted
         model: What the graph was loaded from.
         graph: ``model.graph`` or a graph derived from it.
         max_bytes: How large the whole model may be; constants whose folding would exceed it stay computed. ``None``
-            folds whatever a rule made and leaves what was computed in the original model.
+            folds whatever a rule made and leaves what was computed in the original model, but for a few bytes.
 
     Returns:
         The model; exactly the loaded one when ``graph`` is ``model.graph``.
@@ -163,13 +164,14 @@ class _Emitter:
         readers = Counter(k for read, _ in cones.values() for k in read)
         readers.update(k for n in graph.nodes.values() if not graph.is_lazy(n) for k in n.inputs if k is not None)
         readers.update(outputs)
+        slack = _SLACK if budget is None else _ROOM
         chosen: list[int] = []
         self.unfolded = []
         for key in sorted(cones, key=lambda k: (sizes[k] - sum(sizes[r] for r in cones[k][0]), k)):
             read, ruled = cones[key]
             growth = sizes[key] - sum(sizes[k] for k in read if readers[k] == 1)
             affordable = budget is None or growth <= max(budget, 0)
-            if key in failed or self._shapes_nothing(key) or not affordable or (growth > _SLACK and not ruled):
+            if key in failed or self._shapes_nothing(key) or not affordable or (growth > slack and not ruled):
                 self.unfolded.append(key)
                 continue
             chosen.append(key)

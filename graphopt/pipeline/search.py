@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from graphopt.cost.models import COST_MODELS, Wanted
 from graphopt.cost.store import Store
+from graphopt.ir.graph import Graph
 from graphopt.pipeline.context import Context
 from graphopt.pipeline.prepare import named_sizes
+from graphopt.search.normal import Normal
 from graphopt.search.problem import Budget, Problem, State
 from graphopt.search.select import Better, select
 from graphopt.search.selection import Selection
@@ -33,7 +35,7 @@ class Searched:
 
 
 def search(context: Context) -> Searched:
-    """Search within the effort, from the context's start."""
+    """Search within the effort, from the normal form of the context's start."""
     effort, curve = context.effort, list[tuple[int, float, float]]()
     with Store() as store:
         cost = COST_MODELS.ready(context.settings.cost_model).make(
@@ -42,6 +44,7 @@ def search(context: Context) -> Searched:
             )
         )  # fmt: skip
         problem = Problem.where(context.library, cost, context.config)
+        normal = Normal.of(context.loaded.graph, problem)
         budget = effort.searching(context.clock.interrupted)
 
         def better(number: int, state: State) -> None:
@@ -58,15 +61,15 @@ def search(context: Context) -> Searched:
         context.tell("search", "pricing the model", done=0.0)
         if context.settings.measure:
             found = select(
-                problem, context.strategy, context.start, budget, context.arena, purse,
+                problem, context.strategy, normal.graph, budget, context.arena, purse,
                 lambda message, best: context.tell("search", message, best, done()), better,
             )  # fmt: skip
         else:
-            found = _predicted(context, problem, budget, better)
-    return Searched(found, budget, tuple(curve))
+            found = _predicted(context, problem, normal.graph, budget, better)
+    return Searched(replace(found, outcome=normal.then(found.outcome)), budget, tuple(curve))
 
 
-def _predicted(context: Context, problem: Problem, budget: Budget, better: Better) -> Selection:
+def _predicted(context: Context, problem: Problem, graph: Graph, budget: Budget, better: Better) -> Selection:
     """What the search alone finds, where nothing may be measured."""
     least = math.inf
 
@@ -76,7 +79,7 @@ def _predicted(context: Context, problem: Problem, budget: Budget, better: Bette
         context.tell("search", f"searching, predicted {least:.2f} ms", done=context.effort.plan.pricing)
         better(1, state)
 
-    start = problem.start(context.start)
+    start = problem.start(graph)
     better(1, start)
     outcome = context.strategy.run(problem, start, budget, heard)
     better(1, outcome.state)

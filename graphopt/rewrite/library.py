@@ -74,8 +74,19 @@ class Library:
     @cached_property
     def hash(self) -> str:
         """One hash for the whole pack."""
-        text = "".join(sorted(rule.id + rule.hash for rule in self.rules))
+        # The hints of a rule decide where it is carried out without being asked for.
+        text = "".join(
+            sorted(
+                r.id + r.hash + ("".join(["always", *(e.text for e in r.prefer)]) if r.always else "")
+                for r in self.rules
+            )
+        )
         return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+    @cached_property
+    def always(self) -> Library:
+        """The rules that never cost: those of the normal form."""
+        return Library(tuple(rule for rule in self.rules if rule.always))
 
     @cached_property
     def _plans(self) -> dict[Operator, list[Plan]]:

@@ -36,7 +36,9 @@ LINES = 32
 LINE = 2_000
 """Characters of a line."""
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,199}")
-_RULE_KEYS = ("id", "doc", "equal", "domain", "match", "roots", "where", "prefer", "let", "replace", "examples")
+_RULE_KEYS = (
+    "id", "doc", "equal", "domain", "always", "match", "roots", "where", "prefer", "let", "replace", "examples",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,7 @@ class Rule:
         examples: ``accept`` and ``reject`` cases as written.
         providers: Short names of the providers that the rule is meant for; empty for all.
         where_at: ``file:line:column`` of the rule.
+        always: Whether it never costs where its conditions and hints hold, so that it is part of the normal form.
     """
 
     id: str
@@ -86,6 +89,7 @@ class Rule:
     providers: tuple[str, ...] = ()
     where_at: str = ""
     domain: float | None = None
+    always: bool = False
 
     @cached_property
     def hash(self) -> str:
@@ -339,6 +343,7 @@ def _rule(data: Any, family: str, providers: tuple[str, ...], name: str, wrong: 
     let = [(k, wrong.try_(compile_expression, v.text, FUNCTIONS, v.where)) for k, v in lets]
     claim = wrong.try_(lambda: _claim(_text(data, "equal", at), data["equal"].where))
     domain = wrong.try_(_domain, data, claim[0], at) if claim else None
+    always = wrong.try_(_always, data, claim[0], at) if claim else None
     cases = wrong.try_(_cases, data, at)
     if not all(data.get(key) for key in ("match", "replace")):
         wrong.errors.append(RuleError(f"rule {ident!r} needs 'match' and 'replace'", at))
@@ -350,7 +355,7 @@ def _rule(data: Any, family: str, providers: tuple[str, ...], name: str, wrong: 
         return None
     rule = Rule(
         ident, family, doc, *claim, match, replace, where, prefer, tuple((k, e) for k, e in let if e is not None), *roots,
-        cases, providers, at, domain,
+        cases, providers, at, domain, bool(always),
     )  # fmt: skip
     wrong.errors += misnamed(rule)
     return rule
@@ -379,6 +384,16 @@ def _domain(data: dict[str, Any], claim: str, where: str) -> float | None:
     return _positive(
         _text(data, "domain", where), "'domain' is the largest absolute value of an input, a number", where
     )
+
+
+def _always(data: dict[str, Any], claim: str, where: str) -> bool:
+    if "always" not in data:
+        return False
+    if _text(data, "always", where) != "true":
+        raise RuleError("'always' is true, or is left out", where)
+    if claim == "approx":
+        raise RuleError("'always' is for rules that are exact or real: an approximation is a choice", where)
+    return True
 
 
 def _positive(text: str, message: str, where: str) -> float:

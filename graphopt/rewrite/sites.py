@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
+
+from immutables import Map
 
 from graphopt.ir.edit import Delta
 from graphopt.ir.graph import Graph
@@ -42,11 +45,11 @@ class Sites:
                 if plan.anchor == 0:
                     for match in find_from(graph, plan, node, block):
                         _add(matches, by_node, match)
-        return cls(library, matches, by_node, block, tuple(matches))
+        return cls(library, Map(matches), Map(by_node), block, tuple(matches))
 
     def after(self, graph: Graph, delta: Delta) -> Sites:
         """The matches of ``graph``, which came from this object's graph by the edit ``delta``."""
-        matches, by_node = dict(self.matches), dict(self.by_node)
+        matches, by_node = Map(self.matches).mutate(), Map(self.by_node).mutate()
         stale = {n.id for n in delta.removed} | {n.id for n in delta.added} | set(delta.touched)
         for id in stale:
             for key in by_node.pop(id, ()):
@@ -62,7 +65,7 @@ class Sites:
                 for match in find_from(graph, plan, node, self.block):
                     if _add(matches, by_node, match):
                         fresh.append((match.rule.id, match.nodes))
-        return Sites(self.library, matches, by_node, self.block, tuple(fresh))
+        return Sites(self.library, matches.finish(), by_node.finish(), self.block, tuple(fresh))
 
     def only(self, rule: Rule) -> Sites:
         """The matches of one rule."""
@@ -71,7 +74,7 @@ class Sites:
         for key, match in self.matches.items():
             if key[0] == rule.id:
                 _add(matches, by_node, match)
-        return Sites(Library((rule,)), matches, by_node, self.block, tuple(matches))
+        return Sites(Library((rule,)), Map(matches), Map(by_node), self.block, tuple(matches))
 
     def __iter__(self) -> Iterator[Match]:
         return iter(self.matches.values())
@@ -80,7 +83,8 @@ class Sites:
         return len(self.matches)
 
 
-def _add(matches: dict[Key, Match], by_node: dict[int, tuple[Key, ...]], match: Match) -> bool:
+def _add(matches: Any, by_node: Any, match: Match) -> bool:
+    """Enter a match into two maps, dictionaries or persistent ones that are being changed; false if it is known."""
     key = (match.rule.id, match.nodes)
     if key in matches:
         return False

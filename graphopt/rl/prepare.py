@@ -13,7 +13,6 @@ from graphopt.cost.base import CostModel
 from graphopt.cost.models import COST_MODELS, Wanted
 from graphopt.cost.store import Store
 from graphopt.errors import UsageError
-from graphopt.ir.simplify import simplify
 from graphopt.ir.types import digest
 from graphopt.onnxio.load import load
 from graphopt.rewrite.library import Library, load_library
@@ -21,6 +20,7 @@ from graphopt.rl.scene import Recent, Scene
 from graphopt.rl.task import Pricing, Source, Task
 from graphopt.runtime.environment import block_size
 from graphopt.runtime.session import SessionConfig
+from graphopt.search.normal import Normal
 from graphopt.search.problem import Problem
 from graphopt.zoo import build, names
 
@@ -89,7 +89,7 @@ def open_scene(task: Task, source: Source, store: Store, library: Library | None
     model = load(model_path(source), dims=dict(source.dims) or None)
     cost = cost_model(task.pricing, store, draw=source.draw)
     problem = Problem(library or library_of(task), cost, block_size())
-    start = problem.start(simplify(model.graph))
+    start = problem.start(Normal.of(model.graph, problem).graph)
     cost.settle()
     return Scene(task, problem, start, source.name, model, store, source.dims)
 

@@ -9,7 +9,6 @@ from graphopt.cost.environment import environment
 from graphopt.cost.models import COST_MODELS
 from graphopt.cost.store import Store
 from graphopt.errors import UsageError
-from graphopt.ir.simplify import simplify
 from graphopt.onnxio.load import load
 from graphopt.rewrite.library import Library
 from graphopt.rl import checkpoint
@@ -18,6 +17,7 @@ from graphopt.rl.run import Run, Status
 from graphopt.runtime.environment import block_size, fingerprint
 from graphopt.runtime.session import SessionConfig
 from graphopt.search.greedy import Greedy
+from graphopt.search.normal import Normal
 from graphopt.search.problem import Budget, Problem
 
 Report = Callable[[Status], None]
@@ -54,7 +54,8 @@ def keep_prices(run: Run, library: Library, tell: Report) -> None:
             tell(Status(f"measuring kernels of {source.name}"))
             with Store() as store:
                 problem = Problem(library, cost_model(pricing, store, measure=True), block_size())
-                start = problem.start(simplify(load(model_path(source), dims=dict(source.dims) or None).graph))
+                graph = load(model_path(source), dims=dict(source.dims) or None).graph
+                start = problem.start(Normal.of(graph, problem).graph)
                 Greedy().run(problem, start, Budget(2 * pricing.measure))
     path = run.out / checkpoint.PRICES
     path.unlink(missing_ok=True)

@@ -23,6 +23,7 @@ from graphopt.rl.task import Task
 from graphopt.runtime.feeds import make_feeds
 from graphopt.runtime.session import Session, SessionConfig
 from graphopt.search.arena import Arena, most_bytes
+from graphopt.search.normal import Normal
 from graphopt.search.problem import Problem, State, Step
 from graphopt.search.quotient import Move, Signatures, Spread, disjoint
 from graphopt.search.trace import Trace, options_of
@@ -211,10 +212,12 @@ class Scene:
         """What `graphopt replay` needs to make the steps of an episode again."""
         if self.model is None:
             raise UsageError("a trace needs a model in a file")
+        normal = Normal.of(self.model.graph, self.problem)
         settings = Settings(dims=self.dims, rules=tuple(self.task.rules), exclude=tuple(self.task.exclude))
         return Trace(
             f"{self.model.graph.hash:016x}", self.problem.library.hash, self.problem.block,
-            most_bytes(self.model), options_of(settings), position.steps, f"{position.state.graph.hash:016x}",
+            most_bytes(self.model), options_of(settings),
+            (*normal.steps, *position.steps), f"{position.state.graph.hash:016x}",
             about={"strategy": "rl", "task": self.task.name, "cost": position.cost},
         )  # fmt: skip
 

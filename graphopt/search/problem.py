@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Protocol
 
 from graphopt.config import provider_name
 from graphopt.cost.base import CostModel, Costs
-from graphopt.ir.edit import Delta, RefusedError
+from graphopt.ir.edit import Delta
 from graphopt.ir.graph import Graph
-from graphopt.rewrite.apply import apply
 from graphopt.rewrite.library import Library
 from graphopt.rewrite.match import Match
 from graphopt.rewrite.sites import Sites
-from graphopt.runtime import kernels
 from graphopt.runtime.environment import rule_block
+from graphopt.search.cleaning import rewritten
 
 if TYPE_CHECKING:
     from graphopt.runtime.session import SessionConfig
@@ -72,6 +71,7 @@ class Step:
         node: Name of the first value that the rewrite redefined, for people.
         cost_before: Predicted milliseconds before it.
         cost_after: Predicted milliseconds after it.
+        alone: Whether nothing was cleaned up around it: so are the steps to the normal form.
     """
 
     rule: str
@@ -80,6 +80,7 @@ class Step:
     node: str
     cost_before: float
     cost_after: float
+    alone: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,16 +110,12 @@ class Problem:
         return State(graph, Sites.of(graph, self.library, self.block), self.cost.of(graph))
 
     def rewrite(self, graph: Graph, match: Match) -> tuple[Graph, Delta]:
-        """The graph after a rewrite, and what changed.
+        """The graph after a rewrite and the cleaning around it, and what changed.
 
         Raises:
             RefusedError: The rewrite would break an invariant of the graph, or the processor has no kernel for it.
         """
-        made, delta = apply(graph, match, self.block)
-        missing = kernels.complaint(made, delta)
-        if missing:
-            raise RefusedError(missing)
-        return made, delta
+        return rewritten(graph, match, self.library, self.block)
 
     def step(self, state: State, match: Match) -> State:
         """The state after a rewrite, in time proportional to what it changes.

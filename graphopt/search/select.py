@@ -252,7 +252,7 @@ def _settle(
 
 def _trial(searches: _Searches, problem: Problem, outcome: Outcome, family: str) -> tuple[Problem, Outcome]:
     """What is left of an outcome without a family."""
-    smaller, budget = lacking(problem, [family]), searches.whole.again()
+    smaller, budget = lacking(problem, [family], normal=False), searches.whole.again()
     if isinstance(searches.strategy, Greedy):
         return smaller, searches.strategy.run(smaller, smaller.start(searches.graph), budget)
     # A whole search for each takes too long.

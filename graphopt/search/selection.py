@@ -9,6 +9,7 @@ from graphopt.ir.edit import RefusedError
 from graphopt.ir.graph import Graph
 from graphopt.search.culprit import Culprit
 from graphopt.search.greedy import Greedy
+from graphopt.search.normal import Normal
 from graphopt.search.problem import Budget, Outcome, Problem, Step
 from graphopt.search.trace import find
 
@@ -91,10 +92,17 @@ def leave_out(selection: Selection, graph: Graph, budget: Budget, culprit: Culpr
 
 
 def without(problem: Problem, graph: Graph, outcome: Outcome, family: str, budget: Budget) -> Outcome:
-    """The same steps without those of a family, and what greedy finds in the places that are free then."""
-    state, steps = problem.start(graph), list[Step]()
+    """The same steps without those of a family, and what greedy finds in the places that are free then.
+
+    Where they begin with those to the normal form, that is found again, without the family.
+    """
+    steps = list[Step]()
+    if any(step.alone for step in outcome.steps):
+        normal = Normal.of(graph, problem)
+        graph, steps = normal.graph, [*normal.steps]
+    state = problem.start(graph)
     for step in outcome.steps:
-        if step.family == family:
+        if step.alone or step.family == family:
             continue
         match = find(state.sites, step)
         if match is None:
@@ -105,14 +113,16 @@ def without(problem: Problem, graph: Graph, outcome: Outcome, family: str, budge
             continue
         steps.append(problem.record(state.graph, match, state.cost, after.cost))
         state = after
+    if outcome.steps and all(step.alone for step in outcome.steps):
+        return replace(outcome, state=state, steps=tuple(steps))
     rest = Greedy().run(problem, state, budget)
     # Candidates, time and the reason to stop are those of the search, of which this is a part.
     return replace(outcome, state=state, steps=tuple(steps)).then(rest)
 
 
-def lacking(problem: Problem, families: Sequence[str]) -> Problem:
-    """The problem without the rules of some families."""
-    rules = [rule.id for rule in problem.library.rules if rule.family in families]
+def lacking(problem: Problem, families: Sequence[str], *, normal: bool = True) -> Problem:
+    """The problem without the rules of some families; ``normal`` says whether those of the normal form go as well."""
+    rules = [rule.id for rule in problem.library.rules if rule.family in families and (normal or not rule.always)]
     return replace(problem, library=problem.library.without(rules))
 
 

@@ -9,12 +9,12 @@ from pathlib import Path
 from graphopt.cost.kernel import KernelCost
 from graphopt.cost.store import Store
 from graphopt.ir.graph import Graph
-from graphopt.ir.simplify import simplify
 from graphopt.onnxio.load import load
 from graphopt.rewrite.library import Library
 from graphopt.rewrite.tally import Tally, tally
 from graphopt.runtime.session import SessionConfig
 from graphopt.search.greedy import Greedy
+from graphopt.search.normal import Normal
 from graphopt.search.problem import Budget, Outcome, Problem, collector_paused
 
 _MEASURING = 5.0  # seconds for kernels that the store does not know yet
@@ -64,13 +64,16 @@ def rule_stats(problem: Problem, graph: Graph, budget: Budget) -> Stats:
 
     Args:
         problem: Rules and prices.
-        graph: Where to start.
+        graph: The model's graph as it was loaded.
         budget: Of the greedy search.
     """
-    start = problem.start(graph)  # also reads the constants that conditions ask for, so that no rule is charged for it
+    normal = Normal.of(graph, problem)
+    start = problem.start(
+        normal.graph
+    )  # also reads the constants that conditions ask for, so that no rule is charged for it
     with collector_paused():
-        tallies = tally(graph, problem.library, problem.block)
-    outcome = Greedy().run(problem, start, budget)
+        tallies = tally(normal.start, problem.library, problem.block)
+    outcome = normal.then(Greedy().run(problem, start, budget))
     applied: dict[str, int] = {}
     gains: dict[str, float] = {}
     for step in outcome.steps:
@@ -102,7 +105,7 @@ def model_stats(
     Raises:
         GraphoptError: The model can't be loaded.
     """
-    graph = simplify(load(path, dims=dims).graph)
+    graph = load(path, dims=dims).graph
     with Store() as store:
         cost = KernelCost(store, config, seconds=_MEASURING, measure=measure)
         found = rule_stats(Problem.where(library, cost, config), graph, Budget(seconds))

@@ -15,10 +15,10 @@ from graphopt.files import write_text
 from graphopt.ir.edit import RefusedError
 from graphopt.ir.graph import Graph
 from graphopt.ir.types import digest
-from graphopt.rewrite.apply import apply
 from graphopt.rewrite.library import Library
 from graphopt.rewrite.match import Match
 from graphopt.rewrite.sites import Sites
+from graphopt.search.cleaning import alone, rewritten
 from graphopt.search.problem import Step
 
 SCHEMA = "graphopt.trace/2"
@@ -127,7 +127,7 @@ def carry_out(graph: Graph, library: Library, block: int, steps: Sequence[Step])
         if match is None:
             raise TraceError(f"step {number}: {step.rule} does not apply at {step.node!r} ({step.site})")
         try:
-            graph, delta = apply(graph, match, block)
+            graph, delta = alone(graph, match, block) if step.alone else rewritten(graph, match, library, block)
         except RefusedError as error:
             raise TraceError(f"step {number}: {step.rule} at {step.node!r}: {error}") from error
         sites = sites.after(graph, delta)

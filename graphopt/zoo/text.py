@@ -137,3 +137,43 @@ def t5_encoder(
         **_EAGER,
     )
     return _Encoder(transformers.T5EncoderModel(config))
+
+
+def mobilebert(*, layers: int, vocab: int, seq: int, **_: Number) -> nn.Module:
+    """MobileBERT without the pooling layer, at its usual widths."""
+    config = transformers.MobileBertConfig(
+        vocab_size=vocab, num_hidden_layers=layers, max_position_embeddings=max(512, seq), **_EAGER
+    )
+    return _Encoder(transformers.MobileBertModel(config, add_pooling_layer=False))
+
+
+class _Similarity(nn.Module):
+    """CLIP: (input_ids, pixels, attention_mask) to the similarity of each image with each text."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, input_ids: Tensor, pixels: Tensor, attention_mask: Tensor) -> Tensor:
+        found: Tensor = self.model(
+            input_ids=input_ids, pixel_values=pixels, attention_mask=attention_mask
+        ).logits_per_image
+        return found
+
+
+def clip(
+    *, layers: int, hidden: int, heads: int, vocab: int, seq: int, size: int, patch: int, **_: Number
+) -> nn.Module:
+    """CLIP with two encoders of the same size."""
+    shared = {
+        "num_hidden_layers": layers, "hidden_size": hidden, "num_attention_heads": heads, "intermediate_size": 4 * hidden
+    }  # fmt: skip
+    config = transformers.CLIPConfig(
+        text_config={
+            **shared, "vocab_size": vocab, "max_position_embeddings": seq, "bos_token_id": 1, "eos_token_id": 2
+        },
+        vision_config={**shared, "image_size": size, "patch_size": patch},
+        projection_dim=hidden,
+        **_EAGER,
+    )  # fmt: skip
+    return _Similarity(transformers.CLIPModel(config))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import partial
 from typing import cast
 
-from torch import nn
+from torch import Tensor, nn
 from torchvision import models
 from torchvision.models.convnext import CNBlockConfig, ConvNeXt
 from torchvision.models.regnet import BlockParams, RegNet
@@ -33,6 +33,40 @@ def inception_v3(*, classes: int, **_: Number) -> nn.Module:
 def shufflenet_v2(*, classes: int, **_: Number) -> nn.Module:
     """ShuffleNet v2 x1.0."""
     return cast(nn.Module, models.shufflenet_v2_x1_0(num_classes=classes))
+
+
+def shufflenet_v2_x0_5(*, classes: int, **_: Number) -> nn.Module:
+    """ShuffleNet v2 x0.5."""
+    return cast(nn.Module, models.shufflenet_v2_x0_5(num_classes=classes))
+
+
+def swin_v2_t(*, classes: int, **_: Number) -> nn.Module:
+    """Swin-V2-T: pixels [batch, 3, 256, 256] to logits [batch, classes]."""
+    return cast(nn.Module, models.swin_v2_t(num_classes=classes))
+
+
+def levit_128s(*, size: int, classes: int, **_: Number) -> nn.Module:
+    """LeViT-128S, of transformers, with one classifier."""
+    from transformers import LevitConfig, LevitForImageClassification
+
+    config = LevitConfig(
+        image_size=size, hidden_sizes=[128, 256, 384], depths=[2, 3, 4], num_attention_heads=[4, 6, 8],
+        return_dict=False,
+    )  # fmt: skip
+    config.num_labels = classes
+    return _First(LevitForImageClassification(config))
+
+
+class _First(nn.Module):
+    """The first result of a module that returns a tuple."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        first: Tensor = self.model(pixels)[0]
+        return first
 
 
 def mobilenet_v3(*, classes: int, **_: Number) -> nn.Module:

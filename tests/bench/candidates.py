@@ -14,12 +14,12 @@ from statistics import median
 
 from graphopt.cost.kernel import KernelCost
 from graphopt.cost.store import Store
-from graphopt.ir.simplify import simplify
 from graphopt.onnxio.load import load
 from graphopt.rewrite.library import load_library
 from graphopt.runtime.environment import block_size
 from graphopt.runtime.session import SessionConfig
 from graphopt.search.backtracking import Backtracking
+from graphopt.search.normal import Normal
 from graphopt.search.problem import Budget, Problem
 from graphopt.zoo import build
 
@@ -36,10 +36,10 @@ class Runs:
 
     def __init__(self, name: str, candidates: int) -> None:
         self.name, self.candidates = name, candidates
-        graph = simplify(load(build(name)).graph)
-        self.nodes = len(graph.nodes)
         self.store = Store()
         self.problem = Problem(load_library(), KernelCost(self.store, SessionConfig(), measure=False), block_size())
+        graph = Normal.of(load(build(name)).graph, self.problem).graph
+        self.nodes = len(graph.nodes)
         self.start = self.problem.start(graph)
         self.rates: list[float] = []
         self.saving = 0.0

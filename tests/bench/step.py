@@ -19,20 +19,20 @@ from graphopt.config import cache_dir
 from graphopt.cost.kernel import KernelCost
 from graphopt.cost.store import Store
 from graphopt.ir.edit import RefusedError
-from graphopt.ir.simplify import simplify
 from graphopt.onnxio.load import load
 from graphopt.rewrite.library import load_library
 from graphopt.runtime.environment import block_size
 from graphopt.runtime.session import SessionConfig
+from graphopt.search.normal import Normal
 from graphopt.search.problem import Problem, collector_paused
 from graphopt.zoo import build
 
 
 def measure(path: Path, steps: int, seed: int = 0) -> tuple[int, int, float, float]:
     """Nodes, matches, median and 95th percentile of a step in milliseconds."""
-    graph = simplify(load(path).graph)
     with Store(cache_dir() / "kernels.sqlite") as store, collector_paused():
         problem = Problem(load_library(), KernelCost(store, SessionConfig(), measure=False), block_size())
+        graph = Normal.of(load(path).graph, problem).graph
         state = problem.start(graph)
         actions = state.actions()
         random.Random(seed).shuffle(actions)

@@ -19,7 +19,6 @@ from typing import Any
 
 from graphopt.cost.kernel import KernelCost
 from graphopt.cost.store import Store
-from graphopt.ir.simplify import simplify
 from graphopt.onnxio.load import load
 from graphopt.rewrite.library import load_library
 from graphopt.runtime.environment import block_size
@@ -27,6 +26,7 @@ from graphopt.runtime.session import SessionConfig
 from graphopt.search.auto import Auto
 from graphopt.search.backtracking import Backtracking, Beam, RandomWalk
 from graphopt.search.greedy import Greedy
+from graphopt.search.normal import Normal
 from graphopt.search.problem import Budget, Problem, Strategy
 from graphopt.zoo import build, describe, names
 
@@ -43,7 +43,7 @@ _MEASURING = 120.0  # seconds for kernels that the store does not know
 
 def run(name: str, exporter: str, candidates: int, rules: Sequence[str], labels: Sequence[str]) -> dict[str, Any]:
     """The predicted saving of each strategy on one model."""
-    graph = simplify(load(build(name, exporter)).graph)  # type: ignore[arg-type]
+    loaded = load(build(name, exporter)).graph  # type: ignore[arg-type]
     with Store() as store:
         # A first pass measures whatever the strategies come by; the second sees all prices known.
         for measure in (True, False):
@@ -52,7 +52,7 @@ def run(name: str, exporter: str, candidates: int, rules: Sequence[str], labels:
                 KernelCost(store, SessionConfig(), seconds=_MEASURING, measure=measure),
                 block_size(),
             )
-            start = problem.start(graph)
+            start = problem.start(Normal.of(loaded, problem).graph)
             found = {label: STRATEGIES[label]().run(problem, start, Budget(candidates=candidates)) for label in labels}
     return {
         "model": name, "exporter": exporter, "candidates": candidates, "rules": list(rules), "before": start.cost,

@@ -100,7 +100,7 @@ def test_what_the_original_computes_does_not_bloat_the_file(size: int, tmp_path:
     assert out.stat().st_size <= limit
     left = [n.op_type for n in onnx.load(out).graph.node].count("ConstantOfShape")
     assert (left == 0) is (size == 100)
-    assert (left == 400) is (size == 5000)
+    assert (left > 370) is (size == 5000)  # each of 20 kB, as far as there is room
     x = np.ones(size, np.float32)
     same(run(out, {"x": x}), run(proto, {"x": x}))
 

@@ -1,0 +1,57 @@
+"""The normal form of a model: where every search begins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from graphopt.ir.graph import Graph
+from graphopt.ir.simplify import simplify
+from graphopt.search.cleaning import normal_form
+from graphopt.search.problem import Budget, Outcome, Problem, State, Step, collector_paused
+from graphopt.search.strategies import StrategySpec
+
+
+@dataclass(frozen=True, eq=False)
+class Normal:
+    """A model in its normal form.
+
+    Attributes:
+        start: The graph as the engine simplifies it: what a trace begins with.
+        graph: The normal form.
+        steps: How the one became the other. Their costs are 0: nothing was priced.
+    """
+
+    start: Graph
+    graph: Graph
+    steps: tuple[Step, ...]
+
+    @classmethod
+    def of(cls, graph: Graph, problem: Problem) -> Normal:
+        """The normal form of a graph as it was loaded."""
+        with collector_paused():
+            start = simplify(graph)
+            found, made = normal_form(start, problem.library, problem.block)
+        steps = (replace(problem.record(step.graph, step.match, 0.0, 0.0), alone=True) for step in made)
+        return cls(start, found, tuple(steps))
+
+    def then(self, outcome: Outcome) -> Outcome:
+        """What a search found from here, with all steps from the start."""
+        return replace(
+            outcome, steps=(*self.steps, *outcome.steps), others=tuple(self.then(other) for other in outcome.others)
+        )
+
+
+class Cleaner:
+    """No search: the normal form is all there is."""
+
+    name = "none"
+
+    def run(
+        self, problem: Problem, start: State, budget: Budget, report: Callable[[State], None] | None = None
+    ) -> Outcome:
+        """See :class:`graphopt.search.problem.Strategy`."""
+        return Outcome(start, (), 0, budget.elapsed, "nothing was searched")
+
+
+SPEC = StrategySpec("none", "no search: the normal form is all there is", lambda s: Cleaner(), whole=True)
