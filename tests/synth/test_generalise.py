@@ -164,7 +164,6 @@ def test_equal_permutations_do_not_cancel():
     assert accepts(rule, x="3x5x2xf32", p=[1, 2, 0], q=[2, 0, 1], opset=18)
 
 
-@pytest.mark.xfail(strict=True, reason="the attack in the runtime refutes more than the generator has conditions for")
 def test_attributes_that_a_condition_makes_equal_are_tried_at_other_values():
     # 2 x w + 2 b: true for alpha = beta = 1 alone, which alpha == beta would not say.
     unscaled = (
