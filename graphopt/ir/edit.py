@@ -405,7 +405,9 @@ class Edit:
         self._order.pop(node.id, None)
         self._hash -= node.sig
         for key in dict.fromkeys(k for k in node.inputs if k is not None):
-            self._users[key] = tuple(u for u in self._users[key] if u != node.id)
+            users = self._users[key]
+            at = users.index(node.id)
+            self._users[key] = users[:at] + users[at + 1 :]  # a constant may have a reader in each layer
             self._touch(key)
 
     def _swap(self, old: Node, new: Node) -> None:
