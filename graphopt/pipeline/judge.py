@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -85,18 +86,20 @@ def verdict(arena: Arena, graph: Graph, clock: Budget, effort: Effort, smaller: 
     plan, limit = effort.plan, effort.seconds
     if clock.interrupted_now:
         return arena.verdict(graph, plan.hurry_s)
+    stop, rounds, sessions = clock.interrupted, effort.session_rounds, effort.sessions
     began = clock.elapsed
-    if limit is None:
-        first = arena.verdict(graph, session_rounds=effort.session_rounds, sessions=effort.sessions)
-    else:
-        first = arena.verdict(graph, max(plan.verdict * limit, plan.rest * (limit - began)))
+    seconds = math.inf if limit is None else max(plan.verdict * limit, plan.rest * (limit - began))
+    first = arena.verdict(graph, seconds, rounds, sessions, stop)
     if clock.interrupted_now or not (_hidden_gain(first) or (smaller and _hidden_tie(first))):
         return first
     if limit is None:
-        return arena.verdict(graph, session_rounds=effort.session_rounds, sessions=2 * effort.sessions)
-    if clock.elapsed + (clock.elapsed - began) > limit + plan.overtime_s:  # opening a large model takes what it takes
-        return first
-    return arena.verdict(graph, min(plan.second * limit, plan.second_s))
+        second = arena.verdict(graph, math.inf, rounds, 2 * sessions, stop)
+    elif clock.elapsed + (clock.elapsed - began) > limit + plan.overtime_s:
+        return first  # opening a large model takes what it takes
+    else:
+        second = arena.verdict(graph, min(plan.second * limit, plan.second_s), rounds, sessions, stop)
+    # Cut short, it may say less than the first did.
+    return first if clock.interrupted_now and first.width < second.width else second
 
 
 def _hidden_gain(paired: Paired) -> bool:
@@ -129,10 +132,10 @@ def _elsewhere(context: Context, graph: Graph) -> tuple[tuple[dict[str, int], Pa
         if context.clock.interrupted_now:
             break
         there = _arena_at(context, arena, sizes)
-        if effort.seconds is None:
-            paired = there.verdict(graph, session_rounds=effort.session_rounds, sessions=effort.sessions)
-        else:
-            paired = there.verdict(graph, max(effort.plan.hurry_s, effort.plan.elsewhere * effort.seconds))
+        limit = effort.seconds
+        seconds = math.inf if limit is None else max(effort.plan.hurry_s, effort.plan.elsewhere * limit)
+        stop = context.clock.interrupted
+        paired = there.verdict(graph, seconds, effort.session_rounds, effort.sessions, stop)
         found.append((open_sizes(arena.original, there.feeds), paired))
     return tuple(found)
 

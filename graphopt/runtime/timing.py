@@ -110,6 +110,7 @@ def measure_models(
     max_sessions: int = 40,
     precision: float | None = None,
     session_rounds: int | None = None,
+    stop: Callable[[], bool] | None = None,
     on_round: Callable[[int, float], None] | None = None,
 ) -> Paired:
     """Measure a variant against a baseline over several sessions of each: the verdict on two models.
@@ -129,6 +130,7 @@ def measure_models(
         precision: Stop as soon as the interval is narrower than this; None uses the whole time. Stopping at a
             lucky moment makes intervals a little too narrow: they then hold the truth in about 90 % of cases.
         session_rounds: Rounds with each pair of sessions; by default for as long as it took to open them, 5 at least.
+        stop: Asked before each pair of sessions beyond ``min_sessions``; true ends it.
         on_round: Called after each round with the number of rounds done over all sessions and the last ratio.
 
     Raises:
@@ -143,7 +145,9 @@ def measure_models(
     while len(tables) < max_sessions:
         opening = time.perf_counter()
         if len(tables) >= min_sessions and (
-            opening - start >= seconds or (precision is not None and _over_sessions(tables).width <= precision)
+            opening - start >= seconds
+            or (stop is not None and stop())
+            or (precision is not None and _over_sessions(tables).width <= precision)
         ):
             break
         done = sum(len(table) for table in tables)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -107,7 +107,12 @@ class Arena:
             )  # fmt: skip
 
     def verdict(
-        self, variant: Graph, seconds: float = math.inf, session_rounds: int | None = None, sessions: int = 40
+        self,
+        variant: Graph,
+        seconds: float = math.inf,
+        session_rounds: int | None = None,
+        sessions: int = 40,
+        stop: Callable[[], bool] | None = None,
     ) -> Paired:
         """Compare a graph with the original model over several sessions of each.
 
@@ -116,11 +121,12 @@ class Arena:
             seconds: Time to spend, all told.
             session_rounds: See :func:`graphopt.runtime.timing.measure_models`.
             sessions: Of each to open at most.
+            stop: Asked now and then; true ends it with what there is, 4 sessions of each at least.
 
         Raises:
             SessionError: One of the two does not run.
         """
-        return self.over_sessions(None, variant, seconds, 4, 0.004, session_rounds, sessions)
+        return self.over_sessions(None, variant, seconds, 4, 0.004, session_rounds, sessions, stop)
 
     def over_sessions(
         self,
@@ -131,6 +137,7 @@ class Arena:
         precision: float | None = None,
         session_rounds: int | None = None,
         most: int = 40,
+        stop: Callable[[], bool] | None = None,
     ) -> Paired:
         """Compare two graphs (``None``: the original model) over at least so many sessions of each.
 
@@ -142,6 +149,7 @@ class Arena:
             precision: Width of the interval that is narrow enough to stop.
             session_rounds: See :func:`graphopt.runtime.timing.measure_models`.
             most: Sessions of each to open at most.
+            stop: See :func:`graphopt.runtime.timing.measure_models`.
 
         Raises:
             SessionError: One of the two does not run.
@@ -152,4 +160,5 @@ class Arena:
         return measure_models(
             self.loadable(baseline), self.loadable(variant), self.feeds, self.config, seconds=seconds,
             min_sessions=sessions, max_sessions=most, precision=precision, session_rounds=session_rounds,
+            stop=stop,
         )  # fmt: skip

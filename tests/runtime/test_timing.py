@@ -56,6 +56,12 @@ def test_rounds_and_callback():
         assert measure_pair(a, a, FEEDS, seconds=60, max_rounds=12).rounds == 12
 
 
+def test_whoever_wants_to_stop_gets_a_verdict_on_the_least_number_of_sessions():
+    asked = []
+    result = measure_models(chain(1), chain(40), FEEDS, session_rounds=3, stop=lambda: bool(asked.append(1)) or True)
+    assert (result.sessions, result.rounds, len(asked)) == (4, 12, 1)
+
+
 def test_callback_over_sessions_counts_on():
     seen = []
     result = measure_models(
