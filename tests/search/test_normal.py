@@ -27,7 +27,7 @@ from graphopt.runtime.session import SessionConfig
 from graphopt.search.cleaning import normal_form, rewritten
 from graphopt.search.normal import Normal
 from graphopt.search.problem import Problem
-from graphopt.search.select import _searched
+from graphopt.search.selection import lacking
 from tests.onnxio.models import INT, F, model, node, run, weight
 
 LIBRARY = load_library()
@@ -224,7 +224,7 @@ rules:
 
 
 def test_what_the_clock_takes_back_is_no_part_of_the_normal_form():
-    rules = LIBRARY.without(_searched(LIBRARY, "identity"))
+    rules = lacking(problem(), ["identity"], normal=False).library
     assert {r.id for r in rules.rules if r.family == "identity"} == {
         r.id for r in LIBRARY.rules if r.family == "identity" and r.always
     }
