@@ -12,6 +12,7 @@ import difflib
 import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from graphopt.errors import RuleError
@@ -74,9 +75,9 @@ Compiled = Callable[[Env], Any]
 Function = Callable[..., Any]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False)
 class Expression:
-    """A compiled expression.
+    """An expression that was checked; it is compiled when it is first run.
 
     Attributes:
         text: As written.
@@ -89,7 +90,13 @@ class Expression:
     names: frozenset[str]
     calls: frozenset[str]
     where: str
-    run: Compiled
+    _functions: Mapping[str, Function]
+
+    @cached_property
+    def run(self) -> Compiled:
+        """What it comes to in an :class:`Env`."""
+        tree = ast.parse(self.text.strip(), mode="eval").body
+        return _Compiler(self.text, self._functions, self.where).compile(tree, frozenset())
 
     def holds(self, env: Env) -> bool:
         """Whether a condition is known to be true."""
@@ -129,7 +136,9 @@ def compile_expression(text: str, functions: Mapping[str, Function], where: str 
         run = compiler.compile(tree, frozenset())
     except RecursionError:
         raise RuleError(f"{_short(text)}: nested too deeply", where) from None
-    return Expression(text, frozenset(compiler.names), frozenset(compiler.calls), where, run)
+    made = Expression(text, frozenset(compiler.names), frozenset(compiler.calls), where, functions)
+    made.__dict__["run"] = run
+    return made
 
 
 def brackets(text: str) -> int:

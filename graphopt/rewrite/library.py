@@ -14,6 +14,7 @@ from graphopt.config import provider_name, rules_dir
 from graphopt.documents import DocumentError, checked, read_json
 from graphopt.errors import RuleError, UnknownNameError, unexpected
 from graphopt.ir.graph import Graph, Node
+from graphopt.rewrite.cache import read_cached
 from graphopt.rewrite.examples import ExampleError, build_example
 from graphopt.rewrite.match import Around, Operator, Plan, plans
 from graphopt.rewrite.schema import Rule, read_file
@@ -188,7 +189,8 @@ def load_library(
                     raise UnknownNameError("rule or family", name, known | set(PACKS))
             loaded = [r for r in loaded if r.family in wanted or r.id in wanted]
         if evidence:
-            locks = {p: read_evidence(p.parent / LOCK) for p in group}
+            folders = {folder: read_evidence(folder / LOCK) for folder in {p.parent for p in group}}
+            locks = {p: folders[p.parent] for p in group}
             wrong += _unproved([r for r in loaded if not _proved(r, locks)])
             loaded = [r for r in loaded if _proved(r, locks)]
         rules += loaded
@@ -229,7 +231,7 @@ def _read(files: Sequence[Path]) -> tuple[list[Rule], list[RuleError]]:
     rules: list[Rule] = []
     wrong: list[RuleError] = []
     for file in files:
-        good, errors = read_file(file)
+        good, errors = read_cached(file)
         rules += good
         wrong += errors
     return rules, wrong

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,8 +30,8 @@ class Sites:
     """
 
     library: Library
-    matches: Mapping[Key, Match]
-    by_node: Mapping[int, tuple[Key, ...]]
+    matches: Map[Key, Match]
+    by_node: Map[int, tuple[Key, ...]]
     block: int
     fresh: tuple[Key, ...]
 
@@ -49,7 +49,7 @@ class Sites:
 
     def after(self, graph: Graph, delta: Delta) -> Sites:
         """The matches of ``graph``, which came from this object's graph by the edit ``delta``."""
-        matches, by_node = Map(self.matches).mutate(), Map(self.by_node).mutate()
+        matches, by_node = self.matches.mutate(), self.by_node.mutate()
         stale = {n.id for n in delta.removed} | {n.id for n in delta.added} | set(delta.touched)
         for id in stale:
             for key in by_node.pop(id, ()):

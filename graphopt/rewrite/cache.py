@@ -1,0 +1,103 @@
+"""Rules that were read before, kept as JSON: to parse and check them again takes half a second of every run.
+
+An entry is what a file's text became, with the versions of both the text and the parser; nothing in it is run, and one that does
+not fit is made anew. Only files without a mistake have one. Expressions are compiled when they are first asked.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from contextlib import suppress
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from graphopt import __version__
+from graphopt.config import cache_dir
+from graphopt.documents import DocumentError, read_text
+from graphopt.errors import GraphoptError, RuleError
+from graphopt.files import write_text
+from graphopt.rewrite.expr import Expression
+from graphopt.rewrite.functions import FUNCTIONS
+from graphopt.rewrite.pattern import Line, Operand
+from graphopt.rewrite.schema import Rule, parse_file
+
+_PARSER = ("schema.py", "pattern.py", "expr.py", "functions.py", "scope.py", "limits.py", "cache.py")
+
+
+def read_cached(path: Path) -> tuple[list[Rule], list[RuleError]]:
+    """As :func:`graphopt.rewrite.schema.read_file`, from memory where the file is as it was."""
+    try:
+        text = read_text(path)
+    except OSError as error:
+        return [], [RuleError(f"can't be read: {error.strerror or error}", str(path))]
+    except DocumentError as error:
+        return [], [RuleError(str(error), error.at(str(path)))]
+    key = hashlib.blake2b(f"{_version()}\n{path}\n{text}".encode(), digest_size=16).hexdigest()
+    place = _place(path)
+    kept = None if place is None else _recall(place, key)
+    if kept is not None:
+        return kept, []
+    rules, errors = parse_file(text, str(path))
+    if place is not None and not errors:
+        with suppress(GraphoptError, OSError):  # a cache that can't be written is none
+            place.parent.mkdir(parents=True, exist_ok=True)
+            write_text(place, json.dumps({"key": key, "rules": [_plain(rule) for rule in rules]}))
+    return rules, errors
+
+
+def _place(path: Path) -> Path | None:
+    """Where the rules of a file are kept: one place for each path."""
+    try:
+        name = hashlib.blake2b(str(path.resolve()).encode(), digest_size=8).hexdigest()
+        return cache_dir() / "rules" / f"{path.stem[:40]}-{name}.json"
+    except (GraphoptError, OSError, RuntimeError):
+        return None
+
+
+@lru_cache(maxsize=1)
+def _version() -> str:
+    """What the parser is: the release, and in a working tree the files themselves."""
+    here = Path(__file__).parent
+    marks = [(name, (here / name).stat().st_mtime_ns, (here / name).stat().st_size) for name in _PARSER]
+    return f"{__version__} {marks}"
+
+
+def _recall(place: Path, key: str) -> list[Rule] | None:
+    """The rules at a place; ``None`` where there are none, or of another text or parser."""
+    try:
+        found = json.loads(place.read_bytes())
+        if found["key"] != key:
+            return None
+        return [_made(item) for item in found["rules"]]
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return None
+
+
+_CLASSES: dict[str, Any] = {"rule": Rule, "line": Line, "operand": Operand}
+_NAMES = {made: name for name, made in _CLASSES.items()}
+
+
+def _plain(value: Any) -> Any:
+    """A rule and its parts: a list for a tuple, and for what has a class its name and its fields in order."""
+    if isinstance(value, Expression):
+        return {"expression": [value.text, sorted(value.names), sorted(value.calls), value.where]}
+    if isinstance(value, Rule | Line | Operand):
+        return {_NAMES[type(value)]: [_plain(getattr(value, name)) for name in type(value).__dataclass_fields__]}
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    return {"as it is": value} if isinstance(value, dict | list) else value
+
+
+def _made(plain: Any) -> Any:
+    """What :func:`_plain` wrote down."""
+    if isinstance(plain, list):
+        return tuple([_made(item) for item in plain])
+    if not isinstance(plain, dict):
+        return plain
+    ((kind, content),) = plain.items()
+    if kind == "expression":
+        text, names, calls, where = content
+        return Expression(text, frozenset(names), frozenset(calls), where, FUNCTIONS)
+    return content if kind == "as it is" else _CLASSES[kind](*[_made(item) for item in content])
