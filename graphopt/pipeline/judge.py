@@ -99,7 +99,8 @@ def verdict(arena: Arena, graph: Graph, clock: Budget, effort: Effort, smaller: 
     else:
         second = arena.verdict(graph, min(plan.second * limit, plan.second_s), rounds, sessions, stop)
     # Cut short, it may say less than the first did.
-    return first if clock.interrupted_now and first.width < second.width else second
+    cut = stop is not None and stop()
+    return min(first, second, key=lambda paired: paired.width) if cut else second
 
 
 def _hidden_gain(paired: Paired) -> bool:
