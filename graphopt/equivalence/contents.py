@@ -59,6 +59,11 @@ def refilled(operand: Operand, rng: np.random.Generator, ends: bool) -> Iterator
             yield replace(operand, data=_nested([0.0] * (count - 1) + [-1e4], operand.dims))
         if operand.data is not None:
             yield replace(operand, data=None)
+        if isinstance(operand.data, list) and count > 1:
+            # A mask: the same numbers elsewhere, and minus infinity everywhere.
+            flat = np.array(operand.data, np.float64)
+            yield from (replace(operand, data=rng.permuted(flat).tolist()) for _ in range(2))
+            yield from (replace(operand, data=float(n)) for n in np.unique(flat[np.isinf(flat)]))
         return
     if operand.dtype == "bool":
         yield from (replace(operand, data=n) for n in (True, False))

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from graphopt.equivalence import linear, movement, windows
+from graphopt.equivalence import attention, linear, movement, windows
 from graphopt.equivalence.domains import Domain, RandomOrder
 from graphopt.equivalence.semantics import OPERATORS, Call, ContradictionError, UnsupportedError
 from graphopt.equivalence.values import SHAPES
@@ -17,7 +17,7 @@ from graphopt.ir.types import FLOATS
 
 Array = np.ndarray[Any, Any]
 
-_REGISTERED = (linear, movement, windows)  # importing them registers their operators
+_REGISTERED = (attention, linear, movement, windows)  # importing them registers their operators
 
 
 def evaluate(

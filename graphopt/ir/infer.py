@@ -7,7 +7,7 @@ stand in a small table here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -38,6 +38,22 @@ _LIKE_OPERAND: dict[tuple[str, str], int] = {
     ("com.microsoft", "SkipLayerNormalization"): 0,
     ("com.microsoft", "RotaryEmbedding"): 0,
     ("", "SimplifiedLayerNormalization"): 0,
+}
+
+
+def _multi_head_attention(inputs: Sequence[ValueType | None]) -> ValueType:
+    """The queries' batch and tokens by the values' width, where both are matrices of a batch."""
+    q, v = (inputs[0], inputs[2]) if len(inputs) > 2 else (None, None)
+    if q is None or v is None or q.shape is None or v.shape is None:
+        return UNKNOWN
+    if len(q.shape) != 3 or len(v.shape) != 3:
+        return ValueType(q.dtype)
+    return ValueType(q.dtype, (*q.shape[:2], v.shape[2]))
+
+
+# Contributed operators whose first output has a shape of its own.
+_BY_OPERANDS: dict[tuple[str, str], Callable[[Sequence[ValueType | None]], ValueType]] = {
+    ("com.microsoft", "MultiHeadAttention"): _multi_head_attention,
 }
 
 # As schemas write element types.
@@ -168,6 +184,9 @@ def _infer(
     like = _LIKE_OPERAND.get((domain, op))
     if like is not None:
         return (inputs[like] or UNKNOWN,) + (UNKNOWN,) * (n_outputs - 1)
+    own = _BY_OPERANDS.get((domain, op))
+    if own is not None:
+        return (own(inputs),) + (UNKNOWN,) * (n_outputs - 1)
     try:
         schema = onnx.defs.get_schema(op, version, domain)
     except onnx.defs.SchemaError:
