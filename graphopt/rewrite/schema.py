@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 CLAIMS = ("exact", "real", "approx")
 _FILE_KEYS = ("family", "doc", "providers", "rules")
-LINES = 32
+LINES = 64
 """Of a pattern or a replacement, and conditions of a rule; the largest rule that comes with graphopt has 23."""
 LINE = 2_000
 """Characters of a line."""
