@@ -71,6 +71,7 @@ STRATEGIES: dict[str, Callable[[float, int], Strategy]] = {
 LEARNED = ("rl", "world-model")
 """Strategies of trained agents."""
 _SLACK = 1 << 20  # bytes that a model may grow besides ``max_growth``
+_MEMORY_SLACK = 64 << 20  # bytes that the weights of a session may grow besides ``max_memory_growth``
 _PATIENCE_S, _PATIENCE = 30.0, 30  # seconds, and multiples of the original's, for a candidate to be opened or run
 _HURRY = 2.0  # seconds for the last measurement after Ctrl-C
 _VISIBLE = 1.003  # a measured ratio below which a second look is not worth its time
@@ -235,6 +236,8 @@ def optimize(
     portable: bool = False,
     freeze_initializers: bool = False,
     max_growth: float = 0.10,
+    max_memory_growth: float = 0.25,
+    max_error: float | None = None,
     measure: bool = True,
     trace: str | Path | None = None,
     report: str | Path | None = None,
@@ -266,6 +269,9 @@ def optimize(
         portable: Standard ONNX operators only.
         freeze_initializers: Treat initializers that are graph inputs as constants and drop those inputs.
         max_growth: How much larger the file may become, as a fraction (1 MB more is always allowed).
+        max_memory_growth: How much more memory the weights of a session may take, as a fraction of the file's size (64 MB more
+            are always allowed). Weights that a rule computes when a session opens make no file larger.
+        max_error: Rules whose evidence names a larger rounding error, relative to the largest result, are left out.
         measure: Measure, and fall back to the original unless the result is faster.
         trace: Where to write the steps of the search, as JSON.
         report: Where to write what was found and measured, as an HTML page.
@@ -282,7 +288,8 @@ def optimize(
     check_arguments(
         strategy=strategy, alpha=alpha, provider=provider, provider_options=provider_options, threads=threads,
         budget=budget, rules=rules, exclude=exclude, dims=dims, input_shapes=input_shapes, at=at, rtol=rtol, atol=atol,
-        seed=seed, portable=portable, freeze_initializers=freeze_initializers, max_growth=max_growth, measure=measure,
+        seed=seed, portable=portable, freeze_initializers=freeze_initializers, max_growth=max_growth,
+        max_memory_growth=max_memory_growth, max_error=max_error, measure=measure,
     )  # fmt: skip
     output, trace, report = _targets(model, output=output, trace=trace, report=report)
     guard.start()
@@ -291,7 +298,7 @@ def optimize(
     hear = progress or (lambda p: None)
     hear(Progress("load", "loading the rules"))
     config = session_config(provider, provider_options, threads)
-    library = load_library(rules, exclude, config.provider, portable)
+    library = load_library(rules, exclude, config.provider, portable, max_error=max_error)
     hear(Progress("load", "loading the model"))
     loaded = load(model, freeze_initializers=freeze_initializers, dims=dims, input_shapes=input_shapes)
     original = load(model) if dims or input_shapes or freeze_initializers else loaded
@@ -313,7 +320,8 @@ def optimize(
 
     with Store() as store:
         known = {name: size for name, size in sizes.items() if "[" not in name}
-        cost = KernelCost(store, config, seconds=0.2 * total, measure=measure, dims=known)
+        growth = max_memory_growth * loaded.nbytes + _MEMORY_SLACK
+        cost = KernelCost(store, config, seconds=0.2 * total, measure=measure, dims=known, growth=growth)
         problem = Problem.where(library, cost, config)
         search = Budget(0.25 * total, None, interrupted)
         curve: list[tuple[int, float, float]] = []

@@ -67,6 +67,8 @@ class Settings:
         portable: Use standard ONNX operators only.
         freeze_initializers: Treat initialisers that are also graph inputs as constants.
         max_growth: How much larger the file may become, as a fraction of its size.
+        max_memory_growth: How much more memory the weights of a session may take, as a fraction of the file's size.
+        max_error: The largest rounding error that a rule may have by its evidence, relative to the largest result.
         measure: Time the result against the original.
     """
 
@@ -88,6 +90,8 @@ class Settings:
     portable: bool = False
     freeze_initializers: bool = False
     max_growth: float = 0.10
+    max_memory_growth: float = 0.25
+    max_error: float | None = None
     measure: bool = True
 
 
@@ -384,6 +388,8 @@ _KINDS: dict[str, _Kind] = {
     "portable": _SWITCH,
     "freeze_initializers": _SWITCH,
     "max_growth": _number(),
+    "max_memory_growth": _number(),
+    "max_error": _number(),
     "measure": _SWITCH,
 }
 assert set(_KINDS) == {f.name for f in fields(Settings)}  # a setting without a check would be taken unchecked

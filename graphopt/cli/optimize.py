@@ -71,6 +71,17 @@ def optimize(
         float | None,
         option(metavar="X", help="How much larger the file may become, as a fraction of it (default 0.1)."),
     ] = None,
+    max_memory_growth: Annotated[
+        float | None,
+        option(
+            metavar="X",
+            help="How much more memory weights may take when a session is open, as a fraction of the file (default 0.25).",
+        ),
+    ] = None,
+    max_error: Annotated[
+        float | None,
+        option(metavar="X", help="Leave out rules that round worse, relative to the largest result (default: none)."),
+    ] = None,
     provider: options.Provider = None,
     provider_option: options.ProviderOptions = None,
     threads: options.Threads = None,
@@ -146,6 +157,8 @@ def optimize(
             "portable": portable,
             "freeze_initializers": freeze_initializers,
             "max_growth": max_growth,
+            "max_memory_growth": max_memory_growth,
+            "max_error": max_error,
             "measure": measure,
         }
     )

@@ -358,8 +358,9 @@ def _rule(data: Any, family: str, providers: tuple[str, ...], name: str, wrong: 
 
 def _cases(data: dict[str, Any], where: str) -> dict[str, list[dict[str, Any]]]:
     examples = _mapping(data, "examples")
-    _known(examples, ("accept", "reject"), where)
-    return {k: [_example(c, where) for c in _list(examples.get(k), k, where)] for k in ("accept", "reject")}
+    _known(examples, ("accept", "reject", "measure"), where)
+    kinds = ("accept", "reject", *(["measure"] if "measure" in examples else []))
+    return {k: [_example(c, where) for c in _list(examples.get(k), k, where)] for k in kinds}
 
 
 def _claim(text: str, where: str) -> tuple[str, float]:

@@ -124,9 +124,11 @@ class Problem:
         """The state after a rewrite, in time proportional to what it changes.
 
         Raises:
-            RefusedError: As for :meth:`rewrite`.
+            RefusedError: As for :meth:`rewrite`, or the weights would take more memory than they may.
         """
-        return self.reached(state, *self.rewrite(state.graph, match))
+        after = self.reached(state, *self.rewrite(state.graph, match))
+        _affordable(after.cost)
+        return after
 
     def reached(self, state: State, graph: Graph, delta: Delta) -> State:
         """The state of a graph that came from another by an edit."""
@@ -136,14 +138,21 @@ class Problem:
         """The graph and the predicted cost after a rewrite, without its new matches.
 
         Raises:
-            RefusedError: As for :meth:`rewrite`.
+            RefusedError: As for :meth:`step`.
         """
         graph, delta = self.rewrite(state.graph, match)
-        return graph, self.cost.total_after(state.costs, graph, delta)
+        cost = self.cost.total_after(state.costs, graph, delta)
+        _affordable(cost)
+        return graph, cost
 
     def record(self, graph: Graph, match: Match, before: float, after: float) -> Step:
         """What a trace says of a rewrite of a graph that was predicted to take ``before`` and then ``after`` milliseconds."""
         return Step(match.rule.id, match.rule.family, match.site, graph.values[match.roots[0]].name, before, after)
+
+
+def _affordable(cost: float) -> None:
+    if cost == math.inf:
+        raise RefusedError("the weights would take more memory than they may")
 
 
 @dataclass

@@ -5,6 +5,8 @@ Neither is in a model library, so both are written here from their papers. Impor
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import torch
 from torch import Tensor, nn
 
@@ -24,7 +26,7 @@ class _UNet(nn.Module):
         super().__init__()
         widths = [width * 2**i for i in range(depth + 1)]
         self.first = _double(3, width)
-        self.down = nn.ModuleList(_double(a, b) for a, b in zip(widths, widths[1:], strict=False))
+        self.down = nn.ModuleList(_double(a, b) for a, b in pairwise(widths))
         self.pool = nn.MaxPool2d(2)
         steps = list(zip(widths[:0:-1], widths[-2::-1], strict=True))
         self.widen = nn.ModuleList(nn.ConvTranspose2d(a, b, 2, 2) for a, b in steps)
