@@ -387,6 +387,7 @@ def optimize(
         seed=seed, selection=chosen, paired=paired, kept=kept, verified=verified, original=original, final=final,
         placements=_placements(arena, None if kept else graph), seconds=time.monotonic() - started, sizes=sizes,
         given=[*sizes] if overrides else [*bound, *(at[0] if at else {})], elsewhere=elsewhere,
+        weights=cost.first,
     )  # fmt: skip
     found = Found(chosen, paired, loaded.graph, graph, tuple(curve))
     options = {

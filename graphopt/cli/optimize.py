@@ -255,6 +255,13 @@ def _numbers(report: Mapping[str, Any]) -> Table:
     nodes, sizes = report["nodes"], report["size"]
     result.add_row("nodes", str(nodes["before"]), str(nodes["after"]), change(nodes["before"], nodes["after"]))
     result.add_row("size", size(sizes["before"]), size(sizes["after"]), change(sizes["before"], sizes["after"]))
+    weights, opening = report["session"]["weights"], report["session"]["opening_s"]
+    if weights and weights["before"] != weights["after"]:  # the file need not say it: some are computed at the opening
+        before, after = weights["before"], weights["after"]
+        result.add_row("weights in memory", size(before), size(after), change(before, after))
+        if opening:
+            took = [milliseconds(1e3 * opening[key]) for key in ("before", "after")]
+            result.add_row("opening", *took, change(opening["before"], opening["after"]))
     return result
 
 

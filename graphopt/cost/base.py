@@ -185,7 +185,7 @@ class WindowCost(ABC):
         self.cache = cache
         self.scale = 1.0
         self.growth = growth
-        self.most: float | None = None
+        self.first: int | None = None  # bytes of weights of the graph that was priced first
         self.shapes = Shapes(dims)
         self.layouts = Layouts(self.shapes, block)
 
@@ -197,9 +197,9 @@ class WindowCost(ABC):
         each = list({window.nodes[-1]: window for window in windows.values()}.values())
         prices = self._price(graph, each, layout)
         sums, readers = Sums(cache=self.cache, scale=self.scale).changed((), prices.values())
-        if self.most is None:
-            self.most = sums.bytes + self.growth
-        sums = replace(sums, readers=Map(readers), most=self.most)
+        if self.first is None:
+            self.first = sums.bytes
+        sums = replace(sums, readers=Map(readers), most=self.first + self.growth)
         return Costs(sums.ms, Map(prices), Map(windows), layout, graph.outputs, sums)
 
     def after(self, costs: Costs, graph: Graph, delta: Delta) -> Costs:

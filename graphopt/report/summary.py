@@ -40,6 +40,7 @@ def make_report(
     sizes: Mapping[str, int],
     given: Sequence[str] = (),
     elsewhere: Sequence[tuple[Mapping[str, int], Paired]] = (),
+    weights: int | None = None,
 ) -> dict[str, Any]:
     """The report of an optimisation, ready for JSON.
 
@@ -60,6 +61,7 @@ def make_report(
         sizes: Those at which the dimensions that the model leaves open were measured.
         given: Which sizes the caller chose.
         elsewhere: Measurements at other sizes.
+        weights: Bytes of the weights that a session of the original holds, ``None`` where that is not known.
     """
     outcome = selection.outcome
     return {
@@ -81,6 +83,7 @@ def make_report(
         "placement": _placement(placements),
         "timing": None if not placements else {"device": placements[0].device, "copies": placements[0].copies},
         "size": {"before": original.nbytes, "after": final.nbytes},
+        "session": _session(selection, paired, kept, weights),
         "rules": {} if kept else dict(Counter(s.rule for s in outcome.steps).most_common()),
         "steps": [
             {
@@ -119,6 +122,18 @@ def _latency(paired: Paired, kept: bool) -> dict[str, Any]:
         "rounds": paired.rounds,
         "sessions": paired.sessions,
     }
+
+
+def _session(selection: Selection, paired: Paired | None, kept: bool, weights: int | None) -> dict[str, Any]:
+    """What opening the original and the candidate costs: bytes of weights held, those computed on the way included, and seconds."""
+    found: dict[str, Any] = {"weights": None, "opening_s": None}
+    if weights is not None:
+        after = weights if kept else selection.outcome.state.costs.sums.bytes
+        found["weights"] = {"before": weights, "after": after}
+    if paired is not None and paired.opening_s is not None:
+        before, opened = paired.opening_s
+        found["opening_s"] = {"before": before, "after": before if kept else opened}
+    return found
 
 
 def _verified(v: Verification) -> dict[str, Any]:

@@ -24,7 +24,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -61,6 +61,7 @@ class Paired:
         rounds: Rounds measured.
         sessions: Sessions opened of each model, where the interval is one over sessions; else 1.
         samples: Milliseconds of one run in each round (rows), of the baseline and of the variant (columns).
+        opening_s: Median seconds that opening a session of each took, where several were opened.
     """
 
     baseline_ms: float
@@ -70,6 +71,7 @@ class Paired:
     rounds: int
     sessions: int = 1
     samples: Array | None = field(default=None, repr=False, compare=False)
+    opening_s: tuple[float, float] | None = None
 
     @property
     def width(self) -> float:
@@ -124,6 +126,7 @@ def measure_models(
         raise UsageError(f"need 2 <= min_sessions <= max_sessions, got {min_sessions} and {max_sessions}")
     start = time.perf_counter()
     tables: list[Array] = []
+    opened: list[tuple[float, float]] = []
     while len(tables) < max_sessions:
         opening = time.perf_counter()
         if len(tables) >= min_sessions and (
@@ -133,11 +136,18 @@ def measure_models(
         done = sum(len(table) for table in tables)
         open_swapped, run_swapped = len(tables) % 2 == 1, len(tables) // 2 % 2 == 1
         models = (variant, baseline) if open_swapped else (baseline, variant)
-        with Session(models[0], config) as one, Session(models[1], config) as other:
-            pair = [other, one] if open_swapped else [one, other]
-            spent = time.perf_counter() - opening
-            tables.append(_rounds(pair, feeds, spent, _SESSION_ROUNDS, 1000, _progress(on_round, done), run_swapped))
-    return _over_sessions(tables)
+        with Session(models[0], config) as one:
+            between = time.perf_counter()
+            with Session(models[1], config) as other:
+                took = (between - opening, time.perf_counter() - between)
+                opened.append(took[::-1] if open_swapped else took)
+                pair = [other, one] if open_swapped else [one, other]
+                spent = sum(took)
+                tables.append(
+                    _rounds(pair, feeds, spent, _SESSION_ROUNDS, 1000, _progress(on_round, done), run_swapped)
+                )
+    before, after = np.median(opened, axis=0)
+    return replace(_over_sessions(tables), opening_s=(float(before), float(after)))
 
 
 def measure_pair(

@@ -66,6 +66,8 @@ def test_every_setting_from_the_file(tmp_path):
         "portable = true",
         "freeze-initializers = true",
         "max_growth = 0",
+        "max-memory-growth = 1.5",
+        "max-error = 1e-5",
         "measure = false",
     )
     assert load_settings(cwd=tmp_path, environ={}) == Settings(
@@ -85,6 +87,8 @@ def test_every_setting_from_the_file(tmp_path):
         portable=True,
         freeze_initializers=True,
         max_growth=0.0,
+        max_memory_growth=1.5,
+        max_error=1e-5,
         measure=False,
     )
 
@@ -107,6 +111,8 @@ def test_every_setting_from_the_environment(tmp_path):
         "GRAPHOPT_PORTABLE": "1",
         "GRAPHOPT_FREEZE_INITIALIZERS": "yes",
         "GRAPHOPT_MAX_GROWTH": "0.5",
+        "GRAPHOPT_MAX_MEMORY_GROWTH": "1.5",
+        "GRAPHOPT_MAX_ERROR": "1e-5",
         "GRAPHOPT_MEASURE": "off",
     }
     assert load_settings(cwd=tmp_path, environ=environ) == Settings(
@@ -126,6 +132,8 @@ def test_every_setting_from_the_environment(tmp_path):
         portable=True,
         freeze_initializers=True,
         max_growth=0.5,
+        max_memory_growth=1.5,
+        max_error=1e-5,
         measure=False,
     )
 

@@ -33,6 +33,7 @@ REPORT = {
     "verified": {"passed": True, "trials": 3, "max_abs": 1.2e-6, "max_rel": 3e-5},
     "nodes": {"before": 210, "after": 160},
     "size": {"before": 17_300_000, "after": 18_000_000},
+    "session": {"weights": {"before": 17_000_000, "after": 51_000_000}, "opening_s": {"before": 0.05, "after": 0.1}},
     "rules": {"fold-batchnorm": 3, "eliminate-identity": 21},
     "steps": [{"rule": "fold-batchnorm", "site": "layer[1]", "cost_before": 18.3, "cost_after": 17.9}],
     "search": {"candidates": 312, "seconds": 12.3, "stop_reason": "no rule improves the cost", "rounds": 1, "more": []},
@@ -85,6 +86,7 @@ def test_defaults(cli, library, model):
     assert call["measure"] is True and call["portable"] is False and call["freeze_initializers"] is False
     assert call["rules"] == () and call["exclude"] == () and call["dims"] == {} and call["input_shapes"] == {}
     assert call["max_growth"] == pytest.approx(0.1)
+    assert call["max_memory_growth"] == pytest.approx(0.25) and call["max_error"] is None
     assert "trace" not in call and "report" not in call  # they are written after the summary
 
 
@@ -123,7 +125,18 @@ def test_every_option(cli, library, model, tmp_path):
         *("--dim", "batch=2", "--dim", "seq=8", "--input-shape", "x:0:1x3", "--input-shape", "s:"),
         *("--at", "batch=4,seq=8", "--at", "batch=8"),
         *("--inputs", "data.npz", "--rtol", "1e-3", "--atol", "1e-5", "--seed", "7", "--portable"),
-        *("--freeze-initializers", "--max-growth", "0.5", "--no-measure", "--trace", "trace.json"),
+        *(
+            "--freeze-initializers",
+            "--max-growth",
+            "0.5",
+            "--max-memory-growth",
+            "2",
+            "--max-error",
+            "1e-6",
+            "--no-measure",
+            "--trace",
+            "trace.json",
+        ),
         *("--report", "page.html"),
     )
     assert outcome.code == 0, outcome.err
@@ -152,6 +165,8 @@ def test_every_option(cli, library, model, tmp_path):
         "portable": True,
         "freeze_initializers": True,
         "max_growth": 0.5,
+        "max_memory_growth": 2.0,
+        "max_error": 1e-6,
         "measure": False,
     }
 
@@ -184,6 +199,8 @@ def test_the_command_line_beats_environment_and_file(cli, library, model, tmp_pa
         ["net.onnx", "--rtol", "-1"],
         ["net.onnx", "--seed", "-1"],
         ["net.onnx", "--max-growth", "-0.1"],
+        ["net.onnx", "--max-memory-growth", "-1"],
+        ["net.onnx", "--max-error", "no"],
         ["net.onnx", "--inputs", "nothing.npz"],
         ["net.onnx", "-q", "-v"],
         ["net.onnx", "-o", "net.onnx"],
@@ -244,6 +261,8 @@ def test_screen(cli, library, model):
         "1.398 to 1.431",
         "-23.8 %",
         "17.3 MB",
+        "+200.0 %",
+        "50.00 ms",
         "eliminate-identity x21, fold-batchnorm x3",
         "1.2e-06",
         "312 candidates",
