@@ -84,6 +84,12 @@ class Settings:
     seed: int = _setting(0, integer(0), "Seed of everything random", "N")
     portable: bool = _setting(False, SWITCH, "Use standard ONNX operators only")
     max_growth: float = _setting(0.1, number(), "How much larger the file may become, as a fraction of it", "X")
+    max_memory_growth: float = _setting(
+        0.25, number(), "How much more memory weights may take when a session is open, as a fraction of the file", "X"
+    )
+    max_error: float | None = _setting(
+        None, number(), "Leave out rules that round worse, relative to the largest result", "X"
+    )
     provider: str = _setting(
         "cpu", PROVIDER, "Execution provider; see `graphopt providers`", "NAME", values="providers"
     )

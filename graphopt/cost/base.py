@@ -91,6 +91,7 @@ class Sums:
         read: Bytes of weights read in an inference.
         cache: Size of the last-level cache.
         scale: Time of a whole graph over the sum of its windows: what a window by itself does not show.
+        most: Bytes that all weights may have; a graph of more takes infinitely long.
     """
 
     warm: int = 0
@@ -100,6 +101,7 @@ class Sums:
     read: int = 0
     cache: int = 1
     scale: float = 1.0
+    most: float = math.inf
 
     @property
     def share(self) -> float:
@@ -111,7 +113,7 @@ class Sums:
     @property
     def ms(self) -> float:
         """Predicted milliseconds."""
-        return self.of(self.warm, self.cold)
+        return self.of(self.warm, self.cold) if self.bytes <= self.most else math.inf
 
     def of(self, warm: int, cold: int) -> float:
         """Milliseconds that a part of the graph takes."""
@@ -175,15 +177,20 @@ class WindowCost(ABC):
         dims: Sizes of symbolic dimensions by name.
         block: Channels in a block of the runtime's convolution layout, 1 if it has none.
         cache: Bytes of the last-level cache; by default nothing is known of weights.
+        growth: By how many bytes the weights of a graph may outgrow those of the first one that is priced from scratch.
     """
 
     name = "window"
     spent = 0.0
     settled = False
 
-    def __init__(self, dims: Mapping[str, int] | None = None, block: int = 1, cache: int = 1) -> None:
+    def __init__(
+        self, dims: Mapping[str, int] | None = None, block: int = 1, cache: int = 1, growth: float = math.inf
+    ) -> None:
         self.cache = cache
         self.scale = 1.0
+        self.growth = growth
+        self.first: int | None = None  # bytes of weights of the graph that was priced first
         self.shapes = Shapes(dims)
         self.layouts = Layouts(self.shapes, block)
 
@@ -195,7 +202,9 @@ class WindowCost(ABC):
         each = list({window.nodes[-1]: window for window in windows.values()}.values())
         prices = self._price(graph, each, layout)
         sums, readers = Sums(cache=self.cache, scale=self.scale).changed((), prices.values())
-        sums = replace(sums, readers=Map(readers))
+        if self.first is None:
+            self.first = sums.bytes
+        sums = replace(sums, readers=Map(readers), most=self.first + self.growth)
         return Costs(sums.ms, Map(prices), Map(windows), layout, graph.outputs, sums)
 
     def after(self, costs: Costs, graph: Graph, delta: Delta) -> Costs:

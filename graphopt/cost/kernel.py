@@ -59,6 +59,7 @@ class KernelCost(WindowCost):
         measure: Whether to measure at all; without, the store and estimates must do.
         dims: Sizes of symbolic dimensions by name.
         disturb: Factor on the price of a signature, for the prices of a machine that is not there.
+        growth: By how many bytes the weights of a graph may outgrow those of the first one that is priced from scratch.
     """
 
     name = "kernel"
@@ -74,12 +75,13 @@ class KernelCost(WindowCost):
         measure: bool = True,
         dims: Mapping[str, int] | None = None,
         disturb: Callable[[str], float] | None = None,
+        growth: float = math.inf,
     ) -> None:
         config = config or SessionConfig()
         # Only the CPU provider, at its highest level, keeps tensors in blocks from one node to the next.
         self._packs = full_name(config.provider) == CPU
         blocked = self._packs and config.level == "all"
-        super().__init__(dims, block_size() if blocked else 1, cache_bytes()[1])
+        super().__init__(dims, block_size() if blocked else 1, cache_bytes()[1], growth)
         self.store = store
         # A window of operators that the provider lacks runs elsewhere, as it does in the model.
         self.config = replace(config, profile=None, save_optimized=None, required=False)
@@ -359,7 +361,7 @@ def _ballast(signature: str) -> int:
 def _made(wanted: Wanted) -> KernelCost:
     return KernelCost(
         wanted.store, wanted.config, seconds=wanted.seconds, kernels=wanted.kernels, measure=wanted.measure,
-        dims=wanted.dims, disturb=wanted.disturb,
+        dims=wanted.dims, disturb=wanted.disturb, growth=wanted.growth,
     )  # fmt: skip
 
 

@@ -25,6 +25,7 @@ class Wanted:
         kernels: How many windows, in all; ``None`` for no limit.
         dims: Sizes of symbolic dimensions by name.
         prices: Milliseconds by operator, where someone gives them.
+        growth: By how many bytes weights may outgrow those of the first graph that is priced.
         disturb: Factor on the price of what has some signature, for the prices of a machine that is not there.
     """
 
@@ -35,6 +36,7 @@ class Wanted:
     kernels: int | None = None
     dims: Mapping[str, int] = field(default_factory=dict)
     prices: Mapping[str, float] = field(default_factory=dict)
+    growth: float = math.inf
     disturb: Callable[[str], float] | None = None
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from graphopt.equivalence.cases import written_case
 from graphopt.equivalence.proof import ATTACKED, PROVED, TRIES, Proof, prove
+from graphopt.equivalence.rounding import rounding_error
 from graphopt.equivalence.symbolic import METHODS
 from graphopt.errors import RuleError, unexpected
 from graphopt.execution import make_executor
@@ -49,6 +50,7 @@ class Verdict:
         seed: Of the instances and contents.
         all_sizes: Whether the rule is proved for all sizes of at least 1, at the ranks and attributes of its examples.
         details: The traceback, where the check itself failed.
+        error: Rounding error at the rule's examples under ``measure``, relative to the largest result; None without such.
     """
 
     rule: str
@@ -66,6 +68,7 @@ class Verdict:
     seed: int = 0
     details: str = ""
     all_sizes: bool = False
+    error: float | None = None
 
     @property
     def loads(self) -> bool:
@@ -98,7 +101,10 @@ def check_rule(
     if found:
         return Verdict(rule.id, rule.hash, "failed", "lint", message="; ".join(found))
     made = _verdict(rule, prove(rule, seed=seed, limit=limit, attacks=attacks, tries=tries, seconds=seconds), seed)
-    return replace(made, all_sizes=_for_all_sizes(rule)) if generic and made.loads else made
+    if not made.loads:
+        return made
+    made = replace(made, error=rounding_error(rule, seed))
+    return replace(made, all_sizes=_for_all_sizes(rule)) if generic else made
 
 
 def _for_all_sizes(rule: Rule) -> bool:
@@ -199,4 +205,6 @@ def _entry(v: Verdict) -> dict[str, Any]:
         "worst": float(f"{v.worst:.1e}"),
         "seed": v.seed,
     }
+    if v.error is not None:
+        entry["error"] = float(f"{v.error:.1e}")
     return {**entry, "open": v.message} if v.message else entry

@@ -78,7 +78,9 @@ def prepare(
 
 def load_rules(settings: Settings) -> Library:
     """The rules that some settings name."""
-    return load_library(settings.rules, settings.exclude, settings.provider, settings.portable)
+    return load_library(
+        settings.rules, settings.exclude, settings.provider, settings.portable, max_error=settings.max_error
+    )
 
 
 def load_model(model: str | Path | ModelProto, settings: Settings) -> Model:

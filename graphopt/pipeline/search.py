@@ -15,6 +15,8 @@ from graphopt.search.problem import Budget, Problem, State
 from graphopt.search.select import Better, select
 from graphopt.search.selection import Selection
 
+_MEMORY_SLACK = 64 << 20  # bytes that the weights of a session may grow besides ``max_memory_growth``
+
 Curve = tuple[tuple[int, float, float], ...]
 """See :class:`graphopt.report.optimization.Found`."""
 
@@ -40,7 +42,8 @@ def search(context: Context) -> Searched:
     with Store() as store:
         cost = COST_MODELS.ready(context.settings.cost_model).make(
             Wanted(
-                store, context.config, context.settings.measure, effort.pricing_s, effort.kernels, named_sizes(context.sizes)
+                store, context.config, context.settings.measure, effort.pricing_s, effort.kernels, named_sizes(context.sizes),
+                growth=context.settings.max_memory_growth * context.loaded.nbytes + _MEMORY_SLACK,
             )
         )  # fmt: skip
         problem = Problem.where(context.library, cost, context.config)

@@ -152,6 +152,7 @@ def load_library(
     portable: bool = False,
     *,
     evidence: bool = True,
+    max_error: float | None = None,
     problems: list[RuleError] | None = None,
 ) -> Library:
     """Load rules.
@@ -163,6 +164,7 @@ def load_library(
             the ONNX standard only for providers that have kernels for them.
         portable: Leave out rules whose replacement uses operators outside the ONNX standard.
         evidence: Leave out shipped rules without recorded evidence for their present text.
+        max_error: Leave out rules whose evidence records a larger rounding error, relative to the largest result.
         problems: Takes what is wrong with rules, which are left out then; without it, that is an error.
 
     Raises:
@@ -192,7 +194,7 @@ def load_library(
             folders = {folder: read_evidence(folder / LOCK) for folder in {p.parent for p in group}}
             locks = {p: folders[p.parent] for p in group}
             wrong += _unproved([r for r in loaded if not _proved(r, locks)])
-            loaded = [r for r in loaded if _proved(r, locks)]
+            loaded = [r for r in loaded if _proved(r, locks) and not _coarse(r, locks, max_error)]
         rules += loaded
     known = {r.family for r in rules} | {r.id for r in rules}
     for name in exclude:
@@ -244,6 +246,12 @@ def _file(rule: Rule) -> Path:
 def _proved(rule: Rule, locks: Mapping[Path, Mapping[str, Mapping[str, Any]]]) -> bool:
     entry = locks[_file(rule)].get(rule.id)
     return entry is not None and entry.get("hash") == rule.hash and entry.get("verdict") in VERDICTS
+
+
+def _coarse(rule: Rule, locks: Mapping[Path, Mapping[str, Mapping[str, Any]]], limit: float | None) -> bool:
+    """Whether a rule rounds worse than a limit; nothing is recorded of most rules, which only move or merge sums."""
+    error = locks[_file(rule)][rule.id].get("error")
+    return limit is not None and isinstance(error, int | float) and error > limit
 
 
 def _unproved(rules: Sequence[Rule]) -> Iterator[RuleError]:

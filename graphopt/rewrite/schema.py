@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 CLAIMS = ("exact", "real", "approx")
 _FILE_KEYS = ("family", "doc", "providers", "rules")
-LINES = 32
+LINES = 64
 """Of a pattern or a replacement, and conditions of a rule; the largest rule that comes with graphopt has 23."""
 LINE = 2_000
 """Characters of a line."""
@@ -363,8 +363,9 @@ def _rule(data: Any, family: str, providers: tuple[str, ...], name: str, wrong: 
 
 def _cases(data: dict[str, Any], where: str) -> dict[str, list[dict[str, Any]]]:
     examples = _mapping(data, "examples")
-    _known(examples, ("accept", "reject"), where)
-    return {k: [_example(c, where) for c in _list(examples.get(k), k, where)] for k in ("accept", "reject")}
+    _known(examples, ("accept", "reject", "measure"), where)
+    kinds = ("accept", "reject", *(["measure"] if "measure" in examples else []))
+    return {k: [_example(c, where) for c in _list(examples.get(k), k, where)] for k in kinds}
 
 
 def _claim(text: str, where: str) -> tuple[str, float]:

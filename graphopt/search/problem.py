@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from graphopt.config import provider_name
 from graphopt.cost.base import CostModel, Costs
-from graphopt.ir.edit import Delta
+from graphopt.ir.edit import Delta, RefusedError
 from graphopt.ir.graph import Graph
 from graphopt.rewrite.library import Library
 from graphopt.rewrite.match import Match
@@ -121,9 +121,11 @@ class Problem:
         """The state after a rewrite, in time proportional to what it changes.
 
         Raises:
-            RefusedError: As for :meth:`rewrite`.
+            RefusedError: As for :meth:`rewrite`, or the weights would take more memory than they may.
         """
-        return self.reached(state, *self.rewrite(state.graph, match))
+        after = self.reached(state, *self.rewrite(state.graph, match))
+        _affordable(after.cost)
+        return after
 
     def reached(self, state: State, graph: Graph, delta: Delta) -> State:
         """The state of a graph that came from another by an edit."""
@@ -133,14 +135,21 @@ class Problem:
         """The graph and the predicted cost after a rewrite, without its new matches.
 
         Raises:
-            RefusedError: As for :meth:`rewrite`.
+            RefusedError: As for :meth:`step`.
         """
         graph, delta = self.rewrite(state.graph, match)
-        return graph, self.cost.total_after(state.costs, graph, delta)
+        cost = self.cost.total_after(state.costs, graph, delta)
+        _affordable(cost)
+        return graph, cost
 
     def record(self, graph: Graph, match: Match, before: float, after: float) -> Step:
         """What a trace says of a rewrite of a graph that was predicted to take ``before`` and then ``after`` milliseconds."""
         return Step(match.rule.id, match.rule.family, match.site, graph.values[match.roots[0]].name, before, after)
+
+
+def _affordable(cost: float) -> None:
+    if cost == math.inf:
+        raise RefusedError("the weights would take more memory than they may")
 
 
 @dataclass

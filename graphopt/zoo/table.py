@@ -14,9 +14,12 @@ _NONE: Mapping[str, Number] = {}
 _IMAGENET = {"batch": 1, "size": 224, "classes": 1000}
 
 
-def _image(name: str, family: str, build: str, doc: str, params: Mapping[str, Number] = _NONE) -> ZooModel:
+def _image(
+    name: str, family: str, build: str, doc: str, params: Mapping[str, Number] = _NONE,
+    outputs: tuple[str, ...] = ("logits",),
+) -> ZooModel:  # fmt: skip
     pixels = TensorSpec("pixels", ("batch", 3, "size", "size"))
-    return ZooModel(name, family, f"graphopt.zoo.{build}", (pixels,), doc, {**_IMAGENET, **params})
+    return ZooModel(name, family, f"graphopt.zoo.{build}", (pixels,), doc, {**_IMAGENET, **params}, outputs)
 
 
 def _tokens(
@@ -71,6 +74,13 @@ MODELS = (
         {"d1": 2, "d2": 2, "d3": 2, "d4": 2, "bottleneck": 0, "groups": 1, "width": 64},
     ),
     _image(
+        "resnet34",
+        "cnn",
+        "vision:resnet",
+        "ResNet-34: residual blocks of two 3x3 convolutions (He et al. 2015, arXiv 1512.03385)",
+        {"d1": 3, "d2": 4, "d3": 6, "d4": 3, "bottleneck": 0, "groups": 1, "width": 64},
+    ),
+    _image(
         "resnet50",
         "cnn",
         "vision:resnet",
@@ -78,11 +88,41 @@ MODELS = (
         _RESNET50,
     ),
     _image(
+        "wide_resnet50_2",
+        "cnn",
+        "vision:resnet",
+        "Wide ResNet-50-2: twice the channels in the 3x3 convolutions (Zagoruyko and Komodakis 2016, arXiv 1605.07146)",
+        {**_RESNET50, "width": 128},
+    ),
+    _image(
         "resnext50",
         "cnn",
         "vision:resnet",
         "ResNeXt-50 32x4d: grouped 3x3 convolutions (Xie et al. 2016, arXiv 1611.05431)",
         {**_RESNET50, "groups": 32, "width": 4},
+    ),
+    _image(
+        "vgg16",
+        "cnn",
+        "vision:vgg16",
+        "VGG-16: nothing but 3x3 convolutions and poolings before the head (Simonyan and Zisserman 2014, arXiv 1409.1556)",
+    ),
+    _image(
+        "unet",
+        "cnn",
+        "dense:unet",
+        "U-Net: an encoder and a decoder of 3x3 convolutions with skips (Ronneberger et al. 2015, arXiv 1505.04597)",
+        {"size": 256, "width": 32, "depth": 4, "classes": 2},
+        ("mask",),
+    ),
+    ZooModel(
+        "super_resolution",
+        "cnn",
+        "graphopt.zoo.dense:super_resolution",
+        (TensorSpec("pixels", ("batch", 3, "size", "size")),),
+        "EDSR, small: residual blocks of 3x3 convolutions, then a pixel shuffle (Lim et al. 2017, arXiv 1707.02921)",
+        {"batch": 1, "size": 64, "width": 64, "blocks": 8, "scale": 2},
+        ("image",),
     ),
     _image(
         "inception_v3",

@@ -84,6 +84,11 @@ def densenet121(*, classes: int, **_: Number) -> nn.Module:
     return cast(nn.Module, models.densenet121(num_classes=classes))
 
 
+def vgg16(*, classes: int, **_: Number) -> nn.Module:
+    """VGG-16 without BatchNorm."""
+    return cast(nn.Module, models.vgg16(num_classes=classes))
+
+
 def resnet(
     *, d1: int, d2: int, d3: int, d4: int, bottleneck: int, groups: int, width: int, classes: int, **_: Number
 ) -> nn.Module:

@@ -10,10 +10,11 @@ import pytest
 from graphopt.cost.kernel import CAUTION, KernelCost
 from graphopt.cost.store import FAILED, Store
 from graphopt.errors import UnknownNameError
-from graphopt.ir.edit import Edit
+from graphopt.ir.edit import Edit, RefusedError
 from graphopt.rewrite.apply import apply
 from graphopt.rewrite.sites import Sites
 from graphopt.runtime.session import SessionConfig
+from graphopt.search.problem import Problem
 from tests.cost.graphs import graph, node, residual_network, transformer
 from tests.onnxio.models import library, rule
 
@@ -218,3 +219,26 @@ def test_prediction_against_the_clock(store):
                 run()
                 times.append(time.thread_time() - start)
         assert 0.5 < predicted / (sorted(times)[15] * 1e3) < 1.6
+
+
+WIDER = library(
+    rule("wider", ["y = MatMul(x, w)"], ["w2 = Concat<axis = -1>(w, w)", "m = MatMul(x, w2)", "y = Slice(m, i, j, k)"],
+         where=["is_const(w)"], let={"i": "i64([0])", "j": "i64([dim(w, 1)])", "k": "i64([1])"}),
+)  # fmt: skip
+
+
+def test_a_rewrite_for_which_weights_outgrow_their_room_is_refused(store):
+    size = 256 * 256 * 4
+    nodes = [node("MatMul", ["x", "a"], ["y"]), node("MatMul", ["y", "b"], ["z"])]
+    g = graph(nodes, {"x": (4, 256)}, {"a": (256, 256), "b": (256, 256)})
+    problem = Problem(WIDER, KernelCost(store, measure=False, growth=size))
+    start = problem.start(g)
+    first, second = start.sites.matches.values()
+    one = problem.step(start, first)  # a weight of twice the size in place of one
+    assert one.costs.sums.bytes - start.costs.sums.bytes == size
+    with pytest.raises(RefusedError, match="more memory"):
+        problem.price(one, second)
+    with pytest.raises(RefusedError, match="more memory"):
+        problem.step(one, second)
+    roomy = Problem(WIDER, KernelCost(store, measure=False))
+    assert roomy.step(roomy.step(roomy.start(g), first), second).cost > 0

@@ -21,8 +21,13 @@ from graphopt.zoo import Exporter, build, cache_dir, describe, example_inputs, e
 EXPECTED = {
     "squeezenet1_1",
     "resnet18",
+    "resnet34",
     "resnet50",
+    "wide_resnet50_2",
     "resnext50",
+    "vgg16",
+    "unet",
+    "super_resolution",
     "inception_v3",
     "regnet_y_400mf",
     "shufflenet_v2",
@@ -59,6 +64,8 @@ SMALL = [
     "nasrnn@hidden=32,steps=3",
     "nasrnn@hidden=32,shared=0,steps=3",
     "nasnet_a@cells=1,filters=8,size=64",
+    "unet@depth=2,size=32,width=8",
+    "super_resolution@blocks=1,size=16,width=8",
     "vit_b_16@heads=4,hidden=64,intermediate=64,layers=2,size=32",
 ]
 
