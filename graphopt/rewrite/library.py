@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import traceback
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,9 +14,11 @@ from typing import Any
 from graphopt.config import provider_name, rules_dir
 from graphopt.documents import DocumentError, checked, read_json
 from graphopt.errors import RuleError, UnknownNameError, unexpected
+from graphopt.ir.edit import RefusedError
 from graphopt.ir.graph import Graph, Node
+from graphopt.rewrite.apply import apply
 from graphopt.rewrite.cache import read_cached
-from graphopt.rewrite.examples import ExampleError, build_example
+from graphopt.rewrite.examples import Example, ExampleError, build_example
 from graphopt.rewrite.match import Around, Operator, Plan, plans
 from graphopt.rewrite.schema import Rule, read_file
 
@@ -286,6 +289,16 @@ def lint(paths: Sequence[Path] = ()) -> list[Problem]:
     return problems
 
 
+def _costs(example: Example) -> Iterator[str]:
+    """What speaks against carrying out a rule wherever it matches."""
+    assert example.match is not None
+    with suppress(RefusedError):
+        after, _ = apply(example.graph, example.match)
+        before, nodes = example.graph.live_nodes(), after.live_nodes()
+        if nodes > before:
+            yield f"'always', but {before} nodes become {nodes}"
+
+
 def lint_rule(rule: Rule) -> list[str]:
     """What is wrong with one rule and its examples."""
     found: list[str] = []
@@ -304,6 +317,8 @@ def lint_rule(rule: Rule) -> list[str]:
             continue
         if example.match is None:
             found.append(f"accept {i}: {example.why()}")
+        elif rule.always:
+            found += [f"accept {i}: {message}" for message in _costs(example)]
     missed = set(range(len(rule.where)))
     instead: list[str] = []
     for i, case in enumerate(rejects):

@@ -124,6 +124,7 @@ def test_every_option(cli, library, model, tmp_path):
         *("--at", "batch=4,seq=8", "--at", "batch=8"),
         *("--inputs", "data.npz", "--rtol", "1e-3", "--atol", "1e-5", "--seed", "7", "--portable"),
         *("--freeze-initializers", "--max-growth", "0.5", "--no-measure", "--trace", "trace.json"),
+        *("--max-memory-growth", "2", "--max-error", "1e-6"),
         *("--report", "page.html", "--cost-model", "analytic", "--keep-ties"),
     )
     assert outcome.code == 0, outcome.err
@@ -152,6 +153,8 @@ def test_every_option(cli, library, model, tmp_path):
         "portable": True,
         "freeze_initializers": True,
         "max_growth": 0.5,
+        "max_memory_growth": 2.0,
+        "max_error": 1e-6,
         "measure": False,
         "cost_model": "analytic",
         "keep_ties": True,

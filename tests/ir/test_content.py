@@ -16,7 +16,7 @@ from tests.onnxio.models import F, model, node, weight
 
 I = TensorProto.INT64  # noqa: E741
 C = {
-    "first": [0], "both": [0, 1], "last": [2], "zero": 0, "none": [], "one": [1], "eight": [8], "free": [-1], "two": [2],
+    "first": [0], "both": [0, 1], "last": [2], "zero": 0, "unit": 1, "none": [], "one": [1], "eight": [8], "free": [-1], "two": [2],
     "end": [2**63 - 1], "heads": [2, 4], "axis0": [0],
 }  # fmt: skip
 
@@ -98,6 +98,11 @@ def test_a_symbol_may_look_like_a_number():
         ([SHAPE, node("Div", ["s", "eight"], ["y"])], (None, None, 1)),
         ([SHAPE, node("Add", ["s", "one"], ["y"])], (None, None, 9)),
         ([SHAPE, node("Sub", ["s", "s"], ["y"])], (0, 0, 0)),
+        # A division of numbers with a rest rounds towards zero; a size is never negative, so never a free one.
+        ([SHAPE, node("Add", ["s", "one"], ["a"]), node("Div", ["a", "two"], ["y"])], (None, None, 4)),
+        ([SHAPE, node("Mod", ["s", "eight"], ["y"])], (None, None, 0)),
+        ([SHAPE, node("Equal", ["s", "free"], ["e"]), node("Where", ["e", "one", "s"], ["y"])], ("N", "S", 8)),
+        ([SHAPE, node("Equal", ["s", "eight"], ["e"]), node("Where", ["e", "two", "s"], ["y"])], (None, None, 2)),
         ([SHAPE, node("Cast", ["s"], ["c"], to=TensorProto.INT32), node("Unsqueeze", ["c", "axis0"], ["y"])], ("N", "S", 8)),
         # A vector whose length alone is known, among others; one of unknown length; a float on the way.
         ([SHAPE, node("Gather", ["k", "one"], ["g"]), node("Concat", ["s", "g"], ["y"], axis=0)], ("N", "S", 8, None)),
@@ -109,6 +114,14 @@ def test_a_symbol_may_look_like_a_number():
 )  # fmt: skip
 def test_content(nodes, expected):
     assert content(nodes) == expected
+
+
+@pytest.mark.parametrize(
+    ("start", "step", "expected"), [("zero", "unit", ("N",)), ("unit", "unit", (None,)), ("zero", "zero", (None,))]
+)
+def test_a_range_to_a_size_has_that_size(start, step, expected):
+    nodes = [SHAPE, node("Gather", ["s", "zero"], ["n"]), node("Range", [start, "n", step], ["y"])]
+    assert shape(nodes) == expected
 
 
 def reshape(*parts):

@@ -20,7 +20,7 @@ from graphopt.onnxio.load import load
 from graphopt.onnxio.save import to_proto
 from graphopt.rewrite.apply import apply
 from graphopt.rewrite.examples import build_example
-from graphopt.rewrite.library import Library, load_library
+from graphopt.rewrite.library import Library, lint_rule, load_library
 from graphopt.rewrite.schema import parse_rules
 from graphopt.rewrite.sites import Sites
 from graphopt.runtime.session import SessionConfig
@@ -263,6 +263,25 @@ def test_a_rule_of_the_normal_form_never_costs(rule):
 def test_always_is_for_what_is_equal(head, message):
     with pytest.raises(RuleError, match=message):
         parse_rules(NOISE.replace("equal: real", head, 1), "rules.yaml")
+
+
+def test_a_rule_that_makes_more_nodes_is_none_of_the_normal_form():
+    made = parse_rules(NOISE.replace("equal: real", "equal: real\n    always: true", 1), "rules.yaml")
+    assert [lint_rule(rule) for rule in made] == [["accept 0: 'always', but 1 nodes become 4"], []]
+    assert [rule.id for rule in LIBRARY.always.rules if lint_rule(rule)] == []
+
+
+def test_what_an_edit_makes_constant_is_constant_all_the_way():
+    nodes = [
+        node("Shape", ["x"], ["s"]), node("Gather", ["s", "last"], ["n"], axis=0), node("Range", ["zero", "n", "one"], ["r"]),
+        node("Cast", ["r"], ["f"], to=F), node("Add", ["x", "f"], ["y"]),
+    ]  # fmt: skip
+    weights = [weight(name, np.array(value)) for name, value in (("last", 1), ("zero", 0), ("one", 1))]
+    graph = simplify(load(model(nodes, [("x", F, ["N", 4])], [("y", F, None)], weights)).graph)
+    known = next(m for m in Sites.of(graph, LIBRARY) if m.rule.id == "dimension-that-is-known")
+    after, delta = apply(graph, known)
+    assert problems(after) == [] and operators(after) == ["Add"]
+    assert {after.nodes[i].op for i in delta.touched if i in after.nodes} >= {"Cast", "Add"}
 
 
 def test_the_hash_of_a_library_tells_what_is_done_unasked():
