@@ -42,7 +42,9 @@ class Draft:
     def model(self, result: str, feeds: Feeds, opset: int) -> bytes:
         """The serialised model."""
         inputs = [helper.make_tensor_value_info(n, 1, a.shape) for n, a in feeds.items()]
-        graph = helper.make_graph(self.nodes, "g", inputs, [helper.make_tensor_value_info(result, 1, None)], self.constants)
+        graph = helper.make_graph(
+            self.nodes, "g", inputs, [helper.make_tensor_value_info(result, 1, None)], self.constants
+        )
         sets = [helper.make_opsetid("", opset), helper.make_opsetid(_OWN, 1)]
         return bytes(helper.make_model(graph, opset_imports=sets, ir_version=10).SerializeToString())
 
@@ -68,7 +70,12 @@ def _attention(own: Callable[[Draft, int, int, int], str], opset: int = 17, mask
         made = p("MatMul", p("Softmax", scores, axis=-1), _heads(p, "v", s, h, w))
         plain = p("Reshape", p("Transpose", made, perm=(0, 2, 1, 3)), [1, s, d])
         o = Draft()
-        yield f"{s} tokens, {d} wide, {h} heads", feeds, p.model(plain, feeds, 17), o.model(own(o, s, d, h), feeds, opset)
+        yield (
+            f"{s} tokens, {d} wide, {h} heads",
+            feeds,
+            p.model(plain, feeds, 17),
+            o.model(own(o, s, d, h), feeds, opset),
+        )
 
 
 def _grouped(d: Draft, s: int, h: int) -> str:

@@ -29,7 +29,9 @@ class _Draft:
     def model(self, result: str, opset: int) -> ModelProto:
         full = [1, _TOKENS, _HEADS * _WIDTH]
         inputs = [helper.make_tensor_value_info(x, 1, full) for x in "qkv"]
-        graph = helper.make_graph(self.nodes, "g", inputs, [helper.make_tensor_value_info(result, 1, full)], self.constants)
+        graph = helper.make_graph(
+            self.nodes, "g", inputs, [helper.make_tensor_value_info(result, 1, full)], self.constants
+        )
         return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
 
 
