@@ -70,8 +70,8 @@ def _multi_head(c: Call) -> Result:
 
 @operator("Attention")
 def _attention(c: Call) -> Result:
-    forms = ("is_causal", "softcap", "qk_matmul_output_mode", "softmax_precision")
-    if len(c.to) > 1 or any(c.attributes.get(a, 0) for a in forms) or any(c.opt(i) is not None for i in (4, 5, 6)):
+    others = any(value for name, value in c.attributes.items() if name not in ("scale", "q_num_heads", "kv_num_heads"))
+    if len(c.to) > 1 or others or any(x is not None for x in c.x[4:]):
         raise UnsupportedError("this form of Attention")
     q, k, v, joined = c.arg(0), c.arg(1), c.arg(2), c.arg(0).ndim == 3
     if joined:

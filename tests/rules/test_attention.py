@@ -1,0 +1,77 @@
+"""Attention as exporters spell it becomes the runtime's operator, and its Transposes go."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from onnx import ModelProto, helper, numpy_helper
+
+from graphopt import optimize
+
+_TOKENS, _HEADS, _WIDTH = 256, 4, 16
+
+
+class _Draft:
+    def __init__(self) -> None:
+        self.nodes: list = []
+        self.constants: list = []
+
+    def __call__(self, op: str, *operands, **attributes) -> str:
+        names = [x if isinstance(x, str) else self._constant(x) for x in operands]
+        self.nodes.append(helper.make_node(op, names, [f"v{len(self.nodes)}"], **attributes))
+        return f"v{len(self.nodes) - 1}"
+
+    def _constant(self, x) -> str:
+        array = np.array(x, np.float32 if isinstance(x, float) else None)
+        self.constants.append(numpy_helper.from_array(array, f"c{len(self.constants)}"))
+        return self.constants[-1].name
+
+    def model(self, result: str, opset: int) -> ModelProto:
+        full = [1, _TOKENS, _HEADS * _WIDTH]
+        inputs = [helper.make_tensor_value_info(x, 1, full) for x in "qkv"]
+        graph = helper.make_graph(
+            self.nodes, "g", inputs, [helper.make_tensor_value_info(result, 1, full)], self.constants
+        )
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
+
+
+def _eager(d: _Draft) -> str:
+    q, k, v = (d("Reshape", x, [1, _TOKENS, _HEADS, _WIDTH]) for x in "qkv")
+    scores = d("MatMul", d("Transpose", q, perm=[0, 2, 1, 3]), d("Transpose", k, perm=[0, 2, 3, 1]))
+    weights = d("Softmax", d("Mul", scores, 0.25), axis=-1)
+    return d("MatMul", weights, d("Transpose", v, perm=[0, 2, 1, 3]))
+
+
+def _scaled_on_both_sides(d: _Draft) -> str:
+    q, k, v = (d("Transpose", d("Reshape", x, [1, _TOKENS, _HEADS, _WIDTH]), perm=[0, 2, 1, 3]) for x in "qkv")
+    flat = d("Transpose", d("Reshape", k, [-1, _TOKENS, _WIDTH]), perm=[0, 2, 1])
+    keys = d("Mul", d("Reshape", flat, [1, _HEADS, _WIDTH, _TOKENS]), 0.5)
+    return d("MatMul", d("Softmax", d("MatMul", d("Mul", q, 0.5), keys), axis=-1), v)
+
+
+def _guarded(d: _Draft) -> str:
+    q, k, v = (d("Transpose", d("Reshape", x, [1, _TOKENS, _HEADS, _WIDTH]), perm=[0, 2, 1, 3]) for x in "qkv")
+    scores = d("MatMul", q, d("Transpose", k, perm=[0, 1, 3, 2]))
+    mask = np.zeros((_TOKENS, _TOKENS), np.float32)
+    weights = d("Softmax", d("Add", scores, mask), axis=-1)
+    return d("MatMul", d("Where", d("IsNaN", weights), 0.0, weights), v)
+
+
+def _operators(spelling, opset: int, **options) -> list[str]:
+    d = _Draft()
+    made = d("Transpose", spelling(d), perm=[0, 2, 1, 3])
+    model = d.model(d("Reshape", made, [1, _TOKENS, _HEADS * _WIDTH]), opset)
+    families = ["attention", "layout", "identity"]
+    found = optimize(model, rules=families, strategy="greedy", measure=False, **options)
+    assert found.report["verified"] is None or found.report["verified"]["passed"]
+    return [node.op_type for node in found.model.graph.node]
+
+
+@pytest.mark.parametrize("spelling", [_eager, _scaled_on_both_sides, _guarded], ids=lambda f: f.__name__)
+def test_it_is_one_operator(spelling):
+    assert _operators(spelling, 17) == ["MultiHeadAttention"]
+
+
+def test_a_portable_model_gets_the_standard_operator():
+    assert "Attention" in _operators(_eager, 23, portable=True)
+    assert "Softmax" in _operators(_eager, 17, portable=True)
