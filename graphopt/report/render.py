@@ -144,8 +144,13 @@ def _rules(subject: Subject) -> list[_Rule]:
     rows = []
     for name, steps in by_rule.items():
         saving = sum(step.before - step.after for step in steps)
-        rows.append(_Rule(name, steps[0].family, len(steps), saving, saving / (subject.steps[0].before or math.inf)))
+        rows.append(_Rule(name, steps[0].family, len(steps), saving, saving / (_start(subject) or math.inf)))
     return sorted(rows, key=lambda row: (-row.saving, row.name))
+
+
+def _start(subject: Subject) -> float:
+    """Predicted milliseconds before the first step that was priced; 0 where none was."""
+    return next((step.before for step in subject.steps if step.before), 0.0)
 
 
 def _families(subject: Subject) -> list[_Family]:
@@ -153,7 +158,7 @@ def _families(subject: Subject) -> list[_Family]:
     for step in subject.steps:
         if step.family:
             saving[step.family] += step.before - step.after
-    start = subject.steps[0].before if subject.steps else 0.0
+    start = _start(subject)
     verdicts = {row.name: row for row in subject.families}
     rows = []
     for name in dict.fromkeys([*saving, *verdicts]):
