@@ -128,7 +128,7 @@ def test_the_dream_calls_no_engine(
     demo: Task, demo_scene: Scene, dynamics: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     learner = learner_of(demo, demo_scene, dynamics)
-    calls = {"apply": 0, "after": 0, "view": 0}
+    calls = {"rewritten": 0, "after": 0, "view": 0}
 
     def counted(owner: object, name: str) -> None:
         real = getattr(owner, name)
@@ -139,11 +139,11 @@ def test_the_dream_calls_no_engine(
 
         monkeypatch.setattr(owner, name, wrapper)
 
-    counted(graphopt.search.problem, "apply")
+    counted(graphopt.search.problem, "rewritten")
     counted(Scene, "after")
     counted(type(demo_scene.viewer), "view")
     learner.learn([r.played for r in learner.remembered], np.random.default_rng(0), 0.5)
-    assert calls == {"apply": 0, "after": 0, "view": 0}
+    assert calls == {"rewritten": 0, "after": 0, "view": 0}
     demo_scene.forget()
     records_of(demo_scene, 1)
     assert all(count > 0 for count in calls.values())
