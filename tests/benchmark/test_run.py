@@ -99,7 +99,8 @@ def test_graphopt(tmp_path, monkeypatch):
     original, ours = found.cases[0].variants
     assert ours.name == "graphopt greedy" and ours.status == "measured", ours.message
     assert ours.search.strategy == "greedy" and ours.search.stop_reason and ours.optimise_s > 0
-    assert ours.search.steps and ours.search.steps[0].before_ms > ours.search.steps[-1].after_ms
+    # Those to the normal form are not priced.
+    assert ours.search.steps and all(step.before_ms >= step.after_ms for step in ours.search.steps)
     assert not ours.search.kept_original and ours.operators != original.operators
     assert ours.check.passed and ours.version == graphopt.__version__
 
