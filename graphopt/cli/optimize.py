@@ -275,7 +275,7 @@ def _steps(report: Mapping[str, Any]) -> Table:
     """Every rewrite on the way to the result."""
     result = table("step", "rule", "at", "cost before", "cost after", numbers=2)
     for number, step in enumerate(report["steps"], start=1):
-        before, after = (f"{step[key]:.4g}" if step[key] is not None else "-" for key in ("cost_before", "cost_after"))
+        before, after = (f"{step[key]:.4g}" if step[key] else "-" for key in ("cost_before", "cost_after"))
         result.add_row(str(number), step["rule"], one_line(str(step["site"]), 60), before, after)
     return result
 

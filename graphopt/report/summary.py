@@ -98,8 +98,8 @@ def make_report(
                 "rule": s.rule,
                 "family": s.family,
                 "site": s.node,
-                "cost_before": s.cost_before or None,  # the normal form is not priced
-                "cost_after": s.cost_after or None,
+                "cost_before": s.cost_before,  # 0 both: a step to the normal form, which is not priced
+                "cost_after": s.cost_after,
             }
             for s in outcome.steps
         ],

@@ -100,6 +100,7 @@ def test_graphopt(tmp_path, monkeypatch):
     assert ours.name == "graphopt greedy" and ours.status == "measured", ours.message
     assert ours.search.strategy == "greedy" and ours.search.stop_reason and ours.optimise_s > 0
     assert ours.search.steps and ours.nodes < original.nodes  # by the normal form, which is not priced
+    assert ours.search.steps and all(step.before_ms >= step.after_ms for step in ours.search.steps)
     assert not ours.search.kept_original and ours.operators != original.operators
     assert ours.check.passed and ours.version == graphopt.__version__
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from immutables import Map
 from onnx import ModelProto, helper, numpy_helper
 
 from graphopt.equivalence.numeric import verify_models
@@ -289,7 +290,7 @@ def _without(sites: Sites, match: Match) -> Sites:
     key = (match.rule.id, match.nodes)
     matches = {k: m for k, m in sites.matches.items() if k != key}
     by_node = {n: tuple(k for k in keys if k != key) for n, keys in sites.by_node.items()}
-    return Sites(sites.library, matches, by_node, sites.block, ())
+    return Sites(sites.library, Map(matches), Map(by_node), sites.block, ())
 
 
 def _claim(library: Library, steps: Sequence[str]) -> str:
