@@ -41,6 +41,7 @@ KEYS = {
     "verified",
     "nodes",
     "size",
+    "session",
     "rules",
     "steps",
     "search",
