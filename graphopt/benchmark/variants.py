@@ -140,7 +140,8 @@ def _search(report: dict[str, Any], curve: Sequence[tuple[float, ...]]) -> Searc
         stop_reason=report["search"]["stop_reason"],
         kept_original=report["kept_original"],
         steps=tuple(
-            Step(s["rule"], str(s["site"]), s["cost_before"] or 0.0, s["cost_after"] or 0.0, s["family"]) for s in report["steps"]
+            Step(s["rule"], str(s["site"]), s["cost_before"] or 0.0, s["cost_after"] or 0.0, s["family"])
+            for s in report["steps"]
         ),
         families=tuple(Family(*f) for f in families),
         curve=tuple(curve),

@@ -41,7 +41,6 @@ KEYS = {
     "verified",
     "nodes",
     "size",
-    "session",
     "rules",
     "steps",
     "search",
