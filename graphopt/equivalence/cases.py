@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from graphopt.equivalence.values import uses
 from graphopt.errors import GraphoptError
 from graphopt.ir.edit import RefusedError
 from graphopt.ir.graph import Graph
@@ -119,6 +120,8 @@ def instance_of(rule: Rule, case: Case, example: Example, block: int = 16) -> In
     if missing and not kernels.unsupported(example.graph):
         raise RefusedError(missing)
     read = {n for e in _expressions(rule) if e.calls & _READS for n in e.names}
+    # Types follow from what says a shape: such a constant is what it is as well.
+    steers = uses(example.graph, after, only="shape")
     symbolic: set[int] = set()
     for name in rule.leaves:
         bound = example.match.names[name]
@@ -127,7 +130,7 @@ def instance_of(rule: Rule, case: Case, example: Example, block: int = 16) -> In
             [bound] if isinstance(bound, Ref) else bound, given if isinstance(given, list) else [given], strict=True
         ):
             anything = operand is not None and operand.const and operand.data is None and name not in read
-            if anything and ref.key is not None:
+            if anything and ref.key is not None and ref.key not in steers:
                 symbolic.add(ref.key)
     elements = sum(size_of(o) for o in operands(case))
     return Instance(case, example.graph, after, frozenset(symbolic), elements)

@@ -64,7 +64,7 @@ def test_progress(model):
     code, out, seen = on_terminal(model.parent, "optimize", "net.onnx", "--budget", "5")
     assert code == 0, seen
     assert not out
-    assert "pricing" in seen
+    assert "measuring" in seen
     assert "\x1b[" in seen
     assert "written" in seen
 
@@ -83,7 +83,7 @@ def test_quiet(model):
 
 
 def test_ctrl_c_keeps_the_best_so_far(model):
-    code, _, seen = on_terminal(model.parent, "optimize", "net.onnx", "--budget", "60", interrupts=1, when="pricing")
+    code, _, seen = on_terminal(model.parent, "optimize", "net.onnx", "--budget", "60", interrupts=1, when="searching")
     assert code == 0, seen
     assert "Ctrl-C again aborts" in seen
     assert "until then" in seen
@@ -91,7 +91,7 @@ def test_ctrl_c_keeps_the_best_so_far(model):
 
 
 def test_ctrl_c_twice_aborts(model):
-    code, _, seen = on_terminal(model.parent, "optimize", "net.onnx", "--budget", "60", interrupts=2, when="pricing")
+    code, _, seen = on_terminal(model.parent, "optimize", "net.onnx", "--budget", "60", interrupts=2, when="searching")
     assert code == 130, seen
     assert seen.rstrip().endswith("error: aborted by Ctrl-C")
     assert "Traceback" not in seen

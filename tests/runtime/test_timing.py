@@ -38,8 +38,7 @@ def test_over_sessions():
     result = measure_models(chain(40), chain(1), FEEDS, seconds=0.5)
     assert result.verdict(margin=0.5) == "faster"
     assert result.sessions >= 4 and result.rounds >= 5 * result.sessions
-    before, after = result.opening_s  # a longer chain takes longer to open, whichever came first
-    assert 0 < after < before < 5
+    assert result.opens is not None and result.opens[0] > 1  # a longer chain takes longer to open, whichever came first
 
 
 def test_many_in_one_run():
