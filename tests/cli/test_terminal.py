@@ -83,7 +83,7 @@ def test_quiet(model):
 
 
 def test_ctrl_c_keeps_the_best_so_far(model):
-    code, _, seen = on_terminal(model.parent, "optimize", "net.onnx", "--budget", "60", interrupts=1, when="searching")
+    code, _, seen = on_terminal(model.parent, "optimize", "net.onnx", "--budget", "60", interrupts=1, when="% of 60 s")
     assert code == 0, seen
     assert "Ctrl-C again aborts" in seen
     assert "until then" in seen
@@ -91,7 +91,7 @@ def test_ctrl_c_keeps_the_best_so_far(model):
 
 
 def test_ctrl_c_twice_aborts(model):
-    code, _, seen = on_terminal(model.parent, "optimize", "net.onnx", "--budget", "60", interrupts=2, when="searching")
+    code, _, seen = on_terminal(model.parent, "optimize", "net.onnx", "--budget", "60", interrupts=2, when="% of 60 s")
     assert code == 130, seen
     assert seen.rstrip().endswith("error: aborted by Ctrl-C")
     assert "Traceback" not in seen
