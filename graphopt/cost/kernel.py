@@ -226,7 +226,12 @@ class KernelCost(WindowCost):
             sources = self._sources if weights else (_OWN, _OWN)
             found[key] = plan.signature + sources[0], plan.signature + sources[1], weights
             for signature in found[key][:2]:
-                if signature not in self._prices:
+                if signature in self._prices:
+                    continue
+                if self.first is not None and sum(n for _, n in weights) > self.first + self.growth:
+                    # More than a graph may have: it is refused whatever this takes, and only trying takes all memory there is.
+                    self._set(signature, window_ms(graph, window, self.roofline, self.shapes))
+                else:
                     plans.setdefault(signature, (plan, window))
         if plans:
             self._price_all(graph, plans)

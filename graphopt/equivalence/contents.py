@@ -46,8 +46,15 @@ def halved(case: Case) -> Case:
     return {k: float(np.float16(v)) if isinstance(v, float) else v for k, v in case.items()}
 
 
-def refilled(operand: Operand, rng: np.random.Generator, ends: bool) -> Iterator[Operand]:
-    """A constant with contents of every class; those at the ends of an integer type's range only where asked for."""
+def refilled(operand: Operand, rng: np.random.Generator, ends: bool, mask: bool) -> Iterator[Operand]:
+    """A constant with contents of every class.
+
+    Args:
+        operand: The constant.
+        rng: For what is drawn.
+        ends: Whether integers at the ends of their type's range are among them.
+        mask: Whether one is that takes a single place out, as a mask of attention does.
+    """
     count = size_of(operand)
     if operand.dtype in FLOATS:
         yield from (replace(operand, data=n) for n in (0.0, 1.0, -1.0, 0.5, 0.1, -2.5, 1e4, _NEARLY_ONE))
@@ -55,7 +62,7 @@ def refilled(operand: Operand, rng: np.random.Generator, ends: bool) -> Iterator
             yield replace(operand, data=[float(rng.integers(-3, 4)) for _ in range(count)])
             yield replace(operand, data=[0.0, *[1.0] * (count - 1)])
             yield replace(operand, data=[*[1.0] * (count - 1), -1.0])
-        if count > 1:
+        if count > 1 and mask:
             yield replace(operand, data=_nested([0.0] * (count - 1) + [-1e4], operand.dims))
         if operand.data is not None:
             yield replace(operand, data=None)

@@ -17,6 +17,7 @@ from graphopt.ir.types import FLOATS
 from graphopt.rewrite.examples import DEFAULT_OPSET, Operand
 from graphopt.rewrite.schema import Rule
 
+_WEIGHTED = frozenset({"MatMul", "Gemm", "Conv", "ConvTranspose", "Einsum"})
 _SIZES = (1, 2, 3, 4, 5, 6, 7)
 _SYMBOLS = ("S", "T", "U", "V", "W", "P", "Q", "R")
 
@@ -200,9 +201,11 @@ class Variation:
         made = []
         for place, operand in places(case):
             if operand.const:
-                steers = any(position in SHAPES.get(op, ()) and op != "Slice"
-                             for _, op, position, _ in readers(self.rule, place[0]))  # fmt: skip
-                made += [put(case, place, other) for other in refilled(operand, self.rng, not steers)]
+                used = [(op, position) for _, op, position, _ in readers(self.rule, place[0])]
+                steers = any(position in SHAPES.get(op, ()) and op != "Slice" for op, position in used)
+                # Weights keep their size: of a single large one little is left by any other way to sum products.
+                weighs = any(op in _WEIGHTED for op, _ in used)
+                made += [put(case, place, other) for other in refilled(operand, self.rng, not steers, not weighs)]
         return made
 
     def _spread(self, case: Case) -> list[Case]:
