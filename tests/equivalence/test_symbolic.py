@@ -22,7 +22,13 @@ WRONG = read_rules(Path(__file__).parent / "wrong_rules.yaml")
 pytest.importorskip("z3")
 
 
-@pytest.mark.parametrize("ident", sorted(random.Random(1).sample(sorted(LIBRARY), 25)))
+# IsNaN has no semantics: over real numbers there is nothing that it could say.
+MEANT = sorted(
+    id for id, rule in LIBRARY.items() if not any(op == "IsNaN" for line in rule.match for _, op in line.ops)
+)
+
+
+@pytest.mark.parametrize("ident", sorted(random.Random(1).sample(MEANT, 25)))
 def test_a_rule_equals_itself(ident: str):
     rule = LIBRARY[ident]
     for found in instances(rule, limit=4, tries=40):
