@@ -121,7 +121,6 @@ class _Found:
 
     def __init__(self, rule: Rule, seed: int) -> None:
         self.rule, self.seed = rule, seed
-        self.family: list[Instance] = []
         self.attacks: dict[Instance, Attack] = {}
         self.methods: Counter[str] = Counter()
         self.attacked = self.runs = self.judged = 0
@@ -134,7 +133,6 @@ class _Found:
     def attack(self, instance: Instance) -> None:
         """Run both sides of an instance."""
         made = attack(instance, self.rule, self.seed)
-        self.family.append(instance)
         self.attacks[instance] = made
         self.attacked += made.runs > 0
         self.runs += made.runs
@@ -144,8 +142,8 @@ class _Found:
 
     def shares(self) -> tuple[list[Instance], list[Instance]]:
         """Instances that the runtime took, and those that it did not; the smallest first."""
-        ran = [instance for instance in self.family if self.attacks[instance].runs]
-        others = [instance for instance in self.family if not self.attacks[instance].runs]
+        ran = [instance for instance, made in self.attacks.items() if made.runs]
+        others = [instance for instance, made in self.attacks.items() if not made.runs]
         return by_size(ran), by_size(others)
 
     def judge(self, instance: Instance) -> None:
@@ -171,7 +169,7 @@ class _Found:
 
     def proof(self, outcome: str, why: str = "") -> Proof:
         """All of it."""
-        family = described(self.family)
+        family = described(list(self.attacks))
         if self.outside:
             family += "; shapes and positions that are known (others were attacked only)"
         return Proof(outcome, dict(self.methods), self.attacked, self.runs, self.worst, family, why, self.wrong)

@@ -47,7 +47,7 @@ def search(context: Context) -> Searched:
             )
         )  # fmt: skip
         problem = Problem.where(context.library, cost, context.config)
-        normal = Normal.of(context.loaded.graph, problem)
+        normal = Normal.after(context.start, problem)
         budget = effort.searching(context.clock.interrupted)
 
         def better(number: int, state: State) -> None:

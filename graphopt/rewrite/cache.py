@@ -15,13 +15,12 @@ from typing import Any
 
 from graphopt import __version__
 from graphopt.config import cache_dir
-from graphopt.documents import DocumentError, read_text
 from graphopt.errors import GraphoptError, RuleError
 from graphopt.files import write_text
 from graphopt.rewrite.expr import Expression
 from graphopt.rewrite.functions import FUNCTIONS
 from graphopt.rewrite.pattern import Line, Operand
-from graphopt.rewrite.schema import Rule, parse_file
+from graphopt.rewrite.schema import Rule, parse_file, rule_text
 
 _PARSER = ("schema.py", "pattern.py", "expr.py", "functions.py", "scope.py", "limits.py", "cache.py")
 
@@ -29,11 +28,9 @@ _PARSER = ("schema.py", "pattern.py", "expr.py", "functions.py", "scope.py", "li
 def read_cached(path: Path) -> tuple[list[Rule], list[RuleError]]:
     """As :func:`graphopt.rewrite.schema.read_file`, from memory where the file is as it was."""
     try:
-        text = read_text(path)
-    except OSError as error:
-        return [], [RuleError(f"can't be read: {error.strerror or error}", str(path))]
-    except DocumentError as error:
-        return [], [RuleError(str(error), error.at(str(path)))]
+        text = rule_text(path)
+    except RuleError as error:
+        return [], [error]
     key = hashlib.blake2b(f"{_version()}\n{path}\n{text}".encode(), digest_size=16).hexdigest()
     place = _place(path)
     kept = None if place is None else _recall(place, key)

@@ -147,12 +147,23 @@ def parse_rules(text: str, name: str) -> list[Rule]:
 def read_file(path: Path) -> tuple[list[Rule], list[RuleError]]:
     """The good rules of a file, and what is wrong with the others or with the file."""
     try:
-        text = read_text(path)
+        return parse_file(rule_text(path), str(path))
+    except RuleError as error:
+        return [], [error]
+
+
+def rule_text(path: Path) -> str:
+    """The text of a rule file.
+
+    Raises:
+        RuleError: It can't be read, or is no text.
+    """
+    try:
+        return read_text(path)
     except OSError as error:
-        return [], [RuleError(f"can't be read: {error.strerror or error}", str(path))]
+        raise RuleError(f"can't be read: {error.strerror or error}", str(path)) from error
     except DocumentError as error:
-        return [], [RuleError(str(error), error.at(str(path)))]
-    return parse_file(text, str(path))
+        raise RuleError(str(error), error.at(str(path))) from error
 
 
 def parse_file(text: str, name: str) -> tuple[list[Rule], list[RuleError]]:

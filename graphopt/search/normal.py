@@ -31,6 +31,12 @@ class Normal:
         """The normal form of a graph as it was loaded."""
         with collector_paused():
             start = simplify(graph)
+        return cls.after(start, problem)
+
+    @classmethod
+    def after(cls, start: Graph, problem: Problem) -> Normal:
+        """The normal form of a graph that is simplified already."""
+        with collector_paused():
             found, made = normal_form(start, problem.library, problem.block)
         steps = (replace(problem.record(step.graph, step.match, 0.0, 0.0), alone=True) for step in made)
         return cls(start, found, tuple(steps))
