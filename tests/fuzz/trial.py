@@ -11,7 +11,6 @@ import numpy as np
 from immutables import Map
 from onnx import ModelProto, helper, numpy_helper
 
-from graphopt.equivalence.numeric import verify_models
 from graphopt.errors import GraphoptError, SessionError
 from graphopt.ir.check import problems
 from graphopt.ir.edit import RefusedError
@@ -25,6 +24,7 @@ from graphopt.rewrite.library import Library
 from graphopt.rewrite.match import Match
 from graphopt.rewrite.sites import Sites
 from graphopt.runtime.session import LoadableModel, Session
+from graphopt.verification.numeric import verify_models
 from tests.fuzz.draft import PLAIN, Array, Draft, Input
 from tests.fuzz.plants import plant
 from tests.fuzz.recipes import NAMES, RECIPES
