@@ -235,7 +235,7 @@ class Trial:
         feeds = {}
         for key in self.sides.inputs:
             # Weights keep their size where the inputs are large, or nothing would be left of most products.
-            own = ORDINARY if key in self.instance.symbolic and fill.magnitude > 100 else fill
+            own = ORDINARY if key in self.instance.symbolic and (fill.magnitude > 100 or fill.alike) else fill
             name, use = self.instance.before.values[key].name, self.uses.get(key, "")
             limit = np.inf
             if self.rule.claim == "real" and self.sides.dtype(key).kind == "f":
@@ -258,16 +258,20 @@ class Trial:
             )
         except (UnsupportedError, ContradictionError):
             return None
-        if fill is ORDINARY and not self.checked:
-            self.checked = True
-            self._doubt(made, left)
-        if any(a.shape != b.shape for a, b in zip(made, left, strict=True)):
-            return None
+        for (name, _), a, b in zip(self.instance.before.outputs, made, left, strict=True):
+            if a.shape != b.shape:
+                if fill is ORDINARY:
+                    self.found.doubt = f"{name} has shape {b.shape} in the runtime, {a.shape} in the prover"
+                return None
         with np.errstate(all="ignore"):
-            return made, [
+            moved = [
                 np.where(np.abs(b - m) > np.abs(a - m), b, a) if m.dtype.kind == "f" else np.where(b != m, b, a)
                 for m, a, b in zip(made, one, two, strict=True)
             ]
+        if fill is ORDINARY and not self.checked:
+            self.checked = True
+            self._doubt(made, moved, left)
+        return made, moved
 
     def _moved(self, feeds: Mapping[int, Array], draw: int) -> dict[int, Array]:
         """The floats among the inputs, moved by their last place."""
@@ -278,15 +282,15 @@ class Trial:
                 moved[key] = array.astype(np.float64) * (1 + _unit(array.dtype) * signs)
         return moved
 
-    def _doubt(self, made: Sequence[Array], left: Sequence[Array]) -> None:
-        """Whether what the prover takes the operators to mean is what the runtime does."""
-        for (name, _), a, b in zip(self.instance.before.outputs, made, left, strict=True):
-            if a.shape != b.shape:
-                self.found.doubt = f"{name} has shape {b.shape} in the runtime, {a.shape} in the prover"
-                return
-            tolerance = 2e-2 if b.dtype.itemsize <= 2 else 1e-3
+    def _doubt(self, made: Sequence[Array], moved: Sequence[Array], left: Sequence[Array]) -> None:
+        """Whether what the prover takes the operators to mean is what the runtime does, but for rounding."""
+        for (name, _), true, other, given in zip(self.instance.before.outputs, made, moved, left, strict=True):
+            a, b, c = (x.astype(np.float64) for x in (true, given, other))
+            tolerance = 2e-2 if given.dtype.itemsize <= 2 else 1e-3
             with np.errstate(all="ignore"):
-                near = np.isclose(a.astype(np.float64), b.astype(np.float64), tolerance, tolerance, equal_nan=True)
+                near = np.isclose(a, b, tolerance, tolerance, equal_nan=True) | (
+                    np.abs(a - b) <= _MOVED * np.abs(a - c)
+                )
             if not near.all():
                 self.found.doubt = f"{name} is something else in the runtime than in the prover"
 

@@ -91,6 +91,10 @@ def refilled(operand: Operand, rng: np.random.Generator, ends: bool, mask: bool)
             yield from (replace(operand, data=[*data, n], dims=(len(data) + 1,)) for n in numbers[:4])
         return
     yield from (replace(operand, data=n) for n in numbers if n != data)
+    if type(data) is int and count > 1 and len(operand.dims) == 1:
+        for n in {data - 1, 0, 1} - {data}:
+            yield replace(operand, data=[*[data] * (count - 1), n])
+            yield replace(operand, data=[n, *[data] * (count - 1)])
     if count > 1 and len(operand.dims) == 1:
         yield replace(operand, data=[int(rng.choice(numbers)) for _ in range(count)])
 

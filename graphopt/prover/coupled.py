@@ -41,11 +41,11 @@ _COLUMNS: tuple[tuple[tuple[int, ...], list[int], list[int], dict[str, list[int]
 
 
 def coupled(rule: Rule, case: Case, rng: np.random.Generator) -> list[Case]:
-    """Cases that differ from one in several parts at once, in random order."""
+    """Cases that differ from one in several parts at once, in random order; those to be tried first at the end."""
     made = [*_scaled(rule, case, rng), *_permuted(rule, case, rng), *_aged(rule, case, rng), *_quoted(rule, case)]
-    made += [*_equations(rule, case), *_columns(rule, case)]
+    made += [*_equations(rule, case), *_columns(rule, case), *_split(rule, case, rng), *_exchanged(case)]
     rng.shuffle(made)
-    return made
+    return [*made, *_padded(rule, case), *_grouped(rule, case)]
 
 
 def _drawn(choices: list[list[Any]], rng: np.random.Generator) -> Iterator[tuple[Any, ...]]:
@@ -116,6 +116,73 @@ def _permuted(rule: Rule, case: Case, rng: np.random.Generator) -> Iterator[Case
                     if len(operand.dims) in old:
                         made = put(made, place, reshaped(operand, dims))
                 yield made
+
+
+def _split(rule: Rule, case: Case, rng: np.random.Generator) -> Iterator[Case]:
+    """A dimension that a constant names falls into two, or gets a 1 beside it; permutations are of one axis more then."""
+    perms = [v for line in rule.match for a, v in line.captures if a == "perm" and isinstance(case.get(v), list)]
+    targets = {o.name for line in rule.match if line.ops == (("", "Reshape"),) for o in line.operands[1:]}
+    for (name, index), operand in places(case):
+        if name not in targets or not operand.const or not isinstance(operand.data, list):
+            continue
+        for i, n in enumerate(operand.data):
+            pairs = [(1, n), (n, 1)] + [(k, n // k) for k in (2, 3) if n > 0 and n % k == 0 and n > k]
+            pairs += [(k, -1) for k in (2, 3) if n == -1]
+            for pair in pairs:
+                data = [*operand.data[:i], *pair, *operand.data[i + 1 :]]
+                made = put(case, (name, index), replace(operand, data=data, dims=(len(data),)))
+                yield made
+                old = [p for p in perms if len(case[p]) == len(operand.data)]
+                for perm in _some(list(itertools.permutations(range(len(data)))), rng) if old else ():
+                    yield {**made, **{name: list(perm) for name in old}}
+
+
+def _some(many: list[Any], rng: np.random.Generator) -> list[Any]:
+    """All of a list, or as many as an operator set gets."""
+    return many if len(many) <= _OLD else [many[i] for i in rng.permutation(len(many))[:_OLD]]
+
+
+def _exchanged(case: Case) -> Iterator[Case]:
+    """Two operands of one kind change places."""
+    for (one, a), (two, b) in itertools.combinations(places(case), 2):
+        if a != b and (a.dtype, a.const) == (b.dtype, b.const):
+            yield put(put(case, one, b), two, a)
+
+
+_CONVOLUTIONS = frozenset({("", "Conv"), ("", "ConvTranspose")})
+
+
+def _grouped(rule: Rule, case: Case) -> Iterator[Case]:
+    """Convolutions of two and three groups: of an image with more channels, or of kernels with fewer."""
+    lines = [line for line in rule.match if _CONVOLUTIONS & {*line.ops} and len(line.operands) > 1]
+    weights = {line.operands[1].name for line in lines}
+    for groups in (3, 2):
+        made = {**case}
+        for line in lines:
+            held = made.get(line.rest)
+            if isinstance(held, dict) and "group" not in {a for a, _ in (*line.attributes, *line.captures)}:
+                made[line.rest] = {**held, "group": groups}
+            made.update({v: groups for a, v in line.captures if a == "group"})
+        if made == case:
+            continue
+        images, kernels = made, made
+        for place, o in places(made):
+            if place[0] in weights and len(o.dims) > 2 and isinstance(o.dims[1], int) and o.dims[1] % groups == 0:
+                kernels = put(kernels, place, reshaped(o, (o.dims[0], o.dims[1] // groups, *o.dims[2:])))
+            elif place[0] not in weights and len(o.dims) > 2 and isinstance(o.dims[1], int):
+                images = put(images, place, reshaped(o, (o.dims[0], o.dims[1] * groups, *o.dims[2:])))
+        yield from (images, kernels)
+
+
+def _padded(rule: Rule, case: Case) -> Iterator[Case]:
+    """Windows whose pads the runtime computes, which excludes pads that are given."""
+    for line in rule.match:
+        captured = dict(line.captures)
+        held = case.get(line.rest) if line.rest else None
+        if "pads" in captured and captured["pads"] in case and isinstance(held, dict) and "auto_pad" not in captured:
+            bare = {k: v for k, v in case.items() if k != captured["pads"]}
+            for way in ("VALID", "SAME_LOWER", "SAME_UPPER"):
+                yield {**bare, line.rest: {**{k: v for k, v in held.items() if k != "pads"}, "auto_pad": way}}
 
 
 # -- operator sets ------------------------------------------------------------------------------------------------

@@ -25,7 +25,9 @@ from abc import ABC, abstractmethod
 from typing import Any, Protocol
 
 import numpy as np
+from ml_dtypes import bfloat16
 
+from graphopt.ir.types import FLOATS, NUMPY_NAMES
 from graphopt.prover.numbers import meant
 
 Array = np.ndarray[Any, Any]
@@ -171,7 +173,10 @@ class Floats:
         if name == "dropout":
             return np.asarray(2 * x)
         if name.startswith("cast:"):
-            return np.asarray(x).astype(np.int64) if name[5:6] in "iu" else np.asarray(x, np.float64)
+            target = name.rpartition(":")[2]
+            if target[0] in "iu":
+                return np.asarray(x).astype(np.int64).astype(NUMPY_NAMES[target])
+            return np.asarray(x.astype(bfloat16 if target == "bf16" else NUMPY_NAMES[target]), np.float64)
         made: Any = getattr(np, name)
         return np.asarray(made(x))
 
@@ -194,7 +199,10 @@ class RandomOrder(ABC):
 
     Attributes:
         ordered: Whether two elements were compared.
+        reals: Whether a float that is cast to a wider type stays the same element, as a real number does.
     """
+
+    reals = False
 
     @abstractmethod
     def func(self, name: str, *operands: Array) -> Array:
@@ -208,7 +216,9 @@ class RandomOrder(ABC):
 
     def cast(self, a: Array, source: str, target: str) -> Array:
         """Elements of another type. A type that holds all values of the one before is as good as that, on the way on."""
-        made = self.func(f"cast:{source}:{target}", a)
+        wider = target in WIDER.get(source, ())
+        same = wider and self.reals and {source, target} <= FLOATS
+        made = a.copy() if same else self.func(f"cast:{source}:{target}", a)
         flat, given = made.reshape(-1), np.broadcast_to(a, made.shape).reshape(-1)
         keys, origins = flat.tolist(), given.tolist()
         for i, key in enumerate(origins):
@@ -217,7 +227,7 @@ class RandomOrder(ABC):
                 continue
             direct = before[2] if before[0] == target else self.cast(_one(before[2], a.dtype), before[0], target)[0]
             flat[i] = direct
-        if target in WIDER.get(source, ()):
+        if wider:
             self._widened.update((key, (source, target, origin)) for key, origin in zip(keys, origins, strict=True))
         return made
 
@@ -377,6 +387,7 @@ class Field(RandomOrder):
     """
 
     name = "field"
+    reals = True
 
     def __init__(self, seed: int, prime: int = 0) -> None:
         super().__init__()

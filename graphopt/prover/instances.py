@@ -83,8 +83,8 @@ def _cases(vary: Variation, accepts: list[Case], rejects: list[Case], matched: l
     yield from accepts
     yield from rejects
     rng = vary.rng
-    joint = [case for example in accepts for case in coupled(vary.rule, example, rng)]
-    rng.shuffle(joint)
+    turns = itertools.zip_longest(*(reversed(coupled(vary.rule, example, rng)) for example in accepts))
+    joint = [case for turn in turns for case in turn if case is not None][::-1]
     single = [vary.singles(case) for case in accepts]
     rng.shuffle(single)
     alone = [case for group in itertools.zip_longest(*single) for case in group if case is not None]

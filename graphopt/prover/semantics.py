@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from graphopt.ir import ops
-from graphopt.prover.domains import Domain, RandomOrder, Terms
+from graphopt.prover.domains import WIDER, Domain, RandomOrder
 
 Array = np.ndarray[Any, Any]
 
@@ -400,7 +400,11 @@ def _cast(c: Call) -> Result:
     if target == "bool":
         equal = c.d.equal(x, c.number(0))
         return np.asarray(~equal) if equal.dtype != object else _not(equal)
-    # A real function is not rounded.
-    if {source, target} <= _FLOATS and not isinstance(c.d, Terms):
-        return x
-    return c.d.cast(x, source, target) if isinstance(c.d, RandomOrder) else c.d.func(f"cast:{target}", x)
+    if isinstance(c.d, RandomOrder):
+        return c.d.cast(x, source, target)
+    # Every float of the narrower type is one of the wider; the other way it is rounded, which is no real function's business.
+    return (
+        x
+        if target in WIDER.get(source, ()) and target in _FLOATS and source in _FLOATS
+        else c.d.func(f"cast:{target}", x)
+    )

@@ -39,6 +39,7 @@ class Fill:
         integers: ``small``, ``full`` (range of the type) or ``ends`` (of that range, and what is near 0).
         truth: ``True`` or ``False`` for all truth values; ``None`` for either.
         finite: Whether all floats are, and of moderate size: what an integer can be made of.
+        alike: Whether operands of one shape hold nearly the same, so that their difference is small.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Fill:
     integers: str = "small"
     truth: bool | None = None
     finite: bool = True
+    alike: bool = False
 
     def floats(self, shape: tuple[int, ...], rng: np.random.Generator) -> Array:
         """Floats, as float64."""
@@ -82,6 +84,7 @@ class Fill:
 
 
 _LONG = 2100  # more than float16 counts to
+_APART = 1e-4  # of operands that are nearly equal
 
 ORDINARY = Fill("ordinary numbers", 1.0)
 _TIES = Fill("small whole numbers", pool=(-2.0, -1.0, 0.0, 1.0, 2.0), integers="full", truth=True)
@@ -110,6 +113,7 @@ REAL = (
     Fill("numbers near 1000", 1.0, offset=1e3),
     Fill("huge numbers", 1e10, finite=False),
     Fill("tiny numbers", 1e-8),
+    Fill("operands that are nearly equal", 1.0, alike=True),
 )
 
 
@@ -144,9 +148,9 @@ def fills(claim: str, domain: float | None, narrowed: bool = False) -> tuple[Fil
         chosen = (*chosen, *NARROWED)
     if domain is None:
         return chosen
-    return tuple(f for f in chosen if f.finite and 2 * f.magnitude + abs(f.offset) <= domain) or (
-        Fill("numbers inside the domain", domain / 2),
-    )
+    inside = tuple(f for f in chosen if f.finite and 2 * f.magnitude + abs(f.offset) <= domain)
+    ends = (domain, -domain, 0.99 * domain, -0.99 * domain, 0.9 * domain, -0.9 * domain, 0.0)
+    return (*inside, Fill("numbers of the whole domain", domain / 2), Fill("the ends of the domain", pool=ends))
 
 
 def extreme(domain: float | None) -> Fill:
@@ -174,7 +178,10 @@ def content(
     rng = rng_of(name, seed, len(fill.name))
     if dtype.kind == "f":
         with np.errstate(over="ignore"):
-            made = np.clip(fill.floats(shape, rng), -limit, limit).astype(dtype)
+            made = fill.floats(shape, rng)
+            if fill.alike:
+                made = fill.floats(shape, rng_of("", seed)) * (1 + _APART * made)
+            made = np.clip(made, -limit, limit).astype(dtype)
     elif dtype.kind == "b":
         made = np.full(shape, fill.truth) if fill.truth is not None else rng.integers(0, 2, shape) > 0
     else:
@@ -195,7 +202,7 @@ SHAPES: dict[str, tuple[int, ...]] = {
     "Reshape": (1,), "Expand": (1,), "Tile": (1,), "ConstantOfShape": (0,), "Pad": (1, 3), "Resize": (3,),
     "OneHot": (1,), "TopK": (1,), "Split": (1,), "CenterCropPad": (1,), "Squeeze": (1,), "Unsqueeze": (1,), "Slice": (1, 2, 3, 4),
     "Gather": (1,), "GatherElements": (1,), "GatherND": (1,), "ScatterND": (1,), "ScatterElements": (1,), "CumSum": (1,),
-    "ReverseSequence": (1,), "Trilu": (1,), "Col2Im": (1, 2), "BitShift": (1,), "Upsample": (1,), "DFT": (1, 2), "EyeLike": (),
+    "ReverseSequence": (1,), "Trilu": (1,), "Col2Im": (1, 2), "Upsample": (1,), "DFT": (1, 2), "EyeLike": (),
     "ReduceSum": (1,), "ReduceMean": (1,), "ReduceMax": (1,), "ReduceMin": (1,), "ReduceProd": (1,), "ReduceL1": (1,),
     "ReduceL2": (1,), "ReduceLogSum": (1,), "ReduceLogSumExp": (1,), "ReduceSumSquare": (1,), "Pow": (1,),
 }  # fmt: skip

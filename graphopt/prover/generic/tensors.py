@@ -223,7 +223,7 @@ class Elements:
 
     def __init__(self, algebra: Reals) -> None:
         self.algebra = algebra
-        self.name = "terms" if algebra.exact else "field"  # bit for bit a Cast rounds, as a real function it does not
+        self.name = "terms" if algebra.exact else "field"
 
     def holds(self, a: Array) -> bool:
         return isinstance(a.item() if a.dtype == object else None, Real)
@@ -399,7 +399,7 @@ def _cast(call: Call, item: Any, dtype: str) -> Any:
     one = item.single
     if floats and dtype in FLOATS:
         ranks = {"f16": 1, "bf16": 1, "f32": 2, "f64": 3}
-        if ranks[dtype] > ranks[source] or not d.exact:
+        if ranks[dtype] > ranks[source]:
             return item
     elif not floats and one is not None and one.kind in ("x", "if"):
         # Every number of the narrower type is one of the wider. What whole numbers come to may have wrapped around.
