@@ -60,6 +60,9 @@ def check_rules(
     changed: Annotated[bool, typer.Option("--changed", help="What is done without --all.", hidden=True)] = False,
     update: Annotated[bool, typer.Option("--update", help="Record the evidence, so that the rules load.")] = False,
     jobs: Annotated[int, typer.Option("--jobs", min=1, help="Processes to share the work among.")] = 2,
+    seed: Annotated[
+        int, typer.Option("--seed", min=0, help="Of the instances and contents: another one asks anew.")
+    ] = 0,
     verbose: Annotated[
         bool, options.option("--verbose", "-v", help="Show the tracebacks of unexpected errors.")
     ] = False,
@@ -98,7 +101,7 @@ def check_rules(
 
     verdicts = {file: [_faulty(r, faults[r.id]) for r in rules if r.id in faults] for file, rules in loaded.items()}
     with StepProgress(len(work)) as progress:
-        for file, verdict in check_files(work, jobs):
+        for file, verdict in check_files(work, jobs, seed):
             verdicts[file].append(verdict)
             progress(verdict.rule)
             lines(verdict.rule)

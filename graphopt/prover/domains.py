@@ -181,6 +181,12 @@ class Floats:
         return np.asarray(made(x))
 
 
+def fresh(domain: Domain, name: str, shape: tuple[int, ...], dtype: str) -> Array:
+    """Elements of an operand: floats as its type holds them, or a cast to that type and back would change them."""
+    made = domain.fresh(name, shape)
+    return domain.func(f"cast:{dtype}", made) if isinstance(domain, Floats) and dtype in ("f16", "bf16") else made
+
+
 # Types that hold every value of another.
 WIDER: dict[str, frozenset[str]] = {
     "f16": frozenset({"f32", "f64"}), "bf16": frozenset({"f32", "f64"}), "f32": frozenset({"f64"}),

@@ -11,7 +11,7 @@ import numpy as np
 from graphopt.ir.graph import Graph
 from graphopt.ir.types import FLOATS
 from graphopt.prover import attention, linear, movement, windows
-from graphopt.prover.domains import Domain, RandomOrder
+from graphopt.prover.domains import Domain, RandomOrder, fresh
 from graphopt.prover.semantics import OPERATORS, Call, ContradictionError, UnsupportedError
 from graphopt.prover.values import SHAPES
 
@@ -52,7 +52,7 @@ def evaluate(
         if value.type.dtype not in FLOATS and not (key in symbolic and key in whole):
             held[key] = known[key] = content
         elif key in symbolic:
-            held[key] = domain.fresh(value.name, content.shape)
+            held[key] = fresh(domain, value.name, content.shape, str(value.type.dtype))
         elif domain.name == "order" and not np.isfinite(content).all():
             known[key] = content  # no term, but an operator may know what it means
         else:

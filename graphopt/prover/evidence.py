@@ -10,7 +10,7 @@ import json
 import traceback
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -127,12 +127,13 @@ def _verdict(rule: Rule, proof: Proof, seed: int) -> Verdict:
     )  # fmt: skip
 
 
-def check_files(work: Sequence[tuple[Path, str]], jobs: int = 1) -> Iterator[tuple[Path, Verdict]]:
+def check_files(work: Sequence[tuple[Path, str]], jobs: int = 1, seed: int = 0) -> Iterator[tuple[Path, Verdict]]:
     """Check rules of files, in that order, in several processes.
 
     Args:
         work: File and rule id.
         jobs: Processes; 1 for this one.
+        seed: Of instances and contents.
     """
     done = 0
     while done < len(work):
@@ -140,7 +141,7 @@ def check_files(work: Sequence[tuple[Path, str]], jobs: int = 1) -> Iterator[tup
         few = jobs == 1 or len(left) < 2 * jobs  # not worth starting a process
         try:
             with make_executor("inline" if few and not done else "processes", jobs) as executor:
-                for found in executor.map(_check_one, left):
+                for found in executor.map(partial(_check_one, seed), left):
                     done += 1
                     yield found
         except WorkerLostError:
@@ -154,11 +155,11 @@ def check_files(work: Sequence[tuple[Path, str]], jobs: int = 1) -> Iterator[tup
             )
 
 
-def _check_one(item: tuple[Path, str]) -> tuple[Path, Verdict]:
+def _check_one(seed: int, item: tuple[Path, str]) -> tuple[Path, Verdict]:
     file, ident = item
     rule = _rules_of(file)[ident]
     try:
-        return file, check_rule(rule)
+        return file, check_rule(rule, seed=seed)
     except Exception as error:  # a mistake of ours; the other rules are checked nevertheless
         details = traceback.format_exc()
         return file, Verdict(rule.id, rule.hash, "failed", "none", message=unexpected(error), details=details)

@@ -25,7 +25,7 @@ from graphopt.ir.graph import Graph
 from graphopt.ir.types import FLOATS, NUMPY_NAMES
 from graphopt.prover.attack import Counterexample
 from graphopt.prover.cases import Instance, operands
-from graphopt.prover.domains import PRIMES, Domain, Field, Floats, RandomOrder, Terms
+from graphopt.prover.domains import PRIMES, Domain, Field, Floats, RandomOrder, Terms, fresh
 from graphopt.prover.evaluate import evaluate
 from graphopt.prover.semantics import ContradictionError, UnsupportedError
 from graphopt.prover.values import uses
@@ -141,7 +141,7 @@ def _elements(
         value = instance.before.values[key]
         shape = tuple(d if isinstance(d, int) else bind[str(d)] for d in value.type.shape or ())
         if value.type.dtype in FLOATS or key in whole:
-            made[key] = domain.fresh(value.name, shape)
+            made[key] = fresh(domain, value.name, shape, str(value.type.dtype))
             continue
         rng = np.random.default_rng([domain.seed, len(value.name), *value.name.encode()])
         if value.type.dtype == "bool":

@@ -118,6 +118,33 @@ def test_a_wrong_bound_is_refuted():
     assert prove(rule).outcome == "failed"
 
 
+@pytest.mark.parametrize(("there", "back"), [(10, 1), (16, 1)])
+def test_a_type_of_fewer_digits_rounds_what_goes_through_it(there: int, back: int):
+    rule = _rule(f"""
+  - id: through-and-back
+    doc: A real number is what it was; a float is not.
+    equal: real
+    match: ["h = Cast<to = {there}>(x)", "y = Cast<to = {back}>(h)"]
+    where: ["dtype(x) == 'f32'"]
+    replace: ["y = Identity(x)"]
+    examples: {{accept: [{{x: 2x3xf32}}], reject: [{{x: 2x3xf64}}]}}
+""")
+    assert prove(rule, limit=20, tries=200).outcome == "failed"
+
+
+def test_a_wider_type_changes_no_number():
+    rule = _rule("""
+  - id: product-in-the-wider-type
+    doc: A half is a single too.
+    equal: exact
+    match: ["w = Cast<to = 1>(x)", "y = Cast<to = 10>(w)"]
+    where: ["dtype(x) == 'f16'"]
+    replace: ["y = Identity(x)"]
+    examples: {accept: [{x: 2x3xf16}], reject: [{x: 2x3xf64}]}
+""")
+    assert prove(rule, limit=20, tries=200).outcome == "proved"
+
+
 def test_exact_claims_are_not_proved_by_real_laws():
     rule = _rule("""
   - id: sum-regrouped
