@@ -61,7 +61,7 @@ def reduce_axes(c: Call) -> tuple[tuple[int, ...], bool]:
     axes = c.attributes.get("axes") if given is None else tuple(int(a) for a in np.atleast_1d(given))
     if axes is None or len(axes) == 0:
         axes = () if c["noop_with_empty_axes"] == 1 else tuple(range(x.ndim))
-    return tuple(sorted(front(a, x.ndim) for a in axes)), c["keepdims"] == 1
+    return tuple(sorted({front(a, x.ndim) for a in axes})), c["keepdims"] == 1
 
 
 def _reduced(c: Call, x: Array, operation: Callable[[Array, Array], Array], start: Array | None = None) -> Array:

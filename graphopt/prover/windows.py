@@ -35,8 +35,8 @@ def _window_geometry(c: Call, kernel: Sequence[int]) -> tuple[list[Array], list[
             room = size + begin + end - reach
             if room < 0:
                 raise ContradictionError("a window larger than the image")
-            out = (-(-room // strides[i]) if c["ceil_mode"] else room // strides[i]) + 1
-            if c["ceil_mode"] and (out - 1) * strides[i] >= size + begin:
+            out = (-(-room // strides[i]) if c["ceil_mode"] == 1 else room // strides[i]) + 1
+            if c["ceil_mode"] == 1 and (out - 1) * strides[i] >= size + begin:
                 out -= 1
         places.append(np.arange(out)[:, None] * strides[i] - begin + np.arange(kernel[i]) * dilations[i])
         counts.append(out)

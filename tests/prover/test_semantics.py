@@ -7,6 +7,8 @@ import warnings
 import numpy as np
 import onnx
 import onnx.numpy_helper
+import onnx.parser
+import onnxruntime
 import pytest
 
 from graphopt.ir.types import FLOATS
@@ -126,3 +128,18 @@ def test_the_order_domain_is_not_a_field_of_floats():
     assert d.holds(d.fresh("x", (2,)))
     with pytest.raises(UnsupportedError):
         d.constant(np.array(np.inf))
+
+
+@pytest.mark.parametrize("text", [
+    "y = MaxPool<kernel_shape = [2, 2], strides = [2, 2], ceil_mode = 2>(x)",
+    "y = ReduceMean(x, axes)",
+])  # fmt: skip
+def test_attributes_and_axes_that_onnx_does_not_foresee_mean_what_the_runtime_makes_of_them(text: str):
+    source = f'<ir_version: 8, opset_import: ["": 18]> g (float[1,1,4,3] x) => (float[] y) <int64[2] axes = {{1, 1}}> {{ {text} }}'
+    given = np.arange(12.0).reshape(1, 1, 4, 3)
+    proto = onnx.parser.parse_model(source)
+    session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    graph = load(proto).graph
+    (made,) = evaluate(graph, Floats(0), {graph.inputs[0]: given}, ())
+    (expected,) = session.run(None, {"x": given.astype(np.float32)})
+    assert np.array_equal(made, expected)
