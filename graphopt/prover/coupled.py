@@ -45,7 +45,7 @@ def coupled(rule: Rule, case: Case, rng: np.random.Generator) -> list[Case]:
     made = [*_scaled(rule, case, rng), *_permuted(rule, case, rng), *_aged(rule, case, rng), *_quoted(rule, case)]
     made += [*_equations(rule, case), *_columns(rule, case), *_split(rule, case, rng), *_exchanged(case)]
     rng.shuffle(made)
-    return [*made, *_padded(rule, case), *_grouped(rule, case)]
+    return [*made, *_padded(rule, case), *_same(rule, case), *_grouped(rule, case)]
 
 
 def _drawn(choices: list[list[Any]], rng: np.random.Generator) -> Iterator[tuple[Any, ...]]:
@@ -172,6 +172,47 @@ def _grouped(rule: Rule, case: Case) -> Iterator[Case]:
             elif place[0] not in weights and len(o.dims) > 2 and isinstance(o.dims[1], int):
                 images = put(images, place, reshaped(o, (o.dims[0], o.dims[1] * groups, *o.dims[2:])))
         yield from (images, kernels)
+
+
+_SAME: tuple[tuple[int, tuple[int, int], dict[str, int]], ...] = (
+    (3, (1, 1), {}), (2, (0, 1), {}), (3, (2, 2), {"dilations": 2}), (5, (2, 2), {}), (1, (0, 0), {}),
+)  # fmt: skip
+"""Size of a window, zeros before and after, and what else: with stride 1 the result is as large as the image."""
+_POOLS = frozenset({("", "MaxPool"), ("", "AveragePool"), ("", "LpPool")})
+
+
+def _same(rule: Rule, case: Case) -> Iterator[Case]:
+    """Windows that leave an image as large as it was, larger than one element."""
+    for size, (before, after), more in _SAME:
+        made = {**case}
+        for line in rule.match:
+            conv = bool(_CONVOLUTIONS & {*line.ops}) and len(line.operands) > 1
+            kernel = case.get(line.operands[1].name) if conv else None
+            rank = len(kernel.dims) - 2 if isinstance(kernel, Operand) else _pooled_rank(line, case)
+            if rank < 1 or not (conv or _POOLS & {*line.ops}):
+                continue
+            if isinstance(kernel, Operand):
+                made = put(made, (line.operands[1].name, None), reshaped(kernel, (*kernel.dims[:2], *(size,) * rank)))
+            wanted: dict[str, Any] = {"pads": [before] * rank + [after] * rank, "strides": [1] * rank}
+            wanted |= {name: [n] * rank for name, n in more.items()}
+            wanted |= {} if conv else {"kernel_shape": [size] * rank}
+            captured = dict(line.captures)
+            rest = made.get(line.rest) if line.rest else None
+            for name, value in wanted.items():
+                if name in captured:
+                    made[captured[name]] = value
+                elif isinstance(rest, dict) and (name in rest or name != "strides"):
+                    rest = made[line.rest] = {**{k: v for k, v in rest.items() if k != "auto_pad"}, name: value}
+        if made != case:
+            yield made
+
+
+def _pooled_rank(line: Line, case: Case) -> int:
+    """Spatial dimensions of a pool, as its window in the case says."""
+    window = case.get(dict(line.captures).get("kernel_shape", ""))
+    rest = case.get(line.rest) if line.rest else None
+    window = rest.get("kernel_shape", window) if isinstance(rest, dict) else window
+    return len(window) if isinstance(window, list) else 0
 
 
 def _padded(rule: Rule, case: Case) -> Iterator[Case]:
