@@ -8,6 +8,7 @@ or the replacement does not run.
 
 from __future__ import annotations
 
+import random
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -47,19 +48,21 @@ class Mutant:
     change: str
 
 
-def mutants(file: Path) -> Iterator[Mutant]:
-    """Every mutant of every rule of a file that still parses."""
-    data = yaml.load(file.read_text(encoding="utf-8"), Loader=yaml.BaseLoader)
-    for item in data["rules"]:
-        for kind, change, changed in _changes(item):
-            text = yaml.safe_dump(
-                {"family": data["family"], "doc": "mutants", "rules": [changed]}, sort_keys=False, width=10_000
-            )
-            try:
-                (rule,) = parse_rules(text, "mutant.yaml")
-            except GraphoptError:
-                continue
-            yield Mutant(rule, kind, change)
+def mutants(file: Path, chance: random.Random | None = None) -> Iterator[Mutant]:
+    """Every mutant of every rule of a file that still parses, in order or at random; parsed as they are asked for."""
+    data = yaml.load(file.read_text(encoding="utf-8"), Loader=yaml.CBaseLoader)
+    changes = [change for item in data["rules"] for change in _changes(item)]
+    if chance is not None:
+        chance.shuffle(changes)
+    for kind, change, changed in changes:
+        text = yaml.safe_dump(
+            {"family": data["family"], "doc": "mutants", "rules": [changed]}, sort_keys=False, width=10_000
+        )
+        try:
+            (rule,) = parse_rules(text, "mutant.yaml")
+        except GraphoptError:
+            continue
+        yield Mutant(rule, kind, change)
 
 
 def _changes(item: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
