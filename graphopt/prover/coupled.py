@@ -41,11 +41,16 @@ _COLUMNS: tuple[tuple[tuple[int, ...], list[int], list[int], dict[str, list[int]
 
 
 def coupled(rule: Rule, case: Case, rng: np.random.Generator) -> list[Case]:
-    """Cases that differ from one in several parts at once, in random order; those to be tried first at the end."""
-    made = [*_scaled(rule, case, rng), *_permuted(rule, case, rng), *_aged(rule, case, rng), *_quoted(rule, case)]
-    made += [*_equations(rule, case), *_columns(rule, case), *_split(rule, case, rng), *_exchanged(case)]
-    rng.shuffle(made)
-    return [*made, *_padded(rule, case), *_same(rule, case), *_grouped(rule, case)]
+    """Cases that differ from one in several parts at once, each kind of change in turn; those to be tried first at the end."""
+    kinds = [
+        _scaled(rule, case, rng), _permuted(rule, case, rng), _aged(rule, case, rng), _quoted(rule, case), _equations(rule, case),
+        _columns(rule, case), _split(rule, case, rng), _exchanged(case),
+    ]  # fmt: skip
+    drawn = [list(kind) for kind in kinds]
+    for kind in drawn:
+        rng.shuffle(kind)
+    turns = [case for turn in itertools.zip_longest(*drawn) for case in turn if case is not None]
+    return [*reversed(turns), *_padded(rule, case), *_same(rule, case), *_grouped(rule, case)]
 
 
 def _drawn(choices: list[list[Any]], rng: np.random.Generator) -> Iterator[tuple[Any, ...]]:

@@ -26,7 +26,7 @@ _ANY = 0.2
 """Share of them that are tried with constants of any content."""
 _JOINT = 0.3
 """Share of the cases in which parts that belong together change together."""
-_SQUARE = 0.35
+_SQUARE = 0.5
 """Share of them that are tried with one size for all dimensions."""
 
 

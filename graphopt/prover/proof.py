@@ -23,11 +23,11 @@ from graphopt.prover.symbolic import OUTSIDE, UNDECIDED, judge
 from graphopt.rewrite.examples import DEFAULT_OPSET
 from graphopt.rewrite.schema import Rule
 
-ATTACKED = 240
+ATTACKED = 400
 """Instances of a rule that are attacked."""
 PROVED = 40
 """Of these, instances that are to be proved as well."""
-TRIES = 2400
+TRIES = 4000
 """Variations of a rule's examples that are made for them."""
 _FEW = 8  # instances; a rule that matches fewer has not been looked at
 _DEGREE = 1000  # of the polynomials compared; see false_accept
