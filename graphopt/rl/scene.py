@@ -16,6 +16,7 @@ from graphopt.equivalence.ranges import input_ranges
 from graphopt.errors import UsageError
 from graphopt.ir.edit import RefusedError
 from graphopt.ir.graph import Graph
+from graphopt.ir.types import digest
 from graphopt.onnxio.load import Model
 from graphopt.rewrite.sites import Key
 from graphopt.rl.features import ACTION_WIDTH, Observation, View, Viewer, scaled
@@ -25,7 +26,7 @@ from graphopt.runtime.session import Session, SessionConfig
 from graphopt.search.arena import Arena, most_bytes
 from graphopt.search.normal import Normal
 from graphopt.search.problem import Problem, State, Step
-from graphopt.search.quotient import Move, Signatures, Spread, disjoint
+from graphopt.search.symmetry import ClassRewrite, PlanExpansion, SiteClasses, disjoint
 from graphopt.search.trace import Trace, options_of
 
 _REMEMBERED = 128  # positions of a model kept for later episodes: their beginnings are much alike
@@ -162,7 +163,7 @@ class Scene:
         self.priced = 0
         self.rule_index = {rule.id: i for i, rule in enumerate(problem.library.rules)}
         self.site_width = max((len(rule.match) for rule in problem.library.rules), default=1)
-        self._signatures = Signatures()
+        self._site_classes = SiteClasses()
         self._positions: Recent[tuple[int, tuple[Key, ...]], Position] = Recent(_REMEMBERED)
         self._grounds: Recent[int, Ground] = Recent(_GRAPHS)
         self._moves: Recent[tuple[int, int], tuple[Ground, tuple[Step, ...]]] = Recent(_GRAPHS)
@@ -267,8 +268,8 @@ class Scene:
     def _rewritten(self, state: State, choice: Choice) -> tuple[State, tuple[Step, ...]]:
         """The state after a rewrite at all its places, and the steps that were possible."""
         if self.task.actions.places == "class":
-            plan = (Move(choice.key[0], choice.identity),)
-            return Spread(self.problem, state, self._signatures).of(plan)
+            plan = (ClassRewrite(choice.key[0], choice.identity),)
+            return PlanExpansion(self.problem, state, self._site_classes).of(plan)
         match = state.sites.matches[choice.key]
         try:
             after = self.problem.step(state, match)
@@ -278,8 +279,8 @@ class Scene:
 
     def _identity(self, state: State, key: Key) -> int:
         if self.task.actions.places == "site":
-            return hash((self.rule_index[key[0]], *key[1]))
-        return self._signatures.of(state.graph, state.sites.matches[key])
+            return digest(*key) & (2**63 - 1)
+        return self._site_classes.of(state.graph, state.sites.matches[key])
 
     def _position(
         self,

@@ -62,7 +62,7 @@ class Actions:
 
     Attributes:
         places: ``site``: an action rewrites one place. ``class``: it rewrites every place that looks the same, so that
-            twelve equal layers cost one action, not twelve (:mod:`graphopt.search.quotient`).
+            twelve equal layers cost one action, not twelve (:mod:`graphopt.search.symmetry`).
         limit: Actions offered at most, besides STOP; beyond, those with the least predicted saving are left out.
         revisit: Whether a rewrite may lead back to a graph of the same episode.
     """
