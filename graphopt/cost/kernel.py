@@ -34,7 +34,7 @@ _TRIFLE = 0.01
 _FARTHEST = 5.0
 """Limit of a correction: beyond, something else is wrong."""
 LOOKUPS = frozenset({"Gather", "GatherND", "GatherElements"})
-CAUTION = 1.1
+ESTIMATE_MARKUP = 1.1
 """Factor on an estimate: a search should not prefer a window only because nobody measured it."""
 _OWN, _SHARED, _MEMORY = "", "-shared", "-memory"
 """Suffix of a signature that was measured with weights from a core's own cache, the last-level cache, or memory."""
@@ -287,7 +287,7 @@ class KernelCost(WindowCost):
                     remember_pace(self.store, self.environment, self._watch)
         for signature in left:
             self.estimated += 1
-            self._set(signature, CAUTION * analytic[signature] * self._correction(graph, plans[signature][1]))
+            self._set(signature, ESTIMATE_MARKUP * analytic[signature] * self._correction(graph, plans[signature][1]))
 
     def _stopwatch(self) -> Stopwatch | None:
         if self._watch is None and self.measure:
