@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import math
-from functools import partial
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from graphopt.cost.base import CostModel
 from graphopt.cost.models import COST_MODELS, Wanted
 from graphopt.cost.store import Store
 from graphopt.errors import UsageError
-from graphopt.ir.types import digest
 from graphopt.onnxio.load import load
 from graphopt.rewrite.library import Library, load_library
 from graphopt.rl.scene import Recent, Scene
@@ -40,33 +35,20 @@ def model_path(source: Source) -> Path:
     raise UsageError(f"{source.model}: neither a file nor a model of the zoo", "see: graphopt zoo list")
 
 
-def cost_model(pricing: Pricing, store: Store, *, measure: bool = False, draw: int = 0) -> CostModel:
+def cost_model(pricing: Pricing, store: Store, *, measure: bool = False) -> CostModel:
     """The cost model that a task asks for.
 
     Args:
         pricing: What the task says.
         store: Prices of kernels.
         measure: Whether kernels may be measured.
-        draw: See :class:`graphopt.rl.task.Source`.
-
-    Raises:
-        UsageError: Prices are to be drawn around such as are not measured.
     """
     spec = COST_MODELS.ready(pricing.model)
-    if draw and "disturb" not in spec.options:
-        raise UsageError(f"prices are drawn around those of kernels, and this task has {pricing.model} ones")
     return spec.make(
         Wanted(
-            store, SessionConfig(threads=pricing.threads), measure, pricing.measure or 0.0, prices=pricing.prices,
-            disturb=partial(_disturbance, pricing.spread, draw) if draw else None,
+            store, SessionConfig(threads=pricing.threads), measure, pricing.measure or 0.0, prices=pricing.prices
         )
     )  # fmt: skip
-
-
-def _disturbance(spread: float, draw: int, signature: str) -> float:
-    """A factor of logarithm 0 +- ``spread``, the same for a signature whenever it is asked for."""
-    chance = np.random.default_rng([draw, digest("price", signature) & (2**63 - 1)])
-    return math.exp(spread * chance.standard_normal())
 
 
 def library_of(task: Task) -> Library:
@@ -87,7 +69,7 @@ def open_scene(task: Task, source: Source, store: Store, library: Library | None
         GraphoptError: The model can't be loaded.
     """
     model = load(model_path(source), dims=dict(source.dims) or None)
-    cost = cost_model(task.pricing, store, draw=source.draw)
+    cost = cost_model(task.pricing, store)
     problem = Problem(library or library_of(task), cost, block_size())
     start = problem.start(Normal.of(model.graph, problem).graph)
     cost.settle()
@@ -109,5 +91,5 @@ def scene_of(task: Task, source: Source, prices: Path | None) -> Scene:
         raise UsageError(
             f"{prices}: no such file", "workers on other machines need the folder of the run under the same path"
         )
-    key = (str(task.json()), source.model, tuple(sorted(source.dims.items())), source.draw, prices)
+    key = (str(task.json()), source.model, tuple(sorted(source.dims.items())), prices)
     return _SCENES.recall(key, lambda: open_scene(task, source, Store() if prices is None else Store(prices)))

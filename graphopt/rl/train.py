@@ -159,10 +159,9 @@ class Learner(Protocol):
 
 
 def sources_of(task: Task, iteration: int, count: int) -> list[Source]:
-    """What the episodes of an iteration begin with: the models take turns, and every second one has a drawn price list."""
-    pool, draws = task.graphs.pool, task.pricing.draws
-    sources = [pool[(iteration * (count + 1) + i) % len(pool)] for i in range(count)]
-    return [replace(s, draw=1 + iteration % draws) if draws and i % 2 else s for i, s in enumerate(sources)]
+    """What the episodes of an iteration begin with: the models take turns."""
+    pool = task.graphs.pool
+    return [pool[(iteration * (count + 1) + i) % len(pool)] for i in range(count)]
 
 
 class _Trainer:
@@ -230,10 +229,8 @@ class _Trainer:
         steps = sum(t.steps for t in played)
         metrics = self.learner.learn(own, np.random.default_rng([self.run.seed, number]), self.fraction)
         best = dict(self.manifest.best)
-        pool = {source.name for source in self.run.task.graphs.pool}
         for t in played:
-            if t.model in pool:  # at its true prices
-                best[t.model] = max(t.saving, best.get(t.model, 0.0))
+            best[t.model] = max(t.saving, best.get(t.model, 0.0))
         self.manifest = replace(
             self.manifest, iteration=number + 1, steps=self.manifest.steps + steps, best=best,
             seconds=time.monotonic() - self.began,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import subprocess
 import sys
 import warnings
@@ -24,7 +23,7 @@ from graphopt.rl.env import GraphRewrite  # noqa: E402
 from graphopt.rl.episode import Episode  # noqa: E402
 from graphopt.rl.prepare import open_scene  # noqa: E402
 from graphopt.rl.scene import Scene  # noqa: E402
-from graphopt.rl.task import Source, Task, Term  # noqa: E402
+from graphopt.rl.task import Task, Term  # noqa: E402
 from graphopt.search.greedy import Greedy  # noqa: E402
 from graphopt.search.problem import Budget  # noqa: E402
 from tests.rl.conftest import DEMO  # noqa: E402
@@ -129,16 +128,6 @@ def test_what_is_remembered_changes_nothing(demo: Task) -> None:
         assert walk(env, seed)[:2] == first[seed]
 
 
-def test_drawn_prices_are_those_of_another_machine(demo: Task) -> None:
-    kernel = replace(demo, pricing=replace(demo.pricing, model="kernel", spread=0.2))
-    with Store(None) as store:
-        cost = {draw: open_scene(kernel, Source(str(DEMO), draw=draw), store).root.cost for draw in (0, 1, 2)}
-        assert len(set(cost.values())) == 3 and all(abs(math.log(c / cost[0])) < 0.2 for c in cost.values())
-        assert open_scene(kernel, Source(str(DEMO), draw=2), store).root.cost == cost[2]
-        with pytest.raises(UsageError, match="this task has analytic ones"):
-            open_scene(demo, Source(str(DEMO), draw=1), store)
-
-
 def test_random_starts_belong_to_a_stage(toy: Task) -> None:
     env = GraphRewrite(replace(toy, graphs=replace(toy.graphs, stage="start", start_steps=3)))
     starts = {len(env.reset(seed=seed)[1]["trace"]) for seed in range(12)}
@@ -170,7 +159,6 @@ def test_models_are_chosen_by_name(toy: Task, demo: Task) -> None:
 
 
 def test_terms_of_a_reward(demo: Task, tmp_path: Path) -> None:
-    from graphopt.cost.store import Store
 
     terms = tuple(Term(name) for name in ("memory", "weights", "nodes", "steps", "latency"))
     task = replace(demo, reward=terms, pricing=replace(demo.pricing, seconds=0.2))

@@ -15,6 +15,7 @@ from graphopt.errors import UsageError
 from graphopt.pipeline.strategies import STRATEGIES
 from graphopt.rl.checkpoint import read_manifest
 from graphopt.rl.learners import LEARNERS
+from graphopt.rl.task import Source, parse_task
 from tests.rl.conftest import DEMO, HERE
 
 LEARNED = tuple(name for name in STRATEGIES if "agent" in STRATEGIES.get(name).options)
@@ -43,6 +44,15 @@ def test_it_is_small_and_says_how_it_was_trained(strategy: str) -> None:
     manifest = read_manifest(folder)
     assert manifest.results and manifest.steps > 0 and manifest.task.graphs.held_out
     assert sum(path.stat().st_size for path in folder.iterdir()) < 5e6
+
+
+@pytest.mark.parametrize("strategy", LEARNED)
+def test_its_task_reads_as_tasks_are_written_today(strategy: str) -> None:
+    folder = agents_dir() / strategy
+    assert '"draw": 101' in (folder / "manifest.json").read_text()  # a list of prices that was drawn: no longer a thing
+    task = read_manifest(folder).task
+    assert task.graphs.shapes == (Source("bert_base@seq=64"), Source("regnet_y_400mf@size=160"))
+    assert parse_task(json.dumps(task.json()), "t") == task
 
 
 def test_each_algorithm_has_a_strategy() -> None:

@@ -29,8 +29,8 @@ from graphopt.rl.prepare import open_scene  # noqa: E402
 from graphopt.rl.rollout import Job, rollout  # noqa: E402
 from graphopt.rl.run import DYNAMICS, Run  # noqa: E402
 from graphopt.rl.scene import Scene  # noqa: E402
-from graphopt.rl.task import Source, Task  # noqa: E402
-from graphopt.rl.train import resume, sources_of, train  # noqa: E402
+from graphopt.rl.task import Task  # noqa: E402
+from graphopt.rl.train import resume, train  # noqa: E402
 from graphopt.rl.world_model import WorldShape  # noqa: E402
 from graphopt.search.greedy import Greedy  # noqa: E402
 from graphopt.search.problem import Budget  # noqa: E402
@@ -182,16 +182,6 @@ def test_episodes_are_played_while_they_find_something_better(toy: Task) -> None
     assert len(played) > 1 and played <= ROUNDS
 
 
-def test_every_second_episode_has_drawn_prices_where_the_task_says_so(demo: Task) -> None:
-    a, b = Source("a"), Source("b")
-    task = replace(demo, graphs=replace(demo.graphs, train=(a, b)))
-    assert sources_of(task, 0, 4) == [a, b, a, b] and sources_of(task, 1, 4) == [b, a, b, a]
-    drawn = replace(task, pricing=replace(task.pricing, draws=2))
-    assert sources_of(drawn, 0, 4) == [a, replace(b, draw=1), a, replace(b, draw=1)]
-    assert sources_of(drawn, 1, 4) == [b, replace(a, draw=2), b, replace(a, draw=2)]
-    assert [s.draw for s in sources_of(drawn, 2, 4)] == [0, 1, 0, 1]
-
-
 def test_search_finishes_the_plan_of_an_agent(agent: Path, demo_scene: Scene) -> None:
     learned = Learned(agent, rollouts=0)
     found = learned.run(demo_scene.problem, demo_scene.start, Budget())
@@ -204,7 +194,6 @@ def test_search_finishes_the_plan_of_an_agent(agent: Path, demo_scene: Scene) ->
 
 
 def test_a_rule_that_the_agent_never_met_is_named_and_used(agent: Path, demo: Task, tmp_path: Path) -> None:
-    from dataclasses import replace
 
     from graphopt.cost.store import Store
     from graphopt.rewrite.library import Library, load_library
