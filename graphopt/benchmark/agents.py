@@ -17,9 +17,9 @@ from graphopt.onnxio.save import save
 from graphopt.pipeline.opening import first_run, open_sizes
 from graphopt.pipeline.prepare import effort_for
 from graphopt.rl.agent import Learned
-from graphopt.rl.evaluation import Ratio, Timing
-from graphopt.rl.prepare import library_of, open_scene
+from graphopt.rl.evaluation.scores import Ratio, Timing
 from graphopt.rl.task import Source, Task
+from graphopt.rl.training.environments import library_of, open_scene
 from graphopt.runtime.session import SessionConfig
 from graphopt.search.arena import most_bytes
 from graphopt.search.auto import Auto

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-    from graphopt.rl.checkpoint import Manifest
-    from graphopt.rl.run import Status
+    from graphopt.rl.manifest import Manifest
     from graphopt.rl.task import Task
+    from graphopt.rl.training.training_run import Status
 
 _LINES_S = 10.0  # between two lines where there is no terminal
 _SILENT_S = 20.0  # after which it is told what goes on before the first episodes
@@ -86,10 +86,10 @@ def train_agent(
     from graphopt.errors import UsageError
 
     with Waiting("loading the libraries", shown=not quiet):
-        from graphopt.rl.run import Run
         from graphopt.rl.task import load_task
-        from graphopt.rl.train import resume as go_on
-        from graphopt.rl.train import train
+        from graphopt.rl.training.train import resume as go_on
+        from graphopt.rl.training.train import train
+        from graphopt.rl.training.training_run import Run
 
     free = {
         "steps": steps, "minutes": minutes, "device": device, "executor": executor, "workers": workers,

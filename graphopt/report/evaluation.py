@@ -6,8 +6,8 @@ import csv
 import io
 from dataclasses import asdict, fields
 
-from graphopt.rl.curves import WINDOW
-from graphopt.rl.evaluation import (
+from graphopt.rl.evaluation.learning_curves import WINDOW
+from graphopt.rl.evaluation.scores import (
     BUDGETS,
     EQUAL,
     STAGES,

@@ -10,16 +10,16 @@ from pathlib import Path
 
 import numpy as np
 
+from graphopt.registry import strategy_of
 from graphopt.rewrite.library import Library
 from graphopt.rewrite.schema import Rule
-from graphopt.rl.checkpoint import CheckpointError, Manifest, read_manifest
-from graphopt.rl.collect import TEMPERATURES, Habitual, Policy, Scores, play
 from graphopt.rl.episode import Episode
 from graphopt.rl.features import Batch, Floats, Integers, Observation
-from graphopt.rl.learners import LEARNERS
+from graphopt.rl.manifest import CheckpointError, Manifest, read_manifest
+from graphopt.rl.play import TEMPERATURES, Habitual, Policy, Scores, play
 from graphopt.rl.rule_features import RuleBatch
-from graphopt.rl.scene import Position, Scene
 from graphopt.rl.task import Task
+from graphopt.rl.task_environment import Position, Scene
 from graphopt.runtime.session import Session, SessionConfig
 from graphopt.search.backtracking import Backtracking
 from graphopt.search.greedy import Greedy
@@ -38,7 +38,7 @@ class AgentNotice(UserWarning):
 
 
 class RuntimePolicy:
-    """An exported agent as :class:`graphopt.rl.collect.Policy`.
+    """An exported agent as :class:`graphopt.rl.play.Policy`.
 
     Args:
         folder: Where the exported models are.
@@ -63,14 +63,14 @@ class RuntimePolicy:
             (self._table,) = session.run({f.name: getattr(batch, f.name) for f in fields(batch)})
 
     def begin(self, lanes: int) -> None:
-        """See :class:`graphopt.rl.collect.Policy`."""
+        """See :class:`graphopt.rl.play.Policy`."""
         if self._recall is not None:
             width = next(spec.shape[1] for spec in self._recall.input_specs if spec.name == "memory")
             assert isinstance(width, int)
             self._memory = np.zeros((lanes, width), np.float32)
 
     def __call__(self, observations: Sequence[Observation], lanes: Sequence[int]) -> Scores:
-        """See :class:`graphopt.rl.collect.Policy`."""
+        """See :class:`graphopt.rl.play.Policy`."""
         b = Batch.of(observations)
         embedded, whole = self._encoder.run(
             {name: getattr(b, name) for name in ("operators", "nodes", "links", "edges", "graphs", "node_graph")}
@@ -86,7 +86,7 @@ class RuntimePolicy:
         return Scores(np.split(scores.astype(np.float64), b.first[1:-1]), values.astype(np.float64))
 
     def chose(self, lanes: Sequence[int], actions: Sequence[int]) -> None:
-        """See :class:`graphopt.rl.collect.Policy`."""
+        """See :class:`graphopt.rl.play.Policy`."""
         if self._recall is None or self._seen is None:
             return
         latent, looks, first = self._seen
@@ -189,7 +189,7 @@ class Learned(Untrained):
     def __init__(self, folder: Path, rollouts: int = 8, seed: int = 0, keep: int = 4) -> None:
         self.folder, self.manifest = folder, read_manifest(folder)
         super().__init__(self.manifest.task, rollouts, seed, keep)
-        self.name = LEARNERS.get(self.manifest.algorithm).strategy
+        self.name = strategy_of(self.manifest.algorithm)
 
     def policy(self, scene: Scene) -> Policy:
         """See :class:`Untrained`."""

@@ -8,7 +8,7 @@ import numpy as np
 
 from graphopt.rl.features import STOP, Observation
 from graphopt.rl.reward import TERMS, Ended, Moved, percent
-from graphopt.rl.scene import Position, Scene
+from graphopt.rl.task_environment import Position, Scene
 
 
 @dataclass(frozen=True)

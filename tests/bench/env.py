@@ -16,9 +16,9 @@ import numpy as np
 
 from graphopt.cost.store import Store
 from graphopt.rl.episode import Episode
-from graphopt.rl.prepare import open_scene
-from graphopt.rl.scene import Scene
 from graphopt.rl.task import Source, load_task
+from graphopt.rl.task_environment import Scene
+from graphopt.rl.training.environments import open_scene
 from graphopt.search.problem import collector_paused
 
 MODELS = ("squeezenet1_1", "bert_base")

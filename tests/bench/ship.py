@@ -20,12 +20,12 @@ import numpy as np
 import graphopt
 from graphopt.cost.store import Store
 from graphopt.rl.agent import CONTROLLER, ENCODER, MEMORY, ROUND, RULES
-from graphopt.rl.checkpoint import read_manifest
 from graphopt.rl.features import Batch
-from graphopt.rl.learners import LEARNERS
-from graphopt.rl.prepare import library_of, open_scene
+from graphopt.rl.manifest import read_manifest
 from graphopt.rl.rule_features import RuleBatch
 from graphopt.rl.task import Source
+from graphopt.rl.training.environments import library_of, open_scene
+from graphopt.rl.training.learners import LEARNERS
 from graphopt.runtime.session import Session, SessionConfig
 
 ROOT = Path(__file__).resolve().parents[2]

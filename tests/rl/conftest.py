@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from graphopt.rl.prepare import scene_of
-from graphopt.rl.scene import Scene
 from graphopt.rl.task import Source, Task, load_task
+from graphopt.rl.task_environment import Scene
+from graphopt.rl.training.environments import scene_of
 
 HERE = Path(__file__).parent
 DEMO = HERE.parents[1] / "models" / "demo_regnet.onnx"

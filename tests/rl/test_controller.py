@@ -11,15 +11,15 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("torch_geometric")
 
 from graphopt.rewrite.schema import Rule, parse_rules  # noqa: E402
-from graphopt.rl.collect import choose, log_softmax, play  # noqa: E402
-from graphopt.rl.controller import Controller, Shape, Tensors, TorchPolicy, compressed, expanded  # noqa: E402
 from graphopt.rl.features import Batch, Observation  # noqa: E402
-from graphopt.rl.ppo import entropies  # noqa: E402
-from graphopt.rl.ppo import log_softmax as torch_log_softmax  # noqa: E402
-from graphopt.rl.pretrain import pretrain  # noqa: E402
+from graphopt.rl.play import choose, log_softmax, play  # noqa: E402
 from graphopt.rl.rule_features import RuleBatch  # noqa: E402
-from graphopt.rl.scene import Scene  # noqa: E402
 from graphopt.rl.task import Task  # noqa: E402
+from graphopt.rl.task_environment import Scene  # noqa: E402
+from graphopt.rl.training.controller import Controller, Shape, Tensors, TorchPolicy, compressed, expanded  # noqa: E402
+from graphopt.rl.training.ppo import entropies  # noqa: E402
+from graphopt.rl.training.ppo import log_softmax as torch_log_softmax  # noqa: E402
+from graphopt.rl.training.pretrain import pretrain  # noqa: E402
 
 
 def controller_for(task: Task, width: int = 16) -> Controller:

@@ -19,11 +19,11 @@ import graphopt.rl  # noqa: E402
 from graphopt.cost.store import Store  # noqa: E402
 from graphopt.errors import UnknownNameError, UsageError  # noqa: E402
 from graphopt.retrace import replay  # noqa: E402
-from graphopt.rl.env import GraphRewrite  # noqa: E402
 from graphopt.rl.episode import Episode  # noqa: E402
-from graphopt.rl.prepare import open_scene  # noqa: E402
-from graphopt.rl.scene import Scene  # noqa: E402
 from graphopt.rl.task import Task, Term  # noqa: E402
+from graphopt.rl.task_environment import Scene  # noqa: E402
+from graphopt.rl.training.env import GraphRewrite  # noqa: E402
+from graphopt.rl.training.environments import open_scene  # noqa: E402
 from graphopt.search.greedy import Greedy  # noqa: E402
 from graphopt.search.problem import Budget  # noqa: E402
 from tests.rl.conftest import DEMO  # noqa: E402

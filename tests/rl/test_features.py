@@ -9,7 +9,7 @@ from graphopt.rewrite.library import load_library
 from graphopt.rl.episode import Episode
 from graphopt.rl.features import Batch, operator_bucket
 from graphopt.rl.rule_features import RuleBatch
-from graphopt.rl.scene import Scene
+from graphopt.rl.task_environment import Scene
 
 
 def test_operators_of_the_shipped_rules_do_not_collide() -> None:

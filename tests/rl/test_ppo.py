@@ -10,13 +10,13 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("torch_geometric")
 
-from graphopt.rl.collect import Forgetful, Scores, Trajectory, play  # noqa: E402
-from graphopt.rl.controller import Controller, Shape, TorchPolicy  # noqa: E402
-from graphopt.rl.ppo import METRICS, PPO, PPOLearner, Samples, advantages  # noqa: E402
-from graphopt.rl.run import Run  # noqa: E402
-from graphopt.rl.scene import Scene  # noqa: E402
+from graphopt.rl.play import Forgetful, Scores, Trajectory, play  # noqa: E402
 from graphopt.rl.task import Task  # noqa: E402
-from graphopt.rl.train import train  # noqa: E402
+from graphopt.rl.task_environment import Scene  # noqa: E402
+from graphopt.rl.training.controller import Controller, Shape, TorchPolicy  # noqa: E402
+from graphopt.rl.training.ppo import METRICS, PPO, PPOLearner, Samples, advantages  # noqa: E402
+from graphopt.rl.training.train import train  # noqa: E402
+from graphopt.rl.training.training_run import Run  # noqa: E402
 
 
 def episode(rewards: list[float], values: list[float], terminated: bool, model: str = "m") -> Trajectory:
@@ -89,9 +89,9 @@ def test_an_update_trains_every_part_and_reports_every_metric(toy: Task, toy_sce
     # The last block's edges feed nothing but the whole, and the last nodes only the actions: both count.
     assert not still
     assert set(metrics) == set(METRICS) and all(np.isfinite(v) for v in metrics.values())
-    import graphopt.rl.ppo
+    import graphopt.rl.training.ppo
 
-    assert all(f"``{name}``" in (graphopt.rl.ppo.__doc__ or "") for name in METRICS)
+    assert all(f"``{name}``" in (graphopt.rl.training.ppo.__doc__ or "") for name in METRICS)
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -13,9 +13,9 @@ import graphopt
 from graphopt.config import agents_dir
 from graphopt.errors import UsageError
 from graphopt.pipeline.strategies import STRATEGIES
-from graphopt.rl.checkpoint import read_manifest
-from graphopt.rl.learners import LEARNERS
+from graphopt.rl.manifest import read_manifest
 from graphopt.rl.task import Source, parse_task
+from graphopt.rl.training.learners import LEARNERS
 from tests.rl.conftest import DEMO, HERE
 
 LEARNED = tuple(name for name in STRATEGIES if "agent" in STRATEGIES.get(name).options)

@@ -21,17 +21,18 @@ from graphopt.cost.store import Store  # noqa: E402
 from graphopt.errors import MissingExtraError, UnknownNameError, UsageError  # noqa: E402
 from graphopt.execution import KINDS, make_executor  # noqa: E402
 from graphopt.rl.agent import AgentNotice, Learned, RuntimePolicy, Untrained, unknown_rules  # noqa: E402
-from graphopt.rl.checkpoint import CheckpointError, read_manifest, tensors_of  # noqa: E402
-from graphopt.rl.collect import Trajectory, Uniform, play  # noqa: E402
-from graphopt.rl.controller import Controller, Shape  # noqa: E402
-from graphopt.rl.learners import LEARNERS  # noqa: E402
-from graphopt.rl.prepare import open_scene  # noqa: E402
-from graphopt.rl.rollout import Job, rollout  # noqa: E402
-from graphopt.rl.run import DYNAMICS, Run  # noqa: E402
-from graphopt.rl.scene import Scene  # noqa: E402
+from graphopt.rl.manifest import CheckpointError, read_manifest  # noqa: E402
+from graphopt.rl.play import Trajectory, Uniform, play  # noqa: E402
 from graphopt.rl.task import Task  # noqa: E402
-from graphopt.rl.train import resume, train  # noqa: E402
-from graphopt.rl.world_model import WorldShape  # noqa: E402
+from graphopt.rl.task_environment import Scene  # noqa: E402
+from graphopt.rl.training.checkpoint import tensors_of  # noqa: E402
+from graphopt.rl.training.controller import Controller, Shape  # noqa: E402
+from graphopt.rl.training.environments import open_scene  # noqa: E402
+from graphopt.rl.training.learners import LEARNERS  # noqa: E402
+from graphopt.rl.training.rollout import Job, rollout  # noqa: E402
+from graphopt.rl.training.train import resume, train  # noqa: E402
+from graphopt.rl.training.training_run import DYNAMICS, Run  # noqa: E402
+from graphopt.rl.training.world_model import WorldShape  # noqa: E402
 from graphopt.search.greedy import Greedy  # noqa: E402
 from graphopt.search.problem import Budget  # noqa: E402
 from graphopt.search.trace import carry_out  # noqa: E402

@@ -11,20 +11,20 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("torch_geometric")
 
-import graphopt.rl.dreamer  # noqa: E402
+import graphopt.rl.training.dreamer  # noqa: E402
 import graphopt.search.problem  # noqa: E402
-from graphopt.rl.collect import Given, Uniform, play  # noqa: E402
-from graphopt.rl.controller import Shape, compressed  # noqa: E402
-from graphopt.rl.dream import Start, dream  # noqa: E402
-from graphopt.rl.dreamer import DreamerLearner, Dreaming, losses  # noqa: E402
 from graphopt.rl.features import SAVING, scaled  # noqa: E402
-from graphopt.rl.ppo import METRICS, PPO, advantages  # noqa: E402
-from graphopt.rl.replay import Record, Windows, shared, windows  # noqa: E402
-from graphopt.rl.run import DYNAMICS, Run  # noqa: E402
-from graphopt.rl.scene import Scene  # noqa: E402
+from graphopt.rl.play import Given, Uniform, play  # noqa: E402
 from graphopt.rl.task import Task  # noqa: E402
-from graphopt.rl.train import train  # noqa: E402
-from graphopt.rl.world_model import Bins, WorldShape, percent  # noqa: E402
+from graphopt.rl.task_environment import Scene  # noqa: E402
+from graphopt.rl.training.controller import Shape, compressed  # noqa: E402
+from graphopt.rl.training.dream import Start, dream  # noqa: E402
+from graphopt.rl.training.dreamer import DreamerLearner, Dreaming, losses  # noqa: E402
+from graphopt.rl.training.ppo import METRICS, PPO, advantages  # noqa: E402
+from graphopt.rl.training.replay_buffer import Record, Windows, shared, windows  # noqa: E402
+from graphopt.rl.training.train import train  # noqa: E402
+from graphopt.rl.training.training_run import DYNAMICS, Run  # noqa: E402
+from graphopt.rl.training.world_model import Bins, WorldShape, percent  # noqa: E402
 
 SMALL = Dreaming(fits=3, windows=6, episodes=6, rounds=2, dreams=16, horizon=5)
 
@@ -118,7 +118,7 @@ def test_fitting_moves_every_part_of_the_model_and_the_encoder(demo: Task, demo_
     told = {"model_loss", "latent_loss", "reward_loss", "done_loss", "legal_loss", "birth_loss", "reward_error", "gap"}
     told |= {"legal_accuracy", "birth_accuracy", "dream_return"}
     assert set(metrics) == told | set(METRICS)
-    assert all(f"``{name}``" in (graphopt.rl.dreamer.__doc__ or "") for name in told)
+    assert all(f"``{name}``" in (graphopt.rl.training.dreamer.__doc__ or "") for name in told)
     w = windows(learner.replay.learned, np.random.default_rng(1), 4, 3)
     assert set(losses(model, w, learner.rules, None)) >= {"latent_loss", "birth_loss", "told_loss"}
 
@@ -174,7 +174,7 @@ def test_dreams_keep_to_the_mask_and_bootstrap_where_they_are_cut(demo: Task, de
     part = np.arange(min(64, len(found.rows)))
     with torch.no_grad():
         now = judge(part)
-        from graphopt.rl.ppo import log_softmax
+        from graphopt.rl.training.ppo import log_softmax
 
         log_probs = log_softmax(now.logits, now.mask, now.graph, len(part))
     actions = np.concatenate([e.actions for e in found.episodes])[part]

@@ -20,12 +20,12 @@ from graphopt.cost.store import Store
 from graphopt.errors import GraphoptError, UsageError
 from graphopt.rewrite.library import Library
 from graphopt.rl.agent import ENCODER, Untrained
-from graphopt.rl.checkpoint import PRICES, CheckpointError, read_manifest
-from graphopt.rl.curves import Learning, curves, reaches, read_learning
-from graphopt.rl.evaluation import BUDGETS, SECONDS, STAGES, STEPS, TRAINING, Evaluation, Score, Timing
-from graphopt.rl.prepare import library_of, model_path, open_scene
+from graphopt.rl.evaluation.graph_runs import UNTRAINED, Agent, Trial, searches
+from graphopt.rl.evaluation.learning_curves import Learning, curves, reaches, read_learning
+from graphopt.rl.evaluation.scores import BUDGETS, SECONDS, STAGES, STEPS, TRAINING, Evaluation, Score, Timing
+from graphopt.rl.manifest import PRICES, CheckpointError, read_manifest
 from graphopt.rl.task import Graphs, Source, Task
-from graphopt.rl.trial import UNTRAINED, Agent, Trial, searches
+from graphopt.rl.training.environments import library_of, model_path, open_scene
 from graphopt.runtime.session import SessionConfig
 from graphopt.search.problem import Strategy
 
@@ -37,7 +37,7 @@ class Plan:
     """How to evaluate.
 
     Attributes:
-        stages: Some of :data:`graphopt.rl.evaluation.STAGES`.
+        stages: Some of :data:`graphopt.rl.evaluation.scores.STAGES`.
         seeds: For each graph, spread evenly over the training runs of an algorithm; at least one each.
         rollouts: Episodes of an agent by chance, besides the one of the likeliest actions.
         cap: Limit on the seconds of a search that has the training's time as well.

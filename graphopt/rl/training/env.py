@@ -14,9 +14,9 @@ from gymnasium import spaces
 from graphopt.errors import UnknownNameError, UsageError
 from graphopt.rl.episode import Episode
 from graphopt.rl.features import ACTION_WIDTH, OPERATORS, Observation, Viewer
-from graphopt.rl.prepare import library_of, scene_of
-from graphopt.rl.scene import Scene
 from graphopt.rl.task import Source, Task, load_task
+from graphopt.rl.task_environment import Scene
+from graphopt.rl.training.environments import library_of, scene_of
 from graphopt.search.trace import Trace
 
 Spaced = dict[str, Any]

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from graphopt.rl.episode import Episode
 from graphopt.rl.features import PRIOR, Observation
-from graphopt.rl.scene import Scene
+from graphopt.rl.task_environment import Scene
 from graphopt.search.problem import collector_paused
 
 Doubles = npt.NDArray[np.float64]

@@ -14,8 +14,8 @@ from statistics import fmean
 import numpy as np
 import numpy.typing as npt
 
-from graphopt.rl.checkpoint import PROGRESS, CheckpointError
-from graphopt.rl.evaluation import Curve, Estimate, Ratio, Reach, estimate
+from graphopt.rl.evaluation.scores import Curve, Estimate, Ratio, Reach, estimate
+from graphopt.rl.manifest import PROGRESS, CheckpointError
 
 WINDOW = 10
 """Updates over which ``saving`` is averaged: a few episodes on one model after another say little by themselves."""
@@ -33,7 +33,7 @@ class Learning:
     Attributes:
         algorithm: What trained.
         steps: Environment steps after each update.
-        columns: For each measure (see :class:`graphopt.rl.evaluation.Curve`) its value after each update.
+        columns: For each measure (see :class:`graphopt.rl.evaluation.scores.Curve`) its value after each update.
     """
 
     algorithm: str

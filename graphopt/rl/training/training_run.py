@@ -10,7 +10,7 @@ from typing import Any
 from graphopt.rl.task import Task
 
 DYNAMICS = ("mdn-lstm", "deterministic")
-"""Of a world model, see :mod:`graphopt.rl.world_model`."""
+"""Of a world model, see :mod:`graphopt.rl.training.world_model`."""
 DEVICES = ("auto", "cpu", "cuda")
 _IN_DREAMS: Mapping[str, Any] = {"gamma": 0.95, "restraint": 1e-3}
 """Dreams are cut off before most of them end, and the value of where they are then stands for the rest: undiscounted, any constant could be
@@ -28,10 +28,10 @@ class Preset:
         width: Of all embeddings.
         rounds: Graph-network blocks.
         rollouts: Episodes that follow chance in the final evaluation of each model.
-        ppo: Changes to the defaults of :class:`graphopt.rl.ppo.PPO`.
+        ppo: Changes to the defaults of :class:`graphopt.rl.training.ppo.PPO`.
         dreamt_steps: Environment steps for a world model, which learns more from each.
         dreamt: Episodes that it plays between two updates.
-        dreaming: Changes to the defaults of :class:`graphopt.rl.dreamer.Dreaming`.
+        dreaming: Changes to the defaults of :class:`graphopt.rl.training.dreamer.Dreaming`.
         dream_ppo: Changes to the defaults of PPO where it learns from dreams.
     """
 
@@ -70,13 +70,13 @@ class Run:
     Attributes:
         task: The task.
         out: Folder for everything that is written.
-        algorithm: One of :data:`graphopt.rl.learners.LEARNERS`.
+        algorithm: One of :data:`graphopt.rl.training.learners.LEARNERS`.
         preset: One of :data:`PRESETS`.
         seed: Of everything random.
         steps: Environment steps; the preset's by default.
         minutes: Stop after so many minutes instead.
         pretrain: Gradient steps of the graph auto-encoder before the agent begins.
-        dynamics: One of :data:`graphopt.rl.run.DYNAMICS`; for a world model.
+        dynamics: One of :data:`graphopt.rl.training.training_run.DYNAMICS`; for a world model.
         tau: Temperature of its dreams.
         device: ``auto``, ``cpu`` or ``cuda``.
         executor: Where episodes are played.

@@ -23,11 +23,11 @@ import torch
 from torch import Tensor, nn
 
 from graphopt.rewrite.schema import Rule
-from graphopt.rl.collect import Scores
-from graphopt.rl.controller import Prior, Shape, Tensors, Vision, compressed, expanded, placed
-from graphopt.rl.encoder import mlp
 from graphopt.rl.features import ACTION_WIDTH, FRESH, SAVING, Batch, Observation
+from graphopt.rl.play import Scores
 from graphopt.rl.rule_features import RuleBatch
+from graphopt.rl.training.controller import Prior, Shape, Tensors, Vision, compressed, expanded, placed
+from graphopt.rl.training.encoder import mlp
 
 _BINS = 49
 _REACH = 5.76  # of the bins: compressed rewards and values lie between -300 and 300 %
@@ -45,7 +45,7 @@ class WorldShape:
         latent: Numbers that stand for a graph.
         memory: Units of the memory.
         gaussians: For each number of the next latent.
-        dynamics: One of :data:`graphopt.rl.run.DYNAMICS`.
+        dynamics: One of :data:`graphopt.rl.training.training_run.DYNAMICS`.
     """
 
     seen: Shape
@@ -370,11 +370,11 @@ class DreamerPolicy:
         self._seen = (torch.zeros(0), torch.zeros(0), torch.zeros(0, dtype=torch.int64))
 
     def begin(self, lanes: int) -> None:
-        """See :class:`graphopt.rl.collect.Policy`."""
+        """See :class:`graphopt.rl.play.Policy`."""
         self._memory = self.agent.model.start(lanes)
 
     def __call__(self, observations: Sequence[Observation], lanes: Sequence[int]) -> Scores:
-        """See :class:`graphopt.rl.collect.Policy`."""
+        """See :class:`graphopt.rl.play.Policy`."""
         batch = Batch.of(observations)
         model, chooser = self.agent.model, self.agent.chooser
         with torch.no_grad():
@@ -387,7 +387,7 @@ class DreamerPolicy:
         return Scores(np.split(scores.double().cpu().numpy(), batch.first[1:-1]), worth.double().cpu().numpy())
 
     def chose(self, lanes: Sequence[int], actions: Sequence[int]) -> None:
-        """See :class:`graphopt.rl.collect.Policy`."""
+        """See :class:`graphopt.rl.play.Policy`."""
         latent, looks, first = self._seen
         with torch.no_grad():
             look = looks[first + torch.tensor(actions, device=first.device)]

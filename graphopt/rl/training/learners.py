@@ -16,7 +16,7 @@ from graphopt import registry
 from graphopt.errors import UnknownNameError, UsageError
 from graphopt.registry import Registry, strategy_of
 from graphopt.rewrite.schema import Rule
-from graphopt.rl.run import DEVICES, DYNAMICS, PRESETS, Preset, Run
+from graphopt.rl.training.training_run import DEVICES, DYNAMICS, PRESETS, Preset, Run
 
 if TYPE_CHECKING:
     from torch import nn
@@ -26,8 +26,8 @@ LIBRARIES = ("torch", "torch_geometric", "safetensors", "tensorboard")
 
 
 def export_network(network: nn.Module, folder: Path) -> None:
-    """Write a network of ours as ONNX, see :func:`graphopt.rl.export.export`."""
-    from graphopt.rl.export import export
+    """Write a network of ours as ONNX, see :func:`graphopt.rl.training.onnx_export.export`."""
+    from graphopt.rl.training.onnx_export import export
 
     export(network, folder)
 
@@ -39,9 +39,9 @@ class LearnerSpec:
     Attributes:
         name: By which it is chosen.
         doc: One line for people.
-        make: Makes the :class:`graphopt.rl.train.Learner` of a run from the run, the preset, the rules and the device; returns it
+        make: Makes the :class:`graphopt.rl.training.train.Learner` of a run from the run, the preset, the rules and the device; returns it
             with the sizes of its networks (picklable, with a method ``network()``) and its settings, ready for JSON.
-        options: Fields of :class:`graphopt.rl.run.Run` that belong to it alone.
+        options: Fields of :class:`graphopt.rl.training.training_run.Run` that belong to it alone.
         needs: Modules that it imports and graphopt's base does not bring.
         pace: Environment steps of a whole run, and episodes between two updates, by the preset.
         export: Writes its network into a folder as the ONNX models that :mod:`graphopt.rl.agent` runs.
@@ -64,8 +64,8 @@ class LearnerSpec:
 def _ppo(run: Run, preset: Preset, rules: Sequence[Rule], device: str) -> tuple[Any, Any, Any]:
     from dataclasses import asdict
 
-    from graphopt.rl.controller import Shape
-    from graphopt.rl.ppo import PPO, PPOLearner
+    from graphopt.rl.training.controller import Shape
+    from graphopt.rl.training.ppo import PPO, PPOLearner
 
     shape, settings = Shape.of(run.task, preset.width, preset.rounds), PPO(**preset.ppo)
     return PPOLearner(shape.network().to(device), rules, settings), shape, {"ppo": asdict(settings)}
@@ -74,10 +74,10 @@ def _ppo(run: Run, preset: Preset, rules: Sequence[Rule], device: str) -> tuple[
 def _world_model(run: Run, preset: Preset, rules: Sequence[Rule], device: str) -> tuple[Any, Any, Any]:
     from dataclasses import asdict
 
-    from graphopt.rl.controller import Shape
-    from graphopt.rl.dreamer import DreamerLearner, Dreaming
-    from graphopt.rl.ppo import PPO
-    from graphopt.rl.world_model import WorldShape
+    from graphopt.rl.training.controller import Shape
+    from graphopt.rl.training.dreamer import DreamerLearner, Dreaming
+    from graphopt.rl.training.ppo import PPO
+    from graphopt.rl.training.world_model import WorldShape
 
     chosen = {name: value for name, value in (("dynamics", run.dynamics), ("tau", run.tau)) if value is not None}
     dreaming, ppo = Dreaming(**{**preset.dreaming, **chosen}), PPO(**preset.dream_ppo)

@@ -1,34 +1,23 @@
-"""What is kept of a training run: a JSON manifest and safetensors, no pickle.
-
-A folder holds ``manifest.json``, the ``weights-N.safetensors`` that it names, ``prices.sqlite`` (kernel prices as they were when the
-run began), ``progress.csv`` and TensorBoard's ``logs``; when training is done also the agent as ONNX. The manifest is replaced last
-and at once, so whenever a run is killed, the folder holds a whole checkpoint.
-"""
+"""The manifest of an agent: what it was trained for, how, and how far; and the names of the files beside it."""
 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from graphopt import __version__
+from graphopt import __version__, registry
 from graphopt.documents import DocumentError, read_json, record
 from graphopt.errors import GraphoptError, UsageError
 from graphopt.files import write_text
-from graphopt.rl.learners import LEARNERS
 from graphopt.rl.task import Task, parse_task
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 SCHEMA = "graphopt.agent/1"
 MANIFEST = "manifest.json"
 PRICES = "prices.sqlite"
 PROGRESS = "progress.csv"
-LOGS = "logs"
 
 
 class CheckpointError(GraphoptError):
@@ -102,9 +91,9 @@ def read_manifest(folder: Path) -> Manifest:
         manifest = record(Manifest, {**data, "task": task}, "the manifest")
     except (KeyError, DocumentError, UsageError) as error:
         raise CheckpointError(f"{path}: not a whole manifest: {error}") from error
-    if manifest.algorithm not in LEARNERS:
+    if manifest.algorithm not in (known := registry.LEARNERS.names()):
         raise CheckpointError(
-            f"{path}: unknown algorithm {manifest.algorithm[:40]!r}", f"this version knows {', '.join(LEARNERS)}"
+            f"{path}: unknown algorithm {manifest.algorithm[:40]!r}", f"this version knows {', '.join(known)}"
         )
     return manifest
 
@@ -130,50 +119,3 @@ def _at_true_prices(sources: Any) -> Any:
         {key: value for key, value in source.items() if key != "draw"} if isinstance(source, dict) else source
         for source in known
     ]
-
-
-def save(folder: Path, manifest: Manifest, tensors: Mapping[str, Tensor]) -> Manifest:
-    """Write a checkpoint; the one before stays valid until this one is whole.
-
-    Args:
-        folder: Where to.
-        manifest: What it is.
-        tensors: Parameters of networks and optimisers, by name.
-
-    Raises:
-        GraphoptError: It can't be written.
-    """
-    from safetensors.torch import save_file
-
-    name = f"weights-{manifest.iteration}.safetensors"
-    partial = folder / f".{name}"
-    try:
-        save_file({key: t.detach().cpu().contiguous() for key, t in tensors.items()}, partial)
-        os.replace(partial, folder / name)
-    except OSError as error:
-        raise GraphoptError(f"{folder / name}: can't be written: {error.strerror or error}") from error
-    finally:
-        partial.unlink(missing_ok=True)
-    made = replace(manifest, weights=name)
-    made.write(folder)
-    for old in folder.glob("weights-*.safetensors"):
-        if old.name != name:
-            old.unlink(missing_ok=True)
-    return made
-
-
-def tensors_of(folder: Path, manifest: Manifest) -> dict[str, Tensor]:
-    """The parameters of a checkpoint.
-
-    Raises:
-        CheckpointError: The file is missing or damaged.
-    """
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
-    path = folder / manifest.weights
-    try:
-        found: dict[str, Tensor] = load_file(path)
-        return found
-    except (OSError, SafetensorError) as error:
-        raise CheckpointError(f"{path}: can't be read: {error}") from error

@@ -13,11 +13,11 @@ import numpy as np
 import torch
 from torch import nn
 
-from graphopt.rl.collect import Uniform, play
-from graphopt.rl.controller import Tensors, Vision
-from graphopt.rl.encoder import MASKED
 from graphopt.rl.features import NODE, OPERATORS, Batch, Observation
-from graphopt.rl.scene import Scene
+from graphopt.rl.play import Uniform, play
+from graphopt.rl.task_environment import Scene
+from graphopt.rl.training.controller import Tensors, Vision
+from graphopt.rl.training.encoder import MASKED
 
 _HIDDEN = 0.15
 _EPISODES = 4  # of each model

@@ -10,11 +10,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from graphopt.rl.collect import Doubles
-from graphopt.rl.controller import compressed, expanded
 from graphopt.rl.features import ACTION_WIDTH, STOP
-from graphopt.rl.ppo import Judge, Judged
-from graphopt.rl.world_model import Dreamer
+from graphopt.rl.play import Doubles
+from graphopt.rl.training.controller import compressed, expanded
+from graphopt.rl.training.ppo import Judge, Judged
+from graphopt.rl.training.world_model import Dreamer
 
 BIRTHS = 6
 """New actions that a step brings at most."""
@@ -71,7 +71,7 @@ class Start:
 
 @dataclass(frozen=True, eq=False)
 class Dreamt:
-    """An episode of a dream; what :class:`graphopt.rl.ppo.Played` asks for. Actions are counted among the legal ones."""
+    """An episode of a dream; what :class:`graphopt.rl.training.ppo.Played` asks for. Actions are counted among the legal ones."""
 
     model: str
     actions: npt.NDArray[np.int64]
@@ -101,7 +101,7 @@ class Dreams:
     legal: Tensor
 
     def judge(self, agent: Dreamer) -> Judge:
-        """The controller's opinion of the dreamt states, for :func:`graphopt.rl.ppo.update`."""
+        """The controller's opinion of the dreamt states, for :func:`graphopt.rl.training.ppo.update`."""
 
         def look(part: npt.NDArray[np.int64]) -> Judged:
             rows = torch.from_numpy(self.rows[part]).to(self.state.device)

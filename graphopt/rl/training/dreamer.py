@@ -1,6 +1,6 @@
 """Learning from dreams: fit the world model to real episodes, then train the controller inside it.
 
-Metrics of an iteration, besides those of :mod:`graphopt.rl.ppo`, which are of the dreams:
+Metrics of an iteration, besides those of :mod:`graphopt.rl.training.ppo`, which are of the dreams:
 
 - ``model_loss`` and its parts: ``latent_loss`` (next latent: likelihood or squared distance), ``reward_loss`` (cross-entropy),
   ``done_loss``, ``legal_loss`` (whether actions stay legal), ``birth_loss`` (which rules find new places).
@@ -20,14 +20,14 @@ import torch
 from torch import Tensor, nn
 
 from graphopt.rewrite.schema import Rule
-from graphopt.rl.collect import Trajectory
-from graphopt.rl.controller import Tensors, compressed, expanded
-from graphopt.rl.dream import Start, dream
 from graphopt.rl.features import Batch
-from graphopt.rl.ppo import PPO, Samples, update
-from graphopt.rl.replay import Record, Replay, Windows, shared, windows
+from graphopt.rl.play import Trajectory
 from graphopt.rl.rule_features import RuleBatch
-from graphopt.rl.world_model import Dreamer, Transition, WorldModel
+from graphopt.rl.training.controller import Tensors, compressed, expanded
+from graphopt.rl.training.dream import Start, dream
+from graphopt.rl.training.ppo import PPO, Samples, update
+from graphopt.rl.training.replay_buffer import Record, Replay, Windows, shared, windows
+from graphopt.rl.training.world_model import Dreamer, Transition, WorldModel
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Dreaming:
     """Settings of the algorithm.
 
     Attributes:
-        dynamics: One of :data:`graphopt.rl.run.DYNAMICS`.
+        dynamics: One of :data:`graphopt.rl.training.training_run.DYNAMICS`.
         learning_rate: Of V and M.
         fits: Gradient steps of V and M in an iteration.
         windows: Windows of a gradient step.
@@ -66,7 +66,7 @@ class Dreaming:
 
 
 class DreamerLearner:
-    """A world-model agent as the training loop sees it (:class:`graphopt.rl.train.Learner`).
+    """A world-model agent as the training loop sees it (:class:`graphopt.rl.training.train.Learner`).
 
     Args:
         agent: The networks.
@@ -83,7 +83,7 @@ class DreamerLearner:
         self.replay = Replay(settings.keep)
 
     def explores(self, iteration: int) -> float:
-        """See :class:`graphopt.rl.train.Learner`."""
+        """See :class:`graphopt.rl.training.train.Learner`."""
         return self.settings.first if iteration == 0 else self.settings.random
 
     def remember(self, records: Sequence[Record]) -> None:
@@ -93,11 +93,11 @@ class DreamerLearner:
 
     @property
     def remembered(self) -> Sequence[Record]:
-        """See :class:`graphopt.rl.train.Learner`."""
+        """See :class:`graphopt.rl.training.train.Learner`."""
         return self.replay.records
 
     def learn(self, played: Sequence[Trajectory], rng: np.random.Generator, fraction: float) -> dict[str, float]:
-        """See :class:`graphopt.rl.train.Learner`."""
+        """See :class:`graphopt.rl.training.train.Learner`."""
         records = self.replay.pick(rng, self.settings.episodes)
         metrics = self.fit(records, rng)
         chance = torch.Generator(self.network.model.stop.device)

@@ -11,9 +11,9 @@ from graphopt.cost.store import Store
 from graphopt.errors import UsageError
 from graphopt.onnxio.load import load
 from graphopt.rewrite.library import Library
-from graphopt.rl import checkpoint
-from graphopt.rl.prepare import cost_model, model_path
-from graphopt.rl.run import Run, Status
+from graphopt.rl.manifest import PRICES
+from graphopt.rl.training.environments import cost_model, model_path
+from graphopt.rl.training.training_run import Run, Status
 from graphopt.runtime.environment import block_size, fingerprint
 from graphopt.runtime.session import SessionConfig
 from graphopt.search.greedy import Greedy
@@ -57,7 +57,7 @@ def keep_prices(run: Run, library: Library, tell: Report) -> None:
                 graph = load(model_path(source), dims=dict(source.dims) or None).graph
                 start = problem.start(Normal.of(graph, problem).graph)
                 Greedy().run(problem, start, Budget(2 * pricing.measure))
-    path = run.out / checkpoint.PRICES
+    path = run.out / PRICES
     path.unlink(missing_ok=True)
     with Store() as known, Store(path) as kept:
         name = environment(SessionConfig(threads=pricing.threads))

@@ -19,10 +19,10 @@ import torch
 from torch import Tensor, nn
 
 from graphopt.rl.agent import CONTROLLER, ENCODER, MEMORY, RULES
-from graphopt.rl.controller import Controller, Vision, expanded
 from graphopt.rl.features import ACTION_WIDTH
 from graphopt.rl.rule_features import EDGE_WIDTH, GRAPH_WIDTH, NODE_WIDTH
-from graphopt.rl.world_model import Dreamer
+from graphopt.rl.training.controller import Controller, Vision, expanded
+from graphopt.rl.training.world_model import Dreamer
 
 _OPSET = 18
 
@@ -135,7 +135,7 @@ def export(network: nn.Module, folder: Path) -> None:
     """Write an agent's models into a folder, each whole or not at all.
 
     Args:
-        network: A :class:`graphopt.rl.controller.Controller` or a :class:`graphopt.rl.world_model.Dreamer`.
+        network: A :class:`graphopt.rl.training.controller.Controller` or a :class:`graphopt.rl.training.world_model.Dreamer`.
         folder: Where to.
     """
     network = copy.deepcopy(network).eval().cpu().requires_grad_(False)

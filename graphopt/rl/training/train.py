@@ -20,16 +20,16 @@ from graphopt.errors import GraphoptError, UsageError
 from graphopt.execution import Executor, make_executor
 from graphopt.files import write_text
 from graphopt.rewrite.library import Library
-from graphopt.rl import checkpoint
-from graphopt.rl.checkpoint import CheckpointError, Manifest
-from graphopt.rl.collect import TEMPERATURES, Trajectory
-from graphopt.rl.learners import LEARNERS, require
-from graphopt.rl.prepare import library_of, model_path, scene_of
-from graphopt.rl.ready import device_of, environment_facts, keep_prices
-from graphopt.rl.replay import Record
-from graphopt.rl.rollout import Job, rollout
-from graphopt.rl.run import PRESETS, Run, Status
+from graphopt.rl.manifest import MANIFEST, PRICES, PROGRESS, CheckpointError, Manifest, read_manifest
+from graphopt.rl.play import TEMPERATURES, Trajectory
 from graphopt.rl.task import Source, Task
+from graphopt.rl.training import checkpoint
+from graphopt.rl.training.environments import library_of, model_path, scene_of
+from graphopt.rl.training.learners import LEARNERS, require
+from graphopt.rl.training.ready import device_of, environment_facts, keep_prices
+from graphopt.rl.training.replay_buffer import Record
+from graphopt.rl.training.rollout import Job, rollout
+from graphopt.rl.training.training_run import PRESETS, Run, Status
 
 if TYPE_CHECKING:
     import torch
@@ -60,7 +60,7 @@ def train(run: Run, report: Report | None = None, interrupted: Callable[[], bool
         UsageError: The run makes no sense, or the folder holds an agent already.
     """
     require(run)
-    if (run.out / checkpoint.MANIFEST).exists():
+    if (run.out / MANIFEST).exists():
         raise UsageError(f"{run.out} holds an agent already", "go on with --resume, or choose another --out")
     if not run.task.graphs.pool:
         raise UsageError(f"task {run.task.name} names no graph to train on", "give some with --models")
@@ -101,7 +101,7 @@ def resume(
     Raises:
         CheckpointError: The folder holds no run, or the rules have changed.
     """
-    manifest = checkpoint.read_manifest(folder)
+    manifest = read_manifest(folder)
     settings = manifest.settings
     run = Run(
         manifest.task, folder, manifest.algorithm, settings["preset"], manifest.seed, settings.get("steps"),
@@ -285,7 +285,7 @@ class _Trainer:
         temperatures: tuple[float, ...] = (1.0,),
     ) -> list[Trajectory]:
         """Episodes of the present policy, or of one that knows nothing."""
-        prices, size = self.run.out / checkpoint.PRICES, self.preset.together
+        prices, size = self.run.out / PRICES, self.preset.together
         shape, weights = None, None
         if knows:
             shape = self.shape
@@ -303,12 +303,12 @@ class _Trainer:
         """Train the encoder by itself, if the run says so."""
         if not self.run.pretrain:
             return
-        from graphopt.rl.controller import Vision
-        from graphopt.rl.pretrain import pretrain
+        from graphopt.rl.training.controller import Vision
+        from graphopt.rl.training.pretrain import pretrain
 
         self.tell(self.status("pre-training the encoder"))
         pool = self.run.task.graphs.pool
-        scenes = [scene_of(self.run.task, source, self.run.out / checkpoint.PRICES) for source in pool]
+        scenes = [scene_of(self.run.task, source, self.run.out / PRICES) for source in pool]
         network = self.learner.network
         vision = network if isinstance(network, Vision) else network.get_submodule("model")
         assert isinstance(vision, Vision)
@@ -354,7 +354,7 @@ class _Trainer:
             writer = csv.DictWriter(text, list(self.rows[0]), lineterminator="\n")
             writer.writeheader()
             writer.writerows(self.rows)
-            write_text(self.run.out / checkpoint.PROGRESS, text.getvalue())
+            write_text(self.run.out / PROGRESS, text.getvalue())
 
     def restore(self) -> None:
         """Take up the last checkpoint."""
@@ -370,7 +370,7 @@ class _Trainer:
                 states.setdefault(int(index), {})[key] = tensor
             optimizer.load_state_dict({**optimizer.state_dict(), "state": states})
         self._replay(_below(tensors, "replay"))
-        file = self.run.out / checkpoint.PROGRESS
+        file = self.run.out / PROGRESS
         if file.exists():
             with file.open(encoding="utf-8", newline="") as lines:
                 rows = [{name: _number(value) for name, value in row.items()} for row in csv.DictReader(lines)]
@@ -404,7 +404,7 @@ class _Trainer:
         self.tell(self.status(f"playing {len(sources)} episodes again"))
         jobs = [
             Job(
-                self.run.task, tuple(sources[i : i + size]), tuple(seeds[i : i + size]), self.run.out / checkpoint.PRICES,
+                self.run.task, tuple(sources[i : i + size]), tuple(seeds[i : i + size]), self.run.out / PRICES,
                 actions=tuple(actions[i : i + size]),
             )
             for i in range(0, len(sources), size)

@@ -35,10 +35,10 @@ from torch import Tensor, nn
 from torch_geometric.utils import scatter
 
 from graphopt.rewrite.schema import Rule
-from graphopt.rl.collect import Doubles, Trajectory
-from graphopt.rl.controller import Controller, Tensors, compressed, habit
 from graphopt.rl.features import Batch, Observation
-from graphopt.rl.replay import Record
+from graphopt.rl.play import Doubles, Trajectory
+from graphopt.rl.training.controller import Controller, Tensors, compressed, habit
+from graphopt.rl.training.replay_buffer import Record
 
 METRICS = (
     "policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction", "explained_variance", "gradient_norm", "epochs",
@@ -80,7 +80,7 @@ class PPO:
 
 
 class Played(Protocol):
-    """An episode, real or dreamt; see :class:`graphopt.rl.collect.Trajectory`."""
+    """An episode, real or dreamt; see :class:`graphopt.rl.play.Trajectory`."""
 
     @property
     def model(self) -> str: ...  # noqa: D102
@@ -268,7 +268,7 @@ def update(
 
 
 class PPOLearner:
-    """PPO as the training loop sees it (:class:`graphopt.rl.train.Learner`).
+    """PPO as the training loop sees it (:class:`graphopt.rl.training.train.Learner`).
 
     Args:
         controller: The networks.
@@ -294,7 +294,7 @@ class PPOLearner:
         return ()
 
     def learn(self, played: Sequence[Trajectory], rng: np.random.Generator, fraction: float) -> dict[str, float]:
-        """See :class:`graphopt.rl.train.Learner`."""
+        """See :class:`graphopt.rl.training.train.Learner`."""
         entropy = self.settings.entropy * (1 - 0.95 * fraction)
         observations = [o for t in played for o in t.observations[:-1]]
         judge = self.judge(observations)

@@ -10,8 +10,8 @@ from typing import Any
 
 from graphopt.config import changed_settings
 from graphopt.rl.agent import Learned, Untrained
-from graphopt.rl.checkpoint import Manifest
-from graphopt.rl.evaluation import OWN, STEPS, Score, Trained
+from graphopt.rl.evaluation.scores import OWN, STEPS, Score, Trained
+from graphopt.rl.manifest import Manifest
 from graphopt.rl.reward import percent
 from graphopt.search.greedy import Greedy
 from graphopt.search.problem import Budget, Problem, State, Strategy
@@ -159,7 +159,7 @@ class Searched:
         most: Candidates that it was given, if they were limited.
         limit: Seconds that it was given, if they were limited.
         ended: Whether it ended by itself.
-        saving: See :class:`graphopt.rl.evaluation.Score`.
+        saving: See :class:`graphopt.rl.evaluation.scores.Score`.
         candidates: Rewrites priced.
         seconds: It took.
         stop: Why it ended.

@@ -11,8 +11,8 @@ from graphopt.cost.store import Store
 from graphopt.errors import UsageError
 from graphopt.onnxio.load import load
 from graphopt.rewrite.library import Library, load_library
-from graphopt.rl.scene import Recent, Scene
 from graphopt.rl.task import Pricing, Source, Task
+from graphopt.rl.task_environment import Recent, Scene
 from graphopt.runtime.environment import block_size
 from graphopt.runtime.session import SessionConfig
 from graphopt.search.normal import Normal

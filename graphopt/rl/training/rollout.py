@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from graphopt.rl.collect import Given, Policy, Trajectory, Uniform, play
-from graphopt.rl.prepare import scene_of
+from graphopt.rl.play import Given, Policy, Trajectory, Uniform, play
 from graphopt.rl.task import Source, Task
+from graphopt.rl.training.environments import scene_of
 
 if TYPE_CHECKING:
-    from graphopt.rl.controller import Shape
-    from graphopt.rl.world_model import WorldShape
+    from graphopt.rl.training.controller import Shape
+    from graphopt.rl.training.world_model import WorldShape
 
 Weights = Mapping[str, npt.NDArray[Any]]
 

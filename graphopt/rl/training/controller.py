@@ -14,11 +14,11 @@ import torch
 from torch import Tensor, nn
 
 from graphopt.rewrite.schema import Rule
-from graphopt.rl.collect import Forgetful, Scores
-from graphopt.rl.encoder import GraphNet, OperatorTable, mlp
 from graphopt.rl.features import ACTION_WIDTH, PRIOR, Batch, Observation, Viewer
+from graphopt.rl.play import Forgetful, Scores
 from graphopt.rl.rule_features import EDGE_WIDTH, FAMILIES, GRAPH_WIDTH, NODE_WIDTH, RuleBatch
 from graphopt.rl.task import Task
+from graphopt.rl.training.encoder import GraphNet, OperatorTable, mlp
 
 RULE_ROUNDS = 2
 
@@ -257,7 +257,7 @@ class TorchPolicy(Forgetful):
             self._table = controller.table(RuleBatch.of(rules))
 
     def __call__(self, observations: Sequence[Observation], lanes: Sequence[int]) -> Scores:
-        """Scores and values; see :class:`graphopt.rl.collect.Policy`."""
+        """Scores and values; see :class:`graphopt.rl.play.Policy`."""
         batch = Batch.of(observations)
         with torch.no_grad():
             scores, values = self.controller(Tensors.of(batch, self._table.device), self._table)
