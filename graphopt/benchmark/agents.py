@@ -19,7 +19,7 @@ from graphopt.pipeline.prepare import effort_for
 from graphopt.rl.agent import Learned
 from graphopt.rl.evaluation.scores import Ratio, Timing
 from graphopt.rl.task import Source, Task
-from graphopt.rl.training.environments import library_of, open_scene
+from graphopt.rl.training.environments import library_of, open_environment
 from graphopt.runtime.session import SessionConfig
 from graphopt.search.arena import most_bytes
 from graphopt.search.auto import Auto
@@ -75,25 +75,25 @@ def _timed(
     interrupted: Callable[[], bool],
 ) -> list[Timing]:
     library = library_of(task)
-    scene = open_scene(task, source, store, library)
-    model, config = scene.model, SessionConfig(threads=task.pricing.threads)
+    environment = open_environment(task, source, store, library)
+    model, config = environment.model, SessionConfig(threads=task.pricing.threads)
     assert model is not None
     _, feeds = first_run(model, config, input_ranges(model.graph), {}, {}, 0)
     allowed = effort_for(model, None, open_sizes(model, feeds)).searching()
     strategies: dict[str, Strategy] = {AUTO: Auto(), **{a: Learned(f, rollouts) for a, f in agents.items()}}
     outcomes: dict[str, Outcome] = {}
     took: dict[str, float] = {}
-    Greedy().run(scene.problem, scene.start, Budget(interrupted=interrupted))  # what a process learns once
+    Greedy().run(environment.problem, environment.start, Budget(interrupted=interrupted))  # what a process learns once
     for name, strategy in strategies.items():
         tell(f"{source.name}: {name} searches")
-        fresh = open_scene(task, source, store, library)  # nobody finds prices at hand that another has looked up
+        fresh = open_environment(task, source, store, library)  # nobody finds prices at hand that another has looked up
         budget = Budget(None, allowed.candidates if name == AUTO else None, interrupted)
         outcomes[name] = strategy.run(fresh.problem, fresh.start, budget)
         took[name] = budget.elapsed
         if interrupted():
             return []
     # Equal graphs are one contender: a ratio of 1 needs no clock.
-    graphs: dict[int, Graph | None] = {scene.start.graph.hash: None}
+    graphs: dict[int, Graph | None] = {environment.start.graph.hash: None}
     places: dict[str, int] = {}
     for name, outcome in outcomes.items():
         graph = outcome.state.graph

@@ -19,7 +19,7 @@ from graphopt.rl.manifest import CheckpointError, Manifest, read_manifest
 from graphopt.rl.play import TEMPERATURES, Habitual, Policy, Scores, play
 from graphopt.rl.rule_features import RuleBatch
 from graphopt.rl.task import Task
-from graphopt.rl.task_environment import Position, Scene
+from graphopt.rl.task_environment import Position, TaskEnvironment
 from graphopt.runtime.session import Session, SessionConfig
 from graphopt.search.backtracking import Backtracking
 from graphopt.search.greedy import Greedy
@@ -118,7 +118,7 @@ class Untrained:
         self.steps, self.alone = 0, 0.0
         self.task, self.rollouts, self.seed, self.keep = task, rollouts, seed, keep
 
-    def policy(self, scene: Scene) -> Policy:
+    def policy(self, environment: TaskEnvironment) -> Policy:
         """What plays."""
         return Habitual()
 
@@ -144,14 +144,14 @@ class Untrained:
 
     def _played(self, problem: Problem, start: State, budget: Budget) -> list[Outcome]:
         """The best plans of some episodes, and the model as it was, so that greedy's own plan is never missed."""
-        scene = Scene(self.task, problem, start)
-        policy = self.policy(scene)
+        environment = TaskEnvironment(self.task, problem, start)
+        policy = self.policy(environment)
         rngs = [None, *(np.random.default_rng([self.seed, i]) for i in range(self.rollouts))]
         found: dict[int, Position] = {}
         costs: list[float] = []  # of the best of each episode
 
         def go_on() -> bool:
-            budget.spent = spent + scene.priced
+            budget.spent = spent + environment.priced
             return budget.exhausted() is None
 
         def watch(episode: Episode) -> None:
@@ -163,7 +163,9 @@ class Untrained:
         self.steps = 0
         for begin in range(0, len(rngs), ROUND):
             lanes = rngs[begin : begin + ROUND]
-            played = play([scene] * len(lanes), policy, lanes, temperatures=TEMPERATURES, go_on=go_on, watch=watch)
+            played = play(
+                [environment] * len(lanes), policy, lanes, temperatures=TEMPERATURES, go_on=go_on, watch=watch
+            )
             self.steps += sum(trajectory.steps for trajectory in played)
             if min(costs[begin:]) > (1 - _WORTH) * min(costs[:begin] or costs[:1]) or not go_on():
                 break
@@ -191,15 +193,15 @@ class Learned(Untrained):
         super().__init__(self.manifest.task, rollouts, seed, keep)
         self.name = strategy_of(self.manifest.algorithm)
 
-    def policy(self, scene: Scene) -> Policy:
+    def policy(self, environment: TaskEnvironment) -> Policy:
         """See :class:`Untrained`."""
-        self._tell(scene)
-        return RuntimePolicy(self.folder, scene.problem.library.rules)
+        self._tell(environment)
+        return RuntimePolicy(self.folder, environment.problem.library.rules)
 
-    def _tell(self, scene: Scene) -> None:
+    def _tell(self, environment: TaskEnvironment) -> None:
         """Name the rules that the agent was not trained with, where they have a place in this model."""
-        here = {key[0] for key in scene.start.sites.matches}
-        new = unknown_rules(self.manifest, scene.problem.library)
+        here = {key[0] for key in environment.start.sites.matches}
+        new = unknown_rules(self.manifest, environment.problem.library)
         met = [rule for rule in new if rule in here]
         if met:
             named = ", ".join(met[:_NAMED]) + (f" and {len(met) - _NAMED} more" if len(met) > _NAMED else "")

@@ -8,7 +8,7 @@ import numpy as np
 
 from graphopt.rl.features import STOP, Observation
 from graphopt.rl.reward import TERMS, Ended, Moved, percent
-from graphopt.rl.task_environment import Position, Scene
+from graphopt.rl.task_environment import Position, TaskEnvironment
 
 
 @dataclass(frozen=True)
@@ -35,14 +35,16 @@ class Episode:
     """Rewrites of one model, one after the other, until STOP or the end of the budget.
 
     Args:
-        scene: The model.
+        environment: The model.
         rng: Where the task wants random rewrites before the start, they are drawn from this.
     """
 
-    def __init__(self, scene: Scene, rng: np.random.Generator | None = None) -> None:
-        self.scene, self.task = scene, scene.task
-        warm_up = scene.task.graphs.warm_up
-        self.position: Position = scene.root if rng is None or not warm_up else scene.warmed_up(rng, warm_up)
+    def __init__(self, environment: TaskEnvironment, rng: np.random.Generator | None = None) -> None:
+        self.environment, self.task = environment, environment.task
+        warm_up = environment.task.graphs.warm_up
+        self.position: Position = (
+            environment.root if rng is None or not warm_up else environment.warmed_up(rng, warm_up)
+        )
         self.first = self.position
         self.best = self.position
         self.used = 0
@@ -67,7 +69,7 @@ class Episode:
             self.result = Result(self._final(), True, False)
             return self.result
         before = self.position
-        self.position = self.scene.after(before, action)
+        self.position = self.environment.after(before, action)
         if self.position.cost < self.best.cost:
             self.best = self.position
         moved = Moved(before.cost, self.position.cost, self.position.start_ms)
@@ -91,7 +93,7 @@ class Episode:
 
     def saving(self, position: Position | None = None) -> float:
         """Predicted saving of a position (the present one), in percent of the model as it was."""
-        start = self.scene.start.cost
+        start = self.environment.start.cost
         return percent(start, (position or self.position).cost, start)
 
     def _use(self) -> None:
@@ -103,6 +105,6 @@ class Episode:
         finals = [(t.weight, f) for t in self.task.reward if (f := TERMS[t.term].final) is not None]
         if not finals:
             return 0.0
-        start, end = self.scene.start.graph, self.position.state.graph
-        ended = Ended(start, end, lambda: self.scene.speedup(end))
+        start, end = self.environment.start.graph, self.position.state.graph
+        ended = Ended(start, end, lambda: self.environment.speedup(end))
         return sum(weight * final(ended) for weight, final in finals)

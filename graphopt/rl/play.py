@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from graphopt.rl.episode import Episode
 from graphopt.rl.features import PRIOR, Observation
-from graphopt.rl.task_environment import Scene
+from graphopt.rl.task_environment import TaskEnvironment
 from graphopt.search.problem import collector_paused
 
 Doubles = npt.NDArray[np.float64]
@@ -154,7 +154,7 @@ def choose(log_probs: Doubles, rng: np.random.Generator | None, temperature: flo
 
 
 def play(
-    scenes: Sequence[Scene],
+    environments: Sequence[TaskEnvironment],
     policy: Policy,
     rngs: Sequence[np.random.Generator | None],
     *,
@@ -162,10 +162,10 @@ def play(
     go_on: Callable[[], bool] = lambda: True,
     watch: Callable[[Episode], Any] = lambda episode: None,
 ) -> list[Trajectory]:
-    """Play an episode on each scene, all side by side so that the policy is asked for many states at once.
+    """Play an episode on each environment, all side by side so that the policy is asked for many states at once.
 
     Args:
-        scenes: Where to play.
+        environments: Where to play.
         policy: Scores the actions.
         rngs: What chance each episode follows; ``None`` takes the likeliest action always.
         temperatures: Of the episodes, over and over: above 1 choices are more random, below less.
@@ -173,7 +173,7 @@ def play(
         watch: Sees each episode when it is over.
     """
     with collector_paused():
-        episodes = [Episode(scene, rng) for scene, rng in zip(scenes, rngs, strict=True)]
+        episodes = [Episode(environment, rng) for environment, rng in zip(environments, rngs, strict=True)]
         logs = [_Log(episode) for episode in episodes]
         policy.begin(len(episodes))
         while (active := [i for i, e in enumerate(episodes) if not e.result.done]) and go_on():
@@ -213,6 +213,6 @@ class _Log:
 
     def trajectory(self, last: float) -> Trajectory:
         return Trajectory(
-            self.episode.scene.name, tuple(self.observations), np.array(self.actions, np.int64), np.array(self.rewards),
+            self.episode.environment.name, tuple(self.observations), np.array(self.actions, np.int64), np.array(self.rewards),
             np.array(self.log_probs), np.array([*self.values, last]), self.episode.result.terminated, self.episode.saving(),
         )  # fmt: skip

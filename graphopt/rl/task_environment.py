@@ -10,7 +10,7 @@ from typing import TypeVar
 import numpy as np
 
 from graphopt.config import Settings
-from graphopt.cost.environment import environment as environment_of
+from graphopt.cost.environment import environment as machine_of
 from graphopt.cost.store import Store
 from graphopt.equivalence.ranges import input_ranges
 from graphopt.errors import UsageError
@@ -136,7 +136,7 @@ class Position:
         return self.state.cost
 
 
-class Scene:
+class TaskEnvironment:
     """A model to begin episodes with.
 
     Args:
@@ -201,12 +201,12 @@ class Scene:
             raise UsageError("a reward that measures needs a model in a file")
         place = f"speedup:{self.start.graph.hash:016x}:{graph.hash:016x}"
         config = SessionConfig(threads=self.task.pricing.threads)
-        environment = environment_of(config)
-        known = self.store.get_many(environment, [place]).get(place)
+        machine = machine_of(config)
+        known = self.store.get_many(machine, [place]).get(place)
         if known is None:
             arena = self._arena(config)
             known = arena.pair(None, graph, self.task.pricing.seconds).speedup
-            self.store.put_many(environment, {place: known})
+            self.store.put_many(machine, {place: known})
         return known
 
     def trace(self, position: Position) -> Trace:

@@ -24,7 +24,7 @@ from graphopt.rl.features import Batch
 from graphopt.rl.manifest import read_manifest
 from graphopt.rl.rule_features import RuleBatch
 from graphopt.rl.task import Source
-from graphopt.rl.training.environments import library_of, open_scene
+from graphopt.rl.training.environments import library_of, open_environment
 from graphopt.rl.training.learners import LEARNERS
 from graphopt.runtime.session import Session, SessionConfig
 
@@ -37,7 +37,7 @@ def inputs(agent: Path) -> Mapping[str, Mapping[str, Any]]:
     task = read_manifest(agent).task
     rules = RuleBatch.of(library_of(task).rules)
     with Store() as store:
-        batch = Batch.of([open_scene(task, Source(MODEL), store).root.observation] * ROUND)
+        batch = Batch.of([open_environment(task, Source(MODEL), store).root.observation] * ROUND)
     seen = {f.name: getattr(batch, f.name) for f in fields(batch)}
     found: dict[str, dict[str, Any]] = {
         ENCODER: {name: seen[name] for name in ("operators", "nodes", "links", "edges", "graphs", "node_graph")},

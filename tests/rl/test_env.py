@@ -21,9 +21,9 @@ from graphopt.errors import UnknownNameError, UsageError  # noqa: E402
 from graphopt.retrace import replay  # noqa: E402
 from graphopt.rl.episode import Episode  # noqa: E402
 from graphopt.rl.task import Task, Term  # noqa: E402
-from graphopt.rl.task_environment import Scene  # noqa: E402
+from graphopt.rl.task_environment import TaskEnvironment  # noqa: E402
 from graphopt.rl.training.env import GraphRewrite  # noqa: E402
-from graphopt.rl.training.environments import open_scene  # noqa: E402
+from graphopt.rl.training.environments import open_environment  # noqa: E402
 from graphopt.search.greedy import Greedy  # noqa: E402
 from graphopt.search.problem import Budget  # noqa: E402
 from tests.rl.conftest import DEMO  # noqa: E402
@@ -104,9 +104,9 @@ def test_a_masked_action_changes_nothing(toy: Task) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_rewrite_back_to_a_graph_of_the_episode_is_masked(demo_scene: Scene, seed: int) -> None:
+def test_a_rewrite_back_to_a_graph_of_the_episode_is_masked(demo_environment: TaskEnvironment, seed: int) -> None:
     rng = np.random.default_rng(seed)
-    episode = Episode(demo_scene)
+    episode = Episode(demo_environment)
     hashes = [episode.position.state.graph.hash]
     masked = 0
     while not episode.result.done:
@@ -124,7 +124,7 @@ def test_what_is_remembered_changes_nothing(demo: Task) -> None:
     env = GraphRewrite(demo)
     first = [walk(env, seed)[:2] for seed in range(4)]
     for seed in range(4):
-        env.episode.scene.forget()
+        env.episode.environment.forget()
         assert walk(env, seed)[:2] == first[seed]
 
 
@@ -163,27 +163,27 @@ def test_terms_of_a_reward(demo: Task, tmp_path: Path) -> None:
     terms = tuple(Term(name) for name in ("memory", "weights", "nodes", "steps", "latency"))
     task = replace(demo, reward=terms, pricing=replace(demo.pricing, seconds=0.2))
     with Store(tmp_path / "s.sqlite") as store:
-        scene = open_scene(task, task.graphs.train[0], store)
-        episode = Episode(scene)
+        environment = open_environment(task, task.graphs.train[0], store)
+        episode = Episode(environment)
         assert episode.step(1).reward == -1.0
         result = episode.step(0)
         assert result.terminated and np.isfinite(result.reward)
         # Measured once: whoever asks again hears the same.
-        again = Episode(scene)
+        again = Episode(environment)
         again.step(1)
         assert again.step(0).reward == result.reward
 
 
-def test_greedy_misses_the_best_of_the_toy(toy_scene: Scene) -> None:
-    found = Greedy().run(toy_scene.problem, toy_scene.start, Budget())
-    assert toy_scene.start.cost == pytest.approx(12.0) and found.state.cost == pytest.approx(10.8)
-    costs, todo, seen = [], [toy_scene.start], set()
+def test_greedy_misses_the_best_of_the_toy(toy_environment: TaskEnvironment) -> None:
+    found = Greedy().run(toy_environment.problem, toy_environment.start, Budget())
+    assert toy_environment.start.cost == pytest.approx(12.0) and found.state.cost == pytest.approx(10.8)
+    costs, todo, seen = [], [toy_environment.start], set()
     while todo:  # every state there is
         state = todo.pop()
         if state.graph.hash not in seen:
             seen.add(state.graph.hash)
             costs.append(state.cost)
-            todo += [toy_scene.problem.step(state, match) for match in state.actions()]
+            todo += [toy_environment.problem.step(state, match) for match in state.actions()]
     assert len(seen) == 64 and min(costs) == pytest.approx(9.0)
 
 

@@ -24,10 +24,10 @@ from graphopt.rl.agent import AgentNotice, Learned, RuntimePolicy, Untrained, un
 from graphopt.rl.manifest import CheckpointError, read_manifest  # noqa: E402
 from graphopt.rl.play import Trajectory, Uniform, play  # noqa: E402
 from graphopt.rl.task import Task  # noqa: E402
-from graphopt.rl.task_environment import Scene  # noqa: E402
+from graphopt.rl.task_environment import TaskEnvironment  # noqa: E402
 from graphopt.rl.training.checkpoint import tensors_of  # noqa: E402
 from graphopt.rl.training.controller import Controller, Shape  # noqa: E402
-from graphopt.rl.training.environments import open_scene  # noqa: E402
+from graphopt.rl.training.environments import open_environment  # noqa: E402
 from graphopt.rl.training.learners import LEARNERS  # noqa: E402
 from graphopt.rl.training.rollout import Job, rollout  # noqa: E402
 from graphopt.rl.training.train import resume, train  # noqa: E402
@@ -120,7 +120,7 @@ def test_an_interrupted_run_goes_on(toy: Task, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("dynamics", [None, *DYNAMICS])
 def test_both_paths_choose_the_same_actions(
-    agent: Path, demo: Task, demo_scene: Scene, dynamics: str | None, tmp_path: Path
+    agent: Path, demo: Task, demo_environment: TaskEnvironment, dynamics: str | None, tmp_path: Path
 ) -> None:
     if dynamics is not None:
         agent = tmp_path / "dreamer"
@@ -131,12 +131,12 @@ def test_both_paths_choose_the_same_actions(
     network = shape.network()
     tensors = tensors_of(agent, manifest)
     network.load_state_dict({n.removeprefix("agent."): t for n, t in tensors.items() if n.startswith("agent.")})
-    rules = demo_scene.problem.library.rules
+    rules = demo_environment.problem.library.rules
     in_torch, in_runtime = shape.policy(network, rules), RuntimePolicy(agent, rules)
     seeds = [None, *(np.random.default_rng([5, i]) for i in range(6))]
     again = [None, *(np.random.default_rng([5, i]) for i in range(6))]
-    first = play([demo_scene] * 7, in_torch, seeds)
-    second = play([demo_scene] * 7, in_runtime, again)
+    first = play([demo_environment] * 7, in_torch, seeds)
+    second = play([demo_environment] * 7, in_runtime, again)
     for a, b in zip(first, second, strict=True):
         assert a.actions.tolist() == b.actions.tolist()
         assert np.allclose(a.log_probs, b.log_probs, atol=1e-4) and np.allclose(a.values, b.values, atol=1e-3)
@@ -157,40 +157,42 @@ def test_the_strategy_needs_no_torch(agent: Path, tmp_path: Path) -> None:
     assert (tmp_path / "out.onnx").exists()
 
 
-def test_the_strategy_keeps_to_its_budget_and_offers_the_best_first(agent: Path, demo_scene: Scene) -> None:
-    start = demo_scene.start
-    found = Learned(agent).run(demo_scene.problem, start, Budget())
+def test_the_strategy_keeps_to_its_budget_and_offers_the_best_first(
+    agent: Path, demo_environment: TaskEnvironment
+) -> None:
+    start = demo_environment.start
+    found = Learned(agent).run(demo_environment.problem, start, Budget())
     costs = [o.state.cost for o in (found, *found.others)]
     assert costs == sorted(costs) and costs[0] < start.cost
-    assert Learned(agent).run(demo_scene.problem, start, Budget()).state.graph.hash == found.state.graph.hash
-    short = Learned(agent).run(demo_scene.problem, start, Budget(candidates=1))
+    assert Learned(agent).run(demo_environment.problem, start, Budget()).state.graph.hash == found.state.graph.hash
+    short = Learned(agent).run(demo_environment.problem, start, Budget(candidates=1))
     assert short.stop_reason == "candidate budget used up" and short.candidates < found.candidates
 
 
 class Aimless(Untrained):
     """Stops at once when asked for what is likeliest, else does anything."""
 
-    def policy(self, scene: Scene) -> Uniform:
+    def policy(self, environment: TaskEnvironment) -> Uniform:
         return Uniform()
 
 
 def test_episodes_are_played_while_they_find_something_better(toy: Task) -> None:
-    scene = open_scene(toy, toy.graphs.train[0], Store(None))
+    environment = open_environment(toy, toy.graphs.train[0], Store(None))
     played = set()
     for seed in range(6):
-        found = Aimless(toy, rollouts=8, seed=seed).run(scene.problem, scene.start, Budget())
+        found = Aimless(toy, rollouts=8, seed=seed).run(environment.problem, environment.start, Budget())
         played.add(found.stop_reason)
     assert len(played) > 1 and played <= ROUNDS
 
 
-def test_search_finishes_the_plan_of_an_agent(agent: Path, demo_scene: Scene) -> None:
+def test_search_finishes_the_plan_of_an_agent(agent: Path, demo_environment: TaskEnvironment) -> None:
     learned = Learned(agent, rollouts=0)
-    found = learned.run(demo_scene.problem, demo_scene.start, Budget())
-    assert found.state.cost <= learned.alone <= demo_scene.start.cost
-    again = Greedy().run(demo_scene.problem, found.state, Budget())
+    found = learned.run(demo_environment.problem, demo_environment.start, Budget())
+    assert found.state.cost <= learned.alone <= demo_environment.start.cost
+    again = Greedy().run(demo_environment.problem, found.state, Budget())
     assert again.state.cost >= found.state.cost - 1e-9
-    problem = demo_scene.problem
-    made = carry_out(demo_scene.start.graph, problem.library, problem.block, found.steps)
+    problem = demo_environment.problem
+    made = carry_out(demo_environment.start.graph, problem.library, problem.block, found.steps)
     assert made.hash == found.state.graph.hash
 
 
@@ -208,16 +210,16 @@ def test_a_rule_that_the_agent_never_met_is_named_and_used(agent: Path, demo: Ta
     added = parse_rules(text, "mine.yaml")
     library = load_library(evidence=False)
     with Store(tmp_path / "s.sqlite") as store:
-        scene = open_scene(demo, demo.graphs.train[0], store, Library((*added, *library.rules)))
+        environment = open_environment(demo, demo.graphs.train[0], store, Library((*added, *library.rules)))
         with pytest.warns(AgentNotice, match="was not trained with relu-is-max"):
-            found = Learned(agent, rollouts=12).run(scene.problem, scene.start, Budget())
+            found = Learned(agent, rollouts=12).run(environment.problem, environment.start, Budget())
         assert found.candidates > 0
-        policy = RuntimePolicy(agent, scene.problem.library.rules)
-        seen = scene.root.observation
+        policy = RuntimePolicy(agent, environment.problem.library.rules)
+        seen = environment.root.observation
         new = np.flatnonzero(seen.rules == 0)
         assert len(new) and np.isfinite(policy([seen], [0]).logits[0][new]).all()
         # With nothing but the new rule it is the one that is used.
-        alone = open_scene(demo, demo.graphs.train[0], store, Library(tuple(added)))
+        alone = open_environment(demo, demo.graphs.train[0], store, Library(tuple(added)))
         steps = play([alone], RuntimePolicy(agent, added), [np.random.default_rng(0)])[0]
         assert steps.steps >= 1
         edited = replace(library.rules[0], bound=0.5)

@@ -16,7 +16,7 @@ import graphopt.search.problem  # noqa: E402
 from graphopt.rl.features import SAVING, scaled  # noqa: E402
 from graphopt.rl.play import Given, Uniform, play  # noqa: E402
 from graphopt.rl.task import Task  # noqa: E402
-from graphopt.rl.task_environment import Scene  # noqa: E402
+from graphopt.rl.task_environment import TaskEnvironment  # noqa: E402
 from graphopt.rl.training.controller import Shape, compressed  # noqa: E402
 from graphopt.rl.training.dream import Start, dream  # noqa: E402
 from graphopt.rl.training.dreamer import DreamerLearner, Dreaming, losses  # noqa: E402
@@ -29,22 +29,22 @@ from graphopt.rl.training.world_model import Bins, WorldShape, percent  # noqa: 
 SMALL = Dreaming(fits=3, windows=6, episodes=6, rounds=2, dreams=16, horizon=5)
 
 
-def records_of(scene: Scene, count: int) -> list[Record]:
-    played = play([scene] * count, Uniform(), [np.random.default_rng(i) for i in range(count)])
-    return [Record(t, scene.task.graphs.train[0], (0, 0, i)) for i, t in enumerate(played)]
+def records_of(environment: TaskEnvironment, count: int) -> list[Record]:
+    played = play([environment] * count, Uniform(), [np.random.default_rng(i) for i in range(count)])
+    return [Record(t, environment.task.graphs.train[0], (0, 0, i)) for i, t in enumerate(played)]
 
 
-def learner_of(task: Task, scene: Scene, dynamics: str) -> DreamerLearner:
+def learner_of(task: Task, environment: TaskEnvironment, dynamics: str) -> DreamerLearner:
     torch.manual_seed(0)
     shape = WorldShape(Shape.of(task, 16, 2), memory=32, dynamics=dynamics)
-    learner = DreamerLearner(shape.network(), scene.problem.library.rules, SMALL, PPO(learning_rate=1e-2))
-    learner.remember(records_of(scene, 8))
+    learner = DreamerLearner(shape.network(), environment.problem.library.rules, SMALL, PPO(learning_rate=1e-2))
+    learner.remember(records_of(environment, 8))
     return learner
 
 
-def test_what_becomes_of_actions_is_what_the_next_state_offers(demo_scene: Scene) -> None:
+def test_what_becomes_of_actions_is_what_the_next_state_offers(demo_environment: TaskEnvironment) -> None:
     fates = gone = fresh = 0
-    for record in records_of(demo_scene, 4):
+    for record in records_of(demo_environment, 4):
         seen = record.played.observations
         for t, (kept, born) in enumerate(record.fates):
             before, after = seen[t], seen[t + 1]
@@ -63,8 +63,8 @@ def test_what_becomes_of_actions_is_what_the_next_state_offers(demo_scene: Scene
     assert fates > gone > 0 and fresh > 0
 
 
-def test_windows_hold_consecutive_steps(demo_scene: Scene) -> None:
-    records = records_of(demo_scene, 3)
+def test_windows_hold_consecutive_steps(demo_environment: TaskEnvironment) -> None:
+    records = records_of(demo_environment, 3)
     found = windows(records, np.random.default_rng(0), 5, 4)
     assert list(found.counts) == sorted(found.counts, reverse=True) and sum(found.counts) == len(found.before)
     at = 0
@@ -79,8 +79,8 @@ def test_windows_hold_consecutive_steps(demo_scene: Scene) -> None:
     assert not set(found.slot_step) & set(np.flatnonzero(found.done))
 
 
-def test_half_of_the_windows_begin_where_the_prices_were_wrong(demo_scene: Scene) -> None:
-    (record,) = records_of(demo_scene, 1)
+def test_half_of_the_windows_begin_where_the_prices_were_wrong(demo_environment: TaskEnvironment) -> None:
+    (record,) = records_of(demo_environment, 1)
     last = record.played.steps - 1
     told = np.array(
         [
@@ -96,8 +96,8 @@ def test_half_of_the_windows_begin_where_the_prices_were_wrong(demo_scene: Scene
     assert {first for _, first, _ in found.parts} == set(range(last + 1))
 
 
-def test_actions_that_share_a_node_are_known(demo_scene: Scene) -> None:
-    seen = demo_scene.root.observation
+def test_actions_that_share_a_node_are_known(demo_environment: TaskEnvironment) -> None:
+    seen = demo_environment.root.observation
     near = shared(seen)
     sets = [{int(x) for x in row if x >= 0} for row in seen.sites]
     for i in range(len(sets)):
@@ -106,8 +106,10 @@ def test_actions_that_share_a_node_are_known(demo_scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("dynamics", DYNAMICS)
-def test_fitting_moves_every_part_of_the_model_and_the_encoder(demo: Task, demo_scene: Scene, dynamics: str) -> None:
-    learner = learner_of(demo, demo_scene, dynamics)
+def test_fitting_moves_every_part_of_the_model_and_the_encoder(
+    demo: Task, demo_environment: TaskEnvironment, dynamics: str
+) -> None:
+    learner = learner_of(demo, demo_environment, dynamics)
     model = learner.network.model
     before = {name: p.detach().clone() for name, p in learner.network.named_parameters()}
     metrics = learner.learn([r.played for r in learner.remembered], np.random.default_rng(0), 0.5)
@@ -125,9 +127,9 @@ def test_fitting_moves_every_part_of_the_model_and_the_encoder(demo: Task, demo_
 
 @pytest.mark.parametrize("dynamics", DYNAMICS)
 def test_the_dream_calls_no_engine(
-    demo: Task, demo_scene: Scene, dynamics: str, monkeypatch: pytest.MonkeyPatch
+    demo: Task, demo_environment: TaskEnvironment, dynamics: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    learner = learner_of(demo, demo_scene, dynamics)
+    learner = learner_of(demo, demo_environment, dynamics)
     calls = {"rewritten": 0, "after": 0, "view": 0}
 
     def counted(owner: object, name: str) -> None:
@@ -140,18 +142,20 @@ def test_the_dream_calls_no_engine(
         monkeypatch.setattr(owner, name, wrapper)
 
     counted(graphopt.search.problem, "rewritten")
-    counted(Scene, "after")
-    counted(type(demo_scene.viewer), "view")
+    counted(TaskEnvironment, "after")
+    counted(type(demo_environment.viewer), "view")
     learner.learn([r.played for r in learner.remembered], np.random.default_rng(0), 0.5)
     assert calls == {"rewritten": 0, "after": 0, "view": 0}
-    demo_scene.forget()
-    records_of(demo_scene, 1)
+    demo_environment.forget()
+    records_of(demo_environment, 1)
     assert all(count > 0 for count in calls.values())
 
 
 @pytest.mark.parametrize("dynamics", DYNAMICS)
-def test_dreams_keep_to_the_mask_and_bootstrap_where_they_are_cut(demo: Task, demo_scene: Scene, dynamics: str) -> None:
-    learner = learner_of(demo, demo_scene, dynamics)
+def test_dreams_keep_to_the_mask_and_bootstrap_where_they_are_cut(
+    demo: Task, demo_environment: TaskEnvironment, dynamics: str
+) -> None:
+    learner = learner_of(demo, demo_environment, dynamics)
     starts, roots = learner.starts(learner.replay.learned)
     assert len(roots) == len(learner.replay.learned)
     found = dream(learner.network, starts, learner.table(), 5, 1.0, torch.Generator().manual_seed(0))
@@ -182,8 +186,10 @@ def test_dreams_keep_to_the_mask_and_bootstrap_where_they_are_cut(demo: Task, de
     assert np.allclose(log_probs[now.first + torch.from_numpy(actions)].numpy(), wanted, atol=1e-4)
 
 
-def test_at_temperature_zero_a_dream_depends_on_the_choices_alone(demo: Task, demo_scene: Scene) -> None:
-    learner = learner_of(demo, demo_scene, "mdn-lstm")
+def test_at_temperature_zero_a_dream_depends_on_the_choices_alone(
+    demo: Task, demo_environment: TaskEnvironment
+) -> None:
+    learner = learner_of(demo, demo_environment, "mdn-lstm")
     starts, _ = learner.starts(learner.replay.learned[:1])
     one = Start(*(x[:1] for x in (
         starts.models, starts.latent, starts.memory, starts.actions, starts.features, starts.near, starts.legal
@@ -195,9 +201,11 @@ def test_at_temperature_zero_a_dream_depends_on_the_choices_alone(demo: Task, de
     assert len(by_choices) > 1 and all(len(sums) == 1 for sums in by_choices.values())
 
 
-def test_written_actions_play_the_same_episode_again(demo_scene: Scene) -> None:
-    for record in records_of(demo_scene, 3):
-        (again,) = play([demo_scene], Given([record.played.actions.tolist()]), [np.random.default_rng(record.seed)])
+def test_written_actions_play_the_same_episode_again(demo_environment: TaskEnvironment) -> None:
+    for record in records_of(demo_environment, 3):
+        (again,) = play(
+            [demo_environment], Given([record.played.actions.tolist()]), [np.random.default_rng(record.seed)]
+        )
         assert np.array_equal(again.actions, record.played.actions)
         assert np.array_equal(again.rewards, record.played.rewards)
 
@@ -219,15 +227,15 @@ def test_bins_tell_amounts_between_them() -> None:
     assert float(bins.mean(logits.detach())) == pytest.approx(1.3, abs=0.02)
 
 
-def test_the_feature_of_a_saving_can_be_read_back(demo_scene: Scene) -> None:
+def test_the_feature_of_a_saving_can_be_read_back(demo_environment: TaskEnvironment) -> None:
     x = np.array([-30.0, -0.1, 0.0, 0.5, 12.0], np.float32)
     assert np.allclose(percent(torch.from_numpy(scaled(x))).numpy(), x, rtol=1e-3, atol=1e-4)
     # And it is what the step pays, where an action has one place.
-    seen = demo_scene.root.observation
+    seen = demo_environment.root.observation
     for action in np.flatnonzero(seen.mask)[1:]:
-        if demo_scene.root.choices[action - 1].times == 1:
-            after = demo_scene.after(demo_scene.root, int(action))
-            paid = 100 * (demo_scene.root.cost - after.cost) / demo_scene.start.cost
+        if demo_environment.root.choices[action - 1].times == 1:
+            after = demo_environment.after(demo_environment.root, int(action))
+            paid = 100 * (demo_environment.root.cost - after.cost) / demo_environment.start.cost
             if len(after.steps) == 1:
                 assert float(percent(torch.from_numpy(seen.actions[action, :1]))[0]) == pytest.approx(paid, abs=1e-2)
 
@@ -240,7 +248,7 @@ def test_it_finds_what_lies_behind_a_costly_step(toy: Task, tmp_path: Path, seed
     assert manifest.results["model"]["best"] == pytest.approx(25.0)
 
 
-def test_windows_of_an_episode_that_ends_at_once(demo_scene: Scene) -> None:
-    (stopped,) = play([demo_scene], Given([[0]]), [None])
-    found = Windows.of([(Record(stopped, demo_scene.task.graphs.train[0], (0, 0, 0)), 0, 1)])
+def test_windows_of_an_episode_that_ends_at_once(demo_environment: TaskEnvironment) -> None:
+    (stopped,) = play([demo_environment], Given([[0]]), [None])
+    found = Windows.of([(Record(stopped, demo_environment.task.graphs.train[0], (0, 0, 0)), 0, 1)])
     assert found.done.tolist() == [True] and len(found.slots) == len(found.births) == 0

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 
-from graphopt.cost.environment import environment
+from graphopt.cost.environment import environment as machine_of
 from graphopt.cost.models import COST_MODELS
 from graphopt.cost.store import Store
 from graphopt.errors import GraphoptError, UsageError
@@ -25,7 +25,7 @@ from graphopt.rl.evaluation.learning_curves import Learning, curves, reaches, re
 from graphopt.rl.evaluation.scores import BUDGETS, SECONDS, STAGES, STEPS, TRAINING, Evaluation, Score, Timing
 from graphopt.rl.manifest import PRICES, CheckpointError, read_manifest
 from graphopt.rl.task import Graphs, Source, Task
-from graphopt.rl.training.environments import library_of, model_path, open_scene
+from graphopt.rl.training.environments import library_of, model_path, open_environment
 from graphopt.runtime.session import SessionConfig
 from graphopt.search.problem import Strategy
 
@@ -190,7 +190,7 @@ class Evaluator:
         pricing = self.task.pricing
         if "measure" not in COST_MODELS.get(pricing.model).options:
             return None
-        here = environment(SessionConfig(threads=pricing.threads))
+        here = machine_of(SessionConfig(threads=pricing.threads))
         found: dict[Path, dict[str, float]] = {}
         for agent in self.agents:
             path = agent.folder / PRICES
@@ -242,8 +242,8 @@ class Evaluator:
 
     def _graph(self, name: str, source: Source, store: Store, library: Library) -> list[Score]:
         """All runs on one graph."""
-        scene = open_scene(self.task, source, store, library)
-        trial = Trial(name, scene.problem, scene.start, self.plan.rollouts, self.interrupted)
+        environment = open_environment(self.task, source, store, library)
+        trial = Trial(name, environment.problem, environment.start, self.plan.rollouts, self.interrupted)
         scores: list[Score] = []
         for stage, sources in self.stages.items():
             if name not in (s.name for s in sources):

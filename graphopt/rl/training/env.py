@@ -15,8 +15,8 @@ from graphopt.errors import UnknownNameError, UsageError
 from graphopt.rl.episode import Episode
 from graphopt.rl.features import ACTION_WIDTH, OPERATORS, Observation, Viewer
 from graphopt.rl.task import Source, Task, load_task
-from graphopt.rl.task_environment import Scene
-from graphopt.rl.training.environments import library_of, scene_of
+from graphopt.rl.task_environment import TaskEnvironment
+from graphopt.rl.training.environments import environment_of, library_of
 from graphopt.search.trace import Trace
 
 Spaced = dict[str, Any]
@@ -90,7 +90,7 @@ class GraphRewrite(gymnasium.Env[Spaced, Any]):
 
     def trace(self) -> Trace:
         """What `graphopt replay` needs to make the episode's steps again."""
-        return self.episode.scene.trace(self.episode.position)
+        return self.episode.environment.trace(self.episode.position)
 
     def action_masks(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
         """The mask, under the name that sb3-contrib's agents ask for."""
@@ -109,8 +109,8 @@ class GraphRewrite(gymnasium.Env[Spaced, Any]):
             source = known.get(wanted) or (
                 Source(str(wanted)) if Path(str(wanted)).is_file() else _unknown(wanted, known)
             )
-        scene: Scene = scene_of(self.task, source, self.prices)
-        self._episode = Episode(scene, self.np_random)
+        environment: TaskEnvironment = environment_of(self.task, source, self.prices)
+        self._episode = Episode(environment, self.np_random)
         return self._padded(self.observed), self._info()
 
     def step(self, action: Any) -> tuple[Spaced, float, bool, bool, dict[str, Any]]:
@@ -126,9 +126,9 @@ class GraphRewrite(gymnasium.Env[Spaced, Any]):
 
     def _info(self) -> dict[str, Any]:
         episode = self.episode
-        scene, position = episode.scene, episode.position
+        environment, position = episode.environment, episode.position
         return {
-            "model": scene.name,
+            "model": environment.name,
             "cost": position.cost,
             "saving": episode.saving(),
             "steps": episode.used,

@@ -1,4 +1,4 @@
-"""From a task to scenes: its rules, its prices and its models, loaded and remembered in each process."""
+"""From a task to environments: its rules, its prices and its models, loaded and remembered in each process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from graphopt.errors import UsageError
 from graphopt.onnxio.load import load
 from graphopt.rewrite.library import Library, load_library
 from graphopt.rl.task import Pricing, Source, Task
-from graphopt.rl.task_environment import Recent, Scene
+from graphopt.rl.task_environment import Recent, TaskEnvironment
 from graphopt.runtime.environment import block_size
 from graphopt.runtime.session import SessionConfig
 from graphopt.search.normal import Normal
@@ -56,7 +56,7 @@ def library_of(task: Task) -> Library:
     return load_library(task.rules, task.exclude)
 
 
-def open_scene(task: Task, source: Source, store: Store, library: Library | None = None) -> Scene:
+def open_environment(task: Task, source: Source, store: Store, library: Library | None = None) -> TaskEnvironment:
     """Load a model and make it ready.
 
     Args:
@@ -73,14 +73,14 @@ def open_scene(task: Task, source: Source, store: Store, library: Library | None
     problem = Problem(library or library_of(task), cost, block_size())
     start = problem.start(Normal.of(model.graph, problem).graph)
     cost.settle()
-    return Scene(task, problem, start, source.name, model, store, source.dims)
+    return TaskEnvironment(task, problem, start, source.name, model, store, source.dims)
 
 
-_SCENES: Recent[Any, Scene] = Recent(24)
+_ENVIRONMENTS: Recent[Any, TaskEnvironment] = Recent(24)
 
 
-def scene_of(task: Task, source: Source, prices: Path | None) -> Scene:
-    """The scene of a model, remembered in this process.
+def environment_of(task: Task, source: Source, prices: Path | None) -> TaskEnvironment:
+    """The environment of a model, remembered in this process.
 
     Args:
         task: The task.
@@ -92,4 +92,6 @@ def scene_of(task: Task, source: Source, prices: Path | None) -> Scene:
             f"{prices}: no such file", "workers on other machines need the folder of the run under the same path"
         )
     key = (str(task.json()), source.model, tuple(sorted(source.dims.items())), prices)
-    return _SCENES.recall(key, lambda: open_scene(task, source, Store() if prices is None else Store(prices)))
+    return _ENVIRONMENTS.recall(
+        key, lambda: open_environment(task, source, Store() if prices is None else Store(prices))
+    )

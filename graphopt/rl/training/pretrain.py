@@ -15,7 +15,7 @@ from torch import nn
 
 from graphopt.rl.features import NODE, OPERATORS, Batch, Observation
 from graphopt.rl.play import Uniform, play
-from graphopt.rl.task_environment import Scene
+from graphopt.rl.task_environment import TaskEnvironment
 from graphopt.rl.training.controller import Tensors, Vision
 from graphopt.rl.training.encoder import MASKED
 
@@ -24,12 +24,14 @@ _EPISODES = 4  # of each model
 _GRAPHS = 16  # of a gradient step
 
 
-def pretrain(controller: Vision, scenes: Sequence[Scene], steps: int, seed: tuple[int, ...]) -> list[float]:
+def pretrain(
+    controller: Vision, environments: Sequence[TaskEnvironment], steps: int, seed: tuple[int, ...]
+) -> list[float]:
     """Train the encoder of a controller in place.
 
     Args:
         controller: The networks.
-        scenes: Where the graphs come from.
+        environments: Where the graphs come from.
         steps: Gradient steps.
         seed: Of everything random.
 
@@ -37,12 +39,12 @@ def pretrain(controller: Vision, scenes: Sequence[Scene], steps: int, seed: tupl
         The loss of each step.
     """
     rng = np.random.default_rng(seed)
-    lanes = [scene for scene in scenes for _ in range(_EPISODES)]
+    lanes = [environment for environment in environments for _ in range(_EPISODES)]
     played = play(lanes, Uniform(), [np.random.default_rng([*seed, i]) for i in range(len(lanes))])
     seen: list[Observation] = [o for t in played for o in t.observations]
     device = controller.stop.device
     width = controller.shape.width
-    priced = "price" in scenes[0].task.features.node
+    priced = "price" in environments[0].task.features.node
     torch.manual_seed(seed[-1])
     operator, price = nn.Linear(width, OPERATORS).to(device), nn.Linear(width, NODE["price"][0]).to(device)
     joined = nn.Bilinear(width, width, 1).to(device)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from graphopt.cost.environment import environment
+from graphopt.cost.environment import environment as machine_of
 from graphopt.cost.models import COST_MODELS
 from graphopt.cost.store import Store
 from graphopt.errors import UsageError
@@ -60,6 +60,6 @@ def keep_prices(run: Run, library: Library, tell: Report) -> None:
     path = run.out / PRICES
     path.unlink(missing_ok=True)
     with Store() as known, Store(path) as kept:
-        name = environment(SessionConfig(threads=pricing.threads))
+        name = machine_of(SessionConfig(threads=pricing.threads))
         kept.put_many(name, known.all(name))
         kept.put_corrections(name, known.corrections(name))

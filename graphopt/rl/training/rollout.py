@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from graphopt.rl.play import Given, Policy, Trajectory, Uniform, play
 from graphopt.rl.task import Source, Task
-from graphopt.rl.training.environments import scene_of
+from graphopt.rl.training.environments import environment_of
 
 if TYPE_CHECKING:
     from graphopt.rl.training.controller import Shape
@@ -51,20 +51,20 @@ class Job:
 
 def rollout(job: Job) -> list[Trajectory]:
     """Play a job's episodes."""
-    scenes = [scene_of(job.task, source, job.prices) for source in job.sources]
+    environments = [environment_of(job.task, source, job.prices) for source in job.sources]
     rngs = [None if seed is None else np.random.default_rng(seed) for seed in job.seeds]
     if job.actions is not None:
-        return play(scenes, Given(job.actions), rngs)
+        return play(environments, Given(job.actions), rngs)
     if job.shape is None:
-        return play(scenes, Uniform(), rngs)
+        return play(environments, Uniform(), rngs)
     import torch
 
     threads = torch.get_num_threads()
     # How a sum is split over threads changes its last bit, and with it an episode now and then.
     torch.set_num_threads(1)
     try:
-        policy = _policy(job, scenes[0].problem.library.rules)
-        return play(scenes, policy, rngs, temperatures=job.temperatures)
+        policy = _policy(job, environments[0].problem.library.rules)
+        return play(environments, policy, rngs, temperatures=job.temperatures)
     finally:
         torch.set_num_threads(threads)
 

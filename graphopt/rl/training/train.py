@@ -24,7 +24,7 @@ from graphopt.rl.manifest import MANIFEST, PRICES, PROGRESS, CheckpointError, Ma
 from graphopt.rl.play import TEMPERATURES, Trajectory
 from graphopt.rl.task import Source, Task
 from graphopt.rl.training import checkpoint
-from graphopt.rl.training.environments import library_of, model_path, scene_of
+from graphopt.rl.training.environments import environment_of, library_of, model_path
 from graphopt.rl.training.learners import LEARNERS, require
 from graphopt.rl.training.ready import device_of, environment_facts, keep_prices
 from graphopt.rl.training.replay_buffer import Record
@@ -308,11 +308,11 @@ class _Trainer:
 
         self.tell(self.status("pre-training the encoder"))
         pool = self.run.task.graphs.pool
-        scenes = [scene_of(self.run.task, source, self.run.out / PRICES) for source in pool]
+        environments = [environment_of(self.run.task, source, self.run.out / PRICES) for source in pool]
         network = self.learner.network
         vision = network if isinstance(network, Vision) else network.get_submodule("model")
         assert isinstance(vision, Vision)
-        losses = pretrain(vision, scenes, self.run.pretrain, (self.run.seed, _PRETRAINING))
+        losses = pretrain(vision, environments, self.run.pretrain, (self.run.seed, _PRETRAINING))
         self.manifest = replace(
             self.manifest, settings={**self.manifest.settings, "pretraining": {"first": losses[0], "last": losses[-1]}}
         )
