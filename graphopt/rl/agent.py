@@ -19,7 +19,7 @@ from graphopt.rl.manifest import CheckpointError, Manifest, read_manifest
 from graphopt.rl.play import TEMPERATURES, Habitual, Policy, Scores, play
 from graphopt.rl.rule_features import RuleBatch
 from graphopt.rl.task import Task
-from graphopt.rl.task_environment import Position, TaskEnvironment
+from graphopt.rl.task_environment import EpisodeState, TaskEnvironment
 from graphopt.runtime.session import Session, SessionConfig
 from graphopt.search.backtracking import Backtracking
 from graphopt.search.greedy import Greedy
@@ -147,7 +147,7 @@ class Untrained:
         environment = TaskEnvironment(self.task, problem, start)
         policy = self.policy(environment)
         rngs = [None, *(np.random.default_rng([self.seed, i]) for i in range(self.rollouts))]
-        found: dict[int, Position] = {}
+        found: dict[int, EpisodeState] = {}
         costs: list[float] = []  # of the best of each episode
 
         def go_on() -> bool:
@@ -156,8 +156,8 @@ class Untrained:
 
         def watch(episode: Episode) -> None:
             costs.append(episode.best.cost)
-            for position in (episode.best, episode.position):
-                found[position.state.graph.hash] = position
+            for state in (episode.best, episode.state):
+                found[state.search_state.graph.hash] = state
 
         spent = budget.spent
         self.steps = 0
@@ -171,7 +171,9 @@ class Untrained:
                 break
         reason = budget.exhausted() or f"{len(costs)} episodes played"
         best = heapq.nsmallest(self.keep, found.values(), key=lambda p: p.cost)
-        plans = [Outcome(p.state, p.steps, budget.spent, budget.elapsed, reason) for p in best if p.cost < start.cost]
+        plans = [
+            Outcome(p.search_state, p.steps, budget.spent, budget.elapsed, reason) for p in best if p.cost < start.cost
+        ]
         return [*plans, Outcome(start, (), budget.spent, budget.elapsed, reason)]
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from graphopt.rl.features import STOP, Observation
 from graphopt.rl.reward import TERMS, Ended, Moved, percent
-from graphopt.rl.task_environment import Position, TaskEnvironment
+from graphopt.rl.task_environment import EpisodeState, TaskEnvironment
 
 
 @dataclass(frozen=True)
@@ -42,18 +42,18 @@ class Episode:
     def __init__(self, environment: TaskEnvironment, rng: np.random.Generator | None = None) -> None:
         self.environment, self.task = environment, environment.task
         warm_up = environment.task.graphs.warm_up
-        self.position: Position = (
+        self.state: EpisodeState = (
             environment.root if rng is None or not warm_up else environment.warmed_up(rng, warm_up)
         )
-        self.first = self.position
-        self.best = self.position
+        self.first = self.state
+        self.best = self.state
         self.used = 0
         self.result = Result(0.0, False, False)
 
     @property
     def observation(self) -> Observation:
         """What an agent sees."""
-        return self.position.observation
+        return self.state.observation
 
     def step(self, action: int) -> Result:
         """Make a rewrite, or STOP.
@@ -68,13 +68,13 @@ class Episode:
         if action == STOP:
             self.result = Result(self._final(), True, False)
             return self.result
-        before = self.position
-        self.position = self.environment.after(before, action)
-        if self.position.cost < self.best.cost:
-            self.best = self.position
-        moved = Moved(before.cost, self.position.cost, self.position.start_ms)
+        before = self.state
+        self.state = self.environment.after(before, action)
+        if self.state.cost < self.best.cost:
+            self.best = self.state
+        moved = Moved(before.cost, self.state.cost, self.state.start_ms)
         reward = 0.0
-        if len(self.position.steps) > len(before.steps):  # else the rewrite was impossible after all
+        if len(self.state.steps) > len(before.steps):  # else the rewrite was impossible after all
             for term in self.task.reward:
                 dense = TERMS[term.term].dense
                 reward += 0.0 if dense is None else term.weight * dense(moved)
@@ -91,10 +91,10 @@ class Episode:
         self.result = Result(0.0, False, self.used >= self.task.budget)
         return self.result
 
-    def saving(self, position: Position | None = None) -> float:
-        """Predicted saving of a position (the present one), in percent of the model as it was."""
+    def saving(self, state: EpisodeState | None = None) -> float:
+        """Predicted saving of a state (the present one), in percent of the model as it was."""
         start = self.environment.start.cost
-        return percent(start, (position or self.position).cost, start)
+        return percent(start, (state or self.state).cost, start)
 
     def _use(self) -> None:
         if self.result.done:
@@ -105,6 +105,6 @@ class Episode:
         finals = [(t.weight, f) for t in self.task.reward if (f := TERMS[t.term].final) is not None]
         if not finals:
             return 0.0
-        start, end = self.environment.start.graph, self.position.state.graph
+        start, end = self.environment.start.graph, self.state.search_state.graph
         ended = Ended(start, end, lambda: self.environment.speedup(end))
         return sum(weight * final(ended) for weight, final in finals)

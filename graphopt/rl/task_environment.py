@@ -1,4 +1,4 @@
-"""A model made ready for episodes: rules, prices, and what was found out about it in earlier ones."""
+"""The environment of a task on one model: rules, prices, and what earlier episodes found out about it."""
 
 from __future__ import annotations
 
@@ -29,21 +29,23 @@ from graphopt.search.problem import Problem, State, Step
 from graphopt.search.symmetry import ClassRewrite, PlanExpansion, SiteClasses, disjoint
 from graphopt.search.trace import Trace, options_of
 
-_REMEMBERED = 128  # positions of a model kept for later episodes: their beginnings are much alike
-_GRAPHS = 256  # graphs of a model kept, and rewrites of them: the same ones in another order lead to the same graph
+_CACHED_STATES = 128  # states of a model kept for later episodes: their beginnings are much alike
+_CACHED_GRAPHS = (
+    256  # graphs of a model kept, and rewrites of them: the same ones in another order lead to the same graph
+)
 
 K = TypeVar("K")
 V = TypeVar("V")
 
 
-class Recent(OrderedDict[K, V]):
-    """A dictionary that forgets what was not used for longest."""
+class LRUCache(OrderedDict[K, V]):
+    """A dictionary of bounded size that forgets what was not used for longest."""
 
     def __init__(self, size: int) -> None:
         super().__init__()
         self.size = size
 
-    def recall(self, key: K, make: Callable[[], V]) -> V:
+    def get_or_make(self, key: K, make: Callable[[], V]) -> V:
         """What was made for a key, or what is made now."""
         if key in self:
             self.move_to_end(key)
@@ -55,15 +57,15 @@ class Recent(OrderedDict[K, V]):
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
-    """A rewrite that may be chosen.
+class PricedAction:
+    """A rewrite that may be chosen, with its price.
 
     Attributes:
-        here: Predicted milliseconds that it saves at one place, ``None`` when it is not legal.
+        saving_ms: Predicted milliseconds that it saves at one place, ``None`` when it is not legal.
         step: The step that brought it.
     """
 
-    here: float | None
+    saving_ms: float | None
     step: int
 
 
@@ -85,8 +87,8 @@ class Choice:
 
 
 @dataclass(frozen=True, eq=False)
-class Ground:
-    """What is known of a graph, however an episode came to it.
+class CachedGraph:
+    """What is remembered of a graph, however an episode came to it.
 
     Attributes:
         state: The graph, with its sites and predicted cost.
@@ -100,40 +102,40 @@ class Ground:
 
 
 @dataclass(frozen=True, eq=False)
-class Position:
+class EpisodeState:
     """Where an episode stands.
 
     Attributes:
-        ground: The graph.
+        cached: The graph.
         steps: The rewrites that led here.
-        path: What was tried, as keys; it names the position.
+        path: What was tried, as keys; it names the state.
         warm: How many of them were random rewrites before the episode began.
         seen: Hashes of the graphs on the way.
-        offers: What is known of each place that was priced.
+        priced_actions: What is known of each place that was priced.
         choices: The actions 1, 2, ...
         start_ms: Predicted milliseconds where the episode began.
         observation: What an agent sees.
     """
 
-    ground: Ground
+    cached: CachedGraph
     steps: tuple[Step, ...]
     path: tuple[Key, ...]
     warm: int
     seen: frozenset[int]
-    offers: Mapping[Key, Offer]
+    priced_actions: Mapping[Key, PricedAction]
     choices: tuple[Choice, ...]
     start_ms: float
     observation: Observation
 
     @property
-    def state(self) -> State:
+    def search_state(self) -> State:
         """The graph, with its sites and predicted cost."""
-        return self.ground.state
+        return self.cached.state
 
     @property
     def cost(self) -> float:
         """Predicted milliseconds."""
-        return self.state.cost
+        return self.search_state.cost
 
 
 class TaskEnvironment:
@@ -164,36 +166,32 @@ class TaskEnvironment:
         self.rule_index = {rule.id: i for i, rule in enumerate(problem.library.rules)}
         self.site_width = max((len(rule.match) for rule in problem.library.rules), default=1)
         self._site_classes = SiteClasses()
-        self._positions: Recent[tuple[int, tuple[Key, ...]], Position] = Recent(_REMEMBERED)
-        self._grounds: Recent[int, Ground] = Recent(_GRAPHS)
-        self._moves: Recent[tuple[int, int], tuple[Ground, tuple[Step, ...]]] = Recent(_GRAPHS)
-        self.root = self._position(self._ground(start, None), None, (), (), 0, start.cost, {})
+        self._states: LRUCache[tuple[int, tuple[Key, ...]], EpisodeState] = LRUCache(_CACHED_STATES)
+        self._graphs: LRUCache[int, CachedGraph] = LRUCache(_CACHED_GRAPHS)
+        self._rewrites: LRUCache[tuple[int, int], tuple[CachedGraph, tuple[Step, ...]]] = LRUCache(_CACHED_GRAPHS)
+        self.root = self._episode_state(self._cached_graph(start, None), None, (), (), 0, start.cost, {})
 
-    def after(self, position: Position, action: int) -> Position:
-        """The position after an action other than STOP.
+    def after(self, state: EpisodeState, action: int) -> EpisodeState:
+        """The state after an action other than STOP.
 
-        A rewrite may turn out only now to be impossible, or to lead back when it is made at every place: then the position
+        A rewrite may turn out only now to be impossible, or to lead back when it is made at every place: then the state
         stays, and no longer offers it.
         """
-        choice = position.choices[action - 1]
-        return self._positions.recall(
-            (position.warm, (*position.path, choice.key)), lambda: self._after(position, choice)
-        )
+        choice = state.choices[action - 1]
+        return self._states.get_or_make((state.warm, (*state.path, choice.key)), lambda: self._after(state, choice))
 
-    def warmed_up(self, rng: np.random.Generator, most: int) -> Position:
-        """A position after up to ``most`` random rewrites, from which an episode begins."""
-        position = self.root
+    def warmed_up(self, rng: np.random.Generator, most: int) -> EpisodeState:
+        """A state after up to ``most`` random rewrites, from which an episode begins."""
+        state = self.root
         for _ in range(int(rng.integers(0, most + 1))):
-            legal = np.flatnonzero(position.observation.mask[1:])
+            legal = np.flatnonzero(state.observation.mask[1:])
             if not len(legal):
                 break
-            position = self.after(position, 1 + int(rng.choice(legal)))
-        if position is self.root:
-            return position
-        path = position.path
-        return self._position(
-            position.ground, position, position.steps, path, len(path), position.cost, position.offers
-        )
+            state = self.after(state, 1 + int(rng.choice(legal)))
+        if state is self.root:
+            return state
+        path = state.path
+        return self._episode_state(state.cached, state, state.steps, path, len(path), state.cost, state.priced_actions)
 
     def speedup(self, graph: Graph) -> float:
         """How many times as fast as the original a graph runs; measured once and remembered in the store."""
@@ -209,7 +207,7 @@ class TaskEnvironment:
             self.store.put_many(machine, {place: known})
         return known
 
-    def trace(self, position: Position) -> Trace:
+    def trace(self, state: EpisodeState) -> Trace:
         """What `graphopt replay` needs to make the steps of an episode again."""
         if self.model is None:
             raise UsageError("a trace needs a model in a file")
@@ -218,13 +216,13 @@ class TaskEnvironment:
         return Trace(
             f"{self.model.graph.hash:016x}", self.problem.library.hash, self.problem.block,
             most_bytes(self.model), options_of(settings),
-            (*normal.steps, *position.steps), f"{position.state.graph.hash:016x}",
-            about={"strategy": "rl", "task": self.task.name, "cost": position.cost},
+            (*normal.steps, *state.steps), f"{state.search_state.graph.hash:016x}",
+            about={"strategy": "rl", "task": self.task.name, "cost": state.cost},
         )  # fmt: skip
 
     def forget(self) -> None:
         """Drop what is remembered of earlier episodes; they would be the same without."""
-        for remembered in (self._positions, self._grounds, self._moves):
+        for remembered in (self._states, self._graphs, self._rewrites):
             remembered.clear()
 
     # -- parts ----------------------------------------------------------------------------------------------------
@@ -236,26 +234,26 @@ class TaskEnvironment:
             feeds = make_feeds(session.input_specs, ranges=input_ranges(self.model.graph))
         return replace(bare, feeds=feeds)
 
-    def _after(self, position: Position, choice: Choice) -> Position:
-        ground, steps = self._moves.recall(
-            (position.state.graph.hash, choice.identity), lambda: self._moved(position.ground, choice)
+    def _after(self, state: EpisodeState, choice: Choice) -> EpisodeState:
+        cached, steps = self._rewrites.get_or_make(
+            (state.search_state.graph.hash, choice.identity), lambda: self._rewrite(state.cached, choice)
         )
-        path, offers = (*position.path, choice.key), position.offers
-        if not steps or (not self.task.actions.revisit and ground.state.graph.hash in position.seen):
-            gone = {key: Offer(None, offers[key].step) for key in choice.places if key in offers}
-            return self._position(
-                position.ground, position, position.steps, path, position.warm, position.start_ms, {**offers, **gone}
+        path, priced_actions = (*state.path, choice.key), state.priced_actions
+        if not steps or (not self.task.actions.revisit and cached.state.graph.hash in state.seen):
+            gone = {key: PricedAction(None, priced_actions[key].step) for key in choice.places if key in priced_actions}
+            return self._episode_state(
+                state.cached, state, state.steps, path, state.warm, state.start_ms, {**priced_actions, **gone}
             )
-        steps = (*position.steps, *steps)
-        return self._position(ground, position, steps, path, position.warm, position.start_ms, offers)
+        steps = (*state.steps, *steps)
+        return self._episode_state(cached, state, steps, path, state.warm, state.start_ms, priced_actions)
 
-    def _moved(self, ground: Ground, choice: Choice) -> tuple[Ground, tuple[Step, ...]]:
-        state, steps = self._rewritten(ground.state, choice)
+    def _rewrite(self, cached: CachedGraph, choice: Choice) -> tuple[CachedGraph, tuple[Step, ...]]:
+        state, steps = self._rewritten(cached.state, choice)
         if not steps:
-            return ground, ()
-        return self._grounds.recall(state.graph.hash, lambda: self._ground(state, ground)), steps
+            return cached, ()
+        return self._graphs.get_or_make(state.graph.hash, lambda: self._cached_graph(state, cached)), steps
 
-    def _ground(self, state: State, before: Ground | None) -> Ground:
+    def _cached_graph(self, state: State, before: CachedGraph | None) -> CachedGraph:
         """What is known of a graph; what a rewrite has left alone is taken from the graph before it."""
         known = {} if before is None else before.identities
         fresh = frozenset(state.sites.fresh)
@@ -263,7 +261,7 @@ class TaskEnvironment:
             key: known[key] if key in known and key not in fresh else self._identity(state, key)
             for key in sorted(state.sites.matches)
         }
-        return Ground(state, self.viewer.view(state.graph, None if before is None else before.view), identities)
+        return CachedGraph(state, self.viewer.view(state.graph, None if before is None else before.view), identities)
 
     def _rewritten(self, state: State, choice: Choice) -> tuple[State, tuple[Step, ...]]:
         """The state after a rewrite at all its places, and the steps that were possible."""
@@ -282,48 +280,50 @@ class TaskEnvironment:
             return digest(*key) & (2**63 - 1)
         return self._site_classes.of(state.graph, state.sites.matches[key])
 
-    def _position(
+    def _episode_state(
         self,
-        ground: Ground,
-        before: Position | None,
+        cached: CachedGraph,
+        before: EpisodeState | None,
         steps: tuple[Step, ...],
         path: tuple[Key, ...],
         warm: int,
         start_ms: float,
-        known: Mapping[Key, Offer],
-    ) -> Position:
-        state = ground.state
-        seen = (before.seen if before is not None else frozenset()) | {state.graph.hash}
+        known: Mapping[Key, PricedAction],
+    ) -> EpisodeState:
+        search_state = cached.state
+        seen = (before.seen if before is not None else frozenset()) | {search_state.graph.hash}
         classes: dict[int, list[Key]] = {}
-        for key, identity in ground.identities.items():
+        for key, identity in cached.identities.items():
             classes.setdefault(identity, []).append(key)
-        offers: dict[Key, Offer] = {}
+        priced_actions: dict[Key, PricedAction] = {}
         choices: list[Choice] = []
         for identity, places in classes.items():
             key = next((key for key in places if key in known), places[0])
-            offers[key] = known.get(key) or self._offer(state, key, seen, len(path))
+            priced_actions[key] = known.get(key) or self._price(search_state, key, seen, len(path))
             choices.append(Choice(key, tuple(places), disjoint(places), identity))
         limit = self.task.actions.limit
         if len(choices) > limit:
-            gains = {c: -np.inf if (o := offers[c.key]).here is None else o.here * c.times for c in choices}
+            gains = {
+                c: -np.inf if (o := priced_actions[c.key]).saving_ms is None else o.saving_ms * c.times for c in choices
+            }
             kept = set(sorted(choices, key=lambda c: (-gains[c], c.key))[:limit])
             choices = [c for c in choices if c in kept]
-        observation = self._observe(state, ground.view, offers, choices, start_ms, len(path), warm)
-        return Position(ground, steps, path, warm, seen, offers, tuple(choices), start_ms, observation)
+        observation = self._observe(search_state, cached.view, priced_actions, choices, start_ms, len(path), warm)
+        return EpisodeState(cached, steps, path, warm, seen, priced_actions, tuple(choices), start_ms, observation)
 
-    def _offer(self, state: State, key: Key, seen: frozenset[int], step: int) -> Offer:
+    def _price(self, state: State, key: Key, seen: frozenset[int], step: int) -> PricedAction:
         """Try a rewrite: whether it can be made, and what it saves."""
         self.priced += 1
         try:
             graph, cost = self.problem.price(state, state.sites.matches[key])
         except RefusedError:
-            return Offer(None, step)
+            return PricedAction(None, step)
         if not self.task.actions.revisit and graph.hash in seen:
-            return Offer(None, step)
-        return Offer(state.cost - cost, step)
+            return PricedAction(None, step)
+        return PricedAction(state.cost - cost, step)
 
     def _observe(
-        self, state: State, view: View, offers: Mapping[Key, Offer], choices: Sequence[Choice], start_ms: float,
+        self, state: State, view: View, priced_actions: Mapping[Key, PricedAction], choices: Sequence[Choice], start_ms: float,
         steps: int, warm: int,
     ) -> Observation:  # fmt: skip
         n = 1 + len(choices)
@@ -331,13 +331,13 @@ class TaskEnvironment:
         rules, sites, rows, mask = [-1], [[-1] * self.site_width], [[0.0] * ACTION_WIDTH], [True]
         for choice in choices:
             key, times = choice.key, choice.times
-            offer, match = offers[key], matches[key]
+            priced, match = priced_actions[key], matches[key]
             rules.append(self.rule_index[key[0]])
             sites.append([index[id] for id in key[1]] + [-1] * (self.site_width - len(key[1])))
-            mask.append(offer.here is not None)
-            here = offer.here or 0.0
+            mask.append(priced.saving_ms is not None)
+            here = priced.saving_ms or 0.0
             hints = bool(match.rule.prefer)
-            rows.append([here * times, here, times, hints, hints and match.preferred, offer.step == steps])
+            rows.append([here * times, here, times, hints, hints and match.preferred, priced.step == steps])
         actions = np.array(rows, np.float32)
         actions[:, :2] = scaled(100 * actions[:, :2] / max(start_ms, 1e-12))
         actions[1:, 2] = np.log2(actions[1:, 2]) / 8

@@ -107,15 +107,15 @@ def test_a_masked_action_changes_nothing(toy: Task) -> None:
 def test_a_rewrite_back_to_a_graph_of_the_episode_is_masked(demo_environment: TaskEnvironment, seed: int) -> None:
     rng = np.random.default_rng(seed)
     episode = Episode(demo_environment)
-    hashes = [episode.position.state.graph.hash]
+    hashes = [episode.state.search_state.graph.hash]
     masked = 0
     while not episode.result.done:
         mask = episode.observation.mask
         masked += int((~mask).sum())
         legal = np.flatnonzero(mask[1:])
         episode.step(1 + int(rng.choice(legal)) if len(legal) else 0)
-        if len(episode.position.steps) == len(hashes):
-            hashes.append(episode.position.state.graph.hash)
+        if len(episode.state.steps) == len(hashes):
+            hashes.append(episode.state.search_state.graph.hash)
     assert len(set(hashes)) == len(hashes) > 5
     assert masked > 0
 

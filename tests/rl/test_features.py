@@ -25,7 +25,7 @@ def test_features_kept_up_to_date_equal_fresh_ones(demo_environment: TaskEnviron
     while not episode.result.done:
         legal = np.flatnonzero(episode.observation.mask[1:])
         episode.step(1 + int(rng.choice(legal)) if len(legal) else 0)
-        kept = episode.position.ground.view
+        kept = episode.state.cached.view
         fresh = demo_environment.viewer.view(kept.graph)
         assert kept.index == fresh.index
         for name in ("operators", "fixed", "links", "edges"):

@@ -90,7 +90,7 @@ class GraphRewrite(gymnasium.Env[Spaced, Any]):
 
     def trace(self) -> Trace:
         """What `graphopt replay` needs to make the episode's steps again."""
-        return self.episode.environment.trace(self.episode.position)
+        return self.episode.environment.trace(self.episode.state)
 
     def action_masks(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
         """The mask, under the name that sb3-contrib's agents ask for."""
@@ -126,13 +126,13 @@ class GraphRewrite(gymnasium.Env[Spaced, Any]):
 
     def _info(self) -> dict[str, Any]:
         episode = self.episode
-        environment, position = episode.environment, episode.position
+        environment, state = episode.environment, episode.state
         return {
             "model": environment.name,
-            "cost": position.cost,
+            "cost": state.cost,
             "saving": episode.saving(),
             "steps": episode.used,
-            "trace": [asdict(step) for step in position.steps],
+            "trace": [asdict(step) for step in state.steps],
         }
 
     def _padded(self, seen: Observation) -> Spaced:

@@ -12,7 +12,7 @@ from graphopt.errors import UsageError
 from graphopt.onnxio.load import load
 from graphopt.rewrite.library import Library, load_library
 from graphopt.rl.task import Pricing, Source, Task
-from graphopt.rl.task_environment import Recent, TaskEnvironment
+from graphopt.rl.task_environment import LRUCache, TaskEnvironment
 from graphopt.runtime.environment import block_size
 from graphopt.runtime.session import SessionConfig
 from graphopt.search.normal import Normal
@@ -76,7 +76,7 @@ def open_environment(task: Task, source: Source, store: Store, library: Library 
     return TaskEnvironment(task, problem, start, source.name, model, store, source.dims)
 
 
-_ENVIRONMENTS: Recent[Any, TaskEnvironment] = Recent(24)
+_ENVIRONMENTS: LRUCache[Any, TaskEnvironment] = LRUCache(24)
 
 
 def environment_of(task: Task, source: Source, prices: Path | None) -> TaskEnvironment:
@@ -92,6 +92,6 @@ def environment_of(task: Task, source: Source, prices: Path | None) -> TaskEnvir
             f"{prices}: no such file", "workers on other machines need the folder of the run under the same path"
         )
     key = (str(task.json()), source.model, tuple(sorted(source.dims.items())), prices)
-    return _ENVIRONMENTS.recall(
+    return _ENVIRONMENTS.get_or_make(
         key, lambda: open_environment(task, source, Store() if prices is None else Store(prices))
     )
