@@ -16,7 +16,7 @@ from graphopt.rl.play import choose, log_softmax, play  # noqa: E402
 from graphopt.rl.rule_features import RuleBatch  # noqa: E402
 from graphopt.rl.task import Task  # noqa: E402
 from graphopt.rl.task_environment import TaskEnvironment  # noqa: E402
-from graphopt.rl.training.controller import Controller, Shape, Tensors, TorchPolicy, compressed, expanded  # noqa: E402
+from graphopt.rl.training.controller import Controller, Shape, Tensors, TorchPolicy, symlog, symexp  # noqa: E402
 from graphopt.rl.training.ppo import entropies  # noqa: E402
 from graphopt.rl.training.ppo import log_softmax as torch_log_softmax  # noqa: E402
 from graphopt.rl.training.pretrain import pretrain  # noqa: E402
@@ -96,7 +96,7 @@ def test_the_update_agrees_with_the_policy_that_played(demo: Task, demo_environm
         found = torch_log_softmax(logits, batch.mask, batch.action_graph, played.steps)
     chosen = found[batch.first[:-1] + torch.from_numpy(played.actions)]
     assert np.allclose(chosen.numpy(), played.log_probs, atol=1e-4)
-    assert np.allclose(expanded(values).numpy(), played.values[:-1], atol=1e-3)
+    assert np.allclose(symexp(values).numpy(), played.values[:-1], atol=1e-3)
 
 
 def test_a_rule_is_what_it_says(toy: Task, toy_environment: TaskEnvironment) -> None:
@@ -133,4 +133,4 @@ def test_pretraining_reconstructs_graphs_and_moves_the_encoder(demo: Task, demo_
 
 def test_returns_on_a_logarithmic_scale_come_back() -> None:
     x = torch.tensor([-50.0, -0.1, 0.0, 0.1, 30.0])
-    assert torch.allclose(expanded(compressed(x)), x, atol=1e-4)
+    assert torch.allclose(symexp(symlog(x)), x, atol=1e-4)

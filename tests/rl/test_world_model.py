@@ -17,7 +17,7 @@ from graphopt.rl.features import SAVING, scaled  # noqa: E402
 from graphopt.rl.play import Given, Uniform, play  # noqa: E402
 from graphopt.rl.task import Task  # noqa: E402
 from graphopt.rl.task_environment import TaskEnvironment  # noqa: E402
-from graphopt.rl.training.controller import Shape, compressed  # noqa: E402
+from graphopt.rl.training.controller import Shape, symlog  # noqa: E402
 from graphopt.rl.training.dream import Start, dream  # noqa: E402
 from graphopt.rl.training.dreamer import DreamerLearner, Dreaming, losses  # noqa: E402
 from graphopt.rl.training.ppo import METRICS, PPO, advantages  # noqa: E402
@@ -212,10 +212,10 @@ def test_written_actions_play_the_same_episode_again(demo_environment: TaskEnvir
 
 def test_bins_tell_amounts_between_them() -> None:
     bins = Bins(3)
-    amounts = compressed(torch.tensor([-40.0, -0.3, 0.0, 0.02, 7.0, 60.0]))
+    amounts = symlog(torch.tensor([-40.0, -0.3, 0.0, 0.02, 7.0, 60.0]))
     assert torch.allclose(bins.mean(bins(torch.zeros(6, 3), amounts)), amounts, atol=0.05)
     # A guess can be far off: what is met then outweighs it.
-    surprise = bins.loss(bins(torch.zeros(1, 3), compressed(torch.tensor([30.0]))), compressed(torch.tensor([-45.0])))
+    surprise = bins.loss(bins(torch.zeros(1, 3), symlog(torch.tensor([30.0]))), symlog(torch.tensor([-45.0])))
     assert 5.0 < surprise.item() < 15.0
     logits = torch.zeros_like(bins.edges).unsqueeze(0).requires_grad_()
     optimizer = torch.optim.Adam([logits], 0.1)

@@ -147,7 +147,7 @@ class Heads(nn.Module):
         actions: Tensor,
         action_graph: Tensor,
     ) -> tuple[Tensor, Tensor]:
-        """Scores of the actions (actions,), and :func:`compressed` values of the graphs (graphs,).
+        """Scores of the actions (actions,), and the :func:`symlog` of the graphs' values (graphs,).
 
         Args:
             nodes: Embeddings of the nodes.
@@ -235,7 +235,7 @@ class Controller(Vision):
             nn.init.zeros_(last.bias)
 
     def forward(self, batch: Tensors, table: Tensor) -> tuple[Tensor, Tensor]:
-        """Scores of the actions (actions,) and compressed values (graphs,)."""
+        """Scores of the actions (actions,) and the symlog of values (graphs,)."""
         nodes, whole = self.encode(batch)
         out: tuple[Tensor, Tensor] = self.heads(
             nodes, whole, table, batch.rules, batch.sites, batch.actions, batch.action_graph
@@ -261,16 +261,14 @@ class TorchPolicy(Forgetful):
         batch = Batch.of(observations)
         with torch.no_grad():
             scores, values = self.controller(Tensors.of(batch, self._table.device), self._table)
-        return Scores(
-            np.split(scores.double().cpu().numpy(), batch.first[1:-1]), expanded(values.double()).cpu().numpy()
-        )
+        return Scores(np.split(scores.double().cpu().numpy(), batch.first[1:-1]), symexp(values.double()).cpu().numpy())
 
 
-def compressed(x: Tensor) -> Tensor:
-    """``sign(x) ln(1 + |x|)`` (DreamerV3's symlog): returns of a tenth of a per cent and of fifty are learned alike."""
+def symlog(x: Tensor) -> Tensor:
+    """``sign(x) ln(1 + |x|)`` (Hafner et al., DreamerV3): returns of a tenth of a per cent and of fifty are learned alike."""
     return torch.sign(x) * torch.log1p(torch.abs(x))
 
 
-def expanded(x: Tensor) -> Tensor:
-    """The inverse of :func:`compressed`."""
+def symexp(x: Tensor) -> Tensor:
+    """The inverse of :func:`symlog`."""
     return torch.sign(x) * (torch.exp(torch.abs(x)) - 1.0)  # expm1 has no ONNX form

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from graphopt.rl.features import ACTION_WIDTH, STOP
 from graphopt.rl.play import Doubles
-from graphopt.rl.training.controller import compressed, expanded
+from graphopt.rl.training.controller import symlog, symexp
 from graphopt.rl.training.ppo import Judge, Judged
 from graphopt.rl.training.world_model import Dreamer
 
@@ -111,7 +111,7 @@ class Dreams:
             counts = legal.sum(1)
             return Judged(
                 scores, features[legal], torch.ones_like(graph, dtype=torch.bool), graph, counts.cumsum(0) - counts,
-                lambda returns: agent.chooser.value.loss(values, compressed(returns)).mean(),
+                lambda returns: agent.chooser.value.loss(values, symlog(returns)).mean(),
             )  # fmt: skip
 
         return look
@@ -161,7 +161,7 @@ def dream(agent: Dreamer, start: Start, table: Tensor, horizon: int, tau: float,
         values.append(agent.chooser.worth(worth))
         look, feel = actions[everyone, action], features[everyone, action]
         expected, after = model.dynamics(latent, look, memory)
-        rewards.append(expanded(model.reward.mean(model.gain(expected, look, feel))))
+        rewards.append(symexp(model.reward.mean(model.gain(expected, look, feel))))
         over = over | _happens(model.done(expected).squeeze(1), tau, chance)
         ended.append(over)
         latent, memory = model.dynamics.next(latent, expected, tau, chance), after

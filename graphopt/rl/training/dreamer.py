@@ -23,7 +23,7 @@ from graphopt.rewrite.schema import Rule
 from graphopt.rl.features import Batch
 from graphopt.rl.play import Trajectory
 from graphopt.rl.rule_features import RuleBatch
-from graphopt.rl.training.controller import Tensors, compressed, expanded
+from graphopt.rl.training.controller import Tensors, symlog, symexp
 from graphopt.rl.training.dream import Start, dream
 from graphopt.rl.training.ppo import PPO, Samples, update
 from graphopt.rl.training.replay_buffer import Record, Replay, Windows, shared, windows
@@ -161,7 +161,7 @@ class DreamerLearner:
         begun = model.start(len(records))
         e = _expect(model, found, self.rules, begun)
         error = torch.abs(
-            expanded(model.reward.mean(e.reward)) - torch.from_numpy(found.rewards).float().to(e.reward.device)
+            symexp(model.reward.mean(e.reward)) - torch.from_numpy(found.rewards).float().to(e.reward.device)
         )
         right = (e.legal > 0) == e.legal_true
         born, real = e.births > 0, e.births_true >= 0
@@ -352,7 +352,7 @@ def losses(model: WorldModel, w: Windows, rules: Sequence[Rule], memory: Tensor 
     real = (e.births_true >= 0).float()
     return {
         "latent_loss": e.latent_loss.mean() if len(e.latent_loss) else zero,
-        "reward_loss": model.reward.loss(e.reward, compressed(rewards.to(e.reward.device))).mean(),
+        "reward_loss": model.reward.loss(e.reward, symlog(rewards.to(e.reward.device))).mean(),
         "done_loss": binary(e.done, done.to(e.done.device)),
         "legal_loss": binary(e.legal, e.legal_true.float()) if len(e.legal) else zero,
         "birth_loss": 4 * binary(e.births, real) if len(e.births) else zero,

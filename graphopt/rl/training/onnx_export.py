@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from graphopt.rl.agent import CONTROLLER, ENCODER, MEMORY, RULES
 from graphopt.rl.features import ACTION_WIDTH
 from graphopt.rl.rule_features import EDGE_WIDTH, GRAPH_WIDTH, NODE_WIDTH
-from graphopt.rl.training.controller import Controller, Vision, expanded
+from graphopt.rl.training.controller import Controller, Vision, symexp
 from graphopt.rl.training.world_model import Dreamer
 
 _OPSET = 18
@@ -68,7 +68,7 @@ class _Heads(nn.Module):
         action_graph: Tensor,
     ) -> tuple[Tensor, Tensor]:
         scores, values = self.heads(embedded, whole, table, rules, sites, actions, action_graph)
-        return scores, expanded(values)
+        return scores, symexp(values)
 
 
 class _Chooser(nn.Module):

@@ -13,7 +13,7 @@ What is particular here:
 Metrics of an update, as they are logged:
 
 - ``policy_loss``: the clipped surrogate; its sign means little, a drift away from 0 means large steps.
-- ``value_loss``: Huber loss of the compressed returns.
+- ``value_loss``: Huber loss of the returns, as symlog.
 - ``entropy``: of the policy over the legal actions, in nats, mean over states; 0 is certain.
 - ``approx_kl``: how far the policy has moved from the one that played, in nats (Schulman's k3 estimator).
 - ``clip_fraction``: share of the actions whose probability ratio left the clipping range.
@@ -37,7 +37,7 @@ from torch_geometric.utils import scatter
 from graphopt.rewrite.schema import Rule
 from graphopt.rl.features import Batch, Observation
 from graphopt.rl.play import Doubles, Trajectory
-from graphopt.rl.training.controller import Controller, Tensors, compressed, habit
+from graphopt.rl.training.controller import Controller, Tensors, symlog, habit
 from graphopt.rl.training.replay_buffer import Record
 
 METRICS = (
@@ -310,7 +310,7 @@ class PPOLearner:
             logits, values = self.network(t, table)
             return Judged(
                 logits, t.actions, t.mask, t.action_graph, t.first[:-1],
-                lambda returns: nn.functional.huber_loss(values, compressed(returns)),
+                lambda returns: nn.functional.huber_loss(values, symlog(returns)),
             )  # fmt: skip
 
         return look

@@ -26,11 +26,11 @@ from graphopt.rewrite.schema import Rule
 from graphopt.rl.features import ACTION_WIDTH, FRESH, SAVING, Batch, Observation
 from graphopt.rl.play import Scores
 from graphopt.rl.rule_features import RuleBatch
-from graphopt.rl.training.controller import Prior, Shape, Tensors, Vision, compressed, expanded, placed
+from graphopt.rl.training.controller import Prior, Shape, Tensors, Vision, symlog, symexp, placed
 from graphopt.rl.training.encoder import mlp
 
 _BINS = 49
-_REACH = 5.76  # of the bins: compressed rewards and values lie between -300 and 300 %
+_REACH = 5.76  # of the bins: symlogs of rewards and values lie between -300 and 300 %
 _DOUBT = -12.0
 """Logarithm of how likely a guess makes a bin far from it, next to its own."""
 _HIDDEN = 64
@@ -70,7 +70,7 @@ class WorldShape:
 
 
 class Bins(nn.Module):
-    """A distribution over compressed amounts.
+    """A distribution over amounts, told as logits of bins of their symlog (Hafner et al., 2023).
 
     Args:
         inputs: Width of what it is told from.
@@ -92,7 +92,7 @@ class Bins(nn.Module):
 
         Args:
             x: (rows, inputs).
-            guess: What to expect before anything is learned, compressed, (rows,).
+            guess: What to expect before anything is learned, as symlog, (rows,).
         """
         out: Tensor = self.net(x)
         if guess is not None:
@@ -103,11 +103,11 @@ class Bins(nn.Module):
         return out
 
     def mean(self, logits: Tensor) -> Tensor:
-        """The expected compressed amount, (rows,)."""
+        """The expected symlog, (rows,)."""
         return logits.softmax(1) @ self.edges
 
     def loss(self, logits: Tensor, target: Tensor) -> Tensor:
-        """Cross-entropy with the two bins nearest to the compressed targets (two-hot), (rows,)."""
+        """Cross-entropy with the two bins nearest to the targets (two-hot), (rows,)."""
         place = ((target + _REACH) / (2 * _REACH) * (_BINS - 1)).clamp(0, _BINS - 1)
         below = place.floor().clamp(max=_BINS - 2)
         share = (place - below).unsqueeze(1)
@@ -254,7 +254,7 @@ class WorldModel(Vision):
 
     def gain(self, expected: Tensor, action: Tensor, features: Tensor) -> Tensor:
         """Logits of the reward of a chosen action: its predicted saving, and what the model has learned to add to it."""
-        guess = self.worth * compressed(percent(features[:, SAVING]))
+        guess = self.worth * symlog(percent(features[:, SAVING]))
         out: Tensor = self.reward(torch.cat([expected, action, features], 1), guess)
         return out
 
@@ -333,7 +333,7 @@ class Chooser(nn.Module):
 
     def worth(self, logits: Tensor) -> Tensor:
         """What states are worth, in the reward's unit."""
-        return expanded(self.value.mean(logits))
+        return symexp(self.value.mean(logits))
 
 
 class Dreamer(nn.Module):
