@@ -24,7 +24,7 @@ from graphopt.rl.training.ppo import METRICS, PPO, advantages  # noqa: E402
 from graphopt.rl.training.replay_buffer import Record, Windows, shared, windows  # noqa: E402
 from graphopt.rl.training.train import train  # noqa: E402
 from graphopt.rl.training.training_run import DYNAMICS, Run  # noqa: E402
-from graphopt.rl.training.world_model import Bins, WorldShape, percent  # noqa: E402
+from graphopt.rl.training.world_model import TwoHotHead, WorldShape, percent  # noqa: E402
 
 SMALL = Dreaming(fits=3, windows=6, episodes=6, rounds=2, dreams=16, horizon=5)
 
@@ -211,20 +211,20 @@ def test_written_actions_play_the_same_episode_again(demo_environment: TaskEnvir
 
 
 def test_bins_tell_amounts_between_them() -> None:
-    bins = Bins(3)
+    head = TwoHotHead(3)
     amounts = symlog(torch.tensor([-40.0, -0.3, 0.0, 0.02, 7.0, 60.0]))
-    assert torch.allclose(bins.mean(bins(torch.zeros(6, 3), amounts)), amounts, atol=0.05)
+    assert torch.allclose(head.mean(head(torch.zeros(6, 3), amounts)), amounts, atol=0.05)
     # A guess can be far off: what is met then outweighs it.
-    surprise = bins.loss(bins(torch.zeros(1, 3), symlog(torch.tensor([30.0]))), symlog(torch.tensor([-45.0])))
+    surprise = head.loss(head(torch.zeros(1, 3), symlog(torch.tensor([30.0]))), symlog(torch.tensor([-45.0])))
     assert 5.0 < surprise.item() < 15.0
-    logits = torch.zeros_like(bins.edges).unsqueeze(0).requires_grad_()
+    logits = torch.zeros_like(head.edges).unsqueeze(0).requires_grad_()
     optimizer = torch.optim.Adam([logits], 0.1)
     for _ in range(400):
-        loss = bins.loss(logits, torch.tensor([1.3])).sum()
+        loss = head.loss(logits, torch.tensor([1.3])).sum()
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    assert float(bins.mean(logits.detach())) == pytest.approx(1.3, abs=0.02)
+    assert float(head.mean(logits.detach())) == pytest.approx(1.3, abs=0.02)
 
 
 def test_the_feature_of_a_saving_can_be_read_back(demo_environment: TaskEnvironment) -> None:

@@ -30,8 +30,8 @@ from graphopt.rl.training.controller import Prior, Shape, Tensors, Vision, symlo
 from graphopt.rl.training.encoder import mlp
 
 _BINS = 49
-_REACH = 5.76  # of the bins: symlogs of rewards and values lie between -300 and 300 %
-_DOUBT = -12.0
+_MAX_SYMLOG = 5.76  # of the bins: symlogs of rewards and values lie between -300 and 300 %
+_MIN_LOG_PRIOR = -12.0
 """Logarithm of how likely a guess makes a bin far from it, next to its own."""
 _HIDDEN = 64
 
@@ -69,7 +69,7 @@ class WorldShape:
         return DreamerPolicy(network, rules)
 
 
-class Bins(nn.Module):
+class TwoHotHead(nn.Module):
     """A distribution over amounts, told as logits of bins of their symlog (Hafner et al., 2023).
 
     Args:
@@ -85,7 +85,7 @@ class Bins(nn.Module):
         assert isinstance(last, nn.Linear)
         nn.init.normal_(last.weight, std=0.01)
         nn.init.zeros_(last.bias)
-        self.register_buffer("edges", torch.linspace(-_REACH, _REACH, _BINS), persistent=False)
+        self.register_buffer("edges", torch.linspace(-_MAX_SYMLOG, _MAX_SYMLOG, _BINS), persistent=False)
 
     def forward(self, x: Tensor, guess: Tensor | None = None) -> Tensor:
         """Logits of the bins, (rows, bins).
@@ -96,10 +96,10 @@ class Bins(nn.Module):
         """
         out: Tensor = self.net(x)
         if guess is not None:
-            width = 2 * _REACH / (_BINS - 1)
+            width = 2 * _MAX_SYMLOG / (_BINS - 1)
             likely = -3.0 * torch.abs(self.edges - guess.unsqueeze(1)) / width
             # No bin is out of reach: where the guess is far off, what was met must be able to outweigh it.
-            out = out + torch.logaddexp(likely, torch.full_like(likely, _DOUBT))
+            out = out + torch.logaddexp(likely, torch.full_like(likely, _MIN_LOG_PRIOR))
         return out
 
     def mean(self, logits: Tensor) -> Tensor:
@@ -108,7 +108,7 @@ class Bins(nn.Module):
 
     def loss(self, logits: Tensor, target: Tensor) -> Tensor:
         """Cross-entropy with the two bins nearest to the targets (two-hot), (rows,)."""
-        place = ((target + _REACH) / (2 * _REACH) * (_BINS - 1)).clamp(0, _BINS - 1)
+        place = ((target + _MAX_SYMLOG) / (2 * _MAX_SYMLOG) * (_BINS - 1)).clamp(0, _BINS - 1)
         below = place.floor().clamp(max=_BINS - 2)
         share = (place - below).unsqueeze(1)
         log_probs = logits.log_softmax(1)
@@ -217,7 +217,7 @@ class WorldModel(Vision):
         self.dynamics: Mixture | Transition = (
             Mixture(shape, action) if shape.dynamics == "mdn-lstm" else Transition(shape, action)
         )
-        self.reward = Bins(shape.memory + action + ACTION_WIDTH)
+        self.reward = TwoHotHead(shape.memory + action + ACTION_WIDTH)
         self.worth = nn.Parameter(torch.ones(()))
         self.done = nn.Linear(shape.memory, 1)
         self.told = mlp(shape.latent, _HIDDEN, shape.seen.graph)
@@ -312,7 +312,7 @@ class Chooser(nn.Module):
         self.slot = nn.Linear(shape.seen.width + ACTION_WIDTH, _HIDDEN)
         self.score = nn.Sequential(nn.ReLU(), nn.Linear(_HIDDEN, _HIDDEN), nn.ReLU(), nn.Linear(_HIDDEN, 1))
         self.prior = Prior()
-        self.value = Bins(state)
+        self.value = TwoHotHead(state)
         last = self.score[-1]
         assert isinstance(last, nn.Linear)
         nn.init.normal_(last.weight, std=0.01)
