@@ -16,7 +16,7 @@ from graphopt.rewrite.schema import Rule
 from graphopt.rl.episode import Episode
 from graphopt.rl.features import Batch, Floats, Integers, Observation
 from graphopt.rl.manifest import CheckpointError, Manifest, read_manifest
-from graphopt.rl.play import TEMPERATURES, Habitual, Policy, Scores, play
+from graphopt.rl.play import TEMPERATURES, Policy, PriorPolicy, Scores, play
 from graphopt.rl.rule_features import RuleBatch
 from graphopt.rl.task import Task
 from graphopt.rl.task_environment import EpisodeState, TaskEnvironment
@@ -120,7 +120,7 @@ class Untrained:
 
     def policy(self, environment: TaskEnvironment) -> Policy:
         """What plays."""
-        return Habitual()
+        return PriorPolicy()
 
     def run(
         self, problem: Problem, start: State, budget: Budget, report: Callable[[State], None] | None = None

@@ -50,7 +50,7 @@ class Policy(Protocol):
         ...
 
 
-class Forgetful:
+class MemorylessPolicy:
     """A policy that looks at nothing but the state."""
 
     def begin(self, lanes: int) -> None:
@@ -60,7 +60,7 @@ class Forgetful:
         """See :class:`Policy`."""
 
 
-class Uniform(Forgetful):
+class UniformPolicy(MemorylessPolicy):
     """Knows nothing: every legal action is as good as any other."""
 
     def __call__(self, observations: Sequence[Observation], lanes: Sequence[int]) -> Scores:
@@ -68,7 +68,7 @@ class Uniform(Forgetful):
         return Scores([np.zeros(len(o.mask)) for o in observations], np.zeros(len(observations)))
 
 
-class Habitual(Forgetful):
+class PriorPolicy(MemorylessPolicy):
     """An agent that has learned nothing: it leans to what is predicted to save, and to rules whose hints hold."""
 
     def __call__(self, observations: Sequence[Observation], lanes: Sequence[int]) -> Scores:
@@ -76,7 +76,7 @@ class Habitual(Forgetful):
         return Scores([o.actions.astype(np.float64) @ PRIOR for o in observations], np.zeros(len(observations)))
 
 
-class Given:
+class ScriptedPolicy:
     """Does what is written.
 
     Args:

@@ -16,7 +16,7 @@ from graphopt.rl.play import choose, log_softmax, play  # noqa: E402
 from graphopt.rl.rule_features import RuleBatch  # noqa: E402
 from graphopt.rl.task import Task  # noqa: E402
 from graphopt.rl.task_environment import TaskEnvironment  # noqa: E402
-from graphopt.rl.training.controller import Controller, Shape, Tensors, TorchPolicy, symlog, symexp  # noqa: E402
+from graphopt.rl.training.controller import Controller, Shape, Tensors, TorchPolicy, symexp, symlog  # noqa: E402
 from graphopt.rl.training.ppo import entropies  # noqa: E402
 from graphopt.rl.training.ppo import log_softmax as torch_log_softmax  # noqa: E402
 from graphopt.rl.training.pretrain import pretrain  # noqa: E402

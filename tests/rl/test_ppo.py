@@ -10,7 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("torch_geometric")
 
-from graphopt.rl.play import Forgetful, Scores, Trajectory, play  # noqa: E402
+from graphopt.rl.play import MemorylessPolicy, Scores, Trajectory, play  # noqa: E402
 from graphopt.rl.task import Task  # noqa: E402
 from graphopt.rl.task_environment import TaskEnvironment  # noqa: E402
 from graphopt.rl.training.controller import Controller, Shape, TorchPolicy  # noqa: E402
@@ -46,7 +46,7 @@ def test_advantages_by_hand() -> None:
 
 
 def test_the_last_value_is_the_policys_own_only_where_the_budget_cut_off(toy_environment: TaskEnvironment) -> None:
-    class Always(Forgetful):
+    class Always(MemorylessPolicy):
         def __call__(self, observations, lanes):
             return Scores(
                 [np.where(np.arange(len(o.mask)) == 0, stop, 0.0) for o in observations],

@@ -22,7 +22,7 @@ from graphopt.errors import MissingExtraError, UnknownNameError, UsageError  # n
 from graphopt.execution import KINDS, make_executor  # noqa: E402
 from graphopt.rl.agent import AgentNotice, Learned, RuntimePolicy, Untrained, unknown_rules  # noqa: E402
 from graphopt.rl.manifest import CheckpointError, read_manifest  # noqa: E402
-from graphopt.rl.play import Trajectory, Uniform, play  # noqa: E402
+from graphopt.rl.play import Trajectory, UniformPolicy, play  # noqa: E402
 from graphopt.rl.task import Task  # noqa: E402
 from graphopt.rl.task_environment import TaskEnvironment  # noqa: E402
 from graphopt.rl.training.checkpoint import tensors_of  # noqa: E402
@@ -172,8 +172,8 @@ def test_the_strategy_keeps_to_its_budget_and_offers_the_best_first(
 class Aimless(Untrained):
     """Stops at once when asked for what is likeliest, else does anything."""
 
-    def policy(self, environment: TaskEnvironment) -> Uniform:
-        return Uniform()
+    def policy(self, environment: TaskEnvironment) -> UniformPolicy:
+        return UniformPolicy()
 
 
 def test_episodes_are_played_while_they_find_something_better(toy: Task) -> None:

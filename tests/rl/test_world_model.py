@@ -14,7 +14,7 @@ pytest.importorskip("torch_geometric")
 import graphopt.rl.training.dreamer  # noqa: E402
 import graphopt.search.problem  # noqa: E402
 from graphopt.rl.features import SAVING, scaled  # noqa: E402
-from graphopt.rl.play import Given, Uniform, play  # noqa: E402
+from graphopt.rl.play import ScriptedPolicy, UniformPolicy, play  # noqa: E402
 from graphopt.rl.task import Task  # noqa: E402
 from graphopt.rl.task_environment import TaskEnvironment  # noqa: E402
 from graphopt.rl.training.controller import Shape, symlog  # noqa: E402
@@ -30,7 +30,7 @@ SMALL = Dreaming(fits=3, windows=6, episodes=6, rounds=2, dreams=16, horizon=5)
 
 
 def records_of(environment: TaskEnvironment, count: int) -> list[Record]:
-    played = play([environment] * count, Uniform(), [np.random.default_rng(i) for i in range(count)])
+    played = play([environment] * count, UniformPolicy(), [np.random.default_rng(i) for i in range(count)])
     return [Record(t, environment.task.graphs.train[0], (0, 0, i)) for i, t in enumerate(played)]
 
 
@@ -90,7 +90,7 @@ def test_half_of_the_windows_begin_where_the_prices_were_wrong(demo_environment:
     )
     told[-2] = -5.0 - told[-2]
     wrong = Record(replace(record.played, rewards=told), record.source, record.seed)
-    assert wrong.surprise[-2] > 0.5 and np.delete(wrong.surprise, -2) == pytest.approx(0.0, abs=1e-3)
+    assert wrong.reward_error[-2] > 0.5 and np.delete(wrong.reward_error, -2) == pytest.approx(0.0, abs=1e-3)
     found = windows([wrong], np.random.default_rng(0), 200, 1)
     assert sum(first == last - 1 for _, first, _ in found.parts) >= 100
     assert {first for _, first, _ in found.parts} == set(range(last + 1))
@@ -204,7 +204,7 @@ def test_at_temperature_zero_a_dream_depends_on_the_choices_alone(
 def test_written_actions_play_the_same_episode_again(demo_environment: TaskEnvironment) -> None:
     for record in records_of(demo_environment, 3):
         (again,) = play(
-            [demo_environment], Given([record.played.actions.tolist()]), [np.random.default_rng(record.seed)]
+            [demo_environment], ScriptedPolicy([record.played.actions.tolist()]), [np.random.default_rng(record.seed)]
         )
         assert np.array_equal(again.actions, record.played.actions)
         assert np.array_equal(again.rewards, record.played.rewards)
@@ -215,8 +215,8 @@ def test_bins_tell_amounts_between_them() -> None:
     amounts = symlog(torch.tensor([-40.0, -0.3, 0.0, 0.02, 7.0, 60.0]))
     assert torch.allclose(head.mean(head(torch.zeros(6, 3), amounts)), amounts, atol=0.05)
     # A guess can be far off: what is met then outweighs it.
-    surprise = head.loss(head(torch.zeros(1, 3), symlog(torch.tensor([30.0]))), symlog(torch.tensor([-45.0])))
-    assert 5.0 < surprise.item() < 15.0
+    nats = head.loss(head(torch.zeros(1, 3), symlog(torch.tensor([30.0]))), symlog(torch.tensor([-45.0])))
+    assert 5.0 < nats.item() < 15.0
     logits = torch.zeros_like(head.edges).unsqueeze(0).requires_grad_()
     optimizer = torch.optim.Adam([logits], 0.1)
     for _ in range(400):
@@ -249,6 +249,6 @@ def test_it_finds_what_lies_behind_a_costly_step(toy: Task, tmp_path: Path, seed
 
 
 def test_windows_of_an_episode_that_ends_at_once(demo_environment: TaskEnvironment) -> None:
-    (stopped,) = play([demo_environment], Given([[0]]), [None])
+    (stopped,) = play([demo_environment], ScriptedPolicy([[0]]), [None])
     found = Windows.of([(Record(stopped, demo_environment.task.graphs.train[0], (0, 0, 0)), 0, 1)])
     assert found.done.tolist() == [True] and len(found.slots) == len(found.births) == 0

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from graphopt.rewrite.schema import Rule
 from graphopt.rl.features import ACTION_WIDTH, PRIOR, Batch, Observation, Viewer
-from graphopt.rl.play import Forgetful, Scores
+from graphopt.rl.play import MemorylessPolicy, Scores
 from graphopt.rl.rule_features import EDGE_WIDTH, FAMILIES, GRAPH_WIDTH, NODE_WIDTH, RuleBatch
 from graphopt.rl.task import Task
 from graphopt.rl.training.encoder import GraphNet, OperatorTable, mlp
@@ -119,7 +119,7 @@ class Prior(nn.Module):
         return actions @ self.factors
 
 
-def habit(actions: Tensor) -> Tensor:
+def prior_scores(actions: Tensor) -> Tensor:
     """What a new policy scores actions with these features, (actions,)."""
     return actions @ actions.new_tensor(PRIOR)
 
@@ -243,7 +243,7 @@ class Controller(Vision):
         return out
 
 
-class TorchPolicy(Forgetful):
+class TorchPolicy(MemorylessPolicy):
     """A controller as collection wants it.
 
     Args:

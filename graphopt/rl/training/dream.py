@@ -12,7 +12,7 @@ from torch import Tensor
 
 from graphopt.rl.features import ACTION_WIDTH, STOP
 from graphopt.rl.play import Doubles
-from graphopt.rl.training.controller import symlog, symexp
+from graphopt.rl.training.controller import symexp, symlog
 from graphopt.rl.training.ppo import Judge, Judged
 from graphopt.rl.training.world_model import Dreamer
 

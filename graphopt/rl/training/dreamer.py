@@ -23,7 +23,7 @@ from graphopt.rewrite.schema import Rule
 from graphopt.rl.features import Batch
 from graphopt.rl.play import Trajectory
 from graphopt.rl.rule_features import RuleBatch
-from graphopt.rl.training.controller import Tensors, symlog, symexp
+from graphopt.rl.training.controller import Tensors, symexp, symlog
 from graphopt.rl.training.dream import Start, dream
 from graphopt.rl.training.ppo import PPO, Samples, update
 from graphopt.rl.training.replay_buffer import Record, Replay, Windows, shared, windows

@@ -37,7 +37,7 @@ from torch_geometric.utils import scatter
 from graphopt.rewrite.schema import Rule
 from graphopt.rl.features import Batch, Observation
 from graphopt.rl.play import Doubles, Trajectory
-from graphopt.rl.training.controller import Controller, Tensors, symlog, habit
+from graphopt.rl.training.controller import Controller, Tensors, prior_scores, symlog
 from graphopt.rl.training.replay_buffer import Record
 
 METRICS = (
@@ -59,8 +59,8 @@ class PPO:
         epochs: Passes over a batch.
         minibatch: States of a gradient step.
         entropy: Weight of the entropy at the start; it falls to a twentieth.
-        restraint: Weight of the squared distance from what a new agent would score, summed over the actions of a state. Without it a
-            policy that has become certain learns nothing more there, for its other actions are never tried.
+        prior_regularisation: Weight of the squared distance from the scores of the prior policy, summed over the actions of a state.
+            Without it a policy that has become certain learns nothing more there, for its other actions are never tried.
         value: Weight of the value loss.
         gradient: Largest norm of a gradient.
         target_kl: Where the passes end early.
@@ -73,7 +73,7 @@ class PPO:
     epochs: int = 4
     minibatch: int = 64
     entropy: float = 0.03
-    restraint: float = 0.0
+    prior_regularisation: float = 0.0
     value: float = 0.5
     gradient: float = 0.5
     target_kl: float = 0.05
@@ -107,8 +107,8 @@ def advantages(played: Played, gamma: float, lam: float) -> tuple[Doubles, Doubl
     found = np.zeros(steps)
     ahead = 0.0
     for t in reversed(range(steps)):
-        surprise = played.rewards[t] + gamma * played.values[t + 1] - played.values[t]
-        found[t] = ahead = surprise + gamma * lam * ahead
+        td_error = played.rewards[t] + gamma * played.values[t + 1] - played.values[t]
+        found[t] = ahead = td_error + gamma * lam * ahead
     return found, found + played.values[:-1]
 
 
@@ -239,8 +239,10 @@ def update(
             value_loss = now.value_loss(target)
             spread = entropies(log_probs, now.mask, now.graph, len(part)).mean()
             loss = policy_loss + settings.value * value_loss - entropy * spread
-            if settings.restraint:
-                loss = loss + settings.restraint * ((now.logits - habit(now.features))[now.mask] ** 2).sum() / len(part)
+            if settings.prior_regularisation:
+                loss = loss + settings.prior_regularisation * (
+                    (now.logits - prior_scores(now.features))[now.mask] ** 2
+                ).sum() / len(part)
             optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
             norm = nn.utils.clip_grad_norm_(network.parameters(), settings.gradient)

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from graphopt.rl.features import NODE, OPERATORS, Batch, Observation
-from graphopt.rl.play import Uniform, play
+from graphopt.rl.play import UniformPolicy, play
 from graphopt.rl.task_environment import TaskEnvironment
 from graphopt.rl.training.controller import Tensors, Vision
 from graphopt.rl.training.encoder import MASKED
@@ -40,7 +40,7 @@ def pretrain(
     """
     rng = np.random.default_rng(seed)
     lanes = [environment for environment in environments for _ in range(_EPISODES)]
-    played = play(lanes, Uniform(), [np.random.default_rng([*seed, i]) for i in range(len(lanes))])
+    played = play(lanes, UniformPolicy(), [np.random.default_rng([*seed, i]) for i in range(len(lanes))])
     seen: list[Observation] = [o for t in played for o in t.observations]
     device = controller.stop.device
     width = controller.shape.width

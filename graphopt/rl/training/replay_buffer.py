@@ -46,7 +46,7 @@ class Record:
         return [shared(o)[a] for o, a in zip(self.played.observations, self.played.actions, strict=False)]
 
     @cached_property
-    def surprise(self) -> Doubles:
+    def reward_error(self) -> Doubles:
         """Of each step: how far its reward is from the predicted saving, as agents see savings."""
         guess = [o.actions[a, SAVING] for o, a in zip(self.played.observations, self.played.actions, strict=False)]
         out: Doubles = np.abs(scaled(self.played.rewards.astype(np.float32)) - np.array(guess)).astype(np.float64)
@@ -231,7 +231,7 @@ def windows(records: Sequence[Record], rng: np.random.Generator, count: int, len
     parts: list[tuple[Record, int, int]] = []
     for k, i in enumerate(rng.integers(len(records), size=count)):
         record = records[int(i)]
-        steps, weights = record.played.steps, np.cumsum(record.surprise)
+        steps, weights = record.played.steps, np.cumsum(record.reward_error)
         first = int(rng.integers(steps))
         if k % 2 and weights[-1] > 0:
             first = int(np.searchsorted(weights, rng.random() * weights[-1], side="right").clip(0, steps - 1))

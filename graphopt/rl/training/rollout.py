@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from graphopt.rl.play import Given, Policy, Trajectory, Uniform, play
+from graphopt.rl.play import Policy, ScriptedPolicy, Trajectory, UniformPolicy, play
 from graphopt.rl.task import Source, Task
 from graphopt.rl.training.environments import environment_of
 
@@ -54,9 +54,9 @@ def rollout(job: Job) -> list[Trajectory]:
     environments = [environment_of(job.task, source, job.prices) for source in job.sources]
     rngs = [None if seed is None else np.random.default_rng(seed) for seed in job.seeds]
     if job.actions is not None:
-        return play(environments, Given(job.actions), rngs)
+        return play(environments, ScriptedPolicy(job.actions), rngs)
     if job.shape is None:
-        return play(environments, Uniform(), rngs)
+        return play(environments, UniformPolicy(), rngs)
     import torch
 
     threads = torch.get_num_threads()

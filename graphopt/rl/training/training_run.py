@@ -12,7 +12,7 @@ from graphopt.rl.task import Task
 DYNAMICS = ("mdn-lstm", "deterministic")
 """Of a world model, see :mod:`graphopt.rl.training.world_model`."""
 DEVICES = ("auto", "cpu", "cuda")
-_IN_DREAMS: Mapping[str, Any] = {"gamma": 0.95, "restraint": 1e-3}
+_IN_DREAMS: Mapping[str, Any] = {"gamma": 0.95, "prior_regularisation": 1e-3}
 """Dreams are cut off before most of them end, and the value of where they are then stands for the rest: undiscounted, any constant could be
 added to all values, and one that grows keeps the controller from ever stopping. And M changes its mind, so C has to be able to."""
 

@@ -26,7 +26,7 @@ from graphopt.rewrite.schema import Rule
 from graphopt.rl.features import ACTION_WIDTH, FRESH, SAVING, Batch, Observation
 from graphopt.rl.play import Scores
 from graphopt.rl.rule_features import RuleBatch
-from graphopt.rl.training.controller import Prior, Shape, Tensors, Vision, symlog, symexp, placed
+from graphopt.rl.training.controller import Prior, Shape, Tensors, Vision, placed, symexp, symlog
 from graphopt.rl.training.encoder import mlp
 
 _BINS = 49
