@@ -73,8 +73,11 @@ def train_agent(
     dynamics: Annotated[
         str | None, option(metavar="NAME", help="Of a world model: deterministic (default) or mdn-lstm.")
     ] = None,
-    tau: Annotated[
-        float | None, option(metavar="T", help="Temperature of a world model's dreams, 0 to 10 (default 1).")
+    temperature: Annotated[
+        float | None,
+        option(
+            "--temperature", "--tau", metavar="T", help="Temperature of a world model's dreams, 0 to 10 (default 1)."
+        ),
     ] = None,
     quiet: options.Quiet = False,
 ) -> None:
@@ -105,7 +108,7 @@ def train_agent(
             "preset": preset,
             "pretrain": pretrain,
             "dynamics": dynamics,
-            "tau": tau,
+            "temperature": temperature,
         }
         for name, value in fixed.items():
             if value is not None and value != []:
@@ -118,7 +121,7 @@ def train_agent(
             chosen = _on(chosen, models)
         folder = out or Path(f"agent-{chosen.name}")
         given = {"algorithm": algo, "preset": preset, "seed": seed, "pretrain": pretrain, **free}
-        given |= {"dynamics": dynamics, "tau": tau}
+        given |= {"dynamics": dynamics, "temperature": temperature}
         run = Run(chosen, folder, **{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
         with Interrupt("this iteration") as interrupt, _View(shown=not quiet) as view:
             manifest = train(run, view, interrupt)

@@ -236,7 +236,7 @@ def test_a_rule_that_the_agent_never_met_is_named_and_used(agent: Path, demo: Ta
         ({"steps": 0}, UsageError, "--steps must be above 0"),
         ({"dynamics": "deterministic"}, UsageError, "--dynamics belongs to the algorithm world-model"),
         ({"algorithm": "world-model", "dynamics": "rnn"}, UnknownNameError, "unknown dynamics 'rnn'"),
-        ({"algorithm": "world-model", "tau": -1.0}, UsageError, "--tau must be between 0 and 10"),
+        ({"algorithm": "world-model", "temperature": -1.0}, UsageError, "--temperature must be between 0 and 10"),
         ({"minutes": float("nan")}, UsageError, "--minutes must be above 0"),
     ],
 )

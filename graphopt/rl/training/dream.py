@@ -127,7 +127,9 @@ def _scored(
 
 
 @torch.no_grad()
-def dream(agent: Dreamer, start: Start, table: Tensor, horizon: int, tau: float, chance: torch.Generator) -> Dreams:
+def dream(
+    agent: Dreamer, start: Start, table: Tensor, horizon: int, temperature: float, chance: torch.Generator
+) -> Dreams:
     """Dream an episode from each start.
 
     Args:
@@ -135,7 +137,7 @@ def dream(agent: Dreamer, start: Start, table: Tensor, horizon: int, tau: float,
         start: Where from.
         table: Embeddings of the rules that may find new places, without STOP, (rules, width).
         horizon: Steps at most; the value of the state reached stands for what would have followed.
-        tau: Temperature: above 1 the dream is more uncertain than M believes, at 0 the likeliest always happens.
+        temperature: Temperature: above 1 the dream is more uncertain than M believes, at 0 the likeliest always happens.
         chance: Draws.
     """
     model, n, slots = agent.model, len(start.models), start.legal.shape[1]
@@ -162,16 +164,16 @@ def dream(agent: Dreamer, start: Start, table: Tensor, horizon: int, tau: float,
         look, feel = actions[everyone, action], features[everyone, action]
         expected, after = model.dynamics(latent, look, memory)
         rewards.append(symexp(model.reward.mean(model.gain(expected, look, feel))))
-        over = over | _happens(model.done(expected).squeeze(1), tau, chance)
+        over = over | _happens(model.done(expected).squeeze(1), temperature, chance)
         ended.append(over)
-        latent, memory = model.dynamics.next(latent, expected, tau, chance), after
+        latent, memory = model.dynamics.next(latent, expected, temperature, chance), after
         tie = torch.zeros(n, slots, 2, device=latent.device)
         tie[everyone, action, 0] = 1.0
         tie[..., 1] = near[everyone, action].float()
         logits, actions, features = model.stay(model.around(expected, look).unsqueeze(1), actions, features, tie)
-        legal = legal & _happens(logits, tau, chance)
+        legal = legal & _happens(logits, temperature, chance)
         slots_now = actions, features, near, legal
-        actions, features, near, legal = _bring(agent, expected, look, table, slots_now, tau, chance)
+        actions, features, near, legal = _bring(agent, expected, look, table, slots_now, temperature, chance)
         actions = torch.cat([stop_look, actions[:, 1:]], 1)
         features = torch.cat([stop_feel, features[:, 1:]], 1)
         legal = torch.cat([torch.ones_like(legal[:, :1]), legal[:, 1:]], 1)
@@ -181,20 +183,20 @@ def dream(agent: Dreamer, start: Start, table: Tensor, horizon: int, tau: float,
     return _gathered(start.models, states, taken, log_probs, rewards, [*values, last], ended)
 
 
-def _happens(logits: Tensor, tau: float, chance: torch.Generator) -> Tensor:
-    if tau <= 0:
+def _happens(logits: Tensor, temperature: float, chance: torch.Generator) -> Tensor:
+    if temperature <= 0:
         return logits > 0
-    return torch.rand(logits.shape, generator=chance, device=logits.device) < torch.sigmoid(logits / tau)
+    return torch.rand(logits.shape, generator=chance, device=logits.device) < torch.sigmoid(logits / temperature)
 
 
 def _bring(
-    agent: Dreamer, expected: Tensor, look: Tensor, table: Tensor, slots: tuple[Tensor, Tensor, Tensor, Tensor], tau: float,
+    agent: Dreamer, expected: Tensor, look: Tensor, table: Tensor, slots: tuple[Tensor, Tensor, Tensor, Tensor], temperature: float,
     chance: torch.Generator,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Put new actions into free slots. They arise where the chosen one was, so they share its place with one another."""
     actions, features, near, legal = slots
     logits, looks, feels = agent.model.bring(expected, look, table)
-    born = _happens(logits, tau, chance)
+    born = _happens(logits, temperature, chance)
     likely = torch.where(born, logits, torch.full_like(logits, -1e9))
     n = len(legal)
     everyone = torch.arange(n, device=legal.device)

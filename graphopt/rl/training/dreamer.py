@@ -44,7 +44,7 @@ class Dreaming:
         rounds: Dreams and updates of C in an iteration.
         dreams: Begun in each round.
         horizon: Steps of a dream at most.
-        tau: Temperature of the dream.
+        temperature: Temperature of the dream.
         random: Share of the episodes that are played at random.
         first: The same in the first iteration.
         keep: States of real episodes that are kept.
@@ -59,7 +59,7 @@ class Dreaming:
     rounds: int = 6
     dreams: int = 192
     horizon: int = 12
-    tau: float = 1.0
+    temperature: float = 1.0
     random: float = 0.25
     first: float = 0.5
     keep: int = 6000
@@ -114,7 +114,7 @@ class DreamerLearner:
                 _some(starts, rows),
                 table,
                 self.settings.horizon,
-                self.settings.tau,
+                self.settings.temperature,
                 chance,
             )
             at_roots += [float(e.rewards.sum()) for e, row in zip(found.episodes, rows, strict=True) if row in roots]

@@ -79,7 +79,11 @@ def _world_model(run: Run, preset: Preset, rules: Sequence[Rule], device: str) -
     from graphopt.rl.training.ppo import PPO
     from graphopt.rl.training.world_model import WorldShape
 
-    chosen = {name: value for name, value in (("dynamics", run.dynamics), ("tau", run.tau)) if value is not None}
+    chosen = {
+        name: value
+        for name, value in (("dynamics", run.dynamics), ("temperature", run.temperature))
+        if value is not None
+    }
     dreaming, ppo = Dreaming(**{**preset.dreaming, **chosen}), PPO(**preset.dream_ppo)
     shape = WorldShape(Shape.of(run.task, preset.width, preset.rounds), dynamics=dreaming.dynamics)
     learner = DreamerLearner(shape.network().to(device), rules, dreaming, ppo)
@@ -89,7 +93,7 @@ def _world_model(run: Run, preset: Preset, rules: Sequence[Rule], device: str) -
 PPO_SPEC = LearnerSpec("ppo", "proximal policy optimisation on real episodes", _ppo)
 WORLD_MODEL_SPEC = LearnerSpec(
     "world-model", "a model of the environment, and a controller trained in its dreams", _world_model,
-    ("dynamics", "tau"), pace=lambda preset: (preset.dreamt_steps, preset.dreamt),
+    ("dynamics", "temperature"), pace=lambda preset: (preset.dreamt_steps, preset.dreamt),
 )  # fmt: skip
 
 LEARNERS: Registry[LearnerSpec] = Registry(registry.LEARNERS, LearnerSpec)
@@ -112,6 +116,6 @@ def require(run: Run) -> None:
                 raise UsageError(f"--{name} belongs to the algorithm {other.name}, not to {run.algorithm}")
     if run.dynamics is not None and run.dynamics not in DYNAMICS:
         raise UnknownNameError("dynamics", run.dynamics, DYNAMICS)
-    if run.tau is not None and not 0 <= run.tau <= 10:
-        raise UsageError(f"--tau must be between 0 and 10, not {run.tau}")
+    if run.temperature is not None and not 0 <= run.temperature <= 10:
+        raise UsageError(f"--temperature must be between 0 and 10, not {run.temperature}")
     LEARNERS.ready(run.algorithm)

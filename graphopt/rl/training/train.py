@@ -78,7 +78,7 @@ def train(run: Run, report: Report | None = None, interrupted: Callable[[], bool
         keep_prices(run, library, tell)
         manifest = Manifest(
             run.algorithm, run.task, {rule.id: rule.hash for rule in library.rules}, run.seed,
-            {"preset": run.preset, "pretrain": run.pretrain, "dynamics": run.dynamics, "tau": run.tau}, environment_facts(),
+            {"preset": run.preset, "pretrain": run.pretrain, "dynamics": run.dynamics, "tau": run.temperature}, environment_facts(),
         )  # fmt: skip
         trainer = _Trainer(run, manifest, library, executor, tell)
         trainer.pretrain()

@@ -77,7 +77,7 @@ class Run:
         minutes: Stop after so many minutes instead.
         pretrain: Gradient steps of the graph auto-encoder before the agent begins.
         dynamics: One of :data:`graphopt.rl.training.training_run.DYNAMICS`; for a world model.
-        tau: Temperature of its dreams.
+        temperature: Temperature of its dreams.
         device: ``auto``, ``cpu`` or ``cuda``.
         executor: Where episodes are played.
         workers: Episodes' jobs at the same time.
@@ -93,7 +93,7 @@ class Run:
     minutes: float | None = None
     pretrain: int = 0
     dynamics: str | None = None
-    tau: float | None = None
+    temperature: float | None = None
     device: str = "auto"
     executor: str = "inline"
     workers: int = 2

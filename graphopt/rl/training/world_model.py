@@ -147,17 +147,17 @@ class Mixture(nn.Module):
         log_density = -0.5 * distance**2 - log_sigma - 0.5 * math.log(2 * math.pi)
         return -(logits.log_softmax(2) + log_density).logsumexp(2).mean(1)
 
-    def next(self, latent: Tensor, expected: Tensor, tau: float, chance: torch.Generator) -> Tensor:
-        """A draw of the next latent; ``tau`` flattens the mixture and widens its parts."""
+    def next(self, latent: Tensor, expected: Tensor, temperature: float, chance: torch.Generator) -> Tensor:
+        """A draw of the next latent; ``temperature`` flattens the mixture and widens its parts."""
         logits, mean, log_sigma = self._parts(expected)
-        if tau <= 0:
+        if temperature <= 0:
             part = logits.argmax(2, keepdim=True)
             return mean.gather(2, part).squeeze(2)
-        flat = (logits / tau).softmax(2).flatten(0, 1)
+        flat = (logits / temperature).softmax(2).flatten(0, 1)
         part = torch.multinomial(flat, 1, generator=chance).view(*logits.shape[:2], 1)
         sigma = log_sigma.gather(2, part).squeeze(2).exp()
         noise = torch.randn(sigma.shape, generator=chance, device=sigma.device)
-        return mean.gather(2, part).squeeze(2) + sigma * math.sqrt(tau) * noise
+        return mean.gather(2, part).squeeze(2) + sigma * math.sqrt(temperature) * noise
 
     def hidden(self, memory: Tensor) -> Tensor:
         """What the controller sees of the memory."""
@@ -188,7 +188,7 @@ class Transition(nn.Module):
         """Squared distance of the next latent, mean over its numbers, (rows,)."""
         return ((self._next(latent, expected) - target) ** 2).mean(1)
 
-    def next(self, latent: Tensor, expected: Tensor, tau: float, chance: torch.Generator) -> Tensor:
+    def next(self, latent: Tensor, expected: Tensor, temperature: float, chance: torch.Generator) -> Tensor:
         """The next latent."""
         return self._next(latent, expected)
 
