@@ -174,10 +174,10 @@ def test_dreams_keep_to_the_mask_and_bootstrap_where_they_are_cut(
             assert found_advantages[-1] == pytest.approx(episode.rewards[-1] + episode.values[-1] - episode.values[-2])
     assert cut > 0 and at == len(found.rows)
     # The update sees what the dream saw: the same log-probabilities.
-    judge = found.judge(learner.network)
+    policy = found.policy(learner.network)
     part = np.arange(min(64, len(found.rows)))
     with torch.no_grad():
-        now = judge(part)
+        now = policy(part)
         from graphopt.rl.training.ppo import log_softmax
 
         log_probs = log_softmax(now.logits, now.mask, now.graph, len(part))

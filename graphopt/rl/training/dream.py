@@ -13,7 +13,7 @@ from torch import Tensor
 from graphopt.rl.features import ACTION_WIDTH, STOP
 from graphopt.rl.play import Doubles
 from graphopt.rl.training.controller import symexp, symlog
-from graphopt.rl.training.ppo import Judge, Judged
+from graphopt.rl.training.ppo import BatchPolicy, PolicyOutput
 from graphopt.rl.training.world_model import Dreamer
 
 BIRTHS = 6
@@ -100,21 +100,21 @@ class Dreams:
     features: Tensor
     legal: Tensor
 
-    def judge(self, agent: Dreamer) -> Judge:
-        """The controller's opinion of the dreamt states, for :func:`graphopt.rl.training.ppo.update`."""
+    def policy(self, agent: Dreamer) -> BatchPolicy:
+        """The controller as a policy over the dreamt states, for :func:`graphopt.rl.training.ppo.update`."""
 
-        def look(part: npt.NDArray[np.int64]) -> Judged:
+        def evaluate(part: npt.NDArray[np.int64]) -> PolicyOutput:
             rows = torch.from_numpy(self.rows[part]).to(self.state.device)
             legal = self.legal[rows]
             features = self.features[rows]
             scores, values, graph = _scored(agent, self.state[rows], self.actions[rows], features, legal)
             counts = legal.sum(1)
-            return Judged(
+            return PolicyOutput(
                 scores, features[legal], torch.ones_like(graph, dtype=torch.bool), graph, counts.cumsum(0) - counts,
                 lambda returns: agent.chooser.value.loss(values, symlog(returns)).mean(),
             )  # fmt: skip
 
-        return look
+        return evaluate
 
 
 def _scored(

@@ -119,9 +119,9 @@ class DreamerLearner:
             )
             at_roots += [float(e.rewards.sum()) for e, row in zip(found.episodes, rows, strict=True) if row in roots]
             samples = Samples.of(found.episodes, self.ppo)
-            judge = found.judge(self.network)
+            policy = found.policy(self.network)
             for name, value in update(
-                judge, self.network.chooser, self._choice, samples, self.ppo, entropy, rng
+                policy, self.network.chooser, self._choice, samples, self.ppo, entropy, rng
             ).items():
                 sums[name] = sums.get(name, 0.0) + value / self.settings.rounds
         dreamt = float(np.mean(at_roots)) if at_roots else 0.0

@@ -148,8 +148,8 @@ class Samples:
 
 
 @dataclass(frozen=True, eq=False)
-class Judged:
-    """What a policy thinks of some states now, laid end to end.
+class PolicyOutput:
+    """What a policy says of some states now, laid end to end.
 
     Attributes:
         logits: Scores of the actions, (actions,).
@@ -168,7 +168,8 @@ class Judged:
     value_loss: Callable[[Tensor], Tensor]
 
 
-Judge = Callable[[npt.NDArray[np.int64]], Judged]
+BatchPolicy = Callable[[npt.NDArray[np.int64]], PolicyOutput]
+"""A policy over the states of a batch, by their numbers, with gradients."""
 
 
 def log_softmax(logits: Tensor, mask: Tensor, graph: Tensor, graphs: int) -> Tensor:
@@ -195,7 +196,7 @@ def entropies(log_probs: Tensor, mask: Tensor, graph: Tensor, graphs: int) -> Te
 
 
 def update(
-    judge: Judge,
+    policy: BatchPolicy,
     network: nn.Module,
     optimizer: torch.optim.Optimizer,
     samples: Samples,
@@ -206,7 +207,7 @@ def update(
     """Learn from a batch of steps.
 
     Args:
-        judge: Looks at some of the steps, by index, with gradients.
+        policy: Says what it makes of some of the steps, by index, with gradients.
         network: What the optimiser changes.
         optimizer: Over its parameters.
         samples: The steps.
@@ -225,7 +226,7 @@ def update(
         order = rng.permutation(len(samples.actions))
         parts = np.array_split(order, max(1, round(len(order) / settings.minibatch)))
         for part in parts:
-            now = judge(part)
+            now = policy(part)
             device = now.logits.device
             log_probs = log_softmax(now.logits, now.mask, now.graph, len(part))
             chosen = log_probs[now.first + torch.from_numpy(samples.actions[part]).to(device)]
@@ -299,20 +300,20 @@ class PPOLearner:
         """See :class:`graphopt.rl.training.train.Learner`."""
         entropy = self.settings.entropy * (1 - 0.95 * fraction)
         observations = [o for t in played for o in t.observations[:-1]]
-        judge = self.judge(observations)
+        policy = self.policy(observations)
         samples = Samples.of(played, self.settings)
-        return update(judge, self.network, self._optimizer, samples, self.settings, entropy, rng)
+        return update(policy, self.network, self._optimizer, samples, self.settings, entropy, rng)
 
-    def judge(self, observations: Sequence[Observation]) -> Judge:
-        """The controller's opinion of some states."""
+    def policy(self, observations: Sequence[Observation]) -> BatchPolicy:
+        """The controller as a policy over some states."""
 
-        def look(part: npt.NDArray[np.int64]) -> Judged:
+        def evaluate(part: npt.NDArray[np.int64]) -> PolicyOutput:
             table, batch = self.network.table_of(Batch.of([observations[i] for i in part]), self.rules)
             t = Tensors.of(batch, table.device)
             logits, values = self.network(t, table)
-            return Judged(
+            return PolicyOutput(
                 logits, t.actions, t.mask, t.action_graph, t.first[:-1],
                 lambda returns: nn.functional.huber_loss(values, symlog(returns)),
             )  # fmt: skip
 
-        return look
+        return evaluate
