@@ -25,7 +25,7 @@ from graphopt.rl.manifest import CheckpointError, read_manifest  # noqa: E402
 from graphopt.rl.play import Trajectory, UniformPolicy, play  # noqa: E402
 from graphopt.rl.task import Task  # noqa: E402
 from graphopt.rl.task_environment import TaskEnvironment  # noqa: E402
-from graphopt.rl.training.checkpoint import tensors_of  # noqa: E402
+from graphopt.rl.training.checkpoint import save, tensors_of  # noqa: E402
 from graphopt.rl.training.controller import Controller, Shape  # noqa: E402
 from graphopt.rl.training.environments import open_environment  # noqa: E402
 from graphopt.rl.training.learners import LEARNERS  # noqa: E402
@@ -243,6 +243,11 @@ def test_a_rule_that_the_agent_never_met_is_named_and_used(agent: Path, demo: Ta
 def test_runs_that_make_no_sense(toy: Task, tmp_path: Path, changes: dict, error: type, message: str) -> None:
     with pytest.raises(error, match=message):
         train(Run(toy, tmp_path / "a", **{"preset": "debug", **changes}))
+
+
+def test_a_checkpoint_with_the_former_name_of_the_decoder_is_read(tmp_path: Path, agent: Path) -> None:
+    saved = save(tmp_path, read_manifest(agent), {"agent.model.told.0.bias": torch.ones(2)})
+    assert list(tensors_of(tmp_path, saved)) == ["agent.model.decoder.0.bias"]
 
 
 def test_folders_that_hold_no_agent(tmp_path: Path, agent: Path) -> None:

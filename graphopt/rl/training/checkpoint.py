@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 LOGS = "logs"
+_DECODER, _DECODER_BEFORE = "agent.model.decoder.", "agent.model.told."  # what it is called in older files
 
 
 def save(folder: Path, manifest: Manifest, tensors: Mapping[str, Tensor]) -> Manifest:
@@ -64,6 +65,6 @@ def tensors_of(folder: Path, manifest: Manifest) -> dict[str, Tensor]:
     path = folder / manifest.weights
     try:
         found: dict[str, Tensor] = load_file(path)
-        return found
     except (OSError, SafetensorError) as error:
         raise CheckpointError(f"{path}: can't be read: {error}") from error
+    return {name.replace(_DECODER_BEFORE, _DECODER): tensor for name, tensor in found.items()}

@@ -158,12 +158,12 @@ class Heads(nn.Module):
             actions: Features of the actions.
             action_graph: Graph of each action.
         """
-        seen = torch.cat([whole[action_graph], placed(nodes, table, rules, sites), actions], 1)
-        return self.score(seen).squeeze(1) + self.prior(actions), self.value(whole).squeeze(1)
+        inputs = torch.cat([whole[action_graph], site_embeddings(nodes, table, rules, sites), actions], 1)
+        return self.score(inputs).squeeze(1) + self.prior(actions), self.value(whole).squeeze(1)
 
 
-def placed(nodes: Tensor, table: Tensor, rules: Tensor, sites: Tensor) -> Tensor:
-    """What is known of actions by their rules and the nodes that they matched, (actions, 3 width).
+def site_embeddings(nodes: Tensor, table: Tensor, rules: Tensor, sites: Tensor) -> Tensor:
+    """Embeddings of actions' rules and of the nodes that they matched, (actions, 3 width).
 
     Args:
         nodes: Embeddings of the nodes, (nodes, width).
@@ -178,8 +178,8 @@ def placed(nodes: Tensor, table: Tensor, rules: Tensor, sites: Tensor) -> Tensor
     return torch.cat([table[rules + 1], mean, largest], 1)
 
 
-class Vision(nn.Module):
-    """How an agent sees graphs and rules.
+class Encoder(nn.Module):
+    """Encodes graphs and rules.
 
     Args:
         shape: Sizes of the networks.
@@ -193,7 +193,7 @@ class Vision(nn.Module):
         self.rules = RuleEncoder(shape.width)
         self.stop = nn.Parameter(torch.zeros(1, shape.width))
 
-    def encode(self, batch: Tensors) -> tuple[Tensor, Tensor]:
+    def embed(self, batch: Tensors) -> tuple[Tensor, Tensor]:
         """Embeddings of nodes (nodes, width) and of graphs (graphs, width)."""
         out: tuple[Tensor, Tensor] = self.encoder(
             self.operators(batch.operators), batch.nodes, batch.links, batch.edges, batch.graphs, batch.node_graph
@@ -217,8 +217,8 @@ class Vision(nn.Module):
         return self.table(RuleBatch.of([rules[i] for i in present])), replace(batch, rules=place[batch.rules])
 
 
-class Controller(Vision):
-    """A model-free agent: what it sees, scored.
+class Controller(Encoder):
+    """A model-free agent: the encoder, and heads that score what it encodes.
 
     Args:
         shape: Sizes of the networks.
@@ -236,7 +236,7 @@ class Controller(Vision):
 
     def forward(self, batch: Tensors, table: Tensor) -> tuple[Tensor, Tensor]:
         """Scores of the actions (actions,) and the symlog of values (graphs,)."""
-        nodes, whole = self.encode(batch)
+        nodes, whole = self.embed(batch)
         out: tuple[Tensor, Tensor] = self.heads(
             nodes, whole, table, batch.rules, batch.sites, batch.actions, batch.action_graph
         )

@@ -60,13 +60,13 @@ class Start:
         """
         slots = max(len(a) for a in actions) + room
         dense = latent.new_zeros(len(models), slots, actions[0].shape[1])
-        felt = latent.new_zeros(len(models), slots, ACTION_WIDTH)
+        dense_features = latent.new_zeros(len(models), slots, ACTION_WIDTH)
         legal = torch.zeros(len(models), slots, dtype=torch.bool, device=latent.device)
         shared = legal.unsqueeze(2).repeat(1, 1, slots)
         for i, (a, f, s) in enumerate(zip(actions, features, near, strict=True)):
             k = len(a)
-            dense[i, :k], felt[i, :k], shared[i, :k, :k], legal[i, :k] = a, f, s.to(latent.device), True
-        return cls(tuple(models), latent, memory, dense, felt, shared, legal)
+            dense[i, :k], dense_features[i, :k], shared[i, :k, :k], legal[i, :k] = a, f, s.to(latent.device), True
+        return cls(tuple(models), latent, memory, dense, dense_features, shared, legal)
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,7 +143,7 @@ def dream(
     model, n, slots = agent.model, len(start.models), start.legal.shape[1]
     latent, memory, actions, features, legal = start.latent, start.memory, start.actions, start.features, start.legal
     near = start.near
-    stop_look, stop_feel = actions[:, :1], features[:, :1]
+    stop_embedding, stop_features = actions[:, :1], features[:, :1]
     over = torch.zeros(n, dtype=torch.bool, device=latent.device)
     states: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
     taken: list[Tensor] = []
@@ -161,21 +161,21 @@ def dream(
         taken.append((legal.cumsum(1) - 1)[everyone, action])
         log_probs.append(policy[everyone, action])
         values.append(agent.chooser.worth(worth))
-        look, feel = actions[everyone, action], features[everyone, action]
-        expected, after = model.dynamics(latent, look, memory)
-        rewards.append(symexp(model.reward.mean(model.gain(expected, look, feel))))
+        chosen, chosen_features = actions[everyone, action], features[everyone, action]
+        expected, after = model.dynamics(latent, chosen, memory)
+        rewards.append(symexp(model.reward.mean(model.gain(expected, chosen, chosen_features))))
         over = over | _happens(model.done(expected).squeeze(1), temperature, chance)
         ended.append(over)
         latent, memory = model.dynamics.next(latent, expected, temperature, chance), after
         tie = torch.zeros(n, slots, 2, device=latent.device)
         tie[everyone, action, 0] = 1.0
         tie[..., 1] = near[everyone, action].float()
-        logits, actions, features = model.stay(model.around(expected, look).unsqueeze(1), actions, features, tie)
+        logits, actions, features = model.stay(model.around(expected, chosen).unsqueeze(1), actions, features, tie)
         legal = legal & _happens(logits, temperature, chance)
         slots_now = actions, features, near, legal
-        actions, features, near, legal = _bring(agent, expected, look, table, slots_now, temperature, chance)
-        actions = torch.cat([stop_look, actions[:, 1:]], 1)
-        features = torch.cat([stop_feel, features[:, 1:]], 1)
+        actions, features, near, legal = _bring(agent, expected, chosen, table, slots_now, temperature, chance)
+        actions = torch.cat([stop_embedding, actions[:, 1:]], 1)
+        features = torch.cat([stop_features, features[:, 1:]], 1)
         legal = torch.cat([torch.ones_like(legal[:, :1]), legal[:, 1:]], 1)
         if bool(over.all()):
             break
@@ -190,12 +190,12 @@ def _happens(logits: Tensor, temperature: float, chance: torch.Generator) -> Ten
 
 
 def _bring(
-    agent: Dreamer, expected: Tensor, look: Tensor, table: Tensor, slots: tuple[Tensor, Tensor, Tensor, Tensor], temperature: float,
+    agent: Dreamer, expected: Tensor, chosen: Tensor, table: Tensor, slots: tuple[Tensor, Tensor, Tensor, Tensor], temperature: float,
     chance: torch.Generator,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Put new actions into free slots. They arise where the chosen one was, so they share its place with one another."""
     actions, features, near, legal = slots
-    logits, looks, feels = agent.model.bring(expected, look, table)
+    logits, embeddings, new_features = agent.model.bring(expected, chosen, table)
     born = _happens(logits, temperature, chance)
     likely = torch.where(born, logits, torch.full_like(logits, -1e9))
     n = len(legal)
@@ -210,8 +210,8 @@ def _bring(
         fits = born[everyone, rule] & (free[everyone, place] > 0)
         rows, to, of = everyone[fits], place[fits], rule[fits]
         actions[rows, to], features[rows, to], legal[rows, to], fresh[rows, to] = (
-            looks[rows, of],
-            feels[rows, of],
+            embeddings[rows, of],
+            new_features[rows, of],
             True,
             True,
         )

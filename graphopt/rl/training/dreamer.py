@@ -179,8 +179,8 @@ class DreamerLearner:
             return {}
         found: dict[int, Tensor] = {}
         for record in records:
-            latent, looks, first, _ = _seen(model, record, self.rules)
-            found[id(record)] = _memory(model, record, latent, looks, first)
+            latent, embeddings, first, _ = _encoded(model, record, self.rules)
+            found[id(record)] = _memory(model, record, latent, embeddings, first)
         return found
 
     # -- where dreams begin ---------------------------------------------------------------------------------------
@@ -197,18 +197,18 @@ class DreamerLearner:
         near: list[Tensor] = []
         roots: set[int] = set()
         for record in records:
-            latent, looks, first, felt = _seen(model, record, self.rules)
+            latent, embeddings, first, action_features = _encoded(model, record, self.rules)
             roots.add(len(models))
             for t in range(record.played.steps):
                 seen = record.played.observations[t]
                 mask = torch.from_numpy(seen.mask)
                 a, b = int(first[t]), int(first[t + 1])
                 models.append(record.played.model)
-                actions.append(looks[a:b][mask])
-                features.append(felt[a:b][mask])
+                actions.append(embeddings[a:b][mask])
+                features.append(action_features[a:b][mask])
                 near.append(torch.from_numpy(shared(seen)[np.ix_(seen.mask, seen.mask)]))
             latents.append(latent[: record.played.steps])
-            remembered.append(_memory(model, record, latent, looks, first))
+            remembered.append(_memory(model, record, latent, embeddings, first))
         room = 2 * self.settings.horizon
         return Start.of(models, torch.cat(latents), torch.cat(remembered), actions, features, near, room), frozenset(
             roots
@@ -240,21 +240,21 @@ def _some(start: Start, rows: np.ndarray) -> Start:
     )  # fmt: skip
 
 
-def _seen(model: WorldModel, record: Record, rules: Sequence[Rule]) -> tuple[Tensor, Tensor, np.ndarray, Tensor]:
-    """Latents of an episode's states, looks of their actions, where each state's begin, and features."""
+def _encoded(model: WorldModel, record: Record, rules: Sequence[Rule]) -> tuple[Tensor, Tensor, np.ndarray, Tensor]:
+    """Latents of an episode's states, embeddings of their actions, where each state's begin, and features."""
     table, batch = model.table_of(Batch.of(record.played.observations), rules)
     t = Tensors.of(batch, table.device)
-    latent, looks = model.see(t, table)
-    return latent, looks, batch.first, t.actions
+    latent, embeddings = model.encode(t, table)
+    return latent, embeddings, batch.first, t.actions
 
 
-def _memory(model: WorldModel, record: Record, latent: Tensor, looks: Tensor, first: np.ndarray) -> Tensor:
+def _memory(model: WorldModel, record: Record, latent: Tensor, embeddings: Tensor, first: np.ndarray) -> Tensor:
     """The memory before each step of an episode, (steps, remembered)."""
     memory, rows = model.start(1), list[Tensor]()
     for t, action in enumerate(record.played.actions):
         rows.append(memory)
-        look = looks[first[t] + int(action)].unsqueeze(0)
-        memory = model.dynamics(latent[t : t + 1], look, memory)[1]
+        embedding = embeddings[first[t] + int(action)].unsqueeze(0)
+        memory = model.dynamics(latent[t : t + 1], embedding, memory)[1]
     return torch.cat(rows)
 
 
@@ -269,36 +269,36 @@ class _Expected:
     """What M says of windows, and what is true."""
 
     latent_loss: Tensor
-    told: Tensor
-    told_true: Tensor
+    decoded: Tensor
+    decoded_true: Tensor
     reward: Tensor
     done: Tensor
     legal: Tensor
     legal_true: Tensor
-    look: Tensor
-    look_true: Tensor
-    feel: Tensor
-    feel_true: Tensor
+    embedding: Tensor
+    embedding_true: Tensor
+    features: Tensor
+    features_true: Tensor
     births: Tensor
     births_true: Tensor
-    born_look: Tensor
-    born_look_true: Tensor
-    born_feel: Tensor
-    born_feel_true: Tensor
+    born_embedding: Tensor
+    born_embedding_true: Tensor
+    born_features: Tensor
+    born_features_true: Tensor
 
 
 def _expect(model: WorldModel, w: Windows, rules: Sequence[Rule], memory: Tensor | None) -> _Expected:
     table, batch = model.table_of(Batch.of(w.observations), rules)
     device = table.device
     t = Tensors.of(batch, device)
-    latent, looks = model.see(t, table)
+    latent, embeddings = model.encode(t, table)
 
     def on(x: np.ndarray) -> Tensor:
         return torch.from_numpy(x).to(device)
 
     before, after = on(w.before), on(w.after)
     chosen_slot = t.first[before] + on(w.chosen)
-    chosen, felt = looks[chosen_slot], t.actions[chosen_slot]
+    chosen, action_features = embeddings[chosen_slot], t.actions[chosen_slot]
     memory = model.start(w.counts[0]) if memory is None else memory
     # The memory needs the true latent; what has none is unrolled on its own answers, for so it is used.
     unrolled = isinstance(model.dynamics, Transition)
@@ -318,20 +318,20 @@ def _expect(model: WorldModel, w: Windows, rules: Sequence[Rule], memory: Tensor
     step, slot = on(w.slot_step), on(w.slots)
     context = model.around(u, chosen)
     tie = torch.stack([slot == chosen_slot[step], on(w.slot_near)], 1).float()
-    legal, look, feel = model.stay(context[step], looks[slot], t.actions[slot], tie)
+    legal, embedding, features = model.stay(context[step], embeddings[slot], t.actions[slot], tie)
     slot_after = on(w.slot_after)
     stays = slot_after >= 0
     live = ~on(w.done)
-    births, born_look, born_feel = model.bring(u, chosen, table[1:])
+    births, born_embedding, born_features = model.bring(u, chosen, table[1:])
     true = torch.full(births.shape, -1, dtype=torch.int64, device=device)
     born = on(w.births)
     true[on(w.birth_step), t.rules[born]] = born
     real = true >= 0
     return _Expected(
-        torch.cat(distances)[live], model.told(latent), t.graphs, model.gain(u, chosen, felt),
-        model.done(u).squeeze(1), legal, stays, look[stays], looks[slot_after[stays]].detach(), feel[stays],
-        t.actions[slot_after[stays]], births[live], true[live], born_look[real], looks[true[real]].detach(),
-        born_feel[real], t.actions[true[real]],
+        torch.cat(distances)[live], model.decoder(latent), t.graphs, model.gain(u, chosen, action_features),
+        model.done(u).squeeze(1), legal, stays, embedding[stays], embeddings[slot_after[stays]].detach(), features[stays],
+        t.actions[slot_after[stays]], births[live], true[live], born_embedding[real], embeddings[true[real]].detach(),
+        born_features[real], t.actions[true[real]],
     )  # fmt: skip
 
 
@@ -356,9 +356,9 @@ def losses(model: WorldModel, w: Windows, rules: Sequence[Rule], memory: Tensor 
         "done_loss": binary(e.done, done.to(e.done.device)),
         "legal_loss": binary(e.legal, e.legal_true.float()) if len(e.legal) else zero,
         "birth_loss": 4 * binary(e.births, real) if len(e.births) else zero,
-        "told_loss": near(e.told, e.told_true),
-        "look_loss": squared(e.look, e.look_true) if len(e.look) else zero,
-        "feel_loss": 4 * near(e.feel, e.feel_true) if len(e.feel) else zero,
-        "born_look_loss": squared(e.born_look, e.born_look_true) if len(e.born_look) else zero,
-        "born_feel_loss": 4 * near(e.born_feel, e.born_feel_true) if len(e.born_feel) else zero,
+        "decoder_loss": near(e.decoded, e.decoded_true),
+        "embedding_loss": squared(e.embedding, e.embedding_true) if len(e.embedding) else zero,
+        "features_loss": 4 * near(e.features, e.features_true) if len(e.features) else zero,
+        "born_embedding_loss": squared(e.born_embedding, e.born_embedding_true) if len(e.born_embedding) else zero,
+        "born_features_loss": 4 * near(e.born_features, e.born_features_true) if len(e.born_features) else zero,
     }

@@ -21,14 +21,14 @@ from torch import Tensor, nn
 from graphopt.rl.agent import CONTROLLER, ENCODER, MEMORY, RULES
 from graphopt.rl.features import ACTION_WIDTH
 from graphopt.rl.rule_features import EDGE_WIDTH, GRAPH_WIDTH, NODE_WIDTH
-from graphopt.rl.training.controller import Controller, Vision, symexp
+from graphopt.rl.training.controller import Controller, Encoder, symexp
 from graphopt.rl.training.world_model import Dreamer
 
 _OPSET = 18
 
 
 class _Encoder(nn.Module):
-    def __init__(self, whole: Vision) -> None:
+    def __init__(self, whole: Encoder) -> None:
         super().__init__()
         self.operators, self.encoder = whole.operators, whole.encoder
 
@@ -40,7 +40,7 @@ class _Encoder(nn.Module):
 
 
 class _Rules(nn.Module):
-    def __init__(self, whole: Vision) -> None:
+    def __init__(self, whole: Encoder) -> None:
         super().__init__()
         self.operators, self.rules, self.stop = whole.operators, whole.rules, whole.stop
 
@@ -87,9 +87,9 @@ class _Chooser(nn.Module):
         action_graph: Tensor,
         memory: Tensor,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        latent, look = self.agent.model.noticed(embedded, whole, table, rules, sites, actions)
-        scores, values = self.agent.chooser(self.agent.state(latent, memory), look, actions, action_graph)
-        return scores, self.agent.chooser.worth(values), latent, look
+        latent, embedding = self.agent.model.encode_embedded(embedded, whole, table, rules, sites, actions)
+        scores, values = self.agent.chooser(self.agent.state(latent, memory), embedding, actions, action_graph)
+        return scores, self.agent.chooser.worth(values), latent, embedding
 
 
 class _Forgetful(_Chooser):
@@ -112,8 +112,8 @@ class _Recall(nn.Module):
         super().__init__()
         self.dynamics = agent.model.dynamics
 
-    def forward(self, latent: Tensor, look: Tensor, memory: Tensor) -> Tensor:
-        after: Tensor = self.dynamics(latent, look, memory)[1]
+    def forward(self, latent: Tensor, embedding: Tensor, memory: Tensor) -> Tensor:
+        after: Tensor = self.dynamics(latent, embedding, memory)[1]
         return after
 
 
@@ -139,15 +139,15 @@ def export(network: nn.Module, folder: Path) -> None:
         folder: Where to.
     """
     network = copy.deepcopy(network).eval().cpu().requires_grad_(False)
-    vision = network.model if isinstance(network, Dreamer) else network
-    assert isinstance(vision, Vision)
-    shape = vision.shape
+    encoder = network.model if isinstance(network, Dreamer) else network
+    assert isinstance(encoder, Encoder)
+    shape = encoder.shape
     graphs, each = _graphs(shape.node, shape.edge, shape.graph), _axes_of("g")
-    _write(_Encoder(vision), folder / ENCODER, graphs, each, {"embedded": "n", "whole": "g"})
+    _write(_Encoder(encoder), folder / ENCODER, graphs, each, {"embedded": "n", "whole": "g"})
     drawn, of_rules = _graphs(NODE_WIDTH, EDGE_WIDTH, GRAPH_WIDTH), _axes_of("r")
     families = torch.zeros(2, dtype=torch.int64)
     _write(
-        _Rules(vision), folder / RULES, {**drawn, "families": families}, {**of_rules, "families": "r"}, {"table": "t"}
+        _Rules(encoder), folder / RULES, {**drawn, "families": families}, {**of_rules, "families": "r"}, {"table": "t"}
     )
     seen = {
         "embedded": torch.zeros(5, shape.width), "whole": torch.zeros(2, shape.width), "table": torch.zeros(4, shape.width),

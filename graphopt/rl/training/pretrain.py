@@ -16,7 +16,7 @@ from torch import nn
 from graphopt.rl.features import NODE, OPERATORS, Batch, Observation
 from graphopt.rl.play import UniformPolicy, play
 from graphopt.rl.task_environment import TaskEnvironment
-from graphopt.rl.training.controller import Tensors, Vision
+from graphopt.rl.training.controller import Encoder, Tensors
 from graphopt.rl.training.encoder import MASKED
 
 _HIDDEN = 0.15
@@ -25,7 +25,7 @@ _GRAPHS = 16  # of a gradient step
 
 
 def pretrain(
-    controller: Vision, environments: Sequence[TaskEnvironment], steps: int, seed: tuple[int, ...]
+    controller: Encoder, environments: Sequence[TaskEnvironment], steps: int, seed: tuple[int, ...]
 ) -> list[float]:
     """Train the encoder of a controller in place.
 

@@ -303,16 +303,16 @@ class _Trainer:
         """Train the encoder by itself, if the run says so."""
         if not self.run.pretrain:
             return
-        from graphopt.rl.training.controller import Vision
+        from graphopt.rl.training.controller import Encoder
         from graphopt.rl.training.pretrain import pretrain
 
         self.tell(self.status("pre-training the encoder"))
         pool = self.run.task.graphs.pool
         environments = [environment_of(self.run.task, source, self.run.out / PRICES) for source in pool]
         network = self.learner.network
-        vision = network if isinstance(network, Vision) else network.get_submodule("model")
-        assert isinstance(vision, Vision)
-        losses = pretrain(vision, environments, self.run.pretrain, (self.run.seed, _PRETRAINING))
+        encoder = network if isinstance(network, Encoder) else network.get_submodule("model")
+        assert isinstance(encoder, Encoder)
+        losses = pretrain(encoder, environments, self.run.pretrain, (self.run.seed, _PRETRAINING))
         self.manifest = replace(
             self.manifest, settings={**self.manifest.settings, "pretraining": {"first": losses[0], "last": losses[-1]}}
         )

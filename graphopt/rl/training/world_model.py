@@ -1,10 +1,10 @@
-"""The world model: what an agent sees (V), what it expects to come of an action (M), and how it chooses (C).
+"""The world model: how an agent encodes what there is (V), what it expects to come of an action (M), and how it chooses (C).
 
 After Ha & Schmidhuber, "World Models", 2018, and its use for graph rewriting by Parker, 2021. What is particular here:
 
 - V is trained with M. An action is seen as a vector of its rule's content, the nodes that it matched and its predicted saving.
 - A state is a latent vector and the *set* of its actions. M says of each action whether it is still legal after the chosen one, and
-  how it will look then; and of each rule whether the chosen action brings a place for it, and how that will look. So the legal set is
+  its embedding then; and of each rule whether the chosen action brings a place for it, and the embedding of that. So the legal set is
   predicted for graphs, rules and numbers of places that the model was never trained with.
 - ``dynamics: mdn-lstm`` is a memory of 256 units and 8 Gaussians for each number of the next latent. ``deterministic`` has no memory
   and one answer, for a rewrite has one: it is unrolled over several steps and held to the encoded true graphs (self-consistency as in
@@ -26,7 +26,7 @@ from graphopt.rewrite.schema import Rule
 from graphopt.rl.features import ACTION_WIDTH, FRESH, SAVING, Batch, Observation
 from graphopt.rl.play import Scores
 from graphopt.rl.rule_features import RuleBatch
-from graphopt.rl.training.controller import Prior, Shape, Tensors, Vision, placed, symexp, symlog
+from graphopt.rl.training.controller import Encoder, Prior, Shape, Tensors, site_embeddings, symexp, symlog
 from graphopt.rl.training.encoder import mlp
 
 _BINS = 49
@@ -201,7 +201,7 @@ class Transition(nn.Module):
         return memory
 
 
-class WorldModel(Vision):
+class WorldModel(Encoder):
     """V and M.
 
     Args:
@@ -220,12 +220,12 @@ class WorldModel(Vision):
         self.reward = TwoHotHead(shape.memory + action + ACTION_WIDTH)
         self.worth = nn.Parameter(torch.ones(()))
         self.done = nn.Linear(shape.memory, 1)
-        self.told = mlp(shape.latent, _HIDDEN, shape.seen.graph)
-        # Of each action after the chosen one: whether it is legal, how it looks, its features.
+        self.decoder = mlp(shape.latent, _HIDDEN, shape.seen.graph)
+        # Of each action after the chosen one: whether it is legal, its embedding, its features.
         self.context = nn.Linear(shape.memory + action, _HIDDEN)
         self.other = nn.Linear(action + ACTION_WIDTH + 2, _HIDDEN)
         self.kept = nn.Linear(_HIDDEN, 1 + action + ACTION_WIDTH)
-        # Of each rule: whether the chosen action brings a place for it, how that looks, its features.
+        # Of each rule: whether the chosen action brings a place for it, the embedding of that, its features.
         self.rule = nn.Linear(width, _HIDDEN)
         self.born = nn.Sequential(nn.Linear(_HIDDEN, _HIDDEN), nn.ReLU(), nn.Linear(_HIDDEN, 1 + action + ACTION_WIDTH))
         self.before = nn.Linear(shape.memory + action, _HIDDEN)
@@ -237,16 +237,16 @@ class WorldModel(Vision):
             assert isinstance(last, nn.Linear)
             last.bias[0] = -3.0
 
-    def see(self, batch: Tensors, table: Tensor) -> tuple[Tensor, Tensor]:
+    def encode(self, batch: Tensors, table: Tensor) -> tuple[Tensor, Tensor]:
         """Latents of graphs (graphs, latent), and their actions as vectors (actions, width)."""
-        nodes, whole = self.encode(batch)
-        return self.noticed(nodes, whole, table, batch.rules, batch.sites, batch.actions)
+        nodes, whole = self.embed(batch)
+        return self.encode_embedded(nodes, whole, table, batch.rules, batch.sites, batch.actions)
 
-    def noticed(
+    def encode_embedded(
         self, nodes: Tensor, whole: Tensor, table: Tensor, rules: Tensor, sites: Tensor, actions: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """:meth:`see` from embedded nodes and graphs."""
-        return self.latent(whole), self.action(torch.cat([placed(nodes, table, rules, sites), actions], 1))
+        """:meth:`encode` from embedded nodes and graphs."""
+        return self.latent(whole), self.action(torch.cat([site_embeddings(nodes, table, rules, sites), actions], 1))
 
     def start(self, rows: int) -> Tensor:
         """The memory before anything was done."""
@@ -269,7 +269,7 @@ class WorldModel(Vision):
         return out
 
     def stay(self, context: Tensor, actions: Tensor, features: Tensor, tie: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Of actions after the chosen one: logits of being legal (...,), how they look (..., width), their features.
+        """Of actions after the chosen one: logits of being legal (...,), their embeddings (..., width), their features.
 
         Args:
             context: See :meth:`around`; it broadcasts against the actions.
@@ -277,14 +277,14 @@ class WorldModel(Vision):
             features: Theirs.
             tie: Whether it is the chosen action itself, and whether it shares a node with it, (..., 2).
         """
-        seen = torch.relu(context + self.other(torch.cat([actions, features, tie], -1)))
-        legal, look, feel = self.kept(seen).split([1, actions.shape[-1], ACTION_WIDTH], -1)
-        changed = features + feel
+        hidden = torch.relu(context + self.other(torch.cat([actions, features, tie], -1)))
+        legal, change, feature_change = self.kept(hidden).split([1, actions.shape[-1], ACTION_WIDTH], -1)
+        changed = features + feature_change
         changed = torch.cat([changed[..., :FRESH], torch.zeros_like(changed[..., FRESH:])], -1)
-        return legal.squeeze(-1), actions + look, changed
+        return legal.squeeze(-1), actions + change, changed
 
     def bring(self, expected: Tensor, chosen: Tensor, table: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Of each rule: logits of a new place (rows, rules), how it looks (rows, rules, width), its features.
+        """Of each rule: logits of a new place (rows, rules), its embedding (rows, rules, width), its features.
 
         Args:
             expected: What is expected of the chosen action, (rows, memory).
@@ -293,9 +293,9 @@ class WorldModel(Vision):
         """
         before = self.before(torch.cat([expected, chosen], 1))
         out = self.born(torch.relu(before.unsqueeze(1) + self.rule(table).unsqueeze(0)))
-        legal, look, feel = out.split([1, chosen.shape[1], ACTION_WIDTH], 2)
-        feel = torch.cat([feel[..., :FRESH], torch.ones_like(feel[..., FRESH:])], -1)
-        return legal.squeeze(2), look, feel
+        legal, embedding, new_features = out.split([1, chosen.shape[1], ACTION_WIDTH], 2)
+        new_features = torch.cat([new_features[..., :FRESH], torch.ones_like(new_features[..., FRESH:])], -1)
+        return legal.squeeze(2), embedding, new_features
 
 
 class Chooser(nn.Module):
@@ -367,7 +367,7 @@ class DreamerPolicy:
         with torch.no_grad():
             self._table = agent.model.table(RuleBatch.of(rules))
         self._memory = agent.model.start(0)
-        self._seen = (torch.zeros(0), torch.zeros(0), torch.zeros(0, dtype=torch.int64))
+        self._encoded = (torch.zeros(0), torch.zeros(0), torch.zeros(0, dtype=torch.int64))
 
     def begin(self, lanes: int) -> None:
         """See :class:`graphopt.rl.play.Policy`."""
@@ -379,19 +379,19 @@ class DreamerPolicy:
         model, chooser = self.agent.model, self.agent.chooser
         with torch.no_grad():
             t = Tensors.of(batch, self._table.device)
-            latent, looks = model.see(t, self._table)
+            latent, embeddings = model.encode(t, self._table)
             state = self.agent.state(latent, self._memory[list(lanes)])
-            scores, values = chooser(state, looks, t.actions, t.action_graph)
+            scores, values = chooser(state, embeddings, t.actions, t.action_graph)
             worth = chooser.worth(values)
-        self._seen = (latent, looks, t.first[:-1])
+        self._encoded = (latent, embeddings, t.first[:-1])
         return Scores(np.split(scores.double().cpu().numpy(), batch.first[1:-1]), worth.double().cpu().numpy())
 
     def chose(self, lanes: Sequence[int], actions: Sequence[int]) -> None:
         """See :class:`graphopt.rl.play.Policy`."""
-        latent, looks, first = self._seen
+        latent, embeddings, first = self._encoded
         with torch.no_grad():
-            look = looks[first + torch.tensor(actions, device=first.device)]
-            self._memory[list(lanes)] = self.agent.model.dynamics(latent, look, self._memory[list(lanes)])[1]
+            embedding = embeddings[first + torch.tensor(actions, device=first.device)]
+            self._memory[list(lanes)] = self.agent.model.dynamics(latent, embedding, self._memory[list(lanes)])[1]
 
 
 def percent(saving: Tensor) -> Tensor:
