@@ -26,11 +26,11 @@ from graphopt.search.greedy import Greedy
 from graphopt.search.problem import Budget, Outcome, Problem, State
 
 ENCODER, RULES, CONTROLLER, MEMORY = "encoder.onnx", "rules.onnx", "controller.onnx", "memory.onnx"
-ROUND = 3
+EPISODES_PER_ROUND = 3
 """Episodes of an agent in use that are played side by side."""
-_WORTH = 1e-3  # share of the cost that a round must have gained for another one to be played
-_AROUND = 256  # candidates of the search around an agent's best plan
-_NAMED = 4  # rules that a notice names
+_MIN_ROUND_GAIN = 1e-3  # share of the cost that a round must have gained for another one to be played
+_FINISHING_CANDIDATES = 256  # candidates of the search around an agent's best plan
+_MAX_NAMED_RULES = 4  # rules that a notice names
 
 
 class AgentNotice(UserWarning):
@@ -57,7 +57,7 @@ class RuntimePolicy:
         self._controller = Session(folder / CONTROLLER, config)
         self._recall = Session(folder / MEMORY, config) if (folder / MEMORY).is_file() else None
         self._memory = np.zeros((0, 0), np.float32)
-        self._seen: tuple[Floats, Floats, Integers] | None = None
+        self._encoded: tuple[Floats, Floats, Integers] | None = None
         with Session(folder / RULES, config) as session:
             batch = RuleBatch.of(rules)
             (self._table,) = session.run({f.name: getattr(batch, f.name) for f in fields(batch)})
@@ -76,21 +76,21 @@ class RuntimePolicy:
             {name: getattr(b, name) for name in ("operators", "nodes", "links", "edges", "graphs", "node_graph")}
         )
         remembered = {} if self._recall is None else {"memory": self._memory[list(lanes)]}
-        scores, values, *seen = self._controller.run(
+        scores, values, *encoded = self._controller.run(
             {
                 "embedded": embedded, "whole": whole, "table": self._table, **remembered,
                 **{name: getattr(b, name) for name in ("rules", "sites", "actions", "action_graph")},
             }
         )  # fmt: skip
-        self._seen = (seen[0], seen[1], b.first[:-1]) if seen else None
+        self._encoded = (encoded[0], encoded[1], b.first[:-1]) if encoded else None
         return Scores(np.split(scores.astype(np.float64), b.first[1:-1]), values.astype(np.float64))
 
     def chose(self, lanes: Sequence[int], actions: Sequence[int]) -> None:
         """See :class:`graphopt.rl.play.Policy`."""
-        if self._recall is None or self._seen is None:
+        if self._recall is None or self._encoded is None:
             return
-        latent, looks, first = self._seen
-        feeds = {"latent": latent, "look": looks[first + np.array(actions)], "memory": self._memory[list(lanes)]}
+        latent, embeddings, first = self._encoded
+        feeds = {"latent": latent, "look": embeddings[first + np.array(actions)], "memory": self._memory[list(lanes)]}
         (self._memory[list(lanes)],) = self._recall.run(feeds)
 
 
@@ -133,7 +133,7 @@ class Untrained:
         for plan in tuple(plans):
             plans.append(plan.then(Greedy().run(problem, plan.state, budget)))
         plan = min(plans, key=lambda plan: plan.state.cost)
-        part = budget.part(1.0, _AROUND)
+        part = budget.part(1.0, _FINISHING_CANDIDATES)
         plans.append(plan.then(Backtracking().run(problem, plan.state, part)))
         budget.spent += part.spent
         unlike = {plan.state.graph.hash: plan for plan in plans}
@@ -161,13 +161,13 @@ class Untrained:
 
         spent = budget.spent
         self.steps = 0
-        for begin in range(0, len(rngs), ROUND):
-            lanes = rngs[begin : begin + ROUND]
+        for begin in range(0, len(rngs), EPISODES_PER_ROUND):
+            lanes = rngs[begin : begin + EPISODES_PER_ROUND]
             played = play(
                 [environment] * len(lanes), policy, lanes, temperatures=TEMPERATURES, go_on=go_on, watch=watch
             )
             self.steps += sum(trajectory.steps for trajectory in played)
-            if min(costs[begin:]) > (1 - _WORTH) * min(costs[:begin] or costs[:1]) or not go_on():
+            if min(costs[begin:]) > (1 - _MIN_ROUND_GAIN) * min(costs[:begin] or costs[:1]) or not go_on():
                 break
         reason = budget.exhausted() or f"{len(costs)} episodes played"
         best = heapq.nsmallest(self.keep, found.values(), key=lambda p: p.cost)
@@ -206,7 +206,9 @@ class Learned(Untrained):
         new = unknown_rules(self.manifest, environment.problem.library)
         met = [rule for rule in new if rule in here]
         if met:
-            named = ", ".join(met[:_NAMED]) + (f" and {len(met) - _NAMED} more" if len(met) > _NAMED else "")
+            named = ", ".join(met[:_MAX_NAMED_RULES]) + (
+                f" and {len(met) - _MAX_NAMED_RULES} more" if len(met) > _MAX_NAMED_RULES else ""
+            )
             warnings.warn(
                 f"the agent was not trained with {named}: it judges by what the rules say", AgentNotice, stacklevel=3
             )

@@ -110,7 +110,7 @@ class EpisodeState:
         steps: The rewrites that led here.
         path: What was tried, as keys; it names the state.
         warm: How many of them were random rewrites before the episode began.
-        seen: Hashes of the graphs on the way.
+        visited: Hashes of the graphs on the way.
         priced_actions: What is known of each place that was priced.
         choices: The actions 1, 2, ...
         start_ms: Predicted milliseconds where the episode began.
@@ -121,7 +121,7 @@ class EpisodeState:
     steps: tuple[Step, ...]
     path: tuple[Key, ...]
     warm: int
-    seen: frozenset[int]
+    visited: frozenset[int]
     priced_actions: Mapping[Key, PricedAction]
     choices: tuple[Choice, ...]
     start_ms: float
@@ -239,7 +239,7 @@ class TaskEnvironment:
             (state.search_state.graph.hash, choice.identity), lambda: self._rewrite(state.cached, choice)
         )
         path, priced_actions = (*state.path, choice.key), state.priced_actions
-        if not steps or (not self.task.actions.revisit and cached.state.graph.hash in state.seen):
+        if not steps or (not self.task.actions.revisit and cached.state.graph.hash in state.visited):
             gone = {key: PricedAction(None, priced_actions[key].step) for key in choice.places if key in priced_actions}
             return self._episode_state(
                 state.cached, state, state.steps, path, state.warm, state.start_ms, {**priced_actions, **gone}
@@ -291,7 +291,7 @@ class TaskEnvironment:
         known: Mapping[Key, PricedAction],
     ) -> EpisodeState:
         search_state = cached.state
-        seen = (before.seen if before is not None else frozenset()) | {search_state.graph.hash}
+        visited = (before.visited if before is not None else frozenset()) | {search_state.graph.hash}
         classes: dict[int, list[Key]] = {}
         for key, identity in cached.identities.items():
             classes.setdefault(identity, []).append(key)
@@ -299,7 +299,7 @@ class TaskEnvironment:
         choices: list[Choice] = []
         for identity, places in classes.items():
             key = next((key for key in places if key in known), places[0])
-            priced_actions[key] = known.get(key) or self._price(search_state, key, seen, len(path))
+            priced_actions[key] = known.get(key) or self._price(search_state, key, visited, len(path))
             choices.append(Choice(key, tuple(places), disjoint(places), identity))
         limit = self.task.actions.limit
         if len(choices) > limit:
@@ -309,16 +309,16 @@ class TaskEnvironment:
             kept = set(sorted(choices, key=lambda c: (-gains[c], c.key))[:limit])
             choices = [c for c in choices if c in kept]
         observation = self._observe(search_state, cached.view, priced_actions, choices, start_ms, len(path), warm)
-        return EpisodeState(cached, steps, path, warm, seen, priced_actions, tuple(choices), start_ms, observation)
+        return EpisodeState(cached, steps, path, warm, visited, priced_actions, tuple(choices), start_ms, observation)
 
-    def _price(self, state: State, key: Key, seen: frozenset[int], step: int) -> PricedAction:
+    def _price(self, state: State, key: Key, visited: frozenset[int], step: int) -> PricedAction:
         """Try a rewrite: whether it can be made, and what it saves."""
         self.priced += 1
         try:
             graph, cost = self.problem.price(state, state.sites.matches[key])
         except RefusedError:
             return PricedAction(None, step)
-        if not self.task.actions.revisit and graph.hash in seen:
+        if not self.task.actions.revisit and graph.hash in visited:
             return PricedAction(None, step)
         return PricedAction(state.cost - cost, step)
 

@@ -25,7 +25,7 @@ STEPS, SECONDS, TRAINING = "real steps", "seconds", "seconds with training"
 BUDGETS = (STEPS, SECONDS, TRAINING)
 """What a search gets to be compared with an agent: as many candidates as the agent priced, or as many steps as it made where that
 is more; its seconds; its seconds and a share of those that training it took. ``own``: what the agent itself used."""
-EQUAL = 0.01
+EQUAL_SAVING_POINTS = 0.01
 """Percentage points of the original's cost below which two savings are the same."""
 
 
@@ -322,7 +322,7 @@ class Section:
         """On how many graphs the agent saves at least what the best of some searches does there, and how many there are."""
         pairs = [(self.saving(self.algorithm, m), self.best(others, m)) for m in self.models]
         known = [(a.mean, b[0].mean) for a, b in pairs if a is not None and b is not None]
-        return sum(a >= b - EQUAL for a, b in known), len(known)
+        return sum(a >= b - EQUAL_SAVING_POINTS for a, b in known), len(known)
 
 
 def _units(scores: Iterable[Score]) -> list[float]:

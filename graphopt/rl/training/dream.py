@@ -16,7 +16,7 @@ from graphopt.rl.training.controller import symexp, symlog
 from graphopt.rl.training.ppo import BatchPolicy, PolicyOutput
 from graphopt.rl.training.world_model import Dreamer
 
-BIRTHS = 6
+MAX_BIRTHS = 6
 """New actions that a step brings at most."""
 
 
@@ -163,17 +163,19 @@ def dream(
         values.append(agent.chooser.worth(worth))
         chosen, chosen_features = actions[everyone, action], features[everyone, action]
         expected, after = model.dynamics(latent, chosen, memory)
-        rewards.append(symexp(model.reward.mean(model.gain(expected, chosen, chosen_features))))
+        rewards.append(symexp(model.reward.mean(model.reward_logits(expected, chosen, chosen_features))))
         over = over | _happens(model.done(expected).squeeze(1), temperature, chance)
         ended.append(over)
         latent, memory = model.dynamics.next(latent, expected, temperature, chance), after
         tie = torch.zeros(n, slots, 2, device=latent.device)
         tie[everyone, action, 0] = 1.0
         tie[..., 1] = near[everyone, action].float()
-        logits, actions, features = model.stay(model.around(expected, chosen).unsqueeze(1), actions, features, tie)
+        logits, actions, features = model.predict_kept(
+            model.chosen_context(expected, chosen).unsqueeze(1), actions, features, tie
+        )
         legal = legal & _happens(logits, temperature, chance)
         slots_now = actions, features, near, legal
-        actions, features, near, legal = _bring(agent, expected, chosen, table, slots_now, temperature, chance)
+        actions, features, near, legal = _add_born(agent, expected, chosen, table, slots_now, temperature, chance)
         actions = torch.cat([stop_embedding, actions[:, 1:]], 1)
         features = torch.cat([stop_features, features[:, 1:]], 1)
         legal = torch.cat([torch.ones_like(legal[:, :1]), legal[:, 1:]], 1)
@@ -189,18 +191,18 @@ def _happens(logits: Tensor, temperature: float, chance: torch.Generator) -> Ten
     return torch.rand(logits.shape, generator=chance, device=logits.device) < torch.sigmoid(logits / temperature)
 
 
-def _bring(
+def _add_born(
     agent: Dreamer, expected: Tensor, chosen: Tensor, table: Tensor, slots: tuple[Tensor, Tensor, Tensor, Tensor], temperature: float,
     chance: torch.Generator,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Put new actions into free slots. They arise where the chosen one was, so they share its place with one another."""
     actions, features, near, legal = slots
-    logits, embeddings, new_features = agent.model.bring(expected, chosen, table)
+    logits, embeddings, new_features = agent.model.predict_born(expected, chosen, table)
     born = _happens(logits, temperature, chance)
     likely = torch.where(born, logits, torch.full_like(logits, -1e9))
     n = len(legal)
     everyone = torch.arange(n, device=legal.device)
-    most = min(BIRTHS, table.shape[0])
+    most = min(MAX_BIRTHS, table.shape[0])
     actions, features, legal = actions.clone(), features.clone(), legal.clone()
     fresh = torch.zeros_like(legal)
     for rule in likely.topk(most, 1).indices.T:

@@ -200,13 +200,13 @@ class DreamerLearner:
             latent, embeddings, first, action_features = _encoded(model, record, self.rules)
             roots.add(len(models))
             for t in range(record.played.steps):
-                seen = record.played.observations[t]
-                mask = torch.from_numpy(seen.mask)
+                observation = record.played.observations[t]
+                mask = torch.from_numpy(observation.mask)
                 a, b = int(first[t]), int(first[t + 1])
                 models.append(record.played.model)
                 actions.append(embeddings[a:b][mask])
                 features.append(action_features[a:b][mask])
-                near.append(torch.from_numpy(shared(seen)[np.ix_(seen.mask, seen.mask)]))
+                near.append(torch.from_numpy(shared(observation)[np.ix_(observation.mask, observation.mask)]))
             latents.append(latent[: record.played.steps])
             remembered.append(_memory(model, record, latent, embeddings, first))
         room = 2 * self.settings.horizon
@@ -316,19 +316,19 @@ def _expect(model: WorldModel, w: Windows, rules: Sequence[Rule], memory: Tensor
         at += going
     u = torch.cat(expected)
     step, slot = on(w.slot_step), on(w.slots)
-    context = model.around(u, chosen)
+    context = model.chosen_context(u, chosen)
     tie = torch.stack([slot == chosen_slot[step], on(w.slot_near)], 1).float()
-    legal, embedding, features = model.stay(context[step], embeddings[slot], t.actions[slot], tie)
+    legal, embedding, features = model.predict_kept(context[step], embeddings[slot], t.actions[slot], tie)
     slot_after = on(w.slot_after)
     stays = slot_after >= 0
     live = ~on(w.done)
-    births, born_embedding, born_features = model.bring(u, chosen, table[1:])
+    births, born_embedding, born_features = model.predict_born(u, chosen, table[1:])
     true = torch.full(births.shape, -1, dtype=torch.int64, device=device)
     born = on(w.births)
     true[on(w.birth_step), t.rules[born]] = born
     real = true >= 0
     return _Expected(
-        torch.cat(distances)[live], model.decoder(latent), t.graphs, model.gain(u, chosen, action_features),
+        torch.cat(distances)[live], model.decoder(latent), t.graphs, model.reward_logits(u, chosen, action_features),
         model.done(u).squeeze(1), legal, stays, embedding[stays], embeddings[slot_after[stays]].detach(), features[stays],
         t.actions[slot_after[stays]], births[live], true[live], born_embedding[real], embeddings[true[real]].detach(),
         born_features[real], t.actions[true[real]],

@@ -21,7 +21,7 @@ from graphopt.search.trace import Trace
 
 Spaced = dict[str, Any]
 
-_FAR = 2.0**20  # beyond any feature: logarithms, shares and percentages
+_FEATURE_BOUND = 2.0**20  # beyond any feature: logarithms, shares and percentages
 
 
 class GraphRewrite(gymnasium.Env[Spaced, Any]):
@@ -135,21 +135,23 @@ class GraphRewrite(gymnasium.Env[Spaced, Any]):
             "trace": [asdict(step) for step in state.steps],
         }
 
-    def _padded(self, seen: Observation) -> Spaced:
-        n, k = len(seen.rules), self._actions
+    def _padded(self, observation: Observation) -> Spaced:
+        n, k = len(observation.rules), self._actions
         rules = np.full(k, -1, np.int64)
-        rules[:n] = seen.rules
+        rules[:n] = observation.rules
         sites = np.full((k, self._lines), -1, np.int64)
-        sites[:n] = seen.sites
+        sites[:n] = observation.sites
         actions = np.zeros((k, ACTION_WIDTH), np.float32)
-        actions[:n] = seen.actions
+        actions[:n] = observation.actions
         mask = np.zeros(k, np.int8)
-        mask[:n] = seen.mask
+        mask[:n] = observation.mask
         return {
             # Copies, for whoever keeps one and changes another: positions share what they have in common.
-            "graph": spaces.GraphInstance(seen.nodes.copy(), seen.edges.copy(), seen.links.T.copy()),
-            "operators": seen.operators.copy(),
-            "whole": seen.graph.copy(),
+            "graph": spaces.GraphInstance(
+                observation.nodes.copy(), observation.edges.copy(), observation.links.T.copy()
+            ),
+            "operators": observation.operators.copy(),
+            "whole": observation.graph.copy(),
             "rules": rules,
             "sites": sites,
             "actions": actions,
@@ -158,7 +160,7 @@ class GraphRewrite(gymnasium.Env[Spaced, Any]):
 
 
 def _box(*shape: int) -> spaces.Box:
-    return spaces.Box(-_FAR, _FAR, shape, np.float32)
+    return spaces.Box(-_FEATURE_BOUND, _FEATURE_BOUND, shape, np.float32)
 
 
 def _unknown(name: Any, known: dict[str, Source]) -> Source:

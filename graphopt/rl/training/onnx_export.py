@@ -149,7 +149,7 @@ def export(network: nn.Module, folder: Path) -> None:
     _write(
         _Rules(encoder), folder / RULES, {**drawn, "families": families}, {**of_rules, "families": "r"}, {"table": "t"}
     )
-    seen = {
+    inputs = {
         "embedded": torch.zeros(5, shape.width), "whole": torch.zeros(2, shape.width), "table": torch.zeros(4, shape.width),
         "rules": torch.tensor([-1, 0, -1, 2]), "sites": torch.tensor([[-1, -1], [0, 1], [-1, -1], [3, -1]]),
         "actions": torch.zeros(4, ACTION_WIDTH), "action_graph": torch.tensor([0, 0, 1, 1]),
@@ -161,13 +161,13 @@ def export(network: nn.Module, folder: Path) -> None:
     scores = {"scores": "a", "values": "g"}
     (folder / MEMORY).unlink(missing_ok=True)
     if not isinstance(network, Dreamer):
-        _write(_Heads(network), folder / CONTROLLER, seen, axes, scores)  # type: ignore[arg-type]
+        _write(_Heads(network), folder / CONTROLLER, inputs, axes, scores)  # type: ignore[arg-type]
     elif not network.shape.remembered:
-        _write(_Forgetful(network), folder / CONTROLLER, seen, axes, scores)
+        _write(_Forgetful(network), folder / CONTROLLER, inputs, axes, scores)
     else:
         memory = {"memory": torch.zeros(2, network.shape.remembered)}
         _write(
-            _Chooser(network), folder / CONTROLLER, {**seen, **memory}, {**axes, "memory": "g"},
+            _Chooser(network), folder / CONTROLLER, {**inputs, **memory}, {**axes, "memory": "g"},
             {**scores, "latent": "g", "look": "a"},
         )  # fmt: skip
         _write(

@@ -43,7 +43,7 @@ from graphopt.rl.training.replay_buffer import Record
 METRICS = (
     "policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction", "explained_variance", "gradient_norm", "epochs",
 )  # fmt: skip
-_LEAST_SPREAD = 0.05
+_MIN_ADVANTAGE_STD = 0.05
 """Per cent of saving: advantages that differ by less are not blown up to matter."""
 
 
@@ -138,7 +138,7 @@ class Samples:
         for model in {t.model for t in played}:
             pooled[model] = np.concatenate([a for t, (a, _) in zip(played, each, strict=True) if t.model == model])
         normal = [
-            (a - pooled[t.model].mean()) / (pooled[t.model].std() + _LEAST_SPREAD)
+            (a - pooled[t.model].mean()) / (pooled[t.model].std() + _MIN_ADVANTAGE_STD)
             for t, (a, _) in zip(played, each, strict=True)
         ]
         return cls(

@@ -19,9 +19,9 @@ from graphopt.rl.task_environment import TaskEnvironment
 from graphopt.rl.training.controller import Encoder, Tensors
 from graphopt.rl.training.encoder import MASKED
 
-_HIDDEN = 0.15
-_EPISODES = 4  # of each model
-_GRAPHS = 16  # of a gradient step
+_HIDDEN_SHARE = 0.15
+_EPISODES_EACH = 4  # of each model
+_BATCH_GRAPHS = 16  # of a gradient step
 
 
 def pretrain(
@@ -39,9 +39,9 @@ def pretrain(
         The loss of each step.
     """
     rng = np.random.default_rng(seed)
-    lanes = [environment for environment in environments for _ in range(_EPISODES)]
+    lanes = [environment for environment in environments for _ in range(_EPISODES_EACH)]
     played = play(lanes, UniformPolicy(), [np.random.default_rng([*seed, i]) for i in range(len(lanes))])
-    seen: list[Observation] = [o for t in played for o in t.observations]
+    observations: list[Observation] = [o for t in played for o in t.observations]
     device = controller.stop.device
     width = controller.shape.width
     priced = "price" in environments[0].task.features.node
@@ -53,8 +53,10 @@ def pretrain(
     optimizer = torch.optim.Adam(parameters, 1e-3)
     losses: list[float] = []
     for _ in range(steps):
-        batch = Tensors.of(Batch.of([seen[i] for i in rng.integers(len(seen), size=_GRAPHS)]), device)
-        hidden = torch.from_numpy(rng.random(len(batch.nodes)) < _HIDDEN).to(device)
+        batch = Tensors.of(
+            Batch.of([observations[i] for i in rng.integers(len(observations), size=_BATCH_GRAPHS)]), device
+        )
+        hidden = torch.from_numpy(rng.random(len(batch.nodes)) < _HIDDEN_SHARE).to(device)
         if not bool(hidden.any()) or not batch.links.shape[1]:
             continue
         nodes = batch.nodes.clone()

@@ -37,8 +37,7 @@ class Record:
     @cached_property
     def fates(self) -> list[tuple[Integers, Integers]]:
         """Of each step: for each action its index afterwards, -1 if it is not legal then; and the indices of new actions."""
-        seen = self.played.observations
-        return [_fate(a, b) for a, b in itertools.pairwise(seen)]
+        return [_fate(a, b) for a, b in itertools.pairwise(self.played.observations)]
 
     @cached_property
     def near(self) -> list[npt.NDArray[np.bool_]]:
@@ -53,12 +52,12 @@ class Record:
         return out
 
 
-def shared(seen: Observation) -> npt.NDArray[np.bool_]:
+def shared(observation: Observation) -> npt.NDArray[np.bool_]:
     """Which actions share a matched node, (actions, actions)."""
-    rows = np.repeat(np.arange(len(seen.sites)), seen.sites.shape[1])
-    there = seen.sites.ravel() >= 0
-    takes = np.zeros((len(seen.sites), len(seen.nodes)), np.float32)
-    takes[rows[there], seen.sites.ravel()[there]] = 1.0
+    rows = np.repeat(np.arange(len(observation.sites)), observation.sites.shape[1])
+    there = observation.sites.ravel() >= 0
+    takes = np.zeros((len(observation.sites), len(observation.nodes)), np.float32)
+    takes[rows[there], observation.sites.ravel()[there]] = 1.0
     out: npt.NDArray[np.bool_] = takes @ takes.T > 0
     return out
 

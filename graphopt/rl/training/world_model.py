@@ -2,7 +2,7 @@
 
 After Ha & Schmidhuber, "World Models", 2018, and its use for graph rewriting by Parker, 2021. What is particular here:
 
-- V is trained with M. An action is seen as a vector of its rule's content, the nodes that it matched and its predicted saving.
+- V is trained with M. An action is encoded as a vector of its rule's content, the nodes that it matched and its predicted saving.
 - A state is a latent vector and the *set* of its actions. M says of each action whether it is still legal after the chosen one, and
   its embedding then; and of each rule whether the chosen action brings a place for it, and the embedding of that. So the legal set is
   predicted for graphs, rules and numbers of places that the model was never trained with.
@@ -41,7 +41,7 @@ class WorldShape:
     """Sizes of a world model's networks.
 
     Attributes:
-        seen: Of what sees graphs and rules.
+        seen: Of the encoder.
         latent: Numbers that stand for a graph.
         memory: Units of the memory.
         gaussians: For each number of the next latent.
@@ -252,13 +252,13 @@ class WorldModel(Encoder):
         """The memory before anything was done."""
         return torch.zeros(rows, self.sizes.remembered, device=self.stop.device)
 
-    def gain(self, expected: Tensor, action: Tensor, features: Tensor) -> Tensor:
+    def reward_logits(self, expected: Tensor, action: Tensor, features: Tensor) -> Tensor:
         """Logits of the reward of a chosen action: its predicted saving, and what the model has learned to add to it."""
         guess = self.worth * symlog(percent(features[:, SAVING]))
         out: Tensor = self.reward(torch.cat([expected, action, features], 1), guess)
         return out
 
-    def around(self, expected: Tensor, chosen: Tensor) -> Tensor:
+    def chosen_context(self, expected: Tensor, chosen: Tensor) -> Tensor:
         """What other actions need to know of the chosen one, (rows, ...).
 
         Args:
@@ -268,11 +268,13 @@ class WorldModel(Encoder):
         out: Tensor = self.context(torch.cat([expected, chosen], 1))
         return out
 
-    def stay(self, context: Tensor, actions: Tensor, features: Tensor, tie: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def predict_kept(
+        self, context: Tensor, actions: Tensor, features: Tensor, tie: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Of actions after the chosen one: logits of being legal (...,), their embeddings (..., width), their features.
 
         Args:
-            context: See :meth:`around`; it broadcasts against the actions.
+            context: See :meth:`chosen_context`; it broadcasts against the actions.
             actions: (..., width).
             features: Theirs.
             tie: Whether it is the chosen action itself, and whether it shares a node with it, (..., 2).
@@ -283,7 +285,7 @@ class WorldModel(Encoder):
         changed = torch.cat([changed[..., :FRESH], torch.zeros_like(changed[..., FRESH:])], -1)
         return legal.squeeze(-1), actions + change, changed
 
-    def bring(self, expected: Tensor, chosen: Tensor, table: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def predict_born(self, expected: Tensor, chosen: Tensor, table: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Of each rule: logits of a new place (rows, rules), its embedding (rows, rules, width), its features.
 
         Args:
