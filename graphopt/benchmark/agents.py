@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from graphopt import scratch
-from graphopt.benchmark.results import Ratio as Found
+from graphopt.benchmark.results import Ratio
 from graphopt.benchmark.rounds import Contender, Effort, in_process, measure
 from graphopt.cost.store import Store
 from graphopt.equivalence.ranges import input_ranges
@@ -17,7 +17,7 @@ from graphopt.onnxio.save import save
 from graphopt.pipeline.opening import first_run, open_sizes
 from graphopt.pipeline.prepare import effort_for
 from graphopt.rl.agent import Learned
-from graphopt.rl.evaluation.scores import Ratio, Timing
+from graphopt.rl.evaluation.scores import RatioInterval, Timing
 from graphopt.rl.task import Source, Task
 from graphopt.rl.training.environments import library_of, open_environment
 from graphopt.runtime.session import SessionConfig
@@ -28,7 +28,7 @@ from graphopt.search.problem import Budget, Outcome, Strategy
 
 _PRECISION = 0.01
 AUTO = "auto"
-SAME = Ratio(1.0, 1.0, 1.0)
+SAME = RatioInterval(1.0, 1.0, 1.0)
 
 
 def time_agents(
@@ -113,11 +113,11 @@ def _timed(
             if measured is None or interrupted():
                 return []
 
-    def over(one: int, other: int) -> Ratio:
+    def over(one: int, other: int) -> RatioInterval:
         if one == other or measured is None:
             return SAME
-        found: Found = measured.over(one, other, _PRECISION)
-        return Ratio(found.value, found.low, found.high)
+        found: Ratio = measured.over(one, other, _PRECISION)
+        return RatioInterval(found.value, found.low, found.high)
 
     return [
         Timing(

@@ -68,11 +68,11 @@ def evaluate_agent(
     from graphopt.errors import UsageError
 
     with Waiting("loading the libraries", shown=not quiet):
-        from graphopt.rl.evaluation.protocol import Evaluator, Plan, read_agents
+        from graphopt.rl.evaluation.protocol import EvaluationPlan, Evaluator, read_agents
 
     if measure is not None and not (measure > 0 and math.isfinite(measure)):
         raise UsageError(f"--measure must be above 0, not {measure}")
-    plan = Plan(_numbers(stages), seeds, rollouts, limit)
+    plan = EvaluationPlan(_numbers(stages), seeds, rollouts, limit)
     plan.check()
     agents = read_agents(folder)
     if json is not None and json != "-":

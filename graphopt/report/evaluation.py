@@ -15,7 +15,7 @@ from graphopt.rl.evaluation.scores import (
     TRAINING,
     Estimate,
     Evaluation,
-    Ratio,
+    RatioInterval,
     Section,
 )
 from graphopt.wording import cell, plural, seconds
@@ -54,7 +54,7 @@ def saved(found: Estimate | None) -> str:
     return f"{found.mean:.2f}" + (f" ± {found.high - found.mean:.2f}" if found.count > 1 else "")
 
 
-def measured(ratio: Ratio, digits: int = 3) -> str:
+def measured(ratio: RatioInterval, digits: int = 3) -> str:
     """A ratio with its interval."""
     return f"{ratio.value:.{digits}f} ({ratio.low:.{digits}f} to {ratio.high:.{digits}f})"
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from graphopt.rl.features import STOP, Observation
-from graphopt.rl.reward import TERMS, Ended, Moved, percent
+from graphopt.rl.reward import TERMS, CostChange, EpisodeEnd, percent
 from graphopt.rl.task_environment import EpisodeState, TaskEnvironment
 
 
 @dataclass(frozen=True)
-class Result:
+class StepResult:
     """What a step came to.
 
     Attributes:
@@ -48,14 +48,14 @@ class Episode:
         self.first = self.state
         self.best = self.state
         self.used = 0
-        self.result = Result(0.0, False, False)
+        self.result = StepResult(0.0, False, False)
 
     @property
     def observation(self) -> Observation:
         """What an agent sees."""
         return self.state.observation
 
-    def step(self, action: int) -> Result:
+    def step(self, action: int) -> StepResult:
         """Make a rewrite, or STOP.
 
         Raises:
@@ -66,29 +66,29 @@ class Episode:
             raise ValueError(f"action {action} is not legal here: the mask allows {np.flatnonzero(mask).tolist()}")
         self._use()
         if action == STOP:
-            self.result = Result(self._final(), True, False)
+            self.result = StepResult(self._final(), True, False)
             return self.result
         before = self.state
         self.state = self.environment.after(before, action)
         if self.state.cost < self.best.cost:
             self.best = self.state
-        moved = Moved(before.cost, self.state.cost, self.state.start_ms)
+        change = CostChange(before.cost, self.state.cost, self.state.start_ms)
         reward = 0.0
         if len(self.state.steps) > len(before.steps):  # else the rewrite was impossible after all
             for term in self.task.reward:
                 dense = TERMS[term.term].dense
-                reward += 0.0 if dense is None else term.weight * dense(moved)
-        self.result = Result(reward, False, self.used >= self.task.budget)
+                reward += 0.0 if dense is None else term.weight * dense(change)
+        self.result = StepResult(reward, False, self.used >= self.task.budget)
         return self.result
 
-    def skip(self) -> Result:
+    def skip(self) -> StepResult:
         """Let a step of the budget pass.
 
         Raises:
             ValueError: The episode is over.
         """
         self._use()
-        self.result = Result(0.0, False, self.used >= self.task.budget)
+        self.result = StepResult(0.0, False, self.used >= self.task.budget)
         return self.result
 
     def saving(self, state: EpisodeState | None = None) -> float:
@@ -106,5 +106,5 @@ class Episode:
         if not finals:
             return 0.0
         start, end = self.environment.start.graph, self.state.search_state.graph
-        ended = Ended(start, end, lambda: self.environment.speedup(end))
+        ended = EpisodeEnd(start, end, lambda: self.environment.speedup(end))
         return sum(weight * final(ended) for weight, final in finals)

@@ -73,7 +73,7 @@ class Actions:
 
 
 @dataclass(frozen=True)
-class Term:
+class RewardTerm:
     """A part of the reward, see :mod:`graphopt.rl.reward`.
 
     Attributes:
@@ -178,7 +178,7 @@ class Task:
     doc: str = ""
     features: Features = Features()
     actions: Actions = Actions()
-    reward: tuple[Term, ...] = (Term("cost"),)
+    reward: tuple[RewardTerm, ...] = (RewardTerm("cost"),)
     budget: int = 40
     pricing: Pricing = Pricing()
     rules: tuple[str, ...] = ()
@@ -330,8 +330,8 @@ def _mapping(read: Callable[[_Item], Any]) -> Reader:
     return lambda item: {name: read(value) for name, value in item.entries().items()}
 
 
-def _terms(item: _Item) -> tuple[Term, ...]:
-    read = _record(Term, {"term": lambda i: i.one_of(TERMS), "weight": _Item.number})
+def _terms(item: _Item) -> tuple[RewardTerm, ...]:
+    read = _record(RewardTerm, {"term": lambda i: i.one_of(TERMS), "weight": _Item.number})
     found = tuple(_required(each, "term", read) for each in item.items())
     if not found:
         raise item.fail("expected at least one term", "known: " + ", ".join(TERMS))

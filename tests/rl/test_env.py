@@ -20,7 +20,7 @@ from graphopt.cost.store import Store  # noqa: E402
 from graphopt.errors import UnknownNameError, UsageError  # noqa: E402
 from graphopt.retrace import replay  # noqa: E402
 from graphopt.rl.episode import Episode  # noqa: E402
-from graphopt.rl.task import Task, Term  # noqa: E402
+from graphopt.rl.task import RewardTerm, Task  # noqa: E402
 from graphopt.rl.task_environment import TaskEnvironment  # noqa: E402
 from graphopt.rl.training.env import GraphRewrite  # noqa: E402
 from graphopt.rl.training.environments import open_environment  # noqa: E402
@@ -160,7 +160,7 @@ def test_models_are_chosen_by_name(toy: Task, demo: Task) -> None:
 
 def test_terms_of_a_reward(demo: Task, tmp_path: Path) -> None:
 
-    terms = tuple(Term(name) for name in ("memory", "weights", "nodes", "steps", "latency"))
+    terms = tuple(RewardTerm(name) for name in ("memory", "weights", "nodes", "steps", "latency"))
     task = replace(demo, reward=terms, pricing=replace(demo.pricing, seconds=0.2))
     with Store(tmp_path / "s.sqlite") as store:
         environment = open_environment(task, task.graphs.train[0], store)

@@ -68,7 +68,7 @@ class Agent:
 
 
 @dataclass
-class Trial:
+class GraphRuns:
     """A graph on which strategies are run; what was run before is not run again."""
 
     name: str
@@ -77,7 +77,7 @@ class Trial:
     rollouts: int
     interrupted: Callable[[], bool]
     _agents: dict[tuple[Path, int], Score] = field(default_factory=dict)
-    _searches: dict[tuple[str, int | None], list[Searched]] = field(default_factory=dict)
+    _searches: dict[tuple[str, int | None], list[SearchRun]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         # Whoever comes first pays for what this process learns once about the graph's types and prices.
@@ -137,14 +137,14 @@ class Trial:
             ran.stop,
         )
 
-    def _run(self, strategy: Strategy, candidates: int | None = None, seconds: float | None = None) -> Searched | None:
+    def _run(self, strategy: Strategy, candidates: int | None = None, seconds: float | None = None) -> SearchRun | None:
         budget = Budget(seconds, candidates, self.interrupted)
         outcome = strategy.run(self.problem, self.start, budget)
         elapsed, ended = budget.elapsed, budget.exhausted() is None
         if self.interrupted():
             return None
         saving = self._saved(outcome.state.cost)
-        return Searched(candidates, seconds, ended, saving, outcome.candidates, elapsed, outcome.stop_reason)
+        return SearchRun(candidates, seconds, ended, saving, outcome.candidates, elapsed, outcome.stop_reason)
 
     def _saved(self, cost: float) -> float:
         """What a predicted cost saves, in percent of the model as it was."""
@@ -152,7 +152,7 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class Searched:
+class SearchRun:
     """A run.
 
     Attributes:

@@ -14,7 +14,7 @@ from statistics import fmean
 import numpy as np
 import numpy.typing as npt
 
-from graphopt.rl.evaluation.scores import Curve, Estimate, Ratio, Reach, estimate
+from graphopt.rl.evaluation.scores import Curve, Estimate, RatioInterval, Reach, estimate
 from graphopt.rl.manifest import PROGRESS, CheckpointError
 
 SMOOTHED_UPDATES = 10
@@ -101,7 +101,7 @@ def reaches(runs: Sequence[Learning]) -> list[Reach]:
             rng = np.random.default_rng(0)
             ratios = [_fewer(reference, table, rng) for _ in range(_RESAMPLES)]
             low, high = (float(q) for q in np.quantile(ratios, (0.025, 0.975)))
-            fewer = Ratio(_fewer(reference, table, None), low, high)
+            fewer = RatioInterval(_fewer(reference, table, None), low, high)
             found.append(
                 Reach(measure, algorithm, float(target), steps, sum(s is not None for s in alone), len(alone), fewer)
             )

@@ -20,7 +20,7 @@ from graphopt.cost.store import Store
 from graphopt.errors import GraphoptError, UsageError
 from graphopt.rewrite.library import Library
 from graphopt.rl.agent import ENCODER, Untrained
-from graphopt.rl.evaluation.graph_runs import UNTRAINED, Agent, Trial, searches
+from graphopt.rl.evaluation.graph_runs import UNTRAINED, Agent, GraphRuns, searches
 from graphopt.rl.evaluation.learning_curves import Learning, curves, reaches, read_learning
 from graphopt.rl.evaluation.scores import BUDGETS, SECONDS, STAGES, STEPS, TRAINING, Evaluation, Score, Timing
 from graphopt.rl.manifest import PRICES, CheckpointError, read_manifest
@@ -33,7 +33,7 @@ Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Plan:
+class EvaluationPlan:
     """How to evaluate.
 
     Attributes:
@@ -110,7 +110,7 @@ class Evaluator:
     def __init__(
         self,
         agents: Sequence[Agent],
-        plan: Plan,
+        plan: EvaluationPlan,
         tell: Tell = lambda text: None,
         interrupted: Callable[[], bool] = lambda: False,
     ) -> None:
@@ -243,23 +243,23 @@ class Evaluator:
     def _graph(self, name: str, source: Source, store: Store, library: Library) -> list[Score]:
         """All runs on one graph."""
         environment = open_environment(self.task, source, store, library)
-        trial = Trial(name, environment.problem, environment.start, self.plan.rollouts, self.interrupted)
+        runs = GraphRuns(name, environment.problem, environment.start, self.plan.rollouts, self.interrupted)
         scores: list[Score] = []
         for stage, sources in self.stages.items():
             if name not in (s.name for s in sources):
                 continue
             for algorithm, group in self.groups.items():
-                scores += self._comparison(trial, stage, algorithm, group)
+                scores += self._comparison(runs, stage, algorithm, group)
         return scores
 
-    def _comparison(self, trial: Trial, stage: int, algorithm: str, group: Sequence[Agent]) -> Iterator[Score]:
+    def _comparison(self, runs: GraphRuns, stage: int, algorithm: str, group: Sequence[Agent]) -> Iterator[Score]:
         """An agent and the searches on a graph, as one of a stage."""
-        where = f"stage {stage}: {trial.name}"
+        where = f"stage {stage}: {runs.name}"
         each = math.ceil(self.plan.seeds / len(group))
         chosen = [(agent, each * i + k) for i, agent in enumerate(group) for k in range(each)]
         ours: list[Score] = []
         for agent, seed in chosen[:1] if stage == 1 else chosen:
-            score = trial.agent(stage, agent, seed)
+            score = runs.agent(stage, agent, seed)
             if score is not None:
                 ours.append(score)
         self.tell(f"{where}: {algorithm}")
@@ -283,7 +283,7 @@ class Evaluator:
             rivals.append((UNTRAINED, Untrained(self.task, self.plan.rollouts, s.seed or 0), s.seed, False))
         for budget, most in allowed.items():
             for label, strategy, chance, whole in rivals:
-                score = trial.search(stage, label, strategy, chance, algorithm, budget, None if whole else most)
+                score = runs.search(stage, label, strategy, chance, algorithm, budget, None if whole else most)
                 if score is not None:
                     yield score
             self.tell(f"{where}: searches, equal {budget}")

@@ -113,7 +113,7 @@ class Trained:
 
 
 @dataclass(frozen=True)
-class Ratio:
+class RatioInterval:
     """A measured ratio with its 95 % interval."""
 
     value: float
@@ -137,9 +137,9 @@ class Timing:
 
     model: str
     algorithm: str
-    speedup: Ratio
-    auto: Ratio
-    over_auto: Ratio
+    speedup: RatioInterval
+    auto: RatioInterval
+    over_auto: RatioInterval
     seconds: float
     auto_seconds: float
 
@@ -182,7 +182,7 @@ class Reach:
     steps: int | None
     reached: int
     runs: int
-    fewer: Ratio
+    fewer: RatioInterval
 
 
 @dataclass(frozen=True)
