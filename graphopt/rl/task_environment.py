@@ -4,34 +4,24 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
 
-from graphopt.config import Settings
-from graphopt.cost.environment import environment as machine_of
-from graphopt.cost.store import Store
-from graphopt.equivalence.ranges import input_ranges
 from graphopt.errors import UsageError
 from graphopt.ir.edit import RefusedError
 from graphopt.ir.graph import Graph
 from graphopt.ir.types import digest
-from graphopt.onnxio.load import Model
 from graphopt.rewrite.sites import Key
 from graphopt.rl.features import ACTION_WIDTH, Observation, View, Viewer, scaled
 from graphopt.rl.task import Task
-from graphopt.runtime.feeds import make_feeds
-from graphopt.runtime.session import Session, SessionConfig
-from graphopt.search.arena import Arena, most_bytes
-from graphopt.search.normal import Normal
 from graphopt.search.problem import Problem, State, Step
 from graphopt.search.symmetry import ClassRewrite, PlanExpansion, SiteClasses, disjoint
-from graphopt.search.trace import Trace, options_of
 
 _CACHED_STATES = 128  # states of a model kept for later episodes: their beginnings are much alike
 _CACHED_GRAPHS = (
-    256  # graphs of a model kept, and rewrites of them: the same ones in another order lead to the same graph
+    256  # graphs of a model kept, and rewrites of them: other orders of the same ones lead to the same graph
 )
 
 K = TypeVar("K")
@@ -146,22 +136,14 @@ class TaskEnvironment:
         problem: Rules and prices.
         start: The model's state.
         name: Of the model.
-        model: The model as loaded, where traces are written or the clock is asked.
-        store: Where measured speed-ups are remembered.
-        dims: Sizes of symbolic dimensions that the model was loaded with.
 
     Attributes:
         priced: Rewrites priced so far: what a search of the same budget counts as candidates.
     """
 
-    def __init__(
-        self, task: Task, problem: Problem, start: State, name: str = "", model: Model | None = None,
-        store: Store | None = None, dims: Mapping[str, int] | None = None,
-    ) -> None:  # fmt: skip
-        self.task, self.problem, self.start, self.name, self.model = task, problem, start, name, model
+    def __init__(self, task: Task, problem: Problem, start: State, name: str = "") -> None:
+        self.task, self.problem, self.start, self.name = task, problem, start, name
         self.viewer = Viewer(task.features.node, task.features.edge, task.features.graph)
-        self.store = store
-        self.dims = dict(dims or {})
         self.priced = 0
         self.rule_index = {rule.id: i for i, rule in enumerate(problem.library.rules)}
         self.site_width = max((len(rule.match) for rule in problem.library.rules), default=1)
@@ -194,31 +176,12 @@ class TaskEnvironment:
         return self._episode_state(state.cached, state, state.steps, path, len(path), state.cost, state.priced_actions)
 
     def speedup(self, graph: Graph) -> float:
-        """How many times as fast as the original a graph runs; measured once and remembered in the store."""
-        if self.model is None or self.store is None:
-            raise UsageError("a reward that measures needs a model in a file")
-        place = f"speedup:{self.start.graph.hash:016x}:{graph.hash:016x}"
-        config = SessionConfig(threads=self.task.pricing.threads)
-        machine = machine_of(config)
-        known = self.store.get_many(machine, [place]).get(place)
-        if known is None:
-            arena = self._arena(config)
-            known = arena.pair(None, graph, self.task.pricing.seconds).speedup
-            self.store.put_many(machine, {place: known})
-        return known
+        """How many times as fast as the original a graph runs.
 
-    def trace(self, state: EpisodeState) -> Trace:
-        """What `graphopt replay` needs to make the steps of an episode again."""
-        if self.model is None:
-            raise UsageError("a trace needs a model in a file")
-        normal = Normal.of(self.model.graph, self.problem)
-        settings = Settings(dims=self.dims, rules=tuple(self.task.rules), exclude=tuple(self.task.exclude))
-        return Trace(
-            f"{self.model.graph.hash:016x}", self.problem.library.hash, self.problem.block,
-            most_bytes(self.model), options_of(settings),
-            (*normal.steps, *state.steps), f"{state.search_state.graph.hash:016x}",
-            about={"strategy": "rl", "task": self.task.name, "cost": state.cost},
-        )  # fmt: skip
+        Raises:
+            UsageError: Here it is not known what was read from which file.
+        """
+        raise UsageError("a reward that measures needs a model in a file")
 
     def forget(self) -> None:
         """Drop what is remembered of earlier episodes; they would be the same without."""
@@ -226,13 +189,6 @@ class TaskEnvironment:
             remembered.clear()
 
     # -- parts ----------------------------------------------------------------------------------------------------
-
-    def _arena(self, config: SessionConfig) -> Arena:
-        assert self.model is not None
-        bare = Arena(self.model, self.model, config, {}, most_bytes(self.model))
-        with Session(bare.loadable(None), config) as session:
-            feeds = make_feeds(session.input_specs, ranges=input_ranges(self.model.graph))
-        return replace(bare, feeds=feeds)
 
     def _after(self, state: EpisodeState, choice: Choice) -> EpisodeState:
         cached, steps = self._rewrites.get_or_make(

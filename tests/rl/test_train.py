@@ -23,7 +23,7 @@ from graphopt.execution import KINDS, make_executor  # noqa: E402
 from graphopt.rl.agent import AgentNotice, Learned, RuntimePolicy, Untrained, unknown_rules  # noqa: E402
 from graphopt.rl.manifest import CheckpointError, read_manifest  # noqa: E402
 from graphopt.rl.play import Trajectory, UniformPolicy, play  # noqa: E402
-from graphopt.rl.task import Task  # noqa: E402
+from graphopt.rl.task import RewardTerm, Task  # noqa: E402
 from graphopt.rl.task_environment import TaskEnvironment  # noqa: E402
 from graphopt.rl.training.checkpoint import save, tensors_of  # noqa: E402
 from graphopt.rl.training.controller import Controller, Shape  # noqa: E402
@@ -183,6 +183,13 @@ def test_episodes_are_played_while_they_find_something_better(toy: Task) -> None
         found = Aimless(toy, rollouts=8, seed=seed).run(environment.problem, environment.start, Budget())
         played.add(found.stop_reason)
     assert len(played) > 1 and played <= ROUNDS
+
+
+def test_an_agent_that_was_paid_for_measured_time_is_used_without_measuring(demo_environment: TaskEnvironment) -> None:
+    problem, start = demo_environment.problem, demo_environment.start
+    measured = replace(demo_environment.task, reward=(RewardTerm("latency"),))
+    found = Untrained(measured).run(problem, start, Budget())
+    assert found.state.graph.hash == Untrained(demo_environment.task).run(problem, start, Budget()).state.graph.hash
 
 
 def test_search_finishes_the_plan_of_an_agent(agent: Path, demo_environment: TaskEnvironment) -> None:

@@ -122,7 +122,7 @@ def test_fitting_moves_every_part_of_the_model_and_the_encoder(
     assert set(metrics) == told | set(METRICS)
     assert all(f"``{name}``" in (graphopt.rl.training.dreamer.__doc__ or "") for name in told)
     w = windows(learner.replay.learned, np.random.default_rng(1), 4, 3)
-    assert set(losses(model, w, learner.rules, None)) >= {"latent_loss", "birth_loss", "told_loss"}
+    assert set(losses(model, w, learner.rules, None)) >= {"latent_loss", "birth_loss", "decoder_loss"}
 
 
 @pytest.mark.parametrize("dynamics", DYNAMICS)

@@ -15,8 +15,7 @@ from graphopt.errors import UnknownNameError, UsageError
 from graphopt.rl.episode import Episode
 from graphopt.rl.features import ACTION_WIDTH, OPERATORS, Observation, Viewer
 from graphopt.rl.task import Source, Task, load_task
-from graphopt.rl.task_environment import TaskEnvironment
-from graphopt.rl.training.environments import environment_of, library_of
+from graphopt.rl.training.environments import FileEnvironment, environment_of, library_of
 from graphopt.search.trace import Trace
 
 Spaced = dict[str, Any]
@@ -75,6 +74,7 @@ class GraphRewrite(gymnasium.Env[Spaced, Any]):
         )
         self.action_space = spaces.Discrete(self._actions)
         self._episode: Episode | None = None
+        self._environment: FileEnvironment | None = None
 
     @property
     def episode(self) -> Episode:
@@ -90,7 +90,9 @@ class GraphRewrite(gymnasium.Env[Spaced, Any]):
 
     def trace(self) -> Trace:
         """What `graphopt replay` needs to make the episode's steps again."""
-        return self.episode.environment.trace(self.episode.state)
+        episode, environment = self.episode, self._environment
+        assert environment is not None
+        return environment.trace(episode.state)
 
     def action_masks(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
         """The mask, under the name that sb3-contrib's agents ask for."""
@@ -109,8 +111,8 @@ class GraphRewrite(gymnasium.Env[Spaced, Any]):
             source = known.get(wanted) or (
                 Source(str(wanted)) if Path(str(wanted)).is_file() else _unknown(wanted, known)
             )
-        environment: TaskEnvironment = environment_of(self.task, source, self.prices)
-        self._episode = Episode(environment, self.np_random)
+        self._environment = environment_of(self.task, source, self.prices)
+        self._episode = Episode(self._environment, self.np_random)
         return self._padded(self.observed), self._info()
 
     def step(self, action: Any) -> tuple[Spaced, float, bool, bool, dict[str, Any]]:

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from graphopt.config import Settings
 from graphopt.cost.base import CostModel
+from graphopt.cost.environment import environment as machine_of
 from graphopt.cost.models import COST_MODELS, Wanted
 from graphopt.cost.store import Store
+from graphopt.equivalence.ranges import input_ranges
 from graphopt.errors import UsageError
-from graphopt.onnxio.load import load
+from graphopt.ir.graph import Graph
+from graphopt.onnxio.load import Model, load
 from graphopt.rewrite.library import Library, load_library
 from graphopt.rl.task import Pricing, Source, Task
-from graphopt.rl.task_environment import LRUCache, TaskEnvironment
+from graphopt.rl.task_environment import EpisodeState, LRUCache, TaskEnvironment
 from graphopt.runtime.environment import block_size
-from graphopt.runtime.session import SessionConfig
+from graphopt.runtime.feeds import make_feeds
+from graphopt.runtime.session import Session, SessionConfig
+from graphopt.search.arena import Arena, most_bytes
 from graphopt.search.normal import Normal
-from graphopt.search.problem import Problem
+from graphopt.search.problem import Problem, State
+from graphopt.search.trace import Trace, options_of
 from graphopt.zoo import build, names
 
 
@@ -51,12 +60,68 @@ def cost_model(pricing: Pricing, store: Store, *, measure: bool = False) -> Cost
     )  # fmt: skip
 
 
+class FileEnvironment(TaskEnvironment):
+    """The environment of a task on a model in a file, which can be measured and of which traces can be written.
+
+    Args:
+        task: See :class:`graphopt.rl.task_environment.TaskEnvironment`.
+        problem: See there.
+        start: See there.
+        name: See there.
+        model: The model as loaded.
+        store: Where measured speed-ups are remembered.
+        dims: Sizes of symbolic dimensions that the model was loaded with.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        problem: Problem,
+        start: State,
+        name: str,
+        model: Model,
+        store: Store,
+        dims: Mapping[str, int],
+    ) -> None:
+        super().__init__(task, problem, start, name)
+        self.model, self.store, self.dims = model, store, dict(dims)
+
+    def speedup(self, graph: Graph) -> float:
+        """How many times as fast as the original a graph runs; measured once and remembered in the store."""
+        place = f"speedup:{self.start.graph.hash:016x}:{graph.hash:016x}"
+        config = SessionConfig(threads=self.task.pricing.threads)
+        machine = machine_of(config)
+        known = self.store.get_many(machine, [place]).get(place)
+        if known is None:
+            arena = self._arena(config)
+            known = arena.pair(None, graph, self.task.pricing.seconds).speedup
+            self.store.put_many(machine, {place: known})
+        return known
+
+    def trace(self, state: EpisodeState) -> Trace:
+        """What `graphopt replay` needs to make the steps of an episode again."""
+        normal = Normal.of(self.model.graph, self.problem)
+        settings = Settings(dims=self.dims, rules=tuple(self.task.rules), exclude=tuple(self.task.exclude))
+        return Trace(
+            f"{self.model.graph.hash:016x}", self.problem.library.hash, self.problem.block,
+            most_bytes(self.model), options_of(settings),
+            (*normal.steps, *state.steps), f"{state.search_state.graph.hash:016x}",
+            about={"strategy": "rl", "task": self.task.name, "cost": state.cost},
+        )  # fmt: skip
+
+    def _arena(self, config: SessionConfig) -> Arena:
+        bare = Arena(self.model, self.model, config, {}, most_bytes(self.model))
+        with Session(bare.loadable(None), config) as session:
+            feeds = make_feeds(session.input_specs, ranges=input_ranges(self.model.graph))
+        return replace(bare, feeds=feeds)
+
+
 def library_of(task: Task) -> Library:
     """The rules of a task."""
     return load_library(task.rules, task.exclude)
 
 
-def open_environment(task: Task, source: Source, store: Store, library: Library | None = None) -> TaskEnvironment:
+def open_environment(task: Task, source: Source, store: Store, library: Library | None = None) -> FileEnvironment:
     """Load a model and make it ready.
 
     Args:
@@ -73,13 +138,13 @@ def open_environment(task: Task, source: Source, store: Store, library: Library 
     problem = Problem(library or library_of(task), cost, block_size())
     start = problem.start(Normal.of(model.graph, problem).graph)
     cost.settle()
-    return TaskEnvironment(task, problem, start, source.name, model, store, source.dims)
+    return FileEnvironment(task, problem, start, source.name, model, store, source.dims)
 
 
-_ENVIRONMENTS: LRUCache[Any, TaskEnvironment] = LRUCache(24)
+_ENVIRONMENTS: LRUCache[Any, FileEnvironment] = LRUCache(24)
 
 
-def environment_of(task: Task, source: Source, prices: Path | None) -> TaskEnvironment:
+def environment_of(task: Task, source: Source, prices: Path | None) -> FileEnvironment:
     """The environment of a model, remembered in this process.
 
     Args:
