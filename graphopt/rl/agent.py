@@ -78,10 +78,13 @@ class RuntimePolicy:
         remembered = {} if self._recall is None else {"memory": self._memory[list(lanes)]}
         scores, values, *encoded = self._controller.run(
             {
-                "embedded": embedded, "whole": whole, "table": self._table, **remembered,
+                "embedded": embedded,
+                "whole": whole,
+                "table": self._table,
+                **remembered,
                 **{name: getattr(b, name) for name in ("rules", "sites", "actions", "action_graph")},
             }
-        )  # fmt: skip
+        )
         self._encoded = (encoded[0], encoded[1], b.first[:-1]) if encoded else None
         return Scores(np.split(scores.astype(np.float64), b.first[1:-1]), values.astype(np.float64))
 

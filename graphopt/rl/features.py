@@ -133,9 +133,12 @@ def _extent(type: ValueType | None) -> list[float]:
 
 def _dtype_of(dtype: str | None) -> list[float]:
     return [
-        float(dtype == "f32"), float(dtype in FLOATS and dtype != "f32"), float(dtype in ("i64", "i32")),
-        float(dtype == "bool"), float(dtype in ("i8", "u8")),
-    ]  # fmt: skip
+        float(dtype == "f32"),
+        float(dtype in FLOATS and dtype != "f32"),
+        float(dtype in ("i64", "i32")),
+        float(dtype == "bool"),
+        float(dtype in ("i8", "u8")),
+    ]
 
 
 def _int(value: Any, default: int) -> int:
@@ -272,13 +275,14 @@ class Viewer:
         taken_edges = np.repeat(begin - first[:-1], many) + np.arange(first[-1])
         sources = np.concatenate([np.array(moved, np.int64)[before.links[0]], np.array(makers, np.int64)])[taken_edges]
         return View(
-            graph, index,
+            graph,
+            index,
             np.concatenate([before.operators, np.array(buckets, np.int64)])[taken],
             np.concatenate([before.fixed, _matrix(rows, self._fixed_width)])[taken],
             np.stack([sources, np.repeat(np.arange(len(taken)), many)]),
             np.concatenate([before.edges, _matrix(edges, self.edge_width)])[taken_edges],
             first,
-        )  # fmt: skip
+        )
 
     def nodes(self, view: View, costs: Costs, start_ms: float) -> Floats:
         """Features of the nodes, prices included, (nodes, n)."""

@@ -180,9 +180,12 @@ class Evaluator:
 
     def _so_far(self, **changes: object) -> Evaluation:
         self.found = replace(
-            self.found, notices=tuple(self._notices), interrupted=self.interrupted(),
-            seconds=time.monotonic() - self.began, **changes,  # type: ignore[arg-type]
-        )  # fmt: skip
+            self.found,
+            notices=tuple(self._notices),
+            interrupted=self.interrupted(),
+            seconds=time.monotonic() - self.began,
+            **changes,  # type: ignore[arg-type]
+        )
         return self.found
 
     def _find_prices(self) -> Path | None:

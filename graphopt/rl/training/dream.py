@@ -110,9 +110,13 @@ class Dreams:
             scores, values, graph = _scored(agent, self.state[rows], self.actions[rows], features, legal)
             counts = legal.sum(1)
             return PolicyOutput(
-                scores, features[legal], torch.ones_like(graph, dtype=torch.bool), graph, counts.cumsum(0) - counts,
+                scores,
+                features[legal],
+                torch.ones_like(graph, dtype=torch.bool),
+                graph,
+                counts.cumsum(0) - counts,
                 lambda returns: agent.chooser.value.loss(values, symlog(returns)).mean(),
-            )  # fmt: skip
+            )
 
         return evaluate
 

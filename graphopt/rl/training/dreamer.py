@@ -127,8 +127,12 @@ class DreamerLearner:
         dreamt = float(np.mean(at_roots)) if at_roots else 0.0
         own = [float(t.rewards.sum()) for t in played]
         return {
-            **sums, **metrics, **self.validate(), "dream_return": dreamt, "gap": dreamt - (float(np.mean(own)) if own else dreamt),
-        }  # fmt: skip
+            **sums,
+            **metrics,
+            **self.validate(),
+            "dream_return": dreamt,
+            "gap": dreamt - (float(np.mean(own)) if own else dreamt),
+        }
 
     # -- V and M --------------------------------------------------------------------------------------------------
 
@@ -167,9 +171,10 @@ class DreamerLearner:
         born, real = e.births > 0, e.births_true >= 0
         either = int((born | real).sum())
         return {
-            "reward_error": float(error.mean()), "legal_accuracy": float(right.float().mean()) if len(right) else 1.0,
+            "reward_error": float(error.mean()),
+            "legal_accuracy": float(right.float().mean()) if len(right) else 1.0,
             "birth_accuracy": int((born & real).sum()) / either if either else 1.0,
-        }  # fmt: skip
+        }
 
     @torch.no_grad()
     def _memories(self, records: Sequence[Record]) -> dict[int, Tensor]:

@@ -54,10 +54,8 @@ def cost_model(pricing: Pricing, store: Store, *, measure: bool = False) -> Cost
     """
     spec = COST_MODELS.ready(pricing.model)
     return spec.make(
-        Wanted(
-            store, SessionConfig(threads=pricing.threads), measure, pricing.measure or 0.0, prices=pricing.prices
-        )
-    )  # fmt: skip
+        Wanted(store, SessionConfig(threads=pricing.threads), measure, pricing.measure or 0.0, prices=pricing.prices)
+    )
 
 
 class FileEnvironment(TaskEnvironment):
@@ -103,11 +101,15 @@ class FileEnvironment(TaskEnvironment):
         normal = Normal.of(self.model.graph, self.problem)
         settings = Settings(dims=self.dims, rules=tuple(self.task.rules), exclude=tuple(self.task.exclude))
         return Trace(
-            f"{self.model.graph.hash:016x}", self.problem.library.hash, self.problem.block,
-            most_bytes(self.model), options_of(settings),
-            (*normal.steps, *state.steps), f"{state.search_state.graph.hash:016x}",
+            f"{self.model.graph.hash:016x}",
+            self.problem.library.hash,
+            self.problem.block,
+            most_bytes(self.model),
+            options_of(settings),
+            (*normal.steps, *state.steps),
+            f"{state.search_state.graph.hash:016x}",
             about={"strategy": "rl", "task": self.task.name, "cost": state.cost},
-        )  # fmt: skip
+        )
 
     def _arena(self, config: SessionConfig) -> Arena:
         bare = Arena(self.model, self.model, config, {}, most_bytes(self.model))

@@ -92,9 +92,12 @@ def _world_model(run: Run, preset: Preset, rules: Sequence[Rule], device: str) -
 
 PPO_SPEC = LearnerSpec("ppo", "proximal policy optimisation on real episodes", _ppo)
 WORLD_MODEL_SPEC = LearnerSpec(
-    "world-model", "a model of the environment, and a controller trained in its dreams", _world_model,
-    ("dynamics", "temperature"), pace=lambda preset: (preset.dreamt_steps, preset.dreamt),
-)  # fmt: skip
+    "world-model",
+    "a model of the environment, and a controller trained in its dreams",
+    _world_model,
+    ("dynamics", "temperature"),
+    pace=lambda preset: (preset.dreamt_steps, preset.dreamt),
+)
 
 LEARNERS: Registry[LearnerSpec] = Registry(registry.LEARNERS, LearnerSpec)
 """Algorithms by name."""

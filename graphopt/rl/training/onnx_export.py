@@ -120,10 +120,13 @@ class _Recall(nn.Module):
 def _graphs(node: int, edge: int, graph: int) -> dict[str, Tensor]:
     """Two graphs laid end to end, of features of these widths."""
     return {
-        "operators": torch.zeros(5, dtype=torch.int64), "nodes": torch.zeros(5, node),
-        "links": torch.tensor([[0, 1, 3], [1, 2, 4]]), "edges": torch.zeros(3, edge), "graphs": torch.zeros(2, graph),
+        "operators": torch.zeros(5, dtype=torch.int64),
+        "nodes": torch.zeros(5, node),
+        "links": torch.tensor([[0, 1, 3], [1, 2, 4]]),
+        "edges": torch.zeros(3, edge),
+        "graphs": torch.zeros(2, graph),
         "node_graph": torch.tensor([0, 0, 0, 1, 1]),
-    }  # fmt: skip
+    }
 
 
 def _axes_of(graph: str) -> dict[str, Any]:
@@ -150,10 +153,14 @@ def export(network: nn.Module, folder: Path) -> None:
         _Rules(encoder), folder / RULES, {**drawn, "families": families}, {**of_rules, "families": "r"}, {"table": "t"}
     )
     inputs = {
-        "embedded": torch.zeros(5, shape.width), "whole": torch.zeros(2, shape.width), "table": torch.zeros(4, shape.width),
-        "rules": torch.tensor([-1, 0, -1, 2]), "sites": torch.tensor([[-1, -1], [0, 1], [-1, -1], [3, -1]]),
-        "actions": torch.zeros(4, ACTION_WIDTH), "action_graph": torch.tensor([0, 0, 1, 1]),
-    }  # fmt: skip
+        "embedded": torch.zeros(5, shape.width),
+        "whole": torch.zeros(2, shape.width),
+        "table": torch.zeros(4, shape.width),
+        "rules": torch.tensor([-1, 0, -1, 2]),
+        "sites": torch.tensor([[-1, -1], [0, 1], [-1, -1], [3, -1]]),
+        "actions": torch.zeros(4, ACTION_WIDTH),
+        "action_graph": torch.tensor([0, 0, 1, 1]),
+    }
     axes = {
         "embedded": "n", "whole": "g", "table": "t", "rules": "a", "sites": (0, "a", 1, "w"), "actions": "a",
         "action_graph": "a",
@@ -167,14 +174,19 @@ def export(network: nn.Module, folder: Path) -> None:
     else:
         memory = {"memory": torch.zeros(2, network.shape.remembered)}
         _write(
-            _Chooser(network), folder / CONTROLLER, {**inputs, **memory}, {**axes, "memory": "g"},
+            _Chooser(network),
+            folder / CONTROLLER,
+            {**inputs, **memory},
+            {**axes, "memory": "g"},
             {**scores, "latent": "g", "look": "a"},
-        )  # fmt: skip
+        )
         _write(
-            _Recall(network), folder / MEMORY,
+            _Recall(network),
+            folder / MEMORY,
             {"latent": torch.zeros(2, network.shape.latent), "look": torch.zeros(2, shape.width), **memory},
-            {"latent": "g", "look": "g", "memory": "g"}, {"after": "g"},
-        )  # fmt: skip
+            {"latent": "g", "look": "g", "memory": "g"},
+            {"after": "g"},
+        )
 
 
 def _write(

@@ -142,9 +142,12 @@ class Samples:
             for t, (a, _) in zip(played, each, strict=True)
         ]
         return cls(
-            np.concatenate([t.actions for t in played]), np.concatenate([t.log_probs for t in played]),
-            np.concatenate(normal), np.concatenate([r for _, r in each]), np.concatenate([t.values[:-1] for t in played]),
-        )  # fmt: skip
+            np.concatenate([t.actions for t in played]),
+            np.concatenate([t.log_probs for t in played]),
+            np.concatenate(normal),
+            np.concatenate([r for _, r in each]),
+            np.concatenate([t.values[:-1] for t in played]),
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -254,9 +257,13 @@ def update(
             far += kl / len(parts)
             count += 1
             for name, value in (
-                ("policy_loss", policy_loss), ("value_loss", value_loss), ("entropy", spread), ("approx_kl", kl),
-                ("clip_fraction", outside), ("gradient_norm", norm),
-            ):  # fmt: skip
+                ("policy_loss", policy_loss),
+                ("value_loss", value_loss),
+                ("entropy", spread),
+                ("approx_kl", kl),
+                ("clip_fraction", outside),
+                ("gradient_norm", norm),
+            ):
                 sums[name] += float(torch.as_tensor(value).detach())
         epochs += 1
         if far > settings.target_kl:
@@ -312,8 +319,12 @@ class PPOLearner:
             t = Tensors.of(batch, table.device)
             logits, values = self.network(t, table)
             return PolicyOutput(
-                logits, t.actions, t.mask, t.action_graph, t.first[:-1],
+                logits,
+                t.actions,
+                t.mask,
+                t.action_graph,
+                t.first[:-1],
                 lambda returns: nn.functional.huber_loss(values, symlog(returns)),
-            )  # fmt: skip
+            )
 
         return evaluate

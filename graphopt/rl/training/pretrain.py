@@ -63,9 +63,13 @@ def pretrain(
         # What sort of operator it is stands among the features, so all of a hidden node's features go.
         nodes[hidden] = 0.0
         embedded, _ = controller.encoder(
-            controller.operators(torch.where(hidden, MASKED, batch.operators)), nodes, batch.links, batch.edges,
-            batch.graphs, batch.node_graph,
-        )  # fmt: skip
+            controller.operators(torch.where(hidden, MASKED, batch.operators)),
+            nodes,
+            batch.links,
+            batch.edges,
+            batch.graphs,
+            batch.node_graph,
+        )
         loss = nn.functional.cross_entropy(operator(embedded[hidden]), batch.operators[hidden])
         if priced:
             loss = loss + nn.functional.smooth_l1_loss(price(embedded[hidden]), batch.nodes[hidden][:, -2:])

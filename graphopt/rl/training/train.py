@@ -77,9 +77,13 @@ def train(run: Run, report: Report | None = None, interrupted: Callable[[], bool
             raise GraphoptError(f"{run.out}: can't be made: {error.strerror or error}") from error
         keep_prices(run, library, tell)
         manifest = Manifest(
-            run.algorithm, run.task, {rule.id: rule.hash for rule in library.rules}, run.seed,
-            {"preset": run.preset, "pretrain": run.pretrain, "dynamics": run.dynamics, "tau": run.temperature}, environment_facts(),
-        )  # fmt: skip
+            run.algorithm,
+            run.task,
+            {rule.id: rule.hash for rule in library.rules},
+            run.seed,
+            {"preset": run.preset, "pretrain": run.pretrain, "dynamics": run.dynamics, "tau": run.temperature},
+            environment_facts(),
+        )
         trainer = _Trainer(run, manifest, library, executor, tell)
         trainer.pretrain()
         trainer.save()
@@ -181,8 +185,12 @@ class _Trainer:
         steps, self.episodes = self.spec.pace(self.preset)
         self.total = run.steps if run.steps is not None else None if run.minutes else steps
         settings = {
-            **manifest.settings, "shape": asdict(self.shape), **sizes, "steps": run.steps, "minutes": run.minutes,
-        }  # fmt: skip
+            **manifest.settings,
+            "shape": asdict(self.shape),
+            **sizes,
+            "steps": run.steps,
+            "minutes": run.minutes,
+        }
         self.manifest = replace(manifest, settings=settings)
         self.rows: list[dict[str, float]] = []
         self.began = time.monotonic() - manifest.seconds
@@ -232,14 +240,21 @@ class _Trainer:
         for t in played:
             best[t.model] = max(t.saving, best.get(t.model, 0.0))
         self.manifest = replace(
-            self.manifest, iteration=number + 1, steps=self.manifest.steps + steps, best=best,
+            self.manifest,
+            iteration=number + 1,
+            steps=self.manifest.steps + steps,
+            best=best,
             seconds=time.monotonic() - self.began,
-        )  # fmt: skip
+        )
         mean_return = float(np.mean([t.rewards.sum() for t in own]))
         row = {
-            "iteration": number + 1, "steps": self.manifest.steps, "return": mean_return,
-            "saving": float(np.mean([t.saving for t in own])), "best": float(np.mean(list(best.values()))), **metrics,
-        }  # fmt: skip
+            "iteration": number + 1,
+            "steps": self.manifest.steps,
+            "return": mean_return,
+            "saving": float(np.mean([t.saving for t in own])),
+            "best": float(np.mean(list(best.values()))),
+            **metrics,
+        }
         before = self.rows[-1] if self.rows else {}
         for source in self.run.task.graphs.pool:
             savings = [t.saving for t in own if t.model == source.name]
@@ -404,11 +419,14 @@ class _Trainer:
         self.tell(self.status(f"playing {len(sources)} episodes again"))
         jobs = [
             Job(
-                self.run.task, tuple(sources[i : i + size]), tuple(seeds[i : i + size]), self.run.out / PRICES,
+                self.run.task,
+                tuple(sources[i : i + size]),
+                tuple(seeds[i : i + size]),
+                self.run.out / PRICES,
                 actions=tuple(actions[i : i + size]),
             )
             for i in range(0, len(sources), size)
-        ]  # fmt: skip
+        ]
         played = [t for group in self.executor.map(rollout, jobs) for t in group]
         self.learner.remember([Record(t, source, seed) for t, source, seed in zip(played, sources, seeds, strict=True)])
 
