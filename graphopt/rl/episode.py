@@ -45,7 +45,6 @@ class Episode:
         self.state: EpisodeState = (
             environment.root if rng is None or not warm_up else environment.warmed_up(rng, warm_up)
         )
-        self.first = self.state
         self.best = self.state
         self.used = 0
         self.result = StepResult(0.0, False, False)

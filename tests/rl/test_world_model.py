@@ -24,7 +24,7 @@ from graphopt.rl.training.ppo import METRICS, PPO, advantages  # noqa: E402
 from graphopt.rl.training.replay_buffer import Record, Windows, shared, windows  # noqa: E402
 from graphopt.rl.training.train import train  # noqa: E402
 from graphopt.rl.training.training_run import DYNAMICS, Run  # noqa: E402
-from graphopt.rl.training.world_model import TwoHotHead, WorldShape, percent  # noqa: E402
+from graphopt.rl.training.world_model import TwoHotHead, WorldShape, saving_percent  # noqa: E402
 
 SMALL = Dreaming(fits=3, windows=6, episodes=6, rounds=2, dreams=16, horizon=5)
 
@@ -84,7 +84,7 @@ def test_half_of_the_windows_begin_where_the_prices_were_wrong(demo_environment:
     last = record.played.steps - 1
     told = np.array(
         [
-            percent(torch.tensor(o.actions[a, SAVING]))
+            saving_percent(torch.tensor(o.actions[a, SAVING]))
             for o, a in zip(record.played.observations, record.played.actions, strict=False)
         ]
     )
@@ -229,7 +229,7 @@ def test_bins_tell_amounts_between_them() -> None:
 
 def test_the_feature_of_a_saving_can_be_read_back(demo_environment: TaskEnvironment) -> None:
     x = np.array([-30.0, -0.1, 0.0, 0.5, 12.0], np.float32)
-    assert np.allclose(percent(torch.from_numpy(scaled(x))).numpy(), x, rtol=1e-3, atol=1e-4)
+    assert np.allclose(saving_percent(torch.from_numpy(scaled(x))).numpy(), x, rtol=1e-3, atol=1e-4)
     # And it is what the step pays, where an action has one place.
     seen = demo_environment.root.observation
     for action in np.flatnonzero(seen.mask)[1:]:
@@ -237,7 +237,9 @@ def test_the_feature_of_a_saving_can_be_read_back(demo_environment: TaskEnvironm
             after = demo_environment.after(demo_environment.root, int(action))
             paid = 100 * (demo_environment.root.cost - after.cost) / demo_environment.start.cost
             if len(after.steps) == 1:
-                assert float(percent(torch.from_numpy(seen.actions[action, :1]))[0]) == pytest.approx(paid, abs=1e-2)
+                assert float(saving_percent(torch.from_numpy(seen.actions[action, :1]))[0]) == pytest.approx(
+                    paid, abs=1e-2
+                )
 
 
 @pytest.mark.slow

@@ -60,7 +60,6 @@ class GraphRewrite(gymnasium.Env[Spaced, Any]):
         self._lines = max((len(rule.match) for rule in rules), default=1)
         self._actions = 1 + self.task.actions.limit
         viewer = Viewer(self.task.features.node, self.task.features.edge, self.task.features.graph)
-        self._viewer = viewer
         self.observation_space = spaces.Dict(
             {
                 "graph": spaces.Graph(_box(viewer.node_width), _box(viewer.edge_width)),

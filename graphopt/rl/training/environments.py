@@ -123,6 +123,13 @@ def library_of(task: Task) -> Library:
     return load_library(task.rules, task.exclude)
 
 
+def start_of(source: Source, library: Library, cost: CostModel) -> tuple[Model, Problem, State]:
+    """A model as loaded, its rules and prices, and its normal form, where searches and episodes begin."""
+    model = load(model_path(source), dims=dict(source.dims) or None)
+    problem = Problem(library, cost, block_size())
+    return model, problem, problem.start(Normal.of(model.graph, problem).graph)
+
+
 def open_environment(task: Task, source: Source, store: Store, library: Library | None = None) -> FileEnvironment:
     """Load a model and make it ready.
 
@@ -135,11 +142,8 @@ def open_environment(task: Task, source: Source, store: Store, library: Library 
     Raises:
         GraphoptError: The model can't be loaded.
     """
-    model = load(model_path(source), dims=dict(source.dims) or None)
-    cost = cost_model(task.pricing, store)
-    problem = Problem(library or library_of(task), cost, block_size())
-    start = problem.start(Normal.of(model.graph, problem).graph)
-    cost.settle()
+    model, problem, start = start_of(source, library or library_of(task), cost_model(task.pricing, store))
+    problem.cost.settle()
     return FileEnvironment(task, problem, start, source.name, model, store, source.dims)
 
 

@@ -27,15 +27,16 @@ from graphopt.rl.training.world_model import Dreamer
 _OPSET = 18
 
 
+# What is exported takes the inputs that :func:`export` names, in this order.
+
+
 class _Encoder(nn.Module):
     def __init__(self, whole: Encoder) -> None:
         super().__init__()
         self.operators, self.encoder = whole.operators, whole.encoder
 
-    def forward(
-        self, operators: Tensor, nodes: Tensor, links: Tensor, edges: Tensor, graphs: Tensor, node_graph: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        out: tuple[Tensor, Tensor] = self.encoder(self.operators(operators), nodes, links, edges, graphs, node_graph)
+    def forward(self, operators: Tensor, *graphs: Tensor) -> tuple[Tensor, Tensor]:
+        out: tuple[Tensor, Tensor] = self.encoder(self.operators(operators), *graphs)
         return out
 
 
@@ -44,12 +45,9 @@ class _Rules(nn.Module):
         super().__init__()
         self.operators, self.rules, self.stop = whole.operators, whole.rules, whole.stop
 
-    def forward(
-        self, operators: Tensor, nodes: Tensor, links: Tensor, edges: Tensor, graphs: Tensor, node_graph: Tensor,
-        families: Tensor,
-    ) -> Tensor:  # fmt: skip
-        found = self.rules(self.operators(operators), nodes, links, edges, graphs, families, node_graph)
-        return torch.cat([self.stop, found])
+    def forward(self, operators: Tensor, *graphs: Tensor) -> Tensor:
+        *features, node_graph, families = graphs
+        return torch.cat([self.stop, self.rules(self.operators(operators), *features, families, node_graph)])
 
 
 class _Heads(nn.Module):
@@ -57,17 +55,8 @@ class _Heads(nn.Module):
         super().__init__()
         self.heads = whole.heads
 
-    def forward(
-        self,
-        embedded: Tensor,
-        whole: Tensor,
-        table: Tensor,
-        rules: Tensor,
-        sites: Tensor,
-        actions: Tensor,
-        action_graph: Tensor,
-    ) -> tuple[Tensor, Tensor]:
-        scores, values = self.heads(embedded, whole, table, rules, sites, actions, action_graph)
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, Tensor]:
+        scores, values = self.heads(*inputs)
         return scores, symexp(values)
 
 
@@ -76,35 +65,17 @@ class _Chooser(nn.Module):
         super().__init__()
         self.agent = agent
 
-    def forward(
-        self,
-        embedded: Tensor,
-        whole: Tensor,
-        table: Tensor,
-        rules: Tensor,
-        sites: Tensor,
-        actions: Tensor,
-        action_graph: Tensor,
-        memory: Tensor,
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        latent, embedding = self.agent.model.encode_embedded(embedded, whole, table, rules, sites, actions)
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        actions, action_graph, memory = inputs[5:]
+        latent, embedding = self.agent.model.encode_embedded(*inputs[:6])
         scores, values = self.agent.chooser(self.agent.state(latent, memory), embedding, actions, action_graph)
         return scores, self.agent.chooser.worth(values), latent, embedding
 
 
-class _Forgetful(_Chooser):
-    def forward(  # type: ignore[override]
-        self,
-        embedded: Tensor,
-        whole: Tensor,
-        table: Tensor,
-        rules: Tensor,
-        sites: Tensor,
-        actions: Tensor,
-        action_graph: Tensor,
-    ) -> tuple[Tensor, Tensor]:
-        nothing = whole[:, :0]
-        return super().forward(embedded, whole, table, rules, sites, actions, action_graph, nothing)[:2]
+class _Memoryless(_Chooser):
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        _, whole, *_ = inputs
+        return super().forward(*inputs, whole[:, :0])[:2]
 
 
 class _Recall(nn.Module):
@@ -170,7 +141,7 @@ def export(network: nn.Module, folder: Path) -> None:
     if not isinstance(network, Dreamer):
         _write(_Heads(network), folder / CONTROLLER, inputs, axes, scores)  # type: ignore[arg-type]
     elif not network.shape.remembered:
-        _write(_Forgetful(network), folder / CONTROLLER, inputs, axes, scores)
+        _write(_Memoryless(network), folder / CONTROLLER, inputs, axes, scores)
     else:
         memory = {"memory": torch.zeros(2, network.shape.remembered)}
         _write(

@@ -13,11 +13,9 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from graphopt.rl.features import SAVING, Observation, scaled
+from graphopt.rl.features import SAVING, Integers, Observation, scaled
 from graphopt.rl.play import Doubles, Trajectory
 from graphopt.rl.task import Source
-
-Integers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,6 +44,15 @@ class Job:
     weights: Weights | None = None
     actions: tuple[tuple[int, ...], ...] | None = None
     temperatures: tuple[float, ...] = (1.0,)
+
+    def split(self, size: int) -> list[Job]:
+        """The same in jobs of at most so many episodes."""
+        parts = [slice(i, i + size) for i in range(0, len(self.sources), size)]
+        actions = [None if self.actions is None else self.actions[part] for part in parts]
+        return [
+            replace(self, sources=self.sources[part], seeds=self.seeds[part], actions=given)
+            for part, given in zip(parts, actions, strict=True)
+        ]
 
     def __str__(self) -> str:
         return f"{len(self.sources)} episodes on {', '.join(sorted({s.name for s in self.sources}))}"

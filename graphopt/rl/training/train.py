@@ -297,22 +297,19 @@ class _Trainer:
         seeds: Sequence[tuple[int, ...] | None],
         *,
         knows: bool = True,
+        actions: Sequence[tuple[int, ...]] | None = None,
         temperatures: tuple[float, ...] = (1.0,),
     ) -> list[Trajectory]:
-        """Episodes of the present policy, or of one that knows nothing."""
-        prices, size = self.run.out / PRICES, self.preset.together
+        """Episodes of the present policy, of one that knows nothing, or of actions that are given."""
         shape, weights = None, None
-        if knows:
+        if knows and actions is None:
             shape = self.shape
             weights = {name: t.detach().cpu().numpy() for name, t in self.learner.network.state_dict().items()}
-        jobs = [
-            Job(
-                self.run.task, tuple(sources[i : i + size]), tuple(seeds[i : i + size]), prices, shape,
-                weights, temperatures=temperatures,
-            )
-            for i in range(0, len(sources), size)
-        ]  # fmt: skip
-        return [t for group in self.executor.map(rollout, jobs) for t in group]
+        given = None if actions is None else tuple(actions)
+        job = Job(
+            self.run.task, tuple(sources), tuple(seeds), self.run.out / PRICES, shape, weights, given, temperatures
+        )
+        return [t for group in self.executor.map(rollout, job.split(self.preset.together)) for t in group]
 
     def pretrain(self) -> None:
         """Train the encoder by itself, if the run says so."""
@@ -412,22 +409,12 @@ class _Trainer:
 
         if not kept:
             return
-        pool, size = self.run.task.graphs.pool, self.preset.together
+        pool = self.run.task.graphs.pool
         sources = [pool[i] for i in kept["sources"].tolist()]
         seeds = [tuple(seed) for seed in kept["seeds"].tolist()]
         actions = [tuple(part.tolist()) for part in torch.split(kept["actions"], kept["lengths"].tolist())]
         self.tell(self.status(f"playing {len(sources)} episodes again"))
-        jobs = [
-            Job(
-                self.run.task,
-                tuple(sources[i : i + size]),
-                tuple(seeds[i : i + size]),
-                self.run.out / PRICES,
-                actions=tuple(actions[i : i + size]),
-            )
-            for i in range(0, len(sources), size)
-        ]
-        played = [t for group in self.executor.map(rollout, jobs) for t in group]
+        played = self._played(sources, seeds, actions=actions)
         self.learner.remember([Record(t, source, seed) for t, source, seed in zip(played, sources, seeds, strict=True)])
 
     def export(self) -> None:

@@ -254,7 +254,7 @@ class WorldModel(Encoder):
 
     def reward_logits(self, expected: Tensor, action: Tensor, features: Tensor) -> Tensor:
         """Logits of the reward of a chosen action: its predicted saving, and what the model has learned to add to it."""
-        guess = self.worth * symlog(percent(features[:, SAVING]))
+        guess = self.worth * symlog(saving_percent(features[:, SAVING]))
         out: Tensor = self.reward(torch.cat([expected, action, features], 1), guess)
         return out
 
@@ -396,7 +396,7 @@ class DreamerPolicy:
             self._memory[list(lanes)] = self.agent.model.dynamics(latent, embedding, self._memory[list(lanes)])[1]
 
 
-def percent(saving: Tensor) -> Tensor:
+def saving_percent(saving: Tensor) -> Tensor:
     """Predicted saving in percent, from the feature that says it (the inverse of :func:`graphopt.rl.features.scaled`)."""
     saving = saving.clamp(-3.5, 3.5)
     return torch.sign(saving) * (torch.exp2(4 * torch.abs(saving)) - 1) / 10
