@@ -107,7 +107,7 @@ class Untrained:
     Args:
         task: What is seen and offered.
         rollouts: Episodes that follow chance, at most, besides the one of the likeliest actions.
-        seed: Of that chance.
+        seed: Seed of that chance.
         keep: Best plans to carry out and to measure.
 
     Attributes:

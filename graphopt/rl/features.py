@@ -174,7 +174,7 @@ class Observation:
             (actions, lines).
         actions: Predicted saving and the like, (actions, :data:`ACTION_WIDTH`).
         mask: Which actions are legal, (actions,).
-        identities: Of the actions, (actions,): a number that an action keeps throughout an episode, and another in the next.
+        identities: Numbers of the actions, (actions,): one that an action keeps throughout an episode, and another in the next.
     """
 
     operators: Integers

@@ -32,16 +32,16 @@ class Manifest:
         algorithm: What trained it.
         task: What it was trained for.
         rules: Hash of each rule that it was trained with, by id.
-        seed: Of everything random.
+        seed: Seed of all random draws.
         settings: Sizes and settings of the algorithm.
         environment: Where it was trained: fingerprint and versions.
         iteration: Batches learned from.
         steps: Environment steps.
         seconds: Spent training.
         best: Best predicted saving met on each model, in percent.
-        results: Of the final evaluation; empty until training is done.
+        results: Results of the final evaluation; empty until training is done.
         weights: Name of the file of parameters.
-        version: Of graphopt.
+        version: Version of graphopt.
     """
 
     algorithm: str

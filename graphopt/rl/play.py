@@ -31,7 +31,7 @@ class Scores:
 
 
 TEMPERATURES = (1.0, 0.5, 0.25)
-"""Of the episodes of an agent that is used, not trained: some look around, some keep to what it is sure of."""
+"""Temperatures of the episodes of an agent that is used, not trained: some look around, some keep to what it is sure of."""
 
 
 class Policy(Protocol):
@@ -80,7 +80,7 @@ class ScriptedPolicy:
     """Does what is written.
 
     Args:
-        actions: Of each episode.
+        actions: Actions of each episode.
     """
 
     def __init__(self, actions: Sequence[Sequence[int]]) -> None:
@@ -111,10 +111,10 @@ class Trajectory:
 
     Attributes:
         model: The model.
-        observations: Of the steps, and of where it ended (steps + 1).
+        observations: Observations before each step, and where it ended (steps + 1).
         actions: (steps,).
         rewards: (steps,).
-        log_probs: Of the actions under the policy that chose them, (steps,).
+        log_probs: Log-probabilities of the actions under the policy that chose them, (steps,).
         values: What the policy expected, (steps + 1,); 0 after STOP.
         terminated: Whether it ended with STOP; else the budget cut it off, and the last value stands for the rest.
         saving: Predicted saving at the end, carried out everywhere, in percent of the model as it was.
@@ -168,7 +168,7 @@ def play(
         environments: Where to play.
         policy: Scores the actions.
         rngs: What chance each episode follows; ``None`` takes the likeliest action always.
-        temperatures: Of the episodes, over and over: above 1 choices are more random, below less.
+        temperatures: Temperatures of the episodes, over and over: above 1 choices are more random, below less.
         go_on: Asked before each step; false ends all episodes where they stand.
         watch: Sees each episode when it is over.
     """

@@ -46,9 +46,9 @@ class Features:
     """Groups of features, see :mod:`graphopt.rl.features`.
 
     Attributes:
-        node: Of nodes.
-        edge: Of edges.
-        graph: Of the graph as a whole.
+        node: Groups of features of nodes.
+        edge: Groups of features of edges.
+        graph: Groups of features of the graph as a whole.
     """
 
     node: tuple[str, ...] = tuple(NODE)
@@ -93,7 +93,7 @@ class Pricing:
         model: ``kernel`` (measured on this machine, estimated where nothing was), ``analytic`` (a roofline) or ``operators``
             (a price for each operator, for toys).
         measure: Seconds for measuring kernels of each model before training; 0 uses what is known.
-        seconds: For each measurement of a whole model, where the reward asks for one.
+        seconds: Seconds for each measurement of a whole model, where the reward asks for one.
         threads: Threads within an operator.
         prices: Milliseconds by operator, for ``operators``; what is not named is free.
     """

@@ -83,7 +83,7 @@ class CachedGraph:
     Attributes:
         state: The graph, with its sites and predicted cost.
         view: Its features.
-        identities: Of its sites, in a fixed order: those that look the same have the same.
+        identities: Maps each site, in a fixed order, to a number that it shares with those that look the same.
     """
 
     state: State
@@ -135,7 +135,7 @@ class TaskEnvironment:
         task: What is seen and offered.
         problem: Rules and prices.
         start: The model's state.
-        name: Of the model.
+        name: Name of the model.
 
     Attributes:
         priced: Rewrites priced so far: what a search of the same budget counts as candidates.

@@ -161,7 +161,7 @@ class SearchRun:
         ended: Whether it ended by itself.
         saving: See :class:`graphopt.rl.evaluation.scores.Score`.
         candidates: Rewrites priced.
-        seconds: It took.
+        seconds: Wall-clock seconds that it took.
         stop: Why it ended.
     """
 

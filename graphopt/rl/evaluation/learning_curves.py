@@ -33,7 +33,7 @@ class Learning:
     Attributes:
         algorithm: What trained.
         steps: Environment steps after each update.
-        columns: For each measure (see :class:`graphopt.rl.evaluation.scores.Curve`) its value after each update.
+        columns: Maps each measure (see :class:`graphopt.rl.evaluation.scores.Curve`) to its value after each update.
     """
 
     algorithm: str

@@ -38,7 +38,7 @@ class EvaluationPlan:
 
     Attributes:
         stages: Some of :data:`graphopt.rl.evaluation.scores.STAGES`.
-        seeds: For each graph, spread evenly over the training runs of an algorithm; at least one each.
+        seeds: Seeds for each graph, spread evenly over the training runs of an algorithm; at least one each.
         rollouts: Episodes of an agent by chance, besides the one of the likeliest actions.
         cap: Limit on the seconds of a search that has the training's time as well.
     """

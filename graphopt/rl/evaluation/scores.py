@@ -67,11 +67,11 @@ class Score:
         against: Algorithm whose budget it is; of an agent its own.
         budget: One of :data:`BUDGETS`, or ``own``.
         run: Folder of the agent; empty for a search.
-        seed: Of its chance; ``None`` where there is none.
+        seed: Seed of its random draws; ``None`` where it makes none.
         saving: Predicted, carried out at every place, in percent of the model as it was.
         candidates: Rewrites priced.
         steps: Environment steps; ``None`` for a search.
-        seconds: It took.
+        seconds: Wall-clock seconds that it took.
         allowed: Candidates or seconds that it was given; ``None`` for an agent, and for greedy, which ends by itself.
         stop: Why it ended.
         alone: What an agent's plan saved before search finished it; ``None`` for a search.
@@ -100,9 +100,9 @@ class Trained:
     Attributes:
         run: Its folder.
         algorithm: What trained it.
-        seed: Of the training.
+        seed: Seed of the training.
         steps: Environment steps of the training.
-        seconds: It took.
+        seconds: Wall-clock seconds that it took.
     """
 
     run: str
@@ -128,9 +128,9 @@ class Timing:
     Attributes:
         model: The graph.
         algorithm: The agent's.
-        speedup: Of the agent's plan over the original.
-        auto: Of `auto`'s plan over the original.
-        over_auto: Of the agent's plan over `auto`'s.
+        speedup: How many times as fast as the original the agent's plan is.
+        auto: How many times as fast as the original `auto`'s plan is.
+        over_auto: How many times as fast as `auto`'s plan the agent's is.
         seconds: The agent's search took.
         auto_seconds: `auto`'s search took.
     """
@@ -172,7 +172,7 @@ class Reach:
         target: PPO's final value.
         steps: Environment steps after which the algorithm came within one per cent of it; ``None`` if it never did.
         reached: Runs that did so by themselves.
-        runs: Of how many.
+        runs: Number of runs.
         fewer: PPO's steps over these, 0 if it never came there, with a 95 % interval (bootstrap over the runs of both).
     """
 
@@ -200,8 +200,8 @@ class Evaluation:
         cap: Limit on the seconds that a search gets with training included.
         notices: What a reader should know.
         interrupted: Whether it was ended before it was done.
-        seconds: It took.
-        version: Of graphopt.
+        seconds: Wall-clock seconds that it took.
+        version: Version of graphopt.
     """
 
     task: str
@@ -259,7 +259,7 @@ class Section:
         stage: One of :data:`STAGES`.
         algorithm: The agent's.
         budget: One of :data:`BUDGETS`.
-        scores: Of the agent and of the searches.
+        scores: Scores of the agent and of the searches.
     """
 
     stage: int

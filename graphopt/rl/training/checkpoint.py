@@ -27,7 +27,7 @@ def save(folder: Path, manifest: Manifest, tensors: Mapping[str, Tensor]) -> Man
     """Write a checkpoint; the one before stays valid until this one is whole.
 
     Args:
-        folder: Where to.
+        folder: Folder to write to.
         manifest: What it is.
         tensors: Parameters of networks and optimisers, by name.
 

@@ -31,7 +31,7 @@ class Shape:
         node: Features of a node.
         edge: Features of an edge.
         graph: Features of a graph.
-        width: Of all embeddings.
+        width: Width of all embeddings.
         rounds: Graph-network blocks.
     """
 
@@ -84,7 +84,7 @@ class RuleEncoder(nn.Module):
     """Embeds rules from what they say.
 
     Args:
-        width: Of the embeddings.
+        width: Width of the embeddings.
     """
 
     def __init__(self, width: int) -> None:
@@ -128,7 +128,7 @@ class Heads(nn.Module):
     """Scores of actions and the value of states.
 
     Args:
-        width: Of the embeddings.
+        width: Width of the embeddings.
     """
 
     def __init__(self, width: int) -> None:

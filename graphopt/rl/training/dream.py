@@ -53,8 +53,8 @@ class Start:
             models: See :class:`Start`.
             latent: See :class:`Start`.
             memory: See :class:`Start`.
-            actions: Of each state the legal ones, STOP first.
-            features: Theirs.
+            actions: Embeddings of each state's legal actions, STOP first.
+            features: Features of these actions.
             near: Which of them share a node.
             room: Slots besides those that the fullest state needs.
         """
@@ -138,7 +138,7 @@ def dream(
 
     Args:
         agent: V, M and C, none of which changes.
-        start: Where from.
+        start: Where the dreams begin.
         table: Embeddings of the rules that may find new places, without STOP, (rules, width).
         horizon: Steps at most; the value of the state reached stands for what would have followed.
         temperature: Temperature: above 1 the dream is more uncertain than M believes, at 0 the likeliest always happens.

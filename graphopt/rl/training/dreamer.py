@@ -36,7 +36,7 @@ class Dreaming:
 
     Attributes:
         dynamics: One of :data:`graphopt.rl.training.training_run.DYNAMICS`.
-        learning_rate: Of V and M.
+        learning_rate: Learning rate of V and M.
         fits: Gradient steps of V and M in an iteration.
         windows: Windows of a gradient step.
         length: Steps of a window.
@@ -71,8 +71,8 @@ class DreamerLearner:
     Args:
         agent: The networks.
         rules: The library's rules, in its order.
-        settings: Of the algorithm.
-        ppo: Of the controller's updates.
+        settings: Settings of the algorithm.
+        ppo: Settings of the controller's updates.
     """
 
     def __init__(self, agent: Dreamer, rules: Sequence[Rule], settings: Dreaming, ppo: PPO) -> None:

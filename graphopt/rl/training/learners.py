@@ -37,7 +37,7 @@ class LearnerSpec:
     """An algorithm, as the command line, the loop of training and the strategies of agents know it.
 
     Attributes:
-        name: By which it is chosen.
+        name: Name by which it is chosen.
         doc: One line for people.
         make: Makes the :class:`graphopt.rl.training.train.Learner` of a run from the run, the preset, the rules and the device; returns it
             with the sizes of its networks (picklable, with a method ``network()``) and its settings, ready for JSON.

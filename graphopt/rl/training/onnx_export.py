@@ -110,7 +110,7 @@ def export(network: nn.Module, folder: Path) -> None:
 
     Args:
         network: A :class:`graphopt.rl.training.controller.Controller` or a :class:`graphopt.rl.training.world_model.Dreamer`.
-        folder: Where to.
+        folder: Folder to write to.
     """
     network = copy.deepcopy(network).eval().cpu().requires_grad_(False)
     encoder = network.model if isinstance(network, Dreamer) else network

@@ -52,7 +52,7 @@ class PPO:
     """Settings of the algorithm.
 
     Attributes:
-        learning_rate: Of Adam.
+        learning_rate: Learning rate of Adam.
         gamma: Discount; 1, because an episode is short and only its end counts.
         lam: Lambda of the advantage estimation.
         clip: Range of the probability ratio.
@@ -156,7 +156,7 @@ class PolicyOutput:
 
     Attributes:
         logits: Scores of the actions, (actions,).
-        features: Of the actions, (actions, :data:`graphopt.rl.features.ACTION_WIDTH`).
+        features: Features of the actions, (actions, :data:`graphopt.rl.features.ACTION_WIDTH`).
         mask: Which are legal, (actions,).
         graph: State of each action, (actions,).
         first: Where each state's actions begin, (states,).
@@ -214,7 +214,7 @@ def update(
         network: What the optimiser changes.
         optimizer: Over its parameters.
         samples: The steps.
-        settings: Of the algorithm.
+        settings: Settings of the algorithm.
         entropy: Weight of the entropy now.
         rng: Shuffles the steps.
 
@@ -283,7 +283,7 @@ class PPOLearner:
     Args:
         controller: The networks.
         rules: The library's rules, in its order.
-        settings: Of the algorithm.
+        settings: Settings of the algorithm.
     """
 
     def __init__(self, controller: Controller, rules: Sequence[Rule], settings: PPO) -> None:
@@ -292,15 +292,15 @@ class PPOLearner:
         self.optimizers: Mapping[str, torch.optim.Optimizer] = {"agent": self._optimizer}
 
     def explores(self, iteration: int) -> float:
-        """Nothing: entropy explores."""
+        """No episode is random: entropy explores."""
         return 0.0
 
     def remember(self, records: Sequence[Record]) -> None:
-        """Nothing: a step is learned from once."""
+        """Keep nothing: a step is learned from once."""
 
     @property
     def remembered(self) -> Sequence[Record]:
-        """Nothing."""
+        """No episode is learned from again."""
         return ()
 
     def learn(self, played: Sequence[Trajectory], rng: np.random.Generator, fraction: float) -> dict[str, float]:

@@ -34,17 +34,17 @@ class Record:
 
     @cached_property
     def fates(self) -> list[tuple[Integers, Integers]]:
-        """Of each step: for each action its index afterwards, -1 if it is not legal then; and the indices of new actions."""
+        """For each step: the index of each action afterwards, -1 if it is not legal then; and the indices of new actions."""
         return [_fate(a, b) for a, b in itertools.pairwise(self.played.observations)]
 
     @cached_property
     def near(self) -> list[npt.NDArray[np.bool_]]:
-        """Of each step: which actions share a node with the chosen one."""
+        """For each step: which actions share a node with the chosen one."""
         return [shared(o)[a] for o, a in zip(self.played.observations, self.played.actions, strict=False)]
 
     @cached_property
     def reward_error(self) -> Doubles:
-        """Of each step: how far its reward is from the predicted saving, as agents see savings."""
+        """For each step: how far its reward is from the predicted saving, as agents see savings."""
         guess = [o.actions[a, SAVING] for o, a in zip(self.played.observations, self.played.actions, strict=False)]
         out: Doubles = np.abs(scaled(self.played.rewards.astype(np.float32)) - np.array(guess)).astype(np.float64)
         return out
@@ -174,7 +174,7 @@ class Replay:
 
     Args:
         size: States that are kept; older episodes are dropped.
-        held_out: Of so many episodes of an iteration one is not learned from.
+        held_out: One of so many episodes of an iteration is not learned from.
     """
 
     def __init__(self, size: int, held_out: int = 8) -> None:
@@ -222,7 +222,7 @@ def windows(records: Sequence[Record], rng: np.random.Generator, count: int, len
     Args:
         records: The episodes.
         rng: Draws.
-        count: Of windows.
+        count: Number of windows.
         length: Steps of a window at most.
     """
     parts: list[tuple[Record, int, int]] = []

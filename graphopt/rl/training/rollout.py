@@ -33,7 +33,7 @@ class Job:
         shape: Sizes of the networks; ``None`` for a policy that knows nothing.
         weights: Their parameters.
         actions: What to do in each episode, instead of asking a policy.
-        temperatures: Of the episodes, over and over.
+        temperatures: Temperatures of the episodes, over and over.
     """
 
     task: Task

@@ -96,7 +96,7 @@ def resume(
     """Go on with a run from its last checkpoint, to the figures that it would have had unbroken.
 
     Args:
-        folder: Of the run.
+        folder: Folder of the run.
         report: Hears how it goes.
         interrupted: Asked after each iteration; true ends training with a checkpoint.
         changes: Fields of :class:`Run` that do not change what is learned: ``steps``, ``minutes``, ``device``, ``executor``,
@@ -128,7 +128,7 @@ class Learner(Protocol):
     """An algorithm as the loop sees it.
 
     Attributes:
-        optimizers: Of its networks.
+        optimizers: Optimisers of its networks, by part.
     """
 
     optimizers: Mapping[str, torch.optim.Optimizer]

@@ -10,7 +10,7 @@ from typing import Any
 from graphopt.rl.task import Task
 
 DYNAMICS = ("mdn-lstm", "deterministic")
-"""Of a world model, see :mod:`graphopt.rl.training.world_model`."""
+"""Dynamics of a world model, see :mod:`graphopt.rl.training.world_model`."""
 DEVICES = ("auto", "cpu", "cuda")
 _IN_DREAMS: Mapping[str, Any] = {"gamma": 0.95, "prior_regularisation": 1e-3}
 """Dreams are cut off before most of them end, and the value of where they are then stands for the rest: undiscounted, any constant could be
@@ -25,7 +25,7 @@ class Preset:
         steps: Environment steps, unless the caller says otherwise.
         episodes: Played between two updates.
         together: Episodes of one job, side by side.
-        width: Of all embeddings.
+        width: Width of all embeddings.
         rounds: Graph-network blocks.
         rollouts: Episodes that follow chance in the final evaluation of each model.
         ppo: Changes to the defaults of :class:`graphopt.rl.training.ppo.PPO`.
@@ -72,7 +72,7 @@ class Run:
         out: Folder for everything that is written.
         algorithm: One of :data:`graphopt.rl.training.learners.LEARNERS`.
         preset: One of :data:`PRESETS`.
-        seed: Of everything random.
+        seed: Seed of all random draws.
         steps: Environment steps; the preset's by default.
         minutes: Stop after so many minutes instead.
         pretrain: Gradient steps of the graph auto-encoder before the agent begins.
@@ -81,7 +81,7 @@ class Run:
         device: ``auto``, ``cpu`` or ``cuda``.
         executor: Where episodes are played.
         workers: Episodes' jobs at the same time.
-        address: Of a Ray cluster.
+        address: Address of a Ray cluster.
     """
 
     task: Task
@@ -111,9 +111,9 @@ class Status:
         seconds: Since training began, over all resumptions.
         fraction: Part of the way to the end.
         rate: Environment steps a second in the last iteration, learning included.
-        mean_return: Of the last episodes.
+        mean_return: Mean return of the last episodes.
         best: Best predicted saving met on each model, in percent.
-        metrics: Of the last update.
+        metrics: Metrics of the last update.
     """
 
     message: str

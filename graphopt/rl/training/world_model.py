@@ -41,10 +41,10 @@ class WorldShape:
     """Sizes of a world model's networks.
 
     Attributes:
-        seen: Of the encoder.
+        seen: Sizes of the encoder.
         latent: Numbers that stand for a graph.
         memory: Units of the memory.
-        gaussians: For each number of the next latent.
+        gaussians: Gaussians for each number of the next latent.
         dynamics: One of :data:`graphopt.rl.training.training_run.DYNAMICS`.
     """
 
@@ -197,7 +197,7 @@ class Transition(nn.Module):
         return out
 
     def hidden(self, memory: Tensor) -> Tensor:
-        """Nothing."""
+        """An empty tensor: there is no memory."""
         return memory
 
 
@@ -271,12 +271,12 @@ class WorldModel(Encoder):
     def predict_kept(
         self, context: Tensor, actions: Tensor, features: Tensor, tie: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Of actions after the chosen one: logits of being legal (...,), their embeddings (..., width), their features.
+        """Predict what becomes of actions after the chosen one: logits of being legal (...,), their embeddings (..., width), their features.
 
         Args:
             context: See :meth:`chosen_context`; it broadcasts against the actions.
             actions: (..., width).
-            features: Theirs.
+            features: Features of these actions.
             tie: Whether it is the chosen action itself, and whether it shares a node with it, (..., 2).
         """
         hidden = torch.relu(context + self.other(torch.cat([actions, features, tie], -1)))
@@ -286,7 +286,7 @@ class WorldModel(Encoder):
         return legal.squeeze(-1), actions + change, changed
 
     def predict_born(self, expected: Tensor, chosen: Tensor, table: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Of each rule: logits of a new place (rows, rules), its embedding (rows, rules, width), its features.
+        """Predict for each rule what the chosen action brings: logits of a new place (rows, rules), its embedding (rows, rules, width), its features.
 
         Args:
             expected: What is expected of the chosen action, (rows, memory).
