@@ -12,7 +12,7 @@ Metrics of an iteration, besides those of :mod:`graphopt.rl.training.ppo`, which
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -167,8 +167,10 @@ class DreamerLearner:
         error = torch.abs(
             symexp(model.reward.mean(e.reward)) - torch.from_numpy(found.rewards).float().to(e.reward.device)
         )
-        right = (e.legal > 0) == e.legal_true
-        born, real = e.births > 0, e.births_true >= 0
+        legal, stays = e.legal
+        right = (legal > 0) == stays
+        births, rules = e.births
+        born, real = births > 0, rules >= 0
         either = int((born | real).sum())
         return {
             "reward_error": float(error.mean()),
@@ -269,27 +271,23 @@ def _begun(memories: Mapping[int, Tensor], found: Windows) -> Tensor | None:
     return torch.stack([memories[id(record)][first] for record, first, _ in found.parts])
 
 
+_Pair = tuple[Tensor, Tensor]  # what M says, and what is true
+
+
 @dataclass(frozen=True, eq=False)
 class _Expected:
-    """What M says of windows, and what is true."""
+    """What M says of windows, and what is true of the actions that it says it of."""
 
     latent_loss: Tensor
-    decoded: Tensor
-    decoded_true: Tensor
     reward: Tensor
     done: Tensor
-    legal: Tensor
-    legal_true: Tensor
-    embedding: Tensor
-    embedding_true: Tensor
-    features: Tensor
-    features_true: Tensor
-    births: Tensor
-    births_true: Tensor
-    born_embedding: Tensor
-    born_embedding_true: Tensor
-    born_features: Tensor
-    born_features_true: Tensor
+    decoded: _Pair
+    legal: _Pair
+    embeddings: _Pair
+    features: _Pair
+    births: _Pair
+    born_embeddings: _Pair
+    born_features: _Pair
 
 
 def _expect(model: WorldModel, w: Windows, rules: Sequence[Rule], memory: Tensor | None) -> _Expected:
@@ -333,11 +331,17 @@ def _expect(model: WorldModel, w: Windows, rules: Sequence[Rule], memory: Tensor
     true[on(w.birth_step), t.rules[born]] = born
     real = true >= 0
     return _Expected(
-        torch.cat(distances)[live], model.decoder(latent), t.graphs, model.reward_logits(u, chosen, action_features),
-        model.done(u).squeeze(1), legal, stays, embedding[stays], embeddings[slot_after[stays]].detach(), features[stays],
-        t.actions[slot_after[stays]], births[live], true[live], born_embedding[real], embeddings[true[real]].detach(),
-        born_features[real], t.actions[true[real]],
-    )  # fmt: skip
+        latent_loss=torch.cat(distances)[live],
+        reward=model.reward_logits(u, chosen, action_features),
+        done=model.done(u).squeeze(1),
+        decoded=(model.decoder(latent), t.graphs),
+        legal=(legal, stays),
+        embeddings=(embedding[stays], embeddings[slot_after[stays]].detach()),
+        features=(features[stays], t.actions[slot_after[stays]]),
+        births=(births[live], true[live]),
+        born_embeddings=(born_embedding[real], embeddings[true[real]].detach()),
+        born_features=(born_features[real], t.actions[true[real]]),
+    )
 
 
 def losses(model: WorldModel, w: Windows, rules: Sequence[Rule], memory: Tensor | None) -> dict[str, Tensor]:
@@ -354,16 +358,20 @@ def losses(model: WorldModel, w: Windows, rules: Sequence[Rule], memory: Tensor 
     binary = nn.functional.binary_cross_entropy_with_logits
     squared, near = nn.functional.mse_loss, nn.functional.smooth_l1_loss
     zero = e.reward.sum() * 0.0
-    real = (e.births_true >= 0).float()
+    (legal, stays), (births, born) = e.legal, e.births
+
+    def mean(loss: Callable[[Tensor, Tensor], Tensor], pair: _Pair) -> Tensor:
+        return loss(*pair) if len(pair[0]) else zero
+
     return {
         "latent_loss": e.latent_loss.mean() if len(e.latent_loss) else zero,
         "reward_loss": model.reward.loss(e.reward, symlog(rewards.to(e.reward.device))).mean(),
         "done_loss": binary(e.done, done.to(e.done.device)),
-        "legal_loss": binary(e.legal, e.legal_true.float()) if len(e.legal) else zero,
-        "birth_loss": 4 * binary(e.births, real) if len(e.births) else zero,
-        "decoder_loss": near(e.decoded, e.decoded_true),
-        "embedding_loss": squared(e.embedding, e.embedding_true) if len(e.embedding) else zero,
-        "features_loss": 4 * near(e.features, e.features_true) if len(e.features) else zero,
-        "born_embedding_loss": squared(e.born_embedding, e.born_embedding_true) if len(e.born_embedding) else zero,
-        "born_features_loss": 4 * near(e.born_features, e.born_features_true) if len(e.born_features) else zero,
+        "legal_loss": mean(binary, (legal, stays.float())),
+        "birth_loss": 4 * mean(binary, (births, (born >= 0).float())),
+        "decoder_loss": near(*e.decoded),
+        "embedding_loss": mean(squared, e.embeddings),
+        "features_loss": 4 * mean(near, e.features),
+        "born_embedding_loss": mean(squared, e.born_embeddings),
+        "born_features_loss": 4 * mean(near, e.born_features),
     }
