@@ -213,6 +213,12 @@ class _Log:
 
     def trajectory(self, last: float) -> Trajectory:
         return Trajectory(
-            self.episode.environment.name, tuple(self.observations), np.array(self.actions, np.int64), np.array(self.rewards),
-            np.array(self.log_probs), np.array([*self.values, last]), self.episode.result.terminated, self.episode.saving(),
-        )  # fmt: skip
+            model=self.episode.environment.name,
+            observations=tuple(self.observations),
+            actions=np.array(self.actions, np.int64),
+            rewards=np.array(self.rewards),
+            log_probs=np.array(self.log_probs),
+            values=np.array([*self.values, last]),
+            terminated=self.episode.result.terminated,
+            saving=self.episode.saving(),
+        )

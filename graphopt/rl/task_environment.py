@@ -298,8 +298,14 @@ class TaskEnvironment:
         actions[:, :2] = scaled(100 * actions[:, :2] / max(start_ms, 1e-12))
         actions[1:, 2] = np.log2(actions[1:, 2]) / 8
         return Observation(
-            view.operators, self.viewer.nodes(view, state.costs, start_ms), view.links, view.edges,
-            self.viewer.graph(view, state.cost, start_ms, n, (steps - warm) / self.task.budget),
-            np.array(rules, np.int64), np.array(sites, np.int64), actions, np.array(mask, np.bool_),
-            np.array([0, *(choice.identity for choice in choices)], np.int64),
-        )  # fmt: skip
+            operators=view.operators,
+            nodes=self.viewer.nodes(view, state.costs, start_ms),
+            links=view.links,
+            edges=view.edges,
+            graph=self.viewer.graph(view, state.cost, start_ms, n, (steps - warm) / self.task.budget),
+            rules=np.array(rules, np.int64),
+            sites=np.array(sites, np.int64),
+            actions=actions,
+            mask=np.array(mask, np.bool_),
+            identities=np.array([0, *(choice.identity for choice in choices)], np.int64),
+        )

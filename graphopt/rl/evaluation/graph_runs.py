@@ -93,10 +93,18 @@ class GraphRuns:
             ran = self._run(learned)
             if ran is None:
                 return None
-            self._agents[key] = Score(
-                stage, self.name, agent.algorithm, agent.algorithm, OWN, str(agent.folder), seed, ran.saving, ran.candidates,
-                learned.steps, ran.seconds, None, ran.stop, self._saved(learned.alone),
-            )  # fmt: skip
+            self._agents[key] = ran.score(
+                stage=stage,
+                model=self.name,
+                strategy=agent.algorithm,
+                against=agent.algorithm,
+                budget=OWN,
+                run=str(agent.folder),
+                seed=seed,
+                steps=learned.steps,
+                allowed=None,
+                alone=self._saved(learned.alone),
+            )
         return replace(self._agents[key], stage=stage)
 
     def search(
@@ -121,20 +129,16 @@ class GraphRuns:
             if ran is None:
                 return None
             known.append(ran)
-        return Score(
-            stage,
-            self.name,
-            label,
-            algorithm,
-            budget,
-            "",
-            seed,
-            ran.saving,
-            ran.candidates,
-            None,
-            ran.seconds,
-            most,
-            ran.stop,
+        return ran.score(
+            stage=stage,
+            model=self.name,
+            strategy=label,
+            against=algorithm,
+            budget=budget,
+            run="",
+            seed=seed,
+            steps=None,
+            allowed=most,
         )
 
     def _run(self, strategy: Strategy, candidates: int | None = None, seconds: float | None = None) -> SearchRun | None:
@@ -172,6 +176,10 @@ class SearchRun:
     candidates: int
     seconds: float
     stop: str
+
+    def score(self, **told: Any) -> Score:
+        """The run as a score; ``told`` are the fields that it does not know itself."""
+        return Score(saving=self.saving, candidates=self.candidates, seconds=self.seconds, stop=self.stop, **told)
 
     def stands_for(self, candidates: int | None, seconds: float | None) -> bool:
         """Whether it is what a run with another budget would be."""

@@ -13,7 +13,7 @@ Metrics of an iteration, besides those of :mod:`graphopt.rl.training.ppo`, which
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 import torch
@@ -241,10 +241,8 @@ def _rows(starts: int, roots: frozenset[int], count: int, rng: np.random.Generat
 
 def _some(start: Start, rows: np.ndarray) -> Start:
     i = torch.from_numpy(rows).to(start.latent.device)
-    return Start(
-        tuple(start.models[r] for r in rows), start.latent[i], start.memory[i], start.actions[i], start.features[i],
-        start.near[i], start.legal[i],
-    )  # fmt: skip
+    tensors = {f.name: getattr(start, f.name)[i] for f in fields(start) if f.name != "models"}
+    return Start(tuple(start.models[r] for r in rows), **tensors)
 
 
 def _encoded(model: WorldModel, record: Record, rules: Sequence[Rule]) -> tuple[Tensor, Tensor, np.ndarray, Tensor]:

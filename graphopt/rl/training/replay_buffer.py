@@ -158,11 +158,21 @@ class Windows:
                 birth_step.append(np.full(len(fresh), step, np.int64))
         whole = np.array(before, np.int64)
         return cls(
-            tuple(parts), tuple(observations), tuple(counts), whole, whole + 1, np.array(chosen, np.int64), np.array(rewards),
-            np.array(done, np.bool_), _joined(slots), _joined(slot_step),
-            np.concatenate([np.zeros(0, np.bool_), *slot_near]), _joined(slot_after), _joined(births),
-            _joined(birth_step),
-        )  # fmt: skip
+            parts=tuple(parts),
+            observations=tuple(observations),
+            counts=tuple(counts),
+            before=whole,
+            after=whole + 1,
+            chosen=np.array(chosen, np.int64),
+            rewards=np.array(rewards),
+            done=np.array(done, np.bool_),
+            slots=_joined(slots),
+            slot_step=_joined(slot_step),
+            slot_near=np.concatenate([np.zeros(0, np.bool_), *slot_near]),
+            slot_after=_joined(slot_after),
+            births=_joined(births),
+            birth_step=_joined(birth_step),
+        )
 
 
 def _joined(parts: Sequence[Integers]) -> Integers:
