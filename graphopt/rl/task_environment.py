@@ -14,7 +14,7 @@ from graphopt.ir.edit import RefusedError
 from graphopt.ir.graph import Graph
 from graphopt.ir.types import digest
 from graphopt.rewrite.sites import Key
-from graphopt.rl.features import ACTION_WIDTH, Observation, View, Viewer, scaled
+from graphopt.rl.features import ACTION_WIDTH, Featurizer, GraphFeatures, Observation, scaled
 from graphopt.rl.task import Task
 from graphopt.search.problem import Problem, State, Step
 from graphopt.search.symmetry import ClassRewrite, PlanExpansion, SiteClasses, disjoint
@@ -82,12 +82,12 @@ class CachedGraph:
 
     Attributes:
         state: The graph, with its sites and predicted cost.
-        view: Its features.
+        features: Its features.
         identities: Maps each site, in a fixed order, to a number that it shares with those that look the same.
     """
 
     state: State
-    view: View
+    features: GraphFeatures
     identities: Mapping[Key, int]
 
 
@@ -143,7 +143,7 @@ class TaskEnvironment:
 
     def __init__(self, task: Task, problem: Problem, start: State, name: str = "") -> None:
         self.task, self.problem, self.start, self.name = task, problem, start, name
-        self.viewer = Viewer(task.features.node, task.features.edge, task.features.graph)
+        self.featurizer = Featurizer(task.features.node, task.features.edge, task.features.graph)
         self.priced = 0
         self.rule_index = {rule.id: i for i, rule in enumerate(problem.library.rules)}
         self.site_width = max((len(rule.match) for rule in problem.library.rules), default=1)
@@ -217,7 +217,9 @@ class TaskEnvironment:
             key: known[key] if key in known and key not in fresh else self._identity(state, key)
             for key in sorted(state.sites.matches)
         }
-        return CachedGraph(state, self.viewer.view(state.graph, None if before is None else before.view), identities)
+        return CachedGraph(
+            state, self.featurizer.featurize(state.graph, None if before is None else before.features), identities
+        )
 
     def _rewritten(self, state: State, choice: Choice) -> tuple[State, tuple[Step, ...]]:
         """The state after a rewrite at all its places, and the steps that were possible."""
@@ -264,7 +266,7 @@ class TaskEnvironment:
             }
             kept = set(sorted(choices, key=lambda c: (-gains[c], c.key))[:limit])
             choices = [c for c in choices if c in kept]
-        observation = self._observe(search_state, cached.view, priced_actions, choices, start_ms, len(path), warm)
+        observation = self._observe(search_state, cached.features, priced_actions, choices, start_ms, len(path), warm)
         return EpisodeState(cached, steps, path, warm, visited, priced_actions, tuple(choices), start_ms, observation)
 
     def _price(self, state: State, key: Key, visited: frozenset[int], step: int) -> PricedAction:
@@ -279,11 +281,11 @@ class TaskEnvironment:
         return PricedAction(state.cost - cost, step)
 
     def _observe(
-        self, state: State, view: View, priced_actions: Mapping[Key, PricedAction], choices: Sequence[Choice], start_ms: float,
+        self, state: State, features: GraphFeatures, priced_actions: Mapping[Key, PricedAction], choices: Sequence[Choice], start_ms: float,
         steps: int, warm: int,
     ) -> Observation:  # fmt: skip
         n = 1 + len(choices)
-        matches, index = state.sites.matches, view.index
+        matches, index = state.sites.matches, features.index
         rules, sites, rows, mask = [-1], [[-1] * self.site_width], [[0.0] * ACTION_WIDTH], [True]
         for choice in choices:
             key, times = choice.key, choice.times
@@ -298,11 +300,11 @@ class TaskEnvironment:
         actions[:, :2] = scaled(100 * actions[:, :2] / max(start_ms, 1e-12))
         actions[1:, 2] = np.log2(actions[1:, 2]) / 8
         return Observation(
-            operators=view.operators,
-            nodes=self.viewer.nodes(view, state.costs, start_ms),
-            links=view.links,
-            edges=view.edges,
-            graph=self.viewer.graph(view, state.cost, start_ms, n, (steps - warm) / self.task.budget),
+            operators=features.operators,
+            nodes=self.featurizer.nodes(features, state.costs, start_ms),
+            links=features.links,
+            edges=features.edges,
+            graph=self.featurizer.graph(features, state.cost, start_ms, n, (steps - warm) / self.task.budget),
             rules=np.array(rules, np.int64),
             sites=np.array(sites, np.int64),
             actions=actions,

@@ -25,8 +25,8 @@ def test_features_kept_up_to_date_equal_fresh_ones(demo_environment: TaskEnviron
     while not episode.result.done:
         legal = np.flatnonzero(episode.observation.mask[1:])
         episode.step(1 + int(rng.choice(legal)) if len(legal) else 0)
-        kept = episode.state.cached.view
-        fresh = demo_environment.viewer.view(kept.graph)
+        kept = episode.state.cached.features
+        fresh = demo_environment.featurizer.featurize(kept.graph)
         assert kept.index == fresh.index
         for name in ("operators", "fixed", "links", "edges"):
             assert np.array_equal(getattr(kept, name), getattr(fresh, name)), name

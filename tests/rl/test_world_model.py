@@ -130,7 +130,7 @@ def test_the_dream_calls_no_engine(
     demo: Task, demo_environment: TaskEnvironment, dynamics: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     learner = learner_of(demo, demo_environment, dynamics)
-    calls = {"rewritten": 0, "after": 0, "view": 0}
+    calls = {"rewritten": 0, "after": 0, "featurize": 0}
 
     def counted(owner: object, name: str) -> None:
         real = getattr(owner, name)
@@ -143,9 +143,9 @@ def test_the_dream_calls_no_engine(
 
     counted(graphopt.search.problem, "rewritten")
     counted(TaskEnvironment, "after")
-    counted(type(demo_environment.viewer), "view")
+    counted(type(demo_environment.featurizer), "featurize")
     learner.learn([r.played for r in learner.remembered], np.random.default_rng(0), 0.5)
-    assert calls == {"rewritten": 0, "after": 0, "view": 0}
+    assert calls == {"rewritten": 0, "after": 0, "featurize": 0}
     demo_environment.forget()
     records_of(demo_environment, 1)
     assert all(count > 0 for count in calls.values())

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from graphopt.rewrite.schema import Rule
-from graphopt.rl.features import ACTION_WIDTH, PRIOR, Batch, Observation, Viewer
+from graphopt.rl.features import ACTION_WIDTH, PRIOR, Batch, Featurizer, Observation
 from graphopt.rl.play import MemorylessPolicy, Scores
 from graphopt.rl.rule_features import EDGE_WIDTH, FAMILIES, GRAPH_WIDTH, NODE_WIDTH, RuleBatch
 from graphopt.rl.task import Task
@@ -44,8 +44,8 @@ class Shape:
     @classmethod
     def of(cls, task: Task, width: int, rounds: int) -> Shape:
         """The sizes for a task."""
-        viewer = Viewer(task.features.node, task.features.edge, task.features.graph)
-        return cls(viewer.node_width, viewer.edge_width, viewer.graph_width, width, rounds)
+        featurizer = Featurizer(task.features.node, task.features.edge, task.features.graph)
+        return cls(featurizer.node_width, featurizer.edge_width, featurizer.graph_width, width, rounds)
 
     def network(self) -> Controller:
         """Networks of these sizes."""

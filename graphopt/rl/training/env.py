@@ -13,7 +13,7 @@ from gymnasium import spaces
 
 from graphopt.errors import UnknownNameError, UsageError
 from graphopt.rl.episode import Episode
-from graphopt.rl.features import ACTION_WIDTH, OPERATORS, Observation, Viewer
+from graphopt.rl.features import ACTION_WIDTH, OPERATORS, Featurizer, Observation
 from graphopt.rl.task import Source, Task, load_task
 from graphopt.rl.training.environments import FileEnvironment, environment_of, library_of
 from graphopt.search.trace import Trace
@@ -59,12 +59,12 @@ class GraphRewrite(gymnasium.Env[Spaced, Any]):
         rules = library_of(self.task).rules
         self._lines = max((len(rule.match) for rule in rules), default=1)
         self._actions = 1 + self.task.actions.limit
-        viewer = Viewer(self.task.features.node, self.task.features.edge, self.task.features.graph)
+        featurizer = Featurizer(self.task.features.node, self.task.features.edge, self.task.features.graph)
         self.observation_space = spaces.Dict(
             {
-                "graph": spaces.Graph(_box(viewer.node_width), _box(viewer.edge_width)),
+                "graph": spaces.Graph(_box(featurizer.node_width), _box(featurizer.edge_width)),
                 "operators": spaces.Sequence(spaces.Discrete(OPERATORS), stack=True),
-                "whole": _box(viewer.graph_width),
+                "whole": _box(featurizer.graph_width),
                 "rules": spaces.Box(-1, max(0, len(rules) - 1), (self._actions,), np.int64),
                 "sites": spaces.Box(-1, 2**31, (self._actions, self._lines), np.int64),
                 "actions": _box(self._actions, ACTION_WIDTH),
