@@ -53,6 +53,7 @@ def test_gymnasium_accepts_it(demo: Task, places: str) -> None:
         assert seen in env.observation_space
         seen, *_ = env.step(int(env.action_space.sample(mask=seen["mask"])))
         assert seen in env.observation_space
+        assert (env.unwrapped.action_masks() == seen["mask"]).all()
 
 
 def test_several_at_once(toy: Task) -> None:

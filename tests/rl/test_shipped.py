@@ -29,6 +29,7 @@ def test_it_works_without_being_named_and_without_torch(strategy: str, tmp_path:
         f"code = run(['optimize', {str(DEMO)!r}, '-o', {str(tmp_path / 'out.onnx')!r}, '--strategy', {strategy!r},\n"
         "            '--no-measure', '--json', '-', '-q'])\n"
         "assert not {'torch', 'torch_geometric', 'safetensors'} & set(sys.modules)\n"
+        "assert not [name for name in sys.modules if name.startswith(('graphopt.rl.training', 'graphopt.rl.evaluation'))]\n"
         "sys.exit(code)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=HERE.parents[1])
