@@ -21,6 +21,7 @@ from graphopt.rewrite.sites import Key, Sites
 from graphopt.search.problem import Problem, State, Step
 
 _MASK = 2**63 - 1  # arrays of classes are signed
+_MAX_REMEMBERED = 1 << 17  # nodes; some 30 MB
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,8 @@ class SiteClasses:
             operands = [None if k is None else (str(graph.type(k)), graph.values[k].const) for k in node.inputs]
             results = [None if k is None else (str(graph.type(k)), k in graph.output_keys) for k in node.outputs]
             found = digest(node.domain, node.op, sorted(node.attributes.items()), operands, results, users)
+            if len(self._nodes) >= _MAX_REMEMBERED:  # training meets ever new graphs of a model
+                self._nodes.clear()
             self._nodes[node.id, users] = found
         return found
 
