@@ -137,26 +137,20 @@ class GraphRewrite(gymnasium.Env[Spaced, Any]):
         }
 
     def _padded(self, observation: Observation) -> Spaced:
-        n, k = len(observation.rules), self._actions
-        rules = np.full(k, -1, np.int64)
-        rules[:n] = observation.rules
-        sites = np.full((k, self._lines), -1, np.int64)
-        sites[:n] = observation.sites
-        actions = np.zeros((k, ACTION_WIDTH), np.float32)
-        actions[:n] = observation.actions
-        mask = np.zeros(k, np.int8)
-        mask[:n] = observation.mask
+        def padded(rows: np.ndarray, fill: int) -> np.ndarray:
+            return np.concatenate([rows, np.full((self._actions - len(rows), *rows.shape[1:]), fill, rows.dtype)])
+
         return {
-            # Copies, for whoever keeps one and changes another: positions share what they have in common.
+            # Copies, for whoever keeps one and changes another: states share what they have in common.
             "graph": spaces.GraphInstance(
                 observation.nodes.copy(), observation.edges.copy(), observation.links.T.copy()
             ),
             "operators": observation.operators.copy(),
             "whole": observation.graph.copy(),
-            "rules": rules,
-            "sites": sites,
-            "actions": actions,
-            "mask": mask,
+            "rules": padded(observation.rules, -1),
+            "sites": padded(observation.sites, -1),
+            "actions": padded(observation.actions, 0),
+            "mask": padded(observation.mask.astype(np.int8), 0),
         }
 
 
