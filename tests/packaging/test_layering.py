@@ -214,6 +214,19 @@ def test_import_of_the_package_is_light():
     assert not set(done.stdout.split()) & (OPTIONAL | {"onnx", "onnxruntime", "numpy", "typer", "rich"})
 
 
+def test_a_search_loads_nothing_of_agents():
+    import subprocess
+
+    code = (
+        "import sys\n"
+        "from graphopt.cli.main import run\n"
+        "code = run(['optimize', 'models/demo_regnet.onnx', '--dry-run', '--no-measure', '-q', '--strategy', 'greedy'])\n"
+        "print(code, *[name for name in sys.modules if name.startswith(('graphopt.rl', 'gymnasium'))])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["0"]
+
+
 def test_the_linter_bans_the_same_libraries():
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     tidy = tomllib.loads(text)["tool"]["ruff"]["lint"]["flake8-tidy-imports"]
