@@ -72,9 +72,9 @@ COST_MODELS = Table(
 LEARNERS = Table(
     "algorithm",
     "graphopt.learners",
-    {"ppo": "graphopt.rl.learners:PPO_SPEC", "world-model": "graphopt.rl.learners:WORLD_MODEL_SPEC"},
+    {"ppo": "graphopt.rl.training.learners:PPO_SPEC", "world-model": "graphopt.rl.training.learners:WORLD_MODEL_SPEC"},
 )
-"""Algorithms that train agents: :class:`graphopt.rl.learners.LearnerSpec`."""
+"""Algorithms that train agents: :class:`graphopt.rl.training.learners.LearnerSpec`."""
 _AGENTS = {"ppo": "rl"}
 
 

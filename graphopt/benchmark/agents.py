@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from graphopt import scratch
-from graphopt.benchmark.results import Ratio as Found
+from graphopt.benchmark.results import Ratio
 from graphopt.benchmark.rounds import Contender, Effort, in_process, measure
 from graphopt.cost.store import Store
 from graphopt.ir.graph import Graph
@@ -16,9 +16,9 @@ from graphopt.onnxio.save import save
 from graphopt.pipeline.opening import first_run, open_sizes
 from graphopt.pipeline.prepare import effort_for
 from graphopt.rl.agent import Learned
-from graphopt.rl.evaluation import Ratio, Timing
-from graphopt.rl.prepare import library_of, open_scene
+from graphopt.rl.evaluation.scores import RatioInterval, Timing
 from graphopt.rl.task import Source, Task
+from graphopt.rl.training.environments import library_of, open_environment
 from graphopt.runtime.session import SessionConfig
 from graphopt.search.arena import most_bytes
 from graphopt.search.auto import Auto
@@ -28,7 +28,7 @@ from graphopt.verification.ranges import input_ranges
 
 _PRECISION = 0.01
 AUTO = "auto"
-SAME = Ratio(1.0, 1.0, 1.0)
+SAME = RatioInterval(1.0, 1.0, 1.0)
 
 
 def time_agents(
@@ -75,25 +75,24 @@ def _timed(
     interrupted: Callable[[], bool],
 ) -> list[Timing]:
     library = library_of(task)
-    scene = open_scene(task, source, store, library)
-    model, config = scene.model, SessionConfig(threads=task.pricing.threads)
-    assert model is not None
+    environment = open_environment(task, source, store, library)
+    model, config = environment.model, SessionConfig(threads=task.pricing.threads)
     _, feeds = first_run(model, config, input_ranges(model.graph), {}, {}, 0)
     allowed = effort_for(model, None, open_sizes(model, feeds)).searching()
     strategies: dict[str, Strategy] = {AUTO: Auto(), **{a: Learned(f, rollouts) for a, f in agents.items()}}
     outcomes: dict[str, Outcome] = {}
     took: dict[str, float] = {}
-    Greedy().run(scene.problem, scene.start, Budget(interrupted=interrupted))  # what a process learns once
+    Greedy().run(environment.problem, environment.start, Budget(interrupted=interrupted))  # what a process learns once
     for name, strategy in strategies.items():
         tell(f"{source.name}: {name} searches")
-        fresh = open_scene(task, source, store, library)  # nobody finds prices at hand that another has looked up
+        fresh = open_environment(task, source, store, library)  # nobody finds prices at hand that another has looked up
         budget = Budget(None, allowed.candidates if name == AUTO else None, interrupted)
         outcomes[name] = strategy.run(fresh.problem, fresh.start, budget)
         took[name] = budget.elapsed
         if interrupted():
             return []
     # Equal graphs are one contender: a ratio of 1 needs no clock.
-    graphs: dict[int, Graph | None] = {scene.start.graph.hash: None}
+    graphs: dict[int, Graph | None] = {environment.start.graph.hash: None}
     places: dict[str, int] = {}
     for name, outcome in outcomes.items():
         graph = outcome.state.graph
@@ -113,11 +112,11 @@ def _timed(
             if measured is None or interrupted():
                 return []
 
-    def over(one: int, other: int) -> Ratio:
+    def over(one: int, other: int) -> RatioInterval:
         if one == other or measured is None:
             return SAME
-        found: Found = measured.over(one, other, _PRECISION)
-        return Ratio(found.value, found.low, found.high)
+        found: Ratio = measured.over(one, other, _PRECISION)
+        return RatioInterval(found.value, found.low, found.high)
 
     return [
         Timing(

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from graphopt.rl.evaluate import Evaluator
-    from graphopt.rl.evaluation import Evaluation, Timing
+    from graphopt.rl.evaluation.protocol import Evaluator
+    from graphopt.rl.evaluation.scores import Evaluation, Timing
 
 _STAGES = "1,2,3,4,5"
 
@@ -68,11 +68,11 @@ def evaluate_agent(
     from graphopt.errors import UsageError
 
     with Waiting("loading the libraries", shown=not quiet):
-        from graphopt.rl.evaluate import Evaluator, Plan, read_agents
+        from graphopt.rl.evaluation.protocol import EvaluationPlan, Evaluator, read_agents
 
     if measure is not None and not (measure > 0 and math.isfinite(measure)):
         raise UsageError(f"--measure must be above 0, not {measure}")
-    plan = Plan(_numbers(stages), seeds, rollouts, limit)
+    plan = EvaluationPlan(_numbers(stages), seeds, rollouts, limit)
     plan.check()
     agents = read_agents(folder)
     if json is not None and json != "-":
@@ -182,7 +182,7 @@ def _fitting(heads: Sequence[str], lines: Sequence[Sequence[str]], texts: int) -
 def _show(found: Evaluation, screen: Console) -> None:
     """Print a table for each stage at equal real steps, what came of all budgets, and what to know about it."""
     from graphopt.report.evaluation import allowed, measured, saved, summary, summary_words
-    from graphopt.rl.evaluation import STAGES, STEPS
+    from graphopt.rl.evaluation.scores import STAGES, STEPS
 
     stage = 0
     for section in found.sections():

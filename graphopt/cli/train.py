@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-    from graphopt.rl.checkpoint import Manifest
-    from graphopt.rl.run import Status
+    from graphopt.rl.manifest import Manifest
     from graphopt.rl.task import Task
+    from graphopt.rl.training.training_run import Status
 
 _LINES_S = 10.0  # between two lines where there is no terminal
 _SILENT_S = 20.0  # after which it is told what goes on before the first episodes
@@ -73,8 +73,11 @@ def train_agent(
     dynamics: Annotated[
         str | None, option(metavar="NAME", help="Of a world model: deterministic (default) or mdn-lstm.")
     ] = None,
-    tau: Annotated[
-        float | None, option(metavar="T", help="Temperature of a world model's dreams, 0 to 10 (default 1).")
+    temperature: Annotated[
+        float | None,
+        option(
+            "--temperature", "--tau", metavar="T", help="Temperature of a world model's dreams, 0 to 10 (default 1)."
+        ),
     ] = None,
     quiet: options.Quiet = False,
 ) -> None:
@@ -86,10 +89,10 @@ def train_agent(
     from graphopt.errors import UsageError
 
     with Waiting("loading the libraries", shown=not quiet):
-        from graphopt.rl.run import Run
         from graphopt.rl.task import load_task
-        from graphopt.rl.train import resume as go_on
-        from graphopt.rl.train import train
+        from graphopt.rl.training.train import resume as go_on
+        from graphopt.rl.training.train import train
+        from graphopt.rl.training.training_run import Run
 
     free = {
         "steps": steps, "minutes": minutes, "device": device, "executor": executor, "workers": workers,
@@ -105,7 +108,7 @@ def train_agent(
             "preset": preset,
             "pretrain": pretrain,
             "dynamics": dynamics,
-            "tau": tau,
+            "temperature": temperature,
         }
         for name, value in fixed.items():
             if value is not None and value != []:
@@ -118,7 +121,7 @@ def train_agent(
             chosen = _on(chosen, models)
         folder = out or Path(f"agent-{chosen.name}")
         given = {"algorithm": algo, "preset": preset, "seed": seed, "pretrain": pretrain, **free}
-        given |= {"dynamics": dynamics, "tau": tau}
+        given |= {"dynamics": dynamics, "temperature": temperature}
         run = Run(chosen, folder, **{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
         with Interrupt("this iteration") as interrupt, _View(shown=not quiet) as view:
             manifest = train(run, view, interrupt)

@@ -34,7 +34,7 @@ _TRIFLE = 0.01
 _FARTHEST = 5.0
 """Limit of a correction: beyond, something else is wrong."""
 LOOKUPS = frozenset({"Gather", "GatherND", "GatherElements"})
-CAUTION = 1.1
+ESTIMATE_MARKUP = 1.1
 """Factor on an estimate: a search should not prefer a window only because nobody measured it."""
 _OWN, _SHARED, _MEMORY = "", "-shared", "-memory"
 """Suffix of a signature that was measured with weights from a core's own cache, the last-level cache, or memory."""
@@ -58,7 +58,6 @@ class KernelCost(WindowCost):
         deadline: Asked before each measurement; true means that there is no time left.
         measure: Whether to measure at all; without, the store and estimates must do.
         dims: Sizes of symbolic dimensions by name.
-        disturb: Factor on the price of a signature, for the prices of a machine that is not there.
         growth: By how many bytes the weights of a graph may outgrow those of the first one that is priced from scratch.
     """
 
@@ -74,7 +73,6 @@ class KernelCost(WindowCost):
         deadline: Callable[[], bool] | None = None,
         measure: bool = True,
         dims: Mapping[str, int] | None = None,
-        disturb: Callable[[str], float] | None = None,
         growth: float = math.inf,
     ) -> None:
         config = config or SessionConfig()
@@ -88,7 +86,6 @@ class KernelCost(WindowCost):
         self.seconds = seconds
         self.deadline = deadline
         self.measure = measure
-        self.disturb = disturb
         self.spent = 0.0
         self.measured = 0
         self.estimated = 0
@@ -287,7 +284,7 @@ class KernelCost(WindowCost):
                     remember_pace(self.store, self.environment, self._watch)
         for signature in left:
             self.estimated += 1
-            self._set(signature, CAUTION * analytic[signature] * self._correction(graph, plans[signature][1]))
+            self._set(signature, ESTIMATE_MARKUP * analytic[signature] * self._correction(graph, plans[signature][1]))
 
     def _stopwatch(self) -> Stopwatch | None:
         if self._watch is None and self.measure:
@@ -318,8 +315,7 @@ class KernelCost(WindowCost):
     def _set(self, signature: str, ms: float) -> None:
         if self._factors is None:
             self._factors = self.store.corrections(self.environment)
-        factor = self._factors.get(signature, 1.0) * (1.0 if self.disturb is None else self.disturb(signature))
-        self._prices[signature] = round(ms * factor * TICKS_PER_MS)
+        self._prices[signature] = round(ms * self._factors.get(signature, 1.0) * TICKS_PER_MS)
 
     def _compare(self, graph: Graph, window: Window, ms: float, estimate: float) -> None:
         """Learn how far off the estimate is for windows of this kind."""
@@ -366,8 +362,8 @@ def _ballast(signature: str) -> int:
 def _made(wanted: Wanted) -> KernelCost:
     return KernelCost(
         wanted.store, wanted.config, seconds=wanted.seconds, kernels=wanted.kernels, measure=wanted.measure,
-        dims=wanted.dims, disturb=wanted.disturb, growth=wanted.growth,
+        dims=wanted.dims, growth=wanted.growth,
     )  # fmt: skip
 
 
-SPEC = CostModelSpec("kernel", "windows of kernels, measured on this machine", _made, ("measure", "disturb"))
+SPEC = CostModelSpec("kernel", "windows of kernels, measured on this machine", _made, ("measure",))

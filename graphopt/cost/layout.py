@@ -66,7 +66,7 @@ class Layout:
     live: bool = False
 
 
-NOTHING = Layout()
+NO_LAYOUT = Layout()
 
 
 class Layouts:
@@ -84,7 +84,7 @@ class Layouts:
     def of(self, graph: Graph) -> Layout:
         """The layout of a graph, from scratch."""
         if self.block <= 1 or not any(node.op in _CONVERTED for node in graph.nodes.values()):
-            return NOTHING
+            return NO_LAYOUT
         blocked: dict[int, None] = {}
         for node in graph.in_order():
             key = result(node)

@@ -26,7 +26,6 @@ class Wanted:
         dims: Sizes of symbolic dimensions by name.
         prices: Milliseconds by operator, where someone gives them.
         growth: By how many bytes weights may outgrow those of the first graph that is priced.
-        disturb: Factor on the price of what has some signature, for the prices of a machine that is not there.
     """
 
     store: Store
@@ -37,7 +36,6 @@ class Wanted:
     dims: Mapping[str, int] = field(default_factory=dict)
     prices: Mapping[str, float] = field(default_factory=dict)
     growth: float = math.inf
-    disturb: Callable[[str], float] | None = None
 
 
 @dataclass(frozen=True)
@@ -48,7 +46,7 @@ class CostModelSpec:
         name: By which it is chosen.
         doc: One line for people.
         make: Makes it.
-        options: What it heeds of ``measure``, ``prices`` and ``disturb``.
+        options: What it heeds of ``measure`` and ``prices``.
         needs: Modules that it imports and graphopt's base does not bring.
     """
 

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from graphopt.config import Settings, agents_dir
 from graphopt.errors import UsageError
-from graphopt.registry import Registry
-from graphopt.rl.learners import LEARNERS
+from graphopt.registry import LEARNERS, Registry, strategy_of
 from graphopt.search.problem import Strategy
 from graphopt.search.strategies import SEARCHES, StrategySpec
 
@@ -18,12 +17,11 @@ AGENT = "agent"
 
 @cache
 def _of_agents() -> tuple[StrategySpec, ...]:
-    return tuple(
-        StrategySpec(
-            learner.strategy, f"an agent that {learner.name} trained", partial(_learned, learner.strategy), (AGENT, "seed")
-        )
-        for learner in LEARNERS.all()
-    )  # fmt: skip
+    found = []
+    for algorithm in LEARNERS.names():
+        name = strategy_of(algorithm)
+        found.append(StrategySpec(name, f"an agent that {algorithm} trained", partial(_learned, name), (AGENT, "seed")))
+    return tuple(found)
 
 
 STRATEGIES: Registry[StrategySpec] = Registry(SEARCHES.table, StrategySpec, _of_agents)
@@ -38,7 +36,7 @@ def make_strategy(settings: Settings) -> Strategy:
     """
     spec = STRATEGIES.ready(settings.strategy)
     if settings.agent is not None and AGENT not in spec.options:
-        takers = [each.strategy for each in LEARNERS.all()]
+        takers = [spec.name for spec in _of_agents()]
         raise UsageError(f"an agent belongs to strategy {' or '.join(takers)}, not to {spec.name}")
     return spec.make(settings)
 

@@ -8,7 +8,7 @@ from html import escape
 from pathlib import Path
 
 from graphopt.files import write_text
-from graphopt.rl.evaluation import Curve
+from graphopt.rl.evaluation.scores import Curve
 
 _WIDTH, _HEIGHT, _ACROSS = 330, 250, 3  # pixels of a panel, and panels side by side
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52, 12, 34, 44

@@ -6,16 +6,16 @@ import csv
 import io
 from dataclasses import asdict, fields
 
-from graphopt.rl.curves import WINDOW
-from graphopt.rl.evaluation import (
+from graphopt.rl.evaluation.learning_curves import SMOOTHED_UPDATES
+from graphopt.rl.evaluation.scores import (
     BUDGETS,
-    EQUAL,
+    EQUAL_SAVING_POINTS,
     STAGES,
     STEPS,
     TRAINING,
     Estimate,
     Evaluation,
-    Ratio,
+    RatioInterval,
     Section,
 )
 from graphopt.wording import cell, plural, seconds
@@ -54,7 +54,7 @@ def saved(found: Estimate | None) -> str:
     return f"{found.mean:.2f}" + (f" ± {found.high - found.mean:.2f}" if found.count > 1 else "")
 
 
-def measured(ratio: Ratio, digits: int = 3) -> str:
+def measured(ratio: RatioInterval, digits: int = 3) -> str:
     """A ratio with its interval."""
     return f"{ratio.value:.{digits}f} ({ratio.low:.{digits}f} to {ratio.high:.{digits}f})"
 
@@ -145,7 +145,7 @@ def savings(section: Section) -> tuple[list[str], list[list[str]]]:
     for model in section.models:
         savings = {name: section.saving(name, model) for name in names}
         best = max((s.mean for s in savings.values() if s is not None), default=0.0)
-        cells = [_bold(saved(s), s is not None and s.mean >= best - EQUAL) for s in savings.values()]
+        cells = [_bold(saved(s), s is not None and s.mean >= best - EQUAL_SAVING_POINTS) for s in savings.values()]
         cells.insert(1, saved(alone.saving(section.algorithm, model)))
         used = [s for s in section.of(section.algorithm, model) if s.steps is not None]
         steps = sum(s.steps or 0 for s in used) / len(used) if used else 0
@@ -200,7 +200,7 @@ def reached(found: Evaluation) -> tuple[str, list[str], list[list[str]]]:
     ]  # fmt: skip
     note = (
         f"Real environment steps until the mean of an agent's runs first came within one per cent of what ppo's had in the end. `saving` is the "
-        f"mean of the last {WINDOW} updates' episodes, `best` the best saving met so far, mean over the models; see curves.svg. How many times "
+        f"mean of the last {SMOOTHED_UPDATES} updates' episodes, `best` the best saving met so far, mean over the models; see curves.svg. How many times "
         "fewer: bootstrap over the runs of both, 0 where they never came there."
     )
     return note, heads, rows

@@ -8,7 +8,7 @@ from pathlib import Path
 from graphopt.report.curves import draw_curves
 from graphopt.report.evaluation import about, budget_words, reached, savings, summary, summary_words, timings
 from graphopt.report.view import Page, Subject, Table
-from graphopt.rl.evaluation import STAGES, Evaluation
+from graphopt.rl.evaluation.scores import STAGES, Evaluation
 
 
 def write_evaluation_page(found: Evaluation, path: Path) -> None:

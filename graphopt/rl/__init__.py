@@ -1,15 +1,13 @@
 """Agents that learn to rewrite graphs.
 
-In the order in which training flows through them:
+What `graphopt optimize` needs to use an agent:
 
 - ``task``, ``reward``: what is seen, done and paid for, as a YAML file;
 - ``features``, ``rule_features``: graphs and rules as numpy arrays;
-- ``prepare``, ``scene``, ``episode``: a model made ready, and one run over it; ``env`` is the same for Gymnasium;
-- ``encoder``, ``controller``, ``world_model``: the networks (torch); ``pretrain`` trains the encoder by itself;
-- ``collect``, ``rollout``, ``replay``: episodes on an executor, and what a world model learns from them;
-- ``ppo``; ``dreamer``, ``dream``: the algorithms;
-- ``run``, ``learners``, ``ready``, ``train``, ``checkpoint``: what to train and how, the loop, what is kept; ``evaluate``, ``trial``, ``evaluation``, ``curves``: what came of it;
-- ``export``, ``agent``: a trained agent as ONNX, and as a strategy of `graphopt optimize`, without torch.
+- ``task_environment``, ``episode``, ``play``: a model made ready, one run over it, and many side by side;
+- ``manifest``, ``agent``: what an agent is, and a trained one as a strategy, without torch.
+
+What makes and judges agents stands apart: :mod:`graphopt.rl.training`, and :mod:`graphopt.rl.evaluation`, which may use it.
 
 Importing this package imports neither torch nor a model; it registers ``graphopt/GraphRewrite-v0`` where Gymnasium is installed.
 """
@@ -23,4 +21,4 @@ if find_spec("gymnasium") is not None:
 
     if ENVIRONMENT not in gymnasium.registry:
         # Gymnasium's own wrapper would count steps a second time: the task's budget is the limit.
-        gymnasium.register(ENVIRONMENT, entry_point="graphopt.rl.env:GraphRewrite", max_episode_steps=None)
+        gymnasium.register(ENVIRONMENT, entry_point="graphopt.rl.training.env:GraphRewrite", max_episode_steps=None)

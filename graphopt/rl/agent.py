@@ -10,27 +10,27 @@ from pathlib import Path
 
 import numpy as np
 
+from graphopt.registry import strategy_of
 from graphopt.rewrite.library import Library
 from graphopt.rewrite.schema import Rule
-from graphopt.rl.checkpoint import CheckpointError, Manifest, read_manifest
-from graphopt.rl.collect import TEMPERATURES, Habitual, Policy, Scores, play
 from graphopt.rl.episode import Episode
 from graphopt.rl.features import Batch, Floats, Integers, Observation
-from graphopt.rl.learners import LEARNERS
+from graphopt.rl.manifest import CheckpointError, Manifest, read_manifest
+from graphopt.rl.play import TEMPERATURES, Policy, PriorPolicy, Scores, play
 from graphopt.rl.rule_features import RuleBatch
-from graphopt.rl.scene import Position, Scene
 from graphopt.rl.task import Task
+from graphopt.rl.task_environment import EpisodeState, TaskEnvironment
 from graphopt.runtime.session import Session, SessionConfig
 from graphopt.search.backtracking import Backtracking
 from graphopt.search.greedy import Greedy
 from graphopt.search.problem import Budget, Outcome, Problem, State
 
 ENCODER, RULES, CONTROLLER, MEMORY = "encoder.onnx", "rules.onnx", "controller.onnx", "memory.onnx"
-ROUND = 3
+EPISODES_PER_ROUND = 3
 """Episodes of an agent in use that are played side by side."""
-_WORTH = 1e-3  # share of the cost that a round must have gained for another one to be played
-_AROUND = 256  # candidates of the search around an agent's best plan
-_NAMED = 4  # rules that a notice names
+_MIN_ROUND_GAIN = 1e-3  # share of the cost that a round must have gained for another one to be played
+_FINISHING_CANDIDATES = 256  # candidates of the search around an agent's best plan
+_MAX_NAMED_RULES = 4  # rules that a notice names
 
 
 class AgentNotice(UserWarning):
@@ -38,7 +38,7 @@ class AgentNotice(UserWarning):
 
 
 class RuntimePolicy:
-    """An exported agent as :class:`graphopt.rl.collect.Policy`.
+    """An exported agent as :class:`graphopt.rl.play.Policy`.
 
     Args:
         folder: Where the exported models are.
@@ -57,40 +57,43 @@ class RuntimePolicy:
         self._controller = Session(folder / CONTROLLER, config)
         self._recall = Session(folder / MEMORY, config) if (folder / MEMORY).is_file() else None
         self._memory = np.zeros((0, 0), np.float32)
-        self._seen: tuple[Floats, Floats, Integers] | None = None
+        self._encoded: tuple[Floats, Floats, Integers] | None = None
         with Session(folder / RULES, config) as session:
             batch = RuleBatch.of(rules)
             (self._table,) = session.run({f.name: getattr(batch, f.name) for f in fields(batch)})
 
     def begin(self, lanes: int) -> None:
-        """See :class:`graphopt.rl.collect.Policy`."""
+        """See :class:`graphopt.rl.play.Policy`."""
         if self._recall is not None:
             width = next(spec.shape[1] for spec in self._recall.input_specs if spec.name == "memory")
             assert isinstance(width, int)
             self._memory = np.zeros((lanes, width), np.float32)
 
     def __call__(self, observations: Sequence[Observation], lanes: Sequence[int]) -> Scores:
-        """See :class:`graphopt.rl.collect.Policy`."""
+        """See :class:`graphopt.rl.play.Policy`."""
         b = Batch.of(observations)
         embedded, whole = self._encoder.run(
             {name: getattr(b, name) for name in ("operators", "nodes", "links", "edges", "graphs", "node_graph")}
         )
         remembered = {} if self._recall is None else {"memory": self._memory[list(lanes)]}
-        scores, values, *seen = self._controller.run(
+        scores, values, *encoded = self._controller.run(
             {
-                "embedded": embedded, "whole": whole, "table": self._table, **remembered,
+                "embedded": embedded,
+                "whole": whole,
+                "table": self._table,
+                **remembered,
                 **{name: getattr(b, name) for name in ("rules", "sites", "actions", "action_graph")},
             }
-        )  # fmt: skip
-        self._seen = (seen[0], seen[1], b.first[:-1]) if seen else None
+        )
+        self._encoded = (encoded[0], encoded[1], b.first[:-1]) if encoded else None
         return Scores(np.split(scores.astype(np.float64), b.first[1:-1]), values.astype(np.float64))
 
     def chose(self, lanes: Sequence[int], actions: Sequence[int]) -> None:
-        """See :class:`graphopt.rl.collect.Policy`."""
-        if self._recall is None or self._seen is None:
+        """See :class:`graphopt.rl.play.Policy`."""
+        if self._recall is None or self._encoded is None:
             return
-        latent, looks, first = self._seen
-        feeds = {"latent": latent, "look": looks[first + np.array(actions)], "memory": self._memory[list(lanes)]}
+        latent, embeddings, first = self._encoded
+        feeds = {"latent": latent, "look": embeddings[first + np.array(actions)], "memory": self._memory[list(lanes)]}
         (self._memory[list(lanes)],) = self._recall.run(feeds)
 
 
@@ -104,7 +107,7 @@ class Untrained:
     Args:
         task: What is seen and offered.
         rollouts: Episodes that follow chance, at most, besides the one of the likeliest actions.
-        seed: Of that chance.
+        seed: Seed of that chance.
         keep: Best plans to carry out and to measure.
 
     Attributes:
@@ -118,9 +121,9 @@ class Untrained:
         self.steps, self.alone = 0, 0.0
         self.task, self.rollouts, self.seed, self.keep = task, rollouts, seed, keep
 
-    def policy(self, scene: Scene) -> Policy:
+    def policy(self, environment: TaskEnvironment) -> Policy:
         """What plays."""
-        return Habitual()
+        return PriorPolicy()
 
     def run(
         self, problem: Problem, start: State, budget: Budget, report: Callable[[State], None] | None = None
@@ -133,7 +136,7 @@ class Untrained:
         for plan in tuple(plans):
             plans.append(plan.then(Greedy().run(problem, plan.state, budget)))
         plan = min(plans, key=lambda plan: plan.state.cost)
-        part = budget.part(1.0, _AROUND)
+        part = budget.part(1.0, _FINISHING_CANDIDATES)
         plans.append(plan.then(Backtracking().run(problem, plan.state, part)))
         budget.spent += part.spent
         unlike = {plan.state.graph.hash: plan for plan in plans}
@@ -144,32 +147,37 @@ class Untrained:
 
     def _played(self, problem: Problem, start: State, budget: Budget) -> list[Outcome]:
         """The best plans of some episodes, and the model as it was, so that greedy's own plan is never missed."""
-        scene = Scene(self.task, problem, start)
-        policy = self.policy(scene)
+        # Nothing is paid to an agent that is used: a reward may have to be measured.
+        environment = TaskEnvironment(replace(self.task, reward=()), problem, start)
+        policy = self.policy(environment)
         rngs = [None, *(np.random.default_rng([self.seed, i]) for i in range(self.rollouts))]
-        found: dict[int, Position] = {}
+        found: dict[int, EpisodeState] = {}
         costs: list[float] = []  # of the best of each episode
 
         def go_on() -> bool:
-            budget.spent = spent + scene.priced
+            budget.spent = spent + environment.priced
             return budget.exhausted() is None
 
         def watch(episode: Episode) -> None:
             costs.append(episode.best.cost)
-            for position in (episode.best, episode.position):
-                found[position.state.graph.hash] = position
+            for state in (episode.best, episode.state):
+                found[state.search_state.graph.hash] = state
 
         spent = budget.spent
         self.steps = 0
-        for begin in range(0, len(rngs), ROUND):
-            lanes = rngs[begin : begin + ROUND]
-            played = play([scene] * len(lanes), policy, lanes, temperatures=TEMPERATURES, go_on=go_on, watch=watch)
+        for begin in range(0, len(rngs), EPISODES_PER_ROUND):
+            lanes = rngs[begin : begin + EPISODES_PER_ROUND]
+            played = play(
+                [environment] * len(lanes), policy, lanes, temperatures=TEMPERATURES, go_on=go_on, watch=watch
+            )
             self.steps += sum(trajectory.steps for trajectory in played)
-            if min(costs[begin:]) > (1 - _WORTH) * min(costs[:begin] or costs[:1]) or not go_on():
+            if min(costs[begin:]) > (1 - _MIN_ROUND_GAIN) * min(costs[:begin] or costs[:1]) or not go_on():
                 break
         reason = budget.exhausted() or f"{len(costs)} episodes played"
         best = heapq.nsmallest(self.keep, found.values(), key=lambda p: p.cost)
-        plans = [Outcome(p.state, p.steps, budget.spent, budget.elapsed, reason) for p in best if p.cost < start.cost]
+        plans = [
+            Outcome(p.search_state, p.steps, budget.spent, budget.elapsed, reason) for p in best if p.cost < start.cost
+        ]
         return [*plans, Outcome(start, (), budget.spent, budget.elapsed, reason)]
 
 
@@ -189,20 +197,22 @@ class Learned(Untrained):
     def __init__(self, folder: Path, rollouts: int = 8, seed: int = 0, keep: int = 4) -> None:
         self.folder, self.manifest = folder, read_manifest(folder)
         super().__init__(self.manifest.task, rollouts, seed, keep)
-        self.name = LEARNERS.get(self.manifest.algorithm).strategy
+        self.name = strategy_of(self.manifest.algorithm)
 
-    def policy(self, scene: Scene) -> Policy:
+    def policy(self, environment: TaskEnvironment) -> Policy:
         """See :class:`Untrained`."""
-        self._tell(scene)
-        return RuntimePolicy(self.folder, scene.problem.library.rules)
+        self._tell(environment)
+        return RuntimePolicy(self.folder, environment.problem.library.rules)
 
-    def _tell(self, scene: Scene) -> None:
+    def _tell(self, environment: TaskEnvironment) -> None:
         """Name the rules that the agent was not trained with, where they have a place in this model."""
-        here = {key[0] for key in scene.start.sites.matches}
-        new = unknown_rules(self.manifest, scene.problem.library)
+        here = {key[0] for key in environment.start.sites.matches}
+        new = unknown_rules(self.manifest, environment.problem.library)
         met = [rule for rule in new if rule in here]
         if met:
-            named = ", ".join(met[:_NAMED]) + (f" and {len(met) - _NAMED} more" if len(met) > _NAMED else "")
+            named = ", ".join(met[:_MAX_NAMED_RULES]) + (
+                f" and {len(met) - _MAX_NAMED_RULES} more" if len(met) > _MAX_NAMED_RULES else ""
+            )
             warnings.warn(
                 f"the agent was not trained with {named}: it judges by what the rules say", AgentNotice, stacklevel=3
             )

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from graphopt.rl.features import STOP, Observation
-from graphopt.rl.reward import TERMS, Ended, Moved, percent
-from graphopt.rl.scene import Position, Scene
+from graphopt.rl.reward import TERMS, CostChange, EpisodeEnd, percent
+from graphopt.rl.task_environment import EpisodeState, TaskEnvironment
 
 
 @dataclass(frozen=True)
-class Result:
+class StepResult:
     """What a step came to.
 
     Attributes:
@@ -35,25 +35,26 @@ class Episode:
     """Rewrites of one model, one after the other, until STOP or the end of the budget.
 
     Args:
-        scene: The model.
+        environment: The model.
         rng: Where the task wants random rewrites before the start, they are drawn from this.
     """
 
-    def __init__(self, scene: Scene, rng: np.random.Generator | None = None) -> None:
-        self.scene, self.task = scene, scene.task
-        warm_up = scene.task.graphs.warm_up
-        self.position: Position = scene.root if rng is None or not warm_up else scene.warmed_up(rng, warm_up)
-        self.first = self.position
-        self.best = self.position
+    def __init__(self, environment: TaskEnvironment, rng: np.random.Generator | None = None) -> None:
+        self.environment, self.task = environment, environment.task
+        warm_up = environment.task.graphs.warm_up
+        self.state: EpisodeState = (
+            environment.root if rng is None or not warm_up else environment.warmed_up(rng, warm_up)
+        )
+        self.best = self.state
         self.used = 0
-        self.result = Result(0.0, False, False)
+        self.result = StepResult(0.0, False, False)
 
     @property
     def observation(self) -> Observation:
         """What an agent sees."""
-        return self.position.observation
+        return self.state.observation
 
-    def step(self, action: int) -> Result:
+    def step(self, action: int) -> StepResult:
         """Make a rewrite, or STOP.
 
         Raises:
@@ -64,35 +65,35 @@ class Episode:
             raise ValueError(f"action {action} is not legal here: the mask allows {np.flatnonzero(mask).tolist()}")
         self._use()
         if action == STOP:
-            self.result = Result(self._final(), True, False)
+            self.result = StepResult(self._final(), True, False)
             return self.result
-        before = self.position
-        self.position = self.scene.after(before, action)
-        if self.position.cost < self.best.cost:
-            self.best = self.position
-        moved = Moved(before.cost, self.position.cost, self.position.start_ms)
+        before = self.state
+        self.state = self.environment.after(before, action)
+        if self.state.cost < self.best.cost:
+            self.best = self.state
+        change = CostChange(before.cost, self.state.cost, self.state.start_ms)
         reward = 0.0
-        if len(self.position.steps) > len(before.steps):  # else the rewrite was impossible after all
+        if len(self.state.steps) > len(before.steps):  # else the rewrite was impossible after all
             for term in self.task.reward:
                 dense = TERMS[term.term].dense
-                reward += 0.0 if dense is None else term.weight * dense(moved)
-        self.result = Result(reward, False, self.used >= self.task.budget)
+                reward += 0.0 if dense is None else term.weight * dense(change)
+        self.result = StepResult(reward, False, self.used >= self.task.budget)
         return self.result
 
-    def skip(self) -> Result:
+    def skip(self) -> StepResult:
         """Let a step of the budget pass.
 
         Raises:
             ValueError: The episode is over.
         """
         self._use()
-        self.result = Result(0.0, False, self.used >= self.task.budget)
+        self.result = StepResult(0.0, False, self.used >= self.task.budget)
         return self.result
 
-    def saving(self, position: Position | None = None) -> float:
-        """Predicted saving of a position (the present one), in percent of the model as it was."""
-        start = self.scene.start.cost
-        return percent(start, (position or self.position).cost, start)
+    def saving(self, state: EpisodeState | None = None) -> float:
+        """Predicted saving of a state (the present one), in percent of the model as it was."""
+        start = self.environment.start.cost
+        return percent(start, (state or self.state).cost, start)
 
     def _use(self) -> None:
         if self.result.done:
@@ -103,6 +104,6 @@ class Episode:
         finals = [(t.weight, f) for t in self.task.reward if (f := TERMS[t.term].final) is not None]
         if not finals:
             return 0.0
-        start, end = self.scene.start.graph, self.position.state.graph
-        ended = Ended(start, end, lambda: self.scene.speedup(end))
+        start, end = self.environment.start.graph, self.state.search_state.graph
+        ended = EpisodeEnd(start, end, lambda: self.environment.speedup(end))
         return sum(weight * final(ended) for weight, final in finals)

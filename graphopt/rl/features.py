@@ -133,9 +133,12 @@ def _extent(type: ValueType | None) -> list[float]:
 
 def _dtype_of(dtype: str | None) -> list[float]:
     return [
-        float(dtype == "f32"), float(dtype in FLOATS and dtype != "f32"), float(dtype in ("i64", "i32")),
-        float(dtype == "bool"), float(dtype in ("i8", "u8")),
-    ]  # fmt: skip
+        float(dtype == "f32"),
+        float(dtype in FLOATS and dtype != "f32"),
+        float(dtype in ("i64", "i32")),
+        float(dtype == "bool"),
+        float(dtype in ("i8", "u8")),
+    ]
 
 
 def _int(value: Any, default: int) -> int:
@@ -171,7 +174,7 @@ class Observation:
             (actions, lines).
         actions: Predicted saving and the like, (actions, :data:`ACTION_WIDTH`).
         mask: Which actions are legal, (actions,).
-        identities: Of the actions, (actions,): a number that an action keeps throughout an episode, and another in the next.
+        identities: Numbers of the actions, (actions,): one that an action keeps throughout an episode, and another in the next.
     """
 
     operators: Integers
@@ -187,7 +190,7 @@ class Observation:
 
 
 @dataclass(frozen=True, eq=False)
-class View:
+class GraphFeatures:
     """The features of a graph's nodes and edges.
 
     Attributes:
@@ -209,7 +212,7 @@ class View:
     first: Integers
 
 
-class Viewer:
+class Featurizer:
     """Turns graphs into features.
 
     Args:
@@ -229,11 +232,11 @@ class Viewer:
         self.graph_width = sum(GRAPH[name] for name in graph)
         self._fixed_width = self.node_width - (NODE["price"][0] if self.priced else 0)
 
-    def view(self, graph: Graph, before: View | None = None) -> View:
+    def featurize(self, graph: Graph, before: GraphFeatures | None = None) -> GraphFeatures:
         """The features of a graph; those of nodes that are as they were are taken from ``before``."""
         if before is None:
             none = np.zeros(0, np.int64)
-            before = View(
+            before = GraphFeatures(
                 graph, {}, none, _matrix([], self._fixed_width), none.reshape(2, 0), _matrix([], self.edge_width),
                 np.zeros(1, np.int64),
             )  # fmt: skip
@@ -271,30 +274,31 @@ class Viewer:
         first = np.concatenate([[0], np.cumsum(many)]).astype(np.int64)
         taken_edges = np.repeat(begin - first[:-1], many) + np.arange(first[-1])
         sources = np.concatenate([np.array(moved, np.int64)[before.links[0]], np.array(makers, np.int64)])[taken_edges]
-        return View(
-            graph, index,
+        return GraphFeatures(
+            graph,
+            index,
             np.concatenate([before.operators, np.array(buckets, np.int64)])[taken],
             np.concatenate([before.fixed, _matrix(rows, self._fixed_width)])[taken],
             np.stack([sources, np.repeat(np.arange(len(taken)), many)]),
             np.concatenate([before.edges, _matrix(edges, self.edge_width)])[taken_edges],
             first,
-        )  # fmt: skip
+        )
 
-    def nodes(self, view: View, costs: Costs, start_ms: float) -> Floats:
+    def nodes(self, features: GraphFeatures, costs: Costs, start_ms: float) -> Floats:
         """Features of the nodes, prices included, (nodes, n)."""
         if not self.priced:
-            return view.fixed
+            return features.fixed
         by_node = costs.by_node
-        ms = np.array([by_node.get(id, 0.0) for id in view.graph.nodes], np.float32)
+        ms = np.array([by_node.get(id, 0.0) for id in features.graph.nodes], np.float32)
         share = ms / np.float32(max(start_ms, 1e-9))
         prices = np.stack([10 * share, np.log2(1 + 1e3 * ms) / 16], axis=1)
-        return np.concatenate([view.fixed, prices.astype(np.float32)], axis=1)
+        return np.concatenate([features.fixed, prices.astype(np.float32)], axis=1)
 
-    def graph(self, view: View, cost: float, start_ms: float, actions: int, used: float) -> Floats:
+    def graph(self, features: GraphFeatures, cost: float, start_ms: float, actions: int, used: float) -> Floats:
         """Features of the whole, (g,).
 
         Args:
-            view: The graph's nodes and edges.
+            features: The graph's nodes and edges.
             cost: Predicted milliseconds.
             start_ms: The same at the start.
             actions: How many are offered.
@@ -303,7 +307,7 @@ class Viewer:
         saved = (start_ms - cost) / max(start_ms, 1e-9)
         groups = {
             "cost": [10 * saved, cost / max(start_ms, 1e-9), log2(1 + 1e3 * cost) / 16],
-            "size": [log2(1 + len(view.fixed)) / 8, log2(1 + len(view.edges)) / 8, log2(1 + actions) / 8],
+            "size": [log2(1 + len(features.fixed)) / 8, log2(1 + len(features.edges)) / 8, log2(1 + actions) / 8],
             "progress": [used],
         }
         return np.array([x for name in self._graph for x in groups[name]], np.float32)

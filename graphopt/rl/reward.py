@@ -13,7 +13,7 @@ from graphopt.ir.graph import Graph
 
 
 @dataclass(frozen=True)
-class Moved:
+class CostChange:
     """A rewrite that was made.
 
     Attributes:
@@ -28,7 +28,7 @@ class Moved:
 
 
 @dataclass(frozen=True, eq=False)
-class Ended:
+class EpisodeEnd:
     """An episode that ended.
 
     Attributes:
@@ -53,8 +53,8 @@ class TermKind:
     """
 
     doc: str
-    dense: Callable[[Moved], float] | None = None
-    final: Callable[[Ended], float] | None = None
+    dense: Callable[[CostChange], float] | None = None
+    final: Callable[[EpisodeEnd], float] | None = None
 
 
 def percent(before: float, after: float, start: float) -> float:
@@ -96,8 +96,8 @@ def weights(graph: Graph) -> int:
     return sum(graph.values[key].type.nbytes or 0 for key in read)
 
 
-def _share(measure: Callable[[Graph], int]) -> Callable[[Ended], float]:
-    def term(end: Ended) -> float:
+def _share(measure: Callable[[Graph], int]) -> Callable[[EpisodeEnd], float]:
+    def term(end: EpisodeEnd) -> float:
         before = measure(end.start)
         return percent(before, measure(end.graph), before)
 

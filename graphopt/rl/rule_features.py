@@ -67,12 +67,14 @@ class RuleBatch:
             edges += drawn.edges
             node_graph += [number] * len(drawn.nodes)
         return cls(
-            np.array(operators, np.int64), np.array(nodes, np.float32).reshape(-1, NODE_WIDTH),
-            np.array(links, np.int64).reshape(-1, 2).T.copy(), np.array(edges, np.float32).reshape(-1, EDGE_WIDTH),
+            np.array(operators, np.int64),
+            np.array(nodes, np.float32).reshape(-1, NODE_WIDTH),
+            np.array(links, np.int64).reshape(-1, 2).T.copy(),
+            np.array(edges, np.float32).reshape(-1, EDGE_WIDTH),
             np.array([_whole(rule) for rule in rules], np.float32).reshape(-1, GRAPH_WIDTH),
             np.array([digest("family", rule.family) % FAMILIES for rule in rules], np.int64),
             np.array(node_graph, np.int64),
-        )  # fmt: skip
+        )
 
 
 class _Drawn:

@@ -46,9 +46,9 @@ class Features:
     """Groups of features, see :mod:`graphopt.rl.features`.
 
     Attributes:
-        node: Of nodes.
-        edge: Of edges.
-        graph: Of the graph as a whole.
+        node: Groups of features of nodes.
+        edge: Groups of features of edges.
+        graph: Groups of features of the graph as a whole.
     """
 
     node: tuple[str, ...] = tuple(NODE)
@@ -62,7 +62,7 @@ class Actions:
 
     Attributes:
         places: ``site``: an action rewrites one place. ``class``: it rewrites every place that looks the same, so that
-            twelve equal layers cost one action, not twelve (:mod:`graphopt.search.quotient`).
+            twelve equal layers cost one action, not twelve (:mod:`graphopt.search.symmetry`).
         limit: Actions offered at most, besides STOP; beyond, those with the least predicted saving are left out.
         revisit: Whether a rewrite may lead back to a graph of the same episode.
     """
@@ -73,7 +73,7 @@ class Actions:
 
 
 @dataclass(frozen=True)
-class Term:
+class RewardTerm:
     """A part of the reward, see :mod:`graphopt.rl.reward`.
 
     Attributes:
@@ -93,12 +93,9 @@ class Pricing:
         model: ``kernel`` (measured on this machine, estimated where nothing was), ``analytic`` (a roofline) or ``operators``
             (a price for each operator, for toys).
         measure: Seconds for measuring kernels of each model before training; 0 uses what is known.
-        seconds: For each measurement of a whole model, where the reward asks for one.
+        seconds: Seconds for each measurement of a whole model, where the reward asks for one.
         threads: Threads within an operator.
         prices: Milliseconds by operator, for ``operators``; what is not named is free.
-        draws: Price lists drawn besides the true one, for ``kernel``: every second episode of training has one of them, so that an
-            agent learns to look at prices, which differ between machines, and not what to do with a model.
-        spread: By how much they differ: standard deviation of the logarithm of a kernel's price.
     """
 
     model: str = "kernel"
@@ -106,8 +103,6 @@ class Pricing:
     seconds: float = 3.0
     threads: int = 1
     prices: Mapping[str, float] = field(default_factory=dict)
-    draws: int = 0
-    spread: float = 0.1
 
 
 @dataclass(frozen=True)
@@ -117,19 +112,17 @@ class Source:
     Attributes:
         model: A file, or a name of the zoo.
         dims: Sizes of symbolic dimensions.
-        draw: Which of the drawn price lists, 0 for the true one.
     """
 
     model: str
     dims: Mapping[str, int] = field(default_factory=dict)
-    draw: int = 0
 
     @property
     def name(self) -> str:
         """What people call it."""
         stem = Path(self.model).stem if self.model.endswith(".onnx") else self.model
         sizes = "".join(f",{name}={size}" for name, size in sorted(self.dims.items()))
-        return stem + sizes + (f",prices={self.draw}" if self.draw else "")
+        return stem + sizes
 
 
 @dataclass(frozen=True)
@@ -138,7 +131,7 @@ class Graphs:
 
     Attributes:
         train: Used in every stage.
-        shapes: The same architectures in other shapes or at other prices, used from stage ``shapes`` on.
+        shapes: The same architectures in other shapes, used from stage ``shapes`` on.
         family: Other graphs of the same families, used from stage ``family`` on.
         held_out: Never trained on.
         stage: One of :data:`STAGES`.
@@ -185,7 +178,7 @@ class Task:
     doc: str = ""
     features: Features = Features()
     actions: Actions = Actions()
-    reward: tuple[Term, ...] = (Term("cost"),)
+    reward: tuple[RewardTerm, ...] = (RewardTerm("cost"),)
     budget: int = 40
     pricing: Pricing = Pricing()
     rules: tuple[str, ...] = ()
@@ -337,8 +330,8 @@ def _mapping(read: Callable[[_Item], Any]) -> Reader:
     return lambda item: {name: read(value) for name, value in item.entries().items()}
 
 
-def _terms(item: _Item) -> tuple[Term, ...]:
-    read = _record(Term, {"term": lambda i: i.one_of(TERMS), "weight": _Item.number})
+def _terms(item: _Item) -> tuple[RewardTerm, ...]:
+    read = _record(RewardTerm, {"term": lambda i: i.one_of(TERMS), "weight": _Item.number})
     found = tuple(_required(each, "term", read) for each in item.items())
     if not found:
         raise item.fail("expected at least one term", "known: " + ", ".join(TERMS))
@@ -362,7 +355,7 @@ def _task(root: _Item, folder: Path | None) -> Task:
             return Source(path(item.text()))
         read = _record(
             Source,
-            {"model": lambda i: path(i.text()), "dims": _mapping(lambda i: i.whole(1)), "draw": lambda i: i.whole(0)},
+            {"model": lambda i: path(i.text()), "dims": _mapping(lambda i: i.whole(1))},
         )
         made: Source = _required(item, "model", read)
         return made
@@ -385,7 +378,6 @@ def _task(root: _Item, folder: Path | None) -> Task:
             {
                 "model": lambda i: i.one_of(COST_MODELS.names()), "measure": lambda i: i.number(0), "seconds": lambda i: i.number(0.1),
                 "threads": lambda i: i.whole(1), "prices": _mapping(lambda i: i.number(0)),
-                "draws": lambda i: i.whole(0), "spread": lambda i: i.number(0),
             },
         ),
         "rules": lambda i: tuple(path(each.text()) for each in i.items()),

@@ -15,7 +15,7 @@ from graphopt.runtime import guard
 from graphopt.runtime.session import LoadableModel, Place, Session, SessionConfig
 from graphopt.runtime.timing import Paired, measure_models, measure_pair
 
-LUCK = 0.01
+SESSION_NOISE = 0.01
 """Relative difference that a comparison over single sessions must exceed to mean anything."""
 GROWTH = 0.10
 """How much larger a file may become unless someone says otherwise, as a fraction of it."""
@@ -86,7 +86,7 @@ class Arena:
     ) -> Paired:
         """A quick comparison of two graphs (``None``: the original model) over one session of each.
 
-        Two sessions of the same model can differ by a per cent or two: see :data:`LUCK`.
+        Two sessions of the same model can differ by a per cent or two: see :data:`SESSION_NOISE`.
 
         Args:
             baseline: The one.

@@ -3,13 +3,13 @@
 Jia et al., "TASO: Optimizing Deep Learning Computation with Automatic Generation of Graph Substitutions", SOSP 2019,
 algorithm 2: graphs wait in a queue ordered by cost; the cheapest is taken out, every substitution is tried on it, and the
 result waits in its turn if it costs less than alpha times the best so far. With alpha = 1 no step that costs is ever made.
-The queue here holds quotients (:mod:`graphopt.search.quotient`), is bounded, and knows a graph again by its hash. Order and
-alpha go by the cost with a rewrite made at one place, as if there were no quotients: a step that costs one per cent at each
+The queue here holds states reduced by symmetry (:mod:`graphopt.search.symmetry`), is bounded, and knows a graph again by its hash. Order and
+alpha go by the cost with a rewrite made at one place, as if nothing were reduced: a step that costs one per cent at each
 of fifty places is within reach of alpha = 1.05.
 
 Two things differ from the paper. Most substitutions touch different places, and trying them in every order would fill the queue
 with subsets of those that cost next to nothing: after a move that does not pay, only sites around it come next
-(:class:`graphopt.search.quotient.Quotient`). And what is found is carried out everywhere before the search begins again there.
+(:class:`graphopt.search.symmetry.ReducedState`). And what is found is carried out everywhere before the search begins again there.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from dataclasses import dataclass, replace
 from graphopt.ir.edit import RefusedError
 from graphopt.rewrite.match import Match
 from graphopt.search.problem import Budget, Outcome, Problem, State, collector_paused
-from graphopt.search.quotient import Move, Quotient, Signatures, Spread
 from graphopt.search.strategies import StrategySpec
+from graphopt.search.symmetry import ClassRewrite, PlanExpansion, ReducedState, SiteClasses
 
 ALPHAS = (1.0, 1.02, 1.05, 1.1)
 """With which `evaluate-agent` holds agents against backtracking."""
-STRIDES = 6
-"""Moves that a search makes without coming to a cheaper graph than where they began."""
-TOLL = 2e-3
+MAX_DETOUR_STEPS = 6
+"""Rewrites that a search makes without coming to a cheaper graph than where they began."""
+DETOUR_PENALTY = 2e-3
 """How much dearer each of them makes a graph wait: graphs that differ by what costs next to nothing are many."""
 
 Report = Callable[[State], None]
@@ -45,10 +45,10 @@ class _Candidate:
         parent: Where it is to be made.
         match: The rewrite.
         cost: Predicted milliseconds after it, made everywhere.
-        here: Predicted milliseconds after it, made at one place: what a search without quotients would see.
+        here: Predicted milliseconds after it, made at one place: what a search of unreduced states would see.
     """
 
-    parent: Quotient
+    parent: ReducedState
     match: Match
     cost: float
     here: float
@@ -59,33 +59,33 @@ class _Search:
 
     def __init__(self, problem: Problem, start: State, budget: Budget, keep: int) -> None:
         self.problem, self.start, self.budget, self.keep = problem, start, budget, keep
-        self.signatures = Signatures()
-        self.root = Quotient.start(start, self.signatures)
-        self.spread = Spread(problem, start, self.signatures)
+        self.site_classes = SiteClasses()
+        self.root = ReducedState.start(start, self.site_classes)
+        self.expansion = PlanExpansion(problem, start, self.site_classes)
         self.seen = {start.graph.hash}
         self.best = self.best_here = start.cost
         self._top: list[tuple[float, int, _Candidate]] = []
         self._count = itertools.count()
 
-    def candidates(self, quotient: Quotient) -> Iterator[_Candidate]:
+    def candidates(self, reduced: ReducedState) -> Iterator[_Candidate]:
         """Price the sites from which to go on, while the budget lasts; those whose change is known are not priced again."""
-        state = quotient.state
-        for key in quotient.sites():
+        state = reduced.state
+        for key in reduced.sites():
             if self.budget.exhausted() is not None:
                 return
             match = state.sites.matches[key]
-            change = quotient.known.get(key)
+            change = reduced.known.get(key)
             if change is None:
                 self.budget.spent += 1
                 try:
                     change = self.problem.price(state, match)[1] - state.cost
                 except RefusedError:
                     change = math.inf
-                quotient.known[key] = change
+                reduced.known[key] = change
             if change < math.inf:
-                yield _Candidate(quotient, match, quotient.cost + quotient.open[key] * change, state.cost + change)
+                yield _Candidate(reduced, match, reduced.cost + reduced.open[key] * change, state.cost + change)
 
-    def make(self, candidate: _Candidate) -> Quotient | None:
+    def make(self, candidate: _Candidate) -> ReducedState | None:
         """Make a rewrite; ``None`` if that can't be done, or leads to a graph that was met before."""
         parent, match = candidate.parent, candidate.match
         if self.budget.exhausted() is not None:
@@ -98,13 +98,13 @@ class _Search:
         if graph.hash in self.seen:
             return None
         self.seen.add(graph.hash)
-        made = parent.reached(self.problem.reached(parent.state, graph, delta), match, self.signatures)
+        made = parent.reached(self.problem.reached(parent.state, graph, delta), match, self.site_classes)
         if made.region is None and not self._adds_up(parent, made):
             return None
         self._note(_Candidate(parent, match, made.cost, made.state.cost))
         return made
 
-    def _adds_up(self, parent: Quotient, made: Quotient) -> bool:
+    def _adds_up(self, parent: ReducedState, made: ReducedState) -> bool:
         """Whether what a move saves at one place is saved at all.
 
         Savings add up but for one thing: a weight more here and there can be too much for the cache. Where that could be, the
@@ -113,8 +113,8 @@ class _Search:
         before, after = parent.state.costs.sums, made.state.costs.sums
         if after.bytes <= before.bytes or after.warm == after.cold:
             return True
-        cost = self.spread.of(parent.plan)[0].cost
-        return self.spread.of(made.plan)[0].cost < cost
+        cost = self.expansion.of(parent.plan)[0].cost
+        return self.expansion.of(made.plan)[0].cost < cost
 
     def _note(self, found: _Candidate) -> None:
         self.best_here = min(self.best_here, found.here)
@@ -129,8 +129,10 @@ class _Search:
         """The best plans carried out everywhere, the one that is predicted to be fastest first."""
         found: list[Outcome] = []
         for _, _, candidate in sorted(self._top, key=lambda item: item[2].cost):
-            signature = self.signatures.of(candidate.parent.state.graph, candidate.match)
-            state, steps = self.spread.of((*candidate.parent.plan, Move(candidate.match.rule.id, signature)))
+            site_class = self.site_classes.of(candidate.parent.state.graph, candidate.match)
+            state, steps = self.expansion.of(
+                (*candidate.parent.plan, ClassRewrite(candidate.match.rule.id, site_class))
+            )
             if steps and state.cost < self.start.cost and all(state.graph.hash != o.state.graph.hash for o in found):
                 found.append(Outcome(state, steps, self.budget.spent, self.budget.elapsed, reason))
         found.sort(key=lambda o: o.state.cost)
@@ -186,10 +188,10 @@ class Backtracking:
             self._push(queue, search, order, search.root)
             while queue and budget.exhausted() is None:
                 _, _, candidate = heapq.heappop(queue)
-                quotient = search.make(candidate) if candidate.here <= self.alpha * search.best_here else None
-                if quotient is None or quotient.state.cost > self.alpha * search.best_here:
+                reduced = search.make(candidate) if candidate.here <= self.alpha * search.best_here else None
+                if reduced is None or reduced.state.cost > self.alpha * search.best_here:
                     continue
-                self._push(queue, search, order, quotient)
+                self._push(queue, search, order, reduced)
                 if len(queue) > self.width:
                     queue = heapq.nsmallest(self.width // 2, queue)
             reach = self.alpha * search.best_here
@@ -199,13 +201,13 @@ class Backtracking:
             )
 
     def _push(
-        self, queue: list[tuple[float, int, _Candidate]], search: _Search, order: Iterator[int], quotient: Quotient
+        self, queue: list[tuple[float, int, _Candidate]], search: _Search, order: Iterator[int], reduced: ReducedState
     ) -> None:
-        detour = 1 + TOLL * quotient.strides
-        for found in search.candidates(quotient):
+        detour = 1 + DETOUR_PENALTY * reduced.detour_steps
+        for found in search.candidates(reduced):
             limit = self.alpha * search.best_here
-            if quotient.strides == STRIDES - 1:
-                limit = min(limit, math.nextafter(quotient.base, 0.0))  # the last stride must pay
+            if reduced.detour_steps == MAX_DETOUR_STEPS - 1:
+                limit = min(limit, math.nextafter(reduced.base, 0.0))  # the last step of a detour must pay
             if found.here <= limit:
                 heapq.heappush(queue, (found.here * detour, next(order), found))
 
@@ -231,12 +233,12 @@ class Beam:
             level, idle = [search.root], 0
             while level and idle < self.patience and budget.exhausted() is None:
                 best = search.best
-                found = [c for quotient in level for c in search.candidates(quotient)]
+                found = [c for reduced in level for c in search.candidates(reduced)]
                 level = []
                 for candidate in heapq.nsmallest(4 * self.width, found, key=lambda c: c.cost):
-                    quotient = search.make(candidate) if len(level) < self.width else None
-                    if quotient is not None:
-                        level.append(quotient)
+                    reduced = search.make(candidate) if len(level) < self.width else None
+                    if reduced is not None:
+                        level.append(reduced)
                 idle = 0 if search.best < best else idle + 1
             return search.outcome(budget.exhausted() or "no better graph in the last steps", report)
 
@@ -270,7 +272,7 @@ class RandomWalk:
                     key = chance.choice(sorted(here.open))
                     budget.spent += 1
                     try:
-                        after = here.after(problem, here.state.sites.matches[key], search.signatures)
+                        after = here.after(problem, here.state.sites.matches[key], search.site_classes)
                     except RefusedError:
                         continue
                     search._note(_Candidate(here, here.state.sites.matches[key], after.cost, after.state.cost))

@@ -21,7 +21,7 @@ from graphopt.ir.edit import RefusedError
 from graphopt.rewrite.sites import Key
 from graphopt.search.arena import Arena
 from graphopt.search.problem import Problem, State, collector_paused
-from graphopt.search.quotient import Quotient, Signatures, Spread
+from graphopt.search.symmetry import PlanExpansion, ReducedState, SiteClasses
 
 LONGEST = 12
 """Moves of a walk, at most."""
@@ -146,10 +146,10 @@ def samples(
         longest: Moves of a walk at most; each is made at all equal places.
     """
     chance = random.Random(seed)
-    signatures = Signatures()
-    root = Quotient.start(start, signatures)
-    spread = Spread(problem, start, signatures)
-    found: dict[int, Quotient] = {}
+    site_classes = SiteClasses()
+    root = ReducedState.start(start, site_classes)
+    expansion = PlanExpansion(problem, start, site_classes)
+    found: dict[int, ReducedState] = {}
     with collector_paused():
         for _ in range(_WALKS * count):
             here, lean = root, chance.choice((-1, 0, 1))
@@ -160,27 +160,27 @@ def samples(
                 if not keys:
                     break
                 try:
-                    here = here.after(problem, here.state.sites.matches[keys[-1]], signatures)
+                    here = here.after(problem, here.state.sites.matches[keys[-1]], site_classes)
                 except RefusedError:
                     continue
             found.setdefault(here.state.graph.hash, here)
         found.pop(start.graph.hash, None)
         # What a walk predicts for all places is off where savings do not add up: so more are carried out than are wanted.
         made: dict[int, tuple[State, int]] = {}
-        for quotient in _far_apart(list(found.values()), [q.cost for q in found.values()], _CARRIED * count):
-            state, steps = spread.of(quotient.plan)
+        for reduced in _far_apart(list(found.values()), [q.cost for q in found.values()], _CARRIED * count):
+            state, steps = expansion.of(reduced.plan)
             made.setdefault(state.graph.hash, (state, len(steps)))
         made.pop(start.graph.hash, None)
     return _far_apart(list(made.values()), [state.cost for state, _ in made.values()], count)
 
 
-def _change(problem: Problem, quotient: Quotient, key: Key) -> float:
+def _change(problem: Problem, reduced: ReducedState, key: Key) -> float:
     """Predicted milliseconds that a rewrite adds, made at all equal places; 0 if it can't be made."""
     try:
-        _, cost = problem.price(quotient.state, quotient.state.sites.matches[key])
+        _, cost = problem.price(reduced.state, reduced.state.sites.matches[key])
     except RefusedError:
         return 0.0
-    return quotient.open[key] * (cost - quotient.state.cost)
+    return reduced.open[key] * (cost - reduced.state.cost)
 
 
 def _far_apart(found: list[T], costs: list[float], count: int) -> list[T]:

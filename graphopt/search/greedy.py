@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from graphopt.ir.edit import RefusedError
 from graphopt.rewrite.match import Match
 from graphopt.rewrite.sites import Key
-from graphopt.search.problem import NOTHING, Budget, Outcome, Problem, State, Step, collector_paused
+from graphopt.search.problem import NEGLIGIBLE_SHARE, Budget, Outcome, Problem, State, Step, collector_paused
 from graphopt.search.strategies import StrategySpec
 
 MOST_FORMS = 8
@@ -123,7 +123,7 @@ def worth(problem: Problem, match: Match, before: float, after: float) -> bool:
     """Whether greedy takes a rewrite, given the predicted cost before and after it."""
     if match.rule.prefer:
         return match.preferred and after <= before * (1 + problem.leeway)
-    return after < before * (1 - NOTHING)
+    return after < before * (1 - NEGLIGIBLE_SHARE)
 
 
 SPEC = StrategySpec("greedy", "always the largest saving", lambda s: Greedy(), trials={"greedy": {}}, whole=True)

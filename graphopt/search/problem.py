@@ -24,11 +24,11 @@ from graphopt.search.cleaning import rewritten
 if TYPE_CHECKING:
     from graphopt.runtime.session import SessionConfig
 
-NOTHING = 1e-5
+NEGLIGIBLE_SHARE = 1e-5
 """Share of the total below which a predicted difference counts as none."""
 LEEWAY = 2e-3
 """Share of the total that a rule whose hints hold may be predicted to lose."""
-NO_LEEWAY = -NOTHING
+NO_LEEWAY = -NEGLIGIBLE_SHARE
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,19 +16,19 @@ import numpy as np
 
 from graphopt.cost.store import Store
 from graphopt.rl.episode import Episode
-from graphopt.rl.prepare import open_scene
-from graphopt.rl.scene import Scene
 from graphopt.rl.task import Source, load_task
+from graphopt.rl.task_environment import TaskEnvironment
+from graphopt.rl.training.environments import open_environment
 from graphopt.search.problem import collector_paused
 
 MODELS = ("squeezenet1_1", "bert_base")
 
 
-def walk(scene: Scene, steps: int, seed: int) -> tuple[int, int]:
+def walk(environment: TaskEnvironment, steps: int, seed: int) -> tuple[int, int]:
     """Steps made, and episodes."""
     rng, made, episodes = np.random.default_rng(seed), 0, 0
     while made < steps:
-        episode = Episode(scene, rng)
+        episode = Episode(environment, rng)
         episodes += 1
         while not episode.result.done:
             legal = np.flatnonzero(episode.observation.mask[1:])
@@ -50,13 +50,13 @@ def main() -> None:
             task = load_task("cost")
             task = replace(task, actions=replace(task.actions, places=places))
             with Store() as store, collector_paused():
-                scene = open_scene(task, Source(name), store)
-                walk(scene, given.steps, 1)
-                scene.forget()
+                environment = open_environment(task, Source(name), store)
+                walk(environment, given.steps, 1)
+                environment.forget()
                 begin = time.process_time()
-                made, episodes = walk(scene, given.steps, 2)
+                made, episodes = walk(environment, given.steps, 2)
                 seconds = time.process_time() - begin
-            seen = scene.root.observation
+            seen = environment.root.observation
             print(
                 f"{name:20}  {places:6}  {len(seen.nodes):5}  {len(seen.rules):7}  {made:5}  {episodes:8}  {made / seconds:7.0f}"
             )

@@ -19,13 +19,13 @@ import numpy as np
 
 import graphopt
 from graphopt.cost.store import Store
-from graphopt.rl.agent import CONTROLLER, ENCODER, MEMORY, ROUND, RULES
-from graphopt.rl.checkpoint import read_manifest
+from graphopt.rl.agent import CONTROLLER, ENCODER, EPISODES_PER_ROUND, MEMORY, RULES
 from graphopt.rl.features import Batch
-from graphopt.rl.learners import LEARNERS
-from graphopt.rl.prepare import library_of, open_scene
+from graphopt.rl.manifest import read_manifest
 from graphopt.rl.rule_features import RuleBatch
 from graphopt.rl.task import Source
+from graphopt.rl.training.environments import library_of, open_environment
+from graphopt.rl.training.learners import LEARNERS
 from graphopt.runtime.session import Session, SessionConfig
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -37,7 +37,7 @@ def inputs(agent: Path) -> Mapping[str, Mapping[str, Any]]:
     task = read_manifest(agent).task
     rules = RuleBatch.of(library_of(task).rules)
     with Store() as store:
-        batch = Batch.of([open_scene(task, Source(MODEL), store).root.observation] * ROUND)
+        batch = Batch.of([open_environment(task, Source(MODEL), store).root.observation] * EPISODES_PER_ROUND)
     seen = {f.name: getattr(batch, f.name) for f in fields(batch)}
     found: dict[str, dict[str, Any]] = {
         ENCODER: {name: seen[name] for name in ("operators", "nodes", "links", "edges", "graphs", "node_graph")},
@@ -54,7 +54,7 @@ def inputs(agent: Path) -> Mapping[str, Mapping[str, Any]]:
     if (agent / MEMORY).is_file():
         with Session(agent / CONTROLLER, config) as controller, Session(agent / MEMORY, config) as memory:
             width = next(spec.shape[1] for spec in memory.input_specs if spec.name == "memory")
-            found[CONTROLLER]["memory"] = np.zeros((ROUND, int(str(width))), np.float32)
+            found[CONTROLLER]["memory"] = np.zeros((EPISODES_PER_ROUND, int(str(width))), np.float32)
             *_, latent, look = controller.run(found[CONTROLLER])
         chosen = look[batch.first[:-1]]
         found[MEMORY] = {"latent": latent, "look": chosen, "memory": found[CONTROLLER]["memory"]}

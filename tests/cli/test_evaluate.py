@@ -25,7 +25,7 @@ QUICK = ("--rollouts", "2", "--seconds", "0.3")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A hardly trained agent; its held-out graph is the one that it was trained on."""
     from graphopt.rl.task import load_task
-    from graphopt.rl.train import Run, train
+    from graphopt.rl.training.train import Run, train
 
     out = tmp_path_factory.mktemp("run") / "agent"
     with pytest.MonkeyPatch.context() as patch:

@@ -7,7 +7,7 @@ import pickle
 import numpy as np
 import pytest
 
-from graphopt.cost.kernel import CAUTION, KernelCost
+from graphopt.cost.kernel import ESTIMATE_MARKUP, KernelCost
 from graphopt.cost.store import FAILED, Store
 from graphopt.errors import UnknownNameError
 from graphopt.ir.edit import Edit, RefusedError
@@ -106,7 +106,7 @@ def test_the_largest_is_measured_first():
     assert len(ratio) == 1
     small = next(n for n in g.nodes.values() if n is not large)
     assert costs.by_node[small.id] > 0
-    assert CAUTION > 1
+    assert ESTIMATE_MARKUP > 1
 
 
 def test_a_window_that_does_not_run_is_tried_once(store):

@@ -19,7 +19,7 @@ MODULE = '''
 """A strategy, a cost model and an algorithm that graphopt does not bring."""
 from graphopt.cost.analytic import AnalyticCost
 from graphopt.cost.models import CostModelSpec
-from graphopt.rl.learners import PPO_SPEC, LearnerSpec
+from graphopt.rl.training.learners import PPO_SPEC, LearnerSpec
 from graphopt.search.greedy import Greedy
 from graphopt.search.strategies import StrategySpec
 
@@ -96,9 +96,9 @@ def test_what_is_no_specification_is_one_line(call):
 
 def test_tasks_and_evaluations_know_them(call):
     code = (
-        "from graphopt.rl.trial import searches\n"
+        "from graphopt.rl.evaluation.graph_runs import searches\n"
         "from graphopt.rl.task import parse_task\n"
-        "from graphopt.rl.prepare import cost_model\n"
+        "from graphopt.rl.training.environments import cost_model\n"
         "from graphopt.cost.store import Store\n"
         "assert 'hasty' in [rival.label for rival in searches(chance=False)]\n"
         "task = parse_task('name: t\\npricing: {model: doubled}', 't.yaml')\n"

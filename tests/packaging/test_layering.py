@@ -37,6 +37,22 @@ FLOORS = [
     {"__main__", "__init__"},
 ]
 
+# Rooms of a package, the lowest first: each imports lower ones only; "" are the package's own modules.
+ROOMS = {"rl": ("", "training", "evaluation")}
+
+# What serves experiments, and who alone may import it: nothing that `graphopt optimize` runs.
+EXPERIMENTS = {
+    "rl.training": ("rl/training/", "rl/evaluation/", "benchmark/agents.py", "cli/train.py"),
+    "rl.evaluation": (
+        "rl/evaluation/",
+        "report/evaluation.py",
+        "report/evaluation_page.py",
+        "report/curves.py",
+        "benchmark/agents.py",
+        "cli/evaluate.py",
+    ),
+}
+
 # Only these import the library; a prefix stands for everything below it.
 OWNERS = {
     # The API takes and returns models as protobufs; rules and windows are run as small models.
@@ -59,13 +75,13 @@ OWNERS = {
     "google": ("onnxio/", "runtime/", "zoo/"),
     "onnxruntime": ("runtime/ort.py",),
     "onnxscript": ("zoo/",),
-    "torch": ("rl/", "zoo/"),
-    "torch_geometric": ("rl/",),
+    "torch": ("rl/training/", "zoo/"),
+    "torch_geometric": ("rl/training/",),
     "torchvision": ("zoo/",),
     "transformers": ("zoo/",),
-    "gymnasium": ("rl/",),
-    "safetensors": ("rl/", "zoo/"),
-    "tensorboard": ("rl/",),
+    "gymnasium": ("rl/training/", "rl/__init__.py"),
+    "safetensors": ("rl/training/", "zoo/"),
+    "tensorboard": ("rl/training/",),
     "ray": ("execution/",),
     "z3": ("prover/",),
     "typer": ("cli/",),
@@ -115,6 +131,12 @@ def floor(part: str) -> int:
     raise AssertionError(f"graphopt.{part} has no floor: add it to FLOORS")
 
 
+def room(package: str, names: list[str]) -> int:
+    """Where a module stands in its package, given the names below the package's own."""
+    rooms = ROOMS.get(package, ("",))
+    return rooms.index(names[0]) if names and names[0] in rooms else 0
+
+
 def part_of(path: Path) -> str:
     relative = path.relative_to(PACKAGE)
     return relative.parts[0] if len(relative.parts) > 1 else relative.stem
@@ -131,6 +153,11 @@ def test_imports(path):
             other = rest.partition(".")[0]
             if other and not other.startswith("_") and other != own and floor(other) >= floor(own):
                 wrong.append(f"{relative}:{line}: {own} may not import {other}, which is not below it")
+            if other == own and room(own, rest.split(".")[1:]) > room(own, relative.split("/")[1:-1]):
+                wrong.append(f"{relative}:{line}: {rest} is above it in {own}")
+            for kept, users in EXPERIMENTS.items():
+                if f"{rest}.".startswith(f"{kept}.") and not relative.startswith(users):
+                    wrong.append(f"{relative}:{line}: {kept} serves experiments: only {', '.join(users)} may import it")
         elif top in OWNERS and not relative.startswith(OWNERS[top]):
             wrong.append(f"{relative}:{line}: only {', '.join(OWNERS[top])} may import {top}")
         if top in OPTIONAL and eager and relative.startswith(("cli/", "zoo/__init__", "zoo/registry")):
@@ -185,6 +212,19 @@ def test_import_of_the_package_is_light():
     code = "import sys, graphopt; print(*sorted({name.partition('.')[0] for name in sys.modules}))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert not set(done.stdout.split()) & (OPTIONAL | {"onnx", "onnxruntime", "numpy", "typer", "rich"})
+
+
+def test_a_search_loads_nothing_of_agents():
+    import subprocess
+
+    code = (
+        "import sys\n"
+        "from graphopt.cli.main import run\n"
+        "code = run(['optimize', 'models/demo_regnet.onnx', '--dry-run', '--no-measure', '-q', '--strategy', 'greedy'])\n"
+        "print(code, *[name for name in sys.modules if name.startswith(('graphopt.rl', 'gymnasium'))])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["0"]
 
 
 def test_the_linter_bans_the_same_libraries():

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from graphopt.rl.prepare import scene_of
-from graphopt.rl.scene import Scene
 from graphopt.rl.task import Source, Task, load_task
+from graphopt.rl.task_environment import TaskEnvironment
+from graphopt.rl.training.environments import environment_of
 
 HERE = Path(__file__).parent
 DEMO = HERE.parents[1] / "models" / "demo_regnet.onnx"
@@ -21,8 +21,8 @@ def toy() -> Task:
 
 
 @pytest.fixture(scope="session")
-def toy_scene(toy: Task) -> Scene:
-    return scene_of(toy, toy.graphs.train[0], None)
+def toy_environment(toy: Task) -> TaskEnvironment:
+    return environment_of(toy, toy.graphs.train[0], None)
 
 
 @pytest.fixture(scope="session")
@@ -35,5 +35,5 @@ def demo() -> Task:
 
 
 @pytest.fixture(scope="session")
-def demo_scene(demo: Task) -> Scene:
-    return scene_of(demo, demo.graphs.train[0], None)
+def demo_environment(demo: Task) -> TaskEnvironment:
+    return environment_of(demo, demo.graphs.train[0], None)

@@ -10,9 +10,9 @@ from pathlib import Path
 
 def killed(out: str, algorithm: str, iteration: int) -> None:
     """Train on the toy and end with SIGKILL after an iteration; a checkpoint is written after each."""
-    from graphopt.rl import train
-    from graphopt.rl.run import Run, Status
     from graphopt.rl.task import load_task
+    from graphopt.rl.training import train
+    from graphopt.rl.training.training_run import Run, Status
 
     train.CHECKPOINT_S = -1.0
 

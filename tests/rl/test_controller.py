@@ -11,15 +11,15 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("torch_geometric")
 
 from graphopt.rewrite.schema import Rule, parse_rules  # noqa: E402
-from graphopt.rl.collect import choose, log_softmax, play  # noqa: E402
-from graphopt.rl.controller import Controller, Shape, Tensors, TorchPolicy, compressed, expanded  # noqa: E402
 from graphopt.rl.features import Batch, Observation  # noqa: E402
-from graphopt.rl.ppo import entropies  # noqa: E402
-from graphopt.rl.ppo import log_softmax as torch_log_softmax  # noqa: E402
-from graphopt.rl.pretrain import pretrain  # noqa: E402
+from graphopt.rl.play import choose, log_softmax, play  # noqa: E402
 from graphopt.rl.rule_features import RuleBatch  # noqa: E402
-from graphopt.rl.scene import Scene  # noqa: E402
 from graphopt.rl.task import Task  # noqa: E402
+from graphopt.rl.task_environment import TaskEnvironment  # noqa: E402
+from graphopt.rl.training.controller import Controller, Shape, Tensors, TorchPolicy, symexp, symlog  # noqa: E402
+from graphopt.rl.training.ppo import entropies  # noqa: E402
+from graphopt.rl.training.ppo import log_softmax as torch_log_softmax  # noqa: E402
+from graphopt.rl.training.pretrain import pretrain  # noqa: E402
 
 
 def controller_for(task: Task, width: int = 16) -> Controller:
@@ -43,11 +43,11 @@ def shuffled(seen: Observation, nodes: np.ndarray, actions: np.ndarray) -> Obser
     )  # fmt: skip
 
 
-def test_the_policy_is_equivariant(demo: Task, demo_scene: Scene) -> None:
+def test_the_policy_is_equivariant(demo: Task, demo_environment: TaskEnvironment) -> None:
     rng = np.random.default_rng(0)
-    seen = demo_scene.root.observation
+    seen = demo_environment.root.observation
     nodes, actions = rng.permutation(len(seen.nodes)), rng.permutation(len(seen.rules) - 1)
-    policy = TorchPolicy(controller_for(demo), demo_scene.problem.library.rules)
+    policy = TorchPolicy(controller_for(demo), demo_environment.problem.library.rules)
     here = policy([seen], [0])
     there = policy([shuffled(seen, nodes, actions)], [0])
     assert np.allclose(here.logits[0][1:][actions], there.logits[0][1:], atol=1e-4)
@@ -56,9 +56,9 @@ def test_the_policy_is_equivariant(demo: Task, demo_scene: Scene) -> None:
     assert np.ptp(here.logits[0]) > 0.1
 
 
-def test_states_of_a_batch_do_not_see_each_other(demo: Task, demo_scene: Scene) -> None:
-    policy = TorchPolicy(controller_for(demo), demo_scene.problem.library.rules)
-    states = [demo_scene.root.observation, demo_scene.after(demo_scene.root, 1).observation]
+def test_states_of_a_batch_do_not_see_each_other(demo: Task, demo_environment: TaskEnvironment) -> None:
+    policy = TorchPolicy(controller_for(demo), demo_environment.problem.library.rules)
+    states = [demo_environment.root.observation, demo_environment.after(demo_environment.root, 1).observation]
     together, alone = policy(states, [0, 1]), [policy([state], [0]) for state in states]
     for i, single in enumerate(alone):
         assert np.allclose(together.logits[i], single.logits[0], atol=1e-4)
@@ -82,10 +82,12 @@ def test_the_mask_is_in_sampling_update_and_entropy() -> None:
     assert drawn == {0, 2} and choose(single, None) == 0
 
 
-def test_the_update_agrees_with_the_policy_that_played(demo: Task, demo_scene: Scene) -> None:
+def test_the_update_agrees_with_the_policy_that_played(demo: Task, demo_environment: TaskEnvironment) -> None:
     controller = controller_for(demo)
-    rules = demo_scene.problem.library.rules
-    episodes = play([demo_scene] * 4, TorchPolicy(controller, rules), [np.random.default_rng(i) for i in range(4)])
+    rules = demo_environment.problem.library.rules
+    episodes = play(
+        [demo_environment] * 4, TorchPolicy(controller, rules), [np.random.default_rng(i) for i in range(4)]
+    )
     played = max(episodes, key=lambda t: sum(int((~o.mask).sum()) for o in t.observations))
     batch = Tensors.of(Batch.of(played.observations[:-1]))
     assert not batch.mask.all()
@@ -94,12 +96,12 @@ def test_the_update_agrees_with_the_policy_that_played(demo: Task, demo_scene: S
         found = torch_log_softmax(logits, batch.mask, batch.action_graph, played.steps)
     chosen = found[batch.first[:-1] + torch.from_numpy(played.actions)]
     assert np.allclose(chosen.numpy(), played.log_probs, atol=1e-4)
-    assert np.allclose(expanded(values).numpy(), played.values[:-1], atol=1e-3)
+    assert np.allclose(symexp(values).numpy(), played.values[:-1], atol=1e-3)
 
 
-def test_a_rule_is_what_it_says(toy: Task, toy_scene: Scene) -> None:
+def test_a_rule_is_what_it_says(toy: Task, toy_environment: TaskEnvironment) -> None:
     controller = controller_for(toy)
-    rules = list(toy_scene.problem.library.rules)
+    rules = list(toy_environment.problem.library.rules)
 
     def table(of: list[Rule]) -> np.ndarray:
         with torch.no_grad():
@@ -120,10 +122,10 @@ def test_a_rule_is_what_it_says(toy: Task, toy_scene: Scene) -> None:
     assert np.abs(table([other_claim])[0] - before[0]).max() > 1e-3
 
 
-def test_pretraining_reconstructs_graphs_and_moves_the_encoder(demo: Task, demo_scene: Scene) -> None:
+def test_pretraining_reconstructs_graphs_and_moves_the_encoder(demo: Task, demo_environment: TaskEnvironment) -> None:
     controller = controller_for(demo)
     before = {name: p.detach().clone() for name, p in controller.encoder.named_parameters()}
-    losses = pretrain(controller, [demo_scene], 90, (0, 1))
+    losses = pretrain(controller, [demo_environment], 90, (0, 1))
     assert np.mean(losses[-10:]) < 0.7 * np.mean(losses[:10])
     still = {name for name, p in controller.encoder.named_parameters() if torch.equal(p, before[name])}
     assert all("rounds.1.global_model" in name for name in still)  # what it says of the whole is not asked for
@@ -131,4 +133,4 @@ def test_pretraining_reconstructs_graphs_and_moves_the_encoder(demo: Task, demo_
 
 def test_returns_on_a_logarithmic_scale_come_back() -> None:
     x = torch.tensor([-50.0, -0.1, 0.0, 0.1, 30.0])
-    assert torch.allclose(expanded(compressed(x)), x, atol=1e-4)
+    assert torch.allclose(symexp(symlog(x)), x, atol=1e-4)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import subprocess
 import sys
 import warnings
@@ -20,11 +19,11 @@ import graphopt.rl  # noqa: E402
 from graphopt.cost.store import Store  # noqa: E402
 from graphopt.errors import UnknownNameError, UsageError  # noqa: E402
 from graphopt.retrace import replay  # noqa: E402
-from graphopt.rl.env import GraphRewrite  # noqa: E402
 from graphopt.rl.episode import Episode  # noqa: E402
-from graphopt.rl.prepare import open_scene  # noqa: E402
-from graphopt.rl.scene import Scene  # noqa: E402
-from graphopt.rl.task import Source, Task, Term  # noqa: E402
+from graphopt.rl.task import RewardTerm, Task  # noqa: E402
+from graphopt.rl.task_environment import TaskEnvironment  # noqa: E402
+from graphopt.rl.training.env import GraphRewrite  # noqa: E402
+from graphopt.rl.training.environments import open_environment  # noqa: E402
 from graphopt.search.greedy import Greedy  # noqa: E402
 from graphopt.search.problem import Budget  # noqa: E402
 from tests.rl.conftest import DEMO  # noqa: E402
@@ -54,6 +53,7 @@ def test_gymnasium_accepts_it(demo: Task, places: str) -> None:
         assert seen in env.observation_space
         seen, *_ = env.step(int(env.action_space.sample(mask=seen["mask"])))
         assert seen in env.observation_space
+        assert (env.unwrapped.action_masks() == seen["mask"]).all()
 
 
 def test_several_at_once(toy: Task) -> None:
@@ -105,18 +105,18 @@ def test_a_masked_action_changes_nothing(toy: Task) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_rewrite_back_to_a_graph_of_the_episode_is_masked(demo_scene: Scene, seed: int) -> None:
+def test_a_rewrite_back_to_a_graph_of_the_episode_is_masked(demo_environment: TaskEnvironment, seed: int) -> None:
     rng = np.random.default_rng(seed)
-    episode = Episode(demo_scene)
-    hashes = [episode.position.state.graph.hash]
+    episode = Episode(demo_environment)
+    hashes = [episode.state.search_state.graph.hash]
     masked = 0
     while not episode.result.done:
         mask = episode.observation.mask
         masked += int((~mask).sum())
         legal = np.flatnonzero(mask[1:])
         episode.step(1 + int(rng.choice(legal)) if len(legal) else 0)
-        if len(episode.position.steps) == len(hashes):
-            hashes.append(episode.position.state.graph.hash)
+        if len(episode.state.steps) == len(hashes):
+            hashes.append(episode.state.search_state.graph.hash)
     assert len(set(hashes)) == len(hashes) > 5
     assert masked > 0
 
@@ -125,18 +125,8 @@ def test_what_is_remembered_changes_nothing(demo: Task) -> None:
     env = GraphRewrite(demo)
     first = [walk(env, seed)[:2] for seed in range(4)]
     for seed in range(4):
-        env.episode.scene.forget()
+        env.episode.environment.forget()
         assert walk(env, seed)[:2] == first[seed]
-
-
-def test_drawn_prices_are_those_of_another_machine(demo: Task) -> None:
-    kernel = replace(demo, pricing=replace(demo.pricing, model="kernel", spread=0.2))
-    with Store(None) as store:
-        cost = {draw: open_scene(kernel, Source(str(DEMO), draw=draw), store).root.cost for draw in (0, 1, 2)}
-        assert len(set(cost.values())) == 3 and all(abs(math.log(c / cost[0])) < 0.2 for c in cost.values())
-        assert open_scene(kernel, Source(str(DEMO), draw=2), store).root.cost == cost[2]
-        with pytest.raises(UsageError, match="this task has analytic ones"):
-            open_scene(demo, Source(str(DEMO), draw=1), store)
 
 
 def test_random_starts_belong_to_a_stage(toy: Task) -> None:
@@ -170,32 +160,31 @@ def test_models_are_chosen_by_name(toy: Task, demo: Task) -> None:
 
 
 def test_terms_of_a_reward(demo: Task, tmp_path: Path) -> None:
-    from graphopt.cost.store import Store
 
-    terms = tuple(Term(name) for name in ("memory", "weights", "nodes", "steps", "latency"))
+    terms = tuple(RewardTerm(name) for name in ("memory", "weights", "nodes", "steps", "latency"))
     task = replace(demo, reward=terms, pricing=replace(demo.pricing, seconds=0.2))
     with Store(tmp_path / "s.sqlite") as store:
-        scene = open_scene(task, task.graphs.train[0], store)
-        episode = Episode(scene)
+        environment = open_environment(task, task.graphs.train[0], store)
+        episode = Episode(environment)
         assert episode.step(1).reward == -1.0
         result = episode.step(0)
         assert result.terminated and np.isfinite(result.reward)
         # Measured once: whoever asks again hears the same.
-        again = Episode(scene)
+        again = Episode(environment)
         again.step(1)
         assert again.step(0).reward == result.reward
 
 
-def test_greedy_misses_the_best_of_the_toy(toy_scene: Scene) -> None:
-    found = Greedy().run(toy_scene.problem, toy_scene.start, Budget())
-    assert toy_scene.start.cost == pytest.approx(12.0) and found.state.cost == pytest.approx(10.8)
-    costs, todo, seen = [], [toy_scene.start], set()
+def test_greedy_misses_the_best_of_the_toy(toy_environment: TaskEnvironment) -> None:
+    found = Greedy().run(toy_environment.problem, toy_environment.start, Budget())
+    assert toy_environment.start.cost == pytest.approx(12.0) and found.state.cost == pytest.approx(10.8)
+    costs, todo, seen = [], [toy_environment.start], set()
     while todo:  # every state there is
         state = todo.pop()
         if state.graph.hash not in seen:
             seen.add(state.graph.hash)
             costs.append(state.cost)
-            todo += [toy_scene.problem.step(state, match) for match in state.actions()]
+            todo += [toy_environment.problem.step(state, match) for match in state.actions()]
     assert len(seen) == 64 and min(costs) == pytest.approx(9.0)
 
 

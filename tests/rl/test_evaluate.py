@@ -14,15 +14,15 @@ from graphopt.benchmark.agents import time_agents
 from graphopt.errors import UsageError
 from graphopt.report.curves import write_curves
 from graphopt.report.evaluation import summary, to_csv, to_markdown
-from graphopt.rl.checkpoint import CheckpointError, read_manifest
-from graphopt.rl.curves import Learning, curves, reaches, read_learning
-from graphopt.rl.evaluate import Evaluator, Plan, read_agents
-from graphopt.rl.evaluation import BUDGETS, OWN, STEPS, TRAINING, Evaluation, Score, Section, Trained, estimate
+from graphopt.rl.evaluation.graph_runs import UNTRAINED, Agent, SearchRun, searches
+from graphopt.rl.evaluation.learning_curves import Learning, curves, reaches, read_learning
+from graphopt.rl.evaluation.protocol import EvaluationPlan, Evaluator, read_agents
+from graphopt.rl.evaluation.scores import BUDGETS, OWN, STEPS, TRAINING, Evaluation, Score, Section, Trained, estimate
+from graphopt.rl.manifest import CheckpointError, read_manifest
 from graphopt.rl.task import Source, Task
-from graphopt.rl.trial import UNTRAINED, Agent, Searched, searches
 from tests.rl.conftest import DEMO
 
-QUICK = Plan(stages=(1, 2), seeds=5, rollouts=2, cap=0.5)
+QUICK = EvaluationPlan(stages=(1, 2), seeds=5, rollouts=2, cap=0.5)
 
 SEARCHES, (RANDOM,) = ([rival.label for rival in searches(chance=chance)] for chance in (False, True))
 
@@ -32,8 +32,8 @@ def folders(toy: Task, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """Two agents of the toy task that learned for a moment."""
     pytest.importorskip("torch")
     pytest.importorskip("torch_geometric")
-    from graphopt.rl.run import Run
-    from graphopt.rl.train import train
+    from graphopt.rl.training.train import train
+    from graphopt.rl.training.training_run import Run
 
     out = tmp_path_factory.mktemp("agents")
     for seed in (1, 2):
@@ -147,7 +147,7 @@ def test_plans_are_measured_against_auto(folders: list[Path], toy: Task) -> None
 
 
 def test_a_run_stands_for_another_only_if_its_budget_made_no_difference() -> None:
-    cut = Searched(100, None, False, 1.0, 100, 2.0, "candidate budget used up")
+    cut = SearchRun(100, None, False, 1.0, 100, 2.0, "candidate budget used up")
     assert cut.stands_for(100, None) and not cut.stands_for(200, None) and not cut.stands_for(None, 50.0)
     free = replace(cut, ended=True, candidates=30)
     assert free.stands_for(200, None) and free.stands_for(None, 50.0)

@@ -9,7 +9,7 @@ from graphopt.rewrite.library import load_library
 from graphopt.rl.episode import Episode
 from graphopt.rl.features import Batch, operator_bucket
 from graphopt.rl.rule_features import RuleBatch
-from graphopt.rl.scene import Scene
+from graphopt.rl.task_environment import TaskEnvironment
 
 
 def test_operators_of_the_shipped_rules_do_not_collide() -> None:
@@ -19,22 +19,24 @@ def test_operators_of_the_shipped_rules_do_not_collide() -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_features_kept_up_to_date_equal_fresh_ones(demo_scene: Scene, seed: int) -> None:
+def test_features_kept_up_to_date_equal_fresh_ones(demo_environment: TaskEnvironment, seed: int) -> None:
     rng = np.random.default_rng(seed)
-    episode = Episode(demo_scene)
+    episode = Episode(demo_environment)
     while not episode.result.done:
         legal = np.flatnonzero(episode.observation.mask[1:])
         episode.step(1 + int(rng.choice(legal)) if len(legal) else 0)
-        kept = episode.position.ground.view
-        fresh = demo_scene.viewer.view(kept.graph)
+        kept = episode.state.cached.features
+        fresh = demo_environment.featurizer.featurize(kept.graph)
         assert kept.index == fresh.index
         for name in ("operators", "fixed", "links", "edges"):
             assert np.array_equal(getattr(kept, name), getattr(fresh, name)), name
         assert np.isfinite(episode.observation.nodes).all() and np.isfinite(episode.observation.edges).all()
 
 
-def test_a_batch_keeps_each_graph_by_itself(demo_scene: Scene, toy_scene: Scene) -> None:
-    seen = [demo_scene.root.observation, demo_scene.after(demo_scene.root, 1).observation]
+def test_a_batch_keeps_each_graph_by_itself(
+    demo_environment: TaskEnvironment, toy_environment: TaskEnvironment
+) -> None:
+    seen = [demo_environment.root.observation, demo_environment.after(demo_environment.root, 1).observation]
     batch = Batch.of(seen)
     second = len(seen[0].nodes)
     assert np.array_equal(batch.links[:, len(seen[0].edges) :] - second, seen[1].links)

@@ -10,13 +10,13 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("torch_geometric")
 
-from graphopt.rl.collect import Forgetful, Scores, Trajectory, play  # noqa: E402
-from graphopt.rl.controller import Controller, Shape, TorchPolicy  # noqa: E402
-from graphopt.rl.ppo import METRICS, PPO, PPOLearner, Samples, advantages  # noqa: E402
-from graphopt.rl.run import Run  # noqa: E402
-from graphopt.rl.scene import Scene  # noqa: E402
+from graphopt.rl.play import MemorylessPolicy, Scores, Trajectory, play  # noqa: E402
 from graphopt.rl.task import Task  # noqa: E402
-from graphopt.rl.train import train  # noqa: E402
+from graphopt.rl.task_environment import TaskEnvironment  # noqa: E402
+from graphopt.rl.training.controller import Controller, Shape, TorchPolicy  # noqa: E402
+from graphopt.rl.training.ppo import METRICS, PPO, PPOLearner, Samples, advantages  # noqa: E402
+from graphopt.rl.training.train import train  # noqa: E402
+from graphopt.rl.training.training_run import Run  # noqa: E402
 
 
 def episode(rewards: list[float], values: list[float], terminated: bool, model: str = "m") -> Trajectory:
@@ -45,8 +45,8 @@ def test_advantages_by_hand() -> None:
     assert returns == pytest.approx([first + 0.5, middle + 0.25, last + 1.0])
 
 
-def test_the_last_value_is_the_policys_own_only_where_the_budget_cut_off(toy_scene: Scene) -> None:
-    class Always(Forgetful):
+def test_the_last_value_is_the_policys_own_only_where_the_budget_cut_off(toy_environment: TaskEnvironment) -> None:
+    class Always(MemorylessPolicy):
         def __call__(self, observations, lanes):
             return Scores(
                 [np.where(np.arange(len(o.mask)) == 0, stop, 0.0) for o in observations],
@@ -54,12 +54,12 @@ def test_the_last_value_is_the_policys_own_only_where_the_budget_cut_off(toy_sce
             )
 
     stop = 50.0
-    (ended,) = play([toy_scene], Always(), [None])
+    (ended,) = play([toy_environment], Always(), [None])
     assert ended.terminated and ended.values.tolist() == [7.0, 0.0]
     stop = -50.0
-    (other,) = play([toy_scene], Always(), [None])
+    (other,) = play([toy_environment], Always(), [None])
     assert other.terminated  # nothing but STOP is left in the end
-    (cut,) = play([toy_scene], Always(), [None], go_on=iter([True, False]).__next__)
+    (cut,) = play([toy_environment], Always(), [None], go_on=iter([True, False]).__next__)
     assert not cut.terminated and cut.values.tolist() == [7.0, 7.0]
 
 
@@ -70,15 +70,15 @@ def test_models_of_different_gain_count_alike() -> None:
     assert np.allclose(np.abs(samples.advantages), [1, 1, 1, 1], atol=0.1)
 
 
-def test_an_update_trains_every_part_and_reports_every_metric(toy: Task, toy_scene: Scene) -> None:
+def test_an_update_trains_every_part_and_reports_every_metric(toy: Task, toy_environment: TaskEnvironment) -> None:
     torch.manual_seed(0)
-    rules = toy_scene.problem.library.rules
+    rules = toy_environment.problem.library.rules
     controller = Controller(Shape.of(toy, 16, 2))
     learner = PPOLearner(controller, rules, PPO(learning_rate=1e-2, target_kl=9.0))
     before = {name: p.detach().clone() for name, p in controller.named_parameters()}
     for i in range(2):  # the heads start at zero, so that nothing behind them moves at first
         played = play(
-            [toy_scene] * 4, TorchPolicy(controller, rules), [np.random.default_rng([i, j]) for j in range(4)]
+            [toy_environment] * 4, TorchPolicy(controller, rules), [np.random.default_rng([i, j]) for j in range(4)]
         )
         metrics = learner.learn(played, np.random.default_rng(i), 0.5)
     moved = {name.partition(".")[0] for name, p in controller.named_parameters() if not torch.equal(p, before[name])}
@@ -89,9 +89,9 @@ def test_an_update_trains_every_part_and_reports_every_metric(toy: Task, toy_sce
     # The last block's edges feed nothing but the whole, and the last nodes only the actions: both count.
     assert not still
     assert set(metrics) == set(METRICS) and all(np.isfinite(v) for v in metrics.values())
-    import graphopt.rl.ppo
+    import graphopt.rl.training.ppo
 
-    assert all(f"``{name}``" in (graphopt.rl.ppo.__doc__ or "") for name in METRICS)
+    assert all(f"``{name}``" in (graphopt.rl.training.ppo.__doc__ or "") for name in METRICS)
 
 
 @pytest.mark.parametrize("seed", range(5))

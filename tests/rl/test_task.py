@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 
 import pytest
-import yaml
 
 from graphopt.errors import UnknownNameError
 from graphopt.rl.task import Source, TaskError, load_task, parse_task, shipped
@@ -65,15 +64,6 @@ def test_stages_add_graphs() -> None:
     ).graphs
     assert graphs.pool == (Source("a"), Source("b")) and graphs.warm_up == 4
     assert parse_task("name: x\ngraphs: {train: [a], shapes: [b]}", "t").graphs.pool == (Source("a"),)
-
-
-def test_a_graph_may_have_the_prices_of_another_machine() -> None:
-    task = parse_task(
-        "name: x\npricing: {draws: 3, spread: 0.2}\ngraphs: {train: [a], shapes: [{model: a, draw: 7}]}", "t"
-    )
-    assert (task.pricing.draws, task.pricing.spread) == (3, 0.2)
-    assert task.graphs.shapes == (Source("a", draw=7),) and task.graphs.shapes[0].name == "a,prices=7"
-    assert parse_task(yaml.safe_dump(task.json()), "t") == task
 
 
 def test_tasks_that_do_not_exist(tmp_path: Path) -> None:

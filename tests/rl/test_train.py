@@ -21,17 +21,18 @@ from graphopt.cost.store import Store  # noqa: E402
 from graphopt.errors import MissingExtraError, UnknownNameError, UsageError  # noqa: E402
 from graphopt.execution import KINDS, make_executor  # noqa: E402
 from graphopt.rl.agent import AgentNotice, Learned, RuntimePolicy, Untrained, unknown_rules  # noqa: E402
-from graphopt.rl.checkpoint import CheckpointError, read_manifest, tensors_of  # noqa: E402
-from graphopt.rl.collect import Trajectory, Uniform, play  # noqa: E402
-from graphopt.rl.controller import Controller, Shape  # noqa: E402
-from graphopt.rl.learners import LEARNERS  # noqa: E402
-from graphopt.rl.prepare import open_scene  # noqa: E402
-from graphopt.rl.rollout import Job, rollout  # noqa: E402
-from graphopt.rl.run import DYNAMICS, Run  # noqa: E402
-from graphopt.rl.scene import Scene  # noqa: E402
-from graphopt.rl.task import Source, Task  # noqa: E402
-from graphopt.rl.train import resume, sources_of, train  # noqa: E402
-from graphopt.rl.world_model import WorldShape  # noqa: E402
+from graphopt.rl.manifest import CheckpointError, read_manifest  # noqa: E402
+from graphopt.rl.play import Trajectory, UniformPolicy, play  # noqa: E402
+from graphopt.rl.task import RewardTerm, Task  # noqa: E402
+from graphopt.rl.task_environment import TaskEnvironment  # noqa: E402
+from graphopt.rl.training.checkpoint import save, tensors_of  # noqa: E402
+from graphopt.rl.training.controller import Controller, Shape  # noqa: E402
+from graphopt.rl.training.environments import open_environment  # noqa: E402
+from graphopt.rl.training.learners import LEARNERS  # noqa: E402
+from graphopt.rl.training.rollout import Job, rollout  # noqa: E402
+from graphopt.rl.training.train import resume, train  # noqa: E402
+from graphopt.rl.training.training_run import DYNAMICS, Run  # noqa: E402
+from graphopt.rl.training.world_model import WorldShape  # noqa: E402
 from graphopt.search.greedy import Greedy  # noqa: E402
 from graphopt.search.problem import Budget  # noqa: E402
 from graphopt.search.trace import carry_out  # noqa: E402
@@ -119,7 +120,7 @@ def test_an_interrupted_run_goes_on(toy: Task, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("dynamics", [None, *DYNAMICS])
 def test_both_paths_choose_the_same_actions(
-    agent: Path, demo: Task, demo_scene: Scene, dynamics: str | None, tmp_path: Path
+    agent: Path, demo: Task, demo_environment: TaskEnvironment, dynamics: str | None, tmp_path: Path
 ) -> None:
     if dynamics is not None:
         agent = tmp_path / "dreamer"
@@ -130,12 +131,12 @@ def test_both_paths_choose_the_same_actions(
     network = shape.network()
     tensors = tensors_of(agent, manifest)
     network.load_state_dict({n.removeprefix("agent."): t for n, t in tensors.items() if n.startswith("agent.")})
-    rules = demo_scene.problem.library.rules
+    rules = demo_environment.problem.library.rules
     in_torch, in_runtime = shape.policy(network, rules), RuntimePolicy(agent, rules)
     seeds = [None, *(np.random.default_rng([5, i]) for i in range(6))]
     again = [None, *(np.random.default_rng([5, i]) for i in range(6))]
-    first = play([demo_scene] * 7, in_torch, seeds)
-    second = play([demo_scene] * 7, in_runtime, again)
+    first = play([demo_environment] * 7, in_torch, seeds)
+    second = play([demo_environment] * 7, in_runtime, again)
     for a, b in zip(first, second, strict=True):
         assert a.actions.tolist() == b.actions.tolist()
         assert np.allclose(a.log_probs, b.log_probs, atol=1e-4) and np.allclose(a.values, b.values, atol=1e-3)
@@ -156,55 +157,53 @@ def test_the_strategy_needs_no_torch(agent: Path, tmp_path: Path) -> None:
     assert (tmp_path / "out.onnx").exists()
 
 
-def test_the_strategy_keeps_to_its_budget_and_offers_the_best_first(agent: Path, demo_scene: Scene) -> None:
-    start = demo_scene.start
-    found = Learned(agent).run(demo_scene.problem, start, Budget())
+def test_the_strategy_keeps_to_its_budget_and_offers_the_best_first(
+    agent: Path, demo_environment: TaskEnvironment
+) -> None:
+    start = demo_environment.start
+    found = Learned(agent).run(demo_environment.problem, start, Budget())
     costs = [o.state.cost for o in (found, *found.others)]
     assert costs == sorted(costs) and costs[0] < start.cost
-    assert Learned(agent).run(demo_scene.problem, start, Budget()).state.graph.hash == found.state.graph.hash
-    short = Learned(agent).run(demo_scene.problem, start, Budget(candidates=1))
+    assert Learned(agent).run(demo_environment.problem, start, Budget()).state.graph.hash == found.state.graph.hash
+    short = Learned(agent).run(demo_environment.problem, start, Budget(candidates=1))
     assert short.stop_reason == "candidate budget used up" and short.candidates < found.candidates
 
 
 class Aimless(Untrained):
     """Stops at once when asked for what is likeliest, else does anything."""
 
-    def policy(self, scene: Scene) -> Uniform:
-        return Uniform()
+    def policy(self, environment: TaskEnvironment) -> UniformPolicy:
+        return UniformPolicy()
 
 
 def test_episodes_are_played_while_they_find_something_better(toy: Task) -> None:
-    scene = open_scene(toy, toy.graphs.train[0], Store(None))
+    environment = open_environment(toy, toy.graphs.train[0], Store(None))
     played = set()
     for seed in range(6):
-        found = Aimless(toy, rollouts=8, seed=seed).run(scene.problem, scene.start, Budget())
+        found = Aimless(toy, rollouts=8, seed=seed).run(environment.problem, environment.start, Budget())
         played.add(found.stop_reason)
     assert len(played) > 1 and played <= ROUNDS
 
 
-def test_every_second_episode_has_drawn_prices_where_the_task_says_so(demo: Task) -> None:
-    a, b = Source("a"), Source("b")
-    task = replace(demo, graphs=replace(demo.graphs, train=(a, b)))
-    assert sources_of(task, 0, 4) == [a, b, a, b] and sources_of(task, 1, 4) == [b, a, b, a]
-    drawn = replace(task, pricing=replace(task.pricing, draws=2))
-    assert sources_of(drawn, 0, 4) == [a, replace(b, draw=1), a, replace(b, draw=1)]
-    assert sources_of(drawn, 1, 4) == [b, replace(a, draw=2), b, replace(a, draw=2)]
-    assert [s.draw for s in sources_of(drawn, 2, 4)] == [0, 1, 0, 1]
+def test_an_agent_that_was_paid_for_measured_time_is_used_without_measuring(demo_environment: TaskEnvironment) -> None:
+    problem, start = demo_environment.problem, demo_environment.start
+    measured = replace(demo_environment.task, reward=(RewardTerm("latency"),))
+    found = Untrained(measured).run(problem, start, Budget())
+    assert found.state.graph.hash == Untrained(demo_environment.task).run(problem, start, Budget()).state.graph.hash
 
 
-def test_search_finishes_the_plan_of_an_agent(agent: Path, demo_scene: Scene) -> None:
+def test_search_finishes_the_plan_of_an_agent(agent: Path, demo_environment: TaskEnvironment) -> None:
     learned = Learned(agent, rollouts=0)
-    found = learned.run(demo_scene.problem, demo_scene.start, Budget())
-    assert found.state.cost <= learned.alone <= demo_scene.start.cost
-    again = Greedy().run(demo_scene.problem, found.state, Budget())
+    found = learned.run(demo_environment.problem, demo_environment.start, Budget())
+    assert found.state.cost <= learned.alone <= demo_environment.start.cost
+    again = Greedy().run(demo_environment.problem, found.state, Budget())
     assert again.state.cost >= found.state.cost - 1e-9
-    problem = demo_scene.problem
-    made = carry_out(demo_scene.start.graph, problem.library, problem.block, found.steps)
+    problem = demo_environment.problem
+    made = carry_out(demo_environment.start.graph, problem.library, problem.block, found.steps)
     assert made.hash == found.state.graph.hash
 
 
 def test_a_rule_that_the_agent_never_met_is_named_and_used(agent: Path, demo: Task, tmp_path: Path) -> None:
-    from dataclasses import replace
 
     from graphopt.cost.store import Store
     from graphopt.rewrite.library import Library, load_library
@@ -218,16 +217,16 @@ def test_a_rule_that_the_agent_never_met_is_named_and_used(agent: Path, demo: Ta
     added = parse_rules(text, "mine.yaml")
     library = load_library(evidence=False)
     with Store(tmp_path / "s.sqlite") as store:
-        scene = open_scene(demo, demo.graphs.train[0], store, Library((*added, *library.rules)))
+        environment = open_environment(demo, demo.graphs.train[0], store, Library((*added, *library.rules)))
         with pytest.warns(AgentNotice, match="was not trained with relu-is-max"):
-            found = Learned(agent, rollouts=12).run(scene.problem, scene.start, Budget())
+            found = Learned(agent, rollouts=12).run(environment.problem, environment.start, Budget())
         assert found.candidates > 0
-        policy = RuntimePolicy(agent, scene.problem.library.rules)
-        seen = scene.root.observation
+        policy = RuntimePolicy(agent, environment.problem.library.rules)
+        seen = environment.root.observation
         new = np.flatnonzero(seen.rules == 0)
         assert len(new) and np.isfinite(policy([seen], [0]).logits[0][new]).all()
         # With nothing but the new rule it is the one that is used.
-        alone = open_scene(demo, demo.graphs.train[0], store, Library(tuple(added)))
+        alone = open_environment(demo, demo.graphs.train[0], store, Library(tuple(added)))
         steps = play([alone], RuntimePolicy(agent, added), [np.random.default_rng(0)])[0]
         assert steps.steps >= 1
         edited = replace(library.rules[0], bound=0.5)
@@ -244,13 +243,18 @@ def test_a_rule_that_the_agent_never_met_is_named_and_used(agent: Path, demo: Ta
         ({"steps": 0}, UsageError, "--steps must be above 0"),
         ({"dynamics": "deterministic"}, UsageError, "--dynamics belongs to the algorithm world-model"),
         ({"algorithm": "world-model", "dynamics": "rnn"}, UnknownNameError, "unknown dynamics 'rnn'"),
-        ({"algorithm": "world-model", "tau": -1.0}, UsageError, "--tau must be between 0 and 10"),
+        ({"algorithm": "world-model", "temperature": -1.0}, UsageError, "--temperature must be between 0 and 10"),
         ({"minutes": float("nan")}, UsageError, "--minutes must be above 0"),
     ],
 )
 def test_runs_that_make_no_sense(toy: Task, tmp_path: Path, changes: dict, error: type, message: str) -> None:
     with pytest.raises(error, match=message):
         train(Run(toy, tmp_path / "a", **{"preset": "debug", **changes}))
+
+
+def test_a_checkpoint_with_the_former_name_of_the_decoder_is_read(tmp_path: Path, agent: Path) -> None:
+    saved = save(tmp_path, read_manifest(agent), {"agent.model.told.0.bias": torch.ones(2)})
+    assert list(tensors_of(tmp_path, saved)) == ["agent.model.decoder.0.bias"]
 
 
 def test_folders_that_hold_no_agent(tmp_path: Path, agent: Path) -> None:

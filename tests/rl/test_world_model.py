@@ -11,40 +11,40 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("torch_geometric")
 
-import graphopt.rl.dreamer  # noqa: E402
+import graphopt.rl.training.dreamer  # noqa: E402
 import graphopt.search.problem  # noqa: E402
-from graphopt.rl.collect import Given, Uniform, play  # noqa: E402
-from graphopt.rl.controller import Shape, compressed  # noqa: E402
-from graphopt.rl.dream import Start, dream  # noqa: E402
-from graphopt.rl.dreamer import DreamerLearner, Dreaming, losses  # noqa: E402
 from graphopt.rl.features import SAVING, scaled  # noqa: E402
-from graphopt.rl.ppo import METRICS, PPO, advantages  # noqa: E402
-from graphopt.rl.replay import Record, Windows, shared, windows  # noqa: E402
-from graphopt.rl.run import DYNAMICS, Run  # noqa: E402
-from graphopt.rl.scene import Scene  # noqa: E402
+from graphopt.rl.play import ScriptedPolicy, UniformPolicy, play  # noqa: E402
 from graphopt.rl.task import Task  # noqa: E402
-from graphopt.rl.train import train  # noqa: E402
-from graphopt.rl.world_model import Bins, WorldShape, percent  # noqa: E402
+from graphopt.rl.task_environment import TaskEnvironment  # noqa: E402
+from graphopt.rl.training.controller import Shape, symlog  # noqa: E402
+from graphopt.rl.training.dream import Start, dream  # noqa: E402
+from graphopt.rl.training.dreamer import DreamerLearner, Dreaming, losses  # noqa: E402
+from graphopt.rl.training.ppo import METRICS, PPO, advantages  # noqa: E402
+from graphopt.rl.training.replay_buffer import Record, Windows, shared, windows  # noqa: E402
+from graphopt.rl.training.train import train  # noqa: E402
+from graphopt.rl.training.training_run import DYNAMICS, Run  # noqa: E402
+from graphopt.rl.training.world_model import TwoHotHead, WorldShape, saving_percent  # noqa: E402
 
 SMALL = Dreaming(fits=3, windows=6, episodes=6, rounds=2, dreams=16, horizon=5)
 
 
-def records_of(scene: Scene, count: int) -> list[Record]:
-    played = play([scene] * count, Uniform(), [np.random.default_rng(i) for i in range(count)])
-    return [Record(t, scene.task.graphs.train[0], (0, 0, i)) for i, t in enumerate(played)]
+def records_of(environment: TaskEnvironment, count: int) -> list[Record]:
+    played = play([environment] * count, UniformPolicy(), [np.random.default_rng(i) for i in range(count)])
+    return [Record(t, environment.task.graphs.train[0], (0, 0, i)) for i, t in enumerate(played)]
 
 
-def learner_of(task: Task, scene: Scene, dynamics: str) -> DreamerLearner:
+def learner_of(task: Task, environment: TaskEnvironment, dynamics: str) -> DreamerLearner:
     torch.manual_seed(0)
     shape = WorldShape(Shape.of(task, 16, 2), memory=32, dynamics=dynamics)
-    learner = DreamerLearner(shape.network(), scene.problem.library.rules, SMALL, PPO(learning_rate=1e-2))
-    learner.remember(records_of(scene, 8))
+    learner = DreamerLearner(shape.network(), environment.problem.library.rules, SMALL, PPO(learning_rate=1e-2))
+    learner.remember(records_of(environment, 8))
     return learner
 
 
-def test_what_becomes_of_actions_is_what_the_next_state_offers(demo_scene: Scene) -> None:
+def test_what_becomes_of_actions_is_what_the_next_state_offers(demo_environment: TaskEnvironment) -> None:
     fates = gone = fresh = 0
-    for record in records_of(demo_scene, 4):
+    for record in records_of(demo_environment, 4):
         seen = record.played.observations
         for t, (kept, born) in enumerate(record.fates):
             before, after = seen[t], seen[t + 1]
@@ -63,8 +63,8 @@ def test_what_becomes_of_actions_is_what_the_next_state_offers(demo_scene: Scene
     assert fates > gone > 0 and fresh > 0
 
 
-def test_windows_hold_consecutive_steps(demo_scene: Scene) -> None:
-    records = records_of(demo_scene, 3)
+def test_windows_hold_consecutive_steps(demo_environment: TaskEnvironment) -> None:
+    records = records_of(demo_environment, 3)
     found = windows(records, np.random.default_rng(0), 5, 4)
     assert list(found.counts) == sorted(found.counts, reverse=True) and sum(found.counts) == len(found.before)
     at = 0
@@ -79,25 +79,25 @@ def test_windows_hold_consecutive_steps(demo_scene: Scene) -> None:
     assert not set(found.slot_step) & set(np.flatnonzero(found.done))
 
 
-def test_half_of_the_windows_begin_where_the_prices_were_wrong(demo_scene: Scene) -> None:
-    (record,) = records_of(demo_scene, 1)
+def test_half_of_the_windows_begin_where_the_prices_were_wrong(demo_environment: TaskEnvironment) -> None:
+    (record,) = records_of(demo_environment, 1)
     last = record.played.steps - 1
     told = np.array(
         [
-            percent(torch.tensor(o.actions[a, SAVING]))
+            saving_percent(torch.tensor(o.actions[a, SAVING]))
             for o, a in zip(record.played.observations, record.played.actions, strict=False)
         ]
     )
     told[-2] = -5.0 - told[-2]
     wrong = Record(replace(record.played, rewards=told), record.source, record.seed)
-    assert wrong.surprise[-2] > 0.5 and np.delete(wrong.surprise, -2) == pytest.approx(0.0, abs=1e-3)
+    assert wrong.reward_error[-2] > 0.5 and np.delete(wrong.reward_error, -2) == pytest.approx(0.0, abs=1e-3)
     found = windows([wrong], np.random.default_rng(0), 200, 1)
     assert sum(first == last - 1 for _, first, _ in found.parts) >= 100
     assert {first for _, first, _ in found.parts} == set(range(last + 1))
 
 
-def test_actions_that_share_a_node_are_known(demo_scene: Scene) -> None:
-    seen = demo_scene.root.observation
+def test_actions_that_share_a_node_are_known(demo_environment: TaskEnvironment) -> None:
+    seen = demo_environment.root.observation
     near = shared(seen)
     sets = [{int(x) for x in row if x >= 0} for row in seen.sites]
     for i in range(len(sets)):
@@ -106,8 +106,10 @@ def test_actions_that_share_a_node_are_known(demo_scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("dynamics", DYNAMICS)
-def test_fitting_moves_every_part_of_the_model_and_the_encoder(demo: Task, demo_scene: Scene, dynamics: str) -> None:
-    learner = learner_of(demo, demo_scene, dynamics)
+def test_fitting_moves_every_part_of_the_model_and_the_encoder(
+    demo: Task, demo_environment: TaskEnvironment, dynamics: str
+) -> None:
+    learner = learner_of(demo, demo_environment, dynamics)
     model = learner.network.model
     before = {name: p.detach().clone() for name, p in learner.network.named_parameters()}
     metrics = learner.learn([r.played for r in learner.remembered], np.random.default_rng(0), 0.5)
@@ -118,17 +120,17 @@ def test_fitting_moves_every_part_of_the_model_and_the_encoder(demo: Task, demo_
     told = {"model_loss", "latent_loss", "reward_loss", "done_loss", "legal_loss", "birth_loss", "reward_error", "gap"}
     told |= {"legal_accuracy", "birth_accuracy", "dream_return"}
     assert set(metrics) == told | set(METRICS)
-    assert all(f"``{name}``" in (graphopt.rl.dreamer.__doc__ or "") for name in told)
+    assert all(f"``{name}``" in (graphopt.rl.training.dreamer.__doc__ or "") for name in told)
     w = windows(learner.replay.learned, np.random.default_rng(1), 4, 3)
-    assert set(losses(model, w, learner.rules, None)) >= {"latent_loss", "birth_loss", "told_loss"}
+    assert set(losses(model, w, learner.rules, None)) >= {"latent_loss", "birth_loss", "decoder_loss"}
 
 
 @pytest.mark.parametrize("dynamics", DYNAMICS)
 def test_the_dream_calls_no_engine(
-    demo: Task, demo_scene: Scene, dynamics: str, monkeypatch: pytest.MonkeyPatch
+    demo: Task, demo_environment: TaskEnvironment, dynamics: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    learner = learner_of(demo, demo_scene, dynamics)
-    calls = {"rewritten": 0, "after": 0, "view": 0}
+    learner = learner_of(demo, demo_environment, dynamics)
+    calls = {"rewritten": 0, "after": 0, "featurize": 0}
 
     def counted(owner: object, name: str) -> None:
         real = getattr(owner, name)
@@ -140,18 +142,20 @@ def test_the_dream_calls_no_engine(
         monkeypatch.setattr(owner, name, wrapper)
 
     counted(graphopt.search.problem, "rewritten")
-    counted(Scene, "after")
-    counted(type(demo_scene.viewer), "view")
+    counted(TaskEnvironment, "after")
+    counted(type(demo_environment.featurizer), "featurize")
     learner.learn([r.played for r in learner.remembered], np.random.default_rng(0), 0.5)
-    assert calls == {"rewritten": 0, "after": 0, "view": 0}
-    demo_scene.forget()
-    records_of(demo_scene, 1)
+    assert calls == {"rewritten": 0, "after": 0, "featurize": 0}
+    demo_environment.forget()
+    records_of(demo_environment, 1)
     assert all(count > 0 for count in calls.values())
 
 
 @pytest.mark.parametrize("dynamics", DYNAMICS)
-def test_dreams_keep_to_the_mask_and_bootstrap_where_they_are_cut(demo: Task, demo_scene: Scene, dynamics: str) -> None:
-    learner = learner_of(demo, demo_scene, dynamics)
+def test_dreams_keep_to_the_mask_and_bootstrap_where_they_are_cut(
+    demo: Task, demo_environment: TaskEnvironment, dynamics: str
+) -> None:
+    learner = learner_of(demo, demo_environment, dynamics)
     starts, roots = learner.starts(learner.replay.learned)
     assert len(roots) == len(learner.replay.learned)
     found = dream(learner.network, starts, learner.table(), 5, 1.0, torch.Generator().manual_seed(0))
@@ -170,11 +174,11 @@ def test_dreams_keep_to_the_mask_and_bootstrap_where_they_are_cut(demo: Task, de
             assert found_advantages[-1] == pytest.approx(episode.rewards[-1] + episode.values[-1] - episode.values[-2])
     assert cut > 0 and at == len(found.rows)
     # The update sees what the dream saw: the same log-probabilities.
-    judge = found.judge(learner.network)
+    policy = found.policy(learner.network)
     part = np.arange(min(64, len(found.rows)))
     with torch.no_grad():
-        now = judge(part)
-        from graphopt.rl.ppo import log_softmax
+        now = policy(part)
+        from graphopt.rl.training.ppo import log_softmax
 
         log_probs = log_softmax(now.logits, now.mask, now.graph, len(part))
     actions = np.concatenate([e.actions for e in found.episodes])[part]
@@ -182,8 +186,10 @@ def test_dreams_keep_to_the_mask_and_bootstrap_where_they_are_cut(demo: Task, de
     assert np.allclose(log_probs[now.first + torch.from_numpy(actions)].numpy(), wanted, atol=1e-4)
 
 
-def test_at_temperature_zero_a_dream_depends_on_the_choices_alone(demo: Task, demo_scene: Scene) -> None:
-    learner = learner_of(demo, demo_scene, "mdn-lstm")
+def test_at_temperature_zero_a_dream_depends_on_the_choices_alone(
+    demo: Task, demo_environment: TaskEnvironment
+) -> None:
+    learner = learner_of(demo, demo_environment, "mdn-lstm")
     starts, _ = learner.starts(learner.replay.learned[:1])
     one = Start(*(x[:1] for x in (
         starts.models, starts.latent, starts.memory, starts.actions, starts.features, starts.near, starts.legal
@@ -195,41 +201,45 @@ def test_at_temperature_zero_a_dream_depends_on_the_choices_alone(demo: Task, de
     assert len(by_choices) > 1 and all(len(sums) == 1 for sums in by_choices.values())
 
 
-def test_written_actions_play_the_same_episode_again(demo_scene: Scene) -> None:
-    for record in records_of(demo_scene, 3):
-        (again,) = play([demo_scene], Given([record.played.actions.tolist()]), [np.random.default_rng(record.seed)])
+def test_written_actions_play_the_same_episode_again(demo_environment: TaskEnvironment) -> None:
+    for record in records_of(demo_environment, 3):
+        (again,) = play(
+            [demo_environment], ScriptedPolicy([record.played.actions.tolist()]), [np.random.default_rng(record.seed)]
+        )
         assert np.array_equal(again.actions, record.played.actions)
         assert np.array_equal(again.rewards, record.played.rewards)
 
 
 def test_bins_tell_amounts_between_them() -> None:
-    bins = Bins(3)
-    amounts = compressed(torch.tensor([-40.0, -0.3, 0.0, 0.02, 7.0, 60.0]))
-    assert torch.allclose(bins.mean(bins(torch.zeros(6, 3), amounts)), amounts, atol=0.05)
+    head = TwoHotHead(3)
+    amounts = symlog(torch.tensor([-40.0, -0.3, 0.0, 0.02, 7.0, 60.0]))
+    assert torch.allclose(head.mean(head(torch.zeros(6, 3), amounts)), amounts, atol=0.05)
     # A guess can be far off: what is met then outweighs it.
-    surprise = bins.loss(bins(torch.zeros(1, 3), compressed(torch.tensor([30.0]))), compressed(torch.tensor([-45.0])))
-    assert 5.0 < surprise.item() < 15.0
-    logits = torch.zeros_like(bins.edges).unsqueeze(0).requires_grad_()
+    nats = head.loss(head(torch.zeros(1, 3), symlog(torch.tensor([30.0]))), symlog(torch.tensor([-45.0])))
+    assert 5.0 < nats.item() < 15.0
+    logits = torch.zeros_like(head.edges).unsqueeze(0).requires_grad_()
     optimizer = torch.optim.Adam([logits], 0.1)
     for _ in range(400):
-        loss = bins.loss(logits, torch.tensor([1.3])).sum()
+        loss = head.loss(logits, torch.tensor([1.3])).sum()
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    assert float(bins.mean(logits.detach())) == pytest.approx(1.3, abs=0.02)
+    assert float(head.mean(logits.detach())) == pytest.approx(1.3, abs=0.02)
 
 
-def test_the_feature_of_a_saving_can_be_read_back(demo_scene: Scene) -> None:
+def test_the_feature_of_a_saving_can_be_read_back(demo_environment: TaskEnvironment) -> None:
     x = np.array([-30.0, -0.1, 0.0, 0.5, 12.0], np.float32)
-    assert np.allclose(percent(torch.from_numpy(scaled(x))).numpy(), x, rtol=1e-3, atol=1e-4)
+    assert np.allclose(saving_percent(torch.from_numpy(scaled(x))).numpy(), x, rtol=1e-3, atol=1e-4)
     # And it is what the step pays, where an action has one place.
-    seen = demo_scene.root.observation
+    seen = demo_environment.root.observation
     for action in np.flatnonzero(seen.mask)[1:]:
-        if demo_scene.root.choices[action - 1].times == 1:
-            after = demo_scene.after(demo_scene.root, int(action))
-            paid = 100 * (demo_scene.root.cost - after.cost) / demo_scene.start.cost
+        if demo_environment.root.choices[action - 1].times == 1:
+            after = demo_environment.after(demo_environment.root, int(action))
+            paid = 100 * (demo_environment.root.cost - after.cost) / demo_environment.start.cost
             if len(after.steps) == 1:
-                assert float(percent(torch.from_numpy(seen.actions[action, :1]))[0]) == pytest.approx(paid, abs=1e-2)
+                assert float(saving_percent(torch.from_numpy(seen.actions[action, :1]))[0]) == pytest.approx(
+                    paid, abs=1e-2
+                )
 
 
 @pytest.mark.slow
@@ -240,7 +250,7 @@ def test_it_finds_what_lies_behind_a_costly_step(toy: Task, tmp_path: Path, seed
     assert manifest.results["model"]["best"] == pytest.approx(25.0)
 
 
-def test_windows_of_an_episode_that_ends_at_once(demo_scene: Scene) -> None:
-    (stopped,) = play([demo_scene], Given([[0]]), [None])
-    found = Windows.of([(Record(stopped, demo_scene.task.graphs.train[0], (0, 0, 0)), 0, 1)])
+def test_windows_of_an_episode_that_ends_at_once(demo_environment: TaskEnvironment) -> None:
+    (stopped,) = play([demo_environment], ScriptedPolicy([[0]]), [None])
+    found = Windows.of([(Record(stopped, demo_environment.task.graphs.train[0], (0, 0, 0)), 0, 1)])
     assert found.done.tolist() == [True] and len(found.slots) == len(found.births) == 0

@@ -17,7 +17,7 @@ from graphopt.search.auto import Auto
 from graphopt.search.backtracking import Backtracking, Beam, RandomWalk
 from graphopt.search.greedy import Greedy
 from graphopt.search.problem import Budget, Problem
-from graphopt.search.quotient import Quotient, Signatures, Spread, disjoint
+from graphopt.search.symmetry import PlanExpansion, ReducedState, SiteClasses, disjoint
 from tests.search.test_greedy import graph_of
 
 # Not laws: a search does not ask. The way to the cheap operator leads over a dearer graph.
@@ -90,11 +90,11 @@ def test_alpha_is_for_one_place_however_many_there_are(problem):
     assert operators(found.state.graph).count("Relu") >= 23
 
 
-def test_the_cost_of_a_quotient_is_that_of_the_graph_it_stands_for(problem):
+def test_the_cost_of_a_reduced_state_is_that_of_the_graph_it_stands_for(problem):
     start = problem.start(layers(6))
-    signatures = Signatures()
-    quotient = Quotient.start(start, signatures)
-    assert set(quotient.open.values()) <= {1, 5}
+    site_classes = SiteClasses()
+    reduced = ReducedState.start(start, site_classes)
+    assert set(reduced.open.values()) <= {1, 5}
     found = Backtracking(alpha=3.0).run(problem, start, Budget())
     assert found.state.cost == pytest.approx(problem.start(found.state.graph).cost)
 
@@ -121,13 +121,13 @@ def test_equal_neighbours_of_a_rewrite_are_not_opened(problem, n: int):
         nodes.append(helper.make_node("Relu", [f"s{i}"], [f"v{i + 1}"]))
     graph = graph_of(*nodes, weights={f"w{i}": (64, 64) for i in range(n)}, inputs={"v0": [64, 64]}, outputs=[f"v{n}"])
     problem = replace(problem, library=rules)
-    start, signatures = problem.start(graph), Signatures()
-    quotient = Quotient.start(start, signatures)
-    key = max(quotient.open, key=lambda k: quotient.open[k])
-    after = quotient.after(problem, start.sites.matches[key], signatures)
-    assert set(after.open) == set(quotient.open) - {key}
-    carried, steps = Spread(problem, start, signatures).of(after.plan)
-    assert len(steps) == quotient.open[key]
+    start, site_classes = problem.start(graph), SiteClasses()
+    reduced = ReducedState.start(start, site_classes)
+    key = max(reduced.open, key=lambda k: reduced.open[k])
+    after = reduced.after(problem, start.sites.matches[key], site_classes)
+    assert set(after.open) == set(reduced.open) - {key}
+    carried, steps = PlanExpansion(problem, start, site_classes).of(after.plan)
+    assert len(steps) == reduced.open[key]
     assert set(carried.sites.matches) == set(problem.start(carried.graph).sites.matches)
 
 

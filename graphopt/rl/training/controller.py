@@ -14,11 +14,11 @@ import torch
 from torch import Tensor, nn
 
 from graphopt.rewrite.schema import Rule
-from graphopt.rl.collect import Forgetful, Scores
-from graphopt.rl.encoder import GraphNet, OperatorTable, mlp
-from graphopt.rl.features import ACTION_WIDTH, PRIOR, Batch, Observation, Viewer
+from graphopt.rl.features import ACTION_WIDTH, PRIOR, Batch, Featurizer, Observation
+from graphopt.rl.play import MemorylessPolicy, Scores
 from graphopt.rl.rule_features import EDGE_WIDTH, FAMILIES, GRAPH_WIDTH, NODE_WIDTH, RuleBatch
 from graphopt.rl.task import Task
+from graphopt.rl.training.encoder import GraphNet, OperatorTable, mlp
 
 RULE_ROUNDS = 2
 
@@ -31,7 +31,7 @@ class Shape:
         node: Features of a node.
         edge: Features of an edge.
         graph: Features of a graph.
-        width: Of all embeddings.
+        width: Width of all embeddings.
         rounds: Graph-network blocks.
     """
 
@@ -44,8 +44,8 @@ class Shape:
     @classmethod
     def of(cls, task: Task, width: int, rounds: int) -> Shape:
         """The sizes for a task."""
-        viewer = Viewer(task.features.node, task.features.edge, task.features.graph)
-        return cls(viewer.node_width, viewer.edge_width, viewer.graph_width, width, rounds)
+        featurizer = Featurizer(task.features.node, task.features.edge, task.features.graph)
+        return cls(featurizer.node_width, featurizer.edge_width, featurizer.graph_width, width, rounds)
 
     def network(self) -> Controller:
         """Networks of these sizes."""
@@ -84,7 +84,7 @@ class RuleEncoder(nn.Module):
     """Embeds rules from what they say.
 
     Args:
-        width: Of the embeddings.
+        width: Width of the embeddings.
     """
 
     def __init__(self, width: int) -> None:
@@ -119,7 +119,7 @@ class Prior(nn.Module):
         return actions @ self.factors
 
 
-def habit(actions: Tensor) -> Tensor:
+def prior_scores(actions: Tensor) -> Tensor:
     """What a new policy scores actions with these features, (actions,)."""
     return actions @ actions.new_tensor(PRIOR)
 
@@ -128,7 +128,7 @@ class Heads(nn.Module):
     """Scores of actions and the value of states.
 
     Args:
-        width: Of the embeddings.
+        width: Width of the embeddings.
     """
 
     def __init__(self, width: int) -> None:
@@ -147,7 +147,7 @@ class Heads(nn.Module):
         actions: Tensor,
         action_graph: Tensor,
     ) -> tuple[Tensor, Tensor]:
-        """Scores of the actions (actions,), and :func:`compressed` values of the graphs (graphs,).
+        """Scores of the actions (actions,), and the :func:`symlog` of the graphs' values (graphs,).
 
         Args:
             nodes: Embeddings of the nodes.
@@ -158,12 +158,12 @@ class Heads(nn.Module):
             actions: Features of the actions.
             action_graph: Graph of each action.
         """
-        seen = torch.cat([whole[action_graph], placed(nodes, table, rules, sites), actions], 1)
-        return self.score(seen).squeeze(1) + self.prior(actions), self.value(whole).squeeze(1)
+        inputs = torch.cat([whole[action_graph], site_embeddings(nodes, table, rules, sites), actions], 1)
+        return self.score(inputs).squeeze(1) + self.prior(actions), self.value(whole).squeeze(1)
 
 
-def placed(nodes: Tensor, table: Tensor, rules: Tensor, sites: Tensor) -> Tensor:
-    """What is known of actions by their rules and the nodes that they matched, (actions, 3 width).
+def site_embeddings(nodes: Tensor, table: Tensor, rules: Tensor, sites: Tensor) -> Tensor:
+    """Embeddings of actions' rules and of the nodes that they matched, (actions, 3 width).
 
     Args:
         nodes: Embeddings of the nodes, (nodes, width).
@@ -178,8 +178,8 @@ def placed(nodes: Tensor, table: Tensor, rules: Tensor, sites: Tensor) -> Tensor
     return torch.cat([table[rules + 1], mean, largest], 1)
 
 
-class Vision(nn.Module):
-    """How an agent sees graphs and rules.
+class Encoder(nn.Module):
+    """Encodes graphs and rules.
 
     Args:
         shape: Sizes of the networks.
@@ -193,7 +193,7 @@ class Vision(nn.Module):
         self.rules = RuleEncoder(shape.width)
         self.stop = nn.Parameter(torch.zeros(1, shape.width))
 
-    def encode(self, batch: Tensors) -> tuple[Tensor, Tensor]:
+    def embed(self, batch: Tensors) -> tuple[Tensor, Tensor]:
         """Embeddings of nodes (nodes, width) and of graphs (graphs, width)."""
         out: tuple[Tensor, Tensor] = self.encoder(
             self.operators(batch.operators), batch.nodes, batch.links, batch.edges, batch.graphs, batch.node_graph
@@ -217,8 +217,8 @@ class Vision(nn.Module):
         return self.table(RuleBatch.of([rules[i] for i in present])), replace(batch, rules=place[batch.rules])
 
 
-class Controller(Vision):
-    """A model-free agent: what it sees, scored.
+class Controller(Encoder):
+    """A model-free agent: the encoder, and heads that score what it encodes.
 
     Args:
         shape: Sizes of the networks.
@@ -235,15 +235,15 @@ class Controller(Vision):
             nn.init.zeros_(last.bias)
 
     def forward(self, batch: Tensors, table: Tensor) -> tuple[Tensor, Tensor]:
-        """Scores of the actions (actions,) and compressed values (graphs,)."""
-        nodes, whole = self.encode(batch)
+        """Scores of the actions (actions,) and the symlog of values (graphs,)."""
+        nodes, whole = self.embed(batch)
         out: tuple[Tensor, Tensor] = self.heads(
             nodes, whole, table, batch.rules, batch.sites, batch.actions, batch.action_graph
         )
         return out
 
 
-class TorchPolicy(Forgetful):
+class TorchPolicy(MemorylessPolicy):
     """A controller as collection wants it.
 
     Args:
@@ -257,20 +257,18 @@ class TorchPolicy(Forgetful):
             self._table = controller.table(RuleBatch.of(rules))
 
     def __call__(self, observations: Sequence[Observation], lanes: Sequence[int]) -> Scores:
-        """Scores and values; see :class:`graphopt.rl.collect.Policy`."""
+        """Scores and values; see :class:`graphopt.rl.play.Policy`."""
         batch = Batch.of(observations)
         with torch.no_grad():
             scores, values = self.controller(Tensors.of(batch, self._table.device), self._table)
-        return Scores(
-            np.split(scores.double().cpu().numpy(), batch.first[1:-1]), expanded(values.double()).cpu().numpy()
-        )
+        return Scores(np.split(scores.double().cpu().numpy(), batch.first[1:-1]), symexp(values.double()).cpu().numpy())
 
 
-def compressed(x: Tensor) -> Tensor:
-    """``sign(x) ln(1 + |x|)`` (DreamerV3's symlog): returns of a tenth of a per cent and of fifty are learned alike."""
+def symlog(x: Tensor) -> Tensor:
+    """``sign(x) ln(1 + |x|)`` (Hafner et al., DreamerV3): returns of a tenth of a per cent and of fifty are learned alike."""
     return torch.sign(x) * torch.log1p(torch.abs(x))
 
 
-def expanded(x: Tensor) -> Tensor:
-    """The inverse of :func:`compressed`."""
+def symexp(x: Tensor) -> Tensor:
+    """The inverse of :func:`symlog`."""
     return torch.sign(x) * (torch.exp(torch.abs(x)) - 1.0)  # expm1 has no ONNX form

@@ -19,37 +19,35 @@ import torch
 from torch import Tensor, nn
 
 from graphopt.rl.agent import CONTROLLER, ENCODER, MEMORY, RULES
-from graphopt.rl.controller import Controller, Vision, expanded
 from graphopt.rl.features import ACTION_WIDTH
 from graphopt.rl.rule_features import EDGE_WIDTH, GRAPH_WIDTH, NODE_WIDTH
-from graphopt.rl.world_model import Dreamer
+from graphopt.rl.training.controller import Controller, Encoder, symexp
+from graphopt.rl.training.world_model import Dreamer
 
 _OPSET = 18
 
 
+# What is exported takes the inputs that :func:`export` names, in this order.
+
+
 class _Encoder(nn.Module):
-    def __init__(self, whole: Vision) -> None:
+    def __init__(self, whole: Encoder) -> None:
         super().__init__()
         self.operators, self.encoder = whole.operators, whole.encoder
 
-    def forward(
-        self, operators: Tensor, nodes: Tensor, links: Tensor, edges: Tensor, graphs: Tensor, node_graph: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        out: tuple[Tensor, Tensor] = self.encoder(self.operators(operators), nodes, links, edges, graphs, node_graph)
+    def forward(self, operators: Tensor, *graphs: Tensor) -> tuple[Tensor, Tensor]:
+        out: tuple[Tensor, Tensor] = self.encoder(self.operators(operators), *graphs)
         return out
 
 
 class _Rules(nn.Module):
-    def __init__(self, whole: Vision) -> None:
+    def __init__(self, whole: Encoder) -> None:
         super().__init__()
         self.operators, self.rules, self.stop = whole.operators, whole.rules, whole.stop
 
-    def forward(
-        self, operators: Tensor, nodes: Tensor, links: Tensor, edges: Tensor, graphs: Tensor, node_graph: Tensor,
-        families: Tensor,
-    ) -> Tensor:  # fmt: skip
-        found = self.rules(self.operators(operators), nodes, links, edges, graphs, families, node_graph)
-        return torch.cat([self.stop, found])
+    def forward(self, operators: Tensor, *graphs: Tensor) -> Tensor:
+        *features, node_graph, families = graphs
+        return torch.cat([self.stop, self.rules(self.operators(operators), *features, families, node_graph)])
 
 
 class _Heads(nn.Module):
@@ -57,18 +55,9 @@ class _Heads(nn.Module):
         super().__init__()
         self.heads = whole.heads
 
-    def forward(
-        self,
-        embedded: Tensor,
-        whole: Tensor,
-        table: Tensor,
-        rules: Tensor,
-        sites: Tensor,
-        actions: Tensor,
-        action_graph: Tensor,
-    ) -> tuple[Tensor, Tensor]:
-        scores, values = self.heads(embedded, whole, table, rules, sites, actions, action_graph)
-        return scores, expanded(values)
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, Tensor]:
+        scores, values = self.heads(*inputs)
+        return scores, symexp(values)
 
 
 class _Chooser(nn.Module):
@@ -76,35 +65,17 @@ class _Chooser(nn.Module):
         super().__init__()
         self.agent = agent
 
-    def forward(
-        self,
-        embedded: Tensor,
-        whole: Tensor,
-        table: Tensor,
-        rules: Tensor,
-        sites: Tensor,
-        actions: Tensor,
-        action_graph: Tensor,
-        memory: Tensor,
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        latent, look = self.agent.model.noticed(embedded, whole, table, rules, sites, actions)
-        scores, values = self.agent.chooser(self.agent.state(latent, memory), look, actions, action_graph)
-        return scores, self.agent.chooser.worth(values), latent, look
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        actions, action_graph, memory = inputs[5:]
+        latent, embedding = self.agent.model.encode_embedded(*inputs[:6])
+        scores, values = self.agent.chooser(self.agent.state(latent, memory), embedding, actions, action_graph)
+        return scores, self.agent.chooser.worth(values), latent, embedding
 
 
-class _Forgetful(_Chooser):
-    def forward(  # type: ignore[override]
-        self,
-        embedded: Tensor,
-        whole: Tensor,
-        table: Tensor,
-        rules: Tensor,
-        sites: Tensor,
-        actions: Tensor,
-        action_graph: Tensor,
-    ) -> tuple[Tensor, Tensor]:
-        nothing = whole[:, :0]
-        return super().forward(embedded, whole, table, rules, sites, actions, action_graph, nothing)[:2]
+class _Memoryless(_Chooser):
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        _, whole, *_ = inputs
+        return super().forward(*inputs, whole[:, :0])[:2]
 
 
 class _Recall(nn.Module):
@@ -112,18 +83,21 @@ class _Recall(nn.Module):
         super().__init__()
         self.dynamics = agent.model.dynamics
 
-    def forward(self, latent: Tensor, look: Tensor, memory: Tensor) -> Tensor:
-        after: Tensor = self.dynamics(latent, look, memory)[1]
+    def forward(self, latent: Tensor, embedding: Tensor, memory: Tensor) -> Tensor:
+        after: Tensor = self.dynamics(latent, embedding, memory)[1]
         return after
 
 
 def _graphs(node: int, edge: int, graph: int) -> dict[str, Tensor]:
     """Two graphs laid end to end, of features of these widths."""
     return {
-        "operators": torch.zeros(5, dtype=torch.int64), "nodes": torch.zeros(5, node),
-        "links": torch.tensor([[0, 1, 3], [1, 2, 4]]), "edges": torch.zeros(3, edge), "graphs": torch.zeros(2, graph),
+        "operators": torch.zeros(5, dtype=torch.int64),
+        "nodes": torch.zeros(5, node),
+        "links": torch.tensor([[0, 1, 3], [1, 2, 4]]),
+        "edges": torch.zeros(3, edge),
+        "graphs": torch.zeros(2, graph),
         "node_graph": torch.tensor([0, 0, 0, 1, 1]),
-    }  # fmt: skip
+    }
 
 
 def _axes_of(graph: str) -> dict[str, Any]:
@@ -135,25 +109,29 @@ def export(network: nn.Module, folder: Path) -> None:
     """Write an agent's models into a folder, each whole or not at all.
 
     Args:
-        network: A :class:`graphopt.rl.controller.Controller` or a :class:`graphopt.rl.world_model.Dreamer`.
-        folder: Where to.
+        network: A :class:`graphopt.rl.training.controller.Controller` or a :class:`graphopt.rl.training.world_model.Dreamer`.
+        folder: Folder to write to.
     """
     network = copy.deepcopy(network).eval().cpu().requires_grad_(False)
-    vision = network.model if isinstance(network, Dreamer) else network
-    assert isinstance(vision, Vision)
-    shape = vision.shape
+    encoder = network.model if isinstance(network, Dreamer) else network
+    assert isinstance(encoder, Encoder)
+    shape = encoder.shape
     graphs, each = _graphs(shape.node, shape.edge, shape.graph), _axes_of("g")
-    _write(_Encoder(vision), folder / ENCODER, graphs, each, {"embedded": "n", "whole": "g"})
+    _write(_Encoder(encoder), folder / ENCODER, graphs, each, {"embedded": "n", "whole": "g"})
     drawn, of_rules = _graphs(NODE_WIDTH, EDGE_WIDTH, GRAPH_WIDTH), _axes_of("r")
     families = torch.zeros(2, dtype=torch.int64)
     _write(
-        _Rules(vision), folder / RULES, {**drawn, "families": families}, {**of_rules, "families": "r"}, {"table": "t"}
+        _Rules(encoder), folder / RULES, {**drawn, "families": families}, {**of_rules, "families": "r"}, {"table": "t"}
     )
-    seen = {
-        "embedded": torch.zeros(5, shape.width), "whole": torch.zeros(2, shape.width), "table": torch.zeros(4, shape.width),
-        "rules": torch.tensor([-1, 0, -1, 2]), "sites": torch.tensor([[-1, -1], [0, 1], [-1, -1], [3, -1]]),
-        "actions": torch.zeros(4, ACTION_WIDTH), "action_graph": torch.tensor([0, 0, 1, 1]),
-    }  # fmt: skip
+    inputs = {
+        "embedded": torch.zeros(5, shape.width),
+        "whole": torch.zeros(2, shape.width),
+        "table": torch.zeros(4, shape.width),
+        "rules": torch.tensor([-1, 0, -1, 2]),
+        "sites": torch.tensor([[-1, -1], [0, 1], [-1, -1], [3, -1]]),
+        "actions": torch.zeros(4, ACTION_WIDTH),
+        "action_graph": torch.tensor([0, 0, 1, 1]),
+    }
     axes = {
         "embedded": "n", "whole": "g", "table": "t", "rules": "a", "sites": (0, "a", 1, "w"), "actions": "a",
         "action_graph": "a",
@@ -161,20 +139,25 @@ def export(network: nn.Module, folder: Path) -> None:
     scores = {"scores": "a", "values": "g"}
     (folder / MEMORY).unlink(missing_ok=True)
     if not isinstance(network, Dreamer):
-        _write(_Heads(network), folder / CONTROLLER, seen, axes, scores)  # type: ignore[arg-type]
+        _write(_Heads(network), folder / CONTROLLER, inputs, axes, scores)  # type: ignore[arg-type]
     elif not network.shape.remembered:
-        _write(_Forgetful(network), folder / CONTROLLER, seen, axes, scores)
+        _write(_Memoryless(network), folder / CONTROLLER, inputs, axes, scores)
     else:
         memory = {"memory": torch.zeros(2, network.shape.remembered)}
         _write(
-            _Chooser(network), folder / CONTROLLER, {**seen, **memory}, {**axes, "memory": "g"},
+            _Chooser(network),
+            folder / CONTROLLER,
+            {**inputs, **memory},
+            {**axes, "memory": "g"},
             {**scores, "latent": "g", "look": "a"},
-        )  # fmt: skip
+        )
         _write(
-            _Recall(network), folder / MEMORY,
+            _Recall(network),
+            folder / MEMORY,
             {"latent": torch.zeros(2, network.shape.latent), "look": torch.zeros(2, shape.width), **memory},
-            {"latent": "g", "look": "g", "memory": "g"}, {"after": "g"},
-        )  # fmt: skip
+            {"latent": "g", "look": "g", "memory": "g"},
+            {"after": "g"},
+        )
 
 
 def _write(

@@ -14,18 +14,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 
-from graphopt.cost.environment import environment
+from graphopt.cost.environment import environment as machine_of
 from graphopt.cost.models import COST_MODELS
 from graphopt.cost.store import Store
 from graphopt.errors import GraphoptError, UsageError
 from graphopt.rewrite.library import Library
 from graphopt.rl.agent import ENCODER, Untrained
-from graphopt.rl.checkpoint import PRICES, CheckpointError, read_manifest
-from graphopt.rl.curves import Learning, curves, reaches, read_learning
-from graphopt.rl.evaluation import BUDGETS, SECONDS, STAGES, STEPS, TRAINING, Evaluation, Score, Timing
-from graphopt.rl.prepare import library_of, model_path, open_scene
+from graphopt.rl.evaluation.graph_runs import UNTRAINED, Agent, GraphRuns, searches
+from graphopt.rl.evaluation.learning_curves import Learning, curves, reaches, read_learning
+from graphopt.rl.evaluation.scores import BUDGETS, SECONDS, STAGES, STEPS, TRAINING, Evaluation, Score, Timing
+from graphopt.rl.manifest import PRICES, CheckpointError, read_manifest
 from graphopt.rl.task import Graphs, Source, Task
-from graphopt.rl.trial import UNTRAINED, Agent, Trial, searches
+from graphopt.rl.training.environments import library_of, model_path, open_environment
 from graphopt.runtime.session import SessionConfig
 from graphopt.search.problem import Strategy
 
@@ -33,12 +33,12 @@ Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Plan:
+class EvaluationPlan:
     """How to evaluate.
 
     Attributes:
-        stages: Some of :data:`graphopt.rl.evaluation.STAGES`.
-        seeds: For each graph, spread evenly over the training runs of an algorithm; at least one each.
+        stages: Some of :data:`graphopt.rl.evaluation.scores.STAGES`.
+        seeds: Seeds for each graph, spread evenly over the training runs of an algorithm; at least one each.
         rollouts: Episodes of an agent by chance, besides the one of the likeliest actions.
         cap: Limit on the seconds of a search that has the training's time as well.
     """
@@ -110,7 +110,7 @@ class Evaluator:
     def __init__(
         self,
         agents: Sequence[Agent],
-        plan: Plan,
+        plan: EvaluationPlan,
         tell: Tell = lambda text: None,
         interrupted: Callable[[], bool] = lambda: False,
     ) -> None:
@@ -180,9 +180,12 @@ class Evaluator:
 
     def _so_far(self, **changes: object) -> Evaluation:
         self.found = replace(
-            self.found, notices=tuple(self._notices), interrupted=self.interrupted(),
-            seconds=time.monotonic() - self.began, **changes,  # type: ignore[arg-type]
-        )  # fmt: skip
+            self.found,
+            notices=tuple(self._notices),
+            interrupted=self.interrupted(),
+            seconds=time.monotonic() - self.began,
+            **changes,  # type: ignore[arg-type]
+        )
         return self.found
 
     def _find_prices(self) -> Path | None:
@@ -190,7 +193,7 @@ class Evaluator:
         pricing = self.task.pricing
         if "measure" not in COST_MODELS.get(pricing.model).options:
             return None
-        here = environment(SessionConfig(threads=pricing.threads))
+        here = machine_of(SessionConfig(threads=pricing.threads))
         found: dict[Path, dict[str, float]] = {}
         for agent in self.agents:
             path = agent.folder / PRICES
@@ -242,24 +245,24 @@ class Evaluator:
 
     def _graph(self, name: str, source: Source, store: Store, library: Library) -> list[Score]:
         """All runs on one graph."""
-        scene = open_scene(self.task, source, store, library)
-        trial = Trial(name, scene.problem, scene.start, self.plan.rollouts, self.interrupted)
+        environment = open_environment(self.task, source, store, library)
+        runs = GraphRuns(name, environment.problem, environment.start, self.plan.rollouts, self.interrupted)
         scores: list[Score] = []
         for stage, sources in self.stages.items():
             if name not in (s.name for s in sources):
                 continue
             for algorithm, group in self.groups.items():
-                scores += self._comparison(trial, stage, algorithm, group)
+                scores += self._comparison(runs, stage, algorithm, group)
         return scores
 
-    def _comparison(self, trial: Trial, stage: int, algorithm: str, group: Sequence[Agent]) -> Iterator[Score]:
+    def _comparison(self, runs: GraphRuns, stage: int, algorithm: str, group: Sequence[Agent]) -> Iterator[Score]:
         """An agent and the searches on a graph, as one of a stage."""
-        where = f"stage {stage}: {trial.name}"
+        where = f"stage {stage}: {runs.name}"
         each = math.ceil(self.plan.seeds / len(group))
         chosen = [(agent, each * i + k) for i, agent in enumerate(group) for k in range(each)]
         ours: list[Score] = []
         for agent, seed in chosen[:1] if stage == 1 else chosen:
-            score = trial.agent(stage, agent, seed)
+            score = runs.agent(stage, agent, seed)
             if score is not None:
                 ours.append(score)
         self.tell(f"{where}: {algorithm}")
@@ -283,7 +286,7 @@ class Evaluator:
             rivals.append((UNTRAINED, Untrained(self.task, self.plan.rollouts, s.seed or 0), s.seed, False))
         for budget, most in allowed.items():
             for label, strategy, chance, whole in rivals:
-                score = trial.search(stage, label, strategy, chance, algorithm, budget, None if whole else most)
+                score = runs.search(stage, label, strategy, chance, algorithm, budget, None if whole else most)
                 if score is not None:
                     yield score
             self.tell(f"{where}: searches, equal {budget}")

@@ -1,10 +1,10 @@
-"""The world model: what an agent sees (V), what it expects to come of an action (M), and how it chooses (C).
+"""The world model: how an agent encodes what there is (V), what it expects to come of an action (M), and how it chooses (C).
 
 After Ha & Schmidhuber, "World Models", 2018, and its use for graph rewriting by Parker, 2021. What is particular here:
 
-- V is trained with M. An action is seen as a vector of its rule's content, the nodes that it matched and its predicted saving.
+- V is trained with M. An action is encoded as a vector of its rule's content, the nodes that it matched and its predicted saving.
 - A state is a latent vector and the *set* of its actions. M says of each action whether it is still legal after the chosen one, and
-  how it will look then; and of each rule whether the chosen action brings a place for it, and how that will look. So the legal set is
+  its embedding then; and of each rule whether the chosen action brings a place for it, and the embedding of that. So the legal set is
   predicted for graphs, rules and numbers of places that the model was never trained with.
 - ``dynamics: mdn-lstm`` is a memory of 256 units and 8 Gaussians for each number of the next latent. ``deterministic`` has no memory
   and one answer, for a rewrite has one: it is unrolled over several steps and held to the encoded true graphs (self-consistency as in
@@ -23,15 +23,15 @@ import torch
 from torch import Tensor, nn
 
 from graphopt.rewrite.schema import Rule
-from graphopt.rl.collect import Scores
-from graphopt.rl.controller import Prior, Shape, Tensors, Vision, compressed, expanded, placed
-from graphopt.rl.encoder import mlp
 from graphopt.rl.features import ACTION_WIDTH, FRESH, SAVING, Batch, Observation
+from graphopt.rl.play import Scores
 from graphopt.rl.rule_features import RuleBatch
+from graphopt.rl.training.controller import Encoder, Prior, Shape, Tensors, site_embeddings, symexp, symlog
+from graphopt.rl.training.encoder import mlp
 
 _BINS = 49
-_REACH = 5.76  # of the bins: compressed rewards and values lie between -300 and 300 %
-_DOUBT = -12.0
+_MAX_SYMLOG = 5.76  # of the bins: symlogs of rewards and values lie between -300 and 300 %
+_MIN_LOG_PRIOR = -12.0
 """Logarithm of how likely a guess makes a bin far from it, next to its own."""
 _HIDDEN = 64
 
@@ -41,11 +41,11 @@ class WorldShape:
     """Sizes of a world model's networks.
 
     Attributes:
-        seen: Of what sees graphs and rules.
+        seen: Sizes of the encoder.
         latent: Numbers that stand for a graph.
         memory: Units of the memory.
-        gaussians: For each number of the next latent.
-        dynamics: One of :data:`graphopt.rl.run.DYNAMICS`.
+        gaussians: Gaussians for each number of the next latent.
+        dynamics: One of :data:`graphopt.rl.training.training_run.DYNAMICS`.
     """
 
     seen: Shape
@@ -69,8 +69,8 @@ class WorldShape:
         return DreamerPolicy(network, rules)
 
 
-class Bins(nn.Module):
-    """A distribution over compressed amounts.
+class TwoHotHead(nn.Module):
+    """A distribution over amounts, told as logits of bins of their symlog (Hafner et al., 2023).
 
     Args:
         inputs: Width of what it is told from.
@@ -85,30 +85,30 @@ class Bins(nn.Module):
         assert isinstance(last, nn.Linear)
         nn.init.normal_(last.weight, std=0.01)
         nn.init.zeros_(last.bias)
-        self.register_buffer("edges", torch.linspace(-_REACH, _REACH, _BINS), persistent=False)
+        self.register_buffer("edges", torch.linspace(-_MAX_SYMLOG, _MAX_SYMLOG, _BINS), persistent=False)
 
     def forward(self, x: Tensor, guess: Tensor | None = None) -> Tensor:
         """Logits of the bins, (rows, bins).
 
         Args:
             x: (rows, inputs).
-            guess: What to expect before anything is learned, compressed, (rows,).
+            guess: What to expect before anything is learned, as symlog, (rows,).
         """
         out: Tensor = self.net(x)
         if guess is not None:
-            width = 2 * _REACH / (_BINS - 1)
+            width = 2 * _MAX_SYMLOG / (_BINS - 1)
             likely = -3.0 * torch.abs(self.edges - guess.unsqueeze(1)) / width
             # No bin is out of reach: where the guess is far off, what was met must be able to outweigh it.
-            out = out + torch.logaddexp(likely, torch.full_like(likely, _DOUBT))
+            out = out + torch.logaddexp(likely, torch.full_like(likely, _MIN_LOG_PRIOR))
         return out
 
     def mean(self, logits: Tensor) -> Tensor:
-        """The expected compressed amount, (rows,)."""
+        """The expected symlog, (rows,)."""
         return logits.softmax(1) @ self.edges
 
     def loss(self, logits: Tensor, target: Tensor) -> Tensor:
-        """Cross-entropy with the two bins nearest to the compressed targets (two-hot), (rows,)."""
-        place = ((target + _REACH) / (2 * _REACH) * (_BINS - 1)).clamp(0, _BINS - 1)
+        """Cross-entropy with the two bins nearest to the targets (two-hot), (rows,)."""
+        place = ((target + _MAX_SYMLOG) / (2 * _MAX_SYMLOG) * (_BINS - 1)).clamp(0, _BINS - 1)
         below = place.floor().clamp(max=_BINS - 2)
         share = (place - below).unsqueeze(1)
         log_probs = logits.log_softmax(1)
@@ -147,17 +147,17 @@ class Mixture(nn.Module):
         log_density = -0.5 * distance**2 - log_sigma - 0.5 * math.log(2 * math.pi)
         return -(logits.log_softmax(2) + log_density).logsumexp(2).mean(1)
 
-    def next(self, latent: Tensor, expected: Tensor, tau: float, chance: torch.Generator) -> Tensor:
-        """A draw of the next latent; ``tau`` flattens the mixture and widens its parts."""
+    def next(self, latent: Tensor, expected: Tensor, temperature: float, chance: torch.Generator) -> Tensor:
+        """A draw of the next latent; ``temperature`` flattens the mixture and widens its parts."""
         logits, mean, log_sigma = self._parts(expected)
-        if tau <= 0:
+        if temperature <= 0:
             part = logits.argmax(2, keepdim=True)
             return mean.gather(2, part).squeeze(2)
-        flat = (logits / tau).softmax(2).flatten(0, 1)
+        flat = (logits / temperature).softmax(2).flatten(0, 1)
         part = torch.multinomial(flat, 1, generator=chance).view(*logits.shape[:2], 1)
         sigma = log_sigma.gather(2, part).squeeze(2).exp()
         noise = torch.randn(sigma.shape, generator=chance, device=sigma.device)
-        return mean.gather(2, part).squeeze(2) + sigma * math.sqrt(tau) * noise
+        return mean.gather(2, part).squeeze(2) + sigma * math.sqrt(temperature) * noise
 
     def hidden(self, memory: Tensor) -> Tensor:
         """What the controller sees of the memory."""
@@ -188,7 +188,7 @@ class Transition(nn.Module):
         """Squared distance of the next latent, mean over its numbers, (rows,)."""
         return ((self._next(latent, expected) - target) ** 2).mean(1)
 
-    def next(self, latent: Tensor, expected: Tensor, tau: float, chance: torch.Generator) -> Tensor:
+    def next(self, latent: Tensor, expected: Tensor, temperature: float, chance: torch.Generator) -> Tensor:
         """The next latent."""
         return self._next(latent, expected)
 
@@ -197,11 +197,11 @@ class Transition(nn.Module):
         return out
 
     def hidden(self, memory: Tensor) -> Tensor:
-        """Nothing."""
+        """An empty tensor: there is no memory."""
         return memory
 
 
-class WorldModel(Vision):
+class WorldModel(Encoder):
     """V and M.
 
     Args:
@@ -217,15 +217,15 @@ class WorldModel(Vision):
         self.dynamics: Mixture | Transition = (
             Mixture(shape, action) if shape.dynamics == "mdn-lstm" else Transition(shape, action)
         )
-        self.reward = Bins(shape.memory + action + ACTION_WIDTH)
+        self.reward = TwoHotHead(shape.memory + action + ACTION_WIDTH)
         self.worth = nn.Parameter(torch.ones(()))
         self.done = nn.Linear(shape.memory, 1)
-        self.told = mlp(shape.latent, _HIDDEN, shape.seen.graph)
-        # Of each action after the chosen one: whether it is legal, how it looks, its features.
+        self.decoder = mlp(shape.latent, _HIDDEN, shape.seen.graph)
+        # Of each action after the chosen one: whether it is legal, its embedding, its features.
         self.context = nn.Linear(shape.memory + action, _HIDDEN)
         self.other = nn.Linear(action + ACTION_WIDTH + 2, _HIDDEN)
         self.kept = nn.Linear(_HIDDEN, 1 + action + ACTION_WIDTH)
-        # Of each rule: whether the chosen action brings a place for it, how that looks, its features.
+        # Of each rule: whether the chosen action brings a place for it, the embedding of that, its features.
         self.rule = nn.Linear(width, _HIDDEN)
         self.born = nn.Sequential(nn.Linear(_HIDDEN, _HIDDEN), nn.ReLU(), nn.Linear(_HIDDEN, 1 + action + ACTION_WIDTH))
         self.before = nn.Linear(shape.memory + action, _HIDDEN)
@@ -237,28 +237,28 @@ class WorldModel(Vision):
             assert isinstance(last, nn.Linear)
             last.bias[0] = -3.0
 
-    def see(self, batch: Tensors, table: Tensor) -> tuple[Tensor, Tensor]:
+    def encode(self, batch: Tensors, table: Tensor) -> tuple[Tensor, Tensor]:
         """Latents of graphs (graphs, latent), and their actions as vectors (actions, width)."""
-        nodes, whole = self.encode(batch)
-        return self.noticed(nodes, whole, table, batch.rules, batch.sites, batch.actions)
+        nodes, whole = self.embed(batch)
+        return self.encode_embedded(nodes, whole, table, batch.rules, batch.sites, batch.actions)
 
-    def noticed(
+    def encode_embedded(
         self, nodes: Tensor, whole: Tensor, table: Tensor, rules: Tensor, sites: Tensor, actions: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """:meth:`see` from embedded nodes and graphs."""
-        return self.latent(whole), self.action(torch.cat([placed(nodes, table, rules, sites), actions], 1))
+        """:meth:`encode` from embedded nodes and graphs."""
+        return self.latent(whole), self.action(torch.cat([site_embeddings(nodes, table, rules, sites), actions], 1))
 
     def start(self, rows: int) -> Tensor:
         """The memory before anything was done."""
         return torch.zeros(rows, self.sizes.remembered, device=self.stop.device)
 
-    def gain(self, expected: Tensor, action: Tensor, features: Tensor) -> Tensor:
+    def reward_logits(self, expected: Tensor, action: Tensor, features: Tensor) -> Tensor:
         """Logits of the reward of a chosen action: its predicted saving, and what the model has learned to add to it."""
-        guess = self.worth * compressed(percent(features[:, SAVING]))
+        guess = self.worth * symlog(saving_percent(features[:, SAVING]))
         out: Tensor = self.reward(torch.cat([expected, action, features], 1), guess)
         return out
 
-    def around(self, expected: Tensor, chosen: Tensor) -> Tensor:
+    def chosen_context(self, expected: Tensor, chosen: Tensor) -> Tensor:
         """What other actions need to know of the chosen one, (rows, ...).
 
         Args:
@@ -268,23 +268,25 @@ class WorldModel(Vision):
         out: Tensor = self.context(torch.cat([expected, chosen], 1))
         return out
 
-    def stay(self, context: Tensor, actions: Tensor, features: Tensor, tie: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Of actions after the chosen one: logits of being legal (...,), how they look (..., width), their features.
+    def predict_kept(
+        self, context: Tensor, actions: Tensor, features: Tensor, tie: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Predict what becomes of actions after the chosen one: logits of being legal (...,), their embeddings (..., width), their features.
 
         Args:
-            context: See :meth:`around`; it broadcasts against the actions.
+            context: See :meth:`chosen_context`; it broadcasts against the actions.
             actions: (..., width).
-            features: Theirs.
+            features: Features of these actions.
             tie: Whether it is the chosen action itself, and whether it shares a node with it, (..., 2).
         """
-        seen = torch.relu(context + self.other(torch.cat([actions, features, tie], -1)))
-        legal, look, feel = self.kept(seen).split([1, actions.shape[-1], ACTION_WIDTH], -1)
-        changed = features + feel
+        hidden = torch.relu(context + self.other(torch.cat([actions, features, tie], -1)))
+        legal, change, feature_change = self.kept(hidden).split([1, actions.shape[-1], ACTION_WIDTH], -1)
+        changed = features + feature_change
         changed = torch.cat([changed[..., :FRESH], torch.zeros_like(changed[..., FRESH:])], -1)
-        return legal.squeeze(-1), actions + look, changed
+        return legal.squeeze(-1), actions + change, changed
 
-    def bring(self, expected: Tensor, chosen: Tensor, table: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Of each rule: logits of a new place (rows, rules), how it looks (rows, rules, width), its features.
+    def predict_born(self, expected: Tensor, chosen: Tensor, table: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Predict for each rule what the chosen action brings: logits of a new place (rows, rules), its embedding (rows, rules, width), its features.
 
         Args:
             expected: What is expected of the chosen action, (rows, memory).
@@ -293,9 +295,9 @@ class WorldModel(Vision):
         """
         before = self.before(torch.cat([expected, chosen], 1))
         out = self.born(torch.relu(before.unsqueeze(1) + self.rule(table).unsqueeze(0)))
-        legal, look, feel = out.split([1, chosen.shape[1], ACTION_WIDTH], 2)
-        feel = torch.cat([feel[..., :FRESH], torch.ones_like(feel[..., FRESH:])], -1)
-        return legal.squeeze(2), look, feel
+        legal, embedding, new_features = out.split([1, chosen.shape[1], ACTION_WIDTH], 2)
+        new_features = torch.cat([new_features[..., :FRESH], torch.ones_like(new_features[..., FRESH:])], -1)
+        return legal.squeeze(2), embedding, new_features
 
 
 class Chooser(nn.Module):
@@ -312,7 +314,7 @@ class Chooser(nn.Module):
         self.slot = nn.Linear(shape.seen.width + ACTION_WIDTH, _HIDDEN)
         self.score = nn.Sequential(nn.ReLU(), nn.Linear(_HIDDEN, _HIDDEN), nn.ReLU(), nn.Linear(_HIDDEN, 1))
         self.prior = Prior()
-        self.value = Bins(state)
+        self.value = TwoHotHead(state)
         last = self.score[-1]
         assert isinstance(last, nn.Linear)
         nn.init.normal_(last.weight, std=0.01)
@@ -333,7 +335,7 @@ class Chooser(nn.Module):
 
     def worth(self, logits: Tensor) -> Tensor:
         """What states are worth, in the reward's unit."""
-        return expanded(self.value.mean(logits))
+        return symexp(self.value.mean(logits))
 
 
 class Dreamer(nn.Module):
@@ -367,34 +369,34 @@ class DreamerPolicy:
         with torch.no_grad():
             self._table = agent.model.table(RuleBatch.of(rules))
         self._memory = agent.model.start(0)
-        self._seen = (torch.zeros(0), torch.zeros(0), torch.zeros(0, dtype=torch.int64))
+        self._encoded = (torch.zeros(0), torch.zeros(0), torch.zeros(0, dtype=torch.int64))
 
     def begin(self, lanes: int) -> None:
-        """See :class:`graphopt.rl.collect.Policy`."""
+        """See :class:`graphopt.rl.play.Policy`."""
         self._memory = self.agent.model.start(lanes)
 
     def __call__(self, observations: Sequence[Observation], lanes: Sequence[int]) -> Scores:
-        """See :class:`graphopt.rl.collect.Policy`."""
+        """See :class:`graphopt.rl.play.Policy`."""
         batch = Batch.of(observations)
         model, chooser = self.agent.model, self.agent.chooser
         with torch.no_grad():
             t = Tensors.of(batch, self._table.device)
-            latent, looks = model.see(t, self._table)
+            latent, embeddings = model.encode(t, self._table)
             state = self.agent.state(latent, self._memory[list(lanes)])
-            scores, values = chooser(state, looks, t.actions, t.action_graph)
+            scores, values = chooser(state, embeddings, t.actions, t.action_graph)
             worth = chooser.worth(values)
-        self._seen = (latent, looks, t.first[:-1])
+        self._encoded = (latent, embeddings, t.first[:-1])
         return Scores(np.split(scores.double().cpu().numpy(), batch.first[1:-1]), worth.double().cpu().numpy())
 
     def chose(self, lanes: Sequence[int], actions: Sequence[int]) -> None:
-        """See :class:`graphopt.rl.collect.Policy`."""
-        latent, looks, first = self._seen
+        """See :class:`graphopt.rl.play.Policy`."""
+        latent, embeddings, first = self._encoded
         with torch.no_grad():
-            look = looks[first + torch.tensor(actions, device=first.device)]
-            self._memory[list(lanes)] = self.agent.model.dynamics(latent, look, self._memory[list(lanes)])[1]
+            embedding = embeddings[first + torch.tensor(actions, device=first.device)]
+            self._memory[list(lanes)] = self.agent.model.dynamics(latent, embedding, self._memory[list(lanes)])[1]
 
 
-def percent(saving: Tensor) -> Tensor:
+def saving_percent(saving: Tensor) -> Tensor:
     """Predicted saving in percent, from the feature that says it (the inverse of :func:`graphopt.rl.features.scaled`)."""
     saving = saving.clamp(-3.5, 3.5)
     return torch.sign(saving) * (torch.exp2(4 * torch.abs(saving)) - 1) / 10

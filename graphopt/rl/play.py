@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from graphopt.rl.episode import Episode
 from graphopt.rl.features import PRIOR, Observation
-from graphopt.rl.scene import Scene
+from graphopt.rl.task_environment import TaskEnvironment
 from graphopt.search.problem import collector_paused
 
 Doubles = npt.NDArray[np.float64]
@@ -31,7 +31,7 @@ class Scores:
 
 
 TEMPERATURES = (1.0, 0.5, 0.25)
-"""Of the episodes of an agent that is used, not trained: some look around, some keep to what it is sure of."""
+"""Temperatures of the episodes of an agent that is used, not trained: some look around, some keep to what it is sure of."""
 
 
 class Policy(Protocol):
@@ -50,7 +50,7 @@ class Policy(Protocol):
         ...
 
 
-class Forgetful:
+class MemorylessPolicy:
     """A policy that looks at nothing but the state."""
 
     def begin(self, lanes: int) -> None:
@@ -60,7 +60,7 @@ class Forgetful:
         """See :class:`Policy`."""
 
 
-class Uniform(Forgetful):
+class UniformPolicy(MemorylessPolicy):
     """Knows nothing: every legal action is as good as any other."""
 
     def __call__(self, observations: Sequence[Observation], lanes: Sequence[int]) -> Scores:
@@ -68,7 +68,7 @@ class Uniform(Forgetful):
         return Scores([np.zeros(len(o.mask)) for o in observations], np.zeros(len(observations)))
 
 
-class Habitual(Forgetful):
+class PriorPolicy(MemorylessPolicy):
     """An agent that has learned nothing: it leans to what is predicted to save, and to rules whose hints hold."""
 
     def __call__(self, observations: Sequence[Observation], lanes: Sequence[int]) -> Scores:
@@ -76,11 +76,11 @@ class Habitual(Forgetful):
         return Scores([o.actions.astype(np.float64) @ PRIOR for o in observations], np.zeros(len(observations)))
 
 
-class Given:
+class ScriptedPolicy:
     """Does what is written.
 
     Args:
-        actions: Of each episode.
+        actions: Actions of each episode.
     """
 
     def __init__(self, actions: Sequence[Sequence[int]]) -> None:
@@ -111,10 +111,10 @@ class Trajectory:
 
     Attributes:
         model: The model.
-        observations: Of the steps, and of where it ended (steps + 1).
+        observations: Observations before each step, and where it ended (steps + 1).
         actions: (steps,).
         rewards: (steps,).
-        log_probs: Of the actions under the policy that chose them, (steps,).
+        log_probs: Log-probabilities of the actions under the policy that chose them, (steps,).
         values: What the policy expected, (steps + 1,); 0 after STOP.
         terminated: Whether it ended with STOP; else the budget cut it off, and the last value stands for the rest.
         saving: Predicted saving at the end, carried out everywhere, in percent of the model as it was.
@@ -154,7 +154,7 @@ def choose(log_probs: Doubles, rng: np.random.Generator | None, temperature: flo
 
 
 def play(
-    scenes: Sequence[Scene],
+    environments: Sequence[TaskEnvironment],
     policy: Policy,
     rngs: Sequence[np.random.Generator | None],
     *,
@@ -162,18 +162,18 @@ def play(
     go_on: Callable[[], bool] = lambda: True,
     watch: Callable[[Episode], Any] = lambda episode: None,
 ) -> list[Trajectory]:
-    """Play an episode on each scene, all side by side so that the policy is asked for many states at once.
+    """Play an episode on each environment, all side by side so that the policy is asked for many states at once.
 
     Args:
-        scenes: Where to play.
+        environments: Where to play.
         policy: Scores the actions.
         rngs: What chance each episode follows; ``None`` takes the likeliest action always.
-        temperatures: Of the episodes, over and over: above 1 choices are more random, below less.
+        temperatures: Temperatures of the episodes, over and over: above 1 choices are more random, below less.
         go_on: Asked before each step; false ends all episodes where they stand.
         watch: Sees each episode when it is over.
     """
     with collector_paused():
-        episodes = [Episode(scene, rng) for scene, rng in zip(scenes, rngs, strict=True)]
+        episodes = [Episode(environment, rng) for environment, rng in zip(environments, rngs, strict=True)]
         logs = [_Log(episode) for episode in episodes]
         policy.begin(len(episodes))
         while (active := [i for i, e in enumerate(episodes) if not e.result.done]) and go_on():
@@ -213,6 +213,12 @@ class _Log:
 
     def trajectory(self, last: float) -> Trajectory:
         return Trajectory(
-            self.episode.scene.name, tuple(self.observations), np.array(self.actions, np.int64), np.array(self.rewards),
-            np.array(self.log_probs), np.array([*self.values, last]), self.episode.result.terminated, self.episode.saving(),
-        )  # fmt: skip
+            model=self.episode.environment.name,
+            observations=tuple(self.observations),
+            actions=np.array(self.actions, np.int64),
+            rewards=np.array(self.rewards),
+            log_probs=np.array(self.log_probs),
+            values=np.array([*self.values, last]),
+            terminated=self.episode.result.terminated,
+            saving=self.episode.saving(),
+        )

@@ -13,11 +13,9 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from graphopt.rl.collect import Doubles, Trajectory
-from graphopt.rl.features import SAVING, Observation, scaled
+from graphopt.rl.features import SAVING, Integers, Observation, scaled
+from graphopt.rl.play import Doubles, Trajectory
 from graphopt.rl.task import Source
-
-Integers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,29 +34,28 @@ class Record:
 
     @cached_property
     def fates(self) -> list[tuple[Integers, Integers]]:
-        """Of each step: for each action its index afterwards, -1 if it is not legal then; and the indices of new actions."""
-        seen = self.played.observations
-        return [_fate(a, b) for a, b in itertools.pairwise(seen)]
+        """For each step: the index of each action afterwards, -1 if it is not legal then; and the indices of new actions."""
+        return [_fate(a, b) for a, b in itertools.pairwise(self.played.observations)]
 
     @cached_property
     def near(self) -> list[npt.NDArray[np.bool_]]:
-        """Of each step: which actions share a node with the chosen one."""
+        """For each step: which actions share a node with the chosen one."""
         return [shared(o)[a] for o, a in zip(self.played.observations, self.played.actions, strict=False)]
 
     @cached_property
-    def surprise(self) -> Doubles:
-        """Of each step: how far its reward is from the predicted saving, as agents see savings."""
+    def reward_error(self) -> Doubles:
+        """For each step: how far its reward is from the predicted saving, as agents see savings."""
         guess = [o.actions[a, SAVING] for o, a in zip(self.played.observations, self.played.actions, strict=False)]
         out: Doubles = np.abs(scaled(self.played.rewards.astype(np.float32)) - np.array(guess)).astype(np.float64)
         return out
 
 
-def shared(seen: Observation) -> npt.NDArray[np.bool_]:
+def shared(observation: Observation) -> npt.NDArray[np.bool_]:
     """Which actions share a matched node, (actions, actions)."""
-    rows = np.repeat(np.arange(len(seen.sites)), seen.sites.shape[1])
-    there = seen.sites.ravel() >= 0
-    takes = np.zeros((len(seen.sites), len(seen.nodes)), np.float32)
-    takes[rows[there], seen.sites.ravel()[there]] = 1.0
+    rows = np.repeat(np.arange(len(observation.sites)), observation.sites.shape[1])
+    there = observation.sites.ravel() >= 0
+    takes = np.zeros((len(observation.sites), len(observation.nodes)), np.float32)
+    takes[rows[there], observation.sites.ravel()[there]] = 1.0
     out: npt.NDArray[np.bool_] = takes @ takes.T > 0
     return out
 
@@ -161,11 +158,21 @@ class Windows:
                 birth_step.append(np.full(len(fresh), step, np.int64))
         whole = np.array(before, np.int64)
         return cls(
-            tuple(parts), tuple(observations), tuple(counts), whole, whole + 1, np.array(chosen, np.int64), np.array(rewards),
-            np.array(done, np.bool_), _joined(slots), _joined(slot_step),
-            np.concatenate([np.zeros(0, np.bool_), *slot_near]), _joined(slot_after), _joined(births),
-            _joined(birth_step),
-        )  # fmt: skip
+            parts=tuple(parts),
+            observations=tuple(observations),
+            counts=tuple(counts),
+            before=whole,
+            after=whole + 1,
+            chosen=np.array(chosen, np.int64),
+            rewards=np.array(rewards),
+            done=np.array(done, np.bool_),
+            slots=_joined(slots),
+            slot_step=_joined(slot_step),
+            slot_near=np.concatenate([np.zeros(0, np.bool_), *slot_near]),
+            slot_after=_joined(slot_after),
+            births=_joined(births),
+            birth_step=_joined(birth_step),
+        )
 
 
 def _joined(parts: Sequence[Integers]) -> Integers:
@@ -177,7 +184,7 @@ class Replay:
 
     Args:
         size: States that are kept; older episodes are dropped.
-        held_out: Of so many episodes of an iteration one is not learned from.
+        held_out: One of so many episodes of an iteration is not learned from.
     """
 
     def __init__(self, size: int, held_out: int = 8) -> None:
@@ -225,13 +232,13 @@ def windows(records: Sequence[Record], rng: np.random.Generator, count: int, len
     Args:
         records: The episodes.
         rng: Draws.
-        count: Of windows.
+        count: Number of windows.
         length: Steps of a window at most.
     """
     parts: list[tuple[Record, int, int]] = []
     for k, i in enumerate(rng.integers(len(records), size=count)):
         record = records[int(i)]
-        steps, weights = record.played.steps, np.cumsum(record.surprise)
+        steps, weights = record.played.steps, np.cumsum(record.reward_error)
         first = int(rng.integers(steps))
         if k % 2 and weights[-1] > 0:
             first = int(np.searchsorted(weights, rng.random() * weights[-1], side="right").clip(0, steps - 1))

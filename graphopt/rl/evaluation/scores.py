@@ -25,7 +25,7 @@ STEPS, SECONDS, TRAINING = "real steps", "seconds", "seconds with training"
 BUDGETS = (STEPS, SECONDS, TRAINING)
 """What a search gets to be compared with an agent: as many candidates as the agent priced, or as many steps as it made where that
 is more; its seconds; its seconds and a share of those that training it took. ``own``: what the agent itself used."""
-EQUAL = 0.01
+EQUAL_SAVING_POINTS = 0.01
 """Percentage points of the original's cost below which two savings are the same."""
 
 
@@ -67,11 +67,11 @@ class Score:
         against: Algorithm whose budget it is; of an agent its own.
         budget: One of :data:`BUDGETS`, or ``own``.
         run: Folder of the agent; empty for a search.
-        seed: Of its chance; ``None`` where there is none.
+        seed: Seed of its random draws; ``None`` where it makes none.
         saving: Predicted, carried out at every place, in percent of the model as it was.
         candidates: Rewrites priced.
         steps: Environment steps; ``None`` for a search.
-        seconds: It took.
+        seconds: Wall-clock seconds that it took.
         allowed: Candidates or seconds that it was given; ``None`` for an agent, and for greedy, which ends by itself.
         stop: Why it ended.
         alone: What an agent's plan saved before search finished it; ``None`` for a search.
@@ -100,9 +100,9 @@ class Trained:
     Attributes:
         run: Its folder.
         algorithm: What trained it.
-        seed: Of the training.
+        seed: Seed of the training.
         steps: Environment steps of the training.
-        seconds: It took.
+        seconds: Wall-clock seconds that it took.
     """
 
     run: str
@@ -113,7 +113,7 @@ class Trained:
 
 
 @dataclass(frozen=True)
-class Ratio:
+class RatioInterval:
     """A measured ratio with its 95 % interval."""
 
     value: float
@@ -128,18 +128,18 @@ class Timing:
     Attributes:
         model: The graph.
         algorithm: The agent's.
-        speedup: Of the agent's plan over the original.
-        auto: Of `auto`'s plan over the original.
-        over_auto: Of the agent's plan over `auto`'s.
+        speedup: How many times as fast as the original the agent's plan is.
+        auto: How many times as fast as the original `auto`'s plan is.
+        over_auto: How many times as fast as `auto`'s plan the agent's is.
         seconds: The agent's search took.
         auto_seconds: `auto`'s search took.
     """
 
     model: str
     algorithm: str
-    speedup: Ratio
-    auto: Ratio
-    over_auto: Ratio
+    speedup: RatioInterval
+    auto: RatioInterval
+    over_auto: RatioInterval
     seconds: float
     auto_seconds: float
 
@@ -172,7 +172,7 @@ class Reach:
         target: PPO's final value.
         steps: Environment steps after which the algorithm came within one per cent of it; ``None`` if it never did.
         reached: Runs that did so by themselves.
-        runs: Of how many.
+        runs: Number of runs.
         fewer: PPO's steps over these, 0 if it never came there, with a 95 % interval (bootstrap over the runs of both).
     """
 
@@ -182,7 +182,7 @@ class Reach:
     steps: int | None
     reached: int
     runs: int
-    fewer: Ratio
+    fewer: RatioInterval
 
 
 @dataclass(frozen=True)
@@ -200,8 +200,8 @@ class Evaluation:
         cap: Limit on the seconds that a search gets with training included.
         notices: What a reader should know.
         interrupted: Whether it was ended before it was done.
-        seconds: It took.
-        version: Of graphopt.
+        seconds: Wall-clock seconds that it took.
+        version: Version of graphopt.
     """
 
     task: str
@@ -259,7 +259,7 @@ class Section:
         stage: One of :data:`STAGES`.
         algorithm: The agent's.
         budget: One of :data:`BUDGETS`.
-        scores: Of the agent and of the searches.
+        scores: Scores of the agent and of the searches.
     """
 
     stage: int
@@ -322,7 +322,7 @@ class Section:
         """On how many graphs the agent saves at least what the best of some searches does there, and how many there are."""
         pairs = [(self.saving(self.algorithm, m), self.best(others, m)) for m in self.models]
         known = [(a.mean, b[0].mean) for a, b in pairs if a is not None and b is not None]
-        return sum(a >= b - EQUAL for a, b in known), len(known)
+        return sum(a >= b - EQUAL_SAVING_POINTS for a, b in known), len(known)
 
 
 def _units(scores: Iterable[Score]) -> list[float]:

@@ -1,6 +1,6 @@
 """Learning from dreams: fit the world model to real episodes, then train the controller inside it.
 
-Metrics of an iteration, besides those of :mod:`graphopt.rl.ppo`, which are of the dreams:
+Metrics of an iteration, besides those of :mod:`graphopt.rl.training.ppo`, which are of the dreams:
 
 - ``model_loss`` and its parts: ``latent_loss`` (next latent: likelihood or squared distance), ``reward_loss`` (cross-entropy),
   ``done_loss``, ``legal_loss`` (whether actions stay legal), ``birth_loss`` (which rules find new places).
@@ -12,22 +12,22 @@ Metrics of an iteration, besides those of :mod:`graphopt.rl.ppo`, which are of t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from graphopt.rewrite.schema import Rule
-from graphopt.rl.collect import Trajectory
-from graphopt.rl.controller import Tensors, compressed, expanded
-from graphopt.rl.dream import Start, dream
 from graphopt.rl.features import Batch
-from graphopt.rl.ppo import PPO, Samples, update
-from graphopt.rl.replay import Record, Replay, Windows, shared, windows
+from graphopt.rl.play import Trajectory
 from graphopt.rl.rule_features import RuleBatch
-from graphopt.rl.world_model import Dreamer, Transition, WorldModel
+from graphopt.rl.training.controller import Tensors, symexp, symlog
+from graphopt.rl.training.dream import Start, dream
+from graphopt.rl.training.ppo import PPO, Samples, update
+from graphopt.rl.training.replay_buffer import Record, Replay, Windows, shared, windows
+from graphopt.rl.training.world_model import Dreamer, Transition, WorldModel
 
 
 @dataclass(frozen=True)
@@ -35,8 +35,8 @@ class Dreaming:
     """Settings of the algorithm.
 
     Attributes:
-        dynamics: One of :data:`graphopt.rl.run.DYNAMICS`.
-        learning_rate: Of V and M.
+        dynamics: One of :data:`graphopt.rl.training.training_run.DYNAMICS`.
+        learning_rate: Learning rate of V and M.
         fits: Gradient steps of V and M in an iteration.
         windows: Windows of a gradient step.
         length: Steps of a window.
@@ -44,7 +44,7 @@ class Dreaming:
         rounds: Dreams and updates of C in an iteration.
         dreams: Begun in each round.
         horizon: Steps of a dream at most.
-        tau: Temperature of the dream.
+        temperature: Temperature of the dream.
         random: Share of the episodes that are played at random.
         first: The same in the first iteration.
         keep: States of real episodes that are kept.
@@ -59,20 +59,20 @@ class Dreaming:
     rounds: int = 6
     dreams: int = 192
     horizon: int = 12
-    tau: float = 1.0
+    temperature: float = 1.0
     random: float = 0.25
     first: float = 0.5
     keep: int = 6000
 
 
 class DreamerLearner:
-    """A world-model agent as the training loop sees it (:class:`graphopt.rl.train.Learner`).
+    """A world-model agent as the training loop sees it (:class:`graphopt.rl.training.train.Learner`).
 
     Args:
         agent: The networks.
         rules: The library's rules, in its order.
-        settings: Of the algorithm.
-        ppo: Of the controller's updates.
+        settings: Settings of the algorithm.
+        ppo: Settings of the controller's updates.
     """
 
     def __init__(self, agent: Dreamer, rules: Sequence[Rule], settings: Dreaming, ppo: PPO) -> None:
@@ -83,7 +83,7 @@ class DreamerLearner:
         self.replay = Replay(settings.keep)
 
     def explores(self, iteration: int) -> float:
-        """See :class:`graphopt.rl.train.Learner`."""
+        """See :class:`graphopt.rl.training.train.Learner`."""
         return self.settings.first if iteration == 0 else self.settings.random
 
     def remember(self, records: Sequence[Record]) -> None:
@@ -93,11 +93,11 @@ class DreamerLearner:
 
     @property
     def remembered(self) -> Sequence[Record]:
-        """See :class:`graphopt.rl.train.Learner`."""
+        """See :class:`graphopt.rl.training.train.Learner`."""
         return self.replay.records
 
     def learn(self, played: Sequence[Trajectory], rng: np.random.Generator, fraction: float) -> dict[str, float]:
-        """See :class:`graphopt.rl.train.Learner`."""
+        """See :class:`graphopt.rl.training.train.Learner`."""
         records = self.replay.pick(rng, self.settings.episodes)
         metrics = self.fit(records, rng)
         chance = torch.Generator(self.network.model.stop.device)
@@ -114,21 +114,25 @@ class DreamerLearner:
                 _some(starts, rows),
                 table,
                 self.settings.horizon,
-                self.settings.tau,
+                self.settings.temperature,
                 chance,
             )
             at_roots += [float(e.rewards.sum()) for e, row in zip(found.episodes, rows, strict=True) if row in roots]
             samples = Samples.of(found.episodes, self.ppo)
-            judge = found.judge(self.network)
+            policy = found.policy(self.network)
             for name, value in update(
-                judge, self.network.chooser, self._choice, samples, self.ppo, entropy, rng
+                policy, self.network.chooser, self._choice, samples, self.ppo, entropy, rng
             ).items():
                 sums[name] = sums.get(name, 0.0) + value / self.settings.rounds
         dreamt = float(np.mean(at_roots)) if at_roots else 0.0
         own = [float(t.rewards.sum()) for t in played]
         return {
-            **sums, **metrics, **self.validate(), "dream_return": dreamt, "gap": dreamt - (float(np.mean(own)) if own else dreamt),
-        }  # fmt: skip
+            **sums,
+            **metrics,
+            **self.validate(),
+            "dream_return": dreamt,
+            "gap": dreamt - (float(np.mean(own)) if own else dreamt),
+        }
 
     # -- V and M --------------------------------------------------------------------------------------------------
 
@@ -161,15 +165,18 @@ class DreamerLearner:
         begun = model.start(len(records))
         e = _expect(model, found, self.rules, begun)
         error = torch.abs(
-            expanded(model.reward.mean(e.reward)) - torch.from_numpy(found.rewards).float().to(e.reward.device)
+            symexp(model.reward.mean(e.reward)) - torch.from_numpy(found.rewards).float().to(e.reward.device)
         )
-        right = (e.legal > 0) == e.legal_true
-        born, real = e.births > 0, e.births_true >= 0
+        legal, stays = e.legal
+        right = (legal > 0) == stays
+        births, rules = e.births
+        born, real = births > 0, rules >= 0
         either = int((born | real).sum())
         return {
-            "reward_error": float(error.mean()), "legal_accuracy": float(right.float().mean()) if len(right) else 1.0,
+            "reward_error": float(error.mean()),
+            "legal_accuracy": float(right.float().mean()) if len(right) else 1.0,
             "birth_accuracy": int((born & real).sum()) / either if either else 1.0,
-        }  # fmt: skip
+        }
 
     @torch.no_grad()
     def _memories(self, records: Sequence[Record]) -> dict[int, Tensor]:
@@ -179,8 +186,8 @@ class DreamerLearner:
             return {}
         found: dict[int, Tensor] = {}
         for record in records:
-            latent, looks, first, _ = _seen(model, record, self.rules)
-            found[id(record)] = _memory(model, record, latent, looks, first)
+            latent, embeddings, first, _ = _encoded(model, record, self.rules)
+            found[id(record)] = _memory(model, record, latent, embeddings, first)
         return found
 
     # -- where dreams begin ---------------------------------------------------------------------------------------
@@ -197,18 +204,18 @@ class DreamerLearner:
         near: list[Tensor] = []
         roots: set[int] = set()
         for record in records:
-            latent, looks, first, felt = _seen(model, record, self.rules)
+            latent, embeddings, first, action_features = _encoded(model, record, self.rules)
             roots.add(len(models))
             for t in range(record.played.steps):
-                seen = record.played.observations[t]
-                mask = torch.from_numpy(seen.mask)
+                observation = record.played.observations[t]
+                mask = torch.from_numpy(observation.mask)
                 a, b = int(first[t]), int(first[t + 1])
                 models.append(record.played.model)
-                actions.append(looks[a:b][mask])
-                features.append(felt[a:b][mask])
-                near.append(torch.from_numpy(shared(seen)[np.ix_(seen.mask, seen.mask)]))
+                actions.append(embeddings[a:b][mask])
+                features.append(action_features[a:b][mask])
+                near.append(torch.from_numpy(shared(observation)[np.ix_(observation.mask, observation.mask)]))
             latents.append(latent[: record.played.steps])
-            remembered.append(_memory(model, record, latent, looks, first))
+            remembered.append(_memory(model, record, latent, embeddings, first))
         room = 2 * self.settings.horizon
         return Start.of(models, torch.cat(latents), torch.cat(remembered), actions, features, near, room), frozenset(
             roots
@@ -234,27 +241,25 @@ def _rows(starts: int, roots: frozenset[int], count: int, rng: np.random.Generat
 
 def _some(start: Start, rows: np.ndarray) -> Start:
     i = torch.from_numpy(rows).to(start.latent.device)
-    return Start(
-        tuple(start.models[r] for r in rows), start.latent[i], start.memory[i], start.actions[i], start.features[i],
-        start.near[i], start.legal[i],
-    )  # fmt: skip
+    tensors = {f.name: getattr(start, f.name)[i] for f in fields(start) if f.name != "models"}
+    return Start(tuple(start.models[r] for r in rows), **tensors)
 
 
-def _seen(model: WorldModel, record: Record, rules: Sequence[Rule]) -> tuple[Tensor, Tensor, np.ndarray, Tensor]:
-    """Latents of an episode's states, looks of their actions, where each state's begin, and features."""
+def _encoded(model: WorldModel, record: Record, rules: Sequence[Rule]) -> tuple[Tensor, Tensor, np.ndarray, Tensor]:
+    """Latents of an episode's states, embeddings of their actions, where each state's begin, and features."""
     table, batch = model.table_of(Batch.of(record.played.observations), rules)
     t = Tensors.of(batch, table.device)
-    latent, looks = model.see(t, table)
-    return latent, looks, batch.first, t.actions
+    latent, embeddings = model.encode(t, table)
+    return latent, embeddings, batch.first, t.actions
 
 
-def _memory(model: WorldModel, record: Record, latent: Tensor, looks: Tensor, first: np.ndarray) -> Tensor:
+def _memory(model: WorldModel, record: Record, latent: Tensor, embeddings: Tensor, first: np.ndarray) -> Tensor:
     """The memory before each step of an episode, (steps, remembered)."""
     memory, rows = model.start(1), list[Tensor]()
     for t, action in enumerate(record.played.actions):
         rows.append(memory)
-        look = looks[first[t] + int(action)].unsqueeze(0)
-        memory = model.dynamics(latent[t : t + 1], look, memory)[1]
+        embedding = embeddings[first[t] + int(action)].unsqueeze(0)
+        memory = model.dynamics(latent[t : t + 1], embedding, memory)[1]
     return torch.cat(rows)
 
 
@@ -264,41 +269,37 @@ def _begun(memories: Mapping[int, Tensor], found: Windows) -> Tensor | None:
     return torch.stack([memories[id(record)][first] for record, first, _ in found.parts])
 
 
+_Pair = tuple[Tensor, Tensor]  # what M says, and what is true
+
+
 @dataclass(frozen=True, eq=False)
 class _Expected:
-    """What M says of windows, and what is true."""
+    """What M says of windows, and what is true of the actions that it says it of."""
 
     latent_loss: Tensor
-    told: Tensor
-    told_true: Tensor
     reward: Tensor
     done: Tensor
-    legal: Tensor
-    legal_true: Tensor
-    look: Tensor
-    look_true: Tensor
-    feel: Tensor
-    feel_true: Tensor
-    births: Tensor
-    births_true: Tensor
-    born_look: Tensor
-    born_look_true: Tensor
-    born_feel: Tensor
-    born_feel_true: Tensor
+    decoded: _Pair
+    legal: _Pair
+    embeddings: _Pair
+    features: _Pair
+    births: _Pair
+    born_embeddings: _Pair
+    born_features: _Pair
 
 
 def _expect(model: WorldModel, w: Windows, rules: Sequence[Rule], memory: Tensor | None) -> _Expected:
     table, batch = model.table_of(Batch.of(w.observations), rules)
     device = table.device
     t = Tensors.of(batch, device)
-    latent, looks = model.see(t, table)
+    latent, embeddings = model.encode(t, table)
 
     def on(x: np.ndarray) -> Tensor:
         return torch.from_numpy(x).to(device)
 
     before, after = on(w.before), on(w.after)
     chosen_slot = t.first[before] + on(w.chosen)
-    chosen, felt = looks[chosen_slot], t.actions[chosen_slot]
+    chosen, action_features = embeddings[chosen_slot], t.actions[chosen_slot]
     memory = model.start(w.counts[0]) if memory is None else memory
     # The memory needs the true latent; what has none is unrolled on its own answers, for so it is used.
     unrolled = isinstance(model.dynamics, Transition)
@@ -316,23 +317,29 @@ def _expect(model: WorldModel, w: Windows, rules: Sequence[Rule], memory: Tensor
         at += going
     u = torch.cat(expected)
     step, slot = on(w.slot_step), on(w.slots)
-    context = model.around(u, chosen)
+    context = model.chosen_context(u, chosen)
     tie = torch.stack([slot == chosen_slot[step], on(w.slot_near)], 1).float()
-    legal, look, feel = model.stay(context[step], looks[slot], t.actions[slot], tie)
+    legal, embedding, features = model.predict_kept(context[step], embeddings[slot], t.actions[slot], tie)
     slot_after = on(w.slot_after)
     stays = slot_after >= 0
     live = ~on(w.done)
-    births, born_look, born_feel = model.bring(u, chosen, table[1:])
+    births, born_embedding, born_features = model.predict_born(u, chosen, table[1:])
     true = torch.full(births.shape, -1, dtype=torch.int64, device=device)
     born = on(w.births)
     true[on(w.birth_step), t.rules[born]] = born
     real = true >= 0
     return _Expected(
-        torch.cat(distances)[live], model.told(latent), t.graphs, model.gain(u, chosen, felt),
-        model.done(u).squeeze(1), legal, stays, look[stays], looks[slot_after[stays]].detach(), feel[stays],
-        t.actions[slot_after[stays]], births[live], true[live], born_look[real], looks[true[real]].detach(),
-        born_feel[real], t.actions[true[real]],
-    )  # fmt: skip
+        latent_loss=torch.cat(distances)[live],
+        reward=model.reward_logits(u, chosen, action_features),
+        done=model.done(u).squeeze(1),
+        decoded=(model.decoder(latent), t.graphs),
+        legal=(legal, stays),
+        embeddings=(embedding[stays], embeddings[slot_after[stays]].detach()),
+        features=(features[stays], t.actions[slot_after[stays]]),
+        births=(births[live], true[live]),
+        born_embeddings=(born_embedding[real], embeddings[true[real]].detach()),
+        born_features=(born_features[real], t.actions[true[real]]),
+    )
 
 
 def losses(model: WorldModel, w: Windows, rules: Sequence[Rule], memory: Tensor | None) -> dict[str, Tensor]:
@@ -349,16 +356,20 @@ def losses(model: WorldModel, w: Windows, rules: Sequence[Rule], memory: Tensor 
     binary = nn.functional.binary_cross_entropy_with_logits
     squared, near = nn.functional.mse_loss, nn.functional.smooth_l1_loss
     zero = e.reward.sum() * 0.0
-    real = (e.births_true >= 0).float()
+    (legal, stays), (births, born) = e.legal, e.births
+
+    def mean(loss: Callable[[Tensor, Tensor], Tensor], pair: _Pair) -> Tensor:
+        return loss(*pair) if len(pair[0]) else zero
+
     return {
         "latent_loss": e.latent_loss.mean() if len(e.latent_loss) else zero,
-        "reward_loss": model.reward.loss(e.reward, compressed(rewards.to(e.reward.device))).mean(),
+        "reward_loss": model.reward.loss(e.reward, symlog(rewards.to(e.reward.device))).mean(),
         "done_loss": binary(e.done, done.to(e.done.device)),
-        "legal_loss": binary(e.legal, e.legal_true.float()) if len(e.legal) else zero,
-        "birth_loss": 4 * binary(e.births, real) if len(e.births) else zero,
-        "told_loss": near(e.told, e.told_true),
-        "look_loss": squared(e.look, e.look_true) if len(e.look) else zero,
-        "feel_loss": 4 * near(e.feel, e.feel_true) if len(e.feel) else zero,
-        "born_look_loss": squared(e.born_look, e.born_look_true) if len(e.born_look) else zero,
-        "born_feel_loss": 4 * near(e.born_feel, e.born_feel_true) if len(e.born_feel) else zero,
+        "legal_loss": mean(binary, (legal, stays.float())),
+        "birth_loss": 4 * mean(binary, (births, (born >= 0).float())),
+        "decoder_loss": near(*e.decoded),
+        "embedding_loss": mean(squared, e.embeddings),
+        "features_loss": 4 * mean(near, e.features),
+        "born_embedding_loss": mean(squared, e.born_embeddings),
+        "born_features_loss": 4 * mean(near, e.born_features),
     }

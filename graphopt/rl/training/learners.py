@@ -16,7 +16,7 @@ from graphopt import registry
 from graphopt.errors import UnknownNameError, UsageError
 from graphopt.registry import Registry, strategy_of
 from graphopt.rewrite.schema import Rule
-from graphopt.rl.run import DEVICES, DYNAMICS, PRESETS, Preset, Run
+from graphopt.rl.training.training_run import DEVICES, DYNAMICS, PRESETS, Preset, Run
 
 if TYPE_CHECKING:
     from torch import nn
@@ -26,8 +26,8 @@ LIBRARIES = ("torch", "torch_geometric", "safetensors", "tensorboard")
 
 
 def export_network(network: nn.Module, folder: Path) -> None:
-    """Write a network of ours as ONNX, see :func:`graphopt.rl.export.export`."""
-    from graphopt.rl.export import export
+    """Write a network of ours as ONNX, see :func:`graphopt.rl.training.onnx_export.export`."""
+    from graphopt.rl.training.onnx_export import export
 
     export(network, folder)
 
@@ -37,11 +37,11 @@ class LearnerSpec:
     """An algorithm, as the command line, the loop of training and the strategies of agents know it.
 
     Attributes:
-        name: By which it is chosen.
+        name: Name by which it is chosen.
         doc: One line for people.
-        make: Makes the :class:`graphopt.rl.train.Learner` of a run from the run, the preset, the rules and the device; returns it
+        make: Makes the :class:`graphopt.rl.training.train.Learner` of a run from the run, the preset, the rules and the device; returns it
             with the sizes of its networks (picklable, with a method ``network()``) and its settings, ready for JSON.
-        options: Fields of :class:`graphopt.rl.run.Run` that belong to it alone.
+        options: Fields of :class:`graphopt.rl.training.training_run.Run` that belong to it alone.
         needs: Modules that it imports and graphopt's base does not bring.
         pace: Environment steps of a whole run, and episodes between two updates, by the preset.
         export: Writes its network into a folder as the ONNX models that :mod:`graphopt.rl.agent` runs.
@@ -64,8 +64,8 @@ class LearnerSpec:
 def _ppo(run: Run, preset: Preset, rules: Sequence[Rule], device: str) -> tuple[Any, Any, Any]:
     from dataclasses import asdict
 
-    from graphopt.rl.controller import Shape
-    from graphopt.rl.ppo import PPO, PPOLearner
+    from graphopt.rl.training.controller import Shape
+    from graphopt.rl.training.ppo import PPO, PPOLearner
 
     shape, settings = Shape.of(run.task, preset.width, preset.rounds), PPO(**preset.ppo)
     return PPOLearner(shape.network().to(device), rules, settings), shape, {"ppo": asdict(settings)}
@@ -74,12 +74,16 @@ def _ppo(run: Run, preset: Preset, rules: Sequence[Rule], device: str) -> tuple[
 def _world_model(run: Run, preset: Preset, rules: Sequence[Rule], device: str) -> tuple[Any, Any, Any]:
     from dataclasses import asdict
 
-    from graphopt.rl.controller import Shape
-    from graphopt.rl.dreamer import DreamerLearner, Dreaming
-    from graphopt.rl.ppo import PPO
-    from graphopt.rl.world_model import WorldShape
+    from graphopt.rl.training.controller import Shape
+    from graphopt.rl.training.dreamer import DreamerLearner, Dreaming
+    from graphopt.rl.training.ppo import PPO
+    from graphopt.rl.training.world_model import WorldShape
 
-    chosen = {name: value for name, value in (("dynamics", run.dynamics), ("tau", run.tau)) if value is not None}
+    chosen = {
+        name: value
+        for name, value in (("dynamics", run.dynamics), ("temperature", run.temperature))
+        if value is not None
+    }
     dreaming, ppo = Dreaming(**{**preset.dreaming, **chosen}), PPO(**preset.dream_ppo)
     shape = WorldShape(Shape.of(run.task, preset.width, preset.rounds), dynamics=dreaming.dynamics)
     learner = DreamerLearner(shape.network().to(device), rules, dreaming, ppo)
@@ -88,9 +92,12 @@ def _world_model(run: Run, preset: Preset, rules: Sequence[Rule], device: str) -
 
 PPO_SPEC = LearnerSpec("ppo", "proximal policy optimisation on real episodes", _ppo)
 WORLD_MODEL_SPEC = LearnerSpec(
-    "world-model", "a model of the environment, and a controller trained in its dreams", _world_model,
-    ("dynamics", "tau"), pace=lambda preset: (preset.dreamt_steps, preset.dreamt),
-)  # fmt: skip
+    "world-model",
+    "a model of the environment, and a controller trained in its dreams",
+    _world_model,
+    ("dynamics", "temperature"),
+    pace=lambda preset: (preset.dreamt_steps, preset.dreamt),
+)
 
 LEARNERS: Registry[LearnerSpec] = Registry(registry.LEARNERS, LearnerSpec)
 """Algorithms by name."""
@@ -112,6 +119,6 @@ def require(run: Run) -> None:
                 raise UsageError(f"--{name} belongs to the algorithm {other.name}, not to {run.algorithm}")
     if run.dynamics is not None and run.dynamics not in DYNAMICS:
         raise UnknownNameError("dynamics", run.dynamics, DYNAMICS)
-    if run.tau is not None and not 0 <= run.tau <= 10:
-        raise UsageError(f"--tau must be between 0 and 10, not {run.tau}")
+    if run.temperature is not None and not 0 <= run.temperature <= 10:
+        raise UsageError(f"--temperature must be between 0 and 10, not {run.temperature}")
     LEARNERS.ready(run.algorithm)

@@ -10,8 +10,8 @@ from typing import Any
 
 from graphopt.config import changed_settings
 from graphopt.rl.agent import Learned, Untrained
-from graphopt.rl.checkpoint import Manifest
-from graphopt.rl.evaluation import OWN, STEPS, Score, Trained
+from graphopt.rl.evaluation.scores import OWN, STEPS, Score, Trained
+from graphopt.rl.manifest import Manifest
 from graphopt.rl.reward import percent
 from graphopt.search.greedy import Greedy
 from graphopt.search.problem import Budget, Problem, State, Strategy
@@ -68,7 +68,7 @@ class Agent:
 
 
 @dataclass
-class Trial:
+class GraphRuns:
     """A graph on which strategies are run; what was run before is not run again."""
 
     name: str
@@ -77,7 +77,7 @@ class Trial:
     rollouts: int
     interrupted: Callable[[], bool]
     _agents: dict[tuple[Path, int], Score] = field(default_factory=dict)
-    _searches: dict[tuple[str, int | None], list[Searched]] = field(default_factory=dict)
+    _searches: dict[tuple[str, int | None], list[SearchRun]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         # Whoever comes first pays for what this process learns once about the graph's types and prices.
@@ -93,10 +93,18 @@ class Trial:
             ran = self._run(learned)
             if ran is None:
                 return None
-            self._agents[key] = Score(
-                stage, self.name, agent.algorithm, agent.algorithm, OWN, str(agent.folder), seed, ran.saving, ran.candidates,
-                learned.steps, ran.seconds, None, ran.stop, self._saved(learned.alone),
-            )  # fmt: skip
+            self._agents[key] = ran.score(
+                stage=stage,
+                model=self.name,
+                strategy=agent.algorithm,
+                against=agent.algorithm,
+                budget=OWN,
+                run=str(agent.folder),
+                seed=seed,
+                steps=learned.steps,
+                allowed=None,
+                alone=self._saved(learned.alone),
+            )
         return replace(self._agents[key], stage=stage)
 
     def search(
@@ -121,30 +129,26 @@ class Trial:
             if ran is None:
                 return None
             known.append(ran)
-        return Score(
-            stage,
-            self.name,
-            label,
-            algorithm,
-            budget,
-            "",
-            seed,
-            ran.saving,
-            ran.candidates,
-            None,
-            ran.seconds,
-            most,
-            ran.stop,
+        return ran.score(
+            stage=stage,
+            model=self.name,
+            strategy=label,
+            against=algorithm,
+            budget=budget,
+            run="",
+            seed=seed,
+            steps=None,
+            allowed=most,
         )
 
-    def _run(self, strategy: Strategy, candidates: int | None = None, seconds: float | None = None) -> Searched | None:
+    def _run(self, strategy: Strategy, candidates: int | None = None, seconds: float | None = None) -> SearchRun | None:
         budget = Budget(seconds, candidates, self.interrupted)
         outcome = strategy.run(self.problem, self.start, budget)
         elapsed, ended = budget.elapsed, budget.exhausted() is None
         if self.interrupted():
             return None
         saving = self._saved(outcome.state.cost)
-        return Searched(candidates, seconds, ended, saving, outcome.candidates, elapsed, outcome.stop_reason)
+        return SearchRun(candidates, seconds, ended, saving, outcome.candidates, elapsed, outcome.stop_reason)
 
     def _saved(self, cost: float) -> float:
         """What a predicted cost saves, in percent of the model as it was."""
@@ -152,16 +156,16 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class Searched:
+class SearchRun:
     """A run.
 
     Attributes:
         most: Candidates that it was given, if they were limited.
         limit: Seconds that it was given, if they were limited.
         ended: Whether it ended by itself.
-        saving: See :class:`graphopt.rl.evaluation.Score`.
+        saving: See :class:`graphopt.rl.evaluation.scores.Score`.
         candidates: Rewrites priced.
-        seconds: It took.
+        seconds: Wall-clock seconds that it took.
         stop: Why it ended.
     """
 
@@ -172,6 +176,10 @@ class Searched:
     candidates: int
     seconds: float
     stop: str
+
+    def score(self, **told: Any) -> Score:
+        """The run as a score; ``told`` are the fields that it does not know itself."""
+        return Score(saving=self.saving, candidates=self.candidates, seconds=self.seconds, stop=self.stop, **told)
 
     def stands_for(self, candidates: int | None, seconds: float | None) -> bool:
         """Whether it is what a run with another budget would be."""

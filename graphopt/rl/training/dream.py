@@ -10,13 +10,13 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from graphopt.rl.collect import Doubles
-from graphopt.rl.controller import compressed, expanded
 from graphopt.rl.features import ACTION_WIDTH, STOP
-from graphopt.rl.ppo import Judge, Judged
-from graphopt.rl.world_model import Dreamer
+from graphopt.rl.play import Doubles
+from graphopt.rl.training.controller import symexp, symlog
+from graphopt.rl.training.ppo import BatchPolicy, PolicyOutput
+from graphopt.rl.training.world_model import Dreamer
 
-BIRTHS = 6
+MAX_BIRTHS = 6
 """New actions that a step brings at most."""
 
 
@@ -53,25 +53,25 @@ class Start:
             models: See :class:`Start`.
             latent: See :class:`Start`.
             memory: See :class:`Start`.
-            actions: Of each state the legal ones, STOP first.
-            features: Theirs.
+            actions: Embeddings of each state's legal actions, STOP first.
+            features: Features of these actions.
             near: Which of them share a node.
             room: Slots besides those that the fullest state needs.
         """
         slots = max(len(a) for a in actions) + room
         dense = latent.new_zeros(len(models), slots, actions[0].shape[1])
-        felt = latent.new_zeros(len(models), slots, ACTION_WIDTH)
+        dense_features = latent.new_zeros(len(models), slots, ACTION_WIDTH)
         legal = torch.zeros(len(models), slots, dtype=torch.bool, device=latent.device)
         shared = legal.unsqueeze(2).repeat(1, 1, slots)
         for i, (a, f, s) in enumerate(zip(actions, features, near, strict=True)):
             k = len(a)
-            dense[i, :k], felt[i, :k], shared[i, :k, :k], legal[i, :k] = a, f, s.to(latent.device), True
-        return cls(tuple(models), latent, memory, dense, felt, shared, legal)
+            dense[i, :k], dense_features[i, :k], shared[i, :k, :k], legal[i, :k] = a, f, s.to(latent.device), True
+        return cls(tuple(models), latent, memory, dense, dense_features, shared, legal)
 
 
 @dataclass(frozen=True, eq=False)
 class Dreamt:
-    """An episode of a dream; what :class:`graphopt.rl.ppo.Played` asks for. Actions are counted among the legal ones."""
+    """An episode of a dream; what :class:`graphopt.rl.training.ppo.Played` asks for. Actions are counted among the legal ones."""
 
     model: str
     actions: npt.NDArray[np.int64]
@@ -100,21 +100,25 @@ class Dreams:
     features: Tensor
     legal: Tensor
 
-    def judge(self, agent: Dreamer) -> Judge:
-        """The controller's opinion of the dreamt states, for :func:`graphopt.rl.ppo.update`."""
+    def policy(self, agent: Dreamer) -> BatchPolicy:
+        """The controller as a policy over the dreamt states, for :func:`graphopt.rl.training.ppo.update`."""
 
-        def look(part: npt.NDArray[np.int64]) -> Judged:
+        def evaluate(part: npt.NDArray[np.int64]) -> PolicyOutput:
             rows = torch.from_numpy(self.rows[part]).to(self.state.device)
             legal = self.legal[rows]
             features = self.features[rows]
             scores, values, graph = _scored(agent, self.state[rows], self.actions[rows], features, legal)
             counts = legal.sum(1)
-            return Judged(
-                scores, features[legal], torch.ones_like(graph, dtype=torch.bool), graph, counts.cumsum(0) - counts,
-                lambda returns: agent.chooser.value.loss(values, compressed(returns)).mean(),
-            )  # fmt: skip
+            return PolicyOutput(
+                scores,
+                features[legal],
+                torch.ones_like(graph, dtype=torch.bool),
+                graph,
+                counts.cumsum(0) - counts,
+                lambda returns: agent.chooser.value.loss(values, symlog(returns)).mean(),
+            )
 
-        return look
+        return evaluate
 
 
 def _scored(
@@ -127,21 +131,23 @@ def _scored(
 
 
 @torch.no_grad()
-def dream(agent: Dreamer, start: Start, table: Tensor, horizon: int, tau: float, chance: torch.Generator) -> Dreams:
+def dream(
+    agent: Dreamer, start: Start, table: Tensor, horizon: int, temperature: float, chance: torch.Generator
+) -> Dreams:
     """Dream an episode from each start.
 
     Args:
         agent: V, M and C, none of which changes.
-        start: Where from.
+        start: Where the dreams begin.
         table: Embeddings of the rules that may find new places, without STOP, (rules, width).
         horizon: Steps at most; the value of the state reached stands for what would have followed.
-        tau: Temperature: above 1 the dream is more uncertain than M believes, at 0 the likeliest always happens.
+        temperature: Temperature: above 1 the dream is more uncertain than M believes, at 0 the likeliest always happens.
         chance: Draws.
     """
     model, n, slots = agent.model, len(start.models), start.legal.shape[1]
     latent, memory, actions, features, legal = start.latent, start.memory, start.actions, start.features, start.legal
     near = start.near
-    stop_look, stop_feel = actions[:, :1], features[:, :1]
+    stop_embedding, stop_features = actions[:, :1], features[:, :1]
     over = torch.zeros(n, dtype=torch.bool, device=latent.device)
     states: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
     taken: list[Tensor] = []
@@ -159,21 +165,23 @@ def dream(agent: Dreamer, start: Start, table: Tensor, horizon: int, tau: float,
         taken.append((legal.cumsum(1) - 1)[everyone, action])
         log_probs.append(policy[everyone, action])
         values.append(agent.chooser.worth(worth))
-        look, feel = actions[everyone, action], features[everyone, action]
-        expected, after = model.dynamics(latent, look, memory)
-        rewards.append(expanded(model.reward.mean(model.gain(expected, look, feel))))
-        over = over | _happens(model.done(expected).squeeze(1), tau, chance)
+        chosen, chosen_features = actions[everyone, action], features[everyone, action]
+        expected, after = model.dynamics(latent, chosen, memory)
+        rewards.append(symexp(model.reward.mean(model.reward_logits(expected, chosen, chosen_features))))
+        over = over | _happens(model.done(expected).squeeze(1), temperature, chance)
         ended.append(over)
-        latent, memory = model.dynamics.next(latent, expected, tau, chance), after
+        latent, memory = model.dynamics.next(latent, expected, temperature, chance), after
         tie = torch.zeros(n, slots, 2, device=latent.device)
         tie[everyone, action, 0] = 1.0
         tie[..., 1] = near[everyone, action].float()
-        logits, actions, features = model.stay(model.around(expected, look).unsqueeze(1), actions, features, tie)
-        legal = legal & _happens(logits, tau, chance)
+        logits, actions, features = model.predict_kept(
+            model.chosen_context(expected, chosen).unsqueeze(1), actions, features, tie
+        )
+        legal = legal & _happens(logits, temperature, chance)
         slots_now = actions, features, near, legal
-        actions, features, near, legal = _bring(agent, expected, look, table, slots_now, tau, chance)
-        actions = torch.cat([stop_look, actions[:, 1:]], 1)
-        features = torch.cat([stop_feel, features[:, 1:]], 1)
+        actions, features, near, legal = _add_born(agent, expected, chosen, table, slots_now, temperature, chance)
+        actions = torch.cat([stop_embedding, actions[:, 1:]], 1)
+        features = torch.cat([stop_features, features[:, 1:]], 1)
         legal = torch.cat([torch.ones_like(legal[:, :1]), legal[:, 1:]], 1)
         if bool(over.all()):
             break
@@ -181,24 +189,24 @@ def dream(agent: Dreamer, start: Start, table: Tensor, horizon: int, tau: float,
     return _gathered(start.models, states, taken, log_probs, rewards, [*values, last], ended)
 
 
-def _happens(logits: Tensor, tau: float, chance: torch.Generator) -> Tensor:
-    if tau <= 0:
+def _happens(logits: Tensor, temperature: float, chance: torch.Generator) -> Tensor:
+    if temperature <= 0:
         return logits > 0
-    return torch.rand(logits.shape, generator=chance, device=logits.device) < torch.sigmoid(logits / tau)
+    return torch.rand(logits.shape, generator=chance, device=logits.device) < torch.sigmoid(logits / temperature)
 
 
-def _bring(
-    agent: Dreamer, expected: Tensor, look: Tensor, table: Tensor, slots: tuple[Tensor, Tensor, Tensor, Tensor], tau: float,
+def _add_born(
+    agent: Dreamer, expected: Tensor, chosen: Tensor, table: Tensor, slots: tuple[Tensor, Tensor, Tensor, Tensor], temperature: float,
     chance: torch.Generator,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Put new actions into free slots. They arise where the chosen one was, so they share its place with one another."""
     actions, features, near, legal = slots
-    logits, looks, feels = agent.model.bring(expected, look, table)
-    born = _happens(logits, tau, chance)
+    logits, embeddings, new_features = agent.model.predict_born(expected, chosen, table)
+    born = _happens(logits, temperature, chance)
     likely = torch.where(born, logits, torch.full_like(logits, -1e9))
     n = len(legal)
     everyone = torch.arange(n, device=legal.device)
-    most = min(BIRTHS, table.shape[0])
+    most = min(MAX_BIRTHS, table.shape[0])
     actions, features, legal = actions.clone(), features.clone(), legal.clone()
     fresh = torch.zeros_like(legal)
     for rule in likely.topk(most, 1).indices.T:
@@ -208,8 +216,8 @@ def _bring(
         fits = born[everyone, rule] & (free[everyone, place] > 0)
         rows, to, of = everyone[fits], place[fits], rule[fits]
         actions[rows, to], features[rows, to], legal[rows, to], fresh[rows, to] = (
-            looks[rows, of],
-            feels[rows, of],
+            embeddings[rows, of],
+            new_features[rows, of],
             True,
             True,
         )

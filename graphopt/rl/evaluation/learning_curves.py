@@ -14,14 +14,14 @@ from statistics import fmean
 import numpy as np
 import numpy.typing as npt
 
-from graphopt.rl.checkpoint import PROGRESS, CheckpointError
-from graphopt.rl.evaluation import Curve, Estimate, Ratio, Reach, estimate
+from graphopt.rl.evaluation.scores import Curve, Estimate, RatioInterval, Reach, estimate
+from graphopt.rl.manifest import PROGRESS, CheckpointError
 
-WINDOW = 10
+SMOOTHED_UPDATES = 10
 """Updates over which ``saving`` is averaged: a few episodes on one model after another say little by themselves."""
 REFERENCE = "ppo"
-_NEAR = 0.01
-_POINTS = 200
+_REACH_TOLERANCE = 0.01
+_MAX_POINTS = 200
 _RESAMPLES = 500
 _MEASURES = ("saving", "best")
 
@@ -33,7 +33,7 @@ class Learning:
     Attributes:
         algorithm: What trained.
         steps: Environment steps after each update.
-        columns: For each measure (see :class:`graphopt.rl.evaluation.Curve`) its value after each update.
+        columns: Maps each measure (see :class:`graphopt.rl.evaluation.scores.Curve`) to its value after each update.
     """
 
     algorithm: str
@@ -101,7 +101,7 @@ def reaches(runs: Sequence[Learning]) -> list[Reach]:
             rng = np.random.default_rng(0)
             ratios = [_fewer(reference, table, rng) for _ in range(_RESAMPLES)]
             low, high = (float(q) for q in np.quantile(ratios, (0.025, 0.975)))
-            fewer = Ratio(_fewer(reference, table, None), low, high)
+            fewer = RatioInterval(_fewer(reference, table, None), low, high)
             found.append(
                 Reach(measure, algorithm, float(target), steps, sum(s is not None for s in alone), len(alone), fewer)
             )
@@ -129,7 +129,7 @@ class _Table:
 
 
 def _level(target: float) -> float:
-    return target - _NEAR * abs(target)
+    return target - _REACH_TOLERANCE * abs(target)
 
 
 def _fewer(reference: _Table, table: _Table, rng: np.random.Generator | None) -> float:
@@ -152,9 +152,9 @@ def _grid(runs: Sequence[Learning]) -> list[int]:
     """Moments at which an estimate is made."""
     first, last = max(run.steps[0] for run in runs), min(run.steps[-1] for run in runs)
     steps = sorted({s for run in runs for s in run.steps if first <= s <= last}) or [last]
-    if len(steps) <= _POINTS:
+    if len(steps) <= _MAX_POINTS:
         return steps
-    return [steps[round(i * (len(steps) - 1) / (_POINTS - 1))] for i in range(_POINTS)]
+    return [steps[round(i * (len(steps) - 1) / (_MAX_POINTS - 1))] for i in range(_MAX_POINTS)]
 
 
 def _filled(texts: Sequence[str]) -> list[float]:
@@ -167,7 +167,7 @@ def _filled(texts: Sequence[str]) -> list[float]:
 
 
 def _trailing(values: Sequence[float]) -> list[float]:
-    recent: deque[float] = deque(maxlen=WINDOW)
+    recent: deque[float] = deque(maxlen=SMOOTHED_UPDATES)
     means: list[float] = []
     for value in values:
         recent.append(value)

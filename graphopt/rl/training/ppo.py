@@ -13,7 +13,7 @@ What is particular here:
 Metrics of an update, as they are logged:
 
 - ``policy_loss``: the clipped surrogate; its sign means little, a drift away from 0 means large steps.
-- ``value_loss``: Huber loss of the compressed returns.
+- ``value_loss``: Huber loss of the returns, as symlog.
 - ``entropy``: of the policy over the legal actions, in nats, mean over states; 0 is certain.
 - ``approx_kl``: how far the policy has moved from the one that played, in nats (Schulman's k3 estimator).
 - ``clip_fraction``: share of the actions whose probability ratio left the clipping range.
@@ -35,15 +35,15 @@ from torch import Tensor, nn
 from torch_geometric.utils import scatter
 
 from graphopt.rewrite.schema import Rule
-from graphopt.rl.collect import Doubles, Trajectory
-from graphopt.rl.controller import Controller, Tensors, compressed, habit
 from graphopt.rl.features import Batch, Observation
-from graphopt.rl.replay import Record
+from graphopt.rl.play import Doubles, Trajectory
+from graphopt.rl.training.controller import Controller, Tensors, prior_scores, symlog
+from graphopt.rl.training.replay_buffer import Record
 
 METRICS = (
     "policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction", "explained_variance", "gradient_norm", "epochs",
 )  # fmt: skip
-_LEAST_SPREAD = 0.05
+_MIN_ADVANTAGE_STD = 0.05
 """Per cent of saving: advantages that differ by less are not blown up to matter."""
 
 
@@ -52,15 +52,15 @@ class PPO:
     """Settings of the algorithm.
 
     Attributes:
-        learning_rate: Of Adam.
+        learning_rate: Learning rate of Adam.
         gamma: Discount; 1, because an episode is short and only its end counts.
         lam: Lambda of the advantage estimation.
         clip: Range of the probability ratio.
         epochs: Passes over a batch.
         minibatch: States of a gradient step.
         entropy: Weight of the entropy at the start; it falls to a twentieth.
-        restraint: Weight of the squared distance from what a new agent would score, summed over the actions of a state. Without it a
-            policy that has become certain learns nothing more there, for its other actions are never tried.
+        prior_regularisation: Weight of the squared distance from the scores of the prior policy, summed over the actions of a state.
+            Without it a policy that has become certain learns nothing more there, for its other actions are never tried.
         value: Weight of the value loss.
         gradient: Largest norm of a gradient.
         target_kl: Where the passes end early.
@@ -73,14 +73,14 @@ class PPO:
     epochs: int = 4
     minibatch: int = 64
     entropy: float = 0.03
-    restraint: float = 0.0
+    prior_regularisation: float = 0.0
     value: float = 0.5
     gradient: float = 0.5
     target_kl: float = 0.05
 
 
 class Played(Protocol):
-    """An episode, real or dreamt; see :class:`graphopt.rl.collect.Trajectory`."""
+    """An episode, real or dreamt; see :class:`graphopt.rl.play.Trajectory`."""
 
     @property
     def model(self) -> str: ...  # noqa: D102
@@ -107,8 +107,8 @@ def advantages(played: Played, gamma: float, lam: float) -> tuple[Doubles, Doubl
     found = np.zeros(steps)
     ahead = 0.0
     for t in reversed(range(steps)):
-        surprise = played.rewards[t] + gamma * played.values[t + 1] - played.values[t]
-        found[t] = ahead = surprise + gamma * lam * ahead
+        td_error = played.rewards[t] + gamma * played.values[t + 1] - played.values[t]
+        found[t] = ahead = td_error + gamma * lam * ahead
     return found, found + played.values[:-1]
 
 
@@ -138,22 +138,25 @@ class Samples:
         for model in {t.model for t in played}:
             pooled[model] = np.concatenate([a for t, (a, _) in zip(played, each, strict=True) if t.model == model])
         normal = [
-            (a - pooled[t.model].mean()) / (pooled[t.model].std() + _LEAST_SPREAD)
+            (a - pooled[t.model].mean()) / (pooled[t.model].std() + _MIN_ADVANTAGE_STD)
             for t, (a, _) in zip(played, each, strict=True)
         ]
         return cls(
-            np.concatenate([t.actions for t in played]), np.concatenate([t.log_probs for t in played]),
-            np.concatenate(normal), np.concatenate([r for _, r in each]), np.concatenate([t.values[:-1] for t in played]),
-        )  # fmt: skip
+            np.concatenate([t.actions for t in played]),
+            np.concatenate([t.log_probs for t in played]),
+            np.concatenate(normal),
+            np.concatenate([r for _, r in each]),
+            np.concatenate([t.values[:-1] for t in played]),
+        )
 
 
 @dataclass(frozen=True, eq=False)
-class Judged:
-    """What a policy thinks of some states now, laid end to end.
+class PolicyOutput:
+    """What a policy says of some states now, laid end to end.
 
     Attributes:
         logits: Scores of the actions, (actions,).
-        features: Of the actions, (actions, :data:`graphopt.rl.features.ACTION_WIDTH`).
+        features: Features of the actions, (actions, :data:`graphopt.rl.features.ACTION_WIDTH`).
         mask: Which are legal, (actions,).
         graph: State of each action, (actions,).
         first: Where each state's actions begin, (states,).
@@ -168,7 +171,8 @@ class Judged:
     value_loss: Callable[[Tensor], Tensor]
 
 
-Judge = Callable[[npt.NDArray[np.int64]], Judged]
+BatchPolicy = Callable[[npt.NDArray[np.int64]], PolicyOutput]
+"""A policy over the states of a batch, by their numbers, with gradients."""
 
 
 def log_softmax(logits: Tensor, mask: Tensor, graph: Tensor, graphs: int) -> Tensor:
@@ -195,7 +199,7 @@ def entropies(log_probs: Tensor, mask: Tensor, graph: Tensor, graphs: int) -> Te
 
 
 def update(
-    judge: Judge,
+    policy: BatchPolicy,
     network: nn.Module,
     optimizer: torch.optim.Optimizer,
     samples: Samples,
@@ -206,11 +210,11 @@ def update(
     """Learn from a batch of steps.
 
     Args:
-        judge: Looks at some of the steps, by index, with gradients.
+        policy: Says what it makes of some of the steps, by index, with gradients.
         network: What the optimiser changes.
         optimizer: Over its parameters.
         samples: The steps.
-        settings: Of the algorithm.
+        settings: Settings of the algorithm.
         entropy: Weight of the entropy now.
         rng: Shuffles the steps.
 
@@ -225,7 +229,7 @@ def update(
         order = rng.permutation(len(samples.actions))
         parts = np.array_split(order, max(1, round(len(order) / settings.minibatch)))
         for part in parts:
-            now = judge(part)
+            now = policy(part)
             device = now.logits.device
             log_probs = log_softmax(now.logits, now.mask, now.graph, len(part))
             chosen = log_probs[now.first + torch.from_numpy(samples.actions[part]).to(device)]
@@ -239,8 +243,10 @@ def update(
             value_loss = now.value_loss(target)
             spread = entropies(log_probs, now.mask, now.graph, len(part)).mean()
             loss = policy_loss + settings.value * value_loss - entropy * spread
-            if settings.restraint:
-                loss = loss + settings.restraint * ((now.logits - habit(now.features))[now.mask] ** 2).sum() / len(part)
+            if settings.prior_regularisation:
+                loss = loss + settings.prior_regularisation * (
+                    (now.logits - prior_scores(now.features))[now.mask] ** 2
+                ).sum() / len(part)
             optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
             norm = nn.utils.clip_grad_norm_(network.parameters(), settings.gradient)
@@ -251,9 +257,13 @@ def update(
             far += kl / len(parts)
             count += 1
             for name, value in (
-                ("policy_loss", policy_loss), ("value_loss", value_loss), ("entropy", spread), ("approx_kl", kl),
-                ("clip_fraction", outside), ("gradient_norm", norm),
-            ):  # fmt: skip
+                ("policy_loss", policy_loss),
+                ("value_loss", value_loss),
+                ("entropy", spread),
+                ("approx_kl", kl),
+                ("clip_fraction", outside),
+                ("gradient_norm", norm),
+            ):
                 sums[name] += float(torch.as_tensor(value).detach())
         epochs += 1
         if far > settings.target_kl:
@@ -268,12 +278,12 @@ def update(
 
 
 class PPOLearner:
-    """PPO as the training loop sees it (:class:`graphopt.rl.train.Learner`).
+    """PPO as the training loop sees it (:class:`graphopt.rl.training.train.Learner`).
 
     Args:
         controller: The networks.
         rules: The library's rules, in its order.
-        settings: Of the algorithm.
+        settings: Settings of the algorithm.
     """
 
     def __init__(self, controller: Controller, rules: Sequence[Rule], settings: PPO) -> None:
@@ -282,35 +292,39 @@ class PPOLearner:
         self.optimizers: Mapping[str, torch.optim.Optimizer] = {"agent": self._optimizer}
 
     def explores(self, iteration: int) -> float:
-        """Nothing: entropy explores."""
+        """No episode is random: entropy explores."""
         return 0.0
 
     def remember(self, records: Sequence[Record]) -> None:
-        """Nothing: a step is learned from once."""
+        """Keep nothing: a step is learned from once."""
 
     @property
     def remembered(self) -> Sequence[Record]:
-        """Nothing."""
+        """No episode is learned from again."""
         return ()
 
     def learn(self, played: Sequence[Trajectory], rng: np.random.Generator, fraction: float) -> dict[str, float]:
-        """See :class:`graphopt.rl.train.Learner`."""
+        """See :class:`graphopt.rl.training.train.Learner`."""
         entropy = self.settings.entropy * (1 - 0.95 * fraction)
         observations = [o for t in played for o in t.observations[:-1]]
-        judge = self.judge(observations)
+        policy = self.policy(observations)
         samples = Samples.of(played, self.settings)
-        return update(judge, self.network, self._optimizer, samples, self.settings, entropy, rng)
+        return update(policy, self.network, self._optimizer, samples, self.settings, entropy, rng)
 
-    def judge(self, observations: Sequence[Observation]) -> Judge:
-        """The controller's opinion of some states."""
+    def policy(self, observations: Sequence[Observation]) -> BatchPolicy:
+        """The controller as a policy over some states."""
 
-        def look(part: npt.NDArray[np.int64]) -> Judged:
+        def evaluate(part: npt.NDArray[np.int64]) -> PolicyOutput:
             table, batch = self.network.table_of(Batch.of([observations[i] for i in part]), self.rules)
             t = Tensors.of(batch, table.device)
             logits, values = self.network(t, table)
-            return Judged(
-                logits, t.actions, t.mask, t.action_graph, t.first[:-1],
-                lambda returns: nn.functional.huber_loss(values, compressed(returns)),
-            )  # fmt: skip
+            return PolicyOutput(
+                logits,
+                t.actions,
+                t.mask,
+                t.action_graph,
+                t.first[:-1],
+                lambda returns: nn.functional.huber_loss(values, symlog(returns)),
+            )
 
-        return look
+        return evaluate

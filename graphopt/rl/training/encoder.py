@@ -113,7 +113,7 @@ class GraphNet(nn.Module):
         node: Features of a node, besides its operator.
         edge: Features of an edge.
         graph: Features of the whole.
-        width: Of all embeddings.
+        width: Width of all embeddings.
         rounds: Blocks, one after the other.
     """
 

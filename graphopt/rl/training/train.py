@@ -20,16 +20,16 @@ from graphopt.errors import GraphoptError, UsageError
 from graphopt.execution import Executor, make_executor
 from graphopt.files import write_text
 from graphopt.rewrite.library import Library
-from graphopt.rl import checkpoint
-from graphopt.rl.checkpoint import CheckpointError, Manifest
-from graphopt.rl.collect import TEMPERATURES, Trajectory
-from graphopt.rl.learners import LEARNERS, require
-from graphopt.rl.prepare import library_of, model_path, scene_of
-from graphopt.rl.ready import device_of, environment_facts, keep_prices
-from graphopt.rl.replay import Record
-from graphopt.rl.rollout import Job, rollout
-from graphopt.rl.run import PRESETS, Run, Status
+from graphopt.rl.manifest import MANIFEST, PRICES, PROGRESS, CheckpointError, Manifest, read_manifest
+from graphopt.rl.play import TEMPERATURES, Trajectory
 from graphopt.rl.task import Source, Task
+from graphopt.rl.training import checkpoint
+from graphopt.rl.training.environments import environment_of, library_of, model_path
+from graphopt.rl.training.learners import LEARNERS, require
+from graphopt.rl.training.ready import device_of, environment_facts, keep_prices
+from graphopt.rl.training.replay_buffer import Record
+from graphopt.rl.training.rollout import Job, rollout
+from graphopt.rl.training.training_run import PRESETS, Run, Status
 
 if TYPE_CHECKING:
     import torch
@@ -60,7 +60,7 @@ def train(run: Run, report: Report | None = None, interrupted: Callable[[], bool
         UsageError: The run makes no sense, or the folder holds an agent already.
     """
     require(run)
-    if (run.out / checkpoint.MANIFEST).exists():
+    if (run.out / MANIFEST).exists():
         raise UsageError(f"{run.out} holds an agent already", "go on with --resume, or choose another --out")
     if not run.task.graphs.pool:
         raise UsageError(f"task {run.task.name} names no graph to train on", "give some with --models")
@@ -77,9 +77,13 @@ def train(run: Run, report: Report | None = None, interrupted: Callable[[], bool
             raise GraphoptError(f"{run.out}: can't be made: {error.strerror or error}") from error
         keep_prices(run, library, tell)
         manifest = Manifest(
-            run.algorithm, run.task, {rule.id: rule.hash for rule in library.rules}, run.seed,
-            {"preset": run.preset, "pretrain": run.pretrain, "dynamics": run.dynamics, "tau": run.tau}, environment_facts(),
-        )  # fmt: skip
+            run.algorithm,
+            run.task,
+            {rule.id: rule.hash for rule in library.rules},
+            run.seed,
+            {"preset": run.preset, "pretrain": run.pretrain, "dynamics": run.dynamics, "tau": run.temperature},
+            environment_facts(),
+        )
         trainer = _Trainer(run, manifest, library, executor, tell)
         trainer.pretrain()
         trainer.save()
@@ -92,7 +96,7 @@ def resume(
     """Go on with a run from its last checkpoint, to the figures that it would have had unbroken.
 
     Args:
-        folder: Of the run.
+        folder: Folder of the run.
         report: Hears how it goes.
         interrupted: Asked after each iteration; true ends training with a checkpoint.
         changes: Fields of :class:`Run` that do not change what is learned: ``steps``, ``minutes``, ``device``, ``executor``,
@@ -101,7 +105,7 @@ def resume(
     Raises:
         CheckpointError: The folder holds no run, or the rules have changed.
     """
-    manifest = checkpoint.read_manifest(folder)
+    manifest = read_manifest(folder)
     settings = manifest.settings
     run = Run(
         manifest.task, folder, manifest.algorithm, settings["preset"], manifest.seed, settings.get("steps"),
@@ -124,7 +128,7 @@ class Learner(Protocol):
     """An algorithm as the loop sees it.
 
     Attributes:
-        optimizers: Of its networks.
+        optimizers: Optimisers of its networks, by part.
     """
 
     optimizers: Mapping[str, torch.optim.Optimizer]
@@ -159,10 +163,9 @@ class Learner(Protocol):
 
 
 def sources_of(task: Task, iteration: int, count: int) -> list[Source]:
-    """What the episodes of an iteration begin with: the models take turns, and every second one has a drawn price list."""
-    pool, draws = task.graphs.pool, task.pricing.draws
-    sources = [pool[(iteration * (count + 1) + i) % len(pool)] for i in range(count)]
-    return [replace(s, draw=1 + iteration % draws) if draws and i % 2 else s for i, s in enumerate(sources)]
+    """What the episodes of an iteration begin with: the models take turns."""
+    pool = task.graphs.pool
+    return [pool[(iteration * (count + 1) + i) % len(pool)] for i in range(count)]
 
 
 class _Trainer:
@@ -182,8 +185,12 @@ class _Trainer:
         steps, self.episodes = self.spec.pace(self.preset)
         self.total = run.steps if run.steps is not None else None if run.minutes else steps
         settings = {
-            **manifest.settings, "shape": asdict(self.shape), **sizes, "steps": run.steps, "minutes": run.minutes,
-        }  # fmt: skip
+            **manifest.settings,
+            "shape": asdict(self.shape),
+            **sizes,
+            "steps": run.steps,
+            "minutes": run.minutes,
+        }
         self.manifest = replace(manifest, settings=settings)
         self.rows: list[dict[str, float]] = []
         self.began = time.monotonic() - manifest.seconds
@@ -230,19 +237,24 @@ class _Trainer:
         steps = sum(t.steps for t in played)
         metrics = self.learner.learn(own, np.random.default_rng([self.run.seed, number]), self.fraction)
         best = dict(self.manifest.best)
-        pool = {source.name for source in self.run.task.graphs.pool}
         for t in played:
-            if t.model in pool:  # at its true prices
-                best[t.model] = max(t.saving, best.get(t.model, 0.0))
+            best[t.model] = max(t.saving, best.get(t.model, 0.0))
         self.manifest = replace(
-            self.manifest, iteration=number + 1, steps=self.manifest.steps + steps, best=best,
+            self.manifest,
+            iteration=number + 1,
+            steps=self.manifest.steps + steps,
+            best=best,
             seconds=time.monotonic() - self.began,
-        )  # fmt: skip
+        )
         mean_return = float(np.mean([t.rewards.sum() for t in own]))
         row = {
-            "iteration": number + 1, "steps": self.manifest.steps, "return": mean_return,
-            "saving": float(np.mean([t.saving for t in own])), "best": float(np.mean(list(best.values()))), **metrics,
-        }  # fmt: skip
+            "iteration": number + 1,
+            "steps": self.manifest.steps,
+            "return": mean_return,
+            "saving": float(np.mean([t.saving for t in own])),
+            "best": float(np.mean(list(best.values()))),
+            **metrics,
+        }
         before = self.rows[-1] if self.rows else {}
         for source in self.run.task.graphs.pool:
             savings = [t.saving for t in own if t.model == source.name]
@@ -285,37 +297,34 @@ class _Trainer:
         seeds: Sequence[tuple[int, ...] | None],
         *,
         knows: bool = True,
+        actions: Sequence[tuple[int, ...]] | None = None,
         temperatures: tuple[float, ...] = (1.0,),
     ) -> list[Trajectory]:
-        """Episodes of the present policy, or of one that knows nothing."""
-        prices, size = self.run.out / checkpoint.PRICES, self.preset.together
+        """Episodes of the present policy, of one that knows nothing, or of actions that are given."""
         shape, weights = None, None
-        if knows:
+        if knows and actions is None:
             shape = self.shape
             weights = {name: t.detach().cpu().numpy() for name, t in self.learner.network.state_dict().items()}
-        jobs = [
-            Job(
-                self.run.task, tuple(sources[i : i + size]), tuple(seeds[i : i + size]), prices, shape,
-                weights, temperatures=temperatures,
-            )
-            for i in range(0, len(sources), size)
-        ]  # fmt: skip
-        return [t for group in self.executor.map(rollout, jobs) for t in group]
+        given = None if actions is None else tuple(actions)
+        job = Job(
+            self.run.task, tuple(sources), tuple(seeds), self.run.out / PRICES, shape, weights, given, temperatures
+        )
+        return [t for group in self.executor.map(rollout, job.split(self.preset.together)) for t in group]
 
     def pretrain(self) -> None:
         """Train the encoder by itself, if the run says so."""
         if not self.run.pretrain:
             return
-        from graphopt.rl.controller import Vision
-        from graphopt.rl.pretrain import pretrain
+        from graphopt.rl.training.controller import Encoder
+        from graphopt.rl.training.pretrain import pretrain
 
         self.tell(self.status("pre-training the encoder"))
         pool = self.run.task.graphs.pool
-        scenes = [scene_of(self.run.task, source, self.run.out / checkpoint.PRICES) for source in pool]
+        environments = [environment_of(self.run.task, source, self.run.out / PRICES) for source in pool]
         network = self.learner.network
-        vision = network if isinstance(network, Vision) else network.get_submodule("model")
-        assert isinstance(vision, Vision)
-        losses = pretrain(vision, scenes, self.run.pretrain, (self.run.seed, _PRETRAINING))
+        encoder = network if isinstance(network, Encoder) else network.get_submodule("model")
+        assert isinstance(encoder, Encoder)
+        losses = pretrain(encoder, environments, self.run.pretrain, (self.run.seed, _PRETRAINING))
         self.manifest = replace(
             self.manifest, settings={**self.manifest.settings, "pretraining": {"first": losses[0], "last": losses[-1]}}
         )
@@ -357,7 +366,7 @@ class _Trainer:
             writer = csv.DictWriter(text, list(self.rows[0]), lineterminator="\n")
             writer.writeheader()
             writer.writerows(self.rows)
-            write_text(self.run.out / checkpoint.PROGRESS, text.getvalue())
+            write_text(self.run.out / PROGRESS, text.getvalue())
 
     def restore(self) -> None:
         """Take up the last checkpoint."""
@@ -373,7 +382,7 @@ class _Trainer:
                 states.setdefault(int(index), {})[key] = tensor
             optimizer.load_state_dict({**optimizer.state_dict(), "state": states})
         self._replay(_below(tensors, "replay"))
-        file = self.run.out / checkpoint.PROGRESS
+        file = self.run.out / PROGRESS
         if file.exists():
             with file.open(encoding="utf-8", newline="") as lines:
                 rows = [{name: _number(value) for name, value in row.items()} for row in csv.DictReader(lines)]
@@ -400,19 +409,12 @@ class _Trainer:
 
         if not kept:
             return
-        pool, size = self.run.task.graphs.pool, self.preset.together
+        pool = self.run.task.graphs.pool
         sources = [pool[i] for i in kept["sources"].tolist()]
         seeds = [tuple(seed) for seed in kept["seeds"].tolist()]
         actions = [tuple(part.tolist()) for part in torch.split(kept["actions"], kept["lengths"].tolist())]
         self.tell(self.status(f"playing {len(sources)} episodes again"))
-        jobs = [
-            Job(
-                self.run.task, tuple(sources[i : i + size]), tuple(seeds[i : i + size]), self.run.out / checkpoint.PRICES,
-                actions=tuple(actions[i : i + size]),
-            )
-            for i in range(0, len(sources), size)
-        ]  # fmt: skip
-        played = [t for group in self.executor.map(rollout, jobs) for t in group]
+        played = self._played(sources, seeds, actions=actions)
         self.learner.remember([Record(t, source, seed) for t, source, seed in zip(played, sources, seeds, strict=True)])
 
     def export(self) -> None:

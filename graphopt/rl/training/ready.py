@@ -5,20 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from graphopt.cost.environment import environment
+from graphopt.cost.environment import environment as machine_of
 from graphopt.cost.models import COST_MODELS
 from graphopt.cost.store import Store
 from graphopt.errors import UsageError
-from graphopt.onnxio.load import load
 from graphopt.rewrite.library import Library
-from graphopt.rl import checkpoint
-from graphopt.rl.prepare import cost_model, model_path
-from graphopt.rl.run import Run, Status
+from graphopt.rl.manifest import PRICES
+from graphopt.rl.training.environments import cost_model, start_of
+from graphopt.rl.training.training_run import Run, Status
 from graphopt.runtime.environment import block_size, fingerprint
 from graphopt.runtime.session import SessionConfig
 from graphopt.search.greedy import Greedy
-from graphopt.search.normal import Normal
-from graphopt.search.problem import Budget, Problem
+from graphopt.search.problem import Budget
 
 Report = Callable[[Status], None]
 
@@ -53,13 +51,11 @@ def keep_prices(run: Run, library: Library, tell: Report) -> None:
         for source in run.task.graphs.pool:
             tell(Status(f"measuring kernels of {source.name}"))
             with Store() as store:
-                problem = Problem(library, cost_model(pricing, store, measure=True), block_size())
-                graph = load(model_path(source), dims=dict(source.dims) or None).graph
-                start = problem.start(Normal.of(graph, problem).graph)
+                _, problem, start = start_of(source, library, cost_model(pricing, store, measure=True))
                 Greedy().run(problem, start, Budget(2 * pricing.measure))
-    path = run.out / checkpoint.PRICES
+    path = run.out / PRICES
     path.unlink(missing_ok=True)
     with Store() as known, Store(path) as kept:
-        name = environment(SessionConfig(threads=pricing.threads))
+        name = machine_of(SessionConfig(threads=pricing.threads))
         kept.put_many(name, known.all(name))
         kept.put_corrections(name, known.corrections(name))

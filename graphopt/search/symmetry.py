@@ -1,9 +1,9 @@
-"""Explore one of many equal places, apply what is found to all of them.
+"""Symmetry reduction: explore one of many equal places, apply what is found to all of them.
 
-Twelve equal layers offer every rewrite twelve times. A search over them needs one: in a :class:`Quotient` a rewrite is
+Twelve equal layers offer every rewrite twelve times. A search over them needs one: in a :class:`ReducedState` a rewrite is
 carried out at one place of a class of equal ones, its predicted saving counts as often as there are disjoint places, and
 places that it makes count as often as itself. So a candidate costs the same whether a model has 12 layers or 48.
-:class:`Spread` carries the finished plan out everywhere.
+:class:`PlanExpansion` carries the finished plan out everywhere.
 """
 
 from __future__ import annotations
@@ -20,43 +20,57 @@ from graphopt.rewrite.match import Match
 from graphopt.rewrite.sites import Key, Sites
 from graphopt.search.problem import Problem, State, Step
 
+_MASK = 2**63 - 1  # arrays of classes are signed
+_MAX_REMEMBERED = 1 << 17  # nodes; some 30 MB
+
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class ClassRewrite:
     """A rewrite at all places of a class.
 
     Attributes:
         rule: Rule id.
-        signature: What the matched nodes look like, see :class:`Signatures`.
+        site_class: Which places, see :class:`SiteClasses`.
     """
 
     rule: str
-    signature: int
+    site_class: int
 
 
-class Signatures:
-    """What matched nodes look like apart from where they stand: operators, attributes, types, constness, numbers of readers."""
+class SiteClasses:
+    """Tells which matches stand at equal places.
+
+    What counts is what matched nodes look like apart from where they stand: operators, attributes, types, constness, numbers of
+    readers. The numbers are the same in every process.
+    """
 
     def __init__(self) -> None:
-        self._known: dict[tuple[int, tuple[int, ...]], int] = {}
+        self._nodes: dict[tuple[int, tuple[int, ...]], int] = {}
+        self._classes: dict[tuple[str, tuple[int, ...]], int] = {}
 
     def of(self, graph: Graph, match: Match) -> int:
-        """Equal for matches of a rule at equal places."""
-        return hash((match.rule.id, tuple(self._node(graph, graph.nodes[id]) for id in match.nodes)))
+        """The class of a match, a number of 63 bits: equal for matches of a rule at equal places."""
+        look = match.rule.id, tuple([self._node(graph, graph.nodes[id]) for id in match.nodes])
+        found = self._classes.get(look)
+        if found is None:
+            found = self._classes[look] = digest(*look) & _MASK
+        return found
 
     def _node(self, graph: Graph, node: Node) -> int:
         users = tuple(0 if key is None else len(graph.users[key]) for key in node.outputs)
-        found = self._known.get((node.id, users))
+        found = self._nodes.get((node.id, users))
         if found is None:
             operands = [None if k is None else (str(graph.type(k)), graph.values[k].const) for k in node.inputs]
             results = [None if k is None else (str(graph.type(k)), k in graph.output_keys) for k in node.outputs]
             found = digest(node.domain, node.op, sorted(node.attributes.items()), operands, results, users)
-            self._known[node.id, users] = found
+            if len(self._nodes) >= _MAX_REMEMBERED:  # training meets ever new graphs of a model
+                self._nodes.clear()
+            self._nodes[node.id, users] = found
         return found
 
 
 @dataclass(frozen=True, eq=False)
-class Quotient:
+class ReducedState:
     """A state in which every plan step was carried out at one place.
 
     Attributes:
@@ -65,7 +79,7 @@ class Quotient:
         cost: Predicted milliseconds with the plan carried out everywhere.
         plan: The moves so far.
         base: Predicted milliseconds of the last state on the way that was the cheapest until then.
-        strides: Moves made since that state.
+        detour_steps: Moves made since that state.
         region: Nodes around these moves; ``None`` where this is that state. A move that costs is made for
             the sake of what it makes possible, so only sites that touch the region follow: the others can be tried without it.
         known: What sites were found to change: predicted milliseconds with the move made at one place.
@@ -74,19 +88,19 @@ class Quotient:
     state: State
     open: Mapping[Key, int]
     cost: float
-    plan: tuple[Move, ...] = ()
+    plan: tuple[ClassRewrite, ...] = ()
     base: float = math.inf
-    strides: int = 0
+    detour_steps: int = 0
     region: frozenset[int] | None = None
     known: dict[Key, float] = field(default_factory=dict)
 
     @classmethod
-    def start(cls, state: State, signatures: Signatures) -> Quotient:
+    def start(cls, state: State, site_classes: SiteClasses) -> ReducedState:
         """One place for each class of equal ones, all from the same region of the graph so that their rewrites can meet."""
         position = {node.id: i for i, node in enumerate(state.graph.in_order())}
         classes: dict[int, list[Key]] = {}
         for key in sorted(state.sites.matches, key=lambda k: (position[k[1][0]], k)):
-            classes.setdefault(signatures.of(state.graph, state.sites.matches[key]), []).append(key)
+            classes.setdefault(site_classes.of(state.graph, state.sites.matches[key]), []).append(key)
         # The middle of the most frequent place: a layer that has neighbours like itself on both sides.
         largest = max(classes.values(), key=len, default=[])
         anchor = position[largest[len(largest) // 2][1][0]] if largest else 0
@@ -104,16 +118,16 @@ class Quotient:
         region = self.region
         return sorted(k for k in self.open if region is None or not region.isdisjoint(k[1]))
 
-    def after(self, problem: Problem, match: Match, signatures: Signatures) -> Quotient:
-        """The quotient after a rewrite at one of the open sites.
+    def after(self, problem: Problem, match: Match, site_classes: SiteClasses) -> ReducedState:
+        """The reduced state after a rewrite at one of the open sites.
 
         Raises:
             RefusedError: The rewrite would break an invariant of the graph.
         """
-        return self.reached(problem.step(self.state, match), match, signatures)
+        return self.reached(problem.step(self.state, match), match, site_classes)
 
-    def reached(self, state: State, match: Match, signatures: Signatures) -> Quotient:
-        """The quotient after a rewrite that made ``state``."""
+    def reached(self, state: State, match: Match, site_classes: SiteClasses) -> ReducedState:
+        """The reduced state after a rewrite that made ``state``."""
         times = self.open[match.rule.id, match.nodes]
         before, matches, fresh = self.state.sites.matches, state.sites.matches, state.sites.fresh
         left = {key: n for key, n in self.open.items() if key in matches}
@@ -121,18 +135,18 @@ class Quotient:
             # What was left out because it equals an open place stays out, unless the rewrite next to it has changed it.
             if key not in left and (
                 key not in before
-                or signatures.of(self.state.graph, before[key]) != signatures.of(state.graph, matches[key])
+                or site_classes.of(self.state.graph, before[key]) != site_classes.of(state.graph, matches[key])
             ):
                 left[key] = times
         cost = self.cost + times * (state.cost - self.state.cost)
-        plan = (*self.plan, Move(match.rule.id, signatures.of(self.state.graph, match)))
+        plan = (*self.plan, ClassRewrite(match.rule.id, site_classes.of(self.state.graph, match)))
         near = frozenset(node for key in fresh for node in key[1])
         if state.cost < self.base:
             # Far from the rewrite nothing has changed, so prices still hold there; what is made of them is priced anew.
             known = {k: d for k, d in self.known.items() if k in left and near.isdisjoint(k[1])}
-            return Quotient(state, left, cost, plan, state.cost, known=known)
+            return ReducedState(state, left, cost, plan, state.cost, known=known)
         region = near if self.region is None else self.region | near
-        return Quotient(state, left, cost, plan, self.base, self.strides + 1, region)
+        return ReducedState(state, left, cost, plan, self.base, self.detour_steps + 1, region)
 
 
 def disjoint(keys: Iterable[Key]) -> int:
@@ -155,18 +169,18 @@ class _Carried:
     delta: Delta = NO_CHANGE
 
 
-class Spread:
+class PlanExpansion:
     """Carries plans out at every place that looks like the one where they were found. Plans share what they begin with.
 
     On the way only the places of the next move are looked for; those of all rules when someone asks for them.
     """
 
-    def __init__(self, problem: Problem, start: State, signatures: Signatures) -> None:
-        self.problem, self.start, self.signatures = problem, start, signatures
-        self._made: dict[tuple[Move, ...], _Carried] = {(): _Carried(start)}
+    def __init__(self, problem: Problem, start: State, site_classes: SiteClasses) -> None:
+        self.problem, self.start, self.site_classes = problem, start, site_classes
+        self._made: dict[tuple[ClassRewrite, ...], _Carried] = {(): _Carried(start)}
         self._alone: dict[str, Sites] = {}
 
-    def of(self, plan: tuple[Move, ...]) -> tuple[State, tuple[Step, ...]]:
+    def of(self, plan: tuple[ClassRewrite, ...]) -> tuple[State, tuple[Step, ...]]:
         """The state after a plan, and its steps."""
         known = len(plan)
         while plan[:known] not in self._made:
@@ -176,14 +190,14 @@ class Spread:
             made = self._made[plan[: i + 1]] = self._everywhere(made, plan[i])
         return made.state, made.steps
 
-    def _everywhere(self, made: _Carried, move: Move) -> _Carried:
+    def _everywhere(self, made: _Carried, move: ClassRewrite) -> _Carried:
         before, graph, places = made.state, made.state.graph, self._places(made, move.rule)
         done: list[tuple[Graph, Match]] = []
         deltas: list[Delta] = []
         for key in sorted(places.matches):
             match = places.matches.get(key)
             # An earlier rewrite of this move may have used a node of this place.
-            if match is None or self.signatures.of(graph, match) != move.signature:
+            if match is None or self.site_classes.of(graph, match) != move.site_class:
                 continue
             try:
                 after, delta = self.problem.rewrite(graph, match)

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from graphopt.rl.collect import Given, Policy, Trajectory, Uniform, play
-from graphopt.rl.prepare import scene_of
+from graphopt.rl.play import Policy, ScriptedPolicy, Trajectory, UniformPolicy, play
 from graphopt.rl.task import Source, Task
+from graphopt.rl.training.environments import environment_of
 
 if TYPE_CHECKING:
-    from graphopt.rl.controller import Shape
-    from graphopt.rl.world_model import WorldShape
+    from graphopt.rl.training.controller import Shape
+    from graphopt.rl.training.world_model import WorldShape
 
 Weights = Mapping[str, npt.NDArray[Any]]
 
@@ -33,7 +33,7 @@ class Job:
         shape: Sizes of the networks; ``None`` for a policy that knows nothing.
         weights: Their parameters.
         actions: What to do in each episode, instead of asking a policy.
-        temperatures: Of the episodes, over and over.
+        temperatures: Temperatures of the episodes, over and over.
     """
 
     task: Task
@@ -45,26 +45,35 @@ class Job:
     actions: tuple[tuple[int, ...], ...] | None = None
     temperatures: tuple[float, ...] = (1.0,)
 
+    def split(self, size: int) -> list[Job]:
+        """The same in jobs of at most so many episodes."""
+        parts = [slice(i, i + size) for i in range(0, len(self.sources), size)]
+        actions = [None if self.actions is None else self.actions[part] for part in parts]
+        return [
+            replace(self, sources=self.sources[part], seeds=self.seeds[part], actions=given)
+            for part, given in zip(parts, actions, strict=True)
+        ]
+
     def __str__(self) -> str:
         return f"{len(self.sources)} episodes on {', '.join(sorted({s.name for s in self.sources}))}"
 
 
 def rollout(job: Job) -> list[Trajectory]:
     """Play a job's episodes."""
-    scenes = [scene_of(job.task, source, job.prices) for source in job.sources]
+    environments = [environment_of(job.task, source, job.prices) for source in job.sources]
     rngs = [None if seed is None else np.random.default_rng(seed) for seed in job.seeds]
     if job.actions is not None:
-        return play(scenes, Given(job.actions), rngs)
+        return play(environments, ScriptedPolicy(job.actions), rngs)
     if job.shape is None:
-        return play(scenes, Uniform(), rngs)
+        return play(environments, UniformPolicy(), rngs)
     import torch
 
     threads = torch.get_num_threads()
     # How a sum is split over threads changes its last bit, and with it an episode now and then.
     torch.set_num_threads(1)
     try:
-        policy = _policy(job, scenes[0].problem.library.rules)
-        return play(scenes, policy, rngs, temperatures=job.temperatures)
+        policy = _policy(job, environments[0].problem.library.rules)
+        return play(environments, policy, rngs, temperatures=job.temperatures)
     finally:
         torch.set_num_threads(threads)
 

@@ -2,7 +2,7 @@
 
 Of some nodes the operator and the price are hidden; from its embeddings of the nodes the network says what they were, and which pairs
 of nodes are joined by an edge (Kipf & Welling, "Variational Graph Auto-Encoders", 2016, without the noise). Graphs are those of
-random episodes. Whether it helps an agent is a question for a measurement.
+random episodes. An experiment: over three runs of PPO it changed nothing that could be seen (docs/results.md, agents).
 """
 
 from __future__ import annotations
@@ -13,36 +13,38 @@ import numpy as np
 import torch
 from torch import nn
 
-from graphopt.rl.collect import Uniform, play
-from graphopt.rl.controller import Tensors, Vision
-from graphopt.rl.encoder import MASKED
 from graphopt.rl.features import NODE, OPERATORS, Batch, Observation
-from graphopt.rl.scene import Scene
+from graphopt.rl.play import UniformPolicy, play
+from graphopt.rl.task_environment import TaskEnvironment
+from graphopt.rl.training.controller import Encoder, Tensors
+from graphopt.rl.training.encoder import MASKED
 
-_HIDDEN = 0.15
-_EPISODES = 4  # of each model
-_GRAPHS = 16  # of a gradient step
+_HIDDEN_SHARE = 0.15
+_EPISODES_EACH = 4  # of each model
+_BATCH_GRAPHS = 16  # of a gradient step
 
 
-def pretrain(controller: Vision, scenes: Sequence[Scene], steps: int, seed: tuple[int, ...]) -> list[float]:
+def pretrain(
+    controller: Encoder, environments: Sequence[TaskEnvironment], steps: int, seed: tuple[int, ...]
+) -> list[float]:
     """Train the encoder of a controller in place.
 
     Args:
         controller: The networks.
-        scenes: Where the graphs come from.
+        environments: Where the graphs come from.
         steps: Gradient steps.
-        seed: Of everything random.
+        seed: Seed of all random draws.
 
     Returns:
         The loss of each step.
     """
     rng = np.random.default_rng(seed)
-    lanes = [scene for scene in scenes for _ in range(_EPISODES)]
-    played = play(lanes, Uniform(), [np.random.default_rng([*seed, i]) for i in range(len(lanes))])
-    seen: list[Observation] = [o for t in played for o in t.observations]
+    lanes = [environment for environment in environments for _ in range(_EPISODES_EACH)]
+    played = play(lanes, UniformPolicy(), [np.random.default_rng([*seed, i]) for i in range(len(lanes))])
+    observations: list[Observation] = [o for t in played for o in t.observations]
     device = controller.stop.device
     width = controller.shape.width
-    priced = "price" in scenes[0].task.features.node
+    priced = "price" in environments[0].task.features.node
     torch.manual_seed(seed[-1])
     operator, price = nn.Linear(width, OPERATORS).to(device), nn.Linear(width, NODE["price"][0]).to(device)
     joined = nn.Bilinear(width, width, 1).to(device)
@@ -51,17 +53,23 @@ def pretrain(controller: Vision, scenes: Sequence[Scene], steps: int, seed: tupl
     optimizer = torch.optim.Adam(parameters, 1e-3)
     losses: list[float] = []
     for _ in range(steps):
-        batch = Tensors.of(Batch.of([seen[i] for i in rng.integers(len(seen), size=_GRAPHS)]), device)
-        hidden = torch.from_numpy(rng.random(len(batch.nodes)) < _HIDDEN).to(device)
+        batch = Tensors.of(
+            Batch.of([observations[i] for i in rng.integers(len(observations), size=_BATCH_GRAPHS)]), device
+        )
+        hidden = torch.from_numpy(rng.random(len(batch.nodes)) < _HIDDEN_SHARE).to(device)
         if not bool(hidden.any()) or not batch.links.shape[1]:
             continue
         nodes = batch.nodes.clone()
         # What sort of operator it is stands among the features, so all of a hidden node's features go.
         nodes[hidden] = 0.0
         embedded, _ = controller.encoder(
-            controller.operators(torch.where(hidden, MASKED, batch.operators)), nodes, batch.links, batch.edges,
-            batch.graphs, batch.node_graph,
-        )  # fmt: skip
+            controller.operators(torch.where(hidden, MASKED, batch.operators)),
+            nodes,
+            batch.links,
+            batch.edges,
+            batch.graphs,
+            batch.node_graph,
+        )
         loss = nn.functional.cross_entropy(operator(embedded[hidden]), batch.operators[hidden])
         if priced:
             loss = loss + nn.functional.smooth_l1_loss(price(embedded[hidden]), batch.nodes[hidden][:, -2:])

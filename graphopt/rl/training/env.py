@@ -13,15 +13,14 @@ from gymnasium import spaces
 
 from graphopt.errors import UnknownNameError, UsageError
 from graphopt.rl.episode import Episode
-from graphopt.rl.features import ACTION_WIDTH, OPERATORS, Observation, Viewer
-from graphopt.rl.prepare import library_of, scene_of
-from graphopt.rl.scene import Scene
+from graphopt.rl.features import ACTION_WIDTH, OPERATORS, Featurizer, Observation
 from graphopt.rl.task import Source, Task, load_task
+from graphopt.rl.training.environments import FileEnvironment, environment_of, library_of
 from graphopt.search.trace import Trace
 
 Spaced = dict[str, Any]
 
-_FAR = 2.0**20  # beyond any feature: logarithms, shares and percentages
+_FEATURE_BOUND = 2.0**20  # beyond any feature: logarithms, shares and percentages
 
 
 class GraphRewrite(gymnasium.Env[Spaced, Any]):
@@ -60,13 +59,12 @@ class GraphRewrite(gymnasium.Env[Spaced, Any]):
         rules = library_of(self.task).rules
         self._lines = max((len(rule.match) for rule in rules), default=1)
         self._actions = 1 + self.task.actions.limit
-        viewer = Viewer(self.task.features.node, self.task.features.edge, self.task.features.graph)
-        self._viewer = viewer
+        featurizer = Featurizer(self.task.features.node, self.task.features.edge, self.task.features.graph)
         self.observation_space = spaces.Dict(
             {
-                "graph": spaces.Graph(_box(viewer.node_width), _box(viewer.edge_width)),
+                "graph": spaces.Graph(_box(featurizer.node_width), _box(featurizer.edge_width)),
                 "operators": spaces.Sequence(spaces.Discrete(OPERATORS), stack=True),
-                "whole": _box(viewer.graph_width),
+                "whole": _box(featurizer.graph_width),
                 "rules": spaces.Box(-1, max(0, len(rules) - 1), (self._actions,), np.int64),
                 "sites": spaces.Box(-1, 2**31, (self._actions, self._lines), np.int64),
                 "actions": _box(self._actions, ACTION_WIDTH),
@@ -75,6 +73,7 @@ class GraphRewrite(gymnasium.Env[Spaced, Any]):
         )
         self.action_space = spaces.Discrete(self._actions)
         self._episode: Episode | None = None
+        self._environment: FileEnvironment | None = None
 
     @property
     def episode(self) -> Episode:
@@ -90,7 +89,9 @@ class GraphRewrite(gymnasium.Env[Spaced, Any]):
 
     def trace(self) -> Trace:
         """What `graphopt replay` needs to make the episode's steps again."""
-        return self.episode.scene.trace(self.episode.position)
+        episode, environment = self.episode, self._environment
+        assert environment is not None
+        return environment.trace(episode.state)
 
     def action_masks(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
         """The mask, under the name that sb3-contrib's agents ask for."""
@@ -109,8 +110,8 @@ class GraphRewrite(gymnasium.Env[Spaced, Any]):
             source = known.get(wanted) or (
                 Source(str(wanted)) if Path(str(wanted)).is_file() else _unknown(wanted, known)
             )
-        scene: Scene = scene_of(self.task, source, self.prices)
-        self._episode = Episode(scene, self.np_random)
+        self._environment = environment_of(self.task, source, self.prices)
+        self._episode = Episode(self._environment, self.np_random)
         return self._padded(self.observed), self._info()
 
     def step(self, action: Any) -> tuple[Spaced, float, bool, bool, dict[str, Any]]:
@@ -126,39 +127,35 @@ class GraphRewrite(gymnasium.Env[Spaced, Any]):
 
     def _info(self) -> dict[str, Any]:
         episode = self.episode
-        scene, position = episode.scene, episode.position
+        environment, state = episode.environment, episode.state
         return {
-            "model": scene.name,
-            "cost": position.cost,
+            "model": environment.name,
+            "cost": state.cost,
             "saving": episode.saving(),
             "steps": episode.used,
-            "trace": [asdict(step) for step in position.steps],
+            "trace": [asdict(step) for step in state.steps],
         }
 
-    def _padded(self, seen: Observation) -> Spaced:
-        n, k = len(seen.rules), self._actions
-        rules = np.full(k, -1, np.int64)
-        rules[:n] = seen.rules
-        sites = np.full((k, self._lines), -1, np.int64)
-        sites[:n] = seen.sites
-        actions = np.zeros((k, ACTION_WIDTH), np.float32)
-        actions[:n] = seen.actions
-        mask = np.zeros(k, np.int8)
-        mask[:n] = seen.mask
+    def _padded(self, observation: Observation) -> Spaced:
+        def padded(rows: np.ndarray, fill: int) -> np.ndarray:
+            return np.concatenate([rows, np.full((self._actions - len(rows), *rows.shape[1:]), fill, rows.dtype)])
+
         return {
-            # Copies, for whoever keeps one and changes another: positions share what they have in common.
-            "graph": spaces.GraphInstance(seen.nodes.copy(), seen.edges.copy(), seen.links.T.copy()),
-            "operators": seen.operators.copy(),
-            "whole": seen.graph.copy(),
-            "rules": rules,
-            "sites": sites,
-            "actions": actions,
-            "mask": mask,
+            # Copies, for whoever keeps one and changes another: states share what they have in common.
+            "graph": spaces.GraphInstance(
+                observation.nodes.copy(), observation.edges.copy(), observation.links.T.copy()
+            ),
+            "operators": observation.operators.copy(),
+            "whole": observation.graph.copy(),
+            "rules": padded(observation.rules, -1),
+            "sites": padded(observation.sites, -1),
+            "actions": padded(observation.actions, 0),
+            "mask": padded(observation.mask.astype(np.int8), 0),
         }
 
 
 def _box(*shape: int) -> spaces.Box:
-    return spaces.Box(-_FAR, _FAR, shape, np.float32)
+    return spaces.Box(-_FEATURE_BOUND, _FEATURE_BOUND, shape, np.float32)
 
 
 def _unknown(name: Any, known: dict[str, Source]) -> Source:

@@ -1,34 +1,23 @@
-"""What is kept of a training run: a JSON manifest and safetensors, no pickle.
-
-A folder holds ``manifest.json``, the ``weights-N.safetensors`` that it names, ``prices.sqlite`` (kernel prices as they were when the
-run began), ``progress.csv`` and TensorBoard's ``logs``; when training is done also the agent as ONNX. The manifest is replaced last
-and at once, so whenever a run is killed, the folder holds a whole checkpoint.
-"""
+"""The manifest of an agent: what it was trained for, how, and how far; and the names of the files beside it."""
 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from graphopt import __version__
+from graphopt import __version__, registry
 from graphopt.documents import DocumentError, read_json, record
 from graphopt.errors import GraphoptError, UsageError
 from graphopt.files import write_text
-from graphopt.rl.learners import LEARNERS
 from graphopt.rl.task import Task, parse_task
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 SCHEMA = "graphopt.agent/1"
 MANIFEST = "manifest.json"
 PRICES = "prices.sqlite"
 PROGRESS = "progress.csv"
-LOGS = "logs"
 
 
 class CheckpointError(GraphoptError):
@@ -43,16 +32,16 @@ class Manifest:
         algorithm: What trained it.
         task: What it was trained for.
         rules: Hash of each rule that it was trained with, by id.
-        seed: Of everything random.
+        seed: Seed of all random draws.
         settings: Sizes and settings of the algorithm.
         environment: Where it was trained: fingerprint and versions.
         iteration: Batches learned from.
         steps: Environment steps.
         seconds: Spent training.
         best: Best predicted saving met on each model, in percent.
-        results: Of the final evaluation; empty until training is done.
+        results: Results of the final evaluation; empty until training is done.
         weights: Name of the file of parameters.
-        version: Of graphopt.
+        version: Version of graphopt.
     """
 
     algorithm: str
@@ -98,59 +87,35 @@ def read_manifest(folder: Path) -> Manifest:
     if schema != SCHEMA:
         raise CheckpointError(f"{path}: not of this version: schema {schema!r} instead of {SCHEMA!r}", "train again")
     try:
-        task = parse_task(json.dumps(data["task"]), str(path))
+        task = parse_task(json.dumps(_without_drawn_prices(data["task"])), str(path))
         manifest = record(Manifest, {**data, "task": task}, "the manifest")
     except (KeyError, DocumentError, UsageError) as error:
         raise CheckpointError(f"{path}: not a whole manifest: {error}") from error
-    if manifest.algorithm not in LEARNERS:
+    if manifest.algorithm not in (known := registry.LEARNERS.names()):
         raise CheckpointError(
-            f"{path}: unknown algorithm {manifest.algorithm[:40]!r}", f"this version knows {', '.join(LEARNERS)}"
+            f"{path}: unknown algorithm {manifest.algorithm[:40]!r}", f"this version knows {', '.join(known)}"
         )
     return manifest
 
 
-def save(folder: Path, manifest: Manifest, tensors: Mapping[str, Tensor]) -> Manifest:
-    """Write a checkpoint; the one before stays valid until this one is whole.
-
-    Args:
-        folder: Where to.
-        manifest: What it is.
-        tensors: Parameters of networks and optimisers, by name.
-
-    Raises:
-        GraphoptError: It can't be written.
-    """
-    from safetensors.torch import save_file
-
-    name = f"weights-{manifest.iteration}.safetensors"
-    partial = folder / f".{name}"
-    try:
-        save_file({key: t.detach().cpu().contiguous() for key, t in tensors.items()}, partial)
-        os.replace(partial, folder / name)
-    except OSError as error:
-        raise GraphoptError(f"{folder / name}: can't be written: {error.strerror or error}") from error
-    finally:
-        partial.unlink(missing_ok=True)
-    made = replace(manifest, weights=name)
-    made.write(folder)
-    for old in folder.glob("weights-*.safetensors"):
-        if old.name != name:
-            old.unlink(missing_ok=True)
-    return made
+def _without_drawn_prices(task: Any) -> Any:
+    """A task as it is written today: agents of earlier versions could be trained and evaluated at prices that were drawn."""
+    if not isinstance(task, dict):
+        return task
+    pricing, graphs = task.get("pricing"), task.get("graphs")
+    if isinstance(pricing, dict):
+        task = {**task, "pricing": {key: value for key, value in pricing.items() if key not in ("draws", "spread")}}
+    if isinstance(graphs, dict):
+        task = {**task, "graphs": {key: _at_true_prices(value) for key, value in graphs.items()}}
+    return task
 
 
-def tensors_of(folder: Path, manifest: Manifest) -> dict[str, Tensor]:
-    """The parameters of a checkpoint.
-
-    Raises:
-        CheckpointError: The file is missing or damaged.
-    """
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
-    path = folder / manifest.weights
-    try:
-        found: dict[str, Tensor] = load_file(path)
-        return found
-    except (OSError, SafetensorError) as error:
-        raise CheckpointError(f"{path}: can't be read: {error}") from error
+def _at_true_prices(sources: Any) -> Any:
+    """Sources of graphs without those at drawn prices; whatever else is found stays as it is."""
+    if not isinstance(sources, list):
+        return sources
+    known = [source for source in sources if not (isinstance(source, dict) and source.get("draw"))]
+    return [
+        {key: value for key, value in source.items() if key != "draw"} if isinstance(source, dict) else source
+        for source in known
+    ]

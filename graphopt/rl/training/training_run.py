@@ -10,9 +10,9 @@ from typing import Any
 from graphopt.rl.task import Task
 
 DYNAMICS = ("mdn-lstm", "deterministic")
-"""Of a world model, see :mod:`graphopt.rl.world_model`."""
+"""Dynamics of a world model, see :mod:`graphopt.rl.training.world_model`."""
 DEVICES = ("auto", "cpu", "cuda")
-_IN_DREAMS: Mapping[str, Any] = {"gamma": 0.95, "restraint": 1e-3}
+_IN_DREAMS: Mapping[str, Any] = {"gamma": 0.95, "prior_regularisation": 1e-3}
 """Dreams are cut off before most of them end, and the value of where they are then stands for the rest: undiscounted, any constant could be
 added to all values, and one that grows keeps the controller from ever stopping. And M changes its mind, so C has to be able to."""
 
@@ -25,13 +25,13 @@ class Preset:
         steps: Environment steps, unless the caller says otherwise.
         episodes: Played between two updates.
         together: Episodes of one job, side by side.
-        width: Of all embeddings.
+        width: Width of all embeddings.
         rounds: Graph-network blocks.
         rollouts: Episodes that follow chance in the final evaluation of each model.
-        ppo: Changes to the defaults of :class:`graphopt.rl.ppo.PPO`.
+        ppo: Changes to the defaults of :class:`graphopt.rl.training.ppo.PPO`.
         dreamt_steps: Environment steps for a world model, which learns more from each.
         dreamt: Episodes that it plays between two updates.
-        dreaming: Changes to the defaults of :class:`graphopt.rl.dreamer.Dreaming`.
+        dreaming: Changes to the defaults of :class:`graphopt.rl.training.dreamer.Dreaming`.
         dream_ppo: Changes to the defaults of PPO where it learns from dreams.
     """
 
@@ -70,18 +70,18 @@ class Run:
     Attributes:
         task: The task.
         out: Folder for everything that is written.
-        algorithm: One of :data:`graphopt.rl.learners.LEARNERS`.
+        algorithm: One of :data:`graphopt.rl.training.learners.LEARNERS`.
         preset: One of :data:`PRESETS`.
-        seed: Of everything random.
+        seed: Seed of all random draws.
         steps: Environment steps; the preset's by default.
         minutes: Stop after so many minutes instead.
         pretrain: Gradient steps of the graph auto-encoder before the agent begins.
-        dynamics: One of :data:`graphopt.rl.run.DYNAMICS`; for a world model.
-        tau: Temperature of its dreams.
+        dynamics: One of :data:`graphopt.rl.training.training_run.DYNAMICS`; for a world model.
+        temperature: Temperature of its dreams.
         device: ``auto``, ``cpu`` or ``cuda``.
         executor: Where episodes are played.
         workers: Episodes' jobs at the same time.
-        address: Of a Ray cluster.
+        address: Address of a Ray cluster.
     """
 
     task: Task
@@ -93,7 +93,7 @@ class Run:
     minutes: float | None = None
     pretrain: int = 0
     dynamics: str | None = None
-    tau: float | None = None
+    temperature: float | None = None
     device: str = "auto"
     executor: str = "inline"
     workers: int = 2
@@ -111,9 +111,9 @@ class Status:
         seconds: Since training began, over all resumptions.
         fraction: Part of the way to the end.
         rate: Environment steps a second in the last iteration, learning included.
-        mean_return: Of the last episodes.
+        mean_return: Mean return of the last episodes.
         best: Best predicted saving met on each model, in percent.
-        metrics: Of the last update.
+        metrics: Metrics of the last update.
     """
 
     message: str

@@ -1,0 +1,70 @@
+"""What is kept of a training run: a JSON manifest and safetensors, no pickle.
+
+A folder holds ``manifest.json``, the ``weights-N.safetensors`` that it names, ``prices.sqlite`` (kernel prices as they were when the
+run began), ``progress.csv`` and TensorBoard's ``logs``; when training is done also the agent as ONNX. The manifest is replaced last
+and at once, so whenever a run is killed, the folder holds a whole checkpoint.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from graphopt.errors import GraphoptError
+from graphopt.rl.manifest import CheckpointError, Manifest
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+LOGS = "logs"
+_DECODER, _DECODER_BEFORE = "agent.model.decoder.", "agent.model.told."  # what it is called in older files
+
+
+def save(folder: Path, manifest: Manifest, tensors: Mapping[str, Tensor]) -> Manifest:
+    """Write a checkpoint; the one before stays valid until this one is whole.
+
+    Args:
+        folder: Folder to write to.
+        manifest: What it is.
+        tensors: Parameters of networks and optimisers, by name.
+
+    Raises:
+        GraphoptError: It can't be written.
+    """
+    from safetensors.torch import save_file
+
+    name = f"weights-{manifest.iteration}.safetensors"
+    partial = folder / f".{name}"
+    try:
+        save_file({key: t.detach().cpu().contiguous() for key, t in tensors.items()}, partial)
+        os.replace(partial, folder / name)
+    except OSError as error:
+        raise GraphoptError(f"{folder / name}: can't be written: {error.strerror or error}") from error
+    finally:
+        partial.unlink(missing_ok=True)
+    made = replace(manifest, weights=name)
+    made.write(folder)
+    for old in folder.glob("weights-*.safetensors"):
+        if old.name != name:
+            old.unlink(missing_ok=True)
+    return made
+
+
+def tensors_of(folder: Path, manifest: Manifest) -> dict[str, Tensor]:
+    """The parameters of a checkpoint.
+
+    Raises:
+        CheckpointError: The file is missing or damaged.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    path = folder / manifest.weights
+    try:
+        found: dict[str, Tensor] = load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(f"{path}: can't be read: {error}") from error
+    return {name.replace(_DECODER_BEFORE, _DECODER): tensor for name, tensor in found.items()}

@@ -1,0 +1,168 @@
+"""From a task to environments: its rules, its prices and its models, loaded and remembered in each process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from graphopt.config import Settings
+from graphopt.cost.base import CostModel
+from graphopt.cost.environment import environment as machine_of
+from graphopt.cost.models import COST_MODELS, Wanted
+from graphopt.cost.store import Store
+from graphopt.errors import UsageError
+from graphopt.ir.graph import Graph
+from graphopt.onnxio.load import Model, load
+from graphopt.rewrite.library import Library, load_library
+from graphopt.rl.task import Pricing, Source, Task
+from graphopt.rl.task_environment import EpisodeState, LRUCache, TaskEnvironment
+from graphopt.runtime.environment import block_size
+from graphopt.runtime.feeds import make_feeds
+from graphopt.runtime.session import Session, SessionConfig
+from graphopt.search.arena import Arena, most_bytes
+from graphopt.search.normal import Normal
+from graphopt.search.problem import Problem, State
+from graphopt.search.trace import Trace, options_of
+from graphopt.verification.ranges import input_ranges
+from graphopt.zoo import build, names
+
+
+def model_path(source: Source) -> Path:
+    """The file of a source; a model of the zoo is built if need be.
+
+    Raises:
+        UsageError: It is neither a file nor a model of the zoo.
+        MissingExtraError: It has to be built, and the zoo's libraries are not installed.
+    """
+    path = Path(source.model)
+    if path.is_file():
+        return path
+    if source.model.partition("@")[0] in names():
+        return build(source.model)
+    raise UsageError(f"{source.model}: neither a file nor a model of the zoo", "see: graphopt zoo list")
+
+
+def cost_model(pricing: Pricing, store: Store, *, measure: bool = False) -> CostModel:
+    """The cost model that a task asks for.
+
+    Args:
+        pricing: What the task says.
+        store: Prices of kernels.
+        measure: Whether kernels may be measured.
+    """
+    spec = COST_MODELS.ready(pricing.model)
+    return spec.make(
+        Wanted(store, SessionConfig(threads=pricing.threads), measure, pricing.measure or 0.0, prices=pricing.prices)
+    )
+
+
+class FileEnvironment(TaskEnvironment):
+    """The environment of a task on a model in a file, which can be measured and of which traces can be written.
+
+    Args:
+        task: See :class:`graphopt.rl.task_environment.TaskEnvironment`.
+        problem: See there.
+        start: See there.
+        name: See there.
+        model: The model as loaded.
+        store: Where measured speed-ups are remembered.
+        dims: Sizes of symbolic dimensions that the model was loaded with.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        problem: Problem,
+        start: State,
+        name: str,
+        model: Model,
+        store: Store,
+        dims: Mapping[str, int],
+    ) -> None:
+        super().__init__(task, problem, start, name)
+        self.model, self.store, self.dims = model, store, dict(dims)
+
+    def speedup(self, graph: Graph) -> float:
+        """How many times as fast as the original a graph runs; measured once and remembered in the store."""
+        place = f"speedup:{self.start.graph.hash:016x}:{graph.hash:016x}"
+        config = SessionConfig(threads=self.task.pricing.threads)
+        machine = machine_of(config)
+        known = self.store.get_many(machine, [place]).get(place)
+        if known is None:
+            arena = self._arena(config)
+            known = arena.pair(None, graph, self.task.pricing.seconds).speedup
+            self.store.put_many(machine, {place: known})
+        return known
+
+    def trace(self, state: EpisodeState) -> Trace:
+        """What `graphopt replay` needs to make the steps of an episode again."""
+        normal = Normal.of(self.model.graph, self.problem)
+        settings = Settings(dims=self.dims, rules=tuple(self.task.rules), exclude=tuple(self.task.exclude))
+        return Trace(
+            f"{self.model.graph.hash:016x}",
+            self.problem.library.hash,
+            self.problem.block,
+            most_bytes(self.model),
+            options_of(settings),
+            (*normal.steps, *state.steps),
+            f"{state.search_state.graph.hash:016x}",
+            about={"strategy": "rl", "task": self.task.name, "cost": state.cost},
+        )
+
+    def _arena(self, config: SessionConfig) -> Arena:
+        bare = Arena(self.model, self.model, config, {}, most_bytes(self.model))
+        with Session(bare.loadable(None), config) as session:
+            feeds = make_feeds(session.input_specs, ranges=input_ranges(self.model.graph))
+        return replace(bare, feeds=feeds)
+
+
+def library_of(task: Task) -> Library:
+    """The rules of a task."""
+    return load_library(task.rules, task.exclude)
+
+
+def start_of(source: Source, library: Library, cost: CostModel) -> tuple[Model, Problem, State]:
+    """A model as loaded, its rules and prices, and its normal form, where searches and episodes begin."""
+    model = load(model_path(source), dims=dict(source.dims) or None)
+    problem = Problem(library, cost, block_size())
+    return model, problem, problem.start(Normal.of(model.graph, problem).graph)
+
+
+def open_environment(task: Task, source: Source, store: Store, library: Library | None = None) -> FileEnvironment:
+    """Load a model and make it ready.
+
+    Args:
+        task: The task.
+        source: The model.
+        store: Prices of kernels, which is not written to but for measured speed-ups.
+        library: The task's rules, if they were loaded before.
+
+    Raises:
+        GraphoptError: The model can't be loaded.
+    """
+    model, problem, start = start_of(source, library or library_of(task), cost_model(task.pricing, store))
+    problem.cost.settle()
+    return FileEnvironment(task, problem, start, source.name, model, store, source.dims)
+
+
+_ENVIRONMENTS: LRUCache[Any, FileEnvironment] = LRUCache(24)
+
+
+def environment_of(task: Task, source: Source, prices: Path | None) -> FileEnvironment:
+    """The environment of a model, remembered in this process.
+
+    Args:
+        task: The task.
+        source: The model.
+        prices: The store that holds the prices of kernels; ``None`` for the user's own.
+    """
+    if prices is not None and not prices.is_file():
+        raise UsageError(
+            f"{prices}: no such file", "workers on other machines need the folder of the run under the same path"
+        )
+    key = (str(task.json()), source.model, tuple(sorted(source.dims.items())), prices)
+    return _ENVIRONMENTS.get_or_make(
+        key, lambda: open_environment(task, source, Store() if prices is None else Store(prices))
+    )
