@@ -21,7 +21,7 @@ from graphopt.onnxio.save import copy, save
 from graphopt.pipeline.opening import first_run, session_config
 from graphopt.pipeline.prepare import load_model, load_rules
 from graphopt.rewrite.library import Library
-from graphopt.search.arena import LUCK, Arena
+from graphopt.search.arena import Arena
 from graphopt.search.culprit import first_harm
 from graphopt.search.trace import Trace, TraceError, carry_out, read_trace
 
@@ -153,7 +153,7 @@ def bisect(
         if slower:
             base = after(low) if low else None
             paired = arena.pair(base, graph, seconds)
-            return f"{1 / paired.speedup:.3f} times the time before it" if paired.ci95[1] < 1 - LUCK / 2 else ""
+            return f"{1 / paired.speedup:.3f} times the time before it" if paired.ratio.verdict == "slower" else ""
         try:
             verdict = verify_models(
                 arena.loadable(None),

@@ -6,8 +6,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from graphopt import scratch
-from graphopt.benchmark.results import Ratio as Found
-from graphopt.benchmark.rounds import Contender, Effort, in_process, measure
 from graphopt.cost.store import Store
 from graphopt.equivalence.ranges import input_ranges
 from graphopt.ir.graph import Graph
@@ -20,6 +18,7 @@ from graphopt.rl.agent import Learned
 from graphopt.rl.evaluation import Ratio, Timing
 from graphopt.rl.prepare import library_of, open_scene
 from graphopt.rl.task import Source, Task
+from graphopt.runtime.rounds import Contender, Sampling, in_process, measure
 from graphopt.runtime.session import SessionConfig
 from graphopt.search.arena import most_bytes
 from graphopt.search.auto import Auto
@@ -108,7 +107,7 @@ def _timed(
         measured = None
         if len(contenders) > 1:
             measured = measure(
-                contenders, in_process(feeds), Effort(seconds, None, _PRECISION), interrupted=interrupted
+                contenders, in_process(feeds), Sampling(seconds, precision=_PRECISION), interrupted=interrupted
             )
             if measured is None or interrupted():
                 return []
@@ -116,7 +115,7 @@ def _timed(
     def over(one: int, other: int) -> Ratio:
         if one == other or measured is None:
             return SAME
-        found: Found = measured.over(one, other, _PRECISION)
+        found = measured.over(one, other, _PRECISION)
         return Ratio(found.value, found.low, found.high)
 
     return [

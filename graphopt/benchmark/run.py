@@ -17,7 +17,6 @@ from graphopt import __version__, scratch
 from graphopt.benchmark import variants
 from graphopt.benchmark.plan import ORIGINAL, Plan
 from graphopt.benchmark.results import SAMPLES, Bench, Case, Latency, Placed, Tuning, Variant
-from graphopt.benchmark.rounds import Contender, Measured, in_process, measure
 from graphopt.benchmark.tune import Tuner
 from graphopt.benchmark.variants import Made
 from graphopt.benchmark.worker import Worker, save_feeds
@@ -30,6 +29,7 @@ from graphopt.pipeline.opening import first_run, given_inputs, open_sizes
 from graphopt.pipeline.write import Result
 from graphopt.runtime.dtypes import Array
 from graphopt.runtime.environment import fingerprint, free_memory
+from graphopt.runtime.rounds import Contender, Measured, in_process, measure
 from graphopt.runtime.session import SessionConfig
 
 INTERRUPTED = "interrupted"
@@ -245,7 +245,7 @@ class _Run:
             going_on = ", noisy: going on" if used > 1 else ""
             self.tell(f"measuring {len(contenders)} variants{going_on}", used)
 
-        return measure(contenders, in_process(feeds), self.plan.effort, on_round=on_round, interrupted=self.stop)
+        return measure(contenders, in_process(feeds), self.plan.sampling, on_round=on_round, interrupted=self.stop)
 
     def _enter(self, made: list[Made], ready: Sequence[int], measured: Measured) -> str:
         """Put what was measured down in the variants.
@@ -288,7 +288,7 @@ class _Run:
         if _speed(final) <= 1.0:
             final = made[0]
         assert final.path is not None
-        tuner = Tuner(final.path, feeds, self.feeds_file, self.plan.effort, self.tell, self.stop)
+        tuner = Tuner(final.path, feeds, self.feeds_file, self.plan.sampling, self.tell, self.stop)
         return tuner.tune(final.variant.name, self.config)
 
 

@@ -177,7 +177,7 @@ def timings(found: Evaluation) -> tuple[str, list[str], list[list[str]]]:
         rows.append(["geometric mean", algorithm, *(f"**{m:.3f}**" for m in means), *map(seconds, times), share])
     note = (
         "Latency of the original over that of the best predicted plan, and of auto's plan over the agent's, from interleaved rounds over "
-        "several sessions; an interval says where another run would come out. auto had the time that `graphopt optimize` gives its search; "
+        "several sessions, with 95 % intervals. auto had the time that `graphopt optimize` gives its search; "
         "neither asked the clock."
     )
     return note, heads, rows

@@ -23,7 +23,8 @@ from markupsafe import Markup
 
 from graphopt import wording
 from graphopt.files import write_text
-from graphopt.report.view import GraphView, Page, Ratio, StepRow, Subject, Variant
+from graphopt.report.view import GraphView, Page, StepRow, Subject, Variant
+from graphopt.runtime.timing import Ratio
 
 SAMPLES = 400
 """Points of a distribution that a chart draws at most; quantiles are of all samples."""

@@ -13,7 +13,8 @@ The only package that imports onnxruntime, in ``ort``. Import the modules direct
     binding      values where a session wants them, on a device or the host
     session      a model in memory or on disk, opened and run
     feeds        made-up inputs for a session
-    timing       which of two models is faster, with an interval
+    rounds       models in interleaved rounds, over sessions that are opened again and again
+    timing       from rounds to ratios, intervals and verdicts
     guard        sessions in a process of their own, for models that nobody knows yet; guarded is that process
     profile      time per kernel, and the graph the runtime really runs
     precision    the coarsest arithmetic inside a model
