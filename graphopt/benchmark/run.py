@@ -23,11 +23,11 @@ from graphopt.benchmark.worker import Worker, save_feeds
 from graphopt.equivalence.numeric import verify_many
 from graphopt.equivalence.ranges import input_ranges
 from graphopt.errors import GraphoptError, SessionError, UsageError
+from graphopt.ir.dtypes import Array
 from graphopt.onnxio.load import load
 from graphopt.pipeline.context import Progress
 from graphopt.pipeline.opening import first_run, given_inputs, open_sizes
 from graphopt.pipeline.write import Result
-from graphopt.runtime.dtypes import Array
 from graphopt.runtime.environment import fingerprint, free_memory
 from graphopt.runtime.rounds import Contender, Measured, in_process, measure
 from graphopt.runtime.session import SessionConfig

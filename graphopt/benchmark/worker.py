@@ -27,7 +27,7 @@ import numpy as np
 from graphopt import scratch
 from graphopt.benchmark import children
 from graphopt.errors import GraphoptError, SessionError
-from graphopt.runtime.dtypes import Array
+from graphopt.ir.dtypes import Array
 from graphopt.runtime.environment import peak_memory
 from graphopt.runtime.feeds import load_npz, make_feeds
 from graphopt.runtime.placement import Placement

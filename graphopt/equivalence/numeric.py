@@ -34,7 +34,7 @@ from ml_dtypes import finfo
 
 from graphopt.equivalence.compare import SAME, Difference, Tolerance, compare, default_rtol
 from graphopt.errors import InputsNeededError, SessionError, UsageError
-from graphopt.runtime.dtypes import Array
+from graphopt.ir.dtypes import Array
 from graphopt.runtime.feeds import make_feeds, shaped
 from graphopt.runtime.guard import Guarded, open_guarded, revive
 from graphopt.runtime.precision import coarsest

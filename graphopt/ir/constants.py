@@ -16,6 +16,7 @@ from onnx import NodeProto, TensorProto, helper
 
 from graphopt.ir import kernels
 from graphopt.ir.content import LIMIT, Content, content
+from graphopt.ir.dtypes import BY_NAME
 from graphopt.ir.graph import Graph, Node, Value
 from graphopt.ir.infer import make_node, shape_data
 from graphopt.ir.tensors import InMemory, to_tensor_proto
@@ -101,7 +102,7 @@ def _run(graph: Graph, keys: list[int], memo: Mapping[int, Array]) -> dict[int, 
         protos.append(_proto(graph, node, names, i))
     inline = {key for key, array in leaves.items() if _is_inline(array)}
     inputs = [
-        helper.make_tensor_value_info(names[key], _code(array), array.shape)
+        helper.make_tensor_value_info(names[key], BY_NAME[array.dtype.name].code, array.shape)
         for key, array in leaves.items()
         if key not in inline
     ]
@@ -187,11 +188,6 @@ def _proto(graph: Graph, node: Node, names: Mapping[int, str], index: int) -> No
 def _is_inline(array: Array) -> bool:
     """Whether a constant goes into the model; of numpy's own types only small ones do."""
     return array.nbytes <= _INLINE or array.dtype.name not in NUMPY_NAMES.values()
-
-
-def _code(array: Array) -> int:
-    names = {numpy: DTYPES[short] for short, numpy in NUMPY_NAMES.items()}
-    return names[array.dtype.name]
 
 
 def _inline(array: Array, name: str) -> TensorProto:

@@ -22,7 +22,7 @@ from graphopt.ir.infer import InferenceError, infer
 from graphopt.ir.knowledge import known_of
 from graphopt.ir.moved import MOVES, shortened
 from graphopt.ir.schema import complaint
-from graphopt.ir.types import DTYPES, NUMPY_NAMES, ValueType, digest, merge
+from graphopt.ir.types import NUMPY_NAMES, ValueType, digest, merge
 
 _MASK = 2**64 - 1
 _PASSES = 3
@@ -607,6 +607,3 @@ class Edit:
         if len(order) != len(nodes):
             raise RefusedError("the rewrite would make a cycle")
         return Map(order).mutate()
-
-
-__all__ = ["DTYPES", "ArrayData", "Delta", "Edit", "RefusedError", "tensor_of"]

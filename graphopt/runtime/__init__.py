@@ -3,7 +3,6 @@
 The only package that imports onnxruntime, in ``ort``. Import the modules directly: this file stays empty so that asking for
 ``graphopt.runtime.environment`` does not load the runtime.
 
-    dtypes       element types: the names ONNX, numpy and the runtime use for them
     packages     which packages of the runtime are installed, and whether they get in each other's way
     ort          the runtime itself, or what to do where it can't be imported
     log          what it says of a failure

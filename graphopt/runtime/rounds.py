@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from graphopt.errors import UsageError
-from graphopt.runtime.dtypes import Array
+from graphopt.ir.dtypes import Array
 from graphopt.runtime.session import Model, Session, SessionConfig
 from graphopt.runtime.timing import NOISY, Paired, Ratio, ratio
 

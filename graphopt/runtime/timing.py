@@ -16,7 +16,7 @@ from typing import Literal
 
 import numpy as np
 
-from graphopt.runtime.dtypes import Array
+from graphopt.ir.dtypes import Array
 
 Verdict = Literal["faster", "slower", "equal", "unclear"]
 
