@@ -55,7 +55,8 @@ from graphopt.ir.edit import RefusedError
 from graphopt.ir.graph import Graph
 from graphopt.ir.simplify import simplify
 from graphopt.onnxio.emit import emit
-from graphopt.onnxio.load import OLDEST_OPSET, Model, load
+from graphopt.onnxio.load import Model, load
+from graphopt.onnxio.read import OLDEST_OPSET
 from graphopt.onnxio.save import save
 from graphopt.rewrite.apply import apply
 from graphopt.rewrite.library import Library, load_library
