@@ -17,7 +17,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -222,7 +222,7 @@ def _kernels(events: list[dict[str, Any]], timed: int) -> list[tuple[str, str, l
     return kernels
 
 
-@cache
+@lru_cache(maxsize=1)  # up to 256 MB
 def _ballast(nbytes: int) -> np.ndarray[Any, np.dtype[np.int64]]:
     return np.ones(nbytes // 8, np.int64)
 

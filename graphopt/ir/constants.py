@@ -19,6 +19,7 @@ from graphopt.ir.content import LIMIT, Content, content
 from graphopt.ir.dtypes import BY_NAME
 from graphopt.ir.graph import Graph, Node, Value
 from graphopt.ir.infer import make_node, shape_data
+from graphopt.ir.memo import Memo
 from graphopt.ir.tensors import InMemory, to_tensor_proto
 from graphopt.ir.types import BITS, DTYPES, NUMPY_NAMES
 
@@ -36,7 +37,7 @@ class NotConstantError(Exception):
     """The value depends on the model's inputs, or the runtime has no kernel for an operator on its way."""
 
 
-_small: dict[tuple[int, int], Array | None] = {}
+_small: Memo[tuple[int, int], Array | None] = Memo()
 
 
 def evaluate(graph: Graph, key: int, memo: Mapping[int, Array] | None = None) -> Array:
@@ -232,8 +233,6 @@ def small_array(graph: Graph, key: int | None) -> Array | None:
         return None
     slot = (key, value.tensor.key if value.tensor is not None else 0)
     if slot not in _small:
-        if len(_small) > 100_000:
-            _small.clear()
         try:
             followed = _followed(graph, value)
             _small[slot] = evaluate(graph, key) if followed is None else followed

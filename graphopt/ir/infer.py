@@ -19,11 +19,11 @@ from onnx import AttributeProto, NodeProto, TypeProto, helper, numpy_helper, sha
 from graphopt.ir.content import Content, shape
 from graphopt.ir.doubts import believed
 from graphopt.ir.graph import Opaque, Tensor
+from graphopt.ir.memo import Memo
 from graphopt.ir.schema import DTYPE_OF
 from graphopt.ir.types import DTYPE_NAMES, DTYPES, UNKNOWN, Dim, ValueType, known
 
-_MEMO: dict[Any, tuple[ValueType, ...]] = {}
-_MEMO_LIMIT = 200_000
+_memo: Memo[Any, tuple[ValueType, ...]] = Memo()
 _SHAPE_DATA_LIMIT = 256  # elements; larger constants never steer a shape
 _FACTORS_LIMIT = 5  # elements; the factors of a Resize, one for each axis
 
@@ -135,16 +135,14 @@ def infer(
         op, domain, version, repr(sorted(attributes.items())) if attributes else "", tuple(inputs), n_outputs,
         tuple(None if d is None else (d.shape, d.tobytes()) for d in data), tuple(contents),
     )  # fmt: skip
-    found = _MEMO.get(key)
+    found = _memo.get(key)
     if found is None:
-        if len(_MEMO) >= _MEMO_LIMIT:
-            _MEMO.clear()
         found = _infer(op, domain, version, attributes, inputs, data, n_outputs)
         found = believed(op, domain, version, attributes, inputs, contents, found)
         dims = shape(op, attributes, inputs, contents) if contents and found and domain == "" else None
         if dims is not None:
             found = (refined(found[0], ValueType(found[0].dtype, dims)), *found[1:])
-        _MEMO[key] = found
+        _memo[key] = found
     return found
 
 

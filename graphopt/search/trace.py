@@ -57,13 +57,13 @@ class Trace:
     """What was done to a model.
 
     Attributes:
-        model: Hash of its graph as loaded.
+        model: Fingerprint of its graph as loaded.
         rules: Hash of the library.
         block: Channel block that the rules were told.
         max_bytes: How large the file may become; decides which constants are folded.
         options: How the model was loaded and the rules were chosen, as arguments of :func:`graphopt.optimize`.
         steps: The rewrites, in order.
-        result: Hash of the graph after them.
+        result: Fingerprint of the graph after them.
         metadata: What was recorded in the written model.
         about: For people: strategy, seed, stop reason, predicted cost, environment.
     """
@@ -132,6 +132,17 @@ def carry_out(graph: Graph, library: Library, block: int, steps: Sequence[Step])
             raise TraceError(f"step {number}: {step.rule} at {step.node!r}: {error}") from error
         sites = sites.after(graph, delta)
     return graph
+
+
+def fingerprint(graph: Graph) -> str:
+    """What a trace calls a graph: the same in every process, on every machine, with every version of Python."""
+    nodes = sorted((node.id, tuple(key or 0 for key in node.outputs)) for node in graph.nodes.values())
+    return f"{digest(nodes, [key for _, key in graph.outputs]):016x}"
+
+
+def is_graph(graph: Graph, told: str) -> bool:
+    """Whether a trace means this graph; some were written with :attr:`Graph.hash`, which is Python's."""
+    return told in (fingerprint(graph), f"{graph.hash:016x}")
 
 
 def find(sites: Sites, step: Step) -> Match | None:
