@@ -129,4 +129,4 @@ def _families(search: Search) -> tuple[FamilyRow, ...]:
             "kept" if f.kept else "taken back",
         )
         for f in search.families
-    )  # fmt: skip
+    )

@@ -188,9 +188,13 @@ class _Run:
         """A case without a measurement."""
         environment = fingerprint(self.config)
         return Case(
-            self.name, str(self.path), environment.provider, environment.threads, tuple(found),
+            self.name,
+            str(self.path),
+            environment.provider,
+            environment.threads,
+            tuple(found),
             environment=json.loads(environment.to_json()),
-        )  # fmt: skip
+        )
 
     def _config(self, made: Made) -> SessionConfig:
         return replace(self.config, level=made.variant.level)

@@ -158,9 +158,13 @@ class Tuner:
         advised, ratio = self._together(config, chosen, {trial.name: trial.ratio for trial in tried})
         final = _all(advised, config)
         return Tuning(
-            variant, tuple(tried), tuple(s.name for s in advised), session_options(final) if advised else {}, ratio,
+            variant,
+            tuple(tried),
+            tuple(s.name for s in advised),
+            session_options(final) if advised else {},
+            ratio,
             as_python(final) if advised else "",
-        )  # fmt: skip
+        )
 
     def _try(self, base: SessionConfig, settings: Sequence[Setting]) -> tuple[list[Setting], list[Trial]]:
         """Measure settings one by one against a base; what is faster but computes something else is not advised."""
@@ -199,9 +203,12 @@ class Tuner:
             return None
         contenders = [Contender(str(i), self.model, config) for i, config in enumerate(configs)]
         return measure(
-            contenders, in_workers(self.file) if apart else in_process(self.feeds), self.sampling, interrupted=self.stop,
+            contenders,
+            in_workers(self.file) if apart else in_process(self.feeds),
+            self.sampling,
+            interrupted=self.stop,
             on_round=lambda used: self.tell(f"trying {len(contenders) - 1} settings", used),
-        )  # fmt: skip
+        )
 
     def _runs(self, config: SessionConfig, apart: bool) -> bool:
         try:

@@ -195,6 +195,7 @@ class AnalyticCost(WindowCost):
 
 
 SPEC = CostModelSpec(
-    "analytic", "floating-point operations and bytes against a roofline; nothing is measured",
+    "analytic",
+    "floating-point operations and bytes against a roofline; nothing is measured",
     lambda wanted: AnalyticCost(dims=wanted.dims, block=block_size()),
-)  # fmt: skip
+)

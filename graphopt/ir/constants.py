@@ -109,12 +109,15 @@ def _run(graph: Graph, keys: list[int], memo: Mapping[int, Array]) -> dict[int, 
     ]
     proto = helper.make_model(
         helper.make_graph(
-            protos, "constants", inputs, [_declared(graph, key, names[key]) for key in wanted],
+            protos,
+            "constants",
+            inputs,
+            [_declared(graph, key, names[key]) for key in wanted],
             [_inline(leaves[key], names[key]) for key in leaves if key in inline],
         ),
         opset_imports=[helper.make_opsetid(domain, version) for domain, version in graph.opsets.items()],
         ir_version=8,
-    )  # fmt: skip
+    )
     try:
         results = kernels.run(
             proto.SerializeToString(), {names[key]: array for key, array in leaves.items() if key not in inline}

@@ -350,7 +350,7 @@ class Edit:
 
     def _rewire(self, node: Node, mapping: dict[int, int]) -> None:
         """Let a node read other values; where that makes it equal to another node, the two become one."""
-        new = node.with_inputs(tuple(mapping.get(k, k) if k is not None else None for k in node.inputs))
+        new = node.but(inputs=tuple(mapping.get(k, k) if k is not None else None for k in node.inputs))
         rank = self._ranks.order.get(node.id)
         fresh = node.id in self._fresh
         self._delete(node)

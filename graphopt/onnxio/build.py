@@ -193,10 +193,7 @@ def _guard_quantised(nodes: list[Node], values: dict[int, Value]) -> list[Node]:
     for node in nodes:
         fed = any(made[k].op == "DequantizeLinear" for k in node.inputs if k in made)
         if not node.opaque and (fed or any(k in quantised for k in node.outputs)):
-            node = Node(
-                node.op, node.inputs, node.outputs, node.attributes, domain=node.domain, name=node.name,
-                source=node.source, opaque="quantised neighbour", captures=node.captures, salt=node.salt, id=node.id,
-            )  # fmt: skip
+            node = node.but(opaque="quantised neighbour", id=node.id)
             for key in node.outputs:
                 if key is not None:
                     values[key] = replace(values[key], const=False)

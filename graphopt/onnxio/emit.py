@@ -186,10 +186,13 @@ class _Emitter:
         """Whether a constant is the target of a Reshape of an empty tensor: a -1 beside a 0 runs, but only where it is computed."""
         graph = self.graph
         return any(
-            node.op == "Reshape" and not node.domain and node.inputs[1:2] == (key,)
-            and node.inputs[0] is not None and 0 in (graph.type(node.inputs[0]).shape or ())
+            node.op == "Reshape"
+            and not node.domain
+            and node.inputs[1:2] == (key,)
+            and node.inputs[0] is not None
+            and 0 in (graph.type(node.inputs[0]).shape or ())
             for node in (graph.nodes[user] for user in graph.users[key])
-        )  # fmt: skip
+        )
 
     def _arrays(self, keys: Sequence[int]) -> dict[int, np.ndarray[Any, Any]]:
         """The contents of lazy constants, of those that can be computed; small ones are remembered."""

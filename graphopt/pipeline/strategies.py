@@ -20,10 +20,13 @@ AGENT = "agent"
 def _of_agents() -> tuple[StrategySpec, ...]:
     return tuple(
         StrategySpec(
-            learner.strategy, f"an agent that {learner.name} trained", partial(_learned, learner.strategy), (AGENT, "seed")
+            learner.strategy,
+            f"an agent that {learner.name} trained",
+            partial(_learned, learner.strategy),
+            (AGENT, "seed"),
         )
         for learner in LEARNERS.all()
-    )  # fmt: skip
+    )
 
 
 STRATEGIES: Registry[StrategySpec] = Registry(SEARCHES.table, StrategySpec, _of_agents)

@@ -51,9 +51,13 @@ def render(page: Page) -> str:
     scripts = [_script(f"vendor/{name}", f"vendor/{name.partition('.')[0]}.LICENSE") for name in _VENDORED]
     scripts += [_script(name) for name in _OWN]
     engine = jinja2.Environment(
-        loader=jinja2.FunctionLoader(_text), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True,
-        lstrip_blocks=True, finalize=lambda value: wording.one_line(value) if type(value) is str else value,
-    )  # fmt: skip
+        loader=jinja2.FunctionLoader(_text),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=lambda value: wording.one_line(value) if type(value) is str else value,
+    )
     engine.filters.update(
         ms=wording.milliseconds, size=wording.size, seconds=wording.seconds, percentiles=_percentiles, ratio=_ratio,
         rules=_rules, families=_families, image=_image,

@@ -115,9 +115,13 @@ class Effort:
             return cls(seconds)
         turns = 2 * max(_TURN_MS, typical_ms)
         return cls(
-            None, _KERNELS, _CANDIDATES + _CANDIDATES_PER_NODE * nodes, _between(_ROUNDS, _COMPARING_MS / turns),
-            _between(_SESSION_ROUNDS, _SESSION_MS / turns), _SESSIONS,
-        )  # fmt: skip
+            None,
+            _KERNELS,
+            _CANDIDATES + _CANDIDATES_PER_NODE * nodes,
+            _between(_ROUNDS, _COMPARING_MS / turns),
+            _between(_SESSION_ROUNDS, _SESSION_MS / turns),
+            _SESSIONS,
+        )
 
     @property
     def pricing_s(self) -> float:

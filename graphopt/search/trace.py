@@ -27,11 +27,15 @@ SCHEMA = "graphopt.trace/2"
 def options_of(settings: Settings) -> dict[str, Any]:
     """What a trace says of how its model is loaded and its rules are chosen, of some settings."""
     return {
-        "dims": dict(settings.dims), "input_shapes": {k: list(v) for k, v in settings.input_shapes.items()},
-        "freeze_initializers": settings.freeze_initializers, "rules": list(settings.rules),
-        "exclude": list(settings.exclude), "provider": settings.provider,
-        "provider_options": dict(settings.provider_options), "portable": settings.portable,
-    }  # fmt: skip
+        "dims": dict(settings.dims),
+        "input_shapes": {k: list(v) for k, v in settings.input_shapes.items()},
+        "freeze_initializers": settings.freeze_initializers,
+        "rules": list(settings.rules),
+        "exclude": list(settings.exclude),
+        "provider": settings.provider,
+        "provider_options": dict(settings.provider_options),
+        "portable": settings.portable,
+    }
 
 
 @dataclass(frozen=True)
@@ -105,8 +109,10 @@ def read_trace(path: Path) -> Trace:
         raise TraceError(f"{path}: not a trace: {error}") from error
     schema = data.get("schema") if isinstance(data, dict) else None
     if schema != SCHEMA:
-        raise TraceError(f"{path}: not a trace of this version: schema {schema!r} instead of {SCHEMA!r}",
-                         "make it again with graphopt optimize --trace")  # fmt: skip
+        raise TraceError(
+            f"{path}: not a trace of this version: schema {schema!r} instead of {SCHEMA!r}",
+            "make it again with graphopt optimize --trace",
+        )
     try:
         trace = record(Trace, {k: v for k, v in data.items() if k != "schema"}, "the trace")
         record(_Options, trace.options, "the trace: 'options'")

@@ -328,8 +328,11 @@ def _fits(run: Any, env: Env, pair: Pair, n: int, k: int) -> bool:
     if param.kind == "axis":
         return isinstance(found, int) and -rank <= found < rank and found % rank == param.value % rank
     if param.kind == "axes":
-        return isinstance(found, tuple) and all(isinstance(a, int) and -rank <= a < rank for a in found) and sorted(
-            a % rank for a in found) == sorted(a % rank for a in param.value)  # fmt: skip
+        return (
+            isinstance(found, tuple)
+            and all(isinstance(a, int) and -rank <= a < rank for a in found)
+            and sorted(a % rank for a in found) == sorted(a % rank for a in param.value)
+        )
     if param.kind == "dims" and isinstance(found, tuple):
         found = tuple(shape[i] if d == 0 and i < len(shape) else d for i, d in enumerate(found))
     wanted = tuple(param.value) if isinstance(param.value, tuple | list) else param.value
