@@ -50,7 +50,6 @@ import onnx.backend.test
 from onnx import ModelProto, OptionalProto, SequenceProto, TensorProto, numpy_helper, version_converter
 
 from graphopt.errors import GraphoptError, SessionError
-from graphopt.ir.check import problems
 from graphopt.ir.edit import RefusedError
 from graphopt.ir.graph import Graph
 from graphopt.ir.simplify import simplify
@@ -62,6 +61,7 @@ from graphopt.rewrite.apply import apply
 from graphopt.rewrite.library import Library, load_library
 from graphopt.rewrite.sites import Sites
 from graphopt.runtime.session import Session, SessionConfig
+from tests.ir.check import problems
 
 KINDS = ("node", "simple", "pytorch-operator", "pytorch-converted", "light")
 PASSES = ("keep", "simplify", "rules", "symbolic", "weights", "fold")
