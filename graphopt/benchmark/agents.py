@@ -25,7 +25,7 @@ from graphopt.search.auto import Auto
 from graphopt.search.greedy import Greedy
 from graphopt.search.problem import Budget, Outcome, Strategy
 
-_PRECISION = 0.01
+_PRECISION = 0.01  # half of the interval that is asked for: plans of agents differ by a few per cent
 AUTO = "auto"
 SAME = Ratio(1.0, 1.0, 1.0)
 

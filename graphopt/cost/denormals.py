@@ -20,7 +20,7 @@ LOW, HIGH = -104.0, -87.5
 """Where the exponential of a float32 is denormal."""
 PARTS = 8
 """Shares are told apart in steps of an eighth: the price of a window need not know more."""
-_STEPS = 5
+_STEPS = 5  # operators between mask and product at most: exporters write reshapes on either side of the Softmax
 _BETWEEN = frozenset({"Reshape", "Transpose", "Unsqueeze", "Squeeze", "Identity", "Flatten"})
 _memo: Memo[int, int] = Memo()
 

@@ -35,11 +35,12 @@ REORDERS = frozenset({"ReorderInput", "ReorderOutput"})
 CONTEXT = "ctx"
 """How the names of nodes begin that only stand for a window's neighbours."""
 TARGET_MS = 10.0
-_UNDISTURBED = 0.9
-_GRAIN_S = 5e-6
+"""Milliseconds of runs of a window, all told, between ``_MIN_RUNS`` and ``_MAX_RUNS`` of them."""
+_UNDISTURBED = 0.9  # share of its time that a run must have had the processor
+_GRAIN_S = 5e-6  # what the clocks of thread and wall may differ by
 _ENOUGH = 3  # clean runs
 _PATIENCE_S, _PATIENCE_RUNS = 0.3, 50  # for as long a busy machine gets another chance to let a run through
-_MIN_RUNS, _MAX_RUNS, _COLD_RUNS = 8, 40, 7
+_MIN_RUNS, _MAX_RUNS, _COLD_RUNS = 8, 40, 7  # runs from memory read all of the ballast before each, so they are few
 _QUICK = 8 << 20  # bytes that are touched in a fraction of a millisecond
 _SUFFIX = "_kernel_time"
 

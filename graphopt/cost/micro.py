@@ -25,9 +25,9 @@ from graphopt.runtime.session import LoadableModel
 Array = np.ndarray[Any, Any]
 
 _INLINE = 1 << 16  # bytes; larger initializers are handed to the runtime as arrays
-_IR_VERSION = 10
-_DENORMAL = 1e-40
-_PATTERN = 1 << 16
+_IR_VERSION = 10  # read by every runtime that graphopt supports
+_DENORMAL = 1e-40  # the smallest normal float32 is 1.2e-38
+_PATTERN = 1 << 16  # numbers that are drawn, after which they repeat; odd lengths keep rows from being equal
 
 
 _LARGEST = 1 << 29

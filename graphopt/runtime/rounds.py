@@ -45,7 +45,7 @@ GRAIN_S = 1e-9
 """No run takes less: on a coarse clock one of an empty model may take no time at all, and it is divided by."""
 _TURN_S = 5e-3  # a turn is timed for at least this long: far above the grain of the clock and the cost of a call
 _WARM_S = 20e-3  # a model that takes less than this feels the cold caches that the other model leaves
-_MAX_REPEAT = 1000
+_MAX_REPEAT = 1000  # runs of a turn: a call takes a few microseconds, whatever the model
 
 Timed = Callable[[], list[float]]
 """Takes a turn and returns the seconds of its runs."""

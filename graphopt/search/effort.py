@@ -76,7 +76,7 @@ _ROUNDS = (4 * LEAST_ROUNDS, 400)  # of all comparisons together, at least and a
 _COMPARING_MS = 20_000.0  # typical milliseconds for them
 _TURN_MS = 6.0  # a turn takes no less (graphopt.runtime.rounds)
 _SESSION_ROUNDS = (MIN_ROUNDS, 25)  # with each pair of sessions of the last measurement
-_SESSION_MS = 600.0
+_SESSION_MS = 600.0  # typical milliseconds for them
 _SESSIONS = 12  # of each model in the last measurement, at most
 
 
