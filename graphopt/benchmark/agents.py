@@ -7,7 +7,6 @@ from pathlib import Path
 
 from graphopt import scratch
 from graphopt.cost.store import Store
-from graphopt.equivalence.ranges import input_ranges
 from graphopt.ir.graph import Graph
 from graphopt.onnxio.emit import emit
 from graphopt.onnxio.load import Model
@@ -24,6 +23,7 @@ from graphopt.search.arena import most_bytes
 from graphopt.search.auto import Auto
 from graphopt.search.greedy import Greedy
 from graphopt.search.problem import Budget, Outcome, Strategy
+from graphopt.verification.ranges import input_ranges
 
 _PRECISION = 0.01  # half of the interval that is asked for: plans of agents differ by a few per cent
 AUTO = "auto"

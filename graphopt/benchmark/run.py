@@ -20,8 +20,6 @@ from graphopt.benchmark.results import SAMPLES, Bench, Case, Latency, Placed, Tu
 from graphopt.benchmark.tune import Tuner
 from graphopt.benchmark.variants import Made
 from graphopt.benchmark.worker import Worker, save_feeds
-from graphopt.equivalence.numeric import verify_many
-from graphopt.equivalence.ranges import input_ranges
 from graphopt.errors import GraphoptError, SessionError, UsageError
 from graphopt.ir.dtypes import Array
 from graphopt.onnxio.load import load
@@ -31,6 +29,8 @@ from graphopt.pipeline.write import Result
 from graphopt.runtime.environment import fingerprint, free_memory
 from graphopt.runtime.rounds import Contender, Measured, in_process, measure
 from graphopt.runtime.session import SessionConfig
+from graphopt.verification.numeric import verify_many
+from graphopt.verification.ranges import input_ranges
 
 INTERRUPTED = "interrupted"
 OnResult = Callable[[str, SessionConfig, str, Result], None]

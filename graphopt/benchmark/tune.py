@@ -15,13 +15,13 @@ from typing import Any
 
 from graphopt.benchmark.results import Trial, Tuning
 from graphopt.benchmark.worker import Worker, in_workers
-from graphopt.equivalence.compare import Tolerance, compare
 from graphopt.errors import SessionError
 from graphopt.runtime import providers
 from graphopt.runtime.environment import usable_cores
 from graphopt.runtime.rounds import Contender, Measured, Sampling, in_process, measure
 from graphopt.runtime.session import Session, SessionConfig
 from graphopt.runtime.timing import Ratio
+from graphopt.verification.compare import Tolerance, compare
 
 DENORMALS = "session.set_denormal_as_zero"
 SPINNING = "session.intra_op.allow_spinning"

@@ -12,7 +12,6 @@ import numpy as np
 from graphopt.config import Settings
 from graphopt.cost.environment import environment as environment_of
 from graphopt.cost.store import Store
-from graphopt.equivalence.ranges import input_ranges
 from graphopt.errors import UsageError
 from graphopt.ir.edit import RefusedError
 from graphopt.ir.graph import Graph
@@ -27,6 +26,7 @@ from graphopt.search.normal import Normal
 from graphopt.search.problem import Problem, State, Step
 from graphopt.search.quotient import Move, Signatures, Spread, disjoint
 from graphopt.search.trace import Trace, options_of
+from graphopt.verification.ranges import input_ranges
 
 _REMEMBERED = 128  # positions of a model kept for later episodes: their beginnings are much alike
 _GRAPHS = 256  # graphs of a model kept, and rewrites of them: the same ones in another order lead to the same graph
