@@ -202,9 +202,11 @@ OPTIONS = Kind(
 DIMS = Kind(_dims, lambda text: dict(map(parse_dim, _split(text))), list[str], "a table of sizes")
 SHAPES = Kind(_shapes, lambda text: dict(map(parse_input_shape, _split(text))), list[str], "a table of shapes")
 SETS = Kind(
-    _sets, lambda text: [dict(map(parse_dim, _split(part))) for part in text.split(";")], list[str],
+    _sets,
+    lambda text: [dict(map(parse_dim, _split(part))) for part in text.split(";")],
+    list[str],
     "a list of tables of sizes",
-)  # fmt: skip
+)
 
 
 def checked(where: str, kind: Kind, value: Any, *, from_text: bool = False) -> Any:

@@ -97,9 +97,11 @@ def mentioned(*, ours: bool = False) -> dict[str, str]:
     tables = {table.kind: tuple(table.ours) if ours else table.names() for table in (STRATEGIES, COST_MODELS, LEARNERS)}
     agents = tuple(map(strategy_of, tables[LEARNERS.kind]))
     return {
-        "strategies": _listed((*tables[STRATEGIES.kind], *agents)), "cost_models": _listed(tables[COST_MODELS.kind]),
-        "algorithms": _listed(tables[LEARNERS.kind]), "agents": " or ".join(agents),
-    }  # fmt: skip
+        "strategies": _listed((*tables[STRATEGIES.kind], *agents)),
+        "cost_models": _listed(tables[COST_MODELS.kind]),
+        "algorithms": _listed(tables[LEARNERS.kind]),
+        "agents": " or ".join(agents),
+    }
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -18,9 +18,9 @@ from graphopt.onnxio.save import copy, save
 from graphopt.pipeline.opening import first_run, session_config
 from graphopt.pipeline.prepare import load_model, load_rules
 from graphopt.rewrite.library import Library
-from graphopt.search.arena import SESSION_NOISE, Arena
+from graphopt.search.arena import Arena
 from graphopt.search.culprit import first_harm
-from graphopt.search.trace import Trace, TraceError, carry_out, read_trace
+from graphopt.search.trace import Trace, TraceError, carry_out, is_graph, read_trace
 from graphopt.verification.numeric import verify_models
 from graphopt.verification.ranges import input_ranges
 from graphopt.verification.sizes import size_hints
@@ -72,7 +72,7 @@ def replay(
     chosen = told.steps[:steps]
     # Without a step the model stays as it is, not even simplified, as `optimize` leaves one that it finds nothing for.
     graph = carry_out(simplify(loaded.graph), library, told.block, chosen) if chosen else loaded.graph
-    if len(chosen) == len(told.steps) and f"{graph.hash:016x}" != told.result:
+    if len(chosen) == len(told.steps) and not is_graph(graph, told.result):
         raise TraceError("the steps lead to another graph than they did", "was the trace edited?")
     emitted = emit(loaded, graph, max_bytes=told.max_bytes)
     if output is not None:
@@ -98,7 +98,7 @@ def _opened(told: Trace, model: str | Path | ModelProto) -> tuple[Library, Model
             "the rules are not those that the trace was made with", "replay with the same version of graphopt"
         )
     loaded = load_model(model, told.settings)
-    if f"{loaded.graph.hash:016x}" != told.model:
+    if not is_graph(loaded.graph, told.model):
         raise TraceError("the model is not the one that the trace was written for")
     return library, loaded
 
@@ -153,9 +153,7 @@ def bisect(
         if slower:
             base = after(low) if low else None
             paired = arena.pair(base, graph, seconds)
-            return (
-                f"{1 / paired.speedup:.3f} times the time before it" if paired.ci95[1] < 1 - SESSION_NOISE / 2 else ""
-            )
+            return f"{1 / paired.speedup:.3f} times the time before it" if paired.ratio.verdict == "slower" else ""
         try:
             verdict = verify_models(
                 arena.loadable(None),

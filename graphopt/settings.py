@@ -70,16 +70,23 @@ class Settings:
     )
     cost_model: str = _setting("kernel", NAME, "What predicts times: {cost_models}", "NAME", "", values="cost_models")
     budget: float | None = _setting(
-        None, number(above=True), "Limit in seconds of search and measurement", "SECONDS",
+        None,
+        number(above=True),
+        "Limit in seconds of search and measurement",
+        "SECONDS",
         "none; the work is counted, and takes a minute or less",
-    )  # fmt: skip
+    )
     alpha: float = _setting(
         1.05, number(least=1.0), "How much dearer than the best a graph may be that backtracking goes on from", "X"
     )
     rules: tuple[str, ...] = _setting(
-        (), NAMES, "Use these rules only: a file, a folder, a family, or the packs standard and generated", "PATH_OR_FAMILY",
-        "", values="families",
-    )  # fmt: skip
+        (),
+        NAMES,
+        "Use these rules only: a file, a folder, a family, or the packs standard and generated",
+        "PATH_OR_FAMILY",
+        "",
+        values="families",
+    )
     exclude: tuple[str, ...] = _setting((), NAMES, "Leave this rule or family out", "RULE", "", values="families")
     seed: int = _setting(0, integer(0), "Seed of everything random", "N")
     portable: bool = _setting(False, SWITCH, "Use standard ONNX operators only")
@@ -102,9 +109,12 @@ class Settings:
         {}, SHAPES, "Shape of an input that declares none", "NAME:1x3x224x224", "", "input-shape"
     )
     at: tuple[Mapping[str, int], ...] = _setting(
-        (), SETS, "Sizes to measure symbolic dimensions at, which stay symbolic in the file, with a ratio for each set", "NAME=N,...",
+        (),
+        SETS,
+        "Sizes to measure symbolic dimensions at, which stay symbolic in the file, with a ratio for each set",
+        "NAME=N,...",
         "",
-    )  # fmt: skip
+    )
     freeze_initializers: bool = _setting(False, SWITCH, "Treat weights that are also graph inputs as constants")
     rtol: float | None = _setting(None, number(), "Relative tolerance of the verification", "X", "by data type")
     atol: float | None = _setting(None, number(), "Absolute tolerance of the verification", "X", "by data type")

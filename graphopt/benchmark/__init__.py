@@ -6,11 +6,9 @@ In the order in which a benchmark runs through them:
     variants  the original at the runtime's levels, what peers and graphopt make of it, each checked against it
     peers     other people's optimisers, in processes of their own
     children  commands in such processes; worker: a session in one
-    rounds    all variants in interleaved rounds, over sessions that are opened again and again
-    interval  from rounds to ratios, intervals and verdicts
     tune      settings of the session worth using
     run       all of this for models, providers and threads: ``graphopt.bench``
     results   the records of what was found, and their JSON; csv: the same as a table
 
-The package is not called like the function, which it would hide as soon as it is imported.
+What they take is measured by ``graphopt.runtime.rounds``. The package is not called like the function, which it would hide as soon as it is imported.
 """

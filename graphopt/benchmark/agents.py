@@ -6,8 +6,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from graphopt import scratch
-from graphopt.benchmark.results import Ratio
-from graphopt.benchmark.rounds import Contender, Effort, in_process, measure
 from graphopt.cost.store import Store
 from graphopt.ir.graph import Graph
 from graphopt.onnxio.emit import emit
@@ -19,6 +17,7 @@ from graphopt.rl.agent import Learned
 from graphopt.rl.evaluation.scores import RatioInterval, Timing
 from graphopt.rl.task import Source, Task
 from graphopt.rl.training.environments import library_of, open_environment
+from graphopt.runtime.rounds import Contender, Sampling, in_process, measure
 from graphopt.runtime.session import SessionConfig
 from graphopt.search.arena import most_bytes
 from graphopt.search.auto import Auto
@@ -26,7 +25,7 @@ from graphopt.search.greedy import Greedy
 from graphopt.search.problem import Budget, Outcome, Strategy
 from graphopt.verification.ranges import input_ranges
 
-_PRECISION = 0.01
+_PRECISION = 0.01  # half of the interval that is asked for: plans of agents differ by a few per cent
 AUTO = "auto"
 SAME = RatioInterval(1.0, 1.0, 1.0)
 
@@ -107,7 +106,7 @@ def _timed(
         measured = None
         if len(contenders) > 1:
             measured = measure(
-                contenders, in_process(feeds), Effort(seconds, None, _PRECISION), interrupted=interrupted
+                contenders, in_process(feeds), Sampling(seconds, precision=_PRECISION), interrupted=interrupted
             )
             if measured is None or interrupted():
                 return []
@@ -115,7 +114,7 @@ def _timed(
     def over(one: int, other: int) -> RatioInterval:
         if one == other or measured is None:
             return SAME
-        found: Ratio = measured.over(one, other, _PRECISION)
+        found = measured.over(one, other, _PRECISION)
         return RatioInterval(found.value, found.low, found.high)
 
     return [

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from graphopt import scratch
 
-_POLL_S = 0.2
+_POLL_S = 0.2  # between two looks at Ctrl-C
 
 
 @dataclass(frozen=True)

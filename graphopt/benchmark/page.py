@@ -13,6 +13,7 @@ from graphopt.report.optimization import environment_facts
 from graphopt.report.view import FamilyRow, GraphView, Page, SearchCurve, StepRow, Subject
 from graphopt.runtime.profile import OpTime
 from graphopt.runtime.session import SessionConfig
+from graphopt.runtime.timing import Ratio
 from graphopt.wording import sized
 
 Graphs = dict[tuple[str, str, int, str], GraphView]
@@ -87,7 +88,7 @@ def _sentence(name: str, case: Case, best: Variant | None) -> str:
         return f"{name}: {how}"
     ratio = best.ratio
     said = f"{best.name} runs {name} {ratio.value:.3f} times as fast as ORT_ENABLE_ALL alone"
-    return f"{said} (95 % interval of another run {ratio.low:.3f} to {ratio.high:.3f}, {ratio.verdict}): {how}"
+    return f"{said} (95 % interval {ratio.low:.3f} to {ratio.high:.3f}, {ratio.verdict}): {how}"
 
 
 def _threads(case: Case) -> str:
@@ -95,9 +96,8 @@ def _threads(case: Case) -> str:
 
 
 def _variant(v: Variant, baseline: bool) -> view.Variant:
-    ratio = None if v.ratio is None else view.Ratio(v.ratio.value, v.ratio.low, v.ratio.high, v.ratio.verdict)
     return view.Variant(
-        v.name, baseline, () if v.latency is None else v.latency.samples_ms, ratio, v.nodes, v.size, v.open_ms, v.peak,
+        v.name, baseline, () if v.latency is None else v.latency.samples_ms, v.ratio, v.nodes, v.size, v.open_ms, v.peak,
         v.optimise_s, tuple(OpTime(o.op, o.count, o.ms, o.share) for o in v.operators),
         v.message if v.status == "measured" else f"{v.status}: {v.message}",
     )  # fmt: skip
@@ -125,8 +125,8 @@ def _families(search: Search) -> tuple[FamilyRow, ...]:
     return tuple(
         FamilyRow(
             f.name,
-            None if f.ratio is None or f.low is None or f.high is None else view.Ratio.of(f.ratio, (f.low, f.high)),
+            None if f.ratio is None or f.low is None or f.high is None else Ratio.of(f.ratio, (f.low, f.high)),
             "kept" if f.kept else "taken back",
         )
         for f in search.families
-    )  # fmt: skip
+    )

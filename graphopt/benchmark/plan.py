@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from graphopt.benchmark import peers
-from graphopt.benchmark.rounds import MIN_CYCLES, MIN_ROUNDS, Effort
 from graphopt.config import provider_name
 from graphopt.errors import UnknownNameError, UsageError
 from graphopt.pipeline.opening import session_config
 from graphopt.pipeline.strategies import STRATEGIES
 from graphopt.runtime import providers
+from graphopt.runtime.rounds import MIN_CYCLES, MIN_ROUNDS, Sampling
 from graphopt.runtime.session import LEVELS, SessionConfig
 
 ORIGINAL = "original"
@@ -76,9 +76,9 @@ class Plan:
         ]
 
     @property
-    def effort(self) -> Effort:
+    def sampling(self) -> Sampling:
         """How long to measure each case."""
-        return Effort(self.seconds, self.rounds, self.precision)
+        return Sampling(self.seconds, self.rounds, self.precision)
 
     def check(self) -> None:
         """Look for mistakes before the work begins.

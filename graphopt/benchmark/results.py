@@ -17,38 +17,15 @@ from typing import Any, Literal, TypeVar
 
 from graphopt.documents import read_json
 from graphopt.errors import UsageError
+from graphopt.runtime.timing import Ratio
 
 SCHEMA = "graphopt.bench/1"
 SAMPLES = 500
 """Latency samples kept of a variant, at most."""
 
-Verdict = Literal["faster", "slower", "equal", "unclear"]
 Kind = Literal["level", "peer", "file", "graphopt"]
 Status = Literal["measured", "missing", "failed", "differs", "skipped"]
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Ratio:
-    """How many times as fast as the baseline.
-
-    Attributes:
-        value: The ratio.
-        low: Lower end of the interval in which the ratio of another run would lie, with 95 %.
-        high: Its upper end.
-        verdict: ``faster`` or ``slower`` if the interval lies on one side of 1, ``equal`` if it holds 1 and nothing
-            further from 1 than the precision asked for, else ``unclear``.
-    """
-
-    value: float
-    low: float
-    high: float
-    verdict: Verdict
-
-    @property
-    def half_width(self) -> float:
-        """Half the width of the interval, relative to the ratio."""
-        return (self.high - self.low) / (2 * self.value)
 
 
 @dataclass(frozen=True)

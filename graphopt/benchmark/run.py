@@ -17,17 +17,17 @@ from graphopt import __version__, scratch
 from graphopt.benchmark import variants
 from graphopt.benchmark.plan import ORIGINAL, Plan
 from graphopt.benchmark.results import SAMPLES, Bench, Case, Latency, Placed, Tuning, Variant
-from graphopt.benchmark.rounds import Contender, Measured, in_process, measure
 from graphopt.benchmark.tune import Tuner
 from graphopt.benchmark.variants import Made
 from graphopt.benchmark.worker import Worker, save_feeds
 from graphopt.errors import GraphoptError, SessionError, UsageError
+from graphopt.ir.dtypes import Array
 from graphopt.onnxio.load import load
 from graphopt.pipeline.context import Progress
 from graphopt.pipeline.opening import first_run, given_inputs, open_sizes
 from graphopt.pipeline.write import Result
-from graphopt.runtime.dtypes import Array
 from graphopt.runtime.environment import fingerprint, free_memory
+from graphopt.runtime.rounds import Contender, Measured, in_process, measure
 from graphopt.runtime.session import SessionConfig
 from graphopt.verification.numeric import verify_many
 from graphopt.verification.ranges import input_ranges
@@ -188,9 +188,13 @@ class _Run:
         """A case without a measurement."""
         environment = fingerprint(self.config)
         return Case(
-            self.name, str(self.path), environment.provider, environment.threads, tuple(found),
+            self.name,
+            str(self.path),
+            environment.provider,
+            environment.threads,
+            tuple(found),
             environment=json.loads(environment.to_json()),
-        )  # fmt: skip
+        )
 
     def _config(self, made: Made) -> SessionConfig:
         return replace(self.config, level=made.variant.level)
@@ -245,7 +249,7 @@ class _Run:
             going_on = ", noisy: going on" if used > 1 else ""
             self.tell(f"measuring {len(contenders)} variants{going_on}", used)
 
-        return measure(contenders, in_process(feeds), self.plan.effort, on_round=on_round, interrupted=self.stop)
+        return measure(contenders, in_process(feeds), self.plan.sampling, on_round=on_round, interrupted=self.stop)
 
     def _enter(self, made: list[Made], ready: Sequence[int], measured: Measured) -> str:
         """Put what was measured down in the variants.
@@ -288,7 +292,7 @@ class _Run:
         if _speed(final) <= 1.0:
             final = made[0]
         assert final.path is not None
-        tuner = Tuner(final.path, feeds, self.feeds_file, self.plan.effort, self.tell, self.stop)
+        tuner = Tuner(final.path, feeds, self.feeds_file, self.plan.sampling, self.tell, self.stop)
         return tuner.tune(final.variant.name, self.config)
 
 

@@ -13,13 +13,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from graphopt.benchmark.results import Ratio, Trial, Tuning
-from graphopt.benchmark.rounds import Contender, Effort, Measured, in_process, measure
+from graphopt.benchmark.results import Trial, Tuning
 from graphopt.benchmark.worker import Worker, in_workers
 from graphopt.errors import SessionError
 from graphopt.runtime import providers
 from graphopt.runtime.environment import usable_cores
+from graphopt.runtime.rounds import Contender, Measured, Sampling, in_process, measure
 from graphopt.runtime.session import Session, SessionConfig
+from graphopt.runtime.timing import Ratio
 from graphopt.verification.compare import Tolerance, compare
 
 DENORMALS = "session.set_denormal_as_zero"
@@ -121,7 +122,7 @@ class Tuner:
         model: The file.
         feeds: Its inputs.
         file: The same in a file, see :func:`graphopt.benchmark.worker.save_feeds`.
-        effort: How long each of up to four measurements may take.
+        sampling: How long each of up to four measurements may take.
         tell: Hears what is being done.
         stop: Asked now and then; true ends the search for settings with what was found.
     """
@@ -129,7 +130,7 @@ class Tuner:
     model: Path
     feeds: Mapping[str, Any]
     file: Path
-    effort: Effort
+    sampling: Sampling
     tell: Callable[..., None] = lambda text, used=None: None
     stop: Callable[[], bool] = lambda: False
 
@@ -157,9 +158,13 @@ class Tuner:
         advised, ratio = self._together(config, chosen, {trial.name: trial.ratio for trial in tried})
         final = _all(advised, config)
         return Tuning(
-            variant, tuple(tried), tuple(s.name for s in advised), session_options(final) if advised else {}, ratio,
+            variant,
+            tuple(tried),
+            tuple(s.name for s in advised),
+            session_options(final) if advised else {},
+            ratio,
             as_python(final) if advised else "",
-        )  # fmt: skip
+        )
 
     def _try(self, base: SessionConfig, settings: Sequence[Setting]) -> tuple[list[Setting], list[Trial]]:
         """Measure settings one by one against a base; what is faster but computes something else is not advised."""
@@ -198,9 +203,12 @@ class Tuner:
             return None
         contenders = [Contender(str(i), self.model, config) for i, config in enumerate(configs)]
         return measure(
-            contenders, in_workers(self.file) if apart else in_process(self.feeds), self.effort, interrupted=self.stop,
+            contenders,
+            in_workers(self.file) if apart else in_process(self.feeds),
+            self.sampling,
+            interrupted=self.stop,
             on_round=lambda used: self.tell(f"trying {len(contenders) - 1} settings", used),
-        )  # fmt: skip
+        )
 
     def _runs(self, config: SessionConfig, apart: bool) -> bool:
         try:

@@ -60,9 +60,11 @@ def opponents(source: Path, plan: Plan, folder: Path, tell: Tell, interrupted: I
             made.append(described(Made(Variant(name, "file"), Path(name))))
             continue
         tell(f"running {name}")
-        run = PeerRun(name, error="interrupted") if interrupted() else peers.run_peer(
-            name, source, folder / f"peer{number}", interrupted=interrupted
-        )  # fmt: skip
+        run = (
+            PeerRun(name, error="interrupted")
+            if interrupted()
+            else peers.run_peer(name, source, folder / f"peer{number}", interrupted=interrupted)
+        )
         variant = Variant(name, "peer", optimise_s=run.seconds, version=run.version)
         if run.path is not None:
             made.append(described(Made(variant, run.path)))

@@ -26,14 +26,13 @@ import numpy as np
 
 from graphopt import scratch
 from graphopt.benchmark import children
-from graphopt.benchmark.rounds import Contender, Opener, Timed
 from graphopt.errors import GraphoptError, SessionError
-from graphopt.runtime.dtypes import Array
+from graphopt.ir.dtypes import Array
 from graphopt.runtime.environment import peak_memory
 from graphopt.runtime.feeds import load_npz, make_feeds
 from graphopt.runtime.placement import Placement
+from graphopt.runtime.rounds import Contender, Opener, Timed, Turn
 from graphopt.runtime.session import Session, SessionConfig
-from graphopt.runtime.timing import Turn
 
 # The child looks for modules where we do, wherever graphopt was found.
 _START = (
@@ -74,7 +73,7 @@ class Worker:
         """Where the nodes run."""
 
     def turn(self) -> list[float]:
-        """Take a turn (see :class:`graphopt.runtime.timing.Turn`)."""
+        """Take a turn (see :class:`graphopt.runtime.rounds.Turn`)."""
         taken: list[float] = self._ask("turn")
         return taken
 
@@ -122,6 +121,7 @@ def in_workers(feeds: Path) -> Opener:
     """
 
     def open_worker(contender: Contender, stack: ExitStack) -> tuple[float, Timed]:
+        assert isinstance(contender.model, Path)
         worker = stack.enter_context(Worker(contender.model, contender.config, feeds))
         return worker.opened, worker.turn
 

@@ -223,9 +223,13 @@ def _run(models: list[str], plan: Plan, targets: dict[str, str], *, quiet: bool,
                 _write(found, graphs, {what: target for what, target in targets.items() if target != "-"})
 
         found = measure(
-            models, plan, progress=progress, on_case=on_case, on_result=collector(graphs) if "html" in targets else None,
+            models,
+            plan,
+            progress=progress,
+            on_case=on_case,
+            on_result=collector(graphs) if "html" in targets else None,
             interrupted=interrupt,
-        )  # fmt: skip
+        )
     each(
         None if quiet or len(found.cases) < 2 else lambda: benchtable.show_summary(found, screen),
         lambda: _write(found, graphs, targets),

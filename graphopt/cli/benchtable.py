@@ -7,8 +7,9 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from graphopt.benchmark.results import Bench, Case, Ratio, Tuning, Variant
+from graphopt.benchmark.results import Bench, Case, Tuning, Variant
 from graphopt.cli.screen import facts, milliseconds, one_line, placed, plural, seconds, size, table
+from graphopt.runtime.timing import Ratio
 from graphopt.wording import measured_at, timing
 
 if TYPE_CHECKING:

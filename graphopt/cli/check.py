@@ -93,8 +93,12 @@ def check_rules(
         _tell(screen, str(problem), problem.details if verbose else "")
     locks = {file: read_evidence(file.parent / LOCK) for file in loaded}
     stale = {r.id for file, rules in loaded.items() for r in rules if locks[file].get(r.id, {}).get("hash") != r.hash}
-    work = [(file, r.id) for file, rules in loaded.items() for r in rules
-            if r.id not in faults and (r.id in rule if rule else everything or r.id in stale)]  # fmt: skip
+    work = [
+        (file, r.id)
+        for file, rules in loaded.items()
+        for r in rules
+        if r.id not in faults and (r.id in rule if rule else everything or r.id in stale)
+    ]
     good = sum(r.id not in faults for rules in loaded.values() for r in rules)
     unchanged = 0 if rule or everything else good - len(work)
     lines = _Lines(len(work), shown=not screen.is_terminal)

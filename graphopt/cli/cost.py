@@ -139,7 +139,8 @@ def calibrate(
         paths.writable(svg, reads=reads, writes={} if json in (None, "-") else {"the JSON results": Path(str(json))})
 
     from graphopt.calibrate import ENOUGH, calibrate_model, keep_scale
-    from graphopt.report.scatter import write_scatter
+    from graphopt.files import write_text
+    from graphopt.report.plots import draw_scatter
     from graphopt.search.calibration import agreement, scaled
 
     points, screen = [], console()
@@ -161,7 +162,7 @@ def calibrate(
     if json is not None:
         write_json({"schema": "graphopt.calibration/1", **about}, json)
     if svg is not None and points:
-        write_scatter([(p.model, p.measured_ms, p.predicted_ms) for p in points], svg)
+        write_text(svg, draw_scatter([(p.model, p.measured_ms, p.predicted_ms) for p in points]))
     if json != "-" and not quiet:
         rows = table("model", "graphs", "rank correlation", "median error", "95 %", "slowest / fastest", numbers=5)
         for name in known:

@@ -150,15 +150,15 @@ def _measure(evaluator: Evaluator, seconds: float, tell: Callable[[str], None]) 
 
 def _write(found: Evaluation, out: Path) -> None:
     """Write the files, each whole or not at all."""
-    from graphopt.report.curves import write_curves
     from graphopt.report.evaluation import to_csv, to_markdown
     from graphopt.report.evaluation_page import write_evaluation_page
+    from graphopt.report.plots import draw_curves
 
     write_text(out / "results.csv", to_csv(found))
     write_text(out / "table.md", to_markdown(found))
     write_evaluation_page(found, out / "index.html")
     if found.curves:
-        write_curves(found.curves, out / "curves.svg")
+        write_text(out / "curves.svg", draw_curves(found.curves))
 
 
 def _fitting(heads: Sequence[str], lines: Sequence[Sequence[str]], texts: int) -> Table:

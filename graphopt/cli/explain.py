@@ -56,9 +56,12 @@ def explain(
             from graphopt import retrace
 
             found = retrace.stages(
-                trace, model, seconds=seconds or None, threads=threads or 1,
+                trace,
+                model,
+                seconds=seconds or None,
+                threads=threads or 1,
                 on_stage=lambda s: progress(f"step {s.first + s.steps - 1}: {s.rule}"),
-            )  # fmt: skip
+            )
             report = {
                 "schema": "graphopt.stages/1",
                 "path": str(model),

@@ -31,9 +31,11 @@ def setting(name: str) -> Any:
     flag = "--" + (declared.flag or name.replace("_", "-"))
     flags = f"{flag}/--no-{flag[2:]}" if declared.kind.typed is bool else flag
     return option(
-        flags, help=declared.help, metavar=declared.metavar or None,
+        flags,
+        help=declared.help,
+        metavar=declared.metavar or None,
         values=globals()[declared.values] if declared.values else None,
-    )  # fmt: skip
+    )
 
 
 def with_settings(command: Callable[..., None]) -> Callable[..., None]:

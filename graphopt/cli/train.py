@@ -214,9 +214,10 @@ def _drawn(status: Status, passed: str) -> Table:
     left = status.left
     result.add_row("doing", f"{one_line(status.message, 60)}, {passed} since the start")
     result.add_row(
-        "steps", f"{status.steps} in {seconds(status.seconds)}, {status.rate:.0f} a second, "
+        "steps",
+        f"{status.steps} in {seconds(status.seconds)}, {status.rate:.0f} a second, "
         f"{status.fraction:.0%} done" + ("" if left is None else f", {seconds(left)} left"),
-    )  # fmt: skip
+    )
     result.add_row("return", f"{status.mean_return:.2f}")
     for name in _SHOWN:
         if name in status.metrics:

@@ -38,8 +38,8 @@ _GATHERS = frozenset({"Gather", "GatherND", "GatherElements", "Slice"})  # read 
 _POOLS = frozenset({"MaxPool", "AveragePool", "LpPool"})
 _STRIDED = 2.5  # how much slower than a straight copy an operator is that moves elements around
 _GROUPED = 5.0  # how far below the peak a convolution with few channels a group stays
-_DEPTHWISE = 6.0
-_BLOCK = 16
+_DEPTHWISE = 6.0  # the same with a single one
+_BLOCK = 16  # channels in a vector of AVX-512: groups of whole ones reach the fast kernel
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +195,7 @@ class AnalyticCost(WindowCost):
 
 
 SPEC = CostModelSpec(
-    "analytic", "floating-point operations and bytes against a roofline; nothing is measured",
+    "analytic",
+    "floating-point operations and bytes against a roofline; nothing is measured",
     lambda wanted: AnalyticCost(dims=wanted.dims, block=block_size()),
-)  # fmt: skip
+)

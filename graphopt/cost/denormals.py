@@ -14,14 +14,15 @@ from graphopt.cost.windows import Window
 from graphopt.ir.constants import READABLE, NotConstantError, evaluate
 from graphopt.ir.edit import Delta
 from graphopt.ir.graph import Graph, Node
+from graphopt.ir.memo import Memo
 
 LOW, HIGH = -104.0, -87.5
 """Where the exponential of a float32 is denormal."""
 PARTS = 8
 """Shares are told apart in steps of an eighth: the price of a window need not know more."""
-_STEPS = 5
+_STEPS = 5  # operators between mask and product at most: exporters write reshapes on either side of the Softmax
 _BETWEEN = frozenset({"Reshape", "Transpose", "Unsqueeze", "Squeeze", "Identity", "Flatten"})
-_memo: dict[int, int] = {}
+_memo: Memo[int, int] = Memo()
 
 
 def shares(graph: Graph, window: Window) -> tuple[tuple[int, int], ...]:

@@ -24,9 +24,9 @@ _PREFIX = "roofline:"
 _SCALE = "scale:graph"
 TYPICAL = 1.065
 """Time of a graph over the sum of its windows, where nobody has calibrated it: the mean of 19 models on a Zen 5."""
-_SHORT, _LONG = 10, 50
+_SHORT, _LONG = 10, 50  # operators of two chains: what one more takes is their difference, over 40 of them
 _NUMBERS = 1 << 18  # elements of an elementwise test: in the second-level cache, as a layer's activations are
-_FEATURES = (1, 96, 56, 56)
+_FEATURES = (1, 96, 56, 56)  # of an early layer of an image network: beyond a core's own cache, as there
 
 
 def stopwatch(store: Store, environment: str, config: SessionConfig) -> Stopwatch:

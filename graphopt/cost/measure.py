@@ -17,7 +17,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -28,18 +28,19 @@ from graphopt.cost.roofline import Roofline
 from graphopt.cost.windows import VIEWS
 from graphopt.errors import GraphoptError
 from graphopt.runtime.providers import CPU, full_name
+from graphopt.runtime.rounds import GRAIN_S
 from graphopt.runtime.session import LoadableModel, Session, SessionConfig
-from graphopt.runtime.timing import GRAIN_S
 
 REORDERS = frozenset({"ReorderInput", "ReorderOutput"})
 CONTEXT = "ctx"
 """How the names of nodes begin that only stand for a window's neighbours."""
 TARGET_MS = 10.0
-_UNDISTURBED = 0.9
-_GRAIN_S = 5e-6
+"""Milliseconds of runs of a window, all told, between ``_MIN_RUNS`` and ``_MAX_RUNS`` of them."""
+_UNDISTURBED = 0.9  # share of its time that a run must have had the processor
+_GRAIN_S = 5e-6  # what the clocks of thread and wall may differ by
 _ENOUGH = 3  # clean runs
 _PATIENCE_S, _PATIENCE_RUNS = 0.3, 50  # for as long a busy machine gets another chance to let a run through
-_MIN_RUNS, _MAX_RUNS, _COLD_RUNS = 8, 40, 7
+_MIN_RUNS, _MAX_RUNS, _COLD_RUNS = 8, 40, 7  # runs from memory read all of the ballast before each, so they are few
 _QUICK = 8 << 20  # bytes that are touched in a fraction of a millisecond
 _SUFFIX = "_kernel_time"
 
@@ -222,7 +223,7 @@ def _kernels(events: list[dict[str, Any]], timed: int) -> list[tuple[str, str, l
     return kernels
 
 
-@cache
+@lru_cache(maxsize=1)  # up to 256 MB
 def _ballast(nbytes: int) -> np.ndarray[Any, np.dtype[np.int64]]:
     return np.ones(nbytes // 8, np.int64)
 

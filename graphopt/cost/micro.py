@@ -11,24 +11,23 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import onnx
-from onnx import AttributeProto, NodeProto, TensorProto, helper, numpy_helper
+from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 from graphopt.cost.blueprint import BLOCKED, Blueprint
 from graphopt.cost.denormals import PARTS
 from graphopt.cost.measure import CONTEXT
 from graphopt.ir.constants import NotConstantError, evaluate
-from graphopt.ir.graph import Graph, Node, Opaque, Tensor
-from graphopt.ir.infer import type_proto
+from graphopt.ir.graph import Graph, Node
+from graphopt.ir.infer import make_node, type_proto
 from graphopt.ir.types import DTYPES, NUMPY_NAMES, ValueType
 from graphopt.runtime.session import LoadableModel
 
 Array = np.ndarray[Any, Any]
 
 _INLINE = 1 << 16  # bytes; larger initializers are handed to the runtime as arrays
-_IR_VERSION = 10
-_DENORMAL = 1e-40
-_PATTERN = 1 << 16
+_IR_VERSION = 10  # read by every runtime that graphopt supports
+_DENORMAL = 1e-40  # the smallest normal float32 is 1.2e-38
+_PATTERN = 1 << 16  # numbers that are drawn, after which they repeat; odd lengths keep rows from being equal
 
 
 _LARGEST = 1 << 29
@@ -116,41 +115,13 @@ def _output_type(type: ValueType) -> Any:
 def _node(graph: Graph, node: Node, index: int, names: dict[int, str]) -> NodeProto:
     ins = ["" if key is None else names[key] for key in node.inputs]
     outs = ["" if key is None else names[key] for key in node.outputs]
-    proto = NodeProto(op_type=node.op, domain=node.domain, name=f"w{index}")
-    proto.input.extend(ins)
-    proto.output.extend(outs)
+    # What came with the model goes back as it was, whatever attributes it has.
+    attributes = node.attributes if node.source is None else {}
+    proto = make_node(node.op, node.domain, graph.opsets.get(node.domain, 1), ins, outs, attributes)
+    proto.name = f"w{index}"
     if node.source is not None:
         proto.attribute.extend(node.source.attribute)
-    else:
-        version = graph.opsets.get(node.domain, 1)
-        proto.attribute.extend(
-            _attribute(node, version, name, value)
-            for name, value in sorted(node.attributes.items())
-            if value is not None
-        )
     return proto
-
-
-def _attribute(node: Node, version: int, name: str, value: Any) -> AttributeProto:
-    """An attribute of the type that the schema declares: a rule may write 1 for 1.0."""
-    if isinstance(value, Opaque):
-        payload: AttributeProto = value.payload
-        return payload
-    if isinstance(value, Tensor):
-        return helper.make_attribute(name, numpy_helper.from_array(np.ascontiguousarray(value.numpy())))
-    plain = list(value) if isinstance(value, tuple) else value
-    try:
-        declared = onnx.defs.get_schema(node.op, version, node.domain).attributes[name].type
-    except (onnx.defs.SchemaError, KeyError):
-        return helper.make_attribute(name, plain)
-    kinds = onnx.defs.OpSchema.AttrType
-    if declared == kinds.FLOAT:
-        return helper.make_attribute(name, float(value))
-    if declared == kinds.FLOATS:
-        return helper.make_attribute(name, [float(v) for v in value], attr_type=AttributeProto.FLOATS)
-    if declared == kinds.INTS:
-        return helper.make_attribute(name, plain, attr_type=AttributeProto.INTS)
-    return helper.make_attribute(name, plain)
 
 
 # -- numbers ----------------------------------------------------------------------------------------------------------

@@ -35,7 +35,7 @@ CREATE TABLE IF NOT EXISTS corrections (
     PRIMARY KEY (environment, signature)
 ) WITHOUT ROWID
 """
-_BUSY_S = 5.0
+_BUSY_S = 5.0  # for another process to finish writing: the default of Python's sqlite3
 _LONGEST_S, _STEPS = 20.0, 100_000  # for one query; between two looks at the clock, in steps of SQLite's machine
 _CHUNK = 500  # SQLite limits the number of parameters of a statement
 _TABLE = """

@@ -16,8 +16,10 @@ from onnx import NodeProto, TensorProto, helper
 
 from graphopt.ir import kernels
 from graphopt.ir.content import LIMIT, Content, content
+from graphopt.ir.dtypes import BY_NAME
 from graphopt.ir.graph import Graph, Node, Value
 from graphopt.ir.infer import make_node, shape_data
+from graphopt.ir.memo import Memo
 from graphopt.ir.tensors import InMemory, to_tensor_proto
 from graphopt.ir.types import BITS, DTYPES, NUMPY_NAMES
 
@@ -35,7 +37,7 @@ class NotConstantError(Exception):
     """The value depends on the model's inputs, or the runtime has no kernel for an operator on its way."""
 
 
-_small: dict[tuple[int, int], Array | None] = {}
+_small: Memo[tuple[int, int], Array | None] = Memo()
 
 
 def evaluate(graph: Graph, key: int, memo: Mapping[int, Array] | None = None) -> Array:
@@ -101,18 +103,21 @@ def _run(graph: Graph, keys: list[int], memo: Mapping[int, Array]) -> dict[int, 
         protos.append(_proto(graph, node, names, i))
     inline = {key for key, array in leaves.items() if _is_inline(array)}
     inputs = [
-        helper.make_tensor_value_info(names[key], _code(array), array.shape)
+        helper.make_tensor_value_info(names[key], BY_NAME[array.dtype.name].code, array.shape)
         for key, array in leaves.items()
         if key not in inline
     ]
     proto = helper.make_model(
         helper.make_graph(
-            protos, "constants", inputs, [_declared(graph, key, names[key]) for key in wanted],
+            protos,
+            "constants",
+            inputs,
+            [_declared(graph, key, names[key]) for key in wanted],
             [_inline(leaves[key], names[key]) for key in leaves if key in inline],
         ),
         opset_imports=[helper.make_opsetid(domain, version) for domain, version in graph.opsets.items()],
         ir_version=8,
-    )  # fmt: skip
+    )
     try:
         results = kernels.run(
             proto.SerializeToString(), {names[key]: array for key, array in leaves.items() if key not in inline}
@@ -189,11 +194,6 @@ def _is_inline(array: Array) -> bool:
     return array.nbytes <= _INLINE or array.dtype.name not in NUMPY_NAMES.values()
 
 
-def _code(array: Array) -> int:
-    names = {numpy: DTYPES[short] for short, numpy in NUMPY_NAMES.items()}
-    return names[array.dtype.name]
-
-
 def _inline(array: Array, name: str) -> TensorProto:
     dense = np.ascontiguousarray(array).reshape(array.shape)
     return to_tensor_proto(InMemory(dense), name)
@@ -236,8 +236,6 @@ def small_array(graph: Graph, key: int | None) -> Array | None:
         return None
     slot = (key, value.tensor.key if value.tensor is not None else 0)
     if slot not in _small:
-        if len(_small) > 100_000:
-            _small.clear()
         try:
             followed = _followed(graph, value)
             _small[slot] = evaluate(graph, key) if followed is None else followed

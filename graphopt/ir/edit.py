@@ -7,100 +7,27 @@ makes no cycle, a node goes only when nothing reads it, and the cost is in propo
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from immutables import Map, MapMutation
+from immutables import Map
 
 from graphopt.ir import ops
+from graphopt.ir.arrays import ArrayData, tensor_of
 from graphopt.ir.constants import known_content, shape_operand
 from graphopt.ir.content import Content, content, merged
-from graphopt.ir.graph import Graph, Node, Tensor, Value, expression_id, hash_outputs, output_key
+from graphopt.ir.delta import NO_CHANGE, Delta, RefusedError, together
+from graphopt.ir.graph import Graph, Node, Value, expression_id, hash_outputs, output_key
 from graphopt.ir.infer import InferenceError, infer
 from graphopt.ir.knowledge import known_of
 from graphopt.ir.moved import MOVES, shortened
+from graphopt.ir.ranks import Ranks
 from graphopt.ir.schema import complaint
-from graphopt.ir.types import DTYPES, NUMPY_NAMES, ValueType, digest, merge
+from graphopt.ir.types import ValueType, merge
 
 _MASK = 2**64 - 1
-_PASSES = 3
-"""Attempts to put nodes whose operands changed where they belong, before all ranks are found anew."""
-_CLOSE = 1e-9
-"""Distance of ranks below which they are found anew."""
-_DTYPE_OF_NUMPY = {name: short for short, name in NUMPY_NAMES.items()}
-
-
-class RefusedError(Exception):
-    """The rewrite would break an invariant; the graph is left as it was."""
-
-
-@dataclass(frozen=True, slots=True)
-class Delta:
-    """What an edit changed.
-
-    Attributes:
-        added: New nodes (a node whose inputs or outputs changed counts as removed and added).
-        removed: Nodes that are gone.
-        touched: Ids of remaining nodes whose outputs are read by other nodes than before.
-    """
-
-    added: tuple[Node, ...]
-    removed: tuple[Node, ...]
-    touched: tuple[int, ...]
-
-    @property
-    def changed(self) -> bool:
-        """Whether the edit did anything."""
-        return bool(self.added or self.removed)
-
-
-NO_CHANGE = Delta((), (), ())
-
-
-def together(deltas: Iterable[Delta]) -> Delta:
-    """What a sequence of edits changed; what one of them added and a later one removed stands in both lists."""
-    deltas = list(deltas)
-    return Delta(
-        tuple(n for d in deltas for n in d.added),
-        tuple(n for d in deltas for n in d.removed),
-        tuple(i for d in deltas for i in d.touched),
-    )
-
-
-class ArrayData:
-    """Bytes of a constant that a rule or the engine made.
-
-    Args:
-        array: The content.
-        meant: The number that it stands for, where the rule says so: 0.1 is none of the numbers of a float16.
-    """
-
-    def __init__(self, array: np.ndarray[Any, Any], meant: float | None = None) -> None:
-        self._array, self.meant = array, meant
-
-    @property
-    def nbytes(self) -> int:
-        """Size in bytes."""
-        return int(self._array.nbytes)
-
-    def numpy(self) -> np.ndarray[Any, Any]:
-        """The array itself."""
-        return self._array
-
-
-def tensor_of(array: np.ndarray[Any, Any], meant: float | None = None) -> Tensor:
-    """A tensor known by its content; ``meant`` as in :class:`ArrayData`.
-
-    Raises:
-        RefusedError: ONNX has no such dtype.
-    """
-    dtype = _DTYPE_OF_NUMPY.get(array.dtype.name)
-    if dtype is None:
-        raise RefusedError(f"no ONNX dtype for {array.dtype}")
-    key = digest("tensor", dtype, array.shape, array.tobytes())
-    return Tensor(key, ValueType(dtype, tuple(array.shape)), ArrayData(array, meant))
 
 
 def _knowledge(value: Value) -> tuple[bool, ValueType, Content | None]:
@@ -125,19 +52,16 @@ class Edit:
         self._nodes = Map(graph.nodes).mutate()
         self._values = Map(graph.values).mutate()
         self._users = Map(graph.users).mutate()
-        self._order = Map(graph.order).mutate()
+        self._ranks = Ranks(self._nodes, self._values, self._users, Map(graph.order))
         self._outputs = graph.outputs
         self._hash = graph.hash
         self._added: dict[int, Node] = {}
         self._removed: dict[int, Node] = {}
         self._touched: set[int] = set()
         self._fresh: list[int] = []
-        self._ceiling = float("inf")
-        self._floor = -float("inf")
         self._doubted: set[int] = set()
         self._suspects: list[int] = []
         self._defined: set[int] = set()
-        self._rewired: list[int] = []
         self._learned: dict[int, None] = {}
         self._roots = tuple(roots)
         self._pending = set(roots)
@@ -285,13 +209,13 @@ class Edit:
             if root not in self._defined:
                 raise RefusedError("a root has no new definition")
         self._sweep()
-        self._rank()
+        self._ranks.settle([i for i in self._fresh if i in self._nodes], self._defined)
         self._settle()
         graph = Graph(
             nodes=self._nodes.finish(),
             values=self._values.finish(),
             users=self._users.finish(),
-            order=self._order.finish(),
+            order=self._ranks.order.finish(),
             inputs=self.graph.inputs,
             outputs=self._outputs,
             opsets=self.graph.opsets,
@@ -329,7 +253,7 @@ class Edit:
     def _view(self) -> Graph:
         """The graph under construction, for reading constants."""
         # All that is done with a view is to look things up, which a mutation can.
-        maps: tuple[Any, Any, Any, Any] = (self._nodes, self._values, self._users, self._order)
+        maps: tuple[Any, Any, Any, Any] = (self._nodes, self._values, self._users, self._ranks.order)
         return Graph(*maps, (), (), self.graph.opsets, 0)
 
     def _define(self, root: int, node: int, type: ValueType, const: bool, elements: Content | None) -> None:
@@ -377,7 +301,7 @@ class Edit:
         if producer is None:
             return
         node = self._nodes[producer]
-        self._ceiling = min(self._ceiling, self._order[producer])
+        self._ranks.ceiling = min(self._ranks.ceiling, self._ranks.order[producer])
         self._swap(node, node.with_outputs(tuple(None if k == root else k for k in node.outputs)))
         self._values[root] = replace(self._values[root], producer=None, tensor=None)
         self._suspects.append(producer)
@@ -386,7 +310,7 @@ class Edit:
         """Note that new nodes come after the producer of ``key``."""
         producer = self._values[key].producer
         if producer is not None and producer not in self._fresh:
-            self._floor = max(self._floor, self._order.get(producer, self._floor))
+            self._ranks.floor = max(self._ranks.floor, self._ranks.order.get(producer, self._ranks.floor))
 
     def _insert(self, node: Node) -> None:
         self._nodes[node.id] = node
@@ -402,7 +326,7 @@ class Edit:
             del self._added[node.id]
         else:
             self._removed[node.id] = node
-        self._order.pop(node.id, None)
+        self._ranks.order.pop(node.id, None)
         self._hash -= node.sig
         for key in dict.fromkeys(k for k in node.inputs if k is not None):
             users = self._users[key]
@@ -426,8 +350,8 @@ class Edit:
 
     def _rewire(self, node: Node, mapping: dict[int, int]) -> None:
         """Let a node read other values; where that makes it equal to another node, the two become one."""
-        new = node.with_inputs(tuple(mapping.get(k, k) if k is not None else None for k in node.inputs))
-        rank = self._order.get(node.id)
+        new = node.but(inputs=tuple(mapping.get(k, k) if k is not None else None for k in node.inputs))
+        rank = self._ranks.order.get(node.id)
         fresh = node.id in self._fresh
         self._delete(node)
         twin = self._nodes.get(new.id)
@@ -450,13 +374,13 @@ class Edit:
         if fresh:
             self._fresh[self._fresh.index(node.id)] = new.id
         elif rank is not None:
-            self._order[new.id] = rank
-            self._rewired.append(new.id)
+            self._ranks.order[new.id] = rank
+            self._ranks.rewired.append(new.id)
 
     def _settle(self) -> None:
         """Carry on what is known better of a value to all that is computed of it: types, elements, and that it is constant."""
         view, done = self._view(), set[int]()
-        todo = [(self._order[i], i) for i in self._learned if i in self._nodes]
+        todo = [(self._ranks.order[i], i) for i in self._learned if i in self._nodes]
         heapq.heapify(todo)
         while todo:
             _, id = heapq.heappop(todo)
@@ -479,7 +403,7 @@ class Edit:
                 self._touched.add(id)
                 self._touched.update(self._users[key])
                 for user in self._users[key]:
-                    heapq.heappush(todo, (self._order[user], user))
+                    heapq.heappush(todo, (self._ranks.order[user], user))
 
     def _sweep(self) -> None:
         """Remove what nothing reads any more."""
@@ -518,95 +442,5 @@ class Edit:
         self._values.pop(key, None)
         self._users.pop(key, None)
 
-    def _rank(self) -> None:
-        """Give each new node a rank between those it reads and those that read it."""
-        fresh = [i for i in self._fresh if i in self._nodes]
-        settled = True
-        if fresh:
-            low, high = self._floor, self._ceiling
-            if high == float("inf"):
-                high = max(low, max(self.graph.order.values(), default=0.0)) + 1.0
-            if low == -float("inf"):
-                low = high - 1.0
-            settled = self._seat(fresh, low, high) if low < high else self._lift(fresh, high)
-        doubtful = dict.fromkeys(self._rewired)
-        if self._floor >= self._ceiling:
-            doubtful.update(dict.fromkeys(u for root in self._defined for u in self._users.get(root, ())))
-        for _ in range(_PASSES):
-            early = [i for i in doubtful if i in self._nodes and not self._after_operands(i)] if settled else []
-            settled = settled and all(self._lift([i], self._order[i]) for i in early)
-            if not early:
-                break
-        if not settled or early:
-            self._order = self._topological(fresh)
 
-    def _seat(self, nodes: list[int], low: float, high: float) -> bool:
-        """Spread the ranks of some nodes between two others; false when these are too close."""
-        step = (high - low) / len(nodes)
-        for i, node in enumerate(nodes):
-            self._order[node] = low + step * (i + 1)
-        return step >= _CLOSE
-
-    def _lift(self, nodes: list[int], high: float) -> bool:
-        """Rank some nodes below ``high``, and before them all that they depend on and that does not rank below it yet.
-
-        Returns:
-            False when only ranks from scratch can tell: what they depend on depends on one of them.
-        """
-        low, before = -float("inf"), dict[int, float]()
-        waiting = list(nodes)
-        while waiting:
-            reader = waiting.pop()
-            for key in self._nodes[reader].inputs:
-                node = None if key is None else self._values[key].producer
-                if node is None or node in before:
-                    continue
-                if node in nodes:
-                    if reader in before or nodes.index(node) >= nodes.index(reader):
-                        return False
-                elif self._order[node] < high:
-                    low = max(low, self._order[node])
-                else:
-                    before[node] = self._order[node]
-                    waiting.append(node)
-        low = high - 1.0 if low == -float("inf") else low
-        moved = sorted(before, key=lambda i: (before[i], i)) + nodes
-        return self._seat(moved, low, low + (high - low) * len(moved) / (len(moved) + 1))
-
-    def _after_operands(self, node: int) -> bool:
-        rank = self._order[node]
-        producers = (self._values[k].producer for k in self._nodes[node].inputs if k is not None)
-        return all(p is None or self._order[p] < rank for p in producers)
-
-    def _topological(self, fresh: list[int]) -> MapMutation[int, float]:
-        """Ranks from scratch, as close to the old order as the edges allow.
-
-        Raises:
-            RefusedError: There is a cycle.
-        """
-        nodes, old = self._nodes.finish(), dict(self._order.finish())
-        for i in fresh:
-            old[i] = min(self._ceiling, 1e18)
-        waiting = {
-            i: len(
-                {self._values[k].producer for k in n.inputs if k is not None and self._values[k].producer is not None}
-            )
-            for i, n in nodes.items()
-        }
-        ready = [(old[i], i) for i, n in waiting.items() if n == 0]
-        heapq.heapify(ready)
-        order: dict[int, float] = {}
-        while ready:
-            _, i = heapq.heappop(ready)
-            order[i] = float(len(order))
-            readers = {u for k in nodes[i].outputs if k is not None for u in self._users[k]}
-            for user in readers:
-                waiting[user] -= 1
-                if waiting[user] == 0:
-                    heapq.heappush(ready, (old[user], user))
-        if len(order) != len(nodes):
-            raise RefusedError("the rewrite would make a cycle")
-        return Map(order).mutate()
-
-
-__all__ = ["DTYPES", "ArrayData", "Delta", "Edit", "RefusedError", "tensor_of"]
+__all__ = ["NO_CHANGE", "ArrayData", "Delta", "Edit", "RefusedError", "tensor_of", "together"]

@@ -114,19 +114,14 @@ class Node:
         # `or 0`: the hash of None differs between processes.
         self.sig = hash((self.id, *[key or 0 for key in outputs])) & (2**64 - 1)
 
-    def with_inputs(self, inputs: tuple[int | None, ...]) -> Node:
-        """The same operator on other inputs."""
-        return Node(
-            self.op, inputs, self.outputs, self.attributes, domain=self.domain, name=self.name, rule=self.rule,
-            source=self.source, opaque=self.opaque, captures=self.captures, salt=self.salt,
-        )  # fmt: skip
+    def but(self, **changes: Any) -> Node:
+        """The same node with other inputs, outputs, salt ...: another expression, unless its ``id`` is given."""
+        fields = {name: getattr(self, name) for name in Node.__slots__ if name not in ("id", "sig")}
+        return Node(**{**fields, **changes})
 
     def with_outputs(self, outputs: tuple[int | None, ...]) -> Node:
         """The same expression under other output keys."""
-        return Node(
-            self.op, self.inputs, outputs, self.attributes, domain=self.domain, name=self.name, rule=self.rule,
-            source=self.source, opaque=self.opaque, captures=self.captures, salt=self.salt, id=self.id,
-        )  # fmt: skip
+        return self.but(outputs=outputs, id=self.id)
 
     @property
     def operands(self) -> tuple[int | None, ...]:

@@ -14,15 +14,16 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import AttributeProto, NodeProto, TensorProto, TypeProto, helper, numpy_helper, shape_inference
+from onnx import AttributeProto, NodeProto, TypeProto, helper, numpy_helper, shape_inference
 
 from graphopt.ir.content import Content, shape
 from graphopt.ir.doubts import believed
 from graphopt.ir.graph import Opaque, Tensor
+from graphopt.ir.memo import Memo
+from graphopt.ir.schema import DTYPE_OF
 from graphopt.ir.types import DTYPE_NAMES, DTYPES, UNKNOWN, Dim, ValueType, known
 
-_MEMO: dict[Any, tuple[ValueType, ...]] = {}
-_MEMO_LIMIT = 200_000
+_memo: Memo[Any, tuple[ValueType, ...]] = Memo()
 _SHAPE_DATA_LIMIT = 256  # elements; larger constants never steer a shape
 _FACTORS_LIMIT = 5  # elements; the factors of a Resize, one for each axis
 
@@ -55,9 +56,6 @@ def _multi_head_attention(inputs: Sequence[ValueType | None]) -> ValueType:
 _BY_OPERANDS: dict[tuple[str, str], Callable[[Sequence[ValueType | None]], ValueType]] = {
     ("com.microsoft", "MultiHeadAttention"): _multi_head_attention,
 }
-
-# As schemas write element types.
-_NUMBERS: dict[str, int] = {f"tensor({name.lower()})": number for name, number in TensorProto.DataType.items()}
 
 
 class InferenceError(Exception):
@@ -101,7 +99,7 @@ def parameters(
                 found.append(Parameter("", frozenset()))
                 continue
             texts = bounds.get(one.type_str, frozenset({one.type_str}))
-            dtypes = frozenset(DTYPE_NAMES[_NUMBERS[t]] for t in texts if t in _NUMBERS)
+            dtypes = frozenset(DTYPE_OF[t] for t in texts if t in DTYPE_OF)
             found.append(Parameter(one.type_str if one.is_homogeneous else "", dtypes))
         return tuple(found)
 
@@ -137,16 +135,14 @@ def infer(
         op, domain, version, repr(sorted(attributes.items())) if attributes else "", tuple(inputs), n_outputs,
         tuple(None if d is None else (d.shape, d.tobytes()) for d in data), tuple(contents),
     )  # fmt: skip
-    found = _MEMO.get(key)
+    found = _memo.get(key)
     if found is None:
-        if len(_MEMO) >= _MEMO_LIMIT:
-            _MEMO.clear()
         found = _infer(op, domain, version, attributes, inputs, data, n_outputs)
         found = believed(op, domain, version, attributes, inputs, contents, found)
         dims = shape(op, attributes, inputs, contents) if contents and found and domain == "" else None
         if dims is not None:
             found = (refined(found[0], ValueType(found[0].dtype, dims)), *found[1:])
-        _MEMO[key] = found
+        _memo[key] = found
     return found
 
 
@@ -235,16 +231,10 @@ def attribute(op: str, domain: str, version: int, name: str, value: Any) -> Attr
         declared = onnx.defs.get_schema(op, version, domain).attributes[name].type
     except (onnx.defs.SchemaError, KeyError):
         return helper.make_attribute(name, list(value) if isinstance(value, tuple) else value)
-    kinds = onnx.defs.OpSchema.AttrType
-    if declared == kinds.FLOAT:
-        return helper.make_attribute(name, float(value))
-    if declared == kinds.FLOATS:
-        return helper.make_attribute(name, [float(v) for v in value], attr_type=AttributeProto.FLOATS)
-    if declared == kinds.INTS:
-        return helper.make_attribute(name, list(value), attr_type=AttributeProto.INTS)
-    if declared == kinds.STRINGS:
-        return helper.make_attribute(name, list(value), attr_type=AttributeProto.STRINGS)
-    return helper.make_attribute(name, list(value) if isinstance(value, tuple) else value)
+    kind: int = declared.value  # type: ignore[attr-defined]  # the stub lacks it
+    if kind in (AttributeProto.FLOAT, AttributeProto.FLOATS):
+        value = float(value) if kind == AttributeProto.FLOAT else [float(v) for v in value]
+    return helper.make_attribute(name, value, attr_type=kind)
 
 
 def type_proto(type: ValueType) -> TypeProto:

@@ -13,15 +13,9 @@ from typing import Any
 
 import onnx.defs
 
-from graphopt.ir.types import DTYPES
+from graphopt.ir.dtypes import ELEMENT_TYPES
 
-_TENSOR = {
-    "f32": "float", "f64": "double", "f16": "float16", "bf16": "bfloat16", "str": "string", "bool": "bool",
-    "c64": "complex64", "c128": "complex128", **{f"{sign}{n}": f"{kind}{n}" for sign, kind in (("i", "int"), ("u", "uint")) for n in (2, 4, 8, 16, 32, 64)},
-    "f8e4m3fn": "float8e4m3fn", "f8e4m3fnuz": "float8e4m3fnuz", "f8e5m2": "float8e5m2", "f8e5m2fnuz": "float8e5m2fnuz",
-    "f4e2m1": "float4e2m1", "f8e8m0": "float8e8m0",
-}  # fmt: skip
-TYPE_STRINGS = {name: f"tensor({_TENSOR[name]})" for name in DTYPES}
+TYPE_STRINGS = {row.short: f"tensor({row.runtime})" for row in ELEMENT_TYPES}
 """How schemas and kernels write an element type: ``tensor(float)`` for ``f32``."""
 DTYPE_OF = {text: name for name, text in TYPE_STRINGS.items()}
 

@@ -57,10 +57,7 @@ def simplify(graph: Graph) -> Graph:
             continue
         if twin is not None:
             salt = node.salt or len(nodes) + 1
-        new = Node(
-            node.op, inputs, node.outputs, node.attributes, domain=node.domain, name=node.name, rule=node.rule,
-            source=node.source, opaque=node.opaque, captures=node.captures, salt=salt,
-        )  # fmt: skip
+        new = node.but(inputs=inputs, salt=salt)
         by_id[new.id] = new
         nodes.append(new)
         const, types, elements = known_of(

@@ -12,6 +12,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from graphopt.ir.dtypes import ELEMENT_TYPES
+
 TIMES = "\N{MIDDLE DOT}"
 """Between the factors of a product, ``7·batch·sequence``: a number first, if any, then the names in order (no exporter
 writes this character into a name)."""
@@ -22,24 +24,13 @@ MADE_UP = "unk__"
 Dim = int | str | None
 Shape = tuple[Dim, ...]
 
-# ONNX TensorProto.DataType numbers, https://onnx.ai/onnx/api/classes.html#tensorproto
-DTYPES: dict[str, int] = {
-    "f32": 1, "u8": 2, "i8": 3, "u16": 4, "i16": 5, "i32": 6, "i64": 7, "str": 8, "bool": 9, "f16": 10, "f64": 11,
-    "u32": 12, "u64": 13, "c64": 14, "c128": 15, "bf16": 16, "f8e4m3fn": 17, "f8e4m3fnuz": 18, "f8e5m2": 19,
-    "f8e5m2fnuz": 20, "u4": 21, "i4": 22, "f4e2m1": 23, "f8e8m0": 24, "u2": 25, "i2": 26,
-}  # fmt: skip
+DTYPES: dict[str, int] = {row.short: row.code for row in ELEMENT_TYPES}
+"""The ``TensorProto.DataType`` number of each dtype."""
 DTYPE_NAMES: dict[int, str] = {number: name for name, number in DTYPES.items()}
-NUMPY_NAMES: dict[str, str] = {
-    "f32": "float32", "f64": "float64", "f16": "float16", "i64": "int64", "i32": "int32", "i16": "int16", "i8": "int8",
-    "u64": "uint64", "u32": "uint32", "u16": "uint16", "u8": "uint8", "bool": "bool", "c64": "complex64",
-    "c128": "complex128",
-}  # fmt: skip
+NUMPY_NAMES: dict[str, str] = {row.short: row.name for row in ELEMENT_TYPES if row.native and row.bits}
+"""Of the dtypes that numpy itself has: its name of each."""
+BITS: dict[str, int] = {row.short: row.bits for row in ELEMENT_TYPES if row.bits}
 FLOATS = frozenset({"f16", "bf16", "f32", "f64"})
-BITS: dict[str, int] = {
-    "f32": 32, "u8": 8, "i8": 8, "u16": 16, "i16": 16, "i32": 32, "i64": 64, "bool": 8, "f16": 16, "f64": 64, "u32": 32,
-    "u64": 64, "c64": 64, "c128": 128, "bf16": 16, "u4": 4, "i4": 4, "f4e2m1": 4, "u2": 2, "i2": 2,
-    "f8e4m3fn": 8, "f8e4m3fnuz": 8, "f8e5m2": 8, "f8e5m2fnuz": 8, "f8e8m0": 8,
-}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,13 +13,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, helper
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
 
 from graphopt.ir.constants import evaluate_all
 from graphopt.ir.graph import Graph, Node, Value
 from graphopt.ir.infer import make_node
 from graphopt.ir.tensors import STRING, Constant, InFile, InMemory, InModel, to_tensor_proto
-from graphopt.onnxio.load import INLINE, Model
+from graphopt.onnxio.bodies import graphs
+from graphopt.onnxio.load import Model
+from graphopt.onnxio.read import INLINE
 
 RULE_NOTE = "graphopt rule: "
 """Prefix of the ``doc_string`` of a node that a rule made; :func:`rule_of` reads it back."""
@@ -184,10 +186,13 @@ class _Emitter:
         """Whether a constant is the target of a Reshape of an empty tensor: a -1 beside a 0 runs, but only where it is computed."""
         graph = self.graph
         return any(
-            node.op == "Reshape" and not node.domain and node.inputs[1:2] == (key,)
-            and node.inputs[0] is not None and 0 in (graph.type(node.inputs[0]).shape or ())
+            node.op == "Reshape"
+            and not node.domain
+            and node.inputs[1:2] == (key,)
+            and node.inputs[0] is not None
+            and 0 in (graph.type(node.inputs[0]).shape or ())
             for node in (graph.nodes[user] for user in graph.users[key])
-        )  # fmt: skip
+        )
 
     def _arrays(self, keys: Sequence[int]) -> dict[int, np.ndarray[Any, Any]]:
         """The contents of lazy constants, of those that can be computed; small ones are remembered."""
@@ -369,18 +374,13 @@ def _without_graph_lists(proto: ModelProto) -> ModelProto:
     return bare
 
 
-def _all_names(g: GraphProto) -> Iterator[str]:
-    for node in g.node:
-        yield node.name
-        yield from node.output
-        yield from node.input
-        for a in node.attribute:
-            for body in [a.g] if a.type == AttributeProto.GRAPH else a.graphs:
-                yield from _all_names(body)
-    yield from (info.name for info in [*g.input, *g.output])
-    yield from (tensor.name for tensor in g.initializer)
-    for sparse in g.sparse_initializer:
-        yield sparse.values.name
+def _all_names(graph: GraphProto) -> Iterator[str]:
+    for g in graphs(graph):
+        for node in g.node:
+            yield from (node.name, *node.output, *node.input)
+        yield from (info.name for info in [*g.input, *g.output])
+        yield from (tensor.name for tensor in g.initializer)
+        yield from (sparse.values.name for sparse in g.sparse_initializer)
 
 
 def _size(value: Value) -> int:

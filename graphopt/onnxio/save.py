@@ -30,8 +30,8 @@ from graphopt.onnxio.emit import Emitted
 LARGEST_PROTOBUF = 2**31 - 1
 OURS = "graphopt."
 """How the keys of ``metadata_props`` begin that graphopt writes."""
-_PAGE = 4096
-_CHUNK = 1 << 24
+_PAGE = 4096  # where weights begin in a file, so that they can be mapped
+_CHUNK = 1 << 24  # bytes that are copied at a time
 _MANY, _MUCH = 1000, 1 << 34  # files in a folder, and bytes: of more it takes too long to say what they name
 
 

@@ -93,8 +93,10 @@ def _tensor(view: memoryview, begin: int, stop: int, threshold: int) -> Iterator
             yield bytes(view[start:end])
     marker = TensorProto(data_location=TensorProto.EXTERNAL)
     for key, value in (
-        ("location", _SELF_STATED if stated else SELF), ("offset", str(raw[0])), ("length", str(raw[1] - raw[0])),
-    ):  # fmt: skip
+        ("location", _SELF_STATED if stated else SELF),
+        ("offset", str(raw[0])),
+        ("length", str(raw[1] - raw[0])),
+    ):
         marker.external_data.add(key=key, value=value)
     yield marker.SerializeToString()
 

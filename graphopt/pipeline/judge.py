@@ -86,7 +86,11 @@ def verdict(arena: Arena, graph: Graph, clock: Budget, effort: Effort, smaller: 
     plan, limit = effort.plan, effort.seconds
     if clock.interrupted_now:
         return arena.verdict(graph, plan.hurry_s)
-    stop, rounds, sessions = clock.interrupted, effort.session_rounds, effort.sessions
+    rounds, sessions = effort.session_rounds, effort.sessions
+
+    def stop() -> bool:
+        return clock.interrupted_now
+
     began = clock.elapsed
     seconds = math.inf if limit is None else max(plan.verdict * limit, plan.rest * (limit - began))
     first = arena.verdict(graph, seconds, rounds, sessions, stop)
@@ -99,8 +103,7 @@ def verdict(arena: Arena, graph: Graph, clock: Budget, effort: Effort, smaller: 
     else:
         second = arena.verdict(graph, min(plan.second * limit, plan.second_s), rounds, sessions, stop)
     # Cut short, it may say less than the first did.
-    cut = stop is not None and stop()
-    return min(first, second, key=lambda paired: paired.width) if cut else second
+    return min(first, second, key=lambda paired: paired.ratio.half_width) if stop() else second
 
 
 def _hidden_gain(paired: Paired) -> bool:
@@ -135,8 +138,9 @@ def _elsewhere(context: Context, graph: Graph) -> tuple[tuple[dict[str, int], Pa
         there = _arena_at(context, arena, sizes)
         limit = effort.seconds
         seconds = math.inf if limit is None else max(effort.plan.hurry_s, effort.plan.elsewhere * limit)
-        stop = context.clock.interrupted
-        paired = there.verdict(graph, seconds, effort.session_rounds, effort.sessions, stop)
+        paired = there.verdict(
+            graph, seconds, effort.session_rounds, effort.sessions, lambda: context.clock.interrupted_now
+        )
         found.append((open_sizes(arena.original, there.feeds), paired))
     return tuple(found)
 

@@ -21,7 +21,7 @@ from graphopt.runtime.feeds import load_npz, make_feeds, measured_sizes, shaped
 from graphopt.runtime.session import LoadableModel, Session, SessionConfig, TensorSpec
 from graphopt.runtime.sizes import Symbols, first_that_run, named
 from graphopt.search.arena import loadable
-from graphopt.verification.numeric import sizes_wanted
+from graphopt.verification.reference import sizes_wanted
 from graphopt.verification.sizes import size_hints
 
 

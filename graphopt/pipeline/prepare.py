@@ -86,9 +86,11 @@ def load_rules(settings: Settings) -> Library:
 def load_model(model: str | Path | ModelProto, settings: Settings) -> Model:
     """A model as some settings want it."""
     return load(
-        model, freeze_initializers=settings.freeze_initializers, dims=settings.dims or None,
+        model,
+        freeze_initializers=settings.freeze_initializers,
+        dims=settings.dims or None,
         input_shapes=settings.input_shapes or None,
-    )  # fmt: skip
+    )
 
 
 def effort_for(model: Model, seconds: float | None, sizes: Mapping[str, int]) -> Effort:

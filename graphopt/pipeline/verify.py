@@ -133,6 +133,9 @@ def _agreed(checks: Iterable[Verification]) -> Verification:
             return check
         found.append(check)
     return replace(
-        found[0], trials=sum(v.trials for v in found), max_abs=max(v.max_abs for v in found),
-        max_rel=max(v.max_rel for v in found), sizes=tuple(sizes for v in found for sizes in v.sizes),
-    )  # fmt: skip
+        found[0],
+        trials=sum(v.trials for v in found),
+        max_abs=max(v.max_abs for v in found),
+        max_rel=max(v.max_rel for v in found),
+        sizes=tuple(sizes for v in found for sizes in v.sizes),
+    )

@@ -30,7 +30,7 @@ from graphopt.report.optimization import Found, write_report
 from graphopt.runtime.placement import Placement
 from graphopt.runtime.session import Session
 from graphopt.search.arena import Arena
-from graphopt.search.trace import Trace, options_of
+from graphopt.search.trace import Trace, fingerprint, options_of
 from graphopt.verification.numeric import Verification
 from graphopt.wording import measured_at, plural, sized
 
@@ -184,8 +184,8 @@ def _trace(context: Context, judged: Judged, told: Mapping[str, Any]) -> Trace:
         "cost": outcome.state.cost, "kept_original": judged.kept, "environment": told["environment"],
     }  # fmt: skip
     return Trace(
-        f"{context.loaded.graph.hash:016x}", context.library.hash, selection.problem.block, context.limit,
-        options_of(context.settings), outcome.steps, f"{judged.graph.hash:016x}", _metadata(told), about,
+        fingerprint(context.loaded.graph), context.library.hash, selection.problem.block, context.limit,
+        options_of(context.settings), outcome.steps, fingerprint(judged.graph), _metadata(told), about,
     )  # fmt: skip
 
 

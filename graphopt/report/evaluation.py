@@ -177,7 +177,7 @@ def timings(found: Evaluation) -> tuple[str, list[str], list[list[str]]]:
         rows.append(["geometric mean", algorithm, *(f"**{m:.3f}**" for m in means), *map(seconds, times), share])
     note = (
         "Latency of the original over that of the best predicted plan, and of auto's plan over the agent's, from interleaved rounds over "
-        "several sessions; an interval says where another run would come out. auto had the time that `graphopt optimize` gives its search; "
+        "several sessions, with 95 % intervals. auto had the time that `graphopt optimize` gives its search; "
         "neither asked the clock."
     )
     return note, heads, rows
@@ -193,11 +193,15 @@ def reached(found: Evaluation) -> tuple[str, list[str], list[list[str]]]:
     heads = ["measure", "agent", "within 1 % of", "after steps", "runs that did", "fewer than ppo"]
     rows = [
         [
-            r.measure, r.algorithm, f"{r.target:.2f}", "never" if r.steps is None else str(r.steps), f"{r.reached} of {r.runs}",
+            r.measure,
+            r.algorithm,
+            f"{r.target:.2f}",
+            "never" if r.steps is None else str(r.steps),
+            f"{r.reached} of {r.runs}",
             measured(r.fewer, 1),
         ]
         for r in found.reaches
-    ]  # fmt: skip
+    ]
     note = (
         f"Real environment steps until the mean of an agent's runs first came within one per cent of what ppo's had in the end. `saving` is the "
         f"mean of the last {SMOOTHED_UPDATES} updates' episodes, `best` the best saving met so far, mean over the models; see curves.svg. How many times "

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from graphopt.report.curves import draw_curves
 from graphopt.report.evaluation import about, budget_words, reached, savings, summary, summary_words, timings
+from graphopt.report.plots import draw_curves
 from graphopt.report.view import Page, Subject, Table
 from graphopt.rl.evaluation.scores import STAGES, Evaluation
 

@@ -11,9 +11,9 @@ from graphopt.errors import SessionError
 from graphopt.ir.graph import Graph
 from graphopt.report.changes import compare, places
 from graphopt.report.summary import verdict
-from graphopt.report.view import Facts, FamilyRow, Page, Ratio, SearchCurve, StepRow, Subject, Variant
+from graphopt.report.view import Facts, FamilyRow, Page, SearchCurve, StepRow, Subject, Variant
 from graphopt.runtime.profile import by_op, profile
-from graphopt.runtime.timing import Paired
+from graphopt.runtime.timing import Paired, Ratio
 from graphopt.search.arena import Arena
 from graphopt.search.selection import FamilyVerdict, Selection
 from graphopt.wording import (
@@ -157,7 +157,7 @@ def _variants(told: Mapping[str, Any], paired: Paired, other: str) -> tuple[Vari
             session_ms=opening.get("before_ms"), peak_bytes=memory.get("before"),
         ),
         Variant(
-            other, False, samples[1], Ratio.of(paired.speedup, paired.ci95),
+            other, False, samples[1], paired.ratio,
             nodes=nodes["after"] if written else None, file_bytes=sizes["after"] if written else None,
             session_ms=opening.get("after_ms"), peak_bytes=memory.get("after"),
         ),

@@ -23,7 +23,8 @@ from markupsafe import Markup
 
 from graphopt import wording
 from graphopt.files import write_text
-from graphopt.report.view import GraphView, Page, Ratio, StepRow, Subject, Variant
+from graphopt.report.view import GraphView, Page, StepRow, Subject, Variant
+from graphopt.runtime.timing import Ratio
 
 SAMPLES = 400
 """Points of a distribution that a chart draws at most; quantiles are of all samples."""
@@ -50,9 +51,13 @@ def render(page: Page) -> str:
     scripts = [_script(f"vendor/{name}", f"vendor/{name.partition('.')[0]}.LICENSE") for name in _VENDORED]
     scripts += [_script(name) for name in _OWN]
     engine = jinja2.Environment(
-        loader=jinja2.FunctionLoader(_text), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True,
-        lstrip_blocks=True, finalize=lambda value: wording.one_line(value) if type(value) is str else value,
-    )  # fmt: skip
+        loader=jinja2.FunctionLoader(_text),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=lambda value: wording.one_line(value) if type(value) is str else value,
+    )
     engine.filters.update(
         ms=wording.milliseconds, size=wording.size, seconds=wording.seconds, percentiles=_percentiles, ratio=_ratio,
         rules=_rules, families=_families, image=_image,

@@ -12,7 +12,6 @@ import numpy as np
 
 from graphopt.onnxio.emit import Emitted
 from graphopt.onnxio.load import Model
-from graphopt.report.view import Ratio
 from graphopt.runtime.environment import fingerprint
 from graphopt.runtime.placement import Placement
 from graphopt.runtime.session import SessionConfig
@@ -190,7 +189,7 @@ def _more(selection: Selection) -> list[str]:
 
 def verdict(paired: Paired) -> str:
     """What the interval of a ratio allows to say: ``faster``, ``slower``, ``equal``, or ``unclear`` where noise hides the answer."""
-    return Ratio.of(paired.speedup, paired.ci95).verdict
+    return paired.ratio.verdict
 
 
 def _warnings(

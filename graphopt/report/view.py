@@ -9,35 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from graphopt.runtime.profile import OpTime
+from graphopt.runtime.timing import Ratio
 
-NOISY = 0.04
-"""How far from 1 an interval around it may reach before it says nothing: that of a model which is as fast is narrower."""
 Facts = tuple[tuple[str, str], ...]
 """Labels and texts, in the order in which they are listed."""
-
-
-@dataclass(frozen=True)
-class Ratio:
-    """How many times as fast as its baseline something is.
-
-    Attributes:
-        value: Baseline time over its own; above 1 it is faster.
-        low: Lower end of the 95 % interval.
-        high: Upper end of it.
-        verdict: What may be claimed: ``faster``, ``slower``, ``equal`` or ``unclear``.
-    """
-
-    value: float
-    low: float
-    high: float
-    verdict: str
-
-    @classmethod
-    def of(cls, value: float, ci95: tuple[float, float]) -> Ratio:
-        """A ratio of which no more is claimed than its interval says."""
-        low, high = ci95
-        hidden = "unclear" if max(high - 1, 1 - low) > NOISY else "equal"
-        return cls(value, low, high, "faster" if low > 1 else "slower" if high < 1 else hidden)
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 
 from graphopt.ir.constants import READABLE, NotConstantError, evaluate, known_content, small_array
+from graphopt.ir.memo import Memo
 from graphopt.ir.types import FLOATS, NUMPY_NAMES, ValueType
 from graphopt.rewrite.expr import Env, Function, Ref, Symbol, equal
 from graphopt.rewrite.limits import ITEMS, TooLargeError, Unknown, bounded, leaves
 
-_extremes: dict[int, tuple[float, float]] = {}
-_distinct: dict[int, tuple[float, ...] | None] = {}
+_extremes: Memo[int | None, tuple[float, float]] = Memo()
+_distinct: Memo[int | None, tuple[float, ...] | None] = Memo()
 
 
 def _type(env: Env, x: Ref) -> ValueType:
@@ -144,7 +145,6 @@ def _extreme(env: Env, x: Ref) -> tuple[float, float]:
         array = _array(env, x)
         if array.size == 0:
             raise Unknown
-        assert x.key is not None
         _extremes[x.key] = (float(array.min()), float(array.max()))
     return _extremes[x.key]
 
@@ -163,7 +163,6 @@ def distinct(env: Env, x: Ref) -> tuple[float, ...]:
     """The different elements of a constant in ascending order; undecided when there are more than 16."""
     if x.key not in _distinct:
         found = np.unique(_array(env, x))
-        assert x.key is not None
         _distinct[x.key] = tuple(found.tolist()) if found.size <= 16 else None
     result = _distinct[x.key]
     if result is None:

@@ -105,8 +105,11 @@ class Rule:
     def contributed(self) -> bool:
         """Whether the replacement uses operators outside the ONNX standard."""
         from_match = {op for line in self.match for op in line.ops}
-        return any((d or op == "SimplifiedLayerNormalization") and (d, op) not in from_match
-                   for line in self.replace for d, op in line.ops)  # fmt: skip
+        return any(
+            (d or op == "SimplifiedLayerNormalization") and (d, op) not in from_match
+            for line in self.replace
+            for d, op in line.ops
+        )
 
     @property
     def leaves(self) -> tuple[str, ...]:

@@ -3,7 +3,6 @@
 The only package that imports onnxruntime, in ``ort``. Import the modules directly: this file stays empty so that asking for
 ``graphopt.runtime.environment`` does not load the runtime.
 
-    dtypes       element types: the names ONNX, numpy and the runtime use for them
     packages     which packages of the runtime are installed, and whether they get in each other's way
     ort          the runtime itself, or what to do where it can't be imported
     log          what it says of a failure
@@ -13,7 +12,8 @@ The only package that imports onnxruntime, in ``ort``. Import the modules direct
     binding      values where a session wants them, on a device or the host
     session      a model in memory or on disk, opened and run
     feeds        made-up inputs for a session
-    timing       which of two models is faster, with an interval
+    rounds       models in interleaved rounds, over sessions that are opened again and again
+    timing       from rounds to ratios, intervals and verdicts
     guard        sessions in a process of their own, for models that nobody knows yet; guarded is that process
     profile      time per kernel, and the graph the runtime really runs
     precision    the coarsest arithmetic inside a model

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from graphopt.runtime.dtypes import BY_CODE, BY_NAME, Array, numpy_dtype
+from graphopt.ir.dtypes import BY_CODE, BY_NAME, Array, numpy_dtype
 from graphopt.runtime.ort import onnxruntime
 
 if TYPE_CHECKING:

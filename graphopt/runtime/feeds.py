@@ -17,15 +17,15 @@ from typing import Any
 import numpy as np
 
 from graphopt.errors import InputsNeededError, UnknownNameError, UsageError
-from graphopt.runtime.dtypes import BY_NAME, Array, numpy_dtype
+from graphopt.ir.dtypes import BY_NAME, Array, numpy_dtype
 from graphopt.runtime.environment import free_memory
 from graphopt.runtime.session import TensorSpec
 
 _ONE = ("batch", "beam", "num_return")
 _BATCH_NAMES = {"n", "b", "bs", "bsz", "nbatch"}
 _IMAGE_NAMES = {"height", "width", "h", "w"}
-_IMAGE_SIZE = 224
-_DEFAULT_SIZE = 8
+_IMAGE_SIZE = 224  # ImageNet's
+_DEFAULT_SIZE = 8  # of a symbol whose name says nothing: small, and what halves it three times finds something
 _RANK = 64  # numpy's limit
 _WORK = 8  # bytes at least that an element takes while it is made up
 _MOST = 1 << 40  # bytes, where the system does not say how many are free

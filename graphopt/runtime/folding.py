@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from graphopt.errors import GraphoptError
+from graphopt.ir.dtypes import Array
 from graphopt.ir.kernels import KernelError
-from graphopt.runtime.dtypes import Array
 from graphopt.runtime.session import LoadableModel, Session, SessionConfig
 
 # Memory goes back as soon as a value has been read: a session lives for one run.

@@ -204,10 +204,12 @@ class _Child:
             # Its stdin is never written to: it ends when we do, however we do. Ctrl-C is meant for us alone.
             self._process = subprocess.Popen(
                 [sys.executable, "-c", _START, json.dumps(sys.path), str(theirs.fileno())],
-                stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
                 stderr=None if os.environ.get("GRAPHOPT_DEBUG") else subprocess.DEVNULL,
-                pass_fds=(theirs.fileno(),), start_new_session=True,
-            )  # fmt: skip
+                pass_fds=(theirs.fileno(),),
+                start_new_session=True,
+            )
         self.pid = os.getpid()
         scratch.on_abandon(self, self._process.kill)
 

@@ -18,9 +18,9 @@ from typing import Any, Self
 import numpy as np
 
 from graphopt.errors import SessionError, UnknownNameError, UsageError
+from graphopt.ir.dtypes import BY_CODE, BY_NAME, BY_RUNTIME, Array
 from graphopt.runtime import providers
 from graphopt.runtime.binding import HOST, Memory, borrowed, bound_run, places, to_numpy, to_runtime
-from graphopt.runtime.dtypes import BY_CODE, BY_NAME, BY_RUNTIME, Array
 from graphopt.runtime.log import FATAL_ONLY, first_complaint, one_line
 from graphopt.runtime.ort import onnxruntime
 from graphopt.runtime.placement import Placement, assigned

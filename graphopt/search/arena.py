@@ -12,14 +12,16 @@ from graphopt.ir.tensors import InFile
 from graphopt.onnxio.emit import Emitted, emit
 from graphopt.onnxio.load import Model
 from graphopt.runtime import guard
-from graphopt.runtime.session import LoadableModel, Place, Session, SessionConfig
-from graphopt.runtime.timing import Paired, measure_models, measure_pair
+from graphopt.runtime.rounds import MIN_CYCLES, MIN_ROUNDS, Sampling, measure_pair
+from graphopt.runtime.session import LoadableModel, Place, SessionConfig
+from graphopt.runtime.timing import Paired
 
-SESSION_NOISE = 0.01
-"""Relative difference that a comparison over single sessions must exceed to mean anything."""
 GROWTH = 0.10
 """How much larger a file may become unless someone says otherwise, as a fraction of it."""
 _SLACK = 1 << 20  # bytes that it may grow besides
+_SURE = 0.002  # half an interval with which a verdict ends early: less than what is worth telling
+_QUICK = 0.005  # the same of a quick comparison
+_QUICK_ROUNDS = 2  # of each cycle of a quick comparison at least: as often first as second
 
 
 def most_bytes(model: Model, growth: float = GROWTH) -> int:
@@ -47,7 +49,7 @@ class Arena:
         config: Provider, threads and optimisation level.
         feeds: Inputs.
         max_bytes: How large an emitted model may be.
-        seed: Of the bootstrap.
+        seed: Of the inputs at other sizes.
         patience: Seconds that opening a graph, or its first run, may take.
         known: Hashes of graphs that have been run.
     """
@@ -84,27 +86,19 @@ class Arena:
     def pair(
         self, baseline: Graph | None, variant: Graph, seconds: float = math.inf, rounds: int | None = None
     ) -> Paired:
-        """A quick comparison of two graphs (``None``: the original model) over one session of each.
-
-        Two sessions of the same model can differ by a per cent or two: see :data:`SESSION_NOISE`.
+        """A quick comparison of two graphs (``None``: the original model).
 
         Args:
             baseline: The one.
             variant: The other.
-            seconds: Limit, the opening of the sessions not counted.
-            rounds: Limit in rounds, 7 at least.
+            seconds: Limit; :data:`MIN_CYCLES` sessions of each are opened in any case.
+            rounds: Limit in rounds, over all sessions.
 
         Raises:
             SessionError: One of the two does not run.
         """
-        for graph in (baseline, variant):
-            if graph is not None:
-                self.vet(graph)
-        with Session(self.loadable(baseline), self.config) as a, Session(self.loadable(variant), self.config) as b:
-            return measure_pair(
-                a, b, self.feeds, seconds=seconds, min_rounds=7, max_rounds=rounds or 10_000, precision=0.01,
-                seed=self.seed,
-            )  # fmt: skip
+        each = _QUICK_ROUNDS if rounds is None else max(_QUICK_ROUNDS, min(MIN_ROUNDS, rounds // MIN_CYCLES))
+        return self.over_sessions(baseline, variant, Sampling(seconds, rounds, each=each, patience=1, early=_QUICK))
 
     def verdict(
         self,
@@ -112,44 +106,33 @@ class Arena:
         seconds: float = math.inf,
         session_rounds: int | None = None,
         sessions: int = 40,
-        stop: Callable[[], bool] | None = None,
+        stop: Callable[[], bool] = lambda: False,
     ) -> Paired:
-        """Compare a graph with the original model over several sessions of each.
+        """Compare a graph with the original model.
 
         Args:
             variant: The graph.
             seconds: Time to spend, all told.
-            session_rounds: See :func:`graphopt.runtime.timing.measure_models`.
+            session_rounds: Rounds with each pair of sessions.
             sessions: Of each to open at most.
             stop: Asked now and then; true ends it with what there is, 4 sessions of each at least.
 
         Raises:
             SessionError: One of the two does not run.
         """
-        return self.over_sessions(None, variant, seconds, 4, 0.004, session_rounds, sessions, stop)
+        sampling = Sampling(seconds, each=session_rounds or MIN_ROUNDS, most=sessions, patience=1, early=_SURE)
+        return self.over_sessions(None, variant, sampling, stop)
 
     def over_sessions(
-        self,
-        baseline: Graph | None,
-        variant: Graph,
-        seconds: float,
-        sessions: int = 4,
-        precision: float | None = None,
-        session_rounds: int | None = None,
-        most: int = 40,
-        stop: Callable[[], bool] | None = None,
+        self, baseline: Graph | None, variant: Graph, sampling: Sampling, stop: Callable[[], bool] = lambda: False
     ) -> Paired:
-        """Compare two graphs (``None``: the original model) over at least so many sessions of each.
+        """Compare two graphs (``None``: the original model).
 
         Args:
             baseline: The one.
             variant: The other.
-            seconds: Time to spend, opening included.
-            sessions: Of each to open, however long that takes.
-            precision: Width of the interval that is narrow enough to stop.
-            session_rounds: See :func:`graphopt.runtime.timing.measure_models`.
-            most: Sessions of each to open at most.
-            stop: See :func:`graphopt.runtime.timing.measure_models`.
+            sampling: How long.
+            stop: See :func:`graphopt.runtime.rounds.measure_pair`.
 
         Raises:
             SessionError: One of the two does not run.
@@ -157,8 +140,4 @@ class Arena:
         for graph in (baseline, variant):
             if graph is not None:
                 self.vet(graph)
-        return measure_models(
-            self.loadable(baseline), self.loadable(variant), self.feeds, self.config, seconds=seconds,
-            min_sessions=sessions, max_sessions=most, precision=precision, session_rounds=session_rounds,
-            stop=stop,
-        )  # fmt: skip
+        return measure_pair(self.loadable(baseline), self.loadable(variant), self.feeds, self.config, sampling, stop)

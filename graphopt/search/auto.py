@@ -49,9 +49,13 @@ class Auto:
         if first.steps and best.state is not first.state:  # what differs most from the best is asked about first
             others = [first, *(o for o in others if o.state is not first.state)]
         return replace(
-            best, candidates=budget.spent, seconds=budget.elapsed, stop_reason=budget.exhausted() or reason,
-            others=tuple(others), waiting=waiting,
-        )  # fmt: skip
+            best,
+            candidates=budget.spent,
+            seconds=budget.elapsed,
+            stop_reason=budget.exhausted() or reason,
+            others=tuple(others),
+            waiting=waiting,
+        )
 
 
 SPEC = StrategySpec("auto", "greedy, then backtracking from two places", lambda s: Auto(s.alpha), ("alpha",))

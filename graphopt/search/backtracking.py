@@ -176,9 +176,13 @@ class Backtracking:
             reason = budget.exhausted()
             if reason or not gained:
                 return replace(
-                    best, candidates=budget.spent, seconds=budget.elapsed, stop_reason=reason or found.stop_reason,
-                    others=tuple(others), waiting=found.waiting,
-                )  # fmt: skip
+                    best,
+                    candidates=budget.spent,
+                    seconds=budget.elapsed,
+                    stop_reason=reason or found.stop_reason,
+                    others=tuple(others),
+                    waiting=found.waiting,
+                )
 
     def _round(self, problem: Problem, start: State, budget: Budget, report: Report | None) -> Outcome:
         with collector_paused():
@@ -282,11 +286,18 @@ class RandomWalk:
 
 
 BACKTRACKING = StrategySpec(
-    "backtracking", "best first, through steps that cost", lambda s: Backtracking(s.alpha), ("alpha",),
+    "backtracking",
+    "best first, through steps that cost",
+    lambda s: Backtracking(s.alpha),
+    ("alpha",),
     trials={f"backtracking {alpha:g}": {"alpha": alpha} for alpha in ALPHAS},
-)  # fmt: skip
+)
 BEAM = StrategySpec("beam", "the best few of each number of steps", lambda s: Beam())
 RANDOM = StrategySpec(
-    "random", "random walks: the control", lambda s: RandomWalk(seed=s.seed), ("seed",), trials={"random": {}},
+    "random",
+    "random walks: the control",
+    lambda s: RandomWalk(seed=s.seed),
+    ("seed",),
+    trials={"random": {}},
     chance=True,
-)  # fmt: skip
+)

@@ -19,6 +19,7 @@ import numpy as np
 from graphopt.errors import SessionError
 from graphopt.ir.edit import RefusedError
 from graphopt.rewrite.sites import Key
+from graphopt.runtime.rounds import Sampling
 from graphopt.search.arena import Arena
 from graphopt.search.problem import Problem, State, collector_paused
 from graphopt.search.symmetry import PlanExpansion, ReducedState, SiteClasses
@@ -226,7 +227,7 @@ def calibrate(
     paired = []
     for state, steps in samples(problem, start, graphs, seed):
         try:
-            pair = arena.over_sessions(start.graph, state.graph, seconds, SESSIONS)
+            pair = arena.over_sessions(start.graph, state.graph, Sampling(seconds, least=SESSIONS, patience=1))
         except SessionError:
             continue  # the runtime does not take it: no search would keep it either
         paired.append((state, steps, pair, pair.baseline_ms / slowdown()))

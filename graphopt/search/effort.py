@@ -14,10 +14,11 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from graphopt.runtime.rounds import MIN_CYCLES, MIN_ROUNDS
 from graphopt.search.problem import Budget
 
-LEAST_ROUNDS = 7
-"""Rounds for a comparison of two sessions to mean anything."""
+LEAST_ROUNDS = 2 * MIN_CYCLES
+"""Rounds for a comparison to mean anything: in each cycle both models run first once."""
 LEAST_SECONDS = 1.0
 """The same by the clock."""
 LEAST_CANDIDATES = 200
@@ -73,10 +74,10 @@ _KERNELS = 400
 _CANDIDATES, _CANDIDATES_PER_NODE = 3000, 4
 _ROUNDS = (4 * LEAST_ROUNDS, 400)  # of all comparisons together, at least and at most
 _COMPARING_MS = 20_000.0  # typical milliseconds for them
-_TURN_MS = 6.0  # a turn takes no less (graphopt.runtime.timing)
-_SESSION_ROUNDS = (5, 25)  # with each pair of sessions of the last measurement
-_SESSION_MS = 600.0
-_SESSIONS = (4, 12)
+_TURN_MS = 6.0  # a turn takes no less (graphopt.runtime.rounds)
+_SESSION_ROUNDS = (MIN_ROUNDS, 25)  # with each pair of sessions of the last measurement
+_SESSION_MS = 600.0  # typical milliseconds for them
+_SESSIONS = 12  # of each model in the last measurement, at most
 
 
 @dataclass(frozen=True)
@@ -114,9 +115,13 @@ class Effort:
             return cls(seconds)
         turns = 2 * max(_TURN_MS, typical_ms)
         return cls(
-            None, _KERNELS, _CANDIDATES + _CANDIDATES_PER_NODE * nodes, _between(_ROUNDS, _COMPARING_MS / turns),
-            _between(_SESSION_ROUNDS, _SESSION_MS / turns), _SESSIONS[1],
-        )  # fmt: skip
+            None,
+            _KERNELS,
+            _CANDIDATES + _CANDIDATES_PER_NODE * nodes,
+            _between(_ROUNDS, _COMPARING_MS / turns),
+            _between(_SESSION_ROUNDS, _SESSION_MS / turns),
+            _SESSIONS,
+        )
 
     @property
     def pricing_s(self) -> float:

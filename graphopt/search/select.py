@@ -20,7 +20,7 @@ from graphopt.cost.base import CostModel
 from graphopt.errors import SessionError
 from graphopt.ir.graph import Graph
 from graphopt.runtime.timing import Paired
-from graphopt.search.arena import SESSION_NOISE, Arena
+from graphopt.search.arena import Arena
 from graphopt.search.effort import Purse
 from graphopt.search.greedy import Greedy
 from graphopt.search.problem import Budget, Outcome, Problem, State, Strategy
@@ -182,7 +182,7 @@ class _Clock:
     def faster(self, best: Outcome, other: Outcome, amount: float) -> bool:
         """Whether another outcome is clearly faster than the best."""
         found = self.pair(best.state.graph, other.state.graph, amount)
-        return found is not None and found[0].ci95[0] > 1.0 + SESSION_NOISE
+        return found is not None and found[0].ratio.verdict == "faster"
 
     def gains(self, start: Graph, outcome: Outcome, amount: float) -> bool:
         """Whether a quick look says that the graph is faster than the original."""
@@ -215,7 +215,7 @@ class _Clock:
             # One of the two does not run, and the input did: the smaller change is the safer one.
             return FamilyVerdict(family, None, None, False)
         paired, predicted = found
-        return FamilyVerdict(family, paired.speedup, paired.ci95, paired.ci95[1] >= 1.0 - SESSION_NOISE, predicted)
+        return FamilyVerdict(family, paired.speedup, paired.ci95, paired.ratio.verdict != "slower", predicted)
 
 
 def _settle(

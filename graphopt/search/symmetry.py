@@ -218,7 +218,7 @@ class PlanExpansion:
         ]
         return _Carried(
             State(graph, partial(self.start.sites.after, graph, whole), costs), (*made.steps, *steps), whole
-        )  # fmt: skip
+        )
 
     def _places(self, made: _Carried, rule: str) -> Sites:
         """Where a rule applies once a plan is carried out."""

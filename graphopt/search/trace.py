@@ -27,11 +27,15 @@ SCHEMA = "graphopt.trace/2"
 def options_of(settings: Settings) -> dict[str, Any]:
     """What a trace says of how its model is loaded and its rules are chosen, of some settings."""
     return {
-        "dims": dict(settings.dims), "input_shapes": {k: list(v) for k, v in settings.input_shapes.items()},
-        "freeze_initializers": settings.freeze_initializers, "rules": list(settings.rules),
-        "exclude": list(settings.exclude), "provider": settings.provider,
-        "provider_options": dict(settings.provider_options), "portable": settings.portable,
-    }  # fmt: skip
+        "dims": dict(settings.dims),
+        "input_shapes": {k: list(v) for k, v in settings.input_shapes.items()},
+        "freeze_initializers": settings.freeze_initializers,
+        "rules": list(settings.rules),
+        "exclude": list(settings.exclude),
+        "provider": settings.provider,
+        "provider_options": dict(settings.provider_options),
+        "portable": settings.portable,
+    }
 
 
 @dataclass(frozen=True)
@@ -57,13 +61,13 @@ class Trace:
     """What was done to a model.
 
     Attributes:
-        model: Hash of its graph as loaded.
+        model: Fingerprint of its graph as loaded.
         rules: Hash of the library.
         block: Channel block that the rules were told.
         max_bytes: How large the file may become; decides which constants are folded.
         options: How the model was loaded and the rules were chosen, as arguments of :func:`graphopt.optimize`.
         steps: The rewrites, in order.
-        result: Hash of the graph after them.
+        result: Fingerprint of the graph after them.
         metadata: What was recorded in the written model.
         about: For people: strategy, seed, stop reason, predicted cost, environment.
     """
@@ -105,8 +109,10 @@ def read_trace(path: Path) -> Trace:
         raise TraceError(f"{path}: not a trace: {error}") from error
     schema = data.get("schema") if isinstance(data, dict) else None
     if schema != SCHEMA:
-        raise TraceError(f"{path}: not a trace of this version: schema {schema!r} instead of {SCHEMA!r}",
-                         "make it again with graphopt optimize --trace")  # fmt: skip
+        raise TraceError(
+            f"{path}: not a trace of this version: schema {schema!r} instead of {SCHEMA!r}",
+            "make it again with graphopt optimize --trace",
+        )
     try:
         trace = record(Trace, {k: v for k, v in data.items() if k != "schema"}, "the trace")
         record(_Options, trace.options, "the trace: 'options'")
@@ -132,6 +138,17 @@ def carry_out(graph: Graph, library: Library, block: int, steps: Sequence[Step])
             raise TraceError(f"step {number}: {step.rule} at {step.node!r}: {error}") from error
         sites = sites.after(graph, delta)
     return graph
+
+
+def fingerprint(graph: Graph) -> str:
+    """What a trace calls a graph: the same in every process, on every machine, with every version of Python."""
+    nodes = sorted((node.id, tuple(key or 0 for key in node.outputs)) for node in graph.nodes.values())
+    return f"{digest(nodes, [key for _, key in graph.outputs]):016x}"
+
+
+def is_graph(graph: Graph, told: str) -> bool:
+    """Whether a trace means this graph; some were written with :attr:`Graph.hash`, which is Python's."""
+    return told in (fingerprint(graph), f"{graph.hash:016x}")
 
 
 def find(sites: Sites, step: Step) -> Match | None:

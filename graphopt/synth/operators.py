@@ -11,7 +11,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -258,7 +258,7 @@ TABLE: Mapping[str, Operator] = {
 """Every operator by name."""
 
 
-@cache
+@lru_cache(maxsize=1 << 16)
 def results(name: str, form: Form, shapes: tuple[Shape, ...]) -> tuple[Shape, ...]:
     """Shapes of an operator's results, empty where ONNX does not allow it."""
     fixed = constants(form)

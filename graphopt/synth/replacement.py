@@ -16,7 +16,7 @@ from graphopt.rewrite.examples import build_example
 from graphopt.rewrite.expr import Env, Ref, Unknown, compile_expression
 from graphopt.rewrite.functions import FUNCTIONS
 from graphopt.synth import pairs as sides
-from graphopt.synth.draft import LOOSE, Draft, Pattern, Row, Slot, at_default, fresh, named_outputs, one_rule, operand
+from graphopt.synth.draft import LOOSE, Draft, Pattern, Row, at_default, fresh, named_outputs, one_rule, operand
 from graphopt.synth.operators import Param, Shape, results
 from graphopt.synth.pairs import Pair, Side
 
@@ -178,115 +178,126 @@ class _Replacement:
         return best
 
     def _candidates(self, n: int, param: Param, axis: str, bound: _Bound) -> Iterator[str]:
-        slots = self.pattern.slots
-        same = [s for s in slots if s.kind == param.kind and s.name == param.name]
-        others = [s for s in slots if s.kind == param.kind and s.name != param.name]
-        axes = [s for s in slots if s.kind == "axis"]
-        over = [s for s in slots if s.kind == "axes"]
-        perms = [s for s in slots if s.kind == "perm"]
-        leaves = list(self.pattern.side.inputs)
-        values = [*leaves, *(o for outs in self.pattern.outputs for o in outs if o != "_")]
+        """Expressions for a parameter, the simplest first: what the pattern has, what can be made of it, the number itself."""
+        slots = _Slots(param, self.pattern)
+        node = self.side.nodes[n]
+        first = bound[0][0]
         literal = repr(list(param.value)) if isinstance(param.value, tuple) else repr(param.value)
         match param.kind:
             case "axis":
-                yield from (s.variable for s in same)
-                yield from (f"axis({s.variable}, rank({s.tensor}))" for s in axes)
-                yield from (f"{p.variable}[axis({s.variable}, len({p.variable}))]" for p in perms for s in axes)
-                yield from (f"invert({p.variable})[axis({s.variable}, len({p.variable}))]" for p in perms for s in axes)
-                yield from (f"axis({s.variable}, rank({s.tensor})) {d}" for s in axes for d in ("+ 1", "- 1"))
-                yield from (f"values({s.variable})[0]" for s in over)
-                rank = len(_operand_shape(bound[0][0].after, n, bound[0][0].shapes))
+                rank = len(_operand_shape(first.after, n, first.shapes))
+                yield from slots.axis()
                 yield repr((param.value % rank) - rank)
-                yield repr(param.value % rank)
+                literal = repr(param.value % rank)
             case "axes":
-                yield from (s.variable for s in [*same, *others])
-                yield from (
-                    f"[{p.variable}[a] for a in axes(values({s.variable}), len({p.variable}))]"
-                    for p in perms
-                    for s in over
-                )
-                yield from (
-                    f"[invert({p.variable})[a] for a in axes(values({s.variable}), len({p.variable}))]"
-                    for p in perms
-                    for s in over
-                )
-                yield from (f"values({s.variable}) + values({t.variable})" for s, t in itertools.combinations(over, 2))
-                yield from (
-                    f"axes(values({s.variable}), rank({s.tensor})) + axes(values({t.variable}), rank({t.tensor}))"
-                    for s, t in itertools.combinations(over, 2)
-                )
-                yield from (f"[axis({s.variable}, rank({s.tensor}))]" for s in axes)
-                yield from (
-                    f"[a {d} for a in axes(values({s.variable}), rank({s.tensor}))]"
-                    for s in over
-                    for d in ("+ 1", "- 1")
-                )
-                rank = len(_operand_shape(bound[0][0].after, n, bound[0][0].shapes)) + (
-                    self.side.nodes[n].op == "Unsqueeze"
-                )
+                rank = len(_operand_shape(first.after, n, first.shapes)) + (node.op == "Unsqueeze")
+                yield from slots.axes_()
                 yield repr([(a % rank) - rank for a in param.value])
-                yield literal
             case "perm":
-                yield from (s.variable for s in same)
-                yield from (f"invert({s.variable})" for s in same)
-                yield from (f"permute({s.variable}, {t.variable})" for s, t in itertools.permutations(same, 2))
-                yield from (f"[k - 1 if k > {p}[{a}] else k for k in {p} if k != {p}[{a}]]"
-                            for s in perms for p in [s.variable] for t in over for a in [f"axis(values({t.variable})[0], len({p}))"])  # fmt: skip
-                yield from (f"[k for k in range(rank({v}) - 2)] + [rank({v}) - 1, rank({v}) - 2]" for v in values)
-                yield literal
+                yield from slots.perm()
             case "sizes":
                 if axis:
                     outs = self._named(n)
                     if all(o in self.pattern.roots for o in outs):
                         yield f"[{', '.join(f'dim({o}, {axis})' for o in outs)}]"
-                    yield from (f"[dim({v}, {axis}), dim({w}, {axis})]" for v, w in itertools.permutations(values, 2))
-                yield from (s.variable for s in same)
-                yield literal
+                    pairs = itertools.permutations(slots.values, 2)
+                    yield from (f"[dim({v}, {axis}), dim({w}, {axis})]" for v, w in pairs)
+                yield from slots.plain()
             case "dims":
-                yield from (s.variable for s in same)
-                operand = self.side.nodes[n].operands[0]
+                yield from slots.plain()
+                operand = node.operands[0]
                 if isinstance(operand, str):
-                    yield from (f"target({operand}, {v})" for v in reversed(values))
-                yield from (f"shape({v})" for v in reversed(values))
-                yield literal
+                    yield from (f"target({operand}, {v})" for v in reversed(slots.values))
+                yield from (f"shape({v})" for v in reversed(slots.values))
             case "position":
-                yield from (s.variable for s in same)
-                yield from (
-                    f"[values({s.variable})[0] - dim({v}, values({t.variable})[0])]"
-                    for s in same
-                    for t in over
-                    for v in leaves
-                )
-                yield from (
-                    f"[values({s.variable})[0] + values({t.variable})[0]]"
-                    for s, t in itertools.combinations([*same, *others], 2)
-                )
-                yield literal
-            case "window" if param.name == "kernel_shape":
-                yield from self._of_both("a + b - 1", same)
-                yield from (s.variable for s in same)
-                yield literal
-            case "window" if param.name == "pads":
-                yield from self._of_both("a + b", same)
-                yield from (s.variable for s in same)
-                yield literal
+                yield from slots.position()
             case "window":
-                yield from (s.variable for s in reversed(same))
-                yield literal
+                yield from slots.window()
             case "flag":
-                yield from (s.variable for s in same)
-                yield from (f"1 - {s.variable}" for s in [*same, *others])
-                yield from (s.variable for s in others)
-                yield literal
+                yield from slots.plain()
+                yield from (f"1 - {s.variable}" for s in [*slots.same, *slots.others])
+                yield from (s.variable for s in slots.others)
             case _:
-                yield from (s.variable for s in same)
-                yield literal
+                yield from slots.plain()
+        yield literal
 
-    @staticmethod
-    def _of_both(item: str, slots: Sequence[Slot]) -> Iterator[str]:
-        """What two windows, one after the other, are together."""
-        pairs = itertools.combinations(slots, 2)
+
+class _Slots:
+    """Expressions of what a pattern's variables stand for, by the kind of the parameter that they are to give.
+
+    Args:
+        param: The parameter.
+        pattern: The pattern.
+
+    Attributes:
+        same: Variables for the same parameter of an operator.
+        others: Those of the same kind with another name.
+        values: Names of the pattern's inputs and results.
+    """
+
+    def __init__(self, param: Param, pattern: Pattern) -> None:
+        self.param, slots = param, pattern.slots
+        self.same = [s for s in slots if s.kind == param.kind and s.name == param.name]
+        self.others = [s for s in slots if s.kind == param.kind and s.name != param.name]
+        self.axes = [s for s in slots if s.kind == "axis"]
+        self.over = [s for s in slots if s.kind == "axes"]
+        self.perms = [s.variable for s in slots if s.kind == "perm"]
+        self.leaves = list(pattern.side.inputs)
+        self.values = [*self.leaves, *(o for outs in pattern.outputs for o in outs if o != "_")]
+
+    def plain(self) -> Iterator[str]:
+        """What the pattern has for the same parameter."""
+        yield from (s.variable for s in self.same)
+
+    def axis(self) -> Iterator[str]:
+        """An axis."""
+        found = [f"axis({s.variable}, rank({s.tensor}))" for s in self.axes]
+        yield from self.plain()
+        yield from found
+        yield from (f"{p}[axis({s.variable}, len({p}))]" for p in self.perms for s in self.axes)
+        yield from (f"invert({p})[axis({s.variable}, len({p}))]" for p in self.perms for s in self.axes)
+        yield from (f"{axis} {d}" for axis in found for d in ("+ 1", "- 1"))
+        yield from (f"values({s.variable})[0]" for s in self.over)
+
+    def axes_(self) -> Iterator[str]:
+        """Several axes."""
+        found = {s.variable: f"axes(values({s.variable}), rank({s.tensor}))" for s in self.over}
+        yield from (s.variable for s in [*self.same, *self.others])
+        for order in ("{p}", "invert({p})"):
+            for p, s in itertools.product(self.perms, self.over):
+                yield f"[{order.format(p=p)}[a] for a in axes(values({s.variable}), len({p}))]"
+        yield from (f"values({s.variable}) + values({t.variable})" for s, t in itertools.combinations(self.over, 2))
+        yield from (f"{found[s.variable]} + {found[t.variable]}" for s, t in itertools.combinations(self.over, 2))
+        yield from (f"[axis({s.variable}, rank({s.tensor}))]" for s in self.axes)
+        yield from (f"[a {d} for a in {axes}]" for axes in found.values() for d in ("+ 1", "- 1"))
+
+    def perm(self) -> Iterator[str]:
+        """An order of axes."""
+        yield from self.plain()
+        yield from (f"invert({s.variable})" for s in self.same)
+        yield from (f"permute({s.variable}, {t.variable})" for s, t in itertools.permutations(self.same, 2))
+        for p, t in itertools.product(self.perms, self.over):
+            gone = f"{p}[axis(values({t.variable})[0], len({p}))]"
+            yield f"[k - 1 if k > {gone} else k for k in {p} if k != {gone}]"
+        yield from (f"[k for k in range(rank({v}) - 2)] + [rank({v}) - 1, rank({v}) - 2]" for v in self.values)
+
+    def position(self) -> Iterator[str]:
+        """Where a slice begins or ends."""
+        yield from self.plain()
+        for s, t, v in itertools.product(self.same, self.over, self.leaves):
+            yield f"[values({s.variable})[0] - dim({v}, values({t.variable})[0])]"
+        pairs = itertools.combinations([*self.same, *self.others], 2)
+        yield from (f"[values({s.variable})[0] + values({t.variable})[0]]" for s, t in pairs)
+
+    def window(self) -> Iterator[str]:
+        """A window's sizes: of two windows, one after the other, what they are together."""
+        item = {"kernel_shape": "a + b - 1", "pads": "a + b"}.get(self.param.name)
+        if item is None:
+            yield from (s.variable for s in reversed(self.same))
+            return
+        pairs = itertools.combinations(self.same, 2)
         yield from (f"[{item} for a, b in zip({s.variable}, {t.variable})]" for s, t in pairs)
+        yield from self.plain()
 
 
 def _operand_shape(side: Side, n: int, shapes: Mapping[str, Shape]) -> Shape:
@@ -317,8 +328,11 @@ def _fits(run: Any, env: Env, pair: Pair, n: int, k: int) -> bool:
     if param.kind == "axis":
         return isinstance(found, int) and -rank <= found < rank and found % rank == param.value % rank
     if param.kind == "axes":
-        return isinstance(found, tuple) and all(isinstance(a, int) and -rank <= a < rank for a in found) and sorted(
-            a % rank for a in found) == sorted(a % rank for a in param.value)  # fmt: skip
+        return (
+            isinstance(found, tuple)
+            and all(isinstance(a, int) and -rank <= a < rank for a in found)
+            and sorted(a % rank for a in found) == sorted(a % rank for a in param.value)
+        )
     if param.kind == "dims" and isinstance(found, tuple):
         found = tuple(shape[i] if d == 0 and i < len(shape) else d for i, d in enumerate(found))
     wanted = tuple(param.value) if isinstance(param.value, tuple | list) else param.value

@@ -15,9 +15,13 @@ _IMAGENET = {"batch": 1, "size": 224, "classes": 1000}
 
 
 def _image(
-    name: str, family: str, build: str, doc: str, params: Mapping[str, Number] = _NONE,
+    name: str,
+    family: str,
+    build: str,
+    doc: str,
+    params: Mapping[str, Number] = _NONE,
     outputs: tuple[str, ...] = ("logits",),
-) -> ZooModel:  # fmt: skip
+) -> ZooModel:
     pixels = TensorSpec("pixels", ("batch", 3, "size", "size"))
     return ZooModel(name, family, f"graphopt.zoo.{build}", (pixels,), doc, {**_IMAGENET, **params}, outputs)
 

@@ -170,10 +170,14 @@ def clip(
     }  # fmt: skip
     config = transformers.CLIPConfig(
         text_config={
-            **shared, "vocab_size": vocab, "max_position_embeddings": seq, "bos_token_id": 1, "eos_token_id": 2
+            **shared,
+            "vocab_size": vocab,
+            "max_position_embeddings": seq,
+            "bos_token_id": 1,
+            "eos_token_id": 2,
         },
         vision_config={**shared, "image_size": size, "patch_size": patch},
         projection_dim=hidden,
         **_EAGER,
-    )  # fmt: skip
+    )
     return _Similarity(transformers.CLIPModel(config))

@@ -50,9 +50,12 @@ def levit_128s(*, size: int, classes: int, **_: Number) -> nn.Module:
     from transformers import LevitConfig, LevitForImageClassification
 
     config = LevitConfig(
-        image_size=size, hidden_sizes=[128, 256, 384], depths=[2, 3, 4], num_attention_heads=[4, 6, 8],
+        image_size=size,
+        hidden_sizes=[128, 256, 384],
+        depths=[2, 3, 4],
+        num_attention_heads=[4, 6, 8],
         return_dict=False,
-    )  # fmt: skip
+    )
     config.num_labels = classes
     return _First(LevitForImageClassification(config))
 

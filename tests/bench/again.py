@@ -3,8 +3,8 @@
     graphopt bench MODEL... --json first.json && graphopt bench MODEL... --json second.json
     python -m tests.bench.again first.json second.json
 
-Counts the cells (variants of models) whose second ratio lies in their first interval, and prints those where it does not.
-An interval of 95 % is kept if at least nine of ten do. A search that is judged by the clock may end differently the second time;
+Counts the cells (variants of models) whose second ratio lies where the first says that of another run would (`Ratio.again`), and prints
+those where it does not. An interval of 95 % is kept if at least nine of ten do. A search that is judged by the clock may end differently the second time;
 then the two files differ, not only their times, which is said.
 """
 
@@ -32,7 +32,7 @@ def main() -> int:
                 continue
             cells += 1
             alike += variant.ratio.verdict == again.ratio.verdict
-            if variant.ratio.low <= again.ratio.value <= variant.ratio.high:
+            if variant.ratio.again[0] <= again.ratio.value <= variant.ratio.again[1]:
                 held += 1
                 continue
             steps = [v.search.steps if v.search else () for v in (variant, again)]

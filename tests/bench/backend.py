@@ -50,17 +50,18 @@ import onnx.backend.test
 from onnx import ModelProto, OptionalProto, SequenceProto, TensorProto, numpy_helper, version_converter
 
 from graphopt.errors import GraphoptError, SessionError
-from graphopt.ir.check import problems
 from graphopt.ir.edit import RefusedError
 from graphopt.ir.graph import Graph
 from graphopt.ir.simplify import simplify
 from graphopt.onnxio.emit import emit
-from graphopt.onnxio.load import OLDEST_OPSET, Model, load
+from graphopt.onnxio.load import Model, load
+from graphopt.onnxio.read import OLDEST_OPSET
 from graphopt.onnxio.save import save
 from graphopt.rewrite.apply import apply
 from graphopt.rewrite.library import Library, load_library
 from graphopt.rewrite.sites import Sites
 from graphopt.runtime.session import Session, SessionConfig
+from tests.ir.check import problems
 
 KINDS = ("node", "simple", "pytorch-operator", "pytorch-converted", "light")
 PASSES = ("keep", "simplify", "rules", "symbolic", "weights", "fold")

@@ -25,8 +25,9 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper, parser, shape_inference
 
 from graphopt.api import optimize
+from graphopt.runtime.rounds import Sampling, measure_pair
 from graphopt.runtime.session import LoadableModel
-from graphopt.runtime.timing import Paired, measure_models
+from graphopt.runtime.timing import Paired
 
 Weight = tuple[int, ...] | list[int] | float | np.ndarray[Any, Any]
 """A shape (random values), integers (a constant), a number (a 0-d constant) or the values themselves."""
@@ -346,7 +347,7 @@ def by_hand(row: Row, seconds: float) -> Paired | None:
     if not row.fast:
         return None
     slow, fast = (LoadableModel(model(row, text).SerializeToString()) for text in (row.slow, row.fast))
-    return measure_models(slow, fast, feeds(row), seconds=seconds, precision=0.01)
+    return measure_pair(slow, fast, feeds(row), sampling=Sampling(seconds, patience=1, early=0.005))
 
 
 def run(name: str, budget: float) -> dict[str, Any]:

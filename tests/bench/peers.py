@@ -17,8 +17,8 @@ from typing import Any
 
 from graphopt.benchmark.peers import PEERS, run_peer
 from graphopt.runtime.feeds import make_feeds
+from graphopt.runtime.rounds import Sampling, measure_pair
 from graphopt.runtime.session import Session, SessionConfig
-from graphopt.runtime.timing import measure_models
 from graphopt.zoo import build, describe, names
 
 
@@ -35,8 +35,12 @@ def run(name: str, exporter: str, ours: Path, seconds: float) -> dict[str, Any]:
             if theirs.path is None:
                 entry["peers"][peer] = {"error": theirs.error}
                 continue
-            paired = measure_models(
-                theirs.path, mine if mine.exists() else source, feeds, SessionConfig(threads=1), seconds=seconds
+            paired = measure_pair(
+                theirs.path,
+                mine if mine.exists() else source,
+                feeds,
+                SessionConfig(threads=1),
+                Sampling(seconds, patience=1),
             )
             entry["peers"][peer] = {"speedup": paired.speedup, "ci95": list(paired.ci95), "seconds": theirs.seconds}
             theirs.path.unlink()

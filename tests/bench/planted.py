@@ -20,10 +20,10 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from graphopt.benchmark.results import Ratio
-from graphopt.benchmark.rounds import Contender, Effort, in_process, measure
 from graphopt.runtime.feeds import make_feeds
+from graphopt.runtime.rounds import Contender, Sampling, in_process, measure
 from graphopt.runtime.session import Session, SessionConfig
+from graphopt.runtime.timing import Ratio
 
 LAYERS = 20
 """One more is 5 % more work."""
@@ -61,7 +61,7 @@ def chain(kind: str, layers: int, prefix: str = "") -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
-def run(kind: str, effort: Effort, folder: Path) -> tuple[Ratio, Ratio]:
+def run(kind: str, sampling: Sampling, folder: Path) -> tuple[Ratio, Ratio]:
     """One measurement of both plants.
 
     Returns:
@@ -78,7 +78,7 @@ def run(kind: str, effort: Effort, folder: Path) -> tuple[Ratio, Ratio]:
         contenders.append(Contender(name, path, SessionConfig()))
     with Session(contenders[0].model) as session:
         feeds = make_feeds(session.input_specs)
-    measured = measure(contenders, in_process(feeds), effort)
+    measured = measure(contenders, in_process(feeds), sampling)
     assert measured is not None
     slower, equal = measured.ratios
     return slower, equal
@@ -96,7 +96,7 @@ def main() -> int:
         for kind in given.kind:
             counts: dict[str, Counter[str]] = {"slower": Counter(), "equal": Counter()}
             for number in range(given.runs):
-                ratios = run(kind, Effort(given.seconds), Path(folder))
+                ratios = run(kind, Sampling(given.seconds), Path(folder))
                 cells = []
                 for plant, ratio in zip(counts, ratios, strict=True):
                     counts[plant][ratio.verdict] += 1

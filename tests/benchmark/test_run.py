@@ -11,12 +11,12 @@ import pytest
 from onnx import helper
 
 import graphopt
-from graphopt.benchmark.interval import verdict
 from graphopt.benchmark.peers import PEERS
 from graphopt.benchmark.plan import Plan
 from graphopt.benchmark.results import Bench, Ratio, Variant
 from graphopt.benchmark.run import _best_level, bench, find_model
 from graphopt.errors import UnknownNameError, UsageError
+from graphopt.runtime.timing import verdict
 from tests.cli.conftest import conv_net
 from tests.runtime.models import chain
 

@@ -8,7 +8,6 @@ import pytest
 from onnx import helper
 
 from graphopt.benchmark.results import Ratio, Trial
-from graphopt.benchmark.rounds import Effort
 from graphopt.benchmark.tune import (
     DENORMALS,
     SPINNING,
@@ -21,6 +20,7 @@ from graphopt.benchmark.tune import (
     thread_settings,
 )
 from graphopt.benchmark.worker import save_feeds
+from graphopt.runtime.rounds import Sampling
 from graphopt.runtime.session import LEVELS, Session, SessionConfig
 from tests.runtime.models import chain, model
 
@@ -102,7 +102,7 @@ def tuner(tmp_path, proto, feeds):
     path = tmp_path / "net.onnx"
     path.write_bytes(proto)
     save_feeds(feeds, tmp_path / "feeds.npz")
-    return Tuner(path, feeds, tmp_path / "feeds.npz", Effort(seconds=0.3, precision=0.2))
+    return Tuner(path, feeds, tmp_path / "feeds.npz", Sampling(seconds=0.3, precision=0.2))
 
 
 def test_denormals_are_found_and_advised(tmp_path):
@@ -134,5 +134,5 @@ def test_what_changes_outputs_is_seen(tmp_path):
 
 def test_interrupted(tmp_path):
     quick = tuner(tmp_path, chain(2).proto, {"x": np.ones((4, 64), np.float32)})
-    stopped = Tuner(quick.model, quick.feeds, quick.file, quick.effort, stop=lambda: True)
+    stopped = Tuner(quick.model, quick.feeds, quick.file, quick.sampling, stop=lambda: True)
     assert stopped.tune("original", SessionConfig()) is None

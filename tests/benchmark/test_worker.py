@@ -8,9 +8,9 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from graphopt.benchmark.rounds import Contender, Effort, measure
 from graphopt.benchmark.worker import Worker, in_workers, save_feeds
 from graphopt.errors import SessionError
+from graphopt.runtime.rounds import Contender, Sampling, measure
 from graphopt.runtime.session import SessionConfig
 from tests.runtime.models import chain, model
 
@@ -95,5 +95,7 @@ def test_rounds_between_processes(tmp_path):
     for path, depth in zip(paths, (40, 2), strict=True):
         path.write_bytes(chain(depth).proto)
     contenders = [Contender(path.stem, path, CONFIG) for path in paths]
-    measured = measure(contenders, in_workers(feeds_file(tmp_path, x=np.ones((4, 64), np.float32))), Effort(rounds=20))
+    measured = measure(
+        contenders, in_workers(feeds_file(tmp_path, x=np.ones((4, 64), np.float32))), Sampling(rounds=20)
+    )
     assert measured.ratios[0].value > 1 and measured.rounds == 20

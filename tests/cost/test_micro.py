@@ -7,8 +7,10 @@ import onnx
 import pytest
 
 from graphopt.cost.blueprint import BLOCKED, blueprint
-from graphopt.cost.micro import UnbuildableError, micro_model
+from graphopt.cost.micro import UnbuildableError, _node, micro_model
 from graphopt.cost.shapes import Shapes
+from graphopt.ir.edit import tensor_of
+from graphopt.ir.graph import Node
 from graphopt.runtime.session import Session
 from tests.cost.graphs import graph, node, operators, residual_network, transformer, windows
 
@@ -113,6 +115,12 @@ def test_a_rule_may_write_a_whole_number_for_a_float():
     edit.add("LeakyRelu", relu.inputs, {"alpha": 1}, outputs=relu.outputs)
     after, _ = edit.commit()
     assert outputs(after, plan(after))
+
+
+def test_an_attribute_that_a_rule_writes_keeps_its_shape_and_type():
+    made = Node("Constant", (), (1,), {"value": tensor_of(np.array(3, np.float32))})
+    written = _node(graph([node("Relu", ["x"], ["y"])], {"x": (2,)}), made, 0, {1: "v"})
+    assert list(written.attribute[0].t.dims) == []
 
 
 def test_a_blocked_operand_comes_out_of_a_convolution():

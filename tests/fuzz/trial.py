@@ -12,7 +12,6 @@ from immutables import Map
 from onnx import ModelProto, helper, numpy_helper
 
 from graphopt.errors import GraphoptError, SessionError
-from graphopt.ir.check import problems
 from graphopt.ir.edit import RefusedError
 from graphopt.ir.graph import Graph
 from graphopt.ir.simplify import simplify
@@ -28,6 +27,7 @@ from graphopt.verification.numeric import verify_models
 from tests.fuzz.draft import PLAIN, Array, Draft, Input
 from tests.fuzz.plants import plant
 from tests.fuzz.recipes import NAMES, RECIPES
+from tests.ir.check import problems
 
 SAME, CHANGED, CRASHED, REFUSED = "same", "changed", "crashed", "refused"
 _STEPS = 6

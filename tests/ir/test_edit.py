@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from graphopt.ir.check import problems
 from graphopt.ir.edit import Edit, RefusedError
 from graphopt.ir.simplify import simplify
 from graphopt.onnxio.load import load
+from tests.ir.check import problems
 
 
 def graph_of(text_nodes, inputs=("a", "b"), outputs=("y",), weights=()):

@@ -9,11 +9,11 @@ import pytest
 
 from graphopt.ir.graph import Graph
 from graphopt.ir.simplify import simplify
-from graphopt.ir.text import to_text
 from graphopt.onnxio.load import load
 from graphopt.rewrite.apply import apply
 from graphopt.rewrite.library import load_library
 from graphopt.rewrite.sites import Sites
+from tests.ir.text import to_text
 
 GOLDEN = Path(__file__).parent / "golden"
 DEMO = Path(__file__).parents[2] / "models" / "demo_regnet.onnx"

@@ -12,7 +12,6 @@ import onnx
 import onnxruntime
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
-from graphopt.ir.check import problems
 from graphopt.ir.edit import RefusedError
 from graphopt.ir.graph import Graph
 from graphopt.ir.simplify import simplify
@@ -23,6 +22,7 @@ from graphopt.rewrite.apply import apply
 from graphopt.rewrite.library import Library
 from graphopt.rewrite.schema import parse_rules
 from graphopt.rewrite.sites import Sites
+from tests.ir.check import problems
 
 F, INT, B = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
 

@@ -15,10 +15,10 @@ from onnx import ModelProto, helper
 
 from graphopt.errors import ModelError, UnknownNameError, UnsupportedModelError, UsageError
 from graphopt.ir.simplify import simplify
-from graphopt.ir.text import to_text
 from graphopt.onnxio.emit import RULE_NOTE, emit, rule_of
 from graphopt.onnxio.load import load
 from graphopt.onnxio.save import save, to_proto
+from tests.ir.text import to_text
 from tests.onnxio.models import (
     DROP_IDENTITY,
     INT,

@@ -11,14 +11,14 @@ import onnx
 import pytest
 from onnx import ModelProto, TensorProto, helper
 
-from graphopt.ir.check import problems
 from graphopt.ir.edit import Edit
 from graphopt.ir.simplify import simplify
-from graphopt.ir.text import to_text
 from graphopt.onnxio.emit import emit
 from graphopt.onnxio.load import load
 from graphopt.onnxio.save import to_proto
 from graphopt.rewrite.sites import Sites
+from tests.ir.check import problems
+from tests.ir.text import to_text
 from tests.onnxio.models import (
     DROP_IDENTITY,
     INT,

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from onnx import ModelProto, TensorProto, helper
 
 from graphopt.errors import GraphoptError, ModelError
-from graphopt.ir.check import problems
 from graphopt.ir.simplify import simplify
 from graphopt.onnxio.emit import emit
 from graphopt.onnxio.load import load
 from graphopt.onnxio.save import save
+from tests.ir.check import problems
 from tests.onnxio.models import F, body, model, node, normal, weight
 
 

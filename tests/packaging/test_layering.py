@@ -47,7 +47,7 @@ EXPERIMENTS = {
         "rl/evaluation/",
         "report/evaluation.py",
         "report/evaluation_page.py",
-        "report/curves.py",
+        "report/plots.py",
         "benchmark/agents.py",
         "cli/evaluate.py",
     ),

@@ -10,15 +10,16 @@ from onnx import TensorProto, helper, numpy_helper
 import graphopt
 from graphopt.cli.optimize import _speed
 from graphopt.pipeline.judge import is_tie
-from graphopt.runtime.timing import Paired, measure_models
-from tests.runtime.test_timing import FEEDS, chain
+from graphopt.runtime.rounds import Sampling, measure_pair
+from graphopt.runtime.timing import Paired, Ratio
+from tests.runtime.test_rounds import FEEDS, chain
 
 FASTER = np.array([[2.1, 1.0], [2.0, 1.0], [2.1, 0.9], [2.0, 1.0]])
 NO_FASTER = np.array([[1.1, 1.0], [0.9, 1.0], [1.1, 1.0], [0.9, 1.0]])
 
 
 def paired(low: float, high: float, opening: np.ndarray | None = FASTER) -> Paired:
-    return Paired(4.0, 4.0, (low + high) / 2, (low, high), 60, 4, opening=opening)
+    return Paired(4.0, 4.0, Ratio.of((low + high) / 2, (low, high)), 60, 4, opening=opening)
 
 
 @pytest.fixture
@@ -74,7 +75,7 @@ def test_else_the_input_is_kept(source, monkeypatch, found, changes):
 
 
 def test_opening_is_measured_beside_running():
-    found = measure_models(chain(400), chain(1), FEEDS, seconds=0.5)
+    found = measure_pair(chain(400), chain(1), FEEDS, sampling=Sampling(0.5))
     assert found.opening.shape == (found.sessions, 2)
     ratio, (low, high) = found.opens
     assert low < ratio < high and ratio > 1.5

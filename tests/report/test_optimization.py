@@ -12,7 +12,7 @@ from onnx import TensorProto, helper
 
 import graphopt
 from graphopt.report.optimization import environment_of, subject_of
-from graphopt.runtime.timing import Paired
+from graphopt.runtime.timing import Paired, Ratio
 from tests.test_api import grouped
 
 
@@ -69,7 +69,9 @@ def test_not_measured(source):
 
 
 def test_measured_and_kept(source, monkeypatch):
-    monkeypatch.setattr("graphopt.pipeline.judge.verdict", lambda *_: Paired(4.0, 3.9, 1.01, (0.99, 1.03), 20, 4))
+    monkeypatch.setattr(
+        "graphopt.pipeline.judge.verdict", lambda *_: Paired(4.0, 3.9, Ratio.of(1.01, (0.99, 1.03)), 20, 4)
+    )
     told, summary, subject = optimise(source)
     assert told["kept_original"]
     assert "is kept as it is, because the best candidate ran 1.010 times as fast" in summary
@@ -80,7 +82,9 @@ def test_measured_and_kept(source, monkeypatch):
 
 
 def test_noise_is_called_noise(source, monkeypatch):
-    monkeypatch.setattr("graphopt.pipeline.judge.verdict", lambda *_: Paired(4.0, 2.9, 1.58, (0.94, 2.67), 20, 4))
+    monkeypatch.setattr(
+        "graphopt.pipeline.judge.verdict", lambda *_: Paired(4.0, 2.9, Ratio.of(1.58, (0.94, 2.67)), 20, 4)
+    )
     told, summary, subject = optimise(source)
     assert told["kept_original"] and told["latency"]["verdict"] == subject["variants"][1]["verdict"] == "unclear"
     assert "which is too noisy to tell" in summary

@@ -9,7 +9,6 @@ import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from graphopt.ir.check import problems
 from graphopt.ir.edit import RefusedError
 from graphopt.ir.simplify import simplify
 from graphopt.onnxio.emit import emit
@@ -19,6 +18,7 @@ from graphopt.rewrite.apply import apply
 from graphopt.rewrite.library import load_library
 from graphopt.rewrite.sites import Sites
 from graphopt.runtime.session import LoadableModel, Session, SessionConfig
+from tests.ir.check import problems
 from tests.ir.graphs import Sample, samples
 
 LIBRARY = load_library()

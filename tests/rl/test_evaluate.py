@@ -12,8 +12,8 @@ import pytest
 
 from graphopt.benchmark.agents import time_agents
 from graphopt.errors import UsageError
-from graphopt.report.curves import write_curves
 from graphopt.report.evaluation import summary, to_csv, to_markdown
+from graphopt.report.plots import draw_curves
 from graphopt.rl.evaluation.graph_runs import UNTRAINED, Agent, SearchRun, searches
 from graphopt.rl.evaluation.learning_curves import Learning, curves, reaches, read_learning
 from graphopt.rl.evaluation.protocol import EvaluationPlan, Evaluator, read_agents
@@ -251,8 +251,7 @@ def test_curves_are_drawn_whatever_they_show(value: Callable[[int], float], tmp_
         )
         for name in names * 2
     ]
-    write_curves(curves(runs), tmp_path / "c.svg")
-    tree = ElementTree.parse(tmp_path / "c.svg")
+    tree = ElementTree.fromstring(draw_curves(curves(runs)))
     space = {"s": "http://www.w3.org/2000/svg"}
     lines = tree.findall(".//s:g[@clip-path]/s:path[@class='line']", space)
     assert len(lines) == 3 * len(names) and len(tree.findall(".//s:path[@class='band']", space)) == len(lines)

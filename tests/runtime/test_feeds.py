@@ -8,7 +8,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from graphopt.errors import InputsNeededError, UnknownNameError, UsageError
-from graphopt.runtime.dtypes import ELEMENT_TYPES, numpy_dtype
+from graphopt.ir.dtypes import ELEMENT_TYPES, numpy_dtype
 from graphopt.runtime.feeds import bind_dims, load_npz, make_feeds
 from graphopt.runtime.session import Session, TensorSpec
 from tests.runtime.models import LONG, F, model

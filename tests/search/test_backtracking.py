@@ -9,7 +9,6 @@ from onnx import helper
 
 from graphopt.cost.kernel import KernelCost
 from graphopt.cost.store import Store
-from graphopt.ir.check import problems
 from graphopt.rewrite.library import Library
 from graphopt.rewrite.schema import parse_rules
 from graphopt.runtime.session import SessionConfig
@@ -18,6 +17,7 @@ from graphopt.search.backtracking import Backtracking, Beam, RandomWalk
 from graphopt.search.greedy import Greedy
 from graphopt.search.problem import Budget, Problem
 from graphopt.search.symmetry import PlanExpansion, ReducedState, SiteClasses, disjoint
+from tests.ir.check import problems
 from tests.search.test_greedy import graph_of
 
 # Not laws: a search does not ask. The way to the cheap operator leads over a dearer graph.

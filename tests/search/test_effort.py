@@ -54,7 +54,7 @@ def test_a_limit_is_shared_out_by_the_plan():
 
 def test_a_purse_of_rounds_knows_no_clock():
     purse = Purse(None, 100)
-    assert purse.share(3) == (math.inf, 7) and purse.share(50) == (math.inf, 50)
+    assert purse.share(3) == (math.inf, 8) and purse.share(50) == (math.inf, 50)
     purse.take(purse.spent, 30)
     assert (purse.spent, purse.left, purse.dear, purse.closed) == (30, 70, 30, False)
     purse.take(purse.spent, 61)

@@ -9,7 +9,6 @@ from onnx import TensorProto, helper, numpy_helper
 
 from graphopt.cost.kernel import KernelCost
 from graphopt.cost.store import Store
-from graphopt.ir.check import problems
 from graphopt.onnxio.load import load
 from graphopt.rewrite.library import Library
 from graphopt.rewrite.schema import parse_rules
@@ -17,6 +16,7 @@ from graphopt.runtime.environment import block_size
 from graphopt.runtime.session import SessionConfig
 from graphopt.search.greedy import MOST_FORMS, Greedy
 from graphopt.search.problem import LEEWAY, NO_LEEWAY, Budget, Problem
+from tests.ir.check import problems
 
 RULES = """
 family: test

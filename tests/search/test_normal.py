@@ -12,7 +12,6 @@ import graphopt
 from graphopt.cost.kernel import KernelCost
 from graphopt.cost.store import Store
 from graphopt.errors import RuleError
-from graphopt.ir.check import problems
 from graphopt.ir.edit import RefusedError
 from graphopt.ir.simplify import simplify
 from graphopt.onnxio.emit import emit
@@ -28,6 +27,7 @@ from graphopt.search.cleaning import normal_form, rewritten
 from graphopt.search.normal import Normal
 from graphopt.search.problem import Problem
 from graphopt.search.selection import lacking
+from tests.ir.check import problems
 from tests.onnxio.models import INT, F, model, node, run, weight
 
 LIBRARY = load_library()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ from graphopt.rewrite.schema import parse_rules
 from graphopt.runtime.environment import block_size
 from graphopt.runtime.session import SessionConfig
 from graphopt.search.problem import Problem
-from graphopt.search.trace import Trace, TraceError, carry_out, read_trace
+from graphopt.search.trace import Trace, TraceError, carry_out, fingerprint, read_trace
 from tests.test_api import grouped
 
 OPTIONS = {"dims": {}, "input_shapes": {}, "freeze_initializers": False, "rules": [], "exclude": [], "provider": "cpu",
@@ -59,7 +60,7 @@ def walk(source: Path, library: Library, steps: int, seed: int):
             made.append(problem.record(state.graph, match, state.cost, after.cost))
             state = after
     told = Trace(
-        f"{loaded.graph.hash:016x}", library.hash, block_size(), LIMIT, OPTIONS, tuple(made), f"{state.graph.hash:016x}"
+        fingerprint(loaded.graph), library.hash, block_size(), LIMIT, OPTIONS, tuple(made), fingerprint(state.graph)
     )
     return to_proto(emit(loaded, state.graph, max_bytes=LIMIT)).SerializeToString(deterministic=True), told
 
@@ -78,6 +79,15 @@ def test_a_random_trace_replays_to_the_same_bytes(tmp_path, source, seed: int):
     assert to_proto(again.emitted).SerializeToString(deterministic=True) == expected
     assert again.steps == again.of == len(told.steps)
     assert read_trace(tmp_path / "t.json") == told
+
+
+def test_a_trace_that_names_graphs_by_pythons_hash_replays(tmp_path, source):
+    expected, told = walk(source, load_library(), 5, 0)
+    start = load(source).graph
+    end = carry_out(simplify(start), load_library(), told.block, told.steps)
+    replace(told, model=f"{start.hash:016x}", result=f"{end.hash:016x}").write(tmp_path / "t.json")
+    again = graphopt.replay(tmp_path / "t.json", source)
+    assert to_proto(again.emitted).SerializeToString(deterministic=True) == expected
 
 
 def test_replay_writes_the_file_that_optimize_wrote(tmp_path, source):

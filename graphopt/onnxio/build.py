@@ -1,0 +1,201 @@
+"""From the nodes of a model to those of a graph."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from onnx import GraphProto, ModelProto, NodeProto
+
+from graphopt.errors import ModelError
+from graphopt.ir import ops
+from graphopt.ir.graph import Graph, Node, Opaque, Value, build, expression_id, output_key
+from graphopt.ir.infer import value_type
+from graphopt.ir.tensors import Constant
+from graphopt.ir.types import UNKNOWN, digest
+from graphopt.onnxio.bodies import captured
+from graphopt.onnxio.read import STANDARD
+from graphopt.onnxio.tensors import attribute_of, constant_of, identify
+from graphopt.onnxio.types import types_of
+
+_KNOWN_DOMAINS = ("", "ai.onnx", "ai.onnx.ml", "com.microsoft")
+_QUANTIZE = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear")
+_CONTAINERS = (
+    "SequenceConstruct", "SequenceEmpty", "SplitToSequence", "ConcatFromSequence", "Optional", "OptionalGetElement",
+    "OptionalHasElement", "ZipMap", "DictVectorizer", "CastMap",
+)  # fmt: skip
+
+
+def graph_of(proto: ModelProto, tensors: Mapping[str, Constant]) -> Graph:
+    """The graph of a model.
+
+    Args:
+        proto: The model.
+        tensors: Tensor of each initializer.
+
+    Raises:
+        ModelError: A value is defined twice or by nothing, or there is a cycle.
+    """
+    made = _Builder(proto, tensors)
+    producers = {o for n in proto.graph.node for o in n.output if o}
+    for index, source in enumerate(_sorted(proto.graph, made.scope, producers)):
+        made.add(index, source)
+    nodes = _guard_quantised(made.nodes, made.values)
+    outputs: list[tuple[str, int]] = []
+    for info in proto.graph.output:
+        if info.name not in made.scope:
+            raise ModelError(f"output {info.name!r} is defined by nothing")
+        outputs.append((info.name, made.scope[info.name]))
+    opsets = {"" if o.domain == "ai.onnx" else o.domain: o.version for o in proto.opset_import}
+    opsets.setdefault("com.microsoft", 1)
+    return build(nodes, made.values, tuple(made.inputs), tuple(outputs), opsets)
+
+
+class _Builder:
+    """The graph as far as it has been made.
+
+    Args:
+        proto: The model.
+        tensors: Tensor of each initializer.
+
+    Attributes:
+        values: By key.
+        scope: Key of each value, by name.
+        inputs: Keys of the inputs.
+        nodes: In order.
+    """
+
+    def __init__(self, proto: ModelProto, tensors: Mapping[str, Constant]) -> None:
+        self.values: dict[int, Value] = {}
+        self.scope: dict[str, int] = {}
+        self.inputs: list[int] = []
+        self.nodes: list[Node] = []
+        self._types = types_of(proto)
+        self._functions = {(f.domain, f.name) for f in proto.functions}
+        self._seen: set[int] = set()
+        g = proto.graph
+        # Before IR version 4 every initializer is also an input, and the runtime treats it as a constant all the same.
+        overridable = {i.name for i in g.input} if proto.ir_version >= 4 else set()
+        for info in g.input:
+            if info.name in tensors and info.name not in overridable:
+                continue
+            type = self._types.get(info.name, value_type(info.type))
+            self._define(info.name, Value(digest("input", info.name, str(type)), info.name, type))
+            self.inputs.append(self.scope[info.name])
+        for name, tensor in tensors.items():
+            if name in self.scope:
+                continue
+            data = identify(tensor)
+            self._define(name, Value(digest("init", name, data.key), name, data.type, True, data))
+        for sparse in g.sparse_initializer:
+            name = sparse.values.name
+            self._define(name, Value(digest("sparse", name), name, UNKNOWN))
+            self.inputs.append(self.scope[name])
+
+    def add(self, index: int, source: NodeProto) -> None:
+        """Add the node that comes next, ``index`` being its place."""
+        captures = tuple(sorted(captured(source)))
+        scope, values = self.scope, self.values
+        try:
+            ins = tuple(scope[i] if i else None for i in source.input) + tuple(scope[c] for c in captures)
+        except KeyError as error:
+            raise ModelError(f"node {source.name or source.op_type!r} reads {error}, which nothing defines") from None
+        if source.op_type == "Constant" and source.domain in STANDARD:
+            data = constant_of(source)
+            if data is not None:
+                name = source.output[0]
+                self._define(name, Value(digest("init", name, data.key), name, data.type, True, data, source=source))
+                return
+        attributes = {a.name: attribute_of(a) for a in source.attribute}
+        domain = "" if source.domain == "ai.onnx" else source.domain
+        why = _opaque(source, self._functions, attributes, [values[k] for k in ins if k is not None])
+        pure = not why and ops.pure(source.op_type, domain, attributes, len(source.input))
+        while ins and ins[-1] is None:
+            ins = ins[:-1]
+        node_id = expression_id(source.op_type, domain, attributes, ins)
+        salt = index + 1 if not pure or node_id in self._seen else 0
+        if salt:
+            node_id = expression_id(source.op_type, domain, attributes, ins, salt)
+        self._seen.add(node_id)
+        const = pure and all(values[k].const for k in ins if k is not None)
+        if source.op_type == "Shape" and pure and ins and ins[0] is not None:
+            const = const or values[ins[0]].type.static
+        outs = tuple(output_key(node_id, i) if name else None for i, name in enumerate(source.output))
+        for key, name in zip(outs, source.output, strict=True):
+            if key is not None:
+                self._define(name, Value(key, name, self._types.get(name, UNKNOWN), const, None, node_id))
+        self.nodes.append(
+            Node(
+                source.op_type, ins, outs, attributes, domain=domain, name=source.name, source=source, opaque=why,
+                captures=captures, salt=salt, id=node_id,
+            )
+        )  # fmt: skip
+
+    def _define(self, name: str, value: Value) -> None:
+        if name in self.scope:
+            raise ModelError(f"value {name!r} is defined twice")
+        self.scope[name] = value.key
+        self.values[value.key] = value
+
+
+def _sorted(g: GraphProto, scope: Mapping[str, int], producers: set[str]) -> list[NodeProto]:
+    """The nodes in topological order, as they stand where that is one already."""
+    readers: dict[str, list[int]] = {}
+    missing: list[int] = []
+    for index, node in enumerate(g.node):
+        needs = {n for n in {*node.input} | captured(node) if n in producers and n not in scope}
+        missing.append(len(needs))
+        for name in needs:
+            readers.setdefault(name, []).append(index)
+    ready = [index for index, n in enumerate(missing) if n == 0]  # ascending, so a heap already
+    result: list[NodeProto] = []
+    while ready:
+        node = g.node[heapq.heappop(ready)]
+        result.append(node)
+        for name in node.output:
+            for index in readers.pop(name, ()):
+                missing[index] -= 1
+                if missing[index] == 0:
+                    heapq.heappush(ready, index)
+    if len(result) != len(missing):
+        stuck = next(g.node[index] for index, n in enumerate(missing) if n > 0)
+        raise ModelError(f"the graph has a cycle through node {stuck.name or stuck.op_type!r}")
+    return result
+
+
+def _opaque(
+    node: NodeProto,
+    functions: set[tuple[str, str]],
+    attributes: Mapping[str, Any],
+    operands: Iterable[Value],
+) -> str:
+    """Why no rule may look at a node; empty for an ordinary one."""
+    if (node.domain, node.op_type) in functions:
+        return "model-local function"
+    if node.domain not in _KNOWN_DOMAINS:
+        return f"custom domain {node.domain}"
+    if any(isinstance(v, Opaque) for v in attributes.values()):
+        return "has a body" if node.op_type in ("If", "Loop", "Scan", "SequenceMap") else "unusual attribute"
+    if node.op_type in _QUANTIZE:
+        return "quantisation"
+    if any(v.type.other is not None for v in operands) or node.op_type in _CONTAINERS:
+        return "sequence, optional or map"
+    return ""
+
+
+def _guard_quantised(nodes: list[Node], values: dict[int, Value]) -> list[Node]:
+    """Mark the neighbours of quantisation nodes opaque too: the runtime fuses the whole unit, which must stay whole."""
+    made = {k: n for n in nodes for k in n.outputs if k is not None}
+    quantised = {k for n in nodes if n.op == "QuantizeLinear" for k in n.inputs if k is not None}
+    result: list[Node] = []
+    for node in nodes:
+        fed = any(made[k].op == "DequantizeLinear" for k in node.inputs if k in made)
+        if not node.opaque and (fed or any(k in quantised for k in node.outputs)):
+            node = node.but(opaque="quantised neighbour", id=node.id)
+            for key in node.outputs:
+                if key is not None:
+                    values[key] = replace(values[key], const=False)
+        result.append(node)
+    return result

@@ -1,0 +1,143 @@
+"""A model as it was read: parsed, checked, and brought to the sizes that were asked for."""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import onnx
+from google.protobuf.message import DecodeError
+from onnx import ModelProto, TensorShapeProto
+
+from graphopt.errors import ModelError, UnknownNameError, UnsupportedModelError, UsageError
+from graphopt.onnxio import wire
+from graphopt.onnxio.bodies import graphs
+
+OLDEST_OPSET = 7
+INLINE = 1024
+"""Bytes; smaller initializers stay in the skeleton."""
+STANDARD = ("", "ai.onnx")
+
+
+def read_model(source: str | Path | bytes | ModelProto, path: Path | None) -> ModelProto:
+    """The skeleton of a model: without the bytes of its larger weights, which stay in the file."""
+    if isinstance(source, ModelProto):
+        proto = ModelProto()
+        proto.CopyFrom(source)
+        return proto
+    if path is None:
+        assert isinstance(source, bytes)
+        return _parse(source)
+    try:
+        with path.open("rb") as file:
+            if path.stat().st_size == 0:
+                raise ModelError("the file is empty")
+            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
+                content = wire.skeleton(view, INLINE)
+    except FileNotFoundError:
+        raise ModelError("no such file") from None
+    except IsADirectoryError:
+        raise ModelError("is a directory, not a model file") from None
+    except OSError as error:
+        raise ModelError(f"can't be read: {error.strerror or error}") from error
+    return _parse(content)
+
+
+def _parse(content: bytes) -> ModelProto:
+    try:
+        return ModelProto.FromString(content)
+    except DecodeError as error:
+        raise ModelError("not an ONNX model, or a truncated one") from error
+
+
+def validate(proto: ModelProto) -> None:
+    """Refuse what is no model, or one of an operator set that nobody here knows."""
+    if not proto.HasField("graph") or not (proto.ir_version or proto.opset_import):
+        raise ModelError("not an ONNX model: it has no graph")
+    # What is no UTF-8 comes out of protobuf as bytes.
+    if not all(isinstance(text, str) for text in _texts(proto)):
+        raise ModelError("not a valid ONNX model: a name in it is not UTF-8 text")
+    versions = {o.domain: o.version for o in proto.opset_import}
+    version = versions.get("", versions.get("ai.onnx", 1))
+    newest = onnx.defs.onnx_opset_version()
+    standard = any(n.domain in STANDARD for n in proto.graph.node)
+    if version > newest:
+        raise UnsupportedModelError(
+            f"opset {version} is newer than the newest known, {newest}", "upgrade onnx and onnxruntime"
+        )
+    if version < OLDEST_OPSET and standard:
+        raise UnsupportedModelError(
+            f"opset {version} is older than {OLDEST_OPSET}", "convert it with onnx.version_converter.convert_version"
+        )
+    if not proto.graph.output:
+        raise ModelError("the graph has no output")
+
+
+def _texts(proto: ModelProto) -> Iterator[str]:
+    """Whatever names something in a model."""
+    yield from (o.domain for o in proto.opset_import)
+    for function in proto.functions:
+        yield from (function.domain, function.name)
+    for graph in graphs(proto.graph):
+        declared = [*graph.input, *graph.output, *graph.value_info]
+        yield from (i.name for i in declared)
+        yield from (t.name for t in graph.initializer)
+        yield from (d.dim_param for i in declared for d in i.type.tensor_type.shape.dim)
+        yield from (s.values.name for s in graph.sparse_initializer)
+        for node in graph.node:
+            yield from (node.name, node.op_type, node.domain, *node.input, *node.output)
+            yield from (a.name for a in node.attribute)
+
+
+def freeze(proto: ModelProto) -> None:
+    """Drop the inputs that are also initializers."""
+    if proto.ir_version < 4:
+        return  # initializers are constants already, and must be inputs all the same
+    names = {t.name for t in proto.graph.initializer}
+    kept = [i for i in proto.graph.input if i.name not in names]
+    del proto.graph.input[:]
+    proto.graph.input.extend(kept)
+
+
+def specialise(proto: ModelProto, dims: Mapping[str, int], shapes: Mapping[str, Sequence[int]]) -> None:
+    """Put numbers in place of symbols, everywhere that a declared type names them."""
+    if not dims and not shapes:
+        return
+    inputs = {i.name: i for i in proto.graph.input}
+    bound = dict(dims)
+    known = {
+        d.dim_param
+        for i in proto.graph.input
+        for d in i.type.tensor_type.shape.dim
+        if d.WhichOneof("value") == "dim_param"
+    }
+    for name in dims:
+        if name not in known:
+            raise UnknownNameError("dimension", name, known)
+    for name, size in [*dims.items(), *((name, size) for name, shape in shapes.items() for size in shape)]:
+        if size < 0:
+            raise UsageError(f"{name!r}: a dimension can't be {size}")
+    for name, shape in shapes.items():
+        if name not in inputs:
+            raise UnknownNameError("input", name, inputs)
+        if inputs[name].type.WhichOneof("value") not in (None, "tensor_type"):
+            raise UsageError(f"input {name!r} is no tensor: it has no shape")
+        tensor = inputs[name].type.tensor_type
+        if not tensor.HasField("shape"):
+            tensor.shape.dim.extend(TensorShapeProto.Dimension() for _ in shape)
+        declared = tensor.shape.dim
+        if len(declared) != len(shape):
+            raise UsageError(f"input {name!r} has rank {len(declared)}, the given shape has rank {len(shape)}")
+        for dim, size in zip(declared, shape, strict=True):
+            if dim.WhichOneof("value") == "dim_value" and dim.dim_value != size:
+                raise UsageError(f"input {name!r} has a fixed dimension {dim.dim_value}, not {size}")
+            if dim.WhichOneof("value") == "dim_param":
+                if bound.get(dim.dim_param, size) != size:
+                    raise UsageError(f"dimension {dim.dim_param!r} would be both {bound[dim.dim_param]} and {size}")
+                bound[dim.dim_param] = size
+            dim.dim_value = size
+    for info in [*proto.graph.input, *proto.graph.output, *proto.graph.value_info]:
+        for dim in info.type.tensor_type.shape.dim:
+            if dim.WhichOneof("value") == "dim_param" and dim.dim_param in bound:
+                dim.dim_value = bound[dim.dim_param]

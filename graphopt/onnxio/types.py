@@ -1,0 +1,107 @@
+"""Types of the values of a model, as far as they can be believed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper, shape_inference
+
+from graphopt.ir.doubts import MISTAKEN, believed
+from graphopt.ir.infer import value_type
+from graphopt.ir.types import DTYPE_NAMES, UNKNOWN, ValueType, merge
+from graphopt.onnxio.bodies import captured
+from graphopt.onnxio.tensors import attribute_of
+
+_BOUNDS = 8  # elements of the bounds of a Slice
+
+
+def types_of(proto: ModelProto) -> dict[str, ValueType]:
+    """Types of all values; what nobody can tell is absent."""
+    return _trusted(proto, _types(proto))
+
+
+def _types(proto: ModelProto) -> dict[str, ValueType]:
+    """Types of all values, by ONNX's own inference; what it can't tell is absent."""
+    weights = {t.name: t for t in proto.graph.initializer}
+    published = [o.name for o in proto.graph.output if o.name in weights]
+    whole = proto
+    if published:
+        # Of an initializer that is an output inference believes what the output declares: without a shape, a Slice by it is wrong.
+        whole = ModelProto()
+        whole.CopyFrom(proto)
+        for output in whole.graph.output:
+            if output.name in weights:
+                tensor = weights[output.name]
+                output.CopyFrom(helper.make_tensor_value_info(output.name, tensor.data_type, tensor.dims))
+    try:
+        inferred = shape_inference.infer_shapes(whole, data_prop=True)
+    except Exception:
+        # Inference gives up on some valid models (unknown operators in bodies); the declared types remain.
+        inferred = proto
+    g = inferred.graph
+    found = {i.name: value_type(i.type) for i in [*g.input, *g.value_info]}
+    for i in g.output:
+        type = value_type(i.type)
+        found[i.name] = merge(found[i.name], type) or type if i.name in found else type
+    return found
+
+
+def _trusted(proto: ModelProto, types: dict[str, ValueType]) -> dict[str, ValueType]:
+    """Types without what follows from an inference that the runtime does not share (see :mod:`graphopt.ir.doubts`).
+
+    Of values that depend on such a node only the dtype is kept, whatever the file declares: the
+    exporter asked the same inference. :func:`graphopt.ir.simplify.simplify` infers their shapes anew, node by node.
+    """
+    versions = {"" if o.domain == "ai.onnx" else o.domain: o.version for o in proto.opset_import}
+    contents = _small_integers(proto) if any(node.op_type == "Slice" for node in proto.graph.node) else {}
+    weights = {t.name: ValueType(DTYPE_NAMES.get(t.data_type), tuple(t.dims)) for t in proto.graph.initializer}
+    told = {**types, **weights}
+    doubted = {name for node in proto.graph.node if _mistaken(node, told, versions, contents) for name in node.output}
+    known = 0
+    while len(doubted) > known:  # once for a model whose nodes are in order
+        known = len(doubted)
+        for node in proto.graph.node:
+            if not doubted.isdisjoint(node.input) or not doubted.isdisjoint(captured(node)):
+                doubted.update(node.output)
+    return {name: _dtype_alone(type) if name in doubted else type for name, type in types.items()}
+
+
+def _small_integers(proto: ModelProto) -> dict[str, tuple[int, ...]]:
+    """The bounds of Slices and the like: constants of a few integers, by name."""
+    tensors = {t.name: t for t in proto.graph.initializer}
+    tensors.update(
+        (node.output[0], a.t)
+        for node in proto.graph.node
+        if node.op_type == "Constant" and node.output
+        for a in node.attribute
+        if a.name == "value"
+    )
+    few = {
+        n: t for n, t in tensors.items() if t.data_type in (TensorProto.INT64, TensorProto.INT32) and len(t.dims) < 2
+    }
+    return {
+        name: tuple(int(v) for v in numpy_helper.to_array(t).ravel())
+        for name, t in few.items()
+        if sum(t.dims) <= _BOUNDS and t.data_location != TensorProto.EXTERNAL
+    }
+
+
+def _mistaken(
+    node: NodeProto,
+    types: Mapping[str, ValueType],
+    versions: Mapping[str, int],
+    contents: Mapping[str, tuple[int, ...]],
+) -> bool:
+    domain = "" if node.domain == "ai.onnx" else node.domain
+    if node.op_type not in MISTAKEN or domain:
+        return False
+    attributes = {a.name: attribute_of(a) for a in node.attribute}
+    operands, made = [types.get(n) for n in node.input], tuple(types.get(n, UNKNOWN) for n in node.output)
+    known = [contents.get(n) for n in node.input]
+    return believed(node.op_type, domain, versions.get(domain, 1), attributes, operands, known, made) != made
+
+
+def _dtype_alone(type: ValueType) -> ValueType:
+    if type.other is not None or type.shape is None:
+        return type
+    return ValueType(type.dtype)

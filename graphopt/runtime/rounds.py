@@ -1,0 +1,370 @@
+"""Interleaved rounds over several models: in every round each of them takes its turn.
+
+An absolute time on a shared machine is worth little: clocks, neighbours and caches move it by ten per cent within seconds. What
+holds still is the *ratio* of sessions that run within the same milliseconds, so they take turns, and
+:mod:`graphopt.runtime.timing` makes ratios of that. Three things that rounds do not average out are dealt with apart:
+
+- *Luck.* Where its memory happens to lie makes a session faster or slower for as long as it lives: two sessions of one model
+  differ by up to two per cent, and more rounds only make that difference surer. A *cycle* is therefore: open a session of every
+  contender, run some rounds, close them all. The contenders are opened and run in an order that changes from cycle to cycle, and
+  within a cycle the rounds rotate and turn round, so that nobody always follows the same neighbour.
+- *Caches.* A session that runs after itself finds its weights in the cache, after another it does not, which is worth a few per
+  cent to a model of some milliseconds. Short models therefore run once untimed in every turn.
+- *Threads.* Those of a session spin on for a while after its turn, so there is a pause before the next one.
+"""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import math
+import statistics
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from graphopt.errors import UsageError
+from graphopt.ir.dtypes import Array
+from graphopt.runtime.session import Model, Session, SessionConfig
+from graphopt.runtime.timing import NOISY, Paired, Ratio, ratio
+
+MIN_CYCLES = 4
+"""Cycles of a measurement, at least: Student's quantile is 12.7 for two, 3.2 for four and 2.4 for eight."""
+MIN_ROUNDS = 5
+"""Rounds of a cycle, at least."""
+PATIENCE = 3
+"""How many times the planned time a measurement may take that is not precise enough."""
+SETTLE_S = 0.05
+"""Pause before each turn where sessions have threads of their own: after a run these spin for tens of milliseconds in
+wait of the next, and take the processors from whoever's turn it is then (twice the latency, with two threads on two cores)."""
+GRAIN_S = 1e-9
+"""No run takes less: on a coarse clock one of an empty model may take no time at all, and it is divided by."""
+_TURN_S = 5e-3  # a turn is timed for at least this long: far above the grain of the clock and the cost of a call
+_WARM_S = 20e-3  # a model that takes less than this feels the cold caches that the other model leaves
+_MAX_REPEAT = 1000  # runs of a turn: a call takes a few microseconds, whatever the model
+
+Timed = Callable[[], list[float]]
+"""Takes a turn and returns the seconds of its runs."""
+
+
+@dataclass(frozen=True)
+class Contender:
+    """What takes part.
+
+    Attributes:
+        name: Its name.
+        model: What to open.
+        config: How to open it.
+    """
+
+    name: str
+    model: Model
+    config: SessionConfig
+
+
+Opener = Callable[[Contender, ExitStack], tuple[float, Timed]]
+"""Opens a session that lives as long as the stack: the seconds that took, and how to take a turn."""
+
+
+@dataclass(frozen=True, eq=False)
+class Cycle:
+    """What one session of each contender showed.
+
+    Attributes:
+        opened: Seconds that each took to open.
+        turns: Seconds per run, a row for each round and a column for each contender.
+        runs: Seconds of every single run of each contender.
+    """
+
+    opened: tuple[float, ...]
+    turns: Array
+    runs: tuple[Array, ...]
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How long to measure.
+
+    Attributes:
+        seconds: Time for the cycles, opening included; ``least`` are run in any case. Infinite where cycles or rounds are counted.
+        rounds: Rounds in place of a time, or None.
+        precision: How far an interval may reach to either side, relative. Where one reaches further, or a verdict is
+            ``unclear``, the measurement goes on for up to ``patience`` times the time. What is far from 1 may
+            be known less precisely: to a tenth of the difference.
+        each: Rounds of a cycle; where the time is limited at least, and for as long as it took to open the sessions.
+        least: Cycles at least, 2 or more; multiples of 4 balance the order of two.
+        most: Cycles at most.
+        patience: How many times ``seconds`` a measurement may take that is not precise enough.
+        early: Stop as soon as no interval reaches further than this to either side, relative; None uses the whole time. Stopping
+            at a lucky moment makes intervals a little too narrow.
+    """
+
+    seconds: float = 20.0
+    rounds: int | None = None
+    precision: float = 0.02
+    each: int = MIN_ROUNDS
+    least: int = MIN_CYCLES
+    most: int | None = None
+    patience: float = PATIENCE
+    early: float | None = None
+
+    def __post_init__(self) -> None:
+        if not 2 <= self.least <= (self.least if self.most is None else self.most):
+            raise UsageError(f"need 2 <= least <= most cycles, got {self.least} and {self.most}")
+
+    @property
+    def counted(self) -> bool:
+        """Whether rounds are counted, not timed."""
+        return self.rounds is not None or self.seconds == math.inf
+
+    def ended(self, measured: Measured) -> bool:
+        """Whether what was measured is enough, or as much as there may be."""
+        if self.most is not None and len(measured.cycles) >= self.most:
+            return True
+        if self.early is not None and max((each.half_width for each in measured.ratios), default=0.0) <= self.early:
+            return True
+        if self.rounds is not None:
+            return measured.rounds >= self.rounds
+        return measured.seconds >= self.seconds * (self.patience if measured.noisy else 1)
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """Cycles, and what they say of every contender.
+
+    Attributes:
+        cycles: The cycles.
+        ratios: For each contender but the first: the time of the first over its own.
+        noisy: Indices of contenders that were not measured precisely enough.
+        seconds: How long it took.
+    """
+
+    cycles: tuple[Cycle, ...]
+    ratios: tuple[Ratio, ...]
+    noisy: tuple[int, ...]
+    seconds: float
+
+    @property
+    def rounds(self) -> int:
+        """Rounds over all cycles."""
+        return sum(len(cycle.turns) for cycle in self.cycles)
+
+    def over(self, baseline: int, variant: int, precision: float = NOISY) -> Ratio:
+        """The time of a contender over that of another."""
+        return ratio([cycle.turns for cycle in self.cycles], baseline, variant, precision)
+
+    def opened(self, index: int) -> float:
+        """Median seconds to open a contender."""
+        return float(np.median([cycle.opened[index] for cycle in self.cycles]))
+
+    def runs(self, index: int) -> Array:
+        """Seconds of all single runs of a contender."""
+        return np.concatenate([cycle.runs[index] for cycle in self.cycles])
+
+
+def measure(
+    contenders: Sequence[Contender],
+    opener: Opener,
+    sampling: Sampling,
+    *,
+    on_round: Callable[[float], None] = lambda used: None,
+    interrupted: Callable[[], bool] = lambda: False,
+    stop: Callable[[], bool] = lambda: False,
+) -> Measured | None:
+    """Measure contenders against the first of them.
+
+    Args:
+        contenders: The baseline, then the others.
+        opener: How to open them.
+        sampling: How long.
+        on_round: Called after each round with the part of the time or of the rounds that is used.
+        interrupted: Asked after each round; true ends the measurement.
+        stop: Asked after each cycle from the least number on; true ends the measurement.
+
+    Returns:
+        What was measured, or None when it was interrupted before the second cycle had begun to run.
+
+    Raises:
+        SessionError: One of them can't be opened or run.
+    """
+    begin = time.perf_counter()
+    cycles: list[Cycle] = []
+    done = 0
+
+    def told() -> None:
+        nonlocal done
+        done += 1
+        on_round(
+            done / sampling.rounds
+            if sampling.rounds
+            else (time.perf_counter() - begin) / max(sampling.seconds, GRAIN_S)
+        )
+
+    while True:
+        left = None if sampling.rounds is None else max(1, sampling.rounds - done)
+        cycle = _cycle(contenders, opener, len(cycles), sampling, left, told, interrupted)
+        if cycle is not None:
+            cycles.append(cycle)
+        if len(cycles) < sampling.least and not interrupted():
+            continue
+        if len(cycles) < 2:
+            return None
+        measured = _judged(cycles, len(contenders), sampling.precision, time.perf_counter() - begin)
+        if interrupted() or sampling.ended(measured) or stop():
+            return measured
+
+
+def measure_pair(
+    baseline: Model,
+    variant: Model,
+    feeds: Mapping[str, Any],
+    config: SessionConfig | None = None,
+    sampling: Sampling | None = None,
+    stop: Callable[[], bool] = lambda: False,
+) -> Paired:
+    """Measure a variant against a baseline, in this process.
+
+    Args:
+        baseline: The model to beat.
+        variant: The model that should beat it.
+        feeds: Inputs of both.
+        config: How to open both.
+        sampling: How long; 20 seconds by default.
+        stop: Asked after each cycle from the least number on; true ends the measurement.
+
+    Raises:
+        SessionError: One of the models can't be opened or fails.
+    """
+    config = config or SessionConfig()
+    contenders = [Contender("baseline", baseline, config), Contender("variant", variant, config)]
+    measured = measure(contenders, in_process(feeds), sampling or Sampling(patience=1), stop=stop)
+    assert measured is not None  # nobody interrupts
+    samples = np.concatenate([cycle.turns for cycle in measured.cycles]) * 1e3
+    baseline_ms, variant_ms = (float(ms) for ms in np.median(samples, axis=0))
+    opening = np.array([cycle.opened for cycle in measured.cycles])
+    return Paired(baseline_ms, variant_ms, measured.over(0, 1), measured.rounds, len(measured.cycles), samples, opening)
+
+
+def in_process(feeds: Mapping[str, Any]) -> Opener:
+    """Opens sessions in this process.
+
+    Args:
+        feeds: Inputs of all contenders.
+    """
+
+    def opener(contender: Contender, stack: ExitStack) -> tuple[float, Timed]:
+        start = time.perf_counter()
+        session = stack.enter_context(Session(contender.model, contender.config))
+        seconds = max(time.perf_counter() - start, GRAIN_S)
+        return seconds, Turn(session.prepare(feeds)).take
+
+    return opener
+
+
+def _cycle(
+    contenders: Sequence[Contender],
+    opener: Opener,
+    number: int,
+    sampling: Sampling,
+    left: int | None,
+    on_round: Callable[[], None],
+    interrupted: Callable[[], bool],
+) -> Cycle | None:
+    """Open all, run rounds (where they are not counted, for as long as the opening took), close all; None if there was no time for one."""
+    count = len(contenders)
+    # Being opened first or last is worth something: every place is taken equally often, next to changing neighbours.
+    order = np.roll(np.random.default_rng(number // count).permutation(count), number % count).tolist()
+    opened, turns = [0.0] * count, dict[int, Timed]()
+    rows: list[list[float]] = []
+    runs: list[list[float]] = [[] for _ in contenders]
+    pause = pause_between(c.config for c in contenders)
+    begin = time.perf_counter()
+    collecting = gc.isenabled()
+    with ExitStack() as stack:
+        for i in order:
+            if interrupted():
+                return None
+            opened[i], turns[i] = opener(contenders[i], stack)
+        seconds = time.perf_counter() - begin
+        begin = time.perf_counter()
+        gc.disable()  # a collection in the middle of a turn would be charged to whoever runs
+        try:
+            while len(rows) < sampling.each or (not sampling.counted and time.perf_counter() - begin < seconds):
+                if interrupted() or len(rows) == left:
+                    break
+                row = [0.0] * count
+                for place in turn_order(count, len(rows) + number // count):
+                    i = order[place]
+                    if pause:
+                        time.sleep(pause)
+                    taken = turns[i]()
+                    runs[i].extend(taken)
+                    row[i] = statistics.fmean(taken)
+                rows.append(row)
+                on_round()
+        finally:
+            if collecting:
+                gc.enable()
+            turns.clear()  # they hold the sessions' inputs and outputs
+    return Cycle(tuple(opened), np.array(rows), tuple(map(np.array, runs))) if rows else None
+
+
+def _judged(cycles: Sequence[Cycle], count: int, precision: float, seconds: float) -> Measured:
+    tables = [cycle.turns for cycle in cycles]
+    ratios = tuple(ratio(tables, 0, index, precision) for index in range(1, count))
+    noisy = tuple(i for i, each in enumerate(ratios, 1) if _is_noisy(each, precision))
+    return Measured(tuple(cycles), ratios, noisy, seconds)
+
+
+def _is_noisy(ratio: Ratio, precision: float) -> bool:
+    return ratio.verdict == "unclear" or ratio.half_width > max(precision, 0.1 * abs(ratio.value - 1))
+
+
+class Turn:
+    """One session's turn: warmed up where that matters, repeated until it is long enough to be timed.
+
+    Args:
+        run: Runs the model once, see :meth:`graphopt.runtime.session.Session.prepare`.
+    """
+
+    def __init__(self, run: Callable[[], None]) -> None:
+        self._run = run
+        run()
+        best = self._clock(1)[0]
+        if best < _WARM_S:
+            best = min(best, *self._clock(2))
+        self._repeat = max(1, min(_MAX_REPEAT, math.ceil(_TURN_S / max(best, 1e-7))))
+        self._warm = best < _WARM_S
+
+    def take(self) -> list[float]:
+        """Take the turn.
+
+        Returns:
+            Seconds of each of its runs.
+        """
+        if self._warm:
+            self._run()
+        return self._clock(self._repeat)
+
+    def _clock(self, repeat: int) -> list[float]:
+        marks = [time.perf_counter()]
+        for _ in range(repeat):
+            self._run()
+            marks.append(time.perf_counter())
+        return [max(end - start, GRAIN_S) for start, end in itertools.pairwise(marks)]
+
+
+def pause_between(configs: Iterable[SessionConfig]) -> float:
+    """Seconds to wait before each turn of sessions that are opened like this: see :data:`SETTLE_S`."""
+    return SETTLE_S if any(config.threads != 1 or config.parallel > 1 for config in configs) else 0.0
+
+
+def turn_order(count: int, round_index: int) -> list[int]:
+    """Turns of a round: the baseline's place moves on, and every other round runs backwards."""
+    shift = round_index // 2 % count if count > 2 else 0
+    order = [(index + shift) % count for index in range(count)]
+    return order if round_index % 2 == 0 else order[::-1]

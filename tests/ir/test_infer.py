@@ -1,0 +1,52 @@
+"""Attributes are written as their schema declares them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from onnx import AttributeProto, numpy_helper
+
+from graphopt.ir.edit import tensor_of
+from graphopt.ir.infer import attribute, make_node
+
+
+@pytest.mark.parametrize(
+    "value", [np.array(3, np.int64), np.zeros((0,), np.float32), np.ones((1,), np.float32), np.ones((2, 1))]
+)
+def test_a_tensor_keeps_its_shape(value):
+    written = attribute("ConstantOfShape", "", 18, "value", tensor_of(value))
+    assert list(written.t.dims) == list(value.shape)
+    np.testing.assert_array_equal(numpy_helper.to_array(written.t), value)
+
+
+@pytest.mark.parametrize(
+    ("op", "name", "value", "type"),
+    [
+        ("TfIdfVectorizer", "pool_strings", (), AttributeProto.STRINGS),
+        ("TfIdfVectorizer", "pool_strings", ("a", "b"), AttributeProto.STRINGS),
+        ("TfIdfVectorizer", "weights", (), AttributeProto.FLOATS),
+        ("TfIdfVectorizer", "weights", (1, 2), AttributeProto.FLOATS),
+        ("TfIdfVectorizer", "ngram_indexes", (), AttributeProto.INTS),
+        ("LeakyRelu", "alpha", 1, AttributeProto.FLOAT),
+        ("Transpose", "perm", (1, 0), AttributeProto.INTS),
+    ],
+)
+def test_a_list_has_the_declared_type_even_if_it_is_empty(op, name, value, type):
+    written = attribute(op, "", 18, name, value)
+    assert written.type == type
+    assert (
+        len(value) == len(written.strings or written.floats or written.ints)
+        if isinstance(value, tuple)
+        else written.f == value
+    )
+
+
+def test_what_the_schema_does_not_declare_is_refused():
+    with pytest.raises(TypeError):
+        attribute("Transpose", "", 18, "perm", (0.5,))
+
+
+def test_none_is_left_out():
+    assert [a.name for a in make_node("Gemm", "", 18, ["a", "b"], ["y"], {"alpha": None, "beta": 2}).attribute] == [
+        "beta"
+    ]

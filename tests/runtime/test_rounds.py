@@ -1,0 +1,174 @@
+"""Interleaved rounds: every session has its turns, it goes on while it is noisy, and it ends when told to."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from graphopt.errors import SessionError, UsageError
+from graphopt.runtime.rounds import (
+    MIN_CYCLES,
+    MIN_ROUNDS,
+    Contender,
+    Sampling,
+    in_process,
+    measure,
+    measure_pair,
+    turn_order,
+)
+from graphopt.runtime.session import LoadableModel, SessionConfig
+from tests.runtime.models import chain
+
+FEEDS = {"x": np.ones((4, 64), np.float32)}
+
+
+@pytest.fixture
+def contenders(tmp_path):
+    found = []
+    for name, depth in (("base", 30), ("same", 30), ("light", 3)):
+        path = tmp_path / f"{name}.onnx"
+        path.write_bytes(chain(depth).proto)
+        found.append(Contender(name, path, SessionConfig()))
+    return found
+
+
+def test_real_models(contenders):
+    measured = measure(contenders, in_process(FEEDS), Sampling(seconds=0.1, precision=0.5))
+    same, light = measured.ratios
+    assert light.value > 2 > same.value
+    assert len(measured.cycles) >= MIN_CYCLES and measured.rounds >= MIN_CYCLES * MIN_ROUNDS
+    assert measured.seconds > 0 and all(measured.opened(i) > 0 for i in range(3))
+    assert len(measured.runs(2)) >= measured.rounds and np.median(measured.runs(2)) < np.median(measured.runs(0))
+    over = measured.over(2, 0, 0.5)
+    assert over.value == pytest.approx(1 / light.value)
+
+
+def test_rounds_are_counted(contenders):
+    used = []
+    measured = measure(contenders[:2], in_process(FEEDS), Sampling(rounds=23), on_round=used.append)
+    assert measured.rounds == 23 and len(measured.cycles) == 5
+    assert used[-1] == 1.0 and used == sorted(used)
+
+
+def test_interruption_keeps_what_there_is(contenders):
+    count = itertools.count()
+    measured = measure(contenders, in_process(FEEDS), Sampling(seconds=60), interrupted=lambda: next(count) > 20)
+    assert measured is not None and len(measured.cycles) < MIN_CYCLES
+    assert measure(contenders, in_process(FEEDS), Sampling(), interrupted=lambda: True) is None
+    assert gc.isenabled()
+
+
+def test_a_model_that_fails(contenders, tmp_path):
+    junk = tmp_path / "junk.onnx"
+    junk.write_bytes(b"junk")
+    with pytest.raises(SessionError):
+        measure([*contenders, Contender("junk", junk, SessionConfig())], in_process(FEEDS), Sampling())
+    assert gc.isenabled()
+
+
+def drawn(noise, opened):
+    """Contenders whose times are drawn, so that what is measured is known; each session lasts a millisecond in all."""
+    rng = np.random.default_rng(0)
+
+    def opener(contender, stack):
+        luck = np.exp(rng.normal(0, noise))
+        opened.append(contender.name)
+        return 1e-4, lambda: [luck * float(contender.name)]
+
+    return opener
+
+
+def named(*names):
+    return [Contender(name, Path(), SessionConfig()) for name in names]
+
+
+def test_it_goes_on_while_it_is_noisy():
+    calm, noisy = [], []
+    quiet = measure(named("1.0", "0.5"), drawn(1e-4, calm), Sampling(seconds=0.02))
+    assert not quiet.noisy and quiet.ratios[0].value == pytest.approx(2, rel=1e-3)
+    loud = measure(named("1.0", "1.0"), drawn(0.5, noisy), Sampling(seconds=0.02))
+    assert loud.noisy == (1,) and loud.seconds >= 3 * 0.02 > quiet.seconds
+
+
+def test_what_is_far_from_one_may_be_known_less_precisely():
+    far = measure(named("1.0", "4.0"), drawn(0.04, []), Sampling(rounds=40, precision=0.02))
+    assert far.ratios[0].half_width > 0.02 and not far.noisy
+
+
+def test_places_and_neighbours_change():
+    opened = []
+    measure(named("1", "2", "3", "4"), drawn(0.01, opened), Sampling(rounds=80))
+    orders = [tuple(opened[i : i + 4]) for i in range(0, len(opened), 4)]
+    assert len(orders) == 16
+    for place in range(4):
+        assert all(sum(order[place] == name for order in orders) == 4 for name in "1234")
+    neighbours = {pair for order in orders for pair in itertools.pairwise(order)}
+    assert len(neighbours) > 8
+
+
+def test_twenty_times_the_work_is_slower():
+    few = Sampling(rounds=20)
+    worse = measure_pair(chain(1), chain(40), FEEDS, sampling=few)
+    better = measure_pair(chain(40), chain(1), FEEDS, sampling=few)
+    assert worse.ratio.verdict == "slower" and better.ratio.verdict == "faster"
+    assert worse.speedup < 0.5 and better.speedup > 2
+    assert better.ci95[0] <= better.speedup <= better.ci95[1]
+    assert better.baseline_ms > better.variant_ms > 0
+
+
+def test_a_pair_over_sessions():
+    result = measure_pair(chain(40), chain(1), FEEDS, sampling=Sampling(0.5, patience=1))
+    assert result.ci95[0] > 1.5
+    assert result.sessions >= 4 and result.rounds >= 5 * result.sessions
+    assert result.samples.shape == (result.rounds, 2) and result.opening.shape == (result.sessions, 2)
+    assert result.opens is not None and result.opens[0] > 1  # a longer chain takes longer to open, whichever came first
+
+
+def test_whoever_wants_to_stop_gets_a_verdict_on_the_least_number_of_sessions():
+    asked = []
+    counted = Sampling(np.inf, each=3)
+    result = measure_pair(chain(1), chain(40), FEEDS, sampling=counted, stop=lambda: bool(asked.append(1)) or True)
+    assert (result.sessions, result.rounds, len(asked)) == (4, 12, 1)
+
+
+def test_callback_counts_on_over_sessions(contenders):
+    seen = []
+    measured = measure(contenders[:2], in_process(FEEDS), Sampling(0, least=2), on_round=seen.append)
+    assert len(seen) == measured.rounds and len(measured.cycles) == 2
+
+
+def test_precision_ends_it():
+    pair = named("1.0", "0.5")
+    assert len(measure(pair, drawn(1e-9, []), Sampling(60, early=1e-3)).cycles) == MIN_CYCLES
+    assert len(measure(pair, drawn(0.1, []), Sampling(60, early=1e-9, most=9)).cycles) == 9
+
+
+def test_the_order_of_a_round_takes_turns():
+    assert [turn_order(2, i) for i in range(4)] == [[0, 1], [1, 0], [0, 1], [1, 0]]
+    rounds = [turn_order(3, i) for i in range(6)]
+    assert all(sorted(order) == [0, 1, 2] for order in rounds)
+    assert sorted(order.index(0) for order in rounds) == [0, 0, 1, 1, 2, 2]
+
+
+def test_garbage_collection_is_back_on_afterwards(contenders):
+    assert gc.isenabled()
+    measure(contenders[:2], in_process(FEEDS), Sampling(rounds=8, each=2))
+    assert gc.isenabled()
+    with pytest.raises(ZeroDivisionError):
+        measure(contenders[:2], in_process(FEEDS), Sampling(rounds=8), on_round=lambda used: 1 / 0)
+    assert gc.isenabled()
+
+
+def test_failures():
+    with pytest.raises(SessionError):
+        measure_pair(chain(1), chain(1), {"x": np.ones((3, 64), np.float32)})
+    with pytest.raises(UsageError, match="least"):
+        Sampling(least=1)
+    with pytest.raises(UsageError, match="most"):
+        Sampling(least=5, most=4)
+    with pytest.raises(SessionError):
+        measure_pair(chain(1), LoadableModel(b"junk"), FEEDS)
