@@ -11,9 +11,6 @@ from typing import Any
 from onnx import ModelProto
 
 from graphopt.config import Settings, changed_settings, check_arguments
-from graphopt.equivalence.numeric import Verification, verify_models
-from graphopt.equivalence.ranges import input_ranges
-from graphopt.equivalence.sizes import size_hints
 from graphopt.errors import InputsNeededError
 from graphopt.onnxio.emit import emit, rule_of
 from graphopt.onnxio.load import load
@@ -35,6 +32,9 @@ from graphopt.runtime import guard
 from graphopt.runtime.placement import Placement
 from graphopt.runtime.profile import by_op, profile
 from graphopt.search.arena import loadable
+from graphopt.verification.numeric import Verification, verify_models
+from graphopt.verification.ranges import input_ranges
+from graphopt.verification.sizes import size_hints
 
 __all__ = [
     "Progress", "Result", "ThreadsWarning", "explain_model", "first_run", "inspect_model", "optimize", "session_config", "verify",

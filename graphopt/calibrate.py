@@ -9,7 +9,6 @@ from graphopt.cost.environment import environment
 from graphopt.cost.fit import remember_scale, remembered_scale
 from graphopt.cost.kernel import KernelCost
 from graphopt.cost.store import Store
-from graphopt.equivalence.ranges import input_ranges
 from graphopt.onnxio.load import load
 from graphopt.pipeline.opening import first_run, session_config
 from graphopt.rewrite.library import load_library
@@ -17,6 +16,7 @@ from graphopt.search.arena import Arena
 from graphopt.search.calibration import Point, calibrate
 from graphopt.search.normal import Normal
 from graphopt.search.problem import Problem
+from graphopt.verification.ranges import input_ranges
 
 ENOUGH = 5
 """Models that a calibration needs to be kept."""

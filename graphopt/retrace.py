@@ -9,9 +9,6 @@ from pathlib import Path
 
 from onnx import ModelProto
 
-from graphopt.equivalence.numeric import verify_models
-from graphopt.equivalence.ranges import input_ranges
-from graphopt.equivalence.sizes import size_hints
 from graphopt.errors import SessionError
 from graphopt.ir.graph import Graph
 from graphopt.ir.simplify import simplify
@@ -24,6 +21,9 @@ from graphopt.rewrite.library import Library
 from graphopt.search.arena import SESSION_NOISE, Arena
 from graphopt.search.culprit import first_harm
 from graphopt.search.trace import Trace, TraceError, carry_out, read_trace
+from graphopt.verification.numeric import verify_models
+from graphopt.verification.ranges import input_ranges
+from graphopt.verification.sizes import size_hints
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,13 +18,13 @@ from onnx import helper
 import graphopt
 from graphopt.cost.kernel import KernelCost
 from graphopt.cost.store import Store
-from graphopt.equivalence.numeric import verify_models
 from graphopt.errors import SessionError
 from graphopt.ir.simplify import simplify
 from graphopt.onnxio.load import load
 from graphopt.runtime import providers
 from graphopt.runtime.environment import fingerprint
 from graphopt.runtime.session import LoadableModel, Session, SessionConfig
+from graphopt.verification.numeric import verify_models
 from tests.runtime.models import F, chain, model, proto
 
 ROOT = Path(__file__).resolve().parents[1]

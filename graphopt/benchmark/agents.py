@@ -9,7 +9,6 @@ from graphopt import scratch
 from graphopt.benchmark.results import Ratio
 from graphopt.benchmark.rounds import Contender, Effort, in_process, measure
 from graphopt.cost.store import Store
-from graphopt.equivalence.ranges import input_ranges
 from graphopt.ir.graph import Graph
 from graphopt.onnxio.emit import emit
 from graphopt.onnxio.load import Model
@@ -25,6 +24,7 @@ from graphopt.search.arena import most_bytes
 from graphopt.search.auto import Auto
 from graphopt.search.greedy import Greedy
 from graphopt.search.problem import Budget, Outcome, Strategy
+from graphopt.verification.ranges import input_ranges
 
 _PRECISION = 0.01
 AUTO = "auto"

@@ -21,8 +21,6 @@ from graphopt.benchmark.rounds import Contender, Measured, in_process, measure
 from graphopt.benchmark.tune import Tuner
 from graphopt.benchmark.variants import Made
 from graphopt.benchmark.worker import Worker, save_feeds
-from graphopt.equivalence.numeric import verify_many
-from graphopt.equivalence.ranges import input_ranges
 from graphopt.errors import GraphoptError, SessionError, UsageError
 from graphopt.onnxio.load import load
 from graphopt.pipeline.context import Progress
@@ -31,6 +29,8 @@ from graphopt.pipeline.write import Result
 from graphopt.runtime.dtypes import Array
 from graphopt.runtime.environment import fingerprint, free_memory
 from graphopt.runtime.session import SessionConfig
+from graphopt.verification.numeric import verify_many
+from graphopt.verification.ranges import input_ranges
 
 INTERRUPTED = "interrupted"
 OnResult = Callable[[str, SessionConfig, str, Result], None]

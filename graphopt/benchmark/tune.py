@@ -16,11 +16,11 @@ from typing import Any
 from graphopt.benchmark.results import Ratio, Trial, Tuning
 from graphopt.benchmark.rounds import Contender, Effort, Measured, in_process, measure
 from graphopt.benchmark.worker import Worker, in_workers
-from graphopt.equivalence.compare import Tolerance, compare
 from graphopt.errors import SessionError
 from graphopt.runtime import providers
 from graphopt.runtime.environment import usable_cores
 from graphopt.runtime.session import Session, SessionConfig
+from graphopt.verification.compare import Tolerance, compare
 
 DENORMALS = "session.set_denormal_as_zero"
 SPINNING = "session.intra_op.allow_spinning"

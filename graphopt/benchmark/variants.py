@@ -12,11 +12,11 @@ from graphopt.benchmark import peers
 from graphopt.benchmark.peers import PeerRun
 from graphopt.benchmark.plan import ORIGINAL, Plan
 from graphopt.benchmark.results import Check, Family, Operator, Search, Step, Variant, finite
-from graphopt.equivalence.numeric import Verification
 from graphopt.errors import GraphoptError, ModelError, OutputsDifferError, UsageError
 from graphopt.onnxio.load import load
 from graphopt.runtime.profile import by_op, profile
 from graphopt.runtime.session import SessionConfig
+from graphopt.verification.numeric import Verification
 
 Tell = Callable[[str], None]
 Interrupted = Callable[[], bool]

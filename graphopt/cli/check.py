@@ -20,7 +20,7 @@ _EVERY = 5.0
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from graphopt.equivalence.evidence import Verdict
+    from graphopt.prover.evidence import Verdict
     from graphopt.rewrite.library import Problem
     from graphopt.rewrite.schema import Rule
 
@@ -60,6 +60,9 @@ def check_rules(
     changed: Annotated[bool, typer.Option("--changed", help="What is done without --all.", hidden=True)] = False,
     update: Annotated[bool, typer.Option("--update", help="Record the evidence, so that the rules load.")] = False,
     jobs: Annotated[int, typer.Option("--jobs", min=1, help="Processes to share the work among.")] = 2,
+    seed: Annotated[
+        int, typer.Option("--seed", min=0, help="Of the instances and contents: another one asks anew.")
+    ] = 0,
     verbose: Annotated[
         bool, options.option("--verbose", "-v", help="Show the tracebacks of unexpected errors.")
     ] = False,
@@ -67,8 +70,8 @@ def check_rules(
 ) -> None:
     """Prove rules, or refute them with a counterexample. Exits with 1 if one fails or lacks recorded evidence."""
     from graphopt.config import rules_dir
-    from graphopt.equivalence.evidence import check_files, write_evidence
     from graphopt.errors import UnknownNameError
+    from graphopt.prover.evidence import check_files, write_evidence
     from graphopt.rewrite.library import LOCK, lint, read_evidence, rule_files
     from graphopt.rewrite.schema import read_file
 
@@ -98,7 +101,7 @@ def check_rules(
 
     verdicts = {file: [_faulty(r, faults[r.id]) for r in rules if r.id in faults] for file, rules in loaded.items()}
     with StepProgress(len(work)) as progress:
-        for file, verdict in check_files(work, jobs):
+        for file, verdict in check_files(work, jobs, seed):
             verdicts[file].append(verdict)
             progress(verdict.rule)
             lines(verdict.rule)
@@ -127,7 +130,7 @@ def _tell(screen: Console, text: str, details: str) -> None:
 
 def _faulty(rule: Rule, faults: Sequence[Problem]) -> Verdict:
     """The verdict on a rule that the linter refused; nothing else is tried on it."""
-    from graphopt.equivalence.evidence import Verdict
+    from graphopt.prover.evidence import Verdict
 
     return Verdict(rule.id, rule.hash, "failed", "lint", message="; ".join(p.message for p in faults))
 
@@ -144,8 +147,8 @@ def _document(found: Sequence[Verdict], unread: Sequence[Problem]) -> dict[str, 
 
 def _sum_up(screen: Console, found: Sequence[Verdict], missing: Sequence[str], unread: int, unchanged: int) -> None:
     """The last lines: how many rules got which verdict, and what is left to do."""
-    from graphopt.equivalence.evidence import VERDICTS
     from graphopt.errors import install
+    from graphopt.prover.evidence import VERDICTS
     from graphopt.rewrite.library import VERDICTS as LOADING
 
     counts = Counter(v.verdict for v in found)

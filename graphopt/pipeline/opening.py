@@ -11,8 +11,6 @@ import numpy as np
 from onnx import ModelProto
 
 from graphopt.config import provider_name
-from graphopt.equivalence.numeric import sizes_wanted
-from graphopt.equivalence.sizes import size_hints
 from graphopt.errors import CrashError, InputsNeededError, SessionError
 from graphopt.onnxio.emit import emit
 from graphopt.onnxio.load import Model
@@ -23,6 +21,8 @@ from graphopt.runtime.feeds import load_npz, make_feeds, measured_sizes, shaped
 from graphopt.runtime.session import LoadableModel, Session, SessionConfig, TensorSpec
 from graphopt.runtime.sizes import Symbols, first_that_run, named
 from graphopt.search.arena import loadable
+from graphopt.verification.numeric import sizes_wanted
+from graphopt.verification.sizes import size_hints
 
 
 class ThreadsWarning(UserWarning):

@@ -12,8 +12,6 @@ from onnx import ModelProto
 from graphopt.config import Settings
 from graphopt.cost.analytic import AnalyticCost
 from graphopt.cost.models import COST_MODELS
-from graphopt.equivalence.ranges import input_ranges
-from graphopt.equivalence.sizes import size_hints
 from graphopt.errors import UsageError
 from graphopt.files import is_stream
 from graphopt.ir.simplify import simplify
@@ -26,6 +24,8 @@ from graphopt.runtime import guard
 from graphopt.search.arena import Arena, most_bytes
 from graphopt.search.effort import Effort
 from graphopt.search.problem import Budget
+from graphopt.verification.ranges import input_ranges
+from graphopt.verification.sizes import size_hints
 
 _PATIENCE_S, _PATIENCE = 30.0, 30  # seconds, and multiples of the original's, for a candidate to be opened or run
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from graphopt.equivalence.numeric import Verification, verify_models
 from graphopt.errors import OutputsDifferError
 from graphopt.ir.graph import Graph
 from graphopt.onnxio.emit import emit
@@ -19,6 +18,7 @@ from graphopt.search.culprit import Culprit, first_harm
 from graphopt.search.problem import Outcome
 from graphopt.search.selection import Selection, leave_out, take_back
 from graphopt.search.trace import carry_out
+from graphopt.verification.numeric import Verification, verify_models
 
 
 @dataclass(frozen=True, eq=False)

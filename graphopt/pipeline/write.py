@@ -17,7 +17,6 @@ from onnx import ModelProto
 
 from graphopt import __version__
 from graphopt.cost.store import Store
-from graphopt.equivalence.numeric import Verification
 from graphopt.errors import OutputsDifferError
 from graphopt.files import is_stream
 from graphopt.ir.graph import Graph
@@ -32,6 +31,7 @@ from graphopt.runtime.placement import Placement
 from graphopt.runtime.session import Session
 from graphopt.search.arena import Arena
 from graphopt.search.trace import Trace, options_of
+from graphopt.verification.numeric import Verification
 from graphopt.wording import measured_at, plural, sized
 
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from graphopt.equivalence.numeric import Verification
 from graphopt.onnxio.emit import Emitted
 from graphopt.onnxio.load import Model
 from graphopt.report.view import Ratio
@@ -19,6 +18,7 @@ from graphopt.runtime.placement import Placement
 from graphopt.runtime.session import SessionConfig
 from graphopt.runtime.timing import Paired
 from graphopt.search.selection import FamilyVerdict, Selection
+from graphopt.verification.numeric import Verification
 from graphopt.wording import sized
 
 SCHEMA = "graphopt.report/1"

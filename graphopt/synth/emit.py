@@ -7,9 +7,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from graphopt.equivalence.evidence import write_evidence
 from graphopt.errors import UsageError
 from graphopt.files import write_text
+from graphopt.prover.evidence import write_evidence
 from graphopt.rewrite.library import LOCK
 from graphopt.rewrite.schema import Rule
 from graphopt.synth.draft import one_rule

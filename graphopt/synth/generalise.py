@@ -1,7 +1,7 @@
 """Generalise a pair to a rule: the widest conditions under which it is proved.
 
 The draft of a rule is tried without conditions at instances that vary shapes, ranks, attributes, element types and
-operator-set versions (the prover's own, :mod:`graphopt.equivalence.instances`). Each is judged by the prover; conditions
+operator-set versions (the prover's own, :mod:`graphopt.prover.instances`). Each is judged by the prover; conditions
 are chosen by what fails; with them, other instances are made, until nothing fails any more. What comes out is checked as any
 rule is: its form, its examples in the runtime, and a proof with other random elements. A counterexample, whenever it is
 found, goes back into the choice of conditions.
@@ -14,14 +14,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from graphopt.equivalence.attack import Counterexample
-from graphopt.equivalence.cases import Case, Instance, instance_of, parse_case, written_case
-from graphopt.equivalence.evidence import Verdict, check_rule
-from graphopt.equivalence.examples import compare_sides
-from graphopt.equivalence.instances import variations
-from graphopt.equivalence.symbolic import agrees, judge
 from graphopt.errors import GraphoptError
 from graphopt.ir.edit import RefusedError
+from graphopt.prover.attack import Counterexample
+from graphopt.prover.cases import Case, Instance, instance_of, parse_case, written_case
+from graphopt.prover.evidence import Verdict, check_rule
+from graphopt.prover.examples import compare_sides
+from graphopt.prover.instances import variations
+from graphopt.prover.symbolic import agrees, judge
 from graphopt.rewrite.examples import Operand, build_example
 from graphopt.rewrite.expr import Env, Expression, Unknown
 from graphopt.rewrite.schema import Rule

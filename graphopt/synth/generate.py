@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from graphopt import __version__
-from graphopt.equivalence.cases import Case
-from graphopt.equivalence.evidence import Verdict
 from graphopt.execution import Executor
+from graphopt.prover.cases import Case
+from graphopt.prover.evidence import Verdict
 from graphopt.synth.journal import Journal, OutOfTime
 from graphopt.synth.merge import Merged, merge, mergeable
 from graphopt.synth.order import in_turn

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from graphopt.equivalence.evidence import Verdict, check_rule
 from graphopt.errors import GraphoptError
+from graphopt.prover.evidence import Verdict, check_rule
 from graphopt.synth.draft import one_rule
 from graphopt.synth.generalise import LIMIT, SECONDS
 from graphopt.synth.operators import BINARY, REDUCE, UNARY

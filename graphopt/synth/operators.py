@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from graphopt.equivalence.domains import Domain
-from graphopt.equivalence.evaluate import compute
-from graphopt.equivalence.semantics import Call
 from graphopt.ir import ops
 from graphopt.ir.infer import InferenceError, infer
 from graphopt.ir.types import ValueType
+from graphopt.prover.domains import Domain
+from graphopt.prover.evaluate import compute
+from graphopt.prover.semantics import Call
 
 Array = np.ndarray[Any, Any]
 Shape = tuple[int, ...]

@@ -10,13 +10,13 @@ from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any
 
-from graphopt.equivalence.attack import Counterexample
-from graphopt.equivalence.cases import Case, written_case
-from graphopt.equivalence.evidence import check_rule
-from graphopt.equivalence.instances import instances
-from graphopt.equivalence.symbolic import agrees, judge
 from graphopt.errors import GraphoptError
 from graphopt.ir.edit import RefusedError
+from graphopt.prover.attack import Counterexample
+from graphopt.prover.cases import Case, written_case
+from graphopt.prover.evidence import check_rule
+from graphopt.prover.instances import instances
+from graphopt.prover.symbolic import agrees, judge
 from graphopt.rewrite.schema import Rule
 from graphopt.synth.bank import Bank
 from graphopt.synth.draft import one_rule

@@ -16,7 +16,7 @@ from collections import Counter
 from pathlib import Path
 
 from graphopt.config import rules_dir
-from graphopt.equivalence.generic import GenericProof, prove_generic
+from graphopt.prover.generic import GenericProof, prove_generic
 from graphopt.rewrite.library import rule_files
 from graphopt.rewrite.schema import read_rules
 

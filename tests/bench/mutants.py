@@ -2,7 +2,7 @@
 
     python -m tests.bench.mutants [--family NAME ...] [--show]
 
-Every shipped rule is changed in one place in every way that tests/equivalence/mutants.py knows. Of the mutants that are
+Every shipped rule is changed in one place in every way that tests/prover/mutants.py knows. Of the mutants that are
 wrong by ONNX Runtime's own results, the prover must accept none. Mutants that the runtime can't tell from a right rule are
 counted apart: some are right (a condition about kernels dropped), and of the others the prover refuses what it can.
 """
@@ -17,7 +17,7 @@ from pathlib import Path
 from graphopt.config import rules_dir
 from graphopt.execution import make_executor
 from graphopt.rewrite.library import rule_files
-from tests.equivalence.mutants import accepted, mutants, wrong
+from tests.prover.mutants import accepted, mutants, wrong
 
 
 def family(file: Path) -> list[tuple[str, str, str, bool, bool]]:

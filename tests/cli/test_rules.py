@@ -358,7 +358,7 @@ def test_optimize_refuses_a_file_and_names_all_that_is_wrong(cli, mine, model):
 
 
 def test_a_check_that_breaks_leaves_the_other_rules_alone(cli, mine, monkeypatch):
-    from graphopt.equivalence import evidence
+    from graphopt.prover import evidence
     from graphopt.rewrite import library
 
     names = ["first", "broken", "third", "unlinted", "fifth"]

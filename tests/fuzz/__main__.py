@@ -23,7 +23,7 @@ import graphopt
 from graphopt.rewrite.library import Library, load_library
 from tests.fuzz.regress import FALLEN, write
 from tests.fuzz.shrink import fails, shrunk
-from tests.fuzz.trial import CHANGED, CRASHED, Case, draw, hand, hands, trial
+from tests.fuzz.trial import CHANGED, CRASHED, Case, draw, hand, hands, run, trial
 
 BLOCK = 100
 TOLD = ("outcomes", "rules", "dtypes", "opsets", "operators", "refusals")
@@ -83,11 +83,22 @@ def guarded(seed: int, first: int, count: int, pack: str) -> list[dict[str, Any]
             return [*rows, row]
         if at > first:
             rows.append(block(seed, first, at - first, pack))
+        if _apart(partial(_runs, seed, at, pack))[0] is None:  # the model ends the process by itself
+            rows.append({"seed": seed, "first": at, "count": 1, "pack": pack, "failures": [],
+                         **{k: {} for k in TOLD}, "outcomes": {"not runnable": 1}})  # fmt: skip
+            first = at + 1
+            continue
         failure = {"index": at, "outcome": CRASHED, "rule": "", "reason": "the process ended"}
         rows.append({"seed": seed, "first": at, "count": 1, "pack": pack, "failures": [failure],
                      **{k: {} for k in TOLD}, "outcomes": {CRASHED: 1}})  # fmt: skip
         first = at + 1
     return rows
+
+
+def _runs(seed: int, index: int, pack: str, tell: Callable[[int], None]) -> bool:
+    """Run a model as it is."""
+    case = draw(seed, index, hand(dealt(pack), index))
+    return case is not None and bool(run(case.model, case.feeds()))
 
 
 def _apart(work: Callable[[Callable[[int], None]], Any]) -> tuple[Any, int]:

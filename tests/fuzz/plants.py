@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 from onnx import NodeProto
 
-from graphopt.equivalence.cases import parse_case
-from graphopt.equivalence.instances import variations
 from graphopt.errors import GraphoptError
 from graphopt.ir.edit import RefusedError
 from graphopt.ir.graph import Graph
 from graphopt.ir.infer import make_node
 from graphopt.ir.types import NUMPY_NAMES
+from graphopt.prover.cases import parse_case
+from graphopt.prover.instances import variations
 from graphopt.rewrite.examples import build_example
 from graphopt.rewrite.expr import Unknown
 from graphopt.rewrite.schema import Rule

@@ -11,7 +11,6 @@ import numpy as np
 from immutables import Map
 from onnx import ModelProto, helper, numpy_helper
 
-from graphopt.equivalence.numeric import verify_models
 from graphopt.errors import GraphoptError, SessionError
 from graphopt.ir.check import problems
 from graphopt.ir.edit import RefusedError
@@ -25,6 +24,7 @@ from graphopt.rewrite.library import Library
 from graphopt.rewrite.match import Match
 from graphopt.rewrite.sites import Sites
 from graphopt.runtime.session import LoadableModel, Session
+from graphopt.verification.numeric import verify_models
 from tests.fuzz.draft import PLAIN, Array, Draft, Input
 from tests.fuzz.plants import plant
 from tests.fuzz.recipes import NAMES, RECIPES
@@ -47,6 +47,7 @@ _ROUNDING = frozenset(
      "FusedMatMul", "BiasGelu", "FastGelu", "SimplifiedLayerNormalization", "RMSNormalization", "GroupNormalization",
      "Reciprocal", "Div", "Sqrt"}
 )  # fmt: skip
+_COMPARISONS = frozenset({"Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Equal"})
 _RTOL = {"float32": 2e-4, "float64": 1e-9, "float16": 2e-2, "bfloat16": 1e-1}
 
 
@@ -325,9 +326,82 @@ def _judged(
             return CRASHED, f"does not run at {dict(case.bindings[i])}, where the original does"
         said = "real" if claim == "exact" and _rounds(case.model) else claim
         message = difference(before[i], made, said)
-        if message and (said == "exact" or not _within_rounding(case, proto, feeds[i], message)):
+        if message and (said == "exact" or not _excused(case, proto, feeds[i], before[i], made, message)):
             return CHANGED, f"at {dict(case.bindings[i])}: {message}"
     return None
+
+
+def _excused(
+    case: Case, proto: ModelProto, feeds: Mapping[str, Array], before: Sequence[Any], made: Sequence[Any], message: str
+) -> bool:
+    """Whether a law of real numbers says nothing here: rounding decides, or the original computes with what is no number."""
+    return (
+        _within_rounding(case, proto, feeds, message)
+        or _tips(case.model, feeds, before, made)
+        or _leaves_the_reals(case, feeds)
+    )
+
+
+def _tips(model: ModelProto, feeds: Mapping[str, Array], before: Sequence[Any], made: Sequence[Any]) -> bool:
+    """Whether each truth value and integer that differs is one that the original tips over when its inputs move by two last places."""
+    if any(a.dtype.kind not in "biu" and difference([a], [b], "real") for a, b in zip(before, made, strict=True)):
+        return False
+    if any(a.shape != b.shape for a, b in zip(before, made, strict=True)):
+        return False
+    open_places = [a != b if a.dtype.kind in "biu" else np.zeros((), bool) for a, b in zip(before, made, strict=True)]
+    # A comparison of a number with itself, which the replacement may compute in another way than the rest of the model.
+    open_places = [p & ~tie for p, tie in zip(open_places, _ties(model, feeds), strict=True)]
+    for draw in range(16):
+        rng = np.random.default_rng(draw)
+        moved = {
+            n: (a * (1 + 2 * rng.choice([-1.0, 1.0], a.shape) * np.finfo(a.dtype).eps)).astype(a.dtype) if a.dtype.kind == "f" else a
+            for n, a in feeds.items()
+        }  # fmt: skip
+        (outputs,) = run(model, [moved])
+        if outputs is None:
+            return False
+        open_places = [p & (o == a) for p, o, a in zip(open_places, outputs, before, strict=True)]
+        if not any(p.any() for p in open_places):
+            return True
+    return False
+
+
+def _ties(model: ModelProto, feeds: Mapping[str, Array]) -> list[Array]:
+    """For each output, where it is the comparison of two floats that are equal but for rounding."""
+    makers = {o: n for n in model.graph.node for o in n.output}
+    whole = ModelProto()
+    whole.CopyFrom(model)
+    nodes = [makers.get(o.name) for o in model.graph.output]
+    compared = [n for n in nodes if n is not None and n.op_type in _COMPARISONS]
+    known = {i.name for i in whole.graph.output}
+    names = sorted({i for n in compared for i in n.input} - known)
+    whole.graph.node.extend(helper.make_node("Identity", [name], [f"{name}:operand"]) for name in names)
+    whole.graph.output.extend(helper.make_empty_tensor_value_info(f"{name}:operand") for name in names)
+    (outputs,) = run(whole, [feeds])
+    held = dict(zip([*(o.name for o in model.graph.output), *names], outputs or (), strict=False))
+    found = []
+    for node in nodes:
+        operands = [held[i] for i in node.input] if node in compared and outputs is not None else []
+        if len(operands) == 2 and all(a.dtype.kind == "f" for a in operands):
+            scale = max(1.0, *(float(np.abs(a[np.isfinite(a)]).max(initial=0.0)) for a in operands))
+            found.append(np.abs(operands[0] - operands[1]) <= _RTOL[operands[0].dtype.name] * scale)
+        else:
+            found.append(np.zeros((), bool))
+    return found
+
+
+def _leaves_the_reals(case: Case, feeds: Mapping[str, Array]) -> bool:
+    """Whether the original computes something that is no number on the way."""
+    whole = ModelProto()
+    whole.CopyFrom(case.model)
+    names = {o.name for o in whole.graph.output}
+    made = [o for n in whole.graph.node for o in n.output if o and o not in names]
+    whole.graph.output.extend(helper.make_empty_tensor_value_info(name) for name in made)
+    try:
+        (outputs,) = run(whole, [feeds])
+    except GraphoptError:
+        return False
+    return any(isinstance(a, np.ndarray) and a.dtype.kind == "f" and not np.isfinite(a).all() for a in outputs or ())
 
 
 def _rounds(model: ModelProto) -> bool:

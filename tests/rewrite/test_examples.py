@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from graphopt.equivalence.evidence import check_rule
 from graphopt.onnxio.load import load
+from graphopt.prover.evidence import check_rule
 from graphopt.rewrite.library import lint_rule
 from graphopt.rewrite.schema import Rule
 from tests.onnxio.models import F, library, model, node, rewritten, rule

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from graphopt.equivalence.evidence import check_rule
 from graphopt.ir.edit import RefusedError
 from graphopt.ir.graph import Graph
 from graphopt.onnxio.load import load
+from graphopt.prover.evidence import check_rule
 from graphopt.rewrite.apply import apply
 from graphopt.rewrite.examples import build_example
 from graphopt.rewrite.schema import Rule

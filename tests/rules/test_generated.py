@@ -7,7 +7,7 @@ import random
 import pytest
 
 from graphopt.config import rules_dir
-from graphopt.equivalence.evidence import check_rule
+from graphopt.prover.evidence import check_rule
 from graphopt.rewrite.library import GENERATED, LOCK, STANDARD, VERDICTS, lint, load_library, read_evidence
 from graphopt.rewrite.schema import Rule, read_rules
 from graphopt.synth.prune import Rewriter

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from graphopt.config import rules_dir
-from graphopt.equivalence.evidence import check_rule
+from graphopt.prover.evidence import check_rule
 from graphopt.rewrite.examples import build_example
 from graphopt.rewrite.library import LOCK, VERDICTS, load_library, read_evidence
 from graphopt.rewrite.schema import Rule

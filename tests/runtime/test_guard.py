@@ -148,9 +148,9 @@ def test_a_model_that_has_no_end_is_no_equal(tmp_path, monkeypatch):
     import onnx
     from onnx import TensorProto, helper
 
-    from graphopt.equivalence.numeric import verify_models
+    from graphopt.verification.numeric import verify_models
 
-    monkeypatch.setattr("graphopt.equivalence.numeric._PATIENCE_S", 1.0)
+    monkeypatch.setattr("graphopt.verification.numeric._PATIENCE_S", 1.0)
     info = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [4]) for n in "xy"]
     plain = helper.make_model(
         helper.make_graph([helper.make_node("Neg", ["x"], ["y"])], "g", info[:1], info[1:]),

@@ -12,7 +12,6 @@ from graphopt.cost.base import CostModel
 from graphopt.cost.environment import environment as machine_of
 from graphopt.cost.models import COST_MODELS, Wanted
 from graphopt.cost.store import Store
-from graphopt.equivalence.ranges import input_ranges
 from graphopt.errors import UsageError
 from graphopt.ir.graph import Graph
 from graphopt.onnxio.load import Model, load
@@ -26,6 +25,7 @@ from graphopt.search.arena import Arena, most_bytes
 from graphopt.search.normal import Normal
 from graphopt.search.problem import Problem, State
 from graphopt.search.trace import Trace, options_of
+from graphopt.verification.ranges import input_ranges
 from graphopt.zoo import build, names
 
 

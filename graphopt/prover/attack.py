@@ -1,0 +1,429 @@
+"""The attack: both sides of a rule in ONNX Runtime, at every instance and on every class of contents.
+
+It needs no semantics of its own, so it holds for every operator that the runtime has a kernel for. What counts as a
+difference follows the claim:
+
+    exact    a bit differs, but for the payload of a NaN
+    real     the replacement is further from the pattern, computed in float64, than rounding explains: some times the
+             pattern's own error, and what moving the inputs by their last place does to the result
+    approx   the error exceeds the bound, relative to the largest number in sight
+
+Where the pattern itself does not run, or its result is not finite under a claim about real numbers, nothing is asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from graphopt.errors import SessionError
+from graphopt.ir.graph import Graph
+from graphopt.prover.cases import Case, Instance, fits, operands
+from graphopt.prover.domains import Floats
+from graphopt.prover.evaluate import evaluate
+from graphopt.prover.semantics import ContradictionError, UnsupportedError
+from graphopt.prover.sides import Sides
+from graphopt.prover.values import (
+    ENORMOUS,
+    ORDINARY,
+    Fill,
+    content,
+    counts,
+    divides_by_computed,
+    empties_a_window,
+    extreme,
+    fills,
+    frail,
+    makes_integers,
+    multiplies,
+    rng_of,
+    uses,
+    widened,
+)  # fmt: skip
+from graphopt.rewrite.schema import Rule
+
+Array = np.ndarray[Any, Any]
+
+_OWN = 8.0  # tolerated multiple of the pattern's own error
+_MOVED = 32.0  # tolerated multiple of what moving the inputs by their last place does
+_ROUNDING = 256.0  # tolerated roundings of the largest result
+_TYPICAL = 1e-3  # of the size of an ordinary result: what is smaller, on inputs that are not, counts as nothing
+_HALF = 30.0  # largest float16 under a claim about real numbers: sums of some products of it are numbers still
+_NEAR = 8.0  # last places of the largest result, within which both sides count as the same
+_SIZES = (3, 5, 2, 7)
+_MOST_BINDINGS = 10
+_BEYOND = {"i8": 900, "u8": 900, "f16": 2100, "bf16": 900, "i16": 70_000, "u16": 70_000}
+_LARGEST = 4096  # size of a symbolic dimension
+
+
+@dataclass(frozen=True)
+class Counterexample:
+    """Where the two sides of a rule differ.
+
+    Attributes:
+        case: The operands' types and the attributes.
+        inputs: Content of the operands by name; empty when the sides differ whatever it is.
+        message: What differs: an element with both results, a shape, or why the replacement can't be computed.
+        instance: Where it was found, in the form of the rule's ``examples``.
+    """
+
+    case: tuple[str, ...]
+    inputs: Mapping[str, Array] = field(default_factory=dict)
+    message: str = ""
+    instance: Case = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        shown = [f"{name} = {_shown(array)}" for name, array in self.inputs.items()]
+        return "; ".join([", ".join(self.case), *shown, self.message])
+
+
+@dataclass
+class Attack:
+    """What came of running both sides of one instance.
+
+    Attributes:
+        runs: Contents on which both sides were compared.
+        worst: Largest error seen, relative to the largest element of the pattern's result.
+        doubt: Why the prover's semantics are not to be believed here; empty where they agree with the runtime.
+        wrong: A counterexample.
+    """
+
+    runs: int = 0
+    worst: float = 0.0
+    doubt: str = ""
+    wrong: Counterexample | None = None
+
+
+def attack(instance: Instance, rule: Rule, seed: int = 0) -> Attack:
+    """Run both sides of an instance on contents of every class, at several sizes of each symbol."""
+    made = Attack()
+    try:
+        sides = Sides(instance)
+    except SessionError:
+        return made
+    with sides.before as before:
+        trial = Trial(rule, sides, before, made, seed)
+        breaks = frail(instance.before) or frail(instance.after)
+        for bind, fill in _trials(instance, rule):
+            if any(empties_a_window(graph, bind) for graph in (instance.before, instance.after)):
+                continue
+            if breaks and any(0 in sides.shape(key, bind) for key in sides.inputs):
+                continue
+            trial.run(bind, fill)
+            if made.wrong is not None:
+                break
+        trial.close()
+    return made
+
+
+def _trials(instance: Instance, rule: Rule) -> Iterator[tuple[dict[str, int], Fill]]:
+    chosen = fills(rule.claim, rule.domain, widened(instance.before))
+    whole = makes_integers(instance.before, instance.after)
+    if whole:
+        chosen = tuple(f for f in chosen if f.finite)
+    if rule.claim == "real" and not whole and not multiplies(instance.before):
+        chosen = (*chosen, ENORMOUS)
+    if rule.claim == "approx":
+        chosen = (*chosen, extreme(rule.domain))
+    first, *others = bindings(instance)
+    yield from ((first, fill) for fill in chosen)
+    yield from ((bind, fill) for bind in others for fill in chosen[:2])
+
+
+def bindings(instance: Instance) -> list[dict[str, int]]:
+    """Sizes of the symbolic dimensions: different ones, all 1, all alike, each alone 1, each alone empty, all empty."""
+    names = instance.symbols
+    if not names:
+        return [{}]
+    different = {name: _SIZES[i % len(_SIZES)] + 4 * (i // len(_SIZES)) for i, name in enumerate(names)}
+    made = [different, dict.fromkeys(names, 1), dict.fromkeys(names, 2)]
+    made += [{**different, name: 1} for name in names] + [{**different, name: 0} for name in names]
+    # A size beyond a number that the pattern knows: a Slice to 1000 is not always the whole.
+    known = {abs(n) for n in _integers(o.data for o in operands(instance.case) if o.dtype in ("i64", "i32"))}
+    beyond = [n + 1 for n in known if max(different.values()) <= n <= _LARGEST]
+    narrow = _narrow(instance.before)
+    if narrow:
+        made[1:1] = [{**different, name: narrow} for name in {names[0], names[-1]}]
+    made[2:2] = [{**different, name: n} for name in names[:2] for n in sorted(beyond)[:2]]
+    return [*made, dict.fromkeys(names, 0)][:_MOST_BINDINGS]
+
+
+def _narrow(graph: Graph) -> int:
+    """A size, or a place, that the narrowest type of a pattern which its operands don't have can't hold; 0 without one."""
+    held = {graph.type(key).dtype for key in graph.inputs}
+    made = {graph.type(out).dtype for node in graph.nodes.values() for out in node.outputs if out is not None}
+    return max((_BEYOND.get(str(dtype), 0) for dtype in made - held), default=0)
+
+
+def _integers(data: Any) -> Iterator[int]:
+    if isinstance(data, int):
+        yield data
+    elif data is not None and not isinstance(data, float):
+        for item in data:
+            yield from _integers(item)
+
+
+class Trial:
+    """The sessions of an instance, and what was found with them."""
+
+    def __init__(self, rule: Rule, sides: Sides, before: Any, found: Attack, seed: int) -> None:
+        self.rule, self.sides, self.before, self.found, self.seed = rule, sides, before, found, seed
+        self.instance = sides.instance
+        self.after: Any = None
+        self.uses = uses(self.instance.before, self.instance.after)
+        self.checked = False
+        self._typical: dict[str, float] = {}
+        self.narrowed = widened(self.instance.before)
+        graphs = (self.instance.before, self.instance.after)
+        self.careful = any(divides_by_computed(graph) or counts(graph) for graph in graphs)
+
+    def close(self) -> None:
+        """Release the replacement's session; the pattern's is the caller's."""
+        if self.after is not None:
+            self.after.close()
+
+    def run(self, bind: Mapping[str, int], fill: Fill) -> None:
+        """Compare both sides on contents of one class, where symbols have the given sizes; what is found is noted."""
+        feeds = self.feeds(bind, fill)
+        named = self.sides.named(feeds)
+        if self.careful and not self._safe(bind, fill, feeds):
+            return
+        try:
+            left = [np.asarray(a) for a in self.before.run(named)]
+        except SessionError:
+            return
+        try:
+            if self.after is None:
+                self.after = self.sides.after()
+            right = [np.asarray(a) for a in self.after.run(named)]
+        except SessionError as error:
+            self._wrong(bind, fill, named, f"the pattern runs, the replacement does not: {error}")
+            return
+        self.found.runs += 1
+        if fill is ORDINARY:
+            for (name, _), array in zip(self.instance.before.outputs, left, strict=True):
+                self._typical.setdefault(name, _size(array))
+        apart = self.rule.claim == "real" and (self.narrowed or not all(map(_near, left, right)))
+        reference = self._reference(feeds, fill, left) if apart or not self.checked else None
+        for i, (name, _) in enumerate(self.instance.before.outputs):
+            exact = None if reference is None else (reference[0][i], reference[1][i])
+            message = self._difference(name, left[i], right[i], exact, fill, feeds)
+            if message:
+                self._wrong(bind, fill, named, message)
+                return
+
+    def _safe(self, bind: Mapping[str, int], fill: Fill, feeds: Mapping[int, Array]) -> bool:
+        """Whether no integer is divided by zero and no Range goes on for ever, which would end the process."""
+        try:
+            _evaluated(self.instance.before, self.instance.symbolic, feeds)
+        except (UnsupportedError, ContradictionError):
+            return False
+        try:
+            _evaluated(self.instance.after, self.instance.symbolic, feeds)
+        except UnsupportedError:
+            return False
+        except ContradictionError as error:
+            self._wrong(bind, fill, self.sides.named(feeds), f"the pattern is defined, the replacement is not: {error}")
+            return False
+        return True
+
+    def feeds(self, bind: Mapping[str, int], fill: Fill) -> dict[int, Array]:
+        """Contents of one class for all inputs where symbols have the given sizes."""
+        feeds = {}
+        for key in self.sides.inputs:
+            # Weights keep their size where the inputs are large, or nothing would be left of most products.
+            own = ORDINARY if key in self.instance.symbolic and (fill.magnitude > 100 or fill.alike) else fill
+            name, use = self.instance.before.values[key].name, self.uses.get(key, "")
+            limit = np.inf
+            if self.rule.claim == "real" and self.sides.dtype(key).kind == "f":
+                # About numbers: none becomes infinite by being stored.
+                half = self.sides.dtype(key).itemsize == 2
+                limit = _HALF if half else float(np.finfo(self.sides.dtype(key)).max)
+            feeds[key] = content(own, name, self.seed, self.sides.dtype(key), self.sides.shape(key, bind), use, limit)
+        return feeds
+
+    def _reference(
+        self, feeds: Mapping[int, Array], fill: Fill, left: Sequence[Array]
+    ) -> tuple[list[Array], list[Array]] | None:
+        """The pattern in float64, and what it gives on inputs moved by their last place; ``None`` if unknown."""
+        try:
+            made = _evaluated(self.instance.before, self.instance.symbolic, feeds)
+            # Twice: what moves one way by chance may cancel.
+            one, two = (
+                _evaluated(self.instance.before, self.instance.symbolic, {**feeds, **self._moved(feeds, draw)})
+                for draw in (1, 2)
+            )
+        except (UnsupportedError, ContradictionError):
+            return None
+        for (name, _), a, b in zip(self.instance.before.outputs, made, left, strict=True):
+            if a.shape != b.shape:
+                if fill is ORDINARY:
+                    self.found.doubt = f"{name} has shape {b.shape} in the runtime, {a.shape} in the prover"
+                return None
+        with np.errstate(all="ignore"):
+            moved = [
+                np.where(np.abs(b - m) > np.abs(a - m), b, a) if m.dtype.kind == "f" else np.where(b != m, b, a)
+                for m, a, b in zip(made, one, two, strict=True)
+            ]
+        if fill is ORDINARY and not self.checked:
+            self.checked = True
+            self._doubt(made, moved, left)
+        return made, moved
+
+    def _moved(self, feeds: Mapping[int, Array], draw: int) -> dict[int, Array]:
+        """The floats among the inputs, moved by their last place."""
+        moved = {}
+        for key, array in feeds.items():
+            if array.dtype.kind == "f":
+                signs = rng_of(self.instance.before.values[key].name, self.seed, draw).choice([-1.0, 1.0], array.shape)
+                moved[key] = array.astype(np.float64) * (1 + _unit(array.dtype) * signs)
+        return moved
+
+    def _doubt(self, made: Sequence[Array], moved: Sequence[Array], left: Sequence[Array]) -> None:
+        """Whether what the prover takes the operators to mean is what the runtime does, but for rounding."""
+        for (name, _), true, other, given in zip(self.instance.before.outputs, made, moved, left, strict=True):
+            a, b, c = (x.astype(np.float64) for x in (true, given, other))
+            tolerance = 2e-2 if given.dtype.itemsize <= 2 else 1e-3
+            with np.errstate(all="ignore"):
+                near = np.isclose(a, b, tolerance, tolerance, equal_nan=True) | (
+                    np.abs(a - b) <= _MOVED * np.abs(a - c)
+                )
+            near |= ~np.isfinite(a) & np.isfinite(b)  # an exponential that the prover takes plainly
+            if not near.all():
+                self.found.doubt = f"{name} is something else in the runtime than in the prover"
+
+    def _difference(
+        self, name: str, a: Array, b: Array, exact: tuple[Array, Array] | None, fill: Fill, feeds: Mapping[int, Array]
+    ) -> str:
+        if a.shape != b.shape:
+            return f"{name} has shape {list(a.shape)}, the replacement's {list(b.shape)}"
+        if a.dtype != b.dtype:
+            return f"{name} holds {a.dtype}, the replacement's {b.dtype}"
+        if a.size == 0:
+            return ""
+        if a.dtype.kind != "f":
+            different = a != b
+            if exact is not None and self.rule.claim != "exact":
+                different &= exact[0] == exact[1]  # what a last place tips over
+        elif self.rule.claim == "exact":
+            different = ~(
+                (a.view(f"u{a.dtype.itemsize}") == b.view(f"u{b.dtype.itemsize}")) | (np.isnan(a) & np.isnan(b))
+            )
+        elif self.rule.claim == "real" and exact is None and _near(a, b):
+            return ""
+        elif self.rule.claim == "approx":
+            different = self._beyond(a, b, fill, feeds)
+        else:
+            # The reference of a float64 has no more digits than what it is a reference for.
+            small = fill.magnitude < 1 and not fill.pool and a.dtype.itemsize < 8
+            typical = 0.0 if small else _TYPICAL * self._typical.get(name, 0.0)
+            if fill.magnitude > 1e9:  # what is left of a difference of such numbers is nothing that anyone computes
+                typical = max(typical, *(_size(feeds[k]) for k in self.instance.before.inputs), 0.0)
+            different = self._rounded(a, b, exact, typical)
+        if not different.any():
+            return ""
+        at = tuple(int(i) for i in np.argwhere(different)[0])
+        where = f"{name}{list(at)}" if at else name
+        return f"on {fill.name}, onnxruntime gives {where} = {_number(a[at])}, for the replacement {_number(b[at])}"
+
+    def _rounded(self, a: Array, b: Array, exact: tuple[Array, Array] | None, typical: float) -> Array:
+        """Where the replacement is further from the exact result than rounding explains.
+
+        ``typical`` is a size below which a function has run out, as a sigmoid of -30 has: digits there are of no account.
+        """
+        x, y = a.astype(np.float64), b.astype(np.float64)
+        true, moved = (x, x) if exact is None else (exact[0].astype(np.float64), exact[1].astype(np.float64))
+        with np.errstate(all="ignore"):
+            asked = np.isfinite(x) & np.isfinite(true)
+            if not asked.any():
+                return np.zeros(a.shape, bool)
+            unit = _unit(a.dtype) / 2
+            tiny = float(np.finfo(a.dtype).tiny)
+            if self.narrowed:  # digits that the pattern takes care to keep: each element by itself
+                shift: Any = np.where(np.isfinite(moved), np.abs(moved - true), 0.0)
+                own: Any = np.abs(x - true)
+                scale: Any = np.maximum(np.abs(true), tiny)
+            else:
+                shift = np.abs(moved - true)[asked & np.isfinite(moved)].max(initial=0.0)
+                own = np.abs(x - true)[asked].max()
+                scale = max(np.abs(true[asked]).max(), tiny, typical)
+            allowed = _OWN * own + _MOVED * shift
+            allowed += _ROUNDING * unit * scale
+            error = np.where(asked, np.abs(y - true), 0.0)
+            self.found.worst = max(self.found.worst, float(np.nan_to_num(np.max(error / scale), nan=np.inf)))
+            return np.asarray(~(error <= allowed) & asked)
+
+    def _beyond(self, a: Array, b: Array, fill: Fill, feeds: Mapping[int, Array]) -> Array:
+        """Where an approximation exceeds its bound."""
+        x, y = a.astype(np.float64), b.astype(np.float64)
+        with np.errstate(all="ignore"):
+            if fill.name == "extreme numbers":  # element by element
+                scale: Any = np.maximum(np.abs(x), 1.0)
+            else:
+                inputs = [feeds[k] for k in self.instance.before.inputs if feeds[k].dtype.kind == "f"]
+                sizes = [float(np.abs(i[np.isfinite(i)]).max(initial=0.0)) for i in inputs]
+                scale = max(float(np.abs(x[np.isfinite(x)]).max(initial=0.0)), *sizes, 1e-30)
+                error = np.abs(x - y)[np.isfinite(x)].max(initial=0.0)
+                self.found.worst = max(self.found.worst, float(error / scale))
+            near = np.abs(x - y) <= max(self.rule.bound, _NEAR * float(np.finfo(a.dtype).eps)) * scale
+        return np.asarray(~(near | (x == y) | (np.isnan(x) & np.isnan(y))))
+
+    def _wrong(self, bind: Mapping[str, int], fill: Fill, named: Mapping[str, Array], message: str) -> None:
+        # The runtime is less strict than ONNX: a Concat takes an empty tensor of any other sizes.
+        joins = any(node.op == "Concat" for node in self.instance.before.nodes.values())
+        if bind and (not fits(self.rule, self.instance.case, bind) or (joins and 0 in bind.values())):
+            return
+        case = (*self.instance.shapes, *self.instance.attributes, *(f"{k} = {v}" for k, v in bind.items()))
+        self.found.wrong = Counterexample(case, named, message, self.instance.case)
+
+
+def _size(a: Array) -> float:
+    """The largest finite number of an array in size."""
+    if a.dtype.kind != "f":
+        return 0.0
+    return float(np.abs(a[np.isfinite(a)]).max(initial=0.0))
+
+
+def _near(a: Array, b: Array) -> bool:
+    """Whether two results differ so little that no reference has to be asked."""
+    if a.shape != b.shape or a.dtype != b.dtype or a.dtype.kind != "f":
+        return a.shape == b.shape and bool(np.array_equal(a, b))
+    with np.errstate(all="ignore"):
+        finite = np.isfinite(a)
+        scale = np.abs(a[finite]).max(initial=0.0)
+        return bool(np.all(np.abs(a[finite] - b[finite]) <= _NEAR * float(np.finfo(a.dtype).eps) * scale))
+
+
+def _unit(dtype: Any) -> float:
+    """The last place of a number near 1. Of float64 it is a coarser one: the reference has no more places itself."""
+    return max(float(np.finfo(dtype).eps), 2.0**-42)
+
+
+class _Given(Floats):
+    """float64 numbers, those of constants of any content as given."""
+
+    def __init__(self, contents: Mapping[str, Array]) -> None:
+        super().__init__(0)
+        self.contents = contents
+
+    def fresh(self, name: str, shape: tuple[int, ...]) -> Array:
+        return self.contents[name]
+
+
+def _evaluated(graph: Graph, symbolic: frozenset[int], feeds: Mapping[int, Array]) -> list[Array]:
+    exact = {k: a.astype(np.float64) if a.dtype.kind == "f" else a for k, a in feeds.items()}
+    domain = _Given({graph.values[k].name: exact[k] for k in symbolic})
+    with np.errstate(all="ignore"):
+        return evaluate(graph, domain, {k: exact[k] for k in graph.inputs}, symbolic, symbolic)
+
+
+def _number(value: Any) -> str:
+    return f"{value:.9g}" if getattr(value, "dtype", np.dtype(bool)).kind == "f" else str(value)
+
+
+def _shown(array: Array) -> str:
+    text = np.array2string(array, precision=4, threshold=24, edgeitems=2, separator=", ", max_line_width=200)
+    return " ".join(text.split())

@@ -1,0 +1,125 @@
+"""An operand of a case changed: other dimensions, another dtype, contents of every class."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from graphopt.ir.types import FLOATS, NUMPY_NAMES
+from graphopt.prover.cases import Case, operands, size_of
+from graphopt.rewrite.examples import Operand
+
+_NEARLY_ONE = 1.000005  # what a comparison with a tolerance takes for 1
+
+
+def reshaped(operand: Operand, dims: tuple[Any, ...]) -> Operand:
+    """An operand of other dimensions; content that is listed is cut or repeated to fit one dimension."""
+    data = operand.data
+    if isinstance(data, list):
+        if len(dims) != 1 or not isinstance(dims[0], int) or not data:
+            return replace(operand, dims=dims, data=None) if operand.dtype in FLOATS else operand
+        flat = data if not isinstance(data[0], list) else None
+        data = None if flat is None else [flat[i % len(flat)] for i in range(dims[0])]
+    return replace(operand, dims=dims, data=data)
+
+
+def retyped(operand: Operand, to: str) -> Operand | None:
+    """An operand of another dtype; ``None`` where it can't hold the content."""
+    if operand.data is None or (to in FLOATS and operand.dtype in FLOATS):
+        return replace(operand, dtype=to)
+    if to not in FLOATS and not _whole(operand.data):
+        return None
+    if to == "bool" or operand.dtype == "bool":
+        return None
+    if to.startswith("u") and _least(operand.data) < 0:
+        return None
+    return replace(operand, dtype=to, data=_integers(operand.data) if to not in FLOATS else operand.data)
+
+
+def halved(case: Case) -> Case:
+    """Attributes rounded to float16 where an operand has that type: what is compared is the law, not how numbers round."""
+    if not any(o.dtype == "f16" for o in operands(case)):
+        return case
+    return {k: float(np.float16(v)) if isinstance(v, float) else v for k, v in case.items()}
+
+
+def refilled(operand: Operand, rng: np.random.Generator, ends: bool, mask: bool) -> Iterator[Operand]:
+    """A constant with contents of every class.
+
+    Args:
+        operand: The constant.
+        rng: For what is drawn.
+        ends: Whether integers at the ends of their type's range are among them.
+        mask: Whether one is that takes a single place out, as a mask of attention does.
+    """
+    count = size_of(operand)
+    if operand.dtype in FLOATS:
+        yield from (replace(operand, data=n) for n in (0.0, 1.0, -1.0, 0.5, 0.1, -2.5, 1e4, _NEARLY_ONE))
+        if count > 1 and len(operand.dims) == 1:
+            yield replace(operand, data=[float(rng.integers(-3, 4)) for _ in range(count)])
+            yield replace(operand, data=[0.0, *[1.0] * (count - 1)])
+            yield replace(operand, data=[*[1.0] * (count - 1), -1.0])
+        if count > 1 and mask:
+            yield replace(operand, data=_nested([0.0] * (count - 1) + [-1e4], operand.dims))
+        if operand.data is not None:
+            yield replace(operand, data=None)
+        if isinstance(operand.data, list) and count > 1:
+            # A mask: the same numbers elsewhere, and minus infinity everywhere.
+            flat = np.array(operand.data, np.float64)
+            yield from (replace(operand, data=rng.permuted(flat).tolist()) for _ in range(2))
+            yield from (replace(operand, data=float(n)) for n in np.unique(flat[np.isinf(flat)]))
+        return
+    if operand.dtype == "bool":
+        yield from (replace(operand, data=n) for n in (True, False))
+        return
+    numbers = (0, 1, 2, 3, 100) if operand.dtype.startswith("u") else (-1, 0, 1, 2, -2, 3, -3, 100)
+    if ends:
+        info = np.iinfo(NUMPY_NAMES[operand.dtype])
+        numbers = (*numbers, int(info.max), int(info.min), int(info.max) // 2 + 1)
+    data = operand.data
+    if isinstance(data, list) and data and not isinstance(data[0], list):
+        for i in range(len(data)):
+            for n in numbers:
+                if n != data[i]:
+                    yield replace(operand, data=[*data[:i], n, *data[i + 1 :]])
+        yield replace(operand, data=data[::-1])
+        if len(operand.dims) == 1:
+            yield replace(operand, data=data[:-1], dims=(len(data) - 1,))
+            yield from (replace(operand, data=[*data, n], dims=(len(data) + 1,)) for n in numbers[:4])
+        return
+    yield from (replace(operand, data=n) for n in numbers if n != data)
+    if type(data) is int and count > 1 and len(operand.dims) == 1:
+        for n in {data - 1, 0, 1} - {data}:
+            yield replace(operand, data=[*[data] * (count - 1), n])
+            yield replace(operand, data=[n, *[data] * (count - 1)])
+    if count > 1 and len(operand.dims) == 1:
+        yield replace(operand, data=[int(rng.choice(numbers)) for _ in range(count)])
+
+
+def _nested(flat: list[float], dims: tuple[Any, ...]) -> Any:
+    """A flat list as lists of lists."""
+    return np.reshape(flat, dims).tolist()
+
+
+def _whole(data: Any) -> bool:
+    return all(map(_whole, data)) if isinstance(data, list) else float(data).is_integer()
+
+
+def _least(data: Any) -> float:
+    return min(map(_least, data), default=0) if isinstance(data, list) else float(data)
+
+
+def _integers(data: Any) -> Any:
+    return [_integers(d) for d in data] if isinstance(data, list) else int(data)
+
+
+def mapped(data: Any, to: dict[int, int]) -> Any:
+    """Numbers of one size replaced by another, however deep they lie."""
+    if isinstance(data, list):
+        return [mapped(d, to) for d in data]
+    if isinstance(data, dict):
+        return {k: mapped(v, to) for k, v in data.items()}
+    return to.get(data, data) if isinstance(data, int) and not isinstance(data, bool) else data

@@ -1,0 +1,287 @@
+"""Changes of a case that only fit together.
+
+Sizes with the shapes and attributes that repeat them, a permutation with the rank it is for, an older operator set with
+the attributes that operands were then, an equation with its operands.
+
+A change of one part alone does not match there, so that what a rule says of the others would never be asked.
+"""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from graphopt.prover.cases import Case, operands, places, put
+from graphopt.prover.contents import reshaped
+from graphopt.prover.schemas import OPSETS, attributes_of, most_operands, values_of
+from graphopt.rewrite.examples import DEFAULT_OPSET, Operand
+from graphopt.rewrite.pattern import Line
+from graphopt.rewrite.schema import Rule
+
+_MOST = 400
+"""Cases that one kind of change makes of one example, drawn where there are more."""
+_OLD = 8  # drawn for each operator set
+_LETTERS = {"i": 2, "j": 3, "k": 4, "b": 2, "a": 3, "n": 2, "c": 3}
+_EQUATIONS = (
+    "ij,jk->ik", "ij,kj->ik", "ij,jk->ki", "ji,jk->ik", "i,j->ij", "i,i->i", "i,i->", "ij,ij->ij", "ij,ij->i", "ij,ij->", "ij,j->i",
+    "bij,bjk->bik", "bij,bkj->bik", "bij,jk->bik", "bij,bij->b", "ij,jk", "ba,ac", "ij->ji", "ij->i", "ij->j", "ij->", "ij->ij", "ii->i",
+    "ij", "ba", "bij->bji", "i->i", "...ij,...jk->...ik", "...i->...", "ij,jk,kb->ib",
+)  # fmt: skip
+_COLUMNS: tuple[tuple[tuple[int, ...], list[int], list[int], dict[str, list[int]]], ...] = (
+    # Operands and attributes of Col2Im: columns, image, block.
+    ((1, 4, 9), [4, 4], [2, 2], {}), ((1, 4, 4), [4, 4], [2, 2], {"strides": [2, 2]}), ((2, 4, 4), [3, 3], [2, 2], {}),
+    ((1, 6, 6), [3, 4], [2, 3], {}), ((1, 4, 16), [3, 3], [2, 2], {"pads": [1, 1, 1, 1]}), ((1, 4, 4), [4, 4], [2, 2], {"dilations": [2, 2]}),
+)  # fmt: skip
+
+
+def coupled(rule: Rule, case: Case, rng: np.random.Generator) -> list[Case]:
+    """Cases that differ from one in several parts at once, in random order; those to be tried first at the end."""
+    made = [*_scaled(rule, case, rng), *_permuted(rule, case, rng), *_aged(rule, case, rng), *_quoted(rule, case)]
+    made += [*_equations(rule, case), *_columns(rule, case), *_split(rule, case, rng), *_exchanged(case)]
+    rng.shuffle(made)
+    return [*made, *_padded(rule, case), *_grouped(rule, case)]
+
+
+def _drawn(choices: list[list[Any]], rng: np.random.Generator) -> Iterator[tuple[Any, ...]]:
+    """One of each of several lists: all combinations, or some."""
+    if math.prod(map(len, choices)) <= _MOST:
+        yield from itertools.product(*choices)
+        return
+    for _ in range(_MOST):
+        yield tuple(many[int(rng.integers(len(many)))] for many in choices)
+
+
+# -- sizes --------------------------------------------------------------------------------------------------------
+
+
+def _scaled(rule: Rule, case: Case, rng: np.random.Generator) -> Iterator[Case]:
+    """One number of each part, or none, is multiplied by two or three: what a factor of a size goes through."""
+    parts = [*_slots(rule, case)]
+    for factor in (2, 3):
+        for chosen in _drawn([[None, *slots] for slots in parts], rng):
+            if any(slot is not None for slot in chosen):
+                made = case
+                for slot in chosen:
+                    made = made if slot is None else _multiplied(made, slot, factor)
+                yield made
+
+
+def _slots(rule: Rule, case: Case) -> Iterator[list[tuple[Any, ...]]]:
+    """For each part of a case the places of its numbers: dimensions, elements of an integer constant, attributes."""
+    for place, operand in places(case):
+        dims = [(place, "dims", i) for i, d in enumerate(operand.dims) if isinstance(d, int) and d > 0]
+        data = operand.data if operand.dtype in ("i64", "i32") and isinstance(operand.data, list) else []
+        listed = [(place, "data", i) for i, n in enumerate(data) if isinstance(n, int) and n > 0]
+        yield from (slots for slots in (listed or dims,) if slots)
+    for name, value in case.items():
+        if name in rule.leaves or name == "opset":
+            continue
+        if isinstance(value, dict):
+            numbers = [((name, key), "attribute", 0) for key, n in value.items() if type(n) is int and n > 0]
+        else:
+            numbers = [((name, None), "attribute", 0)] if type(value) is int and value > 0 else []
+        yield from ([slot] for slot in numbers)
+
+
+def _multiplied(case: Case, slot: tuple[Any, ...], factor: int) -> Case:
+    place, kind, i = slot
+    if kind == "attribute":
+        name, key = place
+        return {**case, name: case[name] * factor if key is None else {**case[name], key: case[name][key] * factor}}
+    operand = dict(places(case))[place]
+    numbers = list(operand.dims if kind == "dims" else operand.data)
+    numbers[i] *= factor
+    changed = reshaped(operand, tuple(numbers)) if kind == "dims" else replace(operand, data=numbers)
+    return put(case, place, changed)
+
+
+def _permuted(rule: Rule, case: Case, rng: np.random.Generator) -> Iterator[Case]:
+    """Permutations of two to four axes, with operands of as many, all of one size or each of its own."""
+    names = [v for line in rule.match for a, v in line.captures if a == "perm" and isinstance(case.get(v), list)]
+    if not names:
+        return
+    old = {len(case[name]) for name in names}
+    for rank in (2, 3, 4):
+        for perm in itertools.permutations(range(rank)):
+            inverse = [perm.index(i) for i in range(rank)]
+            for dims in ((2,) * rank, (3, 3, 3, 3)[:rank], (2, 3, 4, 5)[:rank]):
+                made = {**case, **{n: [list(perm), inverse][int(rng.integers(2))] for n in names}, names[0]: list(perm)}
+                for place, operand in places(case):
+                    if len(operand.dims) in old:
+                        made = put(made, place, reshaped(operand, dims))
+                yield made
+
+
+def _split(rule: Rule, case: Case, rng: np.random.Generator) -> Iterator[Case]:
+    """A dimension that a constant names falls into two, or gets a 1 beside it; permutations are of one axis more then."""
+    perms = [v for line in rule.match for a, v in line.captures if a == "perm" and isinstance(case.get(v), list)]
+    targets = {o.name for line in rule.match if line.ops == (("", "Reshape"),) for o in line.operands[1:]}
+    for (name, index), operand in places(case):
+        if name not in targets or not operand.const or not isinstance(operand.data, list):
+            continue
+        for i, n in enumerate(operand.data):
+            pairs = [(1, n), (n, 1)] + [(k, n // k) for k in (2, 3) if n > 0 and n % k == 0 and n > k]
+            pairs += [(k, -1) for k in (2, 3) if n == -1]
+            for pair in pairs:
+                data = [*operand.data[:i], *pair, *operand.data[i + 1 :]]
+                made = put(case, (name, index), replace(operand, data=data, dims=(len(data),)))
+                yield made
+                old = [p for p in perms if len(case[p]) == len(operand.data)]
+                for perm in _some(list(itertools.permutations(range(len(data)))), rng) if old else ():
+                    yield {**made, **{name: list(perm) for name in old}}
+
+
+def _some(many: list[Any], rng: np.random.Generator) -> list[Any]:
+    """All of a list, or as many as an operator set gets."""
+    return many if len(many) <= _OLD else [many[i] for i in rng.permutation(len(many))[:_OLD]]
+
+
+def _exchanged(case: Case) -> Iterator[Case]:
+    """Two operands of one kind change places."""
+    for (one, a), (two, b) in itertools.combinations(places(case), 2):
+        if a != b and (a.dtype, a.const) == (b.dtype, b.const):
+            yield put(put(case, one, b), two, a)
+
+
+_CONVOLUTIONS = frozenset({("", "Conv"), ("", "ConvTranspose")})
+
+
+def _grouped(rule: Rule, case: Case) -> Iterator[Case]:
+    """Convolutions of two and three groups: of an image with more channels, or of kernels with fewer."""
+    lines = [line for line in rule.match if _CONVOLUTIONS & {*line.ops} and len(line.operands) > 1]
+    weights = {line.operands[1].name for line in lines}
+    for groups in (3, 2):
+        made = {**case}
+        for line in lines:
+            held = made.get(line.rest)
+            if isinstance(held, dict) and "group" not in {a for a, _ in (*line.attributes, *line.captures)}:
+                made[line.rest] = {**held, "group": groups}
+            made.update({v: groups for a, v in line.captures if a == "group"})
+        if made == case:
+            continue
+        images, kernels = made, made
+        for place, o in places(made):
+            if place[0] in weights and len(o.dims) > 2 and isinstance(o.dims[1], int) and o.dims[1] % groups == 0:
+                kernels = put(kernels, place, reshaped(o, (o.dims[0], o.dims[1] // groups, *o.dims[2:])))
+            elif place[0] not in weights and len(o.dims) > 2 and isinstance(o.dims[1], int):
+                images = put(images, place, reshaped(o, (o.dims[0], o.dims[1] * groups, *o.dims[2:])))
+        yield from (images, kernels)
+
+
+def _padded(rule: Rule, case: Case) -> Iterator[Case]:
+    """Windows whose pads the runtime computes, which excludes pads that are given."""
+    for line in rule.match:
+        captured = dict(line.captures)
+        held = case.get(line.rest) if line.rest else None
+        if "pads" in captured and captured["pads"] in case and isinstance(held, dict) and "auto_pad" not in captured:
+            bare = {k: v for k, v in case.items() if k != captured["pads"]}
+            for way in ("VALID", "SAME_LOWER", "SAME_UPPER"):
+                yield {**bare, line.rest: {**{k: v for k, v in held.items() if k != "pads"}, "auto_pad": way}}
+
+
+# -- operator sets ------------------------------------------------------------------------------------------------
+
+
+def _aged(rule: Rule, case: Case, rng: np.random.Generator) -> Iterator[Case]:
+    """Operator sets in which an operator of the pattern had attributes that it has no longer, operands given instead left out."""
+    for opset in range(OPSETS[0], DEFAULT_OPSET):
+        for _ in range(_OLD):
+            made, found = {**case, "opset": opset}, False
+            for line in rule.match:
+                if line.rest and line.rest != "_" and len(line.ops) == 1:
+                    found |= _age(made, line, opset, rng)
+            if found:
+                yield made
+
+
+def _age(case: Case, line: Line, opset: int, rng: np.random.Generator) -> bool:
+    ((domain, op),) = line.ops
+    old, new = attributes_of(domain, op, opset), attributes_of(domain, op, DEFAULT_OPSET)
+    gone = sorted(set(old) - set(new) - {a for a, _ in (*line.attributes, *line.captures, *line.lists)})
+    if not gone:
+        return False
+    for operand in line.operands[most_operands(domain, op, opset) :]:
+        if operand.kind == "optional":
+            case.pop(operand.name, None)
+    rank = max((len(o.dims) for o in operands(case)), default=2)
+    length = int(rng.integers(1, rank + 1))
+    rest = dict(case.get(line.rest) or {})
+    for name in gone:
+        if old[name].required or rng.random() < 0.5:
+            rest[name] = _old_value(op, name, old[name], rank, length, rng)
+    case[line.rest] = rest
+    return True
+
+
+def _old_value(op: str, name: str, attribute: Any, rank: int, length: int, rng: np.random.Generator) -> Any:
+    if op in ("Pad", "Slice"):
+        low, high, count = {
+            "pads": (0, 3, 2 * rank), "starts": (-2, 3, length), "ends": (-1, 120, length), "axes": (0, rank, length),
+        }.get(name, (0, 0, 0))  # fmt: skip
+        if name == "axes":
+            return sorted(int(i) for i in rng.permutation(rank)[:count])
+        if count:
+            return [int(n) for n in rng.integers(low, high, count)]
+    values = values_of(name, attribute.type, None, rank, max(rank - 2, 1), rng)
+    return values[int(rng.integers(len(values)))] if values else 1
+
+
+# -- attributes that say what operands look like ------------------------------------------------------------------
+
+
+def _quoted(rule: Rule, case: Case) -> Iterator[Case]:
+    """Strings that a condition names, as the value of each attribute that is one; with operands of one size, too."""
+    trees = [ast.parse(e.text.strip(), mode="eval") for e in (*rule.where, *rule.prefer)]
+    constants = {n.value for tree in trees for n in ast.walk(tree) if isinstance(n, ast.Constant)}
+    words = sorted(w for w in constants if isinstance(w, str))
+    for line in rule.match:
+        for _, variable in line.captures:
+            if isinstance(case.get(variable), str):
+                for word in words:
+                    made = {**case, variable: word}
+                    yield made
+                    yield _squared(made)
+
+
+def _squared(case: Case) -> Case:
+    for place, operand in places(case):
+        case = put(case, place, reshaped(operand, (3,) * len(operand.dims)))
+    return case
+
+
+def _equations(rule: Rule, case: Case) -> Iterator[Case]:
+    """Equations of an Einsum with operands that fit, of different sizes and of one."""
+    for line in rule.match:
+        variables = [v for a, v in line.captures if a == "equation"]
+        free = [o.name for o in line.operands if isinstance(case.get(o.name), Operand)]
+        if ("", "Einsum") not in line.ops or not variables or len(free) < len(line.operands):
+            continue
+        for equation in _EQUATIONS:
+            terms = equation.partition("->")[0].split(",")
+            if len(terms) != len(free):
+                continue
+            for sizes in (_LETTERS, dict.fromkeys(_LETTERS, 3)):
+                made = {**case, variables[0]: equation}
+                for name, term in zip(free, terms, strict=True):
+                    dims = tuple(n for c in term.replace("...", "n") for n in (sizes[c],))
+                    made = put(made, (name, None), reshaped(made[name], dims))
+                yield made
+
+
+def _columns(rule: Rule, case: Case) -> Iterator[Case]:
+    """Columns, image and block of a Col2Im that fit."""
+    for line in rule.match:
+        names = [o.name for o in line.operands]
+        if ("", "Col2Im") in line.ops and all(isinstance(case.get(n), Operand) for n in names):
+            x, image, block = (case[n] for n in names)
+            for dims, size, window, attributes in _COLUMNS:
+                made = {**case, "opset": 18} | ({line.rest: attributes} if line.rest and line.rest != "_" else {})
+                yield made | {
+                    names[0]: replace(x, dims=dims), names[1]: replace(image, data=size), names[2]: replace(block, data=window),
+                }  # fmt: skip

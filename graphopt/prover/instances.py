@@ -1,0 +1,112 @@
+"""The bounded family of shapes, attributes, contents, dtypes and operator sets at which a rule is tried.
+
+A rule's own examples are where it starts: accepting ones, and rejecting ones too, because a rule whose ``where`` is too
+weak matches exactly those. What may vary about them comes from the operators' schemas (:mod:`graphopt.prover.schemas`).
+First each thing alone is changed in every way, then several at random; and what the rule matches becomes a start of
+its own. Instances are small: no operand has more than a few thousand elements.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+from graphopt.prover.cases import Case, Instance, build_instance, operands, parse_case, size_of
+from graphopt.prover.coupled import coupled
+from graphopt.prover.variation import Variation
+from graphopt.rewrite.schema import Rule
+
+_LARGEST = 2048
+_BLOCKS = (16, 8, 1)
+_SYMBOLIC = 0.5
+"""Share of the cases with one change that are tried with symbols for sizes as well."""
+_ANY = 0.2
+"""Share of them that are tried with constants of any content."""
+_JOINT = 0.3
+"""Share of the cases in which parts that belong together change together."""
+_SQUARE = 0.35
+"""Share of them that are tried with one size for all dimensions."""
+
+
+def instances(rule: Rule, *, seed: int = 0, limit: int = 40, tries: int = 300) -> list[Instance]:
+    """Different instances of a rule, the smallest first.
+
+    Args:
+        rule: The rule.
+        seed: Of the variation.
+        limit: How many are wanted.
+        tries: How many variations are made for it, at most.
+    """
+    return by_size(itertools.islice(drawn(rule, seed=seed, tries=tries), limit))
+
+
+def by_size(family: Iterable[Instance]) -> list[Instance]:
+    """Instances, the smallest first."""
+    return sorted(family, key=lambda i: (i.elements, repr(i.case)))
+
+
+def drawn(rule: Rule, *, seed: int = 0, tries: int = 300) -> Iterator[Instance]:
+    """Different instances of a rule as they are found; see :func:`variations` for the arguments."""
+    matched: list[Case] = []
+    for attempt, case in enumerate(variations(rule, seed=seed, tries=tries, matched=matched)):
+        made = build_instance(rule, case, _BLOCKS[attempt % 8 - 5] if attempt % 8 > 5 else _BLOCKS[0])
+        if made is not None:
+            matched.append(case)
+            yield made
+
+
+def variations(rule: Rule, *, seed: int = 0, tries: int = 300, matched: list[Case] | None = None) -> Iterator[Case]:
+    """A rule's examples and different variations of them, whether the rule matches there or not.
+
+    Args:
+        rule: The rule.
+        seed: Of the variation.
+        tries: How many variations are made, at most.
+        matched: Cases that the rule was found to match, to go on from; the caller adds to it.
+    """
+    rng = np.random.default_rng(seed)
+    accepts = [parse_case(rule, c) for c in rule.examples["accept"]]
+    rejects = [parse_case(rule, c) for c in rule.examples["reject"]]
+    seen: set[str] = set()
+    cases = _cases(Variation(rule, rng, [*accepts, *rejects]), accepts, rejects, [] if matched is None else matched)
+    given = len(accepts) + len(rejects)
+    for i, case in enumerate(itertools.islice(cases, tries + given)):
+        text = repr(sorted(case.items(), key=lambda item: item[0]))
+        if text not in seen and (i < given or not any(size_of(o) > _LARGEST for o in operands(case))):
+            seen.add(text)
+            yield case
+
+
+def _cases(vary: Variation, accepts: list[Case], rejects: list[Case], matched: list[Case]) -> Iterator[Case]:
+    yield from accepts
+    yield from rejects
+    rng = vary.rng
+    turns = itertools.zip_longest(*(reversed(coupled(vary.rule, example, rng)) for example in accepts))
+    joint = [case for turn in turns for case in turn if case is not None][::-1]
+    single = [vary.singles(case) for case in accepts]
+    rng.shuffle(single)
+    alone = [case for group in itertools.zip_longest(*single) for case in group if case is not None]
+    seeds = [*accepts, *accepts, *rejects]
+    while seeds:
+        if joint and rng.random() < _JOINT:
+            yield joint.pop()
+            continue
+        # What changes one thing alone, and of the rest one that changes several.
+        if alone and rng.random() < 0.7:
+            case = alone.pop(0)
+            yield case
+            # Known sizes give away what symbols hide: that the replacement has another shape.
+            if rng.random() < _SYMBOLIC:
+                yield vary.symbolised(case)
+            if rng.random() < _ANY:
+                yield vary.loosened(case)
+            if rng.random() < _SQUARE:
+                yield vary.squared(case)
+            continue
+        pool = matched if matched and rng.random() < 0.5 else seeds
+        case = dict(pool[int(rng.integers(len(pool)))])
+        for _ in range(int(rng.integers(1, 4))):
+            case = vary(case)
+        yield case

@@ -1,0 +1,311 @@
+"""Contents of operands by class: what both sides of a rule are run on.
+
+A rule that claims to be exact meets zeros of both signs, infinities, NaN and subnormal numbers. One that claims to be the
+same function of real numbers meets zeros, equal elements, negative numbers alone, small numbers on a large offset, and a
+ladder of magnitudes. Integers go over the whole range of their type, unless they say a shape or a divisor.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from graphopt.ir.graph import Graph, Node
+from graphopt.ir.types import FLOATS
+from graphopt.prover.domains import WIDER
+
+Array = np.ndarray[Any, Any]
+
+_SPECIAL = (0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 0.5, -2.5, 3.0, 120.0, -120.0)
+_EXTREME = (0.0, 1.0, -1.0, 3.0, -3.0, 9.0, -9.0, 30.0, -30.0, 150.0, -150.0, 250.0, 1e-6, -1e-6, 1e-30, 1e-40, -1e-40,
+            1e4, -1e4, 1e30, -1e30, 3e38, -3e38, 1e-45, 4.2e-45, np.inf, -np.inf, np.nan)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Fill:
+    """A class of contents.
+
+    Attributes:
+        name: What it is called in a counterexample.
+        magnitude: Size of the floats; 0 where they are drawn from a pool.
+        pool: Floats to draw from.
+        sign: 1 or -1 for numbers of one sign.
+        offset: Added to all floats of an array.
+        integers: ``small``, ``full`` (range of the type) or ``ends`` (of that range, and what is near 0).
+        truth: ``True`` or ``False`` for all truth values; ``None`` for either.
+        finite: Whether all floats are, and of moderate size: what an integer can be made of.
+        alike: Whether operands of one shape hold nearly the same, so that their difference is small.
+    """
+
+    name: str
+    magnitude: float = 0.0
+    pool: tuple[float, ...] = ()
+    sign: int = 0
+    offset: float = 0.0
+    integers: str = "small"
+    truth: bool | None = None
+    finite: bool = True
+    alike: bool = False
+
+    def floats(self, shape: tuple[int, ...], rng: np.random.Generator) -> Array:
+        """Floats, as float64."""
+        if self.pool:
+            return np.asarray(rng.choice(np.array(self.pool), shape))
+        made = rng.uniform(0.25, 2.0, shape) * self.magnitude
+        return np.asarray(made * (self.sign or rng.choice([-1.0, 1.0], shape)) + self.offset)
+
+    def whole(self, dtype: Any, shape: tuple[int, ...], rng: np.random.Generator, use: str) -> Array:
+        """Integers; ``use`` is ``shape``, ``divisor``, ``count`` or empty."""
+        info = np.iinfo(dtype)
+        if use == "shape" or (use == "count" and self.integers == "small"):
+            low, high = ((0, 3), (-2, 3), (1, 4))[int(rng.integers(3))]
+            return np.asarray(rng.integers(max(low, info.min), high, shape)).astype(dtype)
+        if use == "count" and self.integers != "small":
+            chosen = (_LONG,) if self.integers == "ends" else (0, 1, 2, 7, 300, _LONG)
+            return np.asarray(rng.choice(chosen, shape)).astype(dtype)
+        if use == "divisor" and self.integers != "small":
+            made = rng.integers(info.min, info.max, shape, dtype, endpoint=True)
+            return np.where((made == 0) | (made == np.array(-1).astype(dtype)), np.array(3, dtype), made)
+        if use == "divisor":
+            made = np.asarray(rng.integers(2, 8, shape))
+            return (made * rng.choice([-1, 1], shape) if info.min < 0 else made).astype(dtype)
+        if self.integers == "full":
+            return np.asarray(rng.integers(info.min, info.max, shape, dtype, endpoint=True))
+        if self.integers == "ends":
+            return np.asarray(
+                rng.choice(np.array([info.min, info.max, info.max - 1, 0, 1, max(info.min, -1)], dtype), shape)
+            )
+        return np.asarray(rng.integers(max(-4, info.min), 5, shape)).astype(dtype)
+
+
+_LONG = 2100  # more than float16 counts to
+_APART = 1e-4  # of operands that are nearly equal
+
+ORDINARY = Fill("ordinary numbers", 1.0)
+_TIES = Fill("small whole numbers", pool=(-2.0, -1.0, 0.0, 1.0, 2.0), integers="full", truth=True)
+_NEGATIVE = Fill("negative numbers", 1.0, sign=-1, truth=False)
+_POSITIVE = Fill("positive numbers", 1.0, sign=1)
+_COMMON = (
+    ORDINARY,
+    _TIES,
+    _NEGATIVE,
+    _POSITIVE,
+    Fill("zeros", pool=(0.0,), integers="ends"),
+    Fill("large numbers", 1e3, integers="ends"),
+    Fill("small numbers", 1e-3, integers="full"),
+)
+EXACT = (
+    *_COMMON,
+    Fill("special numbers", pool=_SPECIAL, integers="ends", finite=False),
+    Fill("zeros of both signs", pool=(0.0, -0.0)),
+    Fill("extreme numbers", pool=_EXTREME, finite=False),
+    Fill("huge numbers", 1e30, finite=False),
+)
+REAL = (
+    *_COMMON,
+    Fill("numbers around 30", 5.0, sign=1, offset=25.0),
+    Fill("numbers around -30", 5.0, sign=-1, offset=-25.0),
+    Fill("numbers near 1000", 1.0, offset=1e3),
+    Fill("huge numbers", 1e10, finite=False),
+    Fill("tiny numbers", 1e-8),
+    Fill("operands that are nearly equal", 1.0, alike=True),
+)
+
+
+NARROWED = (
+    Fill("numbers that cancel", pool=(1e8, -1e8, 1.0, 0.5), finite=False),
+    Fill("numbers whose squares overflow", 1e25, finite=False),
+    Fill("numbers of very different size", pool=(1e50, 1e-50, 1e25, 1e-25), finite=False),
+)
+"""For rules that leave a wider type out, which may have been there for its range or its digits."""
+
+
+ENORMOUS = Fill("enormous numbers", 1e25, finite=False)
+"""Their squares overflow: for patterns that take none, nor a quotient, which another grouping may do in passing."""
+_PRODUCTS = frozenset({"MatMul", "Gemm", "Conv", "ConvTranspose", "Einsum", "Div", "Reciprocal", "Pow"})
+
+
+def multiplies(graph: Graph) -> bool:
+    """Whether a graph takes sums of products, powers or quotients."""
+    return any(node.op in _PRODUCTS for node in graph.nodes.values())
+
+
+def fills(claim: str, domain: float | None, narrowed: bool = False) -> tuple[Fill, ...]:
+    """The classes of contents for a claim.
+
+    Args:
+        claim: Of the rule.
+        domain: The largest number that it speaks of, if it names one.
+        narrowed: Whether the pattern computes in a wider type than its operands or results have.
+    """
+    chosen = EXACT if claim == "exact" else REAL
+    if narrowed and claim == "real":
+        chosen = (*chosen, *NARROWED)
+    if domain is None:
+        return chosen
+    inside = tuple(f for f in chosen if f.finite and 2 * f.magnitude + abs(f.offset) <= domain)
+    ends = (domain, -domain, 0.99 * domain, -0.99 * domain, 0.9 * domain, -0.9 * domain, 0.0)
+    return (*inside, Fill("numbers of the whole domain", domain / 2), Fill("the ends of the domain", pool=ends))
+
+
+def extreme(domain: float | None) -> Fill:
+    """What approximations meet, element by element: tiny, denormal, huge, and no numbers at all."""
+    # At the very end of the range the halves of a sum overflow: of no account to an approximation.
+    kept = tuple(v for v in _EXTREME if (domain is None or abs(v) <= domain) and not 1e38 < abs(v) < np.inf)
+    return Fill("extreme numbers", pool=kept, finite=False)
+
+
+@lru_cache(maxsize=4096)
+def content(
+    fill: Fill, name: str, seed: int, dtype: np.dtype[Any], shape: tuple[int, ...], use: str, limit: float
+) -> Array:
+    """What an operand holds; the same in every process.
+
+    Args:
+        fill: The class of contents.
+        name: Name of the operand.
+        seed: Of the random numbers.
+        dtype: Its dtype.
+        shape: Its shape.
+        use: What integers are for: ``shape``, ``divisor``, ``count`` or nothing special.
+        limit: The largest float.
+    """
+    rng = rng_of(name, seed, len(fill.name))
+    if dtype.kind == "f":
+        with np.errstate(over="ignore"):
+            made = fill.floats(shape, rng)
+            if fill.alike:
+                made = fill.floats(shape, rng_of("", seed)) * (1 + _APART * made)
+            made = np.clip(made, -limit, limit).astype(dtype)
+    elif dtype.kind == "b":
+        made = np.full(shape, fill.truth) if fill.truth is not None else rng.integers(0, 2, shape) > 0
+    else:
+        made = fill.whole(dtype, shape, rng, use)
+    made = np.asarray(made)
+    made.flags.writeable = False
+    return made
+
+
+def rng_of(name: str, *seed: int) -> np.random.Generator:
+    """Random numbers of an operand, the same in every process."""
+    own = int.from_bytes(hashlib.blake2b(name.encode(), digest_size=4).digest(), "little")
+    return np.random.default_rng((*seed, own))
+
+
+# Operands that say where, or how large a result is: an integer of full range there would ask for all memory there is.
+SHAPES: dict[str, tuple[int, ...]] = {
+    "Reshape": (1,), "Expand": (1,), "Tile": (1,), "ConstantOfShape": (0,), "Pad": (1, 3), "Resize": (3,),
+    "OneHot": (1,), "TopK": (1,), "Split": (1,), "CenterCropPad": (1,), "Squeeze": (1,), "Unsqueeze": (1,), "Slice": (1, 2, 3, 4),
+    "Gather": (1,), "GatherElements": (1,), "GatherND": (1,), "ScatterND": (1,), "ScatterElements": (1,), "CumSum": (1,),
+    "ReverseSequence": (1,), "Trilu": (1,), "Col2Im": (1, 2), "Upsample": (1,), "DFT": (1, 2), "EyeLike": (),
+    "ReduceSum": (1,), "ReduceMean": (1,), "ReduceMax": (1,), "ReduceMin": (1,), "ReduceProd": (1,), "ReduceL1": (1,),
+    "ReduceL2": (1,), "ReduceLogSum": (1,), "ReduceLogSumExp": (1,), "ReduceSumSquare": (1,), "Pow": (1,),
+}  # fmt: skip
+
+
+def uses(*graphs: Graph, only: str = "") -> dict[int, str]:
+    """What integers of the graphs are for: ``shape``, ``divisor`` or ``count`` by key, through whatever computes them.
+
+    Args:
+        graphs: The graphs.
+        only: The use to look for; either by default.
+    """
+    found: dict[int, str] = {}
+    for graph in graphs:
+        for node in graph.nodes.values():
+            for i in range(3 * (node.op == "Range")):
+                _mark(graph, node, i, only or "count", found)
+    for graph in graphs:
+        for node in graph.nodes.values():
+            for i in SHAPES.get(node.op, ()):
+                _mark(graph, node, i, "shape", found)
+            if node.op in ("Div", "Mod") and only != "shape":
+                _mark(graph, node, 1, "divisor", found)
+    return found
+
+
+def _mark(graph: Graph, node: Node, operand: int, use: str, found: dict[int, str]) -> None:
+    stack = [node.inputs[operand]] if operand < len(node.inputs) else []
+    while stack:
+        key = stack.pop()
+        if key is None or found.get(key) in (use, "shape"):
+            continue
+        found[key] = use
+        maker = graph.values[key].producer
+        if maker is not None:
+            stack += graph.nodes[maker].inputs
+
+
+def counts(graph: Graph) -> bool:
+    """Whether the content of an operand alone says how long a result is: a wrong number there asks for all memory there is."""
+    return any(node.op == "Range" for node in graph.nodes.values())
+
+
+def divides_by_computed(graph: Graph) -> bool:
+    """Whether an integer is divided by one that the graph computes, or by a constant of 0 or -1.
+
+    A division by 0, or of the least number by -1, ends the process.
+    """
+    for node in graph.nodes.values():
+        if node.op not in ("Div", "Mod") or len(node.inputs) < 2 or node.inputs[1] is None:
+            continue
+        value = graph.values[node.inputs[1]]
+        if value.type.dtype is None or value.type.dtype[0] not in "iu":
+            continue
+        if value.producer is not None or (value.tensor is not None and np.isin(value.tensor.numpy(), (0, -1)).any()):
+            return True
+    return False
+
+
+def empties_a_window(graph: Graph, bind: Mapping[str, int]) -> bool:
+    """Whether a convolution may have a kernel of size 0 where symbols have the given sizes: the runtime never returns."""
+    for node in graph.nodes.values():
+        if node.op not in ("Conv", "ConvTranspose", "ConvInteger") or len(node.inputs) < 2 or node.inputs[1] is None:
+            continue
+        dims = graph.type(node.inputs[1]).shape
+        sizes = [bind.get(d, 0) if isinstance(d, str) else d for d in dims or (0,)]
+        if not all(sizes):
+            return True
+    return False
+
+
+# Operators whose kernels may end the process where an operand is empty (onnxruntime 1.32).
+_FRAIL = frozenset({"Einsum", "InstanceNormalization", "ArgMax", "ArgMin", "LSTM", "GRU", "RNN", "GridSample", "RoiAlign",
+                    "GroupNormalization", "LpNormalization", "ConvTranspose", "Resize", "Col2Im"})  # fmt: skip
+
+
+def frail(graph: Graph) -> bool:
+    """Whether a graph may end the process where something is empty: also a Conv of several groups."""
+    return any(
+        node.op in _FRAIL or (node.op == "Conv" and node.attributes.get("group", 1) != 1)
+        for node in graph.nodes.values()
+    )
+
+
+def widened(graph: Graph) -> bool:
+    """Whether a graph computes in a wider floating-point type than it was given, or gives back."""
+    cast = ("Cast", "CastLike")
+    return any(
+        (node.op in cast and str(graph.type(key).dtype) in WIDER.get(str(graph.type(out).dtype), ()))
+        or (node.op in cast and str(graph.type(out).dtype) in WIDER.get(str(graph.type(key).dtype), ()))
+        for node in graph.nodes.values()
+        for key, out in zip(node.inputs[:1], node.outputs[:1], strict=True)
+        if key is not None and out is not None
+        and graph.type(key).dtype in FLOATS and graph.type(out).dtype in FLOATS
+    )  # fmt: skip
+
+
+def makes_integers(*graphs: Graph) -> bool:
+    """Whether floats become integers somewhere: what is out of range there is undefined."""
+    return any(
+        node.op in ("Cast", "CastLike", "QuantizeLinear", "DynamicQuantizeLinear")
+        and str(graph.type(node.outputs[0]).dtype)[0] in "iu"
+        for graph in graphs
+        for node in graph.nodes.values()
+        if node.outputs and node.outputs[0] is not None
+    )

@@ -1,0 +1,9 @@
+"""Do two models compute the same function?
+
+Import the modules directly; this file stays empty so that asking for one does not load the others.
+
+    numeric    two whole models on the same inputs
+    compare    two values under a tolerance that follows their scale
+    ranges     legal ranges of integer inputs, read off a graph
+    sizes      sizes of symbols, read off a graph
+"""

@@ -1,0 +1,22 @@
+"""True laws, as users write them for themselves, are proved at the first attempt."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from graphopt.prover.evidence import check_rule
+from graphopt.rewrite.schema import read_rules
+
+LAWS = read_rules(Path(__file__).parent / "laws.yaml")
+SECONDS = 10.0
+"""Processor time in which an author wants his answer."""
+
+pytest.importorskip("z3")
+
+
+@pytest.mark.parametrize("rule", LAWS, ids=lambda rule: rule.id)
+def test_a_law_is_proved(rule):
+    verdict = check_rule(rule, seconds=SECONDS)
+    assert verdict.verdict == "proved", verdict

@@ -1,0 +1,175 @@
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from graphopt.config import rules_dir
+from graphopt.prover.attack import Counterexample
+from graphopt.prover.cases import Instance
+from graphopt.prover.instances import instances
+from graphopt.prover.proof import prove
+from graphopt.prover.symbolic import judge
+from graphopt.rewrite.library import load_library, rule_files
+from graphopt.rewrite.schema import parse_rules, read_rules
+from tests.prover.mutants import accepted, mutants, wrong
+
+LIBRARY = load_library(evidence=False).by_id
+WRONG = read_rules(Path(__file__).parent / "wrong_rules.yaml")
+
+pytest.importorskip("z3")
+
+
+# IsNaN has no semantics: over real numbers there is nothing that it could say.
+MEANT = sorted(
+    id for id, rule in LIBRARY.items() if not any(op == "IsNaN" for line in rule.match for _, op in line.ops)
+)
+
+
+@pytest.mark.parametrize("ident", sorted(random.Random(1).sample(MEANT, 25)))
+def test_a_rule_equals_itself(ident: str):
+    rule = LIBRARY[ident]
+    for found in instances(rule, limit=4, tries=40):
+        same = Instance(found.case, found.before, found.before, found.symbolic, found.elements)
+        verdict = judge(same, rule, 0)
+        assert not isinstance(verdict, Counterexample)
+        assert verdict[0] == ("floats" if rule.claim == "approx" else "terms") or verdict[0] == "undefined"
+
+
+def _sample() -> list:
+    chosen = random.Random(3)
+    found = []
+    for file in rule_files([rules_dir()]):
+        every = list(mutants(file))
+        found += chosen.sample(every, min(6, len(every)))
+    return [m for m in found if wrong(m)]
+
+
+def test_sampled_mutants_are_refused():
+    sample = _sample()
+    assert len(sample) >= 15
+    assert [f"{m.rule.id}: {m.change}" for m in sample if accepted(m)] == []
+
+
+def _rule(text: str):
+    (rule,) = parse_rules("family: t\ndoc: t\nrules:\n" + text, "t.yaml")
+    return rule
+
+
+def test_the_counterexample_is_minimal_and_says_shapes_values_and_both_results():
+    rule = next(r for r in WRONG if r.id == "relu-of-sum")
+    wrong_at = prove(rule).counterexample
+    assert wrong_at is not None
+    assert sum(np.size(a) for a in wrong_at.inputs.values()) <= 6
+    text = str(wrong_at)
+    assert "x: " in text and "x = " in text
+    assert "onnxruntime gives" in text and "for the replacement" in text
+
+
+def test_a_timeout_is_not_a_pass():
+    rule = LIBRARY["merge-conv-groups-to-block"]
+    proof = prove(rule, seconds=0.0)
+    assert proof.outcome == "timeout"
+
+
+def test_a_where_that_nothing_satisfies_is_no_proof():
+    rule = _rule("""
+  - id: never
+    doc: Its condition contradicts itself.
+    equal: exact
+    match: ["y = Relu(x)"]
+    where: ["rank(x) == 1 and rank(x) == 2"]
+    replace: ["y = x"]
+    examples: {accept: [{x: 3xf32}], reject: [{x: 3x3xf32}]}
+""")
+    assert prove(rule).outcome == "unsupported"
+    from graphopt.prover.evidence import check_rule
+
+    assert check_rule(rule).verdict == "failed"
+
+
+def test_each_method_is_needed_by_some_rule():
+    methods = {
+        "inverse-transposes": "terms",
+        "associate-to-the-right": "field",
+        "prelu-as-two-relus": "order",
+    }
+    for ident, method in methods.items():
+        proof = prove(LIBRARY[ident], limit=20, tries=200)
+        assert proof.outcome == "proved", ident
+        assert proof.methods.get(method), (ident, proof.methods)
+
+
+def test_an_approximation_is_attacked_never_proved():
+    assert prove(LIBRARY["gelu-from-erf-div-half-after"], limit=5, tries=60).outcome == "attacked"
+
+
+def test_a_wrong_bound_is_refuted():
+    rule = _rule("""
+  - id: sigmoid-is-nearly-hard
+    doc: Not that nearly.
+    equal: approx(1e-4)
+    match: ["y = Sigmoid(x)"]
+    replace: ["y = HardSigmoid(x)"]
+    examples: {accept: [{x: 2x3xf32}]}
+""")
+    assert prove(rule).outcome == "failed"
+
+
+@pytest.mark.parametrize(("there", "back"), [(10, 1), (16, 1)])
+def test_a_type_of_fewer_digits_rounds_what_goes_through_it(there: int, back: int):
+    rule = _rule(f"""
+  - id: through-and-back
+    doc: A real number is what it was; a float is not.
+    equal: real
+    match: ["h = Cast<to = {there}>(x)", "y = Cast<to = {back}>(h)"]
+    where: ["dtype(x) == 'f32'"]
+    replace: ["y = Identity(x)"]
+    examples: {{accept: [{{x: 2x3xf32}}], reject: [{{x: 2x3xf64}}]}}
+""")
+    assert prove(rule, limit=20, tries=200).outcome == "failed"
+
+
+def test_a_wider_type_changes_no_number():
+    rule = _rule("""
+  - id: product-in-the-wider-type
+    doc: A half is a single too.
+    equal: exact
+    match: ["w = Cast<to = 1>(x)", "y = Cast<to = 10>(w)"]
+    where: ["dtype(x) == 'f16'"]
+    replace: ["y = Identity(x)"]
+    examples: {accept: [{x: 2x3xf16}], reject: [{x: 2x3xf64}]}
+""")
+    assert prove(rule, limit=20, tries=200).outcome == "proved"
+
+
+def test_exact_claims_are_not_proved_by_real_laws():
+    rule = _rule("""
+  - id: sum-regrouped
+    doc: True for real numbers, not bit for bit.
+    equal: exact
+    match: ["s = Add(a, b)", "y = Add(s, c)"]
+    replace: ["t = Add(b, c)", "y = Add(a, t)"]
+    examples: {accept: [{a: 3xf32, b: 3xf32, c: 3xf32}]}
+""")
+    assert prove(rule).outcome == "failed"
+    assert (
+        prove(
+            _rule("""
+  - id: sum-regrouped
+    doc: True for real numbers.
+    equal: real
+    match: ["s = Add(a, b)", "y = Add(s, c)"]
+    replace: ["t = Add(b, c)", "y = Add(a, t)"]
+    examples: {accept: [{a: 3xf32, b: 3xf32, c: 3xf32}]}
+""")
+        ).outcome
+        == "proved"
+    )
+
+
+def test_the_same_seed_gives_the_same_proof():
+    rule = LIBRARY["merge-reductions"]
+    assert prove(rule, seed=5) == prove(rule, seed=5)

@@ -1,0 +1,89 @@
+"""What a graph says of the sizes of its symbols."""
+
+from __future__ import annotations
+
+import os
+import platform
+
+import onnx
+import pytest
+from onnx import parser
+
+from graphopt.api import first_run, session_config
+from graphopt.errors import CrashError, InputsNeededError
+from graphopt.ir.simplify import simplify
+from graphopt.onnxio.load import load
+from graphopt.verification.numeric import verify_models
+from graphopt.verification.sizes import size_hints
+
+CASES = [
+    ("Add", "float[n] x", "float[12] c", "y = Add(x, c)", {"n": 12}),
+    ("MatMul", "float[b, n] x", "float[300, 2] c", "y = MatMul(x, c)", {"n": 300}),
+    ("Gemm", "float[n, b] x", "float[300, 2] c", "y = Gemm<transA = 1>(x, c)", {"n": 300}),
+    ("Concat", "float[b, n] x", "float[2, 77] c", "y = Concat<axis = 0>(x, c)", {"n": 77}),
+    ("Split", "float[n] x", "float[1] c", "s = Constant<value_ints = [30, 47]>() y, z = Split<axis = 0>(x, s)", {"n": 77}),
+    ("Reshape", "float[n, 3] x", "float[1] c", "s = Constant<value_ints = [11, 15]>() y = Reshape(x, s)", {"n": 55}),
+    ("Reshape", "float[n] x", "float[1] c", "s = Constant<value_ints = [-1, 51]>() y = Reshape(x, s)", {"n": 51}),
+    ("Gather", "float[n] x", "float[1] c", "s = Constant<value_ints = [99]>() y = Gather(x, s)", {"n": 100}),
+    ("Conv", "float[1, n, h, h] x", "float[2, 5, 3, 3] c", "y = Conv<kernel_shape = [3, 3]>(x, c)", {"n": 5}),
+]  # fmt: skip
+
+
+CRASHES = pytest.mark.skipif(
+    os.name == "nt" or platform.machine() not in ("x86_64", "AMD64"), reason="it needs a process to lose, and x86"
+)
+CRASH = (  # the least whole number divided by -1, where b, does not fit; processors take that as a division by zero
+    "l = Constant<value_ints = [-9223372036854775808]>() m = Neg(o) d = Where(b, m, o) "
+    "q = Div(l, d) f = Cast<to = 1>(q) y = Add(x, f)"
+)
+
+
+def proto(x, c, body):
+    return parser.parse_model(
+        f'<ir_version: 8, opset_import: ["": 17]> g ({x}, {c}) => (float[?] y) {{ {body} }}'.replace(
+            "float[?] y", "float y"
+        )
+    )
+
+
+@pytest.mark.parametrize(("op", "x", "c", "body", "hints"), CASES)
+def test_hints(op, x, c, body, hints):
+    found = size_hints(simplify(load(proto(x, c, body)).graph))
+    assert {name: found[name][0] for name in hints} == hints
+
+
+@pytest.mark.parametrize(("op", "x", "c", "body", "hints"), CASES)
+def test_a_model_runs_at_what_its_graph_speaks_of(op, x, c, body, hints):
+    _, feeds = first_run(load(proto(x, c, body)), session_config(), {}, {}, {}, 0)
+    assert feeds["x"].size > 0
+
+
+def test_the_option_is_named_where_nothing_runs():
+    body = "s = Shape(x) t = Constant<value_ints = [1009]>() e = Equal(s, t) f = Cast<to = 7>(e) z = Sub(f, t) y = Expand(x, z)"
+    with pytest.raises(InputsNeededError, match="other choices of sizes") as error:
+        first_run(load(proto("float[n] x", "float[1] c", body)), session_config(), {}, {}, {}, 0)
+    assert "--dim n=N" in str(error.value.hint)
+
+
+@CRASHES
+@pytest.mark.parametrize("size", [8, 1])
+def test_a_size_at_which_the_runtime_crashes_is_one_that_does_not_run(tmp_path, size):
+    # At 8, the likeliest size, or at 1, which every symbol is tried at.
+    body = (
+        f"s = Shape(x) k = Constant<value_ints = [{size}]>() o = Constant<value_ints = [1]>() b = Equal(s, k) {CRASH}"
+    )
+    model = proto("float[n] x", "float[1] c", body)
+    _, feeds = first_run(load(model), session_config(), {}, {}, {}, 0)
+    assert feeds["x"].size != size
+    onnx.save(model, tmp_path / "m.onnx")
+    found = verify_models(tmp_path / "m.onnx", tmp_path / "m.onnx")
+    tried = {sizes["n"] for sizes in found.sizes}
+    assert found.passed and len(tried) > 1 and size not in tried
+
+
+@CRASHES
+def test_a_crash_at_every_size_is_told_as_one():
+    body = f"s = Shape(x) o = Constant<value_ints = [1]>() b = Equal(s, s) {CRASH}"
+    with pytest.raises(CrashError, match="SIGFPE") as error:
+        first_run(load(proto("float[n] x", "float[1] c", body)), session_config(), {}, {}, {}, 0)
+    assert "--dim n=N" in str(error.value.hint) and "--inputs" in str(error.value.hint)
