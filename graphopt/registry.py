@@ -55,6 +55,7 @@ STRATEGIES = Table(
         "backtracking": "graphopt.search.backtracking:BACKTRACKING",
         "beam": "graphopt.search.backtracking:BEAM",
         "random": "graphopt.search.backtracking:RANDOM",
+        "ils": "graphopt.search.local:SPEC",
         "none": "graphopt.search.normal:SPEC",
     },
 )

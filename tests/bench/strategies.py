@@ -26,6 +26,7 @@ from graphopt.runtime.session import SessionConfig
 from graphopt.search.auto import Auto
 from graphopt.search.backtracking import Backtracking, Beam, RandomWalk
 from graphopt.search.greedy import Greedy
+from graphopt.search.local import IteratedLocalSearch
 from graphopt.search.normal import Normal
 from graphopt.search.problem import Budget, Problem, Strategy
 from graphopt.zoo import build, describe, names
@@ -36,6 +37,7 @@ STRATEGIES: dict[str, Callable[[], Strategy]] = {
     **{f"backtracking {alpha:g}": (lambda alpha=alpha: Backtracking(alpha)) for alpha in ALPHAS},
     "beam": Beam,
     "random": RandomWalk,
+    "ils": IteratedLocalSearch,
     "auto": Auto,
 }
 _MEASURING = 120.0  # seconds for kernels that the store does not know
