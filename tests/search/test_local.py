@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from graphopt.ir.check import problems
 from graphopt.search.backtracking import Backtracking
 from graphopt.search.greedy import Greedy
 from graphopt.search.local import IteratedLocalSearch
 from graphopt.search.problem import Budget
+from tests.ir.check import problems
 from tests.search.test_backtracking import layers, operators, problem  # noqa: F401 (a fixture)
 
 
