@@ -128,6 +128,16 @@ def load(
         raise type(error)(f"{path}: {error}" if path else str(error), error.hint) from error
 
 
+def external_tensors(path: Path) -> list[InFile]:
+    """The weights that a model keeps in files of their own.
+
+    Raises:
+        ModelError: The model can't be read, or a file is missing or too short.
+    """
+    found = (t for t in _read(path, path).graph.initializer if t.data_location == TensorProto.EXTERNAL)
+    return [t for t in (_tensor(t, path) for t in found if not wire.inside(t)) if isinstance(t, InFile)]
+
+
 def _read(source: str | Path | bytes | ModelProto, path: Path | None) -> ModelProto:
     if isinstance(source, ModelProto):
         proto = ModelProto()
