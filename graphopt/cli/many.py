@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graphopt.cli import paths
-from graphopt.cli.screen import change, console, each, milliseconds, one_line, plural, seconds, size, table, write_json
+from graphopt.cli.screen import console, each, milliseconds, one_line, plural, seconds, size, table, write_json
 from graphopt.errors import GraphoptError, TooSlowError, UsageError
 
 if TYPE_CHECKING:
@@ -100,36 +100,31 @@ def _lines(one: Done) -> list[str]:
         error = one.error.removeprefix(f"{one.job.source}: ")
         return [f"failed   {name}: {one_line(error, 300)}"]
     took = "done by an earlier run" if one.earlier else seconds(one.seconds)
-    return [f"{one.status:<8} {name}: {_speed(one) or 'as it was'}, {took}"]
+    return [f"{one.status:<8} {name}: {_speed(one, spread=True) or 'as it was'}, {took}"]
 
 
-def _speed(one: Done) -> str:
+def _speed(one: Done, *, spread: bool = False) -> str:
     latency = one.report["latency"] if one.report and not one.report["kept_original"] else None
-    return f"{latency['speedup']:.3f}x" if latency else ""
+    if not latency:
+        return "not measured" if one.report and not one.report["kept_original"] else ""
+    low, high = latency["ci95"]
+    return f"{latency['speedup']:.3f}x" + (f" ({low:.3f} to {high:.3f})" if spread else "")
 
 
 def _table(done: Sequence[Done]) -> Table:
     """All models."""
-    result = table(
-        "model", "result", "before", "after", "speed", "95 % interval", "nodes", "size", whole=True, numbers=6
-    )
+    result = table("model", "result", "before", "after", "speed", "nodes", "size", numbers=5)
     for one in done:
         name = one_line(str(one.job.source))
         if one.report is None:
-            result.add_row(name, one.status, *[""] * 6)
+            result.add_row(name, one.status, *[""] * 5)
             continue
         told, latency = one.report, one.report["latency"]
-        kept = told["kept_original"]
-        times = ("", "", "", "")
-        if latency and kept:
-            times = (milliseconds(latency["baseline_ms"]),) * 2 + ("same", "")
-        elif latency:
-            low, high = latency["ci95"]
-            before, after = milliseconds(latency["baseline_ms"]), milliseconds(latency["optimized_ms"])
-            times = (before, after, _speed(one), f"{low:.3f} to {high:.3f}")
-        nodes = f"{told['nodes']['before']} -> {told['nodes']['after']}"
-        grown = change(told["size"]["before"], told["size"]["after"])
-        result.add_row(name, one.status, *times, nodes, f"{size(told['size']['after'])} ({grown})")
+        before = after = milliseconds(latency["baseline_ms"]) if latency else ""
+        if latency and not told["kept_original"]:
+            after = milliseconds(latency["optimized_ms"])
+        nodes, bytes_ = told["nodes"]["after"], told["size"]["after"]
+        result.add_row(name, one.status, before, after, _speed(one), str(nodes), size(bytes_))
     return result
 
 

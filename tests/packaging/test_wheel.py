@@ -7,36 +7,19 @@ import os
 import subprocess
 import sys
 import zipfile
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.packaging.installed import ROOT, call
+
 RULES = sorted(path.relative_to(ROOT / "rules").as_posix() for path in (ROOT / "rules").rglob("*") if path.is_file())
 AGENTS = {
     path.relative_to(ROOT / "models").as_posix() for path in (ROOT / "models/agents").rglob("*") if path.is_file()
 }
 
 pytestmark = [pytest.mark.slow, pytest.mark.network]
-
-
-def run(*command: object, cwd: Path) -> str:
-    environment = {k: v for k, v in os.environ.items() if k not in {"PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV"}}
-    environment["GRAPHOPT_CACHE_DIR"] = str(cwd / "cache")
-    done = subprocess.run(
-        list(map(str, command)), cwd=cwd, env=environment, capture_output=True, text=True, timeout=600, check=False
-    )
-    assert done.returncode == 0, f"{' '.join(map(str, command))}\n{done.stdout}\n{done.stderr}"
-    return done.stdout
-
-
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("dist")
-    # Through the source distribution, as a release is built: it must hold all that the wheel needs.
-    run(sys.executable, "-m", "build", "--outdir", folder, ROOT, cwd=folder)
-    (built,) = folder.glob("*.whl")
-    return built
 
 
 def test_contents(wheel):
@@ -52,6 +35,7 @@ def test_contents(wheel):
 
 def test_installed_elsewhere(wheel, tmp_path):
     """The path of a user: install it into a clean environment and make a model faster."""
+    run = partial(call, GRAPHOPT_CACHE_DIR=str(tmp_path / "cache"))
     run(sys.executable, "-m", "venv", "env", cwd=tmp_path)
     scripts = tmp_path / "env" / ("Scripts" if os.name == "nt" else "bin")
     python = scripts / "python"
