@@ -21,9 +21,13 @@ def lines(text: str) -> set[str]:
     """What begins the lines of an output; in full, but for the numbers, where a line has no columns."""
     found = set()
     for line in text.splitlines():
-        first = re.sub(r"[\d.]+(e[-+]\d+)?( (ms|s|kB|MB|x|%))?", "#", re.split(r"\s{2,}", line.strip())[0])
+        columns = re.split(r"\s{2,}", line.strip())
+        if columns[0] in ("faster", "kept", "simpler"):
+            found.add(columns[1].partition(":")[0])
+            continue
+        first = re.sub(r"[\d.]+(e[-+]\d+)?( (ms|s|kB|MB|x|%))?", "#", columns[0])
         if first.strip("#─ ") and not line.startswith(" ") and not RULE.match(first):
-            found.add(re.sub("^(faster|kept|simpler)(.*?):.*", r"\2", first))
+            found.add(first)
     return found
 
 

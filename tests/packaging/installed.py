@@ -65,7 +65,9 @@ class Installed:
     def of(wheel: Path, folder: Path) -> Installed:
         """Make one."""
         call(sys.executable, "-m", "venv", folder, cwd=folder.parent)
-        call(folder / BIN / "python", "-m", "pip", "install", "--quiet", f"{wheel}[cpu]", cwd=folder.parent)
+        # Nothing may have to be compiled: users need no compiler.
+        pip = (folder / BIN / "python", "-m", "pip", "install", "--quiet", "--only-binary", ":all:")
+        call(*pip, f"{wheel}[cpu]", cwd=folder.parent)
         return Installed(folder)
 
     def shell(self, line: str, cwd: Path, **more: str) -> subprocess.CompletedProcess[str]:

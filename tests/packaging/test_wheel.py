@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.packaging.installed import ROOT, call
+from tests.packaging.installed import BIN, ROOT, call
 
 RULES = sorted(path.relative_to(ROOT / "rules").as_posix() for path in (ROOT / "rules").rglob("*") if path.is_file())
 AGENTS = {
@@ -74,3 +74,18 @@ def test_installed_elsewhere(wheel, tmp_path):
     assert "dagre" in (tmp_path / "page.html").read_text(encoding="utf-8")
     assert report["verified"]["passed"]
     run(graphopt, "verify", models[0], output, cwd=tmp_path)
+
+
+def test_pipx(wheel, tmp_path):
+    """As an application of its own, by the real pipx."""
+    call(sys.executable, "-m", "venv", "env", cwd=tmp_path)
+    scripts = tmp_path / "env" / BIN
+    call(scripts / "python", "-m", "pip", "install", "--quiet", "pipx", cwd=tmp_path)
+    places = {
+        "PIPX_HOME": str(tmp_path / "home"),
+        "PIPX_BIN_DIR": str(tmp_path / "bin"),
+        "PIPX_MAN_DIR": str(tmp_path / "man"),
+    }
+    call(scripts / "pipx", "install", f"graphopt[cpu] @ {wheel.as_uri()}", cwd=tmp_path, **places)
+    assert call(tmp_path / "bin/graphopt", "--version", cwd=tmp_path).startswith("graphopt ")
+    assert "cpu" in call(tmp_path / "bin/graphopt", "providers", cwd=tmp_path)
