@@ -42,7 +42,17 @@ FILES = ("graphopt.toml", "pyproject.toml")
 """Files of settings, in the order in which they are looked for in a folder."""
 OTHER_VARIABLES = frozenset(
     ENV_PREFIX + name
-    for name in ("BLOCK_SIZE", "BROWSER", "BROWSER_DIR", "CACHE_DIR", "DEBUG", "PROFILE", "SCREENSHOTS", "ZOO_DIR")
+    for name in (
+        "BLOCK_SIZE",
+        "BROWSER",
+        "BROWSER_DIR",
+        "CACHE_DIR",
+        "DEBUG",
+        "PROFILE",
+        "RIVALS",
+        "SCREENSHOTS",
+        "ZOO_DIR",
+    )
 )
 """Variables that are no settings: places, and what tests and developers use."""
 
