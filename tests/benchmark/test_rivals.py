@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -61,8 +62,13 @@ def opened(name: str, net: Path, feeds: dict[str, np.ndarray], folder: Path, lim
 @pytest.mark.slow
 @pytest.mark.parametrize("name", RIVALS)
 def test_a_real_one(name, net, feeds, tmp_path):
-    if python_of(name) is None:
+    python = python_of(name)
+    if python is None:
         pytest.skip(f"{name} is not installed: pip install {RIVALS[name].install}")
+    imported = "; ".join(f"import {module}" for module in RIVALS[name].modules)
+    tried = subprocess.run([python, "-c", imported], capture_output=True, text=True, check=False)
+    if tried.returncode:
+        pytest.skip(f"{name} is installed and can't be imported: {tried.stderr.strip().splitlines()[-1]}")
     with opened(name, net, feeds, tmp_path) as there, Session(net) as session:
         (found,) = there.outputs(feeds)
         np.testing.assert_allclose(found, session.run(feeds)[0], rtol=1e-3, atol=1e-4)
