@@ -12,6 +12,7 @@ from graphopt.cli.screen import console, each, milliseconds, one_line, plural, s
 from graphopt.errors import GraphoptError, TooSlowError, UsageError
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table
 
     from graphopt.config import Settings
@@ -78,7 +79,7 @@ def run(
             models, out, settings, inputs=inputs, progress=progress, on_done=on_done, interrupted=interrupt
         )
     each(
-        None if quiet or len(found) < 2 else lambda: screen.print(_table(found)),
+        None if quiet or len(found) < 2 else lambda: _show(found, screen),
         None if json is None else lambda: write_json(told(found), json),
     )
     _judge(found, out, stopped=interrupt.requested)
@@ -109,6 +110,11 @@ def _speed(one: Done, *, spread: bool = False) -> str:
         return "not measured" if one.report and not one.report["kept_original"] else ""
     low, high = latency["ci95"]
     return f"{latency['speedup']:.3f}x" + (f" ({low:.3f} to {high:.3f})" if spread else "")
+
+
+def _show(done: Sequence[Done], screen: Console) -> None:
+    screen.print()
+    screen.print(_table(done))
 
 
 def _table(done: Sequence[Done]) -> Table:
