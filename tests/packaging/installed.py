@@ -73,9 +73,8 @@ class Installed:
     def shell(self, line: str, cwd: Path, **more: str) -> subprocess.CompletedProcess[str]:
         """Run a line as a user types it, with the environment activated."""
         path = os.pathsep.join([str(self.folder / BIN), os.environ["PATH"]])
-        variables = environment(
-            PATH=path, VIRTUAL_ENV=str(self.folder), GRAPHOPT_CACHE_DIR=str(self.folder / "prices"), **more
-        )
+        places = {"GRAPHOPT_CACHE_DIR": str(self.folder / "prices"), "GRAPHOPT_ZOO_DIR": str(self.folder / "zoo")}
+        variables = environment(PATH=path, VIRTUAL_ENV=str(self.folder), **places, **more)
         return subprocess.run(
             ["bash", "-c", line], cwd=cwd, env=variables, capture_output=True, text=True, timeout=900, check=False
         )
