@@ -118,4 +118,4 @@ def test_a_shell_completes(installed, tmp_path):
     assert installed.shell("graphopt", tmp_path, **asked).stdout.split() == ["greedy"]
     asked |= {"COMP_WORDS": "graphopt opt", "COMP_CWORD": "1"}
     assert installed.shell("graphopt", tmp_path, **asked).stdout.split() == ["optimize"]
-    assert "_GRAPHOPT_COMPLETE" in installed.shell("graphopt --show-completion bash", tmp_path).stdout
+    assert "_GRAPHOPT_COMPLETE" in installed.shell("graphopt --show-completion", tmp_path, SHELL="/bin/bash").stdout
