@@ -118,4 +118,5 @@ def test_a_shell_completes(installed, tmp_path):
     assert installed.shell("graphopt", tmp_path, **asked).stdout.split() == ["greedy"]
     asked |= {"COMP_WORDS": "graphopt opt", "COMP_CWORD": "1"}
     assert installed.shell("graphopt", tmp_path, **asked).stdout.split() == ["optimize"]
-    assert "_GRAPHOPT_COMPLETE" in installed.shell("graphopt --show-completion", tmp_path, SHELL="/bin/bash").stdout
+    # With something after it, bash does not make way for the command, which asks its parent which shell it is.
+    assert "_GRAPHOPT_COMPLETE" in installed.shell("graphopt --show-completion; true", tmp_path).stdout
