@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +49,7 @@ def optimize(
     inputs: str | Path | Mapping[str, Any] | None = None,
     trace: str | Path | None = None,
     report: str | Path | None = None,
+    sharing: Sequence[Path] = (),
     progress: Callable[[Progress], None] | None = None,
     interrupted: Callable[[], bool] | None = None,
     **changes: Any,
@@ -62,6 +63,7 @@ def optimize(
         inputs: Arrays by input name, or an ``.npz`` file of them, to verify and measure with.
         trace: Where to write the steps of the search, as JSON.
         report: Where to write what was found and measured, as an HTML page.
+        sharing: Models in the output's folder: weights that lie in their external data are not written a second time.
         progress: Hears what is being done.
         interrupted: Asked now and then; true ends the search with the best so far.
         changes: Fields of :class:`graphopt.config.Settings` that differ from ``settings``: ``optimize(model, threads=4)``.
@@ -74,7 +76,7 @@ def optimize(
     """
     check_model("model", model)
     chosen = changed_settings(settings, changes)
-    targets = check_targets(model, output=output, trace=trace, report=report)
+    targets = replace(check_targets(model, output=output, trace=trace, report=report), sharing=tuple(sharing))
     context = prepare(model, chosen, targets, inputs, progress, interrupted)
     searched = search(context)
     verified = verify_found(context, searched)

@@ -4,7 +4,8 @@ A setting is looked up in four places, the first that has it wins:
 
     1. the command line                  ``--threads 4``
     2. the environment                   ``GRAPHOPT_THREADS=4``
-    3. ``[tool.graphopt]`` in the nearest ``pyproject.toml``, going up from the current folder
+    3. the nearest ``graphopt.toml`` or ``pyproject.toml`` with ``[tool.graphopt]``, going up from the current folder:
+       there the profile that ``--profile`` or ``GRAPHOPT_PROFILE`` names, then what stands outside of profiles
     4. the default in `Settings`
 
 A value replaces the whole value of the place below it: lists and tables are not merged.
@@ -33,35 +34,52 @@ from graphopt.settings import DECLARED, ENV_PREFIX, Settings
 
 __all__ = [
     "PROVIDERS", "Settings", "agents_dir", "cache_dir", "changed_settings", "check_arguments", "load_settings",
-    "nearest_pyproject", "parse_dim", "parse_input_shape", "parse_provider_option", "provider_name", "rules_dir",
+    "nearest_file", "parse_dim", "parse_input_shape", "parse_provider_option", "provider_name", "rules_dir",
 ]  # fmt: skip
 
-SECTION = "tool.graphopt"
+SECTION, PROFILES = "tool.graphopt", "profiles"
+FILES = ("graphopt.toml", "pyproject.toml")
+"""Files of settings, in the order in which they are looked for in a folder."""
 OTHER_VARIABLES = frozenset(
     ENV_PREFIX + name
-    for name in ("BLOCK_SIZE", "BROWSER", "BROWSER_DIR", "CACHE_DIR", "DEBUG", "SCREENSHOTS", "ZOO_DIR")
+    for name in (
+        "BLOCK_SIZE",
+        "BROWSER",
+        "BROWSER_DIR",
+        "CACHE_DIR",
+        "DEBUG",
+        "PROFILE",
+        "RIVALS",
+        "SCREENSHOTS",
+        "ZOO_DIR",
+    )
 )
 """Variables that are no settings: places, and what tests and developers use."""
 
 
 def load_settings(
-    given: Mapping[str, Any] | None = None, *, cwd: Path | None = None, environ: Mapping[str, str] | None = None
-) -> Settings:
-    """Merge the settings of the command line, the environment and the nearest ``pyproject.toml``.
+    given: Mapping[str, Any] | None = None, *, profile: str | None = None, cwd: Path | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> Settings:  # fmt: skip
+    """Merge the settings of the command line, the environment and the nearest file of settings.
 
     Args:
         given: What the command line said, by field of `Settings`; None means not said.
-        cwd: Where to start looking for ``pyproject.toml``; the current folder if not given.
+        profile: Which profile of the file to use besides; ``GRAPHOPT_PROFILE`` if not given.
+        cwd: Where to start looking for the file; the current folder if not given.
         environ: The environment; ``os.environ`` if not given.
 
     Raises:
         UsageError: A value is wrong; the message names the file and key, the variable or the option.
+        UnknownNameError: There is no such profile.
     """
     env = os.environ if environ is None else environ
     merged: dict[str, Any] = {}
-    file = nearest_pyproject(cwd or Path.cwd())
+    file, profile = nearest_file(cwd or Path.cwd()), profile or env.get(ENV_PREFIX + "PROFILE") or None
     if file is not None:
-        merged |= _from_file(file)
+        merged |= _from_file(file, profile)
+    elif profile is not None:
+        raise UsageError(f"profile {profile!r}: no {' or '.join(FILES)} with settings here or above")
     for name, declared in DECLARED.items():
         variable = ENV_PREFIX + name.upper()
         text = env.get(variable, "")
@@ -121,12 +139,12 @@ def changed_settings(base: Settings | None, changes: Mapping[str, Any]) -> Setti
     return Settings(**check_arguments(**{**known, **changes}))
 
 
-def nearest_pyproject(start: Path) -> Path | None:
-    """The nearest ``pyproject.toml`` at or above `start` that has a ``[tool.graphopt]`` table, or None."""
+def nearest_file(start: Path) -> Path | None:
+    """The nearest file of settings at or above `start`: ``graphopt.toml``, or ``pyproject.toml`` with ``[tool.graphopt]``; or None."""
     for folder in (start, *start.parents):
-        file = folder / "pyproject.toml"
-        if file.is_file() and _table(file) is not None:
-            return file
+        for file in (folder / name for name in FILES):
+            if file.is_file() and _table(file) is not None:
+                return file
     return None
 
 
@@ -172,30 +190,55 @@ def _shipped(inside: str, beside: str) -> Path:
 
 
 def _table(file: Path) -> dict[str, Any] | None:
+    """What a file says of graphopt; ``None`` for nothing."""
+    own = file.name == FILES[0]
     try:
         content = file.read_bytes()
     except OSError:
         return None  # somebody else's file on the way up: none of our business
-    if b"graphopt" not in content:
+    if not own and b"graphopt" not in content:
         return None  # so that a broken file which is not about graphopt breaks nothing here
     try:
-        tool = tomllib.loads(content.decode()).get("tool")
+        found = tomllib.loads(content.decode())
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"{file}: {error}", f"graphopt reads its settings from [{SECTION}] there") from error
+        hint = None if own else f"graphopt reads its settings from [{SECTION}] there"
+        raise UsageError(f"{file}: {error}", hint) from error
+    if own:
+        return found
+    tool = found.get("tool")
     table = tool.get("graphopt") if isinstance(tool, dict) else None
     if table is not None and not isinstance(table, dict):
         raise UsageError(f"{file}: {SECTION} must be a table")
     return table
 
 
-def _from_file(file: Path) -> dict[str, Any]:
+def _from_file(file: Path, profile: str | None) -> dict[str, Any]:
+    """The settings of a file, and of one of its profiles."""
+    prefix = "" if file.name == FILES[0] else f"{SECTION}."
+    table = dict(_table(file) or {})
+    profiles = table.pop(PROFILES, {})
+    if not (isinstance(profiles, dict) and all(isinstance(each, dict) for each in profiles.values())):
+        raise UsageError(f"{file}: {prefix}{PROFILES} must be tables of settings, each by its name")
+    values = _values(file, prefix, table)
+    if profile is not None and profile not in profiles:
+        unknown = UnknownNameError("profile", profile, profiles)
+        raise UsageError(
+            f"{file}: {unknown}", unknown.hint if profiles else f"write one: [{prefix}{PROFILES}.{profile}]"
+        )
+    # Those that are not asked for are checked as well: a mistake is found when it is made.
+    found = {name: _values(file, f"{prefix}{PROFILES}.{name}.", each) for name, each in profiles.items()}
+    return values | (found[profile] if profile is not None else {})
+
+
+def _values(file: Path, prefix: str, table: Mapping[str, Any]) -> dict[str, Any]:
     values: dict[str, Any] = {}
-    for key, value in (_table(file) or {}).items():
+    for key, value in table.items():
         name = key.replace("-", "_")
         if name not in DECLARED:
             unknown = UnknownNameError("setting", key, DECLARED)
-            raise UsageError(f"{file}: {SECTION}: {unknown}", unknown.hint)
-        values[name] = checked(f"{file}: {SECTION}.{key}", DECLARED[name].kind, value)
+            where = f"{prefix[:-1]}: " if prefix else ""
+            raise UsageError(f"{file}: {where}{unknown}", unknown.hint)
+        values[name] = checked(f"{file}: {prefix}{key}", DECLARED[name].kind, value)
     if "rules" in values:
         values["rules"] = tuple(_beside(file, entry) for entry in values["rules"])
     if "agent" in values:

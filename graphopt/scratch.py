@@ -57,8 +57,8 @@ def folder(what: str) -> Iterator[Path]:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def locked(file: IO[bytes]) -> bool:
-    """Lock an open file until it is closed (or this process ends); false if another holds it."""
+def locked(file: IO[bytes] | int) -> bool:
+    """Lock an open file or folder until it is closed (or this process ends); false if another holds it."""
     if fcntl is None:
         return True
     try:

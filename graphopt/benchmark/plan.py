@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from graphopt.benchmark import peers
+from graphopt.benchmark.rivals import RIVALS
 from graphopt.config import provider_name
 from graphopt.errors import UnknownNameError, UsageError
 from graphopt.pipeline.opening import session_config
@@ -27,8 +28,9 @@ class Plan:
 
     Attributes:
         strategies: graphopt's strategies, each a variant; empty for none.
-        against: Peers (names of :data:`graphopt.benchmark.peers.PEERS`) and other ONNX files, each a variant; None
-            stands for the peers that are installed.
+        against: Peers (names of :data:`graphopt.benchmark.peers.PEERS`), other runtimes (names of
+            :data:`graphopt.benchmark.rivals.RIVALS`) and other ONNX files, each a variant; None stands for the peers
+            that are installed.
         levels: The runtime's own optimisation levels to measure the original at; ``all`` is the baseline and always is.
         providers: Execution providers, each a case of its own.
         provider_options: Options of the provider that is not the CPU.
@@ -62,7 +64,7 @@ class Plan:
 
     @property
     def opponents(self) -> list[str]:
-        """Peers and files."""
+        """Peers, other runtimes and files."""
         named = peers.installed() if self.against is None else self.against
         return [name for name in dict.fromkeys(named) if name != ORIGINAL]
 
@@ -89,10 +91,10 @@ class Plan:
         _known("strategy", self.strategies, STRATEGIES)
         _known("level", self.levels, LEVELS)
         for name in self.opponents:
-            if name not in peers.PEERS and not Path(name).is_file():
+            if name not in peers.PEERS and name not in RIVALS and not Path(name).is_file():
                 if name.endswith(".onnx") or "/" in name:
                     raise UsageError(f"no such file: {name}")
-                raise UnknownNameError("opponent", name, [ORIGINAL, *peers.PEERS, "FILE.onnx"])
+                raise UnknownNameError("opponent", name, [ORIGINAL, *peers.PEERS, *RIVALS, "FILE.onnx"])
         for provider in self.providers:
             providers.require(provider)
         if self.provider_options and sum(provider_name(p) != "cpu" for p in self.providers) != 1:

@@ -23,7 +23,7 @@ SCHEMA = "graphopt.bench/1"
 SAMPLES = 500
 """Latency samples kept of a variant, at most."""
 
-Kind = Literal["level", "peer", "file", "graphopt"]
+Kind = Literal["level", "peer", "file", "graphopt", "rival"]
 Status = Literal["measured", "missing", "failed", "differs", "skipped"]
 T = TypeVar("T")
 
@@ -169,7 +169,8 @@ class Variant:
 
     Attributes:
         name: ``original``, ``original (basic)``, ``onnxsim``, ``graphopt greedy``, a file ...
-        kind: The original at a ``level`` of the runtime, a ``peer``, another ``file``, or ``graphopt``.
+        kind: The original at a ``level`` of the runtime, a ``peer``, another ``file``, ``graphopt``, or the original in another
+            runtime, a ``rival``.
         level: The runtime's optimisation level it runs at.
         status: ``measured``; ``missing`` (not installed), ``failed``, ``differs`` (computes something else, so that
             its speed means nothing) or ``skipped``.
@@ -177,7 +178,7 @@ class Variant:
         ratio: Speed relative to the original at level ``all``; None for that itself.
         over_best: The same relative to the best of the runtime's levels, where that is not ``all``.
         latency: Times of single runs.
-        open_ms: Median time to create a session.
+        open_ms: Median time to create a session; of a rival, to open and compile the model, once.
         size: Bytes of the file and of its weights in other files.
         peak: Peak memory in bytes of a process that only loads and runs it.
         nodes: Nodes in the file.

@@ -5,30 +5,33 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, replace
-from functools import cache, partial
+from functools import cache, partial, reduce
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from graphopt import __version__, scratch
-from graphopt.benchmark import variants
+from graphopt.benchmark import rivals, variants
 from graphopt.benchmark.plan import ORIGINAL, Plan
-from graphopt.benchmark.results import SAMPLES, Bench, Case, Latency, Placed, Tuning, Variant
+from graphopt.benchmark.results import SAMPLES, Bench, Case, Check, Latency, Placed, Tuning, Variant, finite
+from graphopt.benchmark.rivals import RIVALS, Opened
 from graphopt.benchmark.tune import Tuner
 from graphopt.benchmark.variants import Made
 from graphopt.benchmark.worker import Worker, save_feeds
 from graphopt.errors import GraphoptError, SessionError, UsageError
 from graphopt.ir.dtypes import Array
-from graphopt.onnxio.load import load
+from graphopt.onnxio.load import Model, load
 from graphopt.pipeline.context import Progress
 from graphopt.pipeline.opening import first_run, given_inputs, open_sizes
 from graphopt.pipeline.write import Result
+from graphopt.runtime import guard
 from graphopt.runtime.environment import fingerprint, free_memory
-from graphopt.runtime.rounds import Contender, Measured, in_process, measure
+from graphopt.runtime.rounds import Contender, Measured, Timed, in_process, measure
 from graphopt.runtime.session import SessionConfig
+from graphopt.verification.compare import Difference, Tolerance, compare
 from graphopt.verification.numeric import verify_many
 from graphopt.verification.ranges import input_ranges
 
@@ -115,6 +118,10 @@ def find_model(model: str | Path) -> tuple[str, Path]:
     return str(model), zoo.build(str(model))
 
 
+RIVAL_RTOL = 1e-3
+"""How much another runtime may differ, relative to the largest result: it adds up in another order."""
+
+
 @dataclass(frozen=True)
 class _Run:
     """One case: a model with a provider and a number of threads."""
@@ -166,8 +173,12 @@ class _Run:
         made = self._weighed(self._checked(made, ranges, overrides), feeds)
         if made[0].path is None:  # the runtime's optimiser changes what the original computes, or it was interrupted
             return self._case(m.variant for m in made)
-        ready = [i for i, m in enumerate(made) if m.path is not None]
-        measured = self._timed([made[i] for i in ready], feeds)
+        with ExitStack() as stack:
+            rivals = self._rivals(model, feeds, ranges, overrides, stack)
+            made += [one for one, _ in rivals]
+            ready = [i for i, m in enumerate(made) if m.path is not None]
+            opened = {one.variant.name: there for one, there in rivals if there is not None}
+            measured = self._timed([made[i] for i in ready], feeds, opened)
         if measured is None:
             return self._case(_skipped(m).variant for m in made)
         best = self._enter(made, ready, measured)
@@ -242,14 +253,75 @@ class _Run:
             )
         return result
 
-    def _timed(self, ready: Sequence[Made], feeds: Mapping[str, Any]) -> Measured | None:
+    def _rivals(
+        self, model: Model, feeds: Mapping[str, Any], ranges: Mapping[str, tuple[int, int]], overrides: Mapping[str, Any],
+        stack: ExitStack,
+    ) -> list[tuple[Made, Opened | None]]:  # fmt: skip
+        """Open the model in other runtimes, for as long as the stack lives, and compare what they compute."""
+        names = [name for name in self.plan.opponents if name in RIVALS]
+        if not names:
+            return []
+        plan, shapes = self.plan, {name: np.shape(value) for name, value in feeds.items()}
+        _, others = first_run(model, self.config, ranges, overrides, plan.dims, plan.seed + 1, plan.input_shapes)
+        trials = [feeds] + ([others] if {name: np.shape(value) for name, value in others.items()} == shapes else [])
+        with guard.open_guarded(self.path, replace(self.config, level="disabled")) as session:
+            expected = [session.run(each) for each in trials]
+        found = list[tuple[Made, Opened | None]]()
+        for name in names:
+            folder = self.folder / f"{name}-{self.config.threads}"
+            folder.mkdir()
+            self.tell(f"opening in {name}")
+            made = Made(Variant(name, "rival", level=""), self.path)
+            if self.stop():
+                found.append((_skipped(made), None))
+            elif self.config.provider != "cpu":
+                found.append((made.failed("skipped", "runs on the CPU only"), None))
+            else:
+                found.append(self._rival(made, trials, expected, folder, stack))
+        return found
+
+    def _rival(
+        self, made: Made, trials: Sequence[Mapping[str, Any]], expected: Sequence[Sequence[Any]], folder: Path, stack: ExitStack
+    ) -> tuple[Made, Opened | None]:  # fmt: skip
+        """Open the model in another runtime, and compare what it computes."""
+        name = made.variant.name
+        if rivals.python_of(name) is None:
+            return made.failed("missing", f"not installed: pip install {RIVALS[name].install}"), None
+        given = self.plan.optimize
+        tolerance = Tolerance(given.get("rtol") or RIVAL_RTOL, given.get("atol"))
+        try:
+            save_feeds(trials[0], self.feeds_file)
+            opened = stack.enter_context(Opened(name, self.path, self.config.threads, self.feeds_file, folder))
+            made = replace(
+                made, variant=replace(made.variant, version=opened.version, peak=opened.peak, optimise_s=opened.opened)
+            )
+            checks = [compare(list(e), opened.outputs(t), tolerance) for t, e in zip(trials, expected, strict=True)]
+        except SessionError as error:
+            return made.failed("failed", str(error)), None
+        verdict = reduce(Difference.worse, checks)
+        check = Check(verdict.passed, len(checks), finite(verdict.max_abs), finite(verdict.max_rel), verdict.message)
+        made = replace(made, variant=replace(made.variant, check=check))
+        if not verdict.passed:
+            opened.close()
+            return made.failed("differs", verdict.message), None
+        return made, opened
+
+    def _timed(
+        self, ready: Sequence[Made], feeds: Mapping[str, Any], opened: Mapping[str, Opened]
+    ) -> Measured | None:  # fmt: skip
+        sessions = in_process(feeds)
+
+        def opener(contender: Contender, stack: ExitStack) -> tuple[float, Timed]:
+            there = opened.get(contender.name)
+            return sessions(contender, stack) if there is None else (there.opened, there.turn().take)
+
         contenders = [Contender(m.variant.name, m.path, self._config(m)) for m in ready if m.path is not None]
 
         def on_round(used: float) -> None:
             going_on = ", noisy: going on" if used > 1 else ""
             self.tell(f"measuring {len(contenders)} variants{going_on}", used)
 
-        return measure(contenders, in_process(feeds), self.plan.sampling, on_round=on_round, interrupted=self.stop)
+        return measure(contenders, opener, self.plan.sampling, on_round=on_round, interrupted=self.stop)
 
     def _enter(self, made: list[Made], ready: Sequence[int], measured: Measured) -> str:
         """Put what was measured down in the variants.

@@ -12,6 +12,7 @@ from graphopt.benchmark import peers
 from graphopt.benchmark.peers import PeerRun
 from graphopt.benchmark.plan import ORIGINAL, Plan
 from graphopt.benchmark.results import Check, Family, Operator, Search, Step, Variant, finite
+from graphopt.benchmark.rivals import RIVALS
 from graphopt.errors import GraphoptError, ModelError, OutputsDifferError, UsageError
 from graphopt.onnxio.load import load
 from graphopt.runtime.profile import by_op, profile
@@ -55,7 +56,7 @@ def originals(source: Path, levels: Sequence[str]) -> list[Made]:
 def opponents(source: Path, plan: Plan, folder: Path, tell: Tell, interrupted: Interrupted) -> list[Made]:
     """Peers' files and others: they depend on neither provider nor threads."""
     made = []
-    for number, name in enumerate(plan.opponents):
+    for number, name in enumerate(name for name in plan.opponents if name not in RIVALS):
         if name not in peers.PEERS:
             made.append(described(Made(Variant(name, "file"), Path(name))))
             continue

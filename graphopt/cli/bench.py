@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
@@ -13,7 +14,7 @@ import typer
 
 from graphopt.cli import options, paths
 from graphopt.cli.options import option
-from graphopt.cli.screen import console, each, write_json
+from graphopt.cli.screen import console, each, table, write_json
 from graphopt.errors import GraphoptError, TooSlowError, UsageError
 from graphopt.files import write_text
 from graphopt.settings import DECLARED
@@ -38,6 +39,25 @@ _PLANNED = (
 """Settings that are the plan's, or have no meaning here; the others are those of each optimisation."""
 
 
+def _list_rivals(wanted: bool) -> None:
+    if not wanted:
+        return
+    from graphopt.benchmark import peers, rivals
+
+    rows = table("name", "what it is", "state", whole=True)
+    here = peers.installed()
+    for name in peers.PEERS:
+        rows.add_row(name, "optimiser", "installed" if name in here else f"pip install {name}")
+    for name, rival in rivals.RIVALS.items():
+        python = rivals.python_of(name)
+        state = f"pip install {rival.install}" if python is None else "installed"
+        if python not in (None, sys.executable):
+            state = f"installed in {Path(str(python)).parents[1]}"
+        rows.add_row(name, "runtime", state)
+    console(stderr=False).print(rows)
+    raise typer.Exit
+
+
 def bench(
     model: Annotated[
         list[str], typer.Argument(metavar="MODEL", help="ONNX models, or names of the zoo.", show_default=False)
@@ -56,10 +76,19 @@ def bench(
         option(
             "--against",
             metavar="NAMES",
-            help="What else to measure: onnxsim, onnxslim, onnxscript, and ONNX files of your own, with commas "
-            "(default: the installed ones; original: none).",
+            help="What else to measure: onnxsim, onnxslim, onnxscript, other runtimes (see --list-rivals), and ONNX files of "
+            "your own, with commas (default: the installed optimisers; original: none).",
         ),
     ] = None,
+    list_rivals: Annotated[
+        bool,
+        typer.Option(
+            "--list-rivals",
+            help="List other runtimes and optimisers, and what to install for them.",
+            is_eager=True,
+            callback=_list_rivals,
+        ),
+    ] = False,
     level: Annotated[
         list[str] | None,
         option(
@@ -242,7 +271,7 @@ def _write(found: Bench, graphs: Graphs, targets: dict[str, str]) -> None:
     from graphopt.benchmark.csv import to_csv
     from graphopt.benchmark.page import write_bench_page
 
-    def table(target: str) -> None:
+    def rows(target: str) -> None:
         if target == "-":
             print(to_csv(found), end="")
         else:
@@ -250,7 +279,7 @@ def _write(found: Bench, graphs: Graphs, targets: dict[str, str]) -> None:
 
     writers: dict[str, Callable[[str], None]] = {
         "json": lambda target: write_json(found.to_dict(), target),
-        "csv": table,
+        "csv": rows,
         "html": lambda target: write_bench_page(found, graphs, Path(target)),
     }
     each(*(partial(writers[what], targets[what]) for what in writers if what in targets))

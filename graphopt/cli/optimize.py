@@ -8,8 +8,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
+
 from graphopt import wording
-from graphopt.cli import options, paths
+from graphopt.cli import many, options, paths
 from graphopt.cli.options import option
 from graphopt.cli.screen import (
     change,
@@ -24,6 +26,8 @@ from graphopt.cli.screen import (
     table,
     write_json,
 )
+from graphopt.config import load_settings
+from graphopt.errors import TooSlowError, UsageError
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -31,12 +35,25 @@ if TYPE_CHECKING:
 
 @options.with_settings
 def optimize(
-    model: options.Model,
+    models: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="MODEL...", help="An ONNX model; with --out-dir, also folders and patterns.", show_default=False
+        ),
+    ],
     output: Annotated[
         Path | None,
         option("--output", "-o", metavar="OUT", help="The file to write (default: MODEL.opt.onnx beside MODEL)."),
     ] = None,
+    out_dir: Annotated[
+        Path | None,
+        option("--out-dir", metavar="DIR", help="Write all models there; started again, it goes on where it was."),
+    ] = None,
+    check: Annotated[
+        bool, option("--check", help="Write nothing, and exit with 4 if a model could be faster.")
+    ] = False,
     inputs: options.Inputs = None,
+    profile: options.Profile = None,
     given: Any = None,
     dry_run: Annotated[bool, option("--dry-run", help="Do everything, but write no model.")] = False,
     json: options.Json = None,
@@ -53,19 +70,32 @@ def optimize(
 
     MODEL itself is never changed. Ctrl-C ends the search and keeps the best found so far.
     """
-    from graphopt.config import load_settings
-    from graphopt.errors import UsageError
-
     if quiet and verbose:
         raise UsageError("--quiet and --verbose exclude each other")
     if quiet:
         warnings.simplefilter("ignore")
+    if check:
+        if output or out_dir:
+            raise UsageError("--check writes no model: leave -o and --out-dir out")
+        dry_run = True
+    if many.asked(models, out_dir, check=check):
+        for name, value in (
+            ("-o", output),
+            ("--trace", trace),
+            ("--report", report),
+            ("--dry-run", dry_run and not check),
+        ):
+            if value:
+                raise UsageError(f"{name} is for a single model")
+        many.run(models, out_dir, load_settings(given, profile=profile), inputs, json, quiet=quiet, verbose=verbose)
+        return
+    (model,) = models
     target = output or paths.default_output(paths.existing_file(model))
     written = {"the model": None if dry_run else target, "the trace": trace, "the page": report}
     if json not in (None, "-"):
         written["the JSON report"] = Path(str(json))
     writes = _check_files(model, inputs, written)
-    settings = load_settings(given)
+    settings = load_settings(given, profile=profile)
     paths.spare_weights(model, writes)
 
     from graphopt.cli.progress import Interrupt, SearchProgress
@@ -98,6 +128,8 @@ def optimize(
         None if trace is None else lambda: result.trace.write(trace),
         None if report is None else lambda: draw(report),
     )
+    if check and not result.report["kept_original"] and not result.report.get("tie"):
+        raise TooSlowError(many.could(model, result.report), f"graphopt optimize {_word(str(model))}")
 
 
 def _check_files(model: Path, inputs: Path | None, written: Mapping[str, Path | None]) -> list[Path]:

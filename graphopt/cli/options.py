@@ -132,6 +132,9 @@ Seed = Annotated[int | None, setting("seed")]
 Rules = Annotated[list[str] | None, setting("rules")]
 Exclude = Annotated[list[str] | None, setting("exclude")]
 Portable = Annotated[bool | None, setting("portable")]
+Profile = Annotated[
+    str | None, option("--profile", metavar="NAME", help="Settings of a profile of graphopt.toml or pyproject.toml.")
+]
 Inputs = Annotated[
     Path | None, option("--inputs", metavar="FILE.npz", help="Inputs to run on, instead of random ones.")
 ]

@@ -95,7 +95,8 @@ class InFile(_Typed):
         self.path, self.offset = path, offset
 
     @cached_property
-    def _bytes(self) -> Array:
+    def raw(self) -> Array:
+        """The bytes, mapped."""
         if not self.nbytes:
             return np.zeros(0, np.uint8)
         skipped = self.offset % mmap.ALLOCATIONGRANULARITY
@@ -107,11 +108,11 @@ class InFile(_Typed):
 
     def numpy(self) -> Array:
         """See :class:`Constant`; read-only."""
-        return _unpacked(self._bytes, self.dtype, self.shape)
+        return _unpacked(self.raw, self.dtype, self.shape)
 
     def tobytes(self) -> bytes:
         """See :class:`Constant`."""
-        return self._bytes.tobytes()
+        return self.raw.tobytes()
 
 
 class InMemory(_Typed):

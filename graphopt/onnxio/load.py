@@ -95,3 +95,13 @@ def load(
         return Model(graph_of(proto, tensors), proto, tensors, path)
     except ModelError as error:
         raise type(error)(f"{path}: {error}" if path else str(error), error.hint) from error
+
+
+def external_tensors(path: Path) -> list[InFile]:
+    """The weights that a model keeps in files of their own.
+
+    Raises:
+        ModelError: The model can't be read, or a file is missing or too short.
+    """
+    found = (t for t in read_model(path, path).graph.initializer if t.data_location == TensorProto.EXTERNAL)
+    return [t for t in (tensor_at(t, path) for t in found if not wire.inside(t)) if isinstance(t, InFile)]

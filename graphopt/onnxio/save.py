@@ -26,6 +26,7 @@ from graphopt.errors import GraphoptError
 from graphopt.files import Draft, is_stream, unwritable, write
 from graphopt.onnxio import wire
 from graphopt.onnxio.emit import Emitted
+from graphopt.onnxio.shared import Shared
 
 LARGEST_PROTOBUF = 2**31 - 1
 OURS = "graphopt."
@@ -60,6 +61,7 @@ class Staged:
         external: Keep large weights in a file of their own. Done anyway when one file would exceed 2 GB.
         metadata: What will be added to ``metadata_props``, as far as known: it takes the place of entries of the same keys and
             of what an earlier run of graphopt recorded. Nothing for a model that stays as it was.
+        sharing: Models in the same folder: of weights that lie in their files already, no second copy is written.
 
     Attributes:
         path: Where it is.
@@ -69,8 +71,9 @@ class Staged:
     """
 
     def __init__(
-        self, emitted: Emitted, target: Path | None, *, external: bool = False, metadata: Collection[str] = (OURS,)
-    ) -> None:
+        self, emitted: Emitted, target: Path | None, *, external: bool = False, metadata: Collection[str] = (OURS,),
+        sharing: Iterable[Path] = (),
+    ) -> None:  # fmt: skip
         self._target = target
         self._stream = target is not None and is_stream(target)
         apart = emitted.nbytes > LARGEST_PROTOBUF or (external and not self._stream)
@@ -82,7 +85,7 @@ class Staged:
             if place is None or self._stream:
                 place = self._stack.enter_context(scratch.folder("model")) / "model.onnx"
             proto = without_metadata(emitted.proto, metadata)
-            self._data = self._write_data(proto, emitted, place) if apart else None
+            self._data = self._write_data(proto, emitted, place, sharing) if apart else None
             self._draft = self._stack.enter_context(Draft(place))
             for piece in [proto.SerializeToString()] if apart else chunks(proto, emitted):
                 self._draft.file.write(piece)
@@ -136,9 +139,10 @@ class Staged:
     ) -> None:
         self.discard()
 
-    def _write_data(self, proto: ModelProto, emitted: Emitted, place: Path) -> Draft:
-        """Write the weights beside the model, and point the model at them."""
+    def _write_data(self, proto: ModelProto, emitted: Emitted, place: Path, sharing: Iterable[Path]) -> Draft | None:
+        """Write the weights beside the model, and point the model at them; ``None`` if all lie in files of other models."""
         data = self._stack.enter_context(Draft(place))
+        shared = Shared(sharing, data.final.parent)
         content = hashlib.blake2b(digest_size=8)
         position = 0
 
@@ -148,28 +152,41 @@ class Staged:
             data.file.write(piece)
             position += len(piece)
 
-        large = [tensor for tensor in proto.graph.initializer if tensor.name in emitted.tensors]
-        for tensor in large:
-            put(b"\0" * (-position % _PAGE))  # page-aligned, so that readers can map it
-            tensor.ClearField("external_data")
-            tensor.data_location = TensorProto.EXTERNAL
-            size = int(emitted.tensors[tensor.name].nbytes)
-            for key, value in (("offset", str(position)), ("length", str(size))):
-                tensor.external_data.add(key=key, value=value)
-            put(emitted.tensors[tensor.name].tobytes())
+        own: list[TensorProto] = []
+        for tensor in [tensor for tensor in proto.graph.initializer if tensor.name in emitted.tensors]:
+            piece = emitted.tensors[tensor.name].tobytes()
+            found = shared.find(piece)
+            if found is None:
+                put(b"\0" * (-position % _PAGE))  # page-aligned, so that readers can map it
+                _refer(tensor, "", position, len(piece))
+                put(piece)
+                own.append(tensor)
+            else:
+                _refer(tensor, *found, len(piece))
+        if not own and shared:
+            data.discard()
+            return None
         name = f"{data.final.name}.{content.hexdigest()}.data"
-        for tensor in large:
-            tensor.external_data.insert(0, type(tensor.external_data[0])(key="location", value=name))
+        for tensor in own:
+            tensor.external_data[0].value = name
         final = data.final.with_name(name)
         if place.is_symlink() and place.parent.resolve() != final.parent:
             raise GraphoptError(
                 f"{place} is a link to another folder, in which its weights would not be found", "name the file itself"
             )
-        shared = final.exists()  # of the model that is there: the same content, by its name
+        there = final.exists()  # of the model that is there: the same content, by its name
         data.rename(final)
-        if shared:
+        if there:
             data.keep()
         return data
+
+
+def _refer(tensor: TensorProto, location: str, offset: int, length: int) -> None:
+    """Point a tensor at its bytes in a file."""
+    tensor.ClearField("external_data")
+    tensor.data_location = TensorProto.EXTERNAL
+    for key, value in (("location", location), ("offset", str(offset)), ("length", str(length))):
+        tensor.external_data.add(key=key, value=value)
 
 
 def tidy(model: Path) -> None:

@@ -41,11 +41,19 @@ class Progress:
 
 @dataclass(frozen=True)
 class Targets:
-    """Files to write; ``None`` for those that nobody asked for."""
+    """Files to write; ``None`` for those that nobody asked for.
+
+    Attributes:
+        output: The model.
+        trace: The steps.
+        report: The page.
+        sharing: Models beside the output, into whose external data it may point.
+    """
 
     output: Path | None = None
     trace: Path | None = None
     report: Path | None = None
+    sharing: tuple[Path, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)

@@ -147,4 +147,4 @@ def check_targets(model: str | Path | ModelProto, **given: str | Path | None) ->
         if not target.parent.is_dir():
             raise UsageError(f"{name}: no such folder: {target.parent}")
         taken[name] = target.resolve()
-    return Targets(**targets)
+    return Targets(targets.get("output"), targets.get("trace"), targets.get("report"))

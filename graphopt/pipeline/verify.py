@@ -81,7 +81,8 @@ class _Draft:
             self.staged.discard()
         context = self.context
         emitted = emit(context.loaded, graph, max_bytes=context.limit)
-        self.staged = Staged(emitted, context.targets.output, external=context.original.external)
+        targets = context.targets
+        self.staged = Staged(emitted, targets.output, external=context.original.external, sharing=targets.sharing)
         return self.check(self.staged.path, where)
 
     def check(self, path: Path, where: SessionConfig | None = None) -> Verification:

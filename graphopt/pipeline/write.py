@@ -54,6 +54,7 @@ class Result:
     trace: Trace = field(repr=False)
     _arena: Arena = field(repr=False)
     _check: Callable[[Path], Verification] = field(repr=False)
+    _sharing: tuple[Path, ...] = field(default=(), repr=False)
 
     @property
     def speedup(self) -> float | None:
@@ -111,7 +112,9 @@ class Result:
         if self.report["kept_original"] and source is not None and (beside or not external):
             copy(source, path)
             return
-        with Staged(self.emitted, path, external=external, metadata=self.metadata) as staged:
+        with Staged(
+            self.emitted, path, external=external, metadata=self.metadata, sharing=self._sharing
+        ) as staged:  # fmt: skip
             _require(self._check(staged.path))
             staged.commit(self.metadata)
 
@@ -144,7 +147,9 @@ def write(context: Context, judged: Judged) -> Result:
     trace = _trace(context, judged, told)
     selection, curve = judged.verified.selection, judged.verified.searched.curve
     found = Found(selection, judged.paired, context.loaded.graph, judged.graph, curve)
-    result = Result(told, judged.final, context.original, found, trace, context.arena, judged.verified.check)
+    result = Result(
+        told, judged.final, context.original, found, trace, context.arena, judged.verified.check, targets.sharing
+    )
     if judged.kept and staged is not None:
         staged.discard()
     if targets.output is not None and (judged.kept or staged is None):

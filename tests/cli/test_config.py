@@ -13,7 +13,7 @@ from graphopt.config import (
     SettingWarning,
     cache_dir,
     load_settings,
-    nearest_pyproject,
+    nearest_file,
     parse_dim,
     parse_input_shape,
     parse_provider_option,
@@ -216,9 +216,9 @@ def test_nearest_file_with_a_table_of_ours(tmp_path):
     inner = tmp_path / "a" / "b"
     inner.mkdir(parents=True)
     (tmp_path / "a" / "pyproject.toml").write_text('[project]\nname = "other"\n', encoding="utf-8")
-    assert nearest_pyproject(inner) == outer
+    assert nearest_file(inner) == outer
     nearer = project(inner, "threads = 3")
-    assert nearest_pyproject(inner) == nearer
+    assert nearest_file(inner) == nearer
 
 
 def test_broken_files(tmp_path):
@@ -311,3 +311,59 @@ def test_a_misspelt_variable_is_named(tmp_path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         load_settings({}, cwd=tmp_path, environ={"GRAPHOPT_CACHE_DIR": "x", "GRAPHOPT_THREADS": "4", "PATH": "y"})
+
+
+@pytest.mark.parametrize("name", ["graphopt.toml", "pyproject.toml"])
+def test_profiles(tmp_path, name):
+    prefix = "" if name == "graphopt.toml" else "tool.graphopt."
+    head = [] if name == "graphopt.toml" else ["[tool.graphopt]"]
+    lines = [
+        *head,
+        "threads = 2",
+        "seed = 2",
+        "budget = 2",
+        f"[{prefix}profiles.edge]",
+        "seed = 3",
+        'rules = ["mine/a.yaml"]',
+    ]
+    (tmp_path / name).write_text("\n".join([*lines, f"[{prefix}profiles.ci]", "measure = false", ""]))
+    plain = load_settings(cwd=tmp_path, environ={})
+    assert (plain.threads, plain.seed, plain.budget, plain.rules, plain.measure) == (2, 2, 2.0, (), True)
+    edge = load_settings({"budget": 5.0}, profile="edge", cwd=tmp_path, environ={"GRAPHOPT_PROFILE": "ci"})
+    assert (edge.threads, edge.seed, edge.budget, edge.measure) == (2, 3, 5.0, True)
+    assert edge.rules == (str(tmp_path / "mine/a.yaml"),)
+    assert not load_settings(cwd=tmp_path, environ={"GRAPHOPT_PROFILE": "ci"}).measure
+    with pytest.raises(UsageError, match=rf"{name}: unknown profile 'egde'") as caught:
+        load_settings(profile="egde", cwd=tmp_path, environ={})
+    assert caught.value.hint == "did you mean 'edge'?"
+
+
+def test_a_file_of_our_own_comes_before_that_of_the_project(tmp_path):
+    project(tmp_path, "threads = 2")
+    (tmp_path / "graphopt.toml").write_text("threads = 3\n")
+    assert load_settings(cwd=tmp_path, environ={}).threads == 3
+    (tmp_path / "a").mkdir()
+    project(tmp_path / "a", "threads = 4")  # the nearest folder decides
+    assert load_settings(cwd=tmp_path / "a", environ={}).threads == 4
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("threads = 0", "graphopt.toml: threads must be"),
+        ("[profiles.edge]\nthreads = 0", "graphopt.toml: profiles.edge.threads must be"),
+        ("[profiles.edge]\nthreds = 1", "graphopt.toml: profiles.edge: unknown setting 'threds'"),
+        ("profiles = 3", "graphopt.toml: profiles must be tables"),
+        ("threads", "graphopt.toml: "),
+    ],
+)
+def test_a_wrong_file_of_our_own(tmp_path, text, said):
+    (tmp_path / "graphopt.toml").write_text(text)
+    with pytest.raises(UsageError) as caught:
+        load_settings(cwd=tmp_path, environ={})
+    assert said in str(caught.value)
+
+
+def test_a_profile_without_a_file(tmp_path):
+    with pytest.raises(UsageError, match=r"profile 'edge': no graphopt.toml or pyproject.toml"):
+        load_settings(profile="edge", cwd=tmp_path, environ={})

@@ -88,7 +88,7 @@ def test_version(cli):
     [
         (["optimise"], "optimise"),
         (["optimize"], "MODEL"),
-        (["optimize", "a.onnx", "b.onnx"], "b.onnx"),
+        (["verify", "a.onnx", "b.onnx", "c.onnx"], "c.onnx"),
         (["optimize", "a.onnx", "--treads", "2"], "--treads"),
         (["optimize", "a.onnx", "--threads", "two"], "--threads"),
         (["optimize", "a.onnx", "--budget"], "--budget"),

@@ -18,7 +18,7 @@ from onnx.numpy_helper import from_array, to_array
 from graphopt.errors import ModelError
 from graphopt.onnxio.emit import emit
 from graphopt.onnxio.load import load
-from graphopt.onnxio.save import save, to_proto
+from graphopt.onnxio.save import Staged, save, to_proto
 from tests.onnxio.models import (
     DROP_IDENTITY,
     INT,
@@ -262,3 +262,28 @@ def test_more_than_two_gigabytes(tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) < 200
+
+
+def test_weights_of_another_model_are_not_written_again(tmp_path: Path, rng: np.random.Generator) -> None:
+    w, x = normal(rng, N, N), normal(rng, 2, N)
+    first, second = (load(stored(tmp_path / name, w)) for name in ("one", "two"))
+    out = tmp_path / "out"
+    out.mkdir()
+    save(emit(first, first.graph), out / "a.onnx", external=True)
+    (out / "broken.onnx").write_bytes(b"?")  # has nothing to share
+    with Staged(
+        emit(second, second.graph), out / "b.onnx", external=True, sharing=[out / "a.onnx", out / "broken.onnx"]
+    ) as staged:
+        staged.commit({})
+    assert data_of(out / "b.onnx") == data_of(out / "a.onnx")
+    assert sum(path.suffix == ".data" for path in out.iterdir()) == 1
+    # The first is written with other weights: those that the second needs stay.
+    other = load(stored(tmp_path / "three", w + 1))
+    save(emit(other, other.graph), out / "a.onnx", external=True)
+    np.testing.assert_array_equal(run(load(out / "b.onnx").path, {"x": x})[0], run(second.path, {"x": x})[0])
+    # Weights that differ in one element are others.
+    w[-1, -1] += 1
+    third = load(stored(tmp_path / "four", w))
+    with Staged(emit(third, third.graph), out / "c.onnx", external=True, sharing=[out / "b.onnx"]) as staged:
+        staged.commit({})
+    assert data_of(out / "c.onnx").startswith("c.onnx.")

@@ -32,8 +32,8 @@ FLOORS = [
     {"report"},
     {"pipeline"},
     {"api"},
-    {"retrace", "calibrate", "benchmark"},
-    {"cli"},
+    {"retrace", "calibrate", "benchmark", "many"},
+    {"cli", "integrations"},
     {"__main__", "__init__"},
 ]
 
@@ -84,6 +84,7 @@ OWNERS = {
     "tensorboard": ("rl/training/",),
     "ray": ("execution/",),
     "z3": ("prover/",),
+    "olive": ("integrations/olive.py",),
     "typer": ("cli/",),
     "rich": ("cli/",),
     "jinja2": ("report/",),
@@ -93,6 +94,7 @@ OWNERS = {
 # Import names that differ from the name of the distribution.
 DISTRIBUTIONS = {
     "z3": "z3-solver",
+    "olive": "olive-ai",
     "google": "protobuf",
     "yaml": "pyyaml",
     "torch_geometric": "torch-geometric",

@@ -7,36 +7,19 @@ import os
 import subprocess
 import sys
 import zipfile
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.packaging.installed import BIN, ROOT, call
+
 RULES = sorted(path.relative_to(ROOT / "rules").as_posix() for path in (ROOT / "rules").rglob("*") if path.is_file())
 AGENTS = {
     path.relative_to(ROOT / "models").as_posix() for path in (ROOT / "models/agents").rglob("*") if path.is_file()
 }
 
 pytestmark = [pytest.mark.slow, pytest.mark.network]
-
-
-def run(*command: object, cwd: Path) -> str:
-    environment = {k: v for k, v in os.environ.items() if k not in {"PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV"}}
-    environment["GRAPHOPT_CACHE_DIR"] = str(cwd / "cache")
-    done = subprocess.run(
-        list(map(str, command)), cwd=cwd, env=environment, capture_output=True, text=True, timeout=600, check=False
-    )
-    assert done.returncode == 0, f"{' '.join(map(str, command))}\n{done.stdout}\n{done.stderr}"
-    return done.stdout
-
-
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("dist")
-    # Through the source distribution, as a release is built: it must hold all that the wheel needs.
-    run(sys.executable, "-m", "build", "--outdir", folder, ROOT, cwd=folder)
-    (built,) = folder.glob("*.whl")
-    return built
 
 
 def test_contents(wheel):
@@ -52,6 +35,7 @@ def test_contents(wheel):
 
 def test_installed_elsewhere(wheel, tmp_path):
     """The path of a user: install it into a clean environment and make a model faster."""
+    run = partial(call, GRAPHOPT_CACHE_DIR=str(tmp_path / "cache"))
     run(sys.executable, "-m", "venv", "env", cwd=tmp_path)
     scripts = tmp_path / "env" / ("Scripts" if os.name == "nt" else "bin")
     python = scripts / "python"
@@ -90,3 +74,18 @@ def test_installed_elsewhere(wheel, tmp_path):
     assert "dagre" in (tmp_path / "page.html").read_text(encoding="utf-8")
     assert report["verified"]["passed"]
     run(graphopt, "verify", models[0], output, cwd=tmp_path)
+
+
+def test_pipx(wheel, tmp_path):
+    """As an application of its own, by the real pipx."""
+    call(sys.executable, "-m", "venv", "env", cwd=tmp_path)
+    scripts = tmp_path / "env" / BIN
+    call(scripts / "python", "-m", "pip", "install", "--quiet", "pipx", cwd=tmp_path)
+    places = {
+        "PIPX_HOME": str(tmp_path / "home"),
+        "PIPX_BIN_DIR": str(tmp_path / "bin"),
+        "PIPX_MAN_DIR": str(tmp_path / "man"),
+    }
+    call(scripts / "pipx", "install", f"graphopt[cpu] @ {wheel.as_uri()}", cwd=tmp_path, **places)
+    assert call(tmp_path / "bin/graphopt", "--version", cwd=tmp_path).startswith("graphopt ")
+    assert "cpu" in call(tmp_path / "bin/graphopt", "providers", cwd=tmp_path)

@@ -1,0 +1,278 @@
+"""Other runtimes that run a model: each in a process of its own that stays alive while a case is measured.
+
+The process needs its runtime and numpy, nothing of graphopt, so that it may be that of another virtual environment where packages exclude each
+other: the one called like the rival in the folder that ``GRAPHOPT_RIVALS`` names. Opening a model there includes all compiling and the first run,
+and is told apart; what is timed afterwards is the steady state, on the same inputs, with as many threads.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from graphopt import scratch
+from graphopt.benchmark import children
+from graphopt.benchmark.worker import save_feeds
+from graphopt.errors import SessionError
+from graphopt.ir.dtypes import Array
+from graphopt.runtime.feeds import load_npz
+from graphopt.runtime.rounds import GRAIN_S, Turn
+
+LIMIT_S = 600.0
+"""Seconds that a rival may take to open a model, or to answer."""
+
+
+@dataclass(frozen=True)
+class Rival:
+    """Another runtime.
+
+    Attributes:
+        modules: What must be importable.
+        install: What pip has to install.
+        package: The distribution whose version is told.
+        code: Opens ``model`` with ``threads``, and sets ``run``, which takes ``feeds`` (arrays by name) and returns the outputs in their order.
+    """
+
+    modules: tuple[str, ...]
+    install: str
+    package: str
+    code: str
+
+
+RIVALS = {
+    "openvino": Rival(
+        ("openvino",),
+        "openvino",
+        "openvino",
+        """
+import openvino
+# As precise as the model is written: on some processors the default is bfloat16.
+settings = {"INFERENCE_NUM_THREADS": threads, "NUM_STREAMS": 1, "PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": "f32"}
+compiled = openvino.Core().compile_model(model, "CPU", settings)
+request = compiled.create_infer_request()
+def run(feeds):
+    request.infer(feeds)
+    return [request.get_output_tensor(i).data for i in range(len(compiled.outputs))]
+""",
+    ),
+    "torch-compile": Rival(
+        ("torch", "onnx2torch", "onnx"),
+        "torch onnx2torch",
+        "torch",
+        """
+import onnx, onnx2torch, torch
+torch.set_num_threads(threads)
+proto = onnx.load(model)
+weights = {tensor.name for tensor in proto.graph.initializer}
+names = [given.name for given in proto.graph.input if given.name not in weights]
+module = torch.compile(onnx2torch.convert(proto).eval())
+def run(feeds):
+    with torch.inference_mode():
+        found = module(*[torch.from_numpy(feeds[name]) for name in names])
+    return [each.numpy() for each in (found if isinstance(found, (list, tuple)) else [found])]
+""",
+    ),
+    "iree": Rival(
+        ("iree.compiler", "iree.runtime", "onnx"),
+        "iree-base-compiler[onnx] iree-base-runtime",
+        "iree-base-runtime",
+        """
+import subprocess, iree.runtime, onnx
+from iree.compiler.tools import compile_file
+proto = onnx.load(model, load_external_data=False)
+weights = {tensor.name for tensor in proto.graph.initializer}
+names = [given.name for given in proto.graph.input if given.name not in weights]
+subprocess.run([sys.executable, "-m", "iree.compiler.tools.import_onnx", model, "-o", "model.mlir", "--opset-version", "17"], check=True)
+compile_file("model.mlir", input_type="onnx", output_file="model.vmfb", target_backends=["llvm-cpu"],
+    extra_args=["--iree-llvmcpu-target-cpu=host"])
+if threads > 1:
+    iree.runtime.flags.parse_flags(f"--task_topology_max_group_count={threads}")
+module = iree.runtime.load_vm_flatbuffer_file("model.vmfb", driver="local-task" if threads > 1 else "local-sync")
+entry = module[proto.graph.name]
+def run(feeds):
+    found = entry(*[feeds[name] for name in names])
+    return [each.to_host() for each in (found if isinstance(found, (list, tuple)) else [found])]
+""",
+    ),
+}
+"""What a user writes who follows the tool's manual."""
+
+_CHILD = """
+import json, os, sys, time
+import numpy as np
+from importlib.metadata import version
+model, feeds_file, threads, package = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4]
+answers = os.fdopen(os.dup(1), "w")
+os.dup2(2, 1)
+def read(file):
+    with np.load(file, allow_pickle=False) as found:
+        return {{name: found[name] for name in found.files}}
+feeds = read(feeds_file)
+begin = time.perf_counter()
+{code}
+run(feeds)
+def say(told):
+    print(json.dumps(told), file=answers, flush=True)
+def peak():
+    try:
+        lines = open("/proc/self/status").read().splitlines()
+    except OSError:
+        return None
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM")), None)
+say({{"opened": time.perf_counter() - begin, "peak": peak(), "version": version(package)}})
+for line in sys.stdin:
+    question, _, rest = line.strip().partition(" ")
+    if question == "clock":
+        marks = [time.perf_counter()]
+        for _ in range(int(rest)):
+            run(feeds)
+            marks.append(time.perf_counter())
+        say([end - start for start, end in zip(marks, marks[1:])])
+    else:
+        source, target = json.loads(rest)
+        np.savez(target, *[np.asarray(each) for each in run(read(source))])
+        say(None)
+"""
+
+
+def python_of(name: str) -> str | None:
+    """The interpreter that has a rival: that of its own environment, or this one; ``None`` for none."""
+    places = os.environ.get("GRAPHOPT_RIVALS")
+    if places:
+        own = Path(places) / name / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+        if own.is_file():
+            return str(own)
+    try:
+        here = all(importlib.util.find_spec(module) is not None for module in RIVALS[name].modules)
+    except ModuleNotFoundError:  # of a module in a package that is not there
+        here = False
+    return sys.executable if here else None
+
+
+class Opened:
+    """A model that a rival has opened.
+
+    Args:
+        name: One of :data:`RIVALS`.
+        model: The file.
+        threads: How many it may use.
+        feeds: An ``.npz`` file of inputs.
+        folder: Where the process runs, and what it writes lies.
+        limit: Seconds that opening, and each answer, may take.
+
+    Attributes:
+        opened: Seconds that opening took, with all compiling and the first run.
+        peak: Peak memory of the process by then, in bytes; None where the system does not tell.
+        version: Of the rival.
+
+    Raises:
+        SessionError: It can't open or run the model, crashed or did not come to an end.
+    """
+
+    def __init__(self, name: str, model: Path, threads: int, feeds: Path, folder: Path, limit: float = LIMIT_S) -> None:
+        rival, python = RIVALS[name], python_of(name)
+        if python is None:
+            raise SessionError(f"not installed: pip install {rival.install}")
+        self._limit, self._folder = limit, folder
+        self._complaints = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115 (lives as long as the process)
+        code = _CHILD.format(code=rival.code)
+        self._process = subprocess.Popen(
+            [python, "-c", code, str(model.resolve()), str(feeds.resolve()), str(threads), rival.package],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._complaints, text=True, cwd=folder,
+            start_new_session=True, env={**os.environ, "OMP_NUM_THREADS": str(threads)},
+        )  # fmt: skip
+        scratch.on_abandon(self._process, self._process.kill)
+        try:
+            first = self._answer()
+        except BaseException:
+            self.close()
+            raise
+        self.opened: float = first["opened"]
+        self.peak: int | None = first["peak"]
+        self.version: str = first["version"]
+
+    def outputs(self, feeds: Mapping[str, Array]) -> list[Array]:
+        """What it computes of some inputs."""
+        source, target = self._folder / "given.npz", self._folder / "found.npz"
+        save_feeds(feeds, source)
+        self._ask(f"outputs {json.dumps([str(source.resolve()), str(target.resolve())])}")
+        found = load_npz(target)
+        return [found[f"arr_{number}"] for number in range(len(found))]
+
+    def turn(self) -> Turn:
+        """Its turns: repeated and warmed up as those of a session."""
+        return _Remote(self)
+
+    def clock(self, repeat: int) -> list[float]:
+        """Seconds of each of some runs."""
+        taken: list[float] = self._ask(f"clock {repeat}")
+        return [max(seconds, GRAIN_S) for seconds in taken]
+
+    def close(self) -> None:
+        """End the process, if it has not ended."""
+        scratch.settled(self._process)
+        if not self._complaints.closed:
+            with self._complaints, self._process:
+                self._process.kill()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _ask(self, question: str) -> Any:
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):  # the answer says why
+            self._process.stdin.write(question + "\n")
+            self._process.stdin.flush()
+        return self._answer()
+
+    def _answer(self) -> Any:
+        assert self._process.stdout is not None
+        late = threading.Event()
+
+        def end() -> None:
+            late.set()
+            self._process.kill()
+
+        timer = threading.Timer(self._limit, end)
+        timer.start()
+        try:
+            line = self._process.stdout.readline()
+        finally:
+            timer.cancel()
+        if line:
+            return json.loads(line)
+        code = self._process.wait()
+        if late.is_set():
+            raise SessionError(f"no answer after {self._limit:g} s")
+        self._complaints.seek(0)
+        raise SessionError(children.Ended(code, "", self._complaints.read()).complaint())
+
+
+class _Remote(Turn):
+    """Turns of a session in another process."""
+
+    def __init__(self, opened: Opened) -> None:
+        self._opened = opened
+        super().__init__(self._once)
+
+    def _once(self) -> None:
+        self._opened.clock(1)
+
+    def _clock(self, repeat: int) -> list[float]:
+        return self._opened.clock(repeat)

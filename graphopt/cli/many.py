@@ -1,0 +1,152 @@
+"""``graphopt optimize`` with many models: one line of progress, a line for each that is done, a table in the end."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from graphopt.cli import paths
+from graphopt.cli.screen import console, each, milliseconds, one_line, plural, seconds, size, table, write_json
+from graphopt.errors import GraphoptError, TooSlowError, UsageError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from graphopt.config import Settings
+    from graphopt.many.run import Done
+
+
+def asked(models: Sequence[Path], out: Path | None, *, check: bool) -> bool:
+    """Whether a command line means many models.
+
+    Raises:
+        UsageError: It does, and does not say where to write them.
+    """
+    if out is None and not check:
+        for model in models:
+            if model.is_dir():
+                raise UsageError(f"{model} is a folder, not a file", "for all models in it, give --out-dir")
+        if len(models) > 1:
+            raise UsageError("several models need a folder to be written to", "give --out-dir")
+        return False
+    return out is not None or len(models) > 1 or not models[0].is_file()
+
+
+def run(
+    models: Sequence[Path], out: Path | None, settings: Settings, inputs: Path | None, json: str | None, *, quiet: bool,
+    verbose: bool,
+) -> None:  # fmt: skip
+    """Optimise many models, and tell what became of them.
+
+    Args:
+        models: Files, folders and patterns.
+        out: Where to write; ``None`` to see only whether they could be faster.
+        settings: What to do, and how.
+        inputs: The file of inputs.
+        json: Where the document goes.
+        quiet: Print errors only.
+        verbose: Say what is being done.
+
+    Raises:
+        GraphoptError: A model failed, or Ctrl-C left some for another run.
+        TooSlowError: A model could be faster, and nothing was to be written.
+    """
+    reads = {f"the model {path}": paths.existing_file(path) for path in models if path.is_file()}
+    if inputs is not None:
+        reads["the file of inputs"] = paths.existing_file(inputs)
+    if json not in (None, "-"):
+        paths.writable(Path(str(json)), reads=reads, writes={})
+
+    from graphopt.cli.progress import Interrupt, SearchProgress
+
+    screen, done = console(), list["Done"]()
+    with (
+        SearchProgress(shown=not quiet, verbose=verbose) as progress,
+        Interrupt("the best so far of this model") as interrupt,
+    ):
+        from graphopt.many.run import optimize_many, told
+
+        def on_done(one: Done) -> None:
+            done.append(one)
+            with progress.hidden():
+                for line in [] if quiet and not one.error else _lines(one):
+                    screen.print(line, soft_wrap=True)
+
+        found = optimize_many(
+            models, out, settings, inputs=inputs, progress=progress, on_done=on_done, interrupted=interrupt
+        )
+    each(
+        None if quiet or len(found) < 2 else lambda: _show(found, screen),
+        None if json is None else lambda: write_json(told(found), json),
+    )
+    _judge(found, out, stopped=interrupt.requested)
+
+
+def could(model: Path, report: Mapping[str, Any]) -> str:
+    """That a model could be faster."""
+    latency = report["latency"]
+    if not latency:
+        return f"{model} could be faster, by prediction"
+    low, high = latency["ci95"]
+    return f"{model} could be {latency['speedup']:.3f}x as fast (95 % interval {low:.3f} to {high:.3f})"
+
+
+def _lines(one: Done) -> list[str]:
+    """What became of a model, when it is done."""
+    name = one_line(str(one.job.source))
+    if one.error:
+        error = one.error.removeprefix(f"{one.job.source}: ")
+        return [f"failed   {name}: {one_line(error, 300)}"]
+    took = "done by an earlier run" if one.earlier else seconds(one.seconds)
+    return [f"{one.status:<8} {name}: {_speed(one, spread=True) or 'as it was'}, {took}"]
+
+
+def _speed(one: Done, *, spread: bool = False) -> str:
+    latency = one.report["latency"] if one.report and not one.report["kept_original"] else None
+    if not latency:
+        return "not measured" if one.report and not one.report["kept_original"] else ""
+    low, high = latency["ci95"]
+    return f"{latency['speedup']:.3f}x" + (f" ({low:.3f} to {high:.3f})" if spread else "")
+
+
+def _show(done: Sequence[Done], screen: Console) -> None:
+    screen.print()
+    screen.print(_table(done))
+
+
+def _table(done: Sequence[Done]) -> Table:
+    """All models."""
+    result = table("model", "result", "before", "after", "speed", "nodes", "size", numbers=5)
+    for one in done:
+        name = one_line(str(one.job.source))
+        if one.report is None:
+            result.add_row(name, one.status, *[""] * 5)
+            continue
+        told, latency = one.report, one.report["latency"]
+        before = after = milliseconds(latency["baseline_ms"]) if latency else ""
+        if latency and not told["kept_original"]:
+            after = milliseconds(latency["optimized_ms"])
+        nodes, bytes_ = told["nodes"]["after"], told["size"]["after"]
+        result.add_row(name, one.status, before, after, _speed(one), str(nodes), size(bytes_))
+    return result
+
+
+def _judge(done: Sequence[Done], out: Path | None, *, stopped: bool) -> None:
+    """Turn what went wrong into an error."""
+    failed = [one for one in done if one.error]
+    if stopped:
+        raise GraphoptError(f"stopped by Ctrl-C after {plural(len(done), 'model')}", "the same command goes on")
+    if failed:
+        first = failed[0].error.removeprefix(f"{failed[0].job.source}: ")
+        count = f"{len(failed)} of {plural(len(done), 'model')} failed, the first: "
+        raise GraphoptError(f"{count}{failed[0].job.source}: {first}", failed[0].hint)
+    faster = [one for one in done if one.faster]
+    if out is None and faster and faster[0].report is not None:
+        more = f", and {len(faster) - 1} more" if len(faster) > 1 else ""
+        words = " ".join(shlex.quote(str(one.job.source)) for one in faster)
+        raise TooSlowError(
+            could(faster[0].job.source, faster[0].report) + more, f"graphopt optimize {words} --out-dir DIR"
+        )

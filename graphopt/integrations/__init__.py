@@ -1,0 +1,1 @@
+"""graphopt inside other people's tools; each module needs its tool."""

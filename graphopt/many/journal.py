@@ -1,0 +1,128 @@
+"""What is finished in a folder of optimised models, so that a run that was killed goes on where it was.
+
+A model is finished when what it was made of is what it would be made of now (the model with its weights, the settings, the rules, the
+runtime, the machine), and what was written is still there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from graphopt import scratch
+from graphopt.errors import GraphoptError, UsageError
+from graphopt.files import write_text
+from graphopt.many.find import data_files
+
+NAME = ".graphopt.json"
+SCHEMA = "graphopt.finished/1"
+_CHUNK = 1 << 24
+
+
+class Journal:
+    """The models that are finished in a folder; while it is open no other process writes there.
+
+    Args:
+        folder: The folder; made if need be.
+        made_with: Whatever but the model itself decides what is written, ready for JSON.
+
+    Raises:
+        UsageError: Another process is at work there, or it is no folder.
+    """
+
+    def __init__(self, folder: Path, made_with: Mapping[str, Any]) -> None:
+        self.folder = folder
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._lock = (
+                os.open(folder, os.O_RDONLY) if os.name == "posix" else None
+            )  # elsewhere no folder can be opened
+        except OSError as error:
+            raise UsageError(f"{folder}: can't be written to: {(error.strerror or str(error)).lower()}") from error
+        if self._lock is not None and not scratch.locked(self._lock):
+            self.close()
+            raise UsageError(f"another graphopt is writing to {folder}", "wait for it, or choose another --out-dir")
+        self._made_with = json.dumps(made_with, sort_keys=True)
+        self._entries = self._read()
+
+    def close(self) -> None:
+        """Let others write there."""
+        if self._lock is not None:
+            os.close(self._lock)
+
+    def key(self, source: Path) -> str:
+        """What a model would be made of, in short."""
+        return hashlib.blake2b(f"{content(source)} {self._made_with}".encode(), digest_size=16).hexdigest()
+
+    def finished(self, target: Path, key: str) -> dict[str, Any] | None:
+        """What was told of a model when it was written; ``None`` if it was not, or not so, or is no longer there."""
+        entry = self._entries.get(self._name(target))
+        if not isinstance(entry, dict) or entry.get("key") != key or not isinstance(entry.get("told"), dict):
+            return None
+        with suppress(OSError):
+            if _plain(target) == entry.get("output") and _sizes(target) == entry.get("weights"):
+                told: dict[str, Any] = entry["told"]
+                return told
+        return None
+
+    def add(self, target: Path, key: str, told: Mapping[str, Any]) -> None:
+        """A model is written.
+
+        Raises:
+            GraphoptError: That can't be written down.
+        """
+        self._entries[self._name(target)] = {
+            "key": key, "output": _plain(target), "weights": _sizes(target), "told": told,
+        }  # fmt: skip
+        write_text(self.folder / NAME, json.dumps({"schema": SCHEMA, "models": self._entries}, indent=1) + "\n")
+
+    def _name(self, target: Path) -> str:
+        return target.relative_to(self.folder).as_posix()
+
+    def _read(self) -> dict[str, Any]:
+        """The entries; none where there is nothing, or nothing that we wrote."""
+        try:
+            found = json.loads((self.folder / NAME).read_text(encoding="utf-8"))
+        except (OSError, ValueError, RecursionError):
+            return {}
+        models = found.get("models") if isinstance(found, dict) and found.get("schema") == SCHEMA else None
+        return models if isinstance(models, dict) else {}
+
+
+def content(model: Path) -> str:
+    """The hash of a model with its weights.
+
+    Raises:
+        GraphoptError: A file can't be read.
+    """
+    try:
+        names = sorted((str(file.relative_to(model.parent.absolute())), file) for file in data_files(model))
+        return " ".join([_plain(model), *(f"{name} {_plain(file)}" for name, file in names)])
+    except OSError as error:
+        raise GraphoptError(f"{model}: can't be read: {(error.strerror or str(error)).lower()}") from error
+
+
+def _plain(file: Path) -> str:
+    """The hash of a file; of one that has not changed since it was last asked for, from memory."""
+    known = file.stat()
+    return _hashed(file.resolve(), known.st_size, known.st_mtime_ns)
+
+
+@cache
+def _hashed(file: Path, size: int, changed: int) -> str:
+    hashed = hashlib.blake2b(digest_size=16)
+    with file.open("rb") as stream:
+        while piece := stream.read(_CHUNK):
+            hashed.update(piece)
+    return hashed.hexdigest()
+
+
+def _sizes(target: Path) -> dict[str, int]:
+    """The files of a written model's weights, which are named by their content, with their sizes."""
+    return {file.name: file.stat().st_size for file in data_files(target)}

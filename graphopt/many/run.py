@@ -1,0 +1,194 @@
+"""Optimise many models, one after the other."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from graphopt import __version__
+from graphopt.config import Settings
+from graphopt.errors import GraphoptError
+from graphopt.many import child
+from graphopt.many.find import Found, Job, find
+from graphopt.many.journal import Journal, content
+from graphopt.onnxio.save import copy
+from graphopt.pipeline.context import Progress
+from graphopt.pipeline.opening import session_config
+from graphopt.pipeline.prepare import load_rules
+from graphopt.runtime.environment import fingerprint
+
+SCHEMA = "graphopt.many/1"
+
+
+class ManyWarning(UserWarning):
+    """What was told of a model while it was optimised."""
+
+
+@dataclass(frozen=True)
+class Done:
+    """What became of a model.
+
+    Attributes:
+        job: The model.
+        report: What was told of it, see :func:`graphopt.report.make_report`; ``None`` if it failed.
+        error: What went wrong; empty if nothing did.
+        hint: What to do about it.
+        earlier: Whether an earlier run has done it.
+        seconds: How long it took now.
+        peak_memory: Bytes of the process that optimised it; ``None`` where the system does not tell.
+    """
+
+    job: Job
+    report: Mapping[str, Any] | None = None
+    error: str = ""
+    hint: str | None = None
+    earlier: bool = False
+    seconds: float = 0.0
+    peak_memory: int | None = None
+
+    @property
+    def faster(self) -> bool:
+        """Whether a faster model was found."""
+        return self.report is not None and not self.report["kept_original"] and not self.report["tie"]
+
+    @property
+    def status(self) -> str:
+        """``failed``, ``faster``, ``simpler`` (and as fast) or ``kept``."""
+        if self.report is None:
+            return "failed"
+        return "faster" if self.faster else "kept" if self.report["kept_original"] else "simpler"
+
+    def told(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        return {
+            "input": str(self.job.source), "output": None if self.job.target is None else str(self.job.target),
+            "status": self.status, "error": self.error or None, "hint": self.hint, "earlier": self.earlier,
+            "seconds": self.seconds, "peak_memory": self.peak_memory, "report": self.report,
+        }  # fmt: skip
+
+
+def optimize_many(
+    models: Sequence[str | Path],
+    out: str | Path | None,
+    settings: Settings | None = None,
+    *,
+    inputs: str | Path | None = None,
+    progress: Callable[[Progress], None] | None = None,
+    on_done: Callable[[Done], None] | None = None,
+    interrupted: Callable[[], bool] | None = None,
+) -> list[Done]:
+    """Optimise many models, each in a process of its own; one that fails keeps no other away.
+
+    A run that was killed goes on when it is started again with the same arguments: what is finished is recognised by the contents of
+    the models, the settings, the rules, the runtime and the machine.
+
+    Args:
+        models: Files, folders and patterns. What else lies in a folder (configurations, tokenizers) is copied along.
+        out: The folder to write to, in which everything keeps its place; ``None`` to write nothing.
+        settings: What to do, and how.
+        inputs: An ``.npz`` file of arrays by input name, for all of them.
+        progress: Hears what is being done.
+        on_done: Hears of each model when it is finished.
+        interrupted: Asked now and then; true ends the model at hand with the best so far, and leaves the others for another run.
+
+    Returns:
+        What became of each model, in their order; of those that were not begun, nothing.
+
+    Raises:
+        UsageError: Nothing is found, two models have one place, or the settings are wrong.
+        GraphoptError: The rules can't be loaded, or nothing can be written.
+    """
+    settings, hear, stop = settings or Settings(), progress or _ignore, interrupted or (lambda: False)
+    folder = None if out is None else Path(out)
+    found = find([Path(each) for each in models], folder)
+    hear(Progress("load", "loading the rules"))
+    made_with = _made_with(settings, None if inputs is None else Path(inputs))
+    journal = None if folder is None else Journal(folder, made_with)
+    try:
+        done: list[Done] = []
+        _carry(found)
+        for number, job in enumerate(found.jobs, start=1):
+            if stop():
+                break
+            label = f"{number}/{len(found.jobs)} {job.source.name}"
+
+            def tell(told: Progress, label: str = label) -> None:
+                hear(replace(told, message=f"{label}: {told.message}"))
+
+            done.append(_one(job, settings, inputs, journal, done, tell, stop))
+            if on_done is not None:
+                on_done(done[-1])
+        return done
+    finally:
+        if journal is not None:
+            journal.close()
+
+
+def told(done: Sequence[Done]) -> dict[str, Any]:
+    """What became of all, ready for JSON."""
+    return {"schema": SCHEMA, "models": [each.told() for each in done]}
+
+
+def _ignore(told: Progress) -> None:
+    pass
+
+
+def _made_with(settings: Settings, inputs: Path | None) -> dict[str, Any]:
+    """What but the models decides the results.
+
+    Raises:
+        GraphoptError: Rules or inputs can't be read.
+    """
+    config = session_config(settings.provider, settings.provider_options, settings.threads)
+    return {
+        "graphopt": __version__, "settings": asdict(settings), "rules": str(load_rules(settings).hash),
+        "inputs": None if inputs is None else content(inputs), "environment": asdict(fingerprint(config)),
+    }  # fmt: skip
+
+
+def _carry(found: Found) -> None:
+    """Copy what belongs to the models, unless it is there."""
+    for source, target in found.carried:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if not target.exists() or content(target) != content(source):
+            copy(source, target)
+
+
+def _one(
+    job: Job, settings: Settings, inputs: str | Path | None, journal: Journal | None, before: Sequence[Done],
+    hear: Callable[[Progress], None], stop: Callable[[], bool],
+) -> Done:  # fmt: skip
+    """Optimise a model, unless it is finished."""
+    began = time.monotonic()
+    hear(Progress("load", "starting"))
+    target = job.target
+    try:
+        key = "" if journal is None else journal.key(job.source)
+        if journal is not None and target is not None:
+            known = journal.finished(target, key)
+            if known is not None:
+                return Done(job, known, earlier=True)
+            target.parent.mkdir(parents=True, exist_ok=True)
+        sharing = [each.job.target for each in before if each.report and each.job.target and each.job.target != target]
+        answer = child.optimize(
+            {
+                "model": str(job.source), "output": None if target is None else str(target),
+                "inputs": None if inputs is None else str(inputs), "settings": asdict(settings),
+                "sharing": [str(path) for path in sharing],
+            },
+            hear, stop,
+        )  # fmt: skip
+        for text in answer.get("warnings", ()):
+            warnings.warn(text, ManyWarning, stacklevel=2)
+        report = answer.get("report")
+        # What a Ctrl-C cut short is no finished work: another run begins it again.
+        if journal is not None and target is not None and report is not None and not stop():
+            journal.add(target, key, report)
+    except (GraphoptError, OSError) as error:
+        answer, report = {"error": str(error), "hint": getattr(error, "hint", None)}, None
+    seconds, peak = time.monotonic() - began, answer.get("peak_memory")
+    return Done(job, report, answer.get("error", ""), answer.get("hint"), seconds=seconds, peak_memory=peak)

@@ -1,0 +1,80 @@
+"""The package as its users have it: built, and installed into a clean environment."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+BIN = "Scripts" if os.name == "nt" else "bin"
+
+
+def environment(**more: str) -> dict[str, str]:
+    """Variables in which nothing leads to the source tree, nor to settings of ours."""
+    hidden = {"PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV"}
+    return {k: v for k, v in os.environ.items() if k not in hidden and not k.startswith("GRAPHOPT_")} | more
+
+
+def call(*command: object, cwd: Path, **more: str) -> str:
+    """Run a command that must succeed; returns what it prints."""
+    done = subprocess.run(
+        list(map(str, command)),
+        cwd=cwd,
+        env=environment(**more),
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert done.returncode == 0, f"{' '.join(map(str, command))}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def build(folder: Path) -> Path:
+    """The wheel, made through the source distribution, as a release is built: it must hold all that the wheel needs."""
+    call(sys.executable, "-m", "build", "--outdir", folder, ROOT, cwd=folder)
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+def source_tree(target: Path) -> Path:
+    """A copy of the files that belong to the project, as a clone would have them."""
+    names = call("git", "ls-files", "-co", "--exclude-standard", cwd=ROOT).splitlines()
+    for name in names:
+        if (ROOT / name).is_file():
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, target / name)
+    return target
+
+
+@dataclass(frozen=True)
+class Installed:
+    """A clean environment with nothing but the wheel and what it needs for the CPU.
+
+    Attributes:
+        folder: The environment.
+    """
+
+    folder: Path
+
+    @staticmethod
+    def of(wheel: Path, folder: Path) -> Installed:
+        """Make one."""
+        call(sys.executable, "-m", "venv", folder, cwd=folder.parent)
+        # Nothing may have to be compiled: users need no compiler.
+        pip = (folder / BIN / "python", "-m", "pip", "install", "--quiet", "--only-binary", ":all:")
+        call(*pip, f"{wheel}[cpu]", cwd=folder.parent)
+        return Installed(folder)
+
+    def shell(self, line: str, cwd: Path, **more: str) -> subprocess.CompletedProcess[str]:
+        """Run a line as a user types it, with the environment activated."""
+        path = os.pathsep.join([str(self.folder / BIN), os.environ["PATH"]])
+        places = {"GRAPHOPT_CACHE_DIR": str(self.folder / "prices"), "GRAPHOPT_ZOO_DIR": str(self.folder / "zoo")}
+        variables = environment(PATH=path, VIRTUAL_ENV=str(self.folder), **places, **more)
+        return subprocess.run(
+            ["bash", "-c", line], cwd=cwd, env=variables, capture_output=True, text=True, timeout=900, check=False
+        )
