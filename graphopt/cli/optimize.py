@@ -28,6 +28,8 @@ from graphopt.cli.screen import (
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from graphopt.pipeline.context import Progress
+
 
 @options.with_settings
 def optimize(
@@ -71,9 +73,9 @@ def optimize(
     from graphopt.cli.progress import Interrupt, SearchProgress
 
     with SearchProgress(shown=not quiet, verbose=verbose) as progress, Interrupt(begun=False) as interrupt:
-        from graphopt import api  # a second or more: the line is there by then
+        from graphopt import api  # takes a moment: the line is there by then
 
-        def heard(told: api.Progress) -> None:
+        def heard(told: Progress) -> None:
             interrupt.begun |= told.stage != "load"  # while the model is read there is no best so far
             progress(told)
 
@@ -87,8 +89,10 @@ def optimize(
         )
 
     def draw(path: Path) -> None:
+        from graphopt.pipeline.context import Progress
+
         with SearchProgress(shown=not quiet, verbose=verbose) as progress:
-            progress(api.Progress("report", "writing the report"))
+            progress(Progress("report", "writing the report"))
             result.write_page(path, hurried=interrupt.requested)
 
     # The model is written. What cost the most to find out comes first, and nothing that fails keeps the rest away.

@@ -113,16 +113,6 @@ def patience(baseline_s: float) -> float:
     return max(_PATIENCE_S, _PATIENCE * baseline_s)
 
 
-def check_model(name: str, model: Any) -> None:
-    """See that an argument is a model.
-
-    Raises:
-        UsageError: It is not.
-    """
-    if not isinstance(model, str | Path | ModelProto):
-        raise UsageError(f"{name} must be a path or an onnx.ModelProto, not {type(model).__name__}")
-
-
 def check_targets(model: str | Path | ModelProto, **given: str | Path | None) -> Targets:
     """Files to write, each another one and none of them the model.
 
