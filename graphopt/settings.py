@@ -70,7 +70,7 @@ class Settings:
     )
     cost_model: str = _setting("kernel", NAME, "What predicts times: {cost_models}", "NAME", "", values="cost_models")
     budget: float | None = _setting(
-        None, number(above=True), "Limit in seconds of search and measurement", "SECONDS",
+        None, number(above=True), "Limit in seconds; a warning says where a model takes longer", "SECONDS",
         "none; the work is counted, and takes a minute or less",
     )  # fmt: skip
     alpha: float = _setting(
