@@ -5,7 +5,10 @@ const charts = (() => {
   const symbols = ["circle", "square", "triangle", "diamond", "star", "cross", "wye"];
   const ms = (x) => (x >= 100 ? x.toFixed(0) : x >= 1 ? x.toFixed(2) : x.toFixed(3));
   const times = (r) => `${r[0].toFixed(3)}× (${r[1].toFixed(3)} to ${r[2].toFixed(3)})`;
-  const percent = (x) => `${x >= 0 ? "+" : "−"}${Math.abs(100 * x).toFixed(2)} %`;
+  const percent = (x) => {
+    const size = Math.abs(100 * x).toFixed(2);
+    return `${Number(size) === 0 ? "" : x > 0 ? "+" : "−"}${size} %`;
+  };
   const place = (variants, name) => variants.findIndex((v) => v.name === name);
 
   function draw(box, options) {
