@@ -30,7 +30,7 @@ from onnx import (
     shape_inference,
 )
 
-from graphopt.errors import ModelError, UnknownNameError, UnsupportedModelError, UsageError
+from graphopt.errors import ModelError, UnknownNameError, UnsupportedModelError, UsageError, expect
 from graphopt.ir import ops
 from graphopt.ir.constants import READABLE
 from graphopt.ir.doubts import MISTAKEN, believed
@@ -109,7 +109,9 @@ def load(
         ModelError: No such file, not ONNX, truncated, invalid, or external data missing.
         UnsupportedModelError: An operator-set version that graphopt does not know.
         UnknownNameError: A dimension or an input that the model does not have.
+        UsageError: The source is none of these.
     """
+    expect("source", source, (str, Path, bytes, ModelProto), "a path, bytes or an onnx.ModelProto")
     path = Path(source) if isinstance(source, str | Path) else None
     try:
         proto = _read(source, path)
@@ -134,7 +136,7 @@ def _read(source: str | Path | bytes | ModelProto, path: Path | None) -> ModelPr
         proto.CopyFrom(source)
         return proto
     if path is None:
-        assert isinstance(source, bytes)
+        assert isinstance(source, bytes)  # see load
         return _parse(source)
     try:
         with path.open("rb") as file:

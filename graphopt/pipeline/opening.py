@@ -13,7 +13,7 @@ from onnx import ModelProto
 from graphopt.config import provider_name
 from graphopt.equivalence.numeric import sizes_wanted
 from graphopt.equivalence.sizes import size_hints
-from graphopt.errors import CrashError, InputsNeededError, SessionError, UsageError
+from graphopt.errors import CrashError, InputsNeededError, SessionError, expect
 from graphopt.onnxio.emit import emit
 from graphopt.onnxio.load import Model
 from graphopt.onnxio.save import LARGEST_PROTOBUF
@@ -35,8 +35,7 @@ def check_model(name: str, model: Any) -> None:
     Raises:
         UsageError: It is not.
     """
-    if not isinstance(model, str | Path | ModelProto):
-        raise UsageError(f"{name} must be a path or an onnx.ModelProto, not {type(model).__name__}")
+    expect(name, model, (str, Path, ModelProto), "a path or an onnx.ModelProto")
 
 
 def session_config(

@@ -102,7 +102,7 @@ def _left(settings: Settings, spent: float, opening_s: float, run_s: float) -> f
         warnings.warn(
             f"a budget of {budget:g} s is too short for this model: up to {math.ceil(least)} s are expected ({spent:.1f} s to read "
             f"it and run it once, {opening_s:.1f} s to open it, some {_OPENINGS[measured]} times over)",
-            BudgetWarning, stacklevel=3,
+            BudgetWarning, stacklevel=4,
         )  # fmt: skip
     return left
 
