@@ -12,6 +12,7 @@ from graphopt import wording
 from graphopt.cli import options, paths
 from graphopt.cli.options import option
 from graphopt.cli.screen import (
+    breakable,
     change,
     console,
     each,
@@ -280,7 +281,7 @@ def _steps(report: Mapping[str, Any]) -> Table:
     result = table("step", "rule", "at", "cost before", "cost after", numbers=2)
     for number, step in enumerate(report["steps"], start=1):
         before, after = (f"{step[key]:.4g}" if step[key] else "-" for key in ("cost_before", "cost_after"))
-        result.add_row(str(number), step["rule"], one_line(str(step["site"]), 60), before, after)
+        result.add_row(str(number), breakable(step["rule"]), one_line(str(step["site"]), 60), before, after)
     return result
 
 

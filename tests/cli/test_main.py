@@ -46,6 +46,12 @@ def test_help_fits_80_columns(cli, monkeypatch):
         assert max(map(len, cli(*command, "--help").out.splitlines())) <= 80
 
 
+def test_help_tells_of_each_command_in_whole_words(cli, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    for command in ([], ["rules"], ["zoo"], ["cost"]):
+        assert not [line for line in cli(*command, "--help").out.splitlines()[1:] if line.endswith("...")]
+
+
 def test_help_loads_nothing_heavy():
     code = (
         "import sys, contextlib, io\n"
