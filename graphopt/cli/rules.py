@@ -372,7 +372,7 @@ def _numbers(entries: Sequence[RuleStats]) -> tuple[str, ...]:
         str(sum(t.preferred for t in tallies)),
         f"{sum(t.seconds for t in tallies) * 1e3:.2f}",
         str(applied),
-        f"{sum(entry.gain for entry in entries) * 1e3:.1f}" if applied else "-",
+        f"{sum(entry.gain for entry in entries) * 1e3:z.1f}" if applied else "-",
     )
 
 

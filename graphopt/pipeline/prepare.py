@@ -29,6 +29,7 @@ from graphopt.search.arena import Arena, most_bytes
 from graphopt.search.effort import Effort
 from graphopt.search.problem import Budget
 
+_LEAST_S = 2.0  # of a short budget, in which nothing could be told from noise
 _OVER = 1.2  # a budget is held as long as no more than this times as much is used
 _OPENINGS, _RUNS = (3, 20), (12, 60)  # what verifying a result takes, and measuring it as well
 _PATIENCE_S, _PATIENCE = 30.0, 30  # seconds, and multiples of the original's, for a candidate to be opened or run
@@ -89,14 +90,14 @@ def prepare(
 
 
 def _left(settings: Settings, spent: float, opening_s: float, run_s: float) -> float | None:
-    """Seconds of the budget for search and measurement: what reading the model has left, half of it at least.
+    """Seconds of the budget for search and measurement: what reading the model has left, half of it and two seconds at least.
 
     Where the budget can't be held, the user is told at once, and what to expect.
     """
     budget, measured = settings.budget, settings.measure
     if budget is None:
         return None
-    left = max(budget - spent, budget / 2)
+    left = max(budget - spent, budget / 2, min(budget, _LEAST_S))
     least = spent + max(left, _OPENINGS[measured] * opening_s + _RUNS[measured] * run_s)
     if least > _OVER * budget:
         warnings.warn(

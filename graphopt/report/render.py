@@ -55,7 +55,7 @@ def render(page: Page) -> str:
     )  # fmt: skip
     engine.filters.update(
         ms=wording.milliseconds, size=wording.size, seconds=wording.seconds, percentiles=_percentiles, ratio=_ratio,
-        rules=_rules, families=_families, image=_image, numbers=_numbers,
+        rules=_rules, families=_families, image=_image, numbers=_numbers, signed=wording.signed,
     )  # fmt: skip
     return engine.get_template("page.html").render(
         page=page,

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from graphopt import files
+from graphopt import files, wording
 from graphopt.cli import screen
 from graphopt.errors import GraphoptError
 
@@ -115,3 +115,8 @@ def test_a_name_is_broken_behind_its_hyphens():
     shown.print(rows)
     lines = [line.split() for line in shown.file.getvalue().splitlines()]
     assert lines[2:4] == [["merge-conv-groups-to-", "100000000000"], ["block\ufffd[2J"]]
+
+
+@pytest.mark.parametrize(("value", "text"), [(1.234, "+1.23"), (-0.5, "-0.50"), (-0.001, "0.00"), (0.0, "0.00")])
+def test_zero_has_no_sign(value, text):
+    assert wording.signed(value, 2) == text

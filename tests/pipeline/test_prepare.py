@@ -17,7 +17,7 @@ from tests.test_api import grouped
     [
         (10.0, 2.0, 0.01, 0.01, 8.0, ""),
         (10.0, 8.0, 0.01, 0.01, 5.0, "up to 13 s are expected (8.0 s to read it"),
-        (2.0, 1.0, 2.4, 0.05, 1.0, "up to 52 s are expected (1.0 s to read it and run it once, 2.4 s to open it"),
+        (2.0, 1.0, 2.4, 0.05, 2.0, "up to 52 s are expected (1.0 s to read it and run it once, 2.4 s to open it"),
         (60.0, 1.0, 0.5, 0.01, 59.0, ""),
     ],
 )  # fmt: skip
