@@ -33,7 +33,7 @@ STEPS = (
 )  # fmt: skip
 PYTHON = """import graphopt
 
-result = graphopt.optimize("regnet.onnx", output="fast.onnx", budget=5)
+result = graphopt.optimize("regnet.onnx", output="fast.onnx", budget=10)
 print(result)
 print(f"{result.speedup:.2f}")
 """
