@@ -15,9 +15,9 @@ from graphopt.ir.kernels import Kernels, provide
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from graphopt.api import Progress, Result, optimize, verify
     from graphopt.api import explain_model as explain
     from graphopt.api import inspect_model as inspect
+    from graphopt.api import optimize, verify
     from graphopt.benchmark.plan import Plan
     from graphopt.benchmark.run import bench
     from graphopt.errors import (
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     )
     from graphopt.onnxio.load import load
     from graphopt.onnxio.save import save
+    from graphopt.pipeline.context import Progress
+    from graphopt.pipeline.write import Result
     from graphopt.retrace import bisect, replay
 
 __all__ = [
@@ -68,8 +70,8 @@ __all__ = [
 
 _HOME = {
     "Plan": "graphopt.benchmark.plan:Plan",
-    "Progress": "graphopt.api:Progress",
-    "Result": "graphopt.api:Result",
+    "Progress": "graphopt.pipeline.context:Progress",
+    "Result": "graphopt.pipeline.write:Result",
     "bench": "graphopt.benchmark.run:bench",
     "bisect": "graphopt.retrace:bisect",
     "explain": "graphopt.api:explain_model",

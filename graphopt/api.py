@@ -1,4 +1,8 @@
-"""The recipes: optimise, verify, inspect and explain a model."""
+"""The recipes: optimise, verify, inspect and explain a model.
+
+Optimising brings in rules, prices and reports, which take longer to import than a small model takes to be looked at: it imports
+them itself.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from onnx import ModelProto
 
@@ -14,20 +18,15 @@ from graphopt.config import Settings, changed_settings, check_arguments
 from graphopt.errors import InputsNeededError
 from graphopt.onnxio.emit import emit, rule_of
 from graphopt.onnxio.load import load
-from graphopt.pipeline.context import Progress
-from graphopt.pipeline.judge import judge
 from graphopt.pipeline.opening import (
     ThreadsWarning,
     as_given,
+    check_model,
     first_run,
     given_inputs,
     open_sizes,
     session_config,
 )
-from graphopt.pipeline.prepare import check_model, check_targets, prepare
-from graphopt.pipeline.search import search
-from graphopt.pipeline.verify import verify as verify_found
-from graphopt.pipeline.write import Result, write
 from graphopt.runtime import guard
 from graphopt.runtime.placement import Placement
 from graphopt.runtime.profile import by_op, profile
@@ -36,9 +35,11 @@ from graphopt.verification.numeric import Verification, verify_models
 from graphopt.verification.ranges import input_ranges
 from graphopt.verification.sizes import size_hints
 
-__all__ = [
-    "Progress", "Result", "ThreadsWarning", "explain_model", "first_run", "inspect_model", "optimize", "session_config", "verify",
-]  # fmt: skip
+if TYPE_CHECKING:
+    from graphopt.pipeline.context import Progress
+    from graphopt.pipeline.write import Result
+
+__all__ = ["ThreadsWarning", "explain_model", "first_run", "inspect_model", "optimize", "session_config", "verify"]
 
 
 def optimize(
@@ -74,6 +75,12 @@ def optimize(
         OutputsDifferError: The model differs without a step of any rule: a fault of graphopt itself. (A step that changes the
             outputs is found, and its family taken back.)
     """
+    from graphopt.pipeline.judge import judge
+    from graphopt.pipeline.prepare import check_targets, prepare
+    from graphopt.pipeline.search import search
+    from graphopt.pipeline.verify import verify as verify_found
+    from graphopt.pipeline.write import write
+
     check_model("model", model)
     chosen = changed_settings(settings, changes)
     targets = replace(check_targets(model, output=output, trace=trace, report=report), sharing=tuple(sharing))

@@ -21,7 +21,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from graphopt.errors import GraphoptError, UnknownNameError, UsageError
+from graphopt.errors import GraphoptError, UnknownNameError, UsageError, expect
 from graphopt.kinds import (
     PROVIDERS,
     checked,
@@ -130,6 +130,7 @@ def changed_settings(base: Settings | None, changes: Mapping[str, Any]) -> Setti
     Raises:
         UsageError: A value is wrong, or there is no such setting; the message names it.
     """
+    expect("settings", base, (Settings, type(None)), "a graphopt.config.Settings")
     known = {f.name: getattr(base or Settings(), f.name) for f in fields(Settings)}
     for name in changes:
         if name not in known:

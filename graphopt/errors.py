@@ -160,3 +160,19 @@ class TooSlowError(GraphoptError):
 def unexpected(error: Exception) -> str:
     """An exception that nobody meant to raise, on one line."""
     return " ".join(f"unexpected {type(error).__name__}: {error}".split()).rstrip(": ")
+
+
+def expect(name: str, value: object, kinds: type | tuple[type, ...], what: str) -> None:
+    """See that an argument is of some type.
+
+    Args:
+        name: The argument's name.
+        value: What was given.
+        kinds: Of which types it may be.
+        what: The same in words.
+
+    Raises:
+        UsageError: It is not.
+    """
+    if not isinstance(value, kinds):
+        raise UsageError(f"{name} must be {what}, not {type(value).__name__}")

@@ -9,14 +9,14 @@ from pathlib import Path
 
 from onnx import ModelProto
 
-from graphopt.errors import SessionError
+from graphopt.errors import SessionError, expect
 from graphopt.ir.graph import Graph
 from graphopt.ir.simplify import simplify
 from graphopt.onnxio.emit import Emitted, emit
 from graphopt.onnxio.load import Model
 from graphopt.onnxio.save import copy, save
-from graphopt.pipeline.opening import first_run, session_config
-from graphopt.pipeline.prepare import load_model, load_rules
+from graphopt.pipeline.opening import check_model, first_run, session_config
+from graphopt.pipeline.prepare import check_targets, load_model, load_rules
 from graphopt.rewrite.library import Library
 from graphopt.search.arena import Arena
 from graphopt.search.culprit import first_harm
@@ -54,7 +54,7 @@ class Replayed:
 
 
 def replay(
-    trace: str | Path, model: str | Path | ModelProto, *, output: Path | None = None, steps: int | None = None
+    trace: str | Path, model: str | Path | ModelProto, *, output: str | Path | None = None, steps: int | None = None
 ) -> Replayed:
     """Make the steps of a trace again; with all of them the graph is the one that the trace was written for.
 
@@ -67,7 +67,8 @@ def replay(
     Raises:
         TraceError: It is not a trace of this model and of the present rules.
     """
-    told = read_trace(Path(trace))
+    told = _read(trace, model)
+    target = check_targets(model, output=output).output
     library, loaded = _opened(told, model)
     chosen = told.steps[:steps]
     # Without a step the model stays as it is, not even simplified, as `optimize` leaves one that it finds nothing for.
@@ -75,11 +76,11 @@ def replay(
     if len(chosen) == len(told.steps) and not is_graph(graph, told.result):
         raise TraceError("the steps lead to another graph than they did", "was the trace edited?")
     emitted = emit(loaded, graph, max_bytes=told.max_bytes)
-    if output is not None:
+    if target is not None:
         if not chosen and loaded.path is not None and not loaded.external:
-            copy(loaded.path, output)
+            copy(loaded.path, target)
         else:
-            save(emitted, output, external=loaded.external, metadata=dict(told.metadata))
+            save(emitted, target, external=loaded.external, metadata=dict(told.metadata))
     return Replayed(emitted, loaded, len(chosen), len(told.steps))
 
 
@@ -88,6 +89,12 @@ def _arena(told: Trace, loaded: Model, threads: int, seed: int) -> Arena:
     config = session_config(told.settings.provider, told.settings.provider_options, threads)
     _, feeds = first_run(loaded, config, input_ranges(loaded.graph), {}, {}, seed)
     return Arena(loaded, loaded, config, feeds, told.max_bytes, seed)
+
+
+def _read(trace: str | Path, model: str | Path | ModelProto) -> Trace:
+    expect("trace", trace, (str, Path), "a path")
+    check_model("model", model)
+    return read_trace(Path(trace))
 
 
 def _opened(told: Trace, model: str | Path | ModelProto) -> tuple[Library, Model]:
@@ -138,7 +145,7 @@ def bisect(
     Raises:
         TraceError: It is not a trace of this model and of the present rules.
     """
-    told = read_trace(Path(trace))
+    told = _read(trace, model)
     library, loaded = _opened(told, model)
     arena = _arena(told, loaded, threads, seed)
     start, config = simplify(loaded.graph), arena.config
@@ -221,7 +228,7 @@ def stages(
     Raises:
         TraceError: It is not a trace of this model and of the present rules.
     """
-    told = read_trace(Path(trace))
+    told = _read(trace, model)
     library, loaded = _opened(told, model)
     arena = None if seconds is None else _arena(told, loaded, threads, seed)
     before, found, done = simplify(loaded.graph), list[Stage](), 0

@@ -72,7 +72,7 @@ class Settings:
     budget: float | None = _setting(
         None,
         number(above=True),
-        "Limit in seconds of search and measurement",
+        "Limit in seconds; a warning says where a model takes longer",
         "SECONDS",
         "none; the work is counted, and takes a minute or less",
     )

@@ -63,6 +63,12 @@ def size(value: float | None) -> str:
     return f"{value:.1f} {unit}"
 
 
+def signed(value: float, digits: int) -> str:
+    """A number with its sign, which what rounds to zero has none of."""
+    text = f"{value:+.{digits}f}"
+    return text if float(text) else text[1:]
+
+
 def change(before: float | None, after: float | None) -> str:
     """How much `after` differs from `before`, as a signed percentage."""
     if before is None or after is None or not before:

@@ -196,6 +196,40 @@ def test_none_is_no_model():
         graphopt.verify("a.onnx", "b.onnx", threads=0)
 
 
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: graphopt.load(None), "source must be a path, bytes or an onnx.ModelProto, not NoneType"),
+        (lambda: graphopt.save(None, "x.onnx"), "emitted must be an Emitted"),
+        (lambda: graphopt.optimize("m.onnx", {"threads": 1}), "settings must be a graphopt.config.Settings, not dict"),
+        (lambda: graphopt.bench("m.onnx"), "models must be a list of paths and names of the zoo, not str"),
+        (lambda: graphopt.bench(["m.onnx"], 5), "plan must be a graphopt.Plan, not int"),
+        (lambda: graphopt.bench([]), "models must name one at least"),
+        (lambda: graphopt.replay(None, "m.onnx"), "trace must be a path, not NoneType"),
+        (lambda: graphopt.replay("t.json", None), "model must be a path or an onnx.ModelProto, not NoneType"),
+        (lambda: graphopt.bisect("no.json", "m.onnx"), "no.json: no such file or directory"),
+        (lambda: graphopt.optimize("m.onnx", inputs="no.npz"), "can't read inputs from no.npz: no such file or directory"),
+    ],
+)  # fmt: skip
+def test_what_is_none_of_its_kind_is_named(call, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    grouped(tmp_path / "m.onnx")
+    with pytest.raises(graphopt.GraphoptError) as error:
+        call()
+    assert message in str(error.value)
+
+
+def test_a_replay_never_writes_over_its_input(optimised, tmp_path):
+    source = optimised[0]
+    before = source.read_bytes()
+    graphopt.optimize(source, trace=tmp_path / "t.json", measure=False, rules=["grouped-conv"])
+    with pytest.raises(graphopt.UsageError, match="output and model are the same file"):
+        graphopt.replay(tmp_path / "t.json", source, output=str(source))
+    assert source.read_bytes() == before
+    graphopt.replay(str(tmp_path / "t.json"), source, output=str(tmp_path / "again.onnx"))
+    assert (tmp_path / "again.onnx").is_file()
+
+
 def test_paths_may_be_texts(optimised, tmp_path):
     source = optimised[0]
     result = graphopt.optimize(

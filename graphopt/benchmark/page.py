@@ -87,6 +87,8 @@ def _sentence(name: str, case: Case, best: Variant | None) -> str:
     if best is None or best.ratio is None:
         return f"{name}: {how}"
     ratio = best.ratio
+    if best.search is not None and best.search.kept_original:
+        return f"{best.name} found nothing that is surely faster, and left {name} unchanged: {how}"
     said = f"{best.name} runs {name} {ratio.value:.3f} times as fast as ORT_ENABLE_ALL alone"
     return f"{said} (95 % interval {ratio.low:.3f} to {ratio.high:.3f}, {ratio.verdict}): {how}"
 

@@ -21,7 +21,7 @@ from graphopt.benchmark.rivals import RIVALS, Opened
 from graphopt.benchmark.tune import Tuner
 from graphopt.benchmark.variants import Made
 from graphopt.benchmark.worker import Worker, save_feeds
-from graphopt.errors import GraphoptError, SessionError, UsageError
+from graphopt.errors import GraphoptError, SessionError, UsageError, expect
 from graphopt.ir.dtypes import Array
 from graphopt.onnxio.load import Model, load
 from graphopt.pipeline.context import Progress
@@ -62,6 +62,10 @@ def bench(
         UsageError: The plan makes no sense, or a model does not exist. What goes wrong with one model or variant is in
             the results instead.
     """
+    expect("plan", plan, (Plan, type(None)), "a graphopt.Plan")
+    expect("models", models, (list, tuple), "a list of paths and names of the zoo")
+    if not models:
+        raise UsageError("models must name one at least")
     plan, begin = plan or Plan(), time.monotonic()
     stop = interrupted or (lambda: False)
     plan.check()

@@ -15,6 +15,7 @@ from graphopt.benchmark.results import Check, Family, Operator, Search, Step, Va
 from graphopt.benchmark.rivals import RIVALS
 from graphopt.errors import GraphoptError, ModelError, OutputsDifferError, UsageError
 from graphopt.onnxio.load import load
+from graphopt.pipeline.write import Result
 from graphopt.runtime.profile import by_op, profile
 from graphopt.runtime.session import SessionConfig
 from graphopt.verification.numeric import Verification
@@ -77,7 +78,7 @@ def opponents(source: Path, plan: Plan, folder: Path, tell: Tell, interrupted: I
 
 def optimised(
     source: Path, strategy: str, config: SessionConfig, plan: Plan, target: Path, tell: Tell, interrupted: Interrupted
-) -> tuple[Made, api.Result | None]:
+) -> tuple[Made, Result | None]:
     """What graphopt makes of a model, with its result; the input's own file where it keeps that.
 
     Raises:

@@ -71,13 +71,14 @@ def check_rules(
     """Prove rules, or refute them with a counterexample. Exits with 1 if one fails or lacks recorded evidence."""
     from graphopt.config import rules_dir
     from graphopt.errors import UnknownNameError
-    from graphopt.prover.evidence import check_files, write_evidence
-    from graphopt.rewrite.library import LOCK, lint, read_evidence, rule_files
-    from graphopt.rewrite.schema import read_file
 
     chosen = [path if path.is_dir() else paths.existing_file(path) for path in files or [rules_dir()]]
     screen = console()
     with Waiting("reading the rules"):
+        from graphopt.prover.evidence import check_files, write_evidence
+        from graphopt.rewrite.library import LOCK, lint, read_evidence, rule_files
+        from graphopt.rewrite.schema import read_file
+
         problems = lint(chosen)
         loaded = {file: read_file(file)[0] for file in rule_files(chosen)}
     known = {r.id for rules in loaded.values() for r in rules}

@@ -50,7 +50,7 @@ def show(json: options.Json = None) -> None:
         screen.print(rows)
 
 
-@app.command("clear")
+@app.command("clear", short_help="Forget stored kernel times.")
 def clear(environment: Environment = None) -> None:
     """Forget stored kernel times; they are measured again when they are needed."""
     from graphopt.cost.store import Store
@@ -64,7 +64,7 @@ def clear(environment: Environment = None) -> None:
     console().print(f"{gone} kernel times forgotten")
 
 
-@app.command("export")
+@app.command("export", short_help="Write stored kernel times to a file.")
 def export(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Where to write them, as JSON.", show_default=False)],
     environment: Environment = None,
@@ -82,7 +82,7 @@ def export(
     console().print(f"{sum(map(len, times.values()))} kernel times written to {file}")
 
 
-@app.command("import")
+@app.command("import", short_help="Add the kernel times of a file.")
 def import_(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="What `cost export` wrote.", show_default=False)],
 ) -> None:
@@ -109,7 +109,7 @@ def import_(
     console().print(f"{sum(map(len, times.values()))} kernel times read from {file}")
 
 
-@app.command("calibrate")
+@app.command("calibrate", short_help="Compare predicted times with measured ones.")
 def calibrate(
     models: Annotated[list[Path], typer.Argument(metavar="MODEL...", help="ONNX models.", show_default=False)],
     graphs: Annotated[int, typer.Option("--graphs", min=2, metavar="N", help="Graphs to make of each model.")] = 12,

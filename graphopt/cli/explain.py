@@ -11,7 +11,7 @@ import typer
 
 from graphopt.cli import options, paths
 from graphopt.cli.options import option
-from graphopt.cli.screen import console, facts, milliseconds, one_line, table, write_json
+from graphopt.cli.screen import breakable, console, facts, milliseconds, one_line, table, write_json
 from graphopt.documents import parse_json
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def show_stages(report: Mapping[str, Any]) -> None:
         interval = stage["ci95"]
         rows.add_row(
             str(stage["first"]) if stage["steps"] == 1 else f"{stage['first']}-{last}",
-            one_line(stage["rule"]),
+            breakable(stage["rule"]),
             one_line(stage["node"], 40),
             f"{stage['predicted']:.3f}x",
             "" if stage["measured"] is None else f"{stage['measured']:.3f}x",

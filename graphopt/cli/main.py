@@ -53,7 +53,7 @@ app.command("optimize", cls=Command, short_help="Make a model faster.")(optimize
 app.command("inspect", short_help="Show what a model consists of and where its time goes.")(inspect.inspect)
 app.command("verify", short_help="Check that two models compute the same.")(verify.verify)
 app.command("bench", cls=Command, short_help="Measure what graphopt and others gain.")(bench.bench)
-app.add_typer(rules.app, name="rules")
+app.add_typer(rules.app, name="rules", short_help="List, show, check, count and generate rewrite rules.")
 app.command("explain", short_help="Show which rule made which node.")(explain.explain)
 app.command("replay", short_help="Make the steps of a trace again.")(replay.replay)
 app.command("bisect", short_help="Find the step of a trace that did harm.")(replay.bisect)

@@ -14,6 +14,7 @@ from graphopt import wording
 from graphopt.cli import many, options, paths
 from graphopt.cli.options import option
 from graphopt.cli.screen import (
+    breakable,
     change,
     console,
     each,
@@ -31,6 +32,8 @@ from graphopt.errors import TooSlowError, UsageError
 
 if TYPE_CHECKING:
     from rich.table import Table
+
+    from graphopt.pipeline.context import Progress
 
 
 @options.with_settings
@@ -101,9 +104,9 @@ def optimize(
     from graphopt.cli.progress import Interrupt, SearchProgress
 
     with SearchProgress(shown=not quiet, verbose=verbose) as progress, Interrupt(begun=False) as interrupt:
-        from graphopt import api  # a second or more: the line is there by then
+        from graphopt import api  # takes a moment: the line is there by then
 
-        def heard(told: api.Progress) -> None:
+        def heard(told: Progress) -> None:
             interrupt.begun |= told.stage != "load"  # while the model is read there is no best so far
             progress(told)
 
@@ -117,8 +120,10 @@ def optimize(
         )
 
     def draw(path: Path) -> None:
+        from graphopt.pipeline.context import Progress
+
         with SearchProgress(shown=not quiet, verbose=verbose) as progress:
-            progress(api.Progress("report", "writing the report"))
+            progress(Progress("report", "writing the report"))
             result.write_page(path, hurried=interrupt.requested)
 
     # The model is written. What cost the most to find out comes first, and nothing that fails keeps the rest away.
@@ -308,7 +313,7 @@ def _steps(report: Mapping[str, Any]) -> Table:
     result = table("step", "rule", "at", "cost before", "cost after", numbers=2)
     for number, step in enumerate(report["steps"], start=1):
         before, after = (f"{step[key]:.4g}" if step[key] else "-" for key in ("cost_before", "cost_after"))
-        result.add_row(str(number), step["rule"], one_line(str(step["site"]), 60), before, after)
+        result.add_row(str(number), breakable(step["rule"]), one_line(str(step["site"]), 60), before, after)
     return result
 
 

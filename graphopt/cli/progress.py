@@ -17,7 +17,7 @@ from graphopt.cli.signals import Stoppable
 if TYPE_CHECKING:
     from rich.progress import Progress as Line
 
-    from graphopt.api import Progress
+    from graphopt.pipeline.context import Progress
 
 
 _EVERY = 60.0

@@ -18,19 +18,22 @@ def providers(json: options.Json = None) -> None:
     """
     paths.report_file(json, {})
 
+    from graphopt.cli.progress import Waiting
     from graphopt.errors import RuntimePackageError
-    from graphopt.runtime import packages
-    from graphopt.runtime.survey import survey
 
-    installed = packages.installed()
-    missing: RuntimePackageError | None = None
-    try:
-        from graphopt.runtime import ort  # noqa: F401
-    except RuntimePackageError as error:
-        if installed:
-            raise
-        missing = error
-    entries = survey()
+    with Waiting("trying the providers"):
+        from graphopt.runtime import packages
+        from graphopt.runtime.survey import survey
+
+        installed = packages.installed()
+        missing: RuntimePackageError | None = None
+        try:
+            from graphopt.runtime import ort  # noqa: F401
+        except RuntimePackageError as error:
+            if installed:
+                raise
+            missing = error
+        entries = survey()
     if json is not None:
         document = {
             "schema": "graphopt.providers/1",

@@ -11,7 +11,7 @@ import typer
 from graphopt.cli import options, paths
 from graphopt.cli.check import check_rules
 from graphopt.cli.generate import generate_rules
-from graphopt.cli.screen import change, console, facts, milliseconds, one_line, printable, table, write_json
+from graphopt.cli.screen import breakable, change, console, facts, milliseconds, one_line, printable, table, write_json
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -47,10 +47,10 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.command("check")(check_rules)
-app.command("generate")(generate_rules)
+app.command("generate", short_help="Find rules: enumerate graphs, pair, prove, prune.")(generate_rules)
 
 
-@app.command("list")
+@app.command("list", short_help="List the rules that graphopt uses.")
 def list_rules(
     rules: options.Rules = None,
     exclude: options.Exclude = None,
@@ -104,7 +104,7 @@ def list_rules(
         raise RuleError.of(problems)
 
 
-@app.command("show")
+@app.command("show", short_help="Show what a rule does, where, and its proof.")
 def show_rule(
     rule: Annotated[
         str,
@@ -301,6 +301,8 @@ def _plain(value: Any) -> str:
         return ", ".join(f"{key} {_plain(item)}" for key, item in value.items())
     if isinstance(value, list):
         return ", ".join(map(_plain, value)) or "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
@@ -338,7 +340,7 @@ def _show_stats(found: Stats, *, everything: bool) -> None:
 
     for entry in sorted(found.rules, key=place):
         if everything or entry.applied or entry.tally.hits:
-            result.add_row(entry.tally.rule.id, *_numbers([entry]))
+            result.add_row(breakable(entry.tally.rule.id), *_numbers([entry]))
     shown = result.row_count
     result.add_section()
     result.add_row(f"all {len(found.rules)} rules", *_numbers(found.rules))
@@ -370,7 +372,7 @@ def _numbers(entries: Sequence[RuleStats]) -> tuple[str, ...]:
         str(sum(t.preferred for t in tallies)),
         f"{sum(t.seconds for t in tallies) * 1e3:.2f}",
         str(applied),
-        f"{sum(entry.gain for entry in entries) * 1e3:.1f}" if applied else "-",
+        f"{sum(entry.gain for entry in entries) * 1e3:z.1f}" if applied else "-",
     )
 
 

@@ -10,6 +10,7 @@ import json
 import math
 import os
 import sys
+import textwrap
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ from graphopt.wording import change, milliseconds, one_line, placed, plural, pri
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
 
 def console(*, stderr: bool = True) -> Console:
@@ -31,6 +33,19 @@ def console(*, stderr: bool = True) -> Console:
     if not result.is_terminal and "COLUMNS" not in os.environ:
         result.width = 1000  # one line for each row, for grep and the like
     return result
+
+
+def breakable(text: str) -> Text:
+    """A name, safe to print, that is broken behind its hyphens where there is no room for it."""
+    from rich.containers import Lines
+    from rich.text import Text
+
+    class Name(Text):
+        def wrap(self, console: Console, width: int, **kind: Any) -> Lines:
+            parts = textwrap.wrap(self.plain, max(1, width), break_on_hyphens=True) or [""]
+            return Lines(Text(part, style=self.style) for part in parts)
+
+    return Name(one_line(text))
 
 
 def table(*columns: str, whole: bool = False, numbers: int = 0) -> Table:
@@ -109,6 +124,18 @@ def _finite(value: Any) -> Any:
 
 
 __all__ = [
-    "change", "console", "each", "facts", "milliseconds", "one_line", "placed", "plural", "printable", "seconds", "size", "table",
+    "breakable",
+    "change",
+    "console",
+    "each",
+    "facts",
+    "milliseconds",
+    "one_line",
+    "placed",
+    "plural",
+    "printable",
+    "seconds",
+    "size",
+    "table",
     "write_json",
 ]  # fmt: skip

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from onnx import ModelProto, TensorProto
 
-from graphopt.errors import ModelError
+from graphopt.errors import ModelError, expect
 from graphopt.ir.graph import Graph
 from graphopt.ir.tensors import Constant, InFile
 from graphopt.onnxio import wire
@@ -78,7 +78,9 @@ def load(
         ModelError: No such file, not ONNX, truncated, invalid, or external data missing.
         UnsupportedModelError: An operator-set version that graphopt does not know.
         UnknownNameError: A dimension or an input that the model does not have.
+        UsageError: The source is none of these.
     """
+    expect("source", source, (str, Path, bytes, ModelProto), "a path, bytes or an onnx.ModelProto")
     path = Path(source) if isinstance(source, str | Path) else None
     try:
         proto = read_model(source, path)

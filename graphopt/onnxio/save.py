@@ -22,7 +22,7 @@ from typing import Self
 from onnx import ModelProto, TensorProto
 
 from graphopt import scratch
-from graphopt.errors import GraphoptError
+from graphopt.errors import GraphoptError, expect
 from graphopt.files import Draft, is_stream, unwritable, write
 from graphopt.onnxio import wire
 from graphopt.onnxio.emit import Emitted
@@ -36,7 +36,9 @@ _CHUNK = 1 << 24  # bytes that are copied at a time
 _MANY, _MUCH = 1000, 1 << 34  # files in a folder, and bytes: of more it takes too long to say what they name
 
 
-def save(emitted: Emitted, path: Path, *, external: bool = False, metadata: Mapping[str, str] | None = None) -> None:
+def save(
+    emitted: Emitted, path: str | Path, *, external: bool = False, metadata: Mapping[str, str] | None = None
+) -> None:
     """Write the model.
 
     Args:
@@ -47,8 +49,11 @@ def save(emitted: Emitted, path: Path, *, external: bool = False, metadata: Mapp
 
     Raises:
         GraphoptError: The file can't be written.
+        UsageError: An argument is none of these.
     """
-    with Staged(emitted, path, external=external, metadata=metadata or {}) as staged:
+    expect("emitted", emitted, Emitted, "an Emitted, such as Result.emitted (or call Result.save)")
+    expect("path", path, (str, Path), "a path")
+    with Staged(emitted, Path(path), external=external, metadata=metadata or {}) as staged:
         staged.commit(metadata or {})
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,7 +30,7 @@ class Progress:
         fraction: Part of the budget that is used, or of the work that is done where there is none, 0 to 1; ``None`` before the
             search begins.
         best: The last speed-up measured over the original, when known.
-        budget: Seconds for search and measurement; ``None`` before the search begins, and where none was given.
+        budget: Seconds for all of it; ``None`` before the search begins, and where none was given.
     """
 
     stage: str
@@ -114,9 +115,9 @@ class Context:
             done: Part of the work that is done, where it is counted; by default all but the last measurement.
         """
         told = Progress(stage, message, 1 - self.effort.plan.verdict if done is None else done, best)
-        limit = self.effort.seconds
+        limit = self.settings.budget
         if limit is not None:
-            told = replace(told, fraction=min(1.0, self.clock.elapsed / limit), budget=limit)
+            told = replace(told, fraction=min(1.0, (time.monotonic() - self.began) / limit), budget=limit)
         self.hear(told)
 
     @property

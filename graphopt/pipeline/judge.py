@@ -98,10 +98,11 @@ def verdict(arena: Arena, graph: Graph, clock: Budget, effort: Effort, smaller: 
         return first
     if limit is None:
         second = arena.verdict(graph, math.inf, rounds, 2 * sessions, stop)
-    elif clock.elapsed + (clock.elapsed - began) > limit + plan.overtime_s:
+    elif 2 * clock.elapsed - began > (1 + plan.overtime) * limit:
         return first  # opening a large model takes what it takes
     else:
-        second = arena.verdict(graph, min(plan.second * limit, plan.second_s), rounds, sessions, stop)
+        left = (1 + plan.overtime) * limit - clock.elapsed
+        second = arena.verdict(graph, min(plan.second * limit, plan.second_s, left), rounds, sessions, stop)
     # Cut short, it may say less than the first did.
     return min(first, second, key=lambda paired: paired.ratio.half_width) if stop() else second
 

@@ -11,7 +11,7 @@ import numpy as np
 from onnx import ModelProto
 
 from graphopt.config import provider_name
-from graphopt.errors import CrashError, InputsNeededError, SessionError
+from graphopt.errors import CrashError, InputsNeededError, SessionError, expect
 from graphopt.onnxio.emit import emit
 from graphopt.onnxio.load import Model
 from graphopt.onnxio.save import LARGEST_PROTOBUF
@@ -27,6 +27,15 @@ from graphopt.verification.sizes import size_hints
 
 class ThreadsWarning(UserWarning):
     """More threads were asked for than there are processors."""
+
+
+def check_model(name: str, model: Any) -> None:
+    """See that an argument is a model.
+
+    Raises:
+        UsageError: It is not.
+    """
+    expect(name, model, (str, Path, ModelProto), "a path or an onnx.ModelProto")
 
 
 def session_config(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import time
+import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -27,7 +29,14 @@ from graphopt.search.problem import Budget
 from graphopt.verification.ranges import input_ranges
 from graphopt.verification.sizes import size_hints
 
+_LEAST_S = 2.0  # of a short budget, in which nothing could be told from noise
+_OVER = 1.2  # a budget is held as long as no more than this times as much is used
+_OPENINGS, _RUNS = (3, 20), (12, 60)  # what verifying a result takes, and measuring it as well
 _PATIENCE_S, _PATIENCE = 30.0, 30  # seconds, and multiples of the original's, for a candidate to be opened or run
+
+
+class BudgetWarning(UserWarning):
+    """The model takes longer than it may."""
 
 
 def prepare(
@@ -61,19 +70,42 @@ def prepare(
         raise UsageError("inputs have the sizes that they have: 'inputs' and 'at' exclude each other")
     bound = bound_sizes(loaded, original)
     sets = tuple({**bound, **sizes} for sizes in settings.at or ({},))
+    guard.ready()
+    opening = time.monotonic()
     baseline_s, feeds = first_run(
         original, config, ranges, overrides, sets[0], settings.seed, dict(settings.input_shapes)
     )
+    opening_s = max(0.0, time.monotonic() - opening - 2 * baseline_s)
     sizes = open_sizes(original, feeds)
-    limit = most_bytes(loaded, settings.max_growth)
+    limit, start = most_bytes(loaded, settings.max_growth), simplify(loaded.graph)
+    seconds = _left(settings, time.monotonic() - began, opening_s, baseline_s)
     return Context(
         given=model, settings=settings, targets=targets, strategy=strategy, config=config, library=library,
-        original=original, loaded=loaded, start=simplify(loaded.graph), ranges=ranges, hints=size_hints(original.graph),
+        original=original, loaded=loaded, start=start, ranges=ranges, hints=size_hints(original.graph),
         overrides=overrides, bound=bound, sets=sets, sizes=sizes,
         arena=Arena(loaded, original, config, feeds, limit, settings.seed, patience(baseline_s)),
-        effort=effort_for(loaded, settings.budget, sizes), clock=Budget(settings.budget, None, interrupted),
+        effort=effort_for(loaded, seconds, sizes), clock=Budget(seconds, None, interrupted),
         began=began, hear=hear,
     )  # fmt: skip
+
+
+def _left(settings: Settings, spent: float, opening_s: float, run_s: float) -> float | None:
+    """Seconds of the budget for search and measurement: what reading the model has left, half of it and two seconds at least.
+
+    Where the budget can't be held, the user is told at once, and what to expect.
+    """
+    budget, measured = settings.budget, settings.measure
+    if budget is None:
+        return None
+    left = max(budget - spent, budget / 2, min(budget, _LEAST_S))
+    least = spent + max(left, _OPENINGS[measured] * opening_s + _RUNS[measured] * run_s)
+    if least > _OVER * budget:
+        warnings.warn(
+            f"a budget of {budget:g} s is too short for this model: up to {math.ceil(least)} s are expected ({spent:.1f} s to read "
+            f"it and run it once, {opening_s:.1f} s to open it, some {_OPENINGS[measured]} times over)",
+            BudgetWarning, stacklevel=4,
+        )  # fmt: skip
+    return left
 
 
 def load_rules(settings: Settings) -> Library:
@@ -113,16 +145,6 @@ def named_sizes(sizes: Mapping[str, int]) -> dict[str, int]:
 def patience(baseline_s: float) -> float:
     """Seconds that opening or running a candidate may take, given those of a run of the original."""
     return max(_PATIENCE_S, _PATIENCE * baseline_s)
-
-
-def check_model(name: str, model: Any) -> None:
-    """See that an argument is a model.
-
-    Raises:
-        UsageError: It is not.
-    """
-    if not isinstance(model, str | Path | ModelProto):
-        raise UsageError(f"{name} must be a path or an onnx.ModelProto, not {type(model).__name__}")
 
 
 def check_targets(model: str | Path | ModelProto, **given: str | Path | None) -> Targets:

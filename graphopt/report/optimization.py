@@ -229,6 +229,11 @@ def _facts(told: Mapping[str, Any]) -> Facts:
     made = f"{len(told['steps'])} tried, none kept" if told["kept_original"] and told["steps"] else "none"
     if told["rules"]:
         made = f"{sum(told['rules'].values())} by {plural(len(told['rules']), 'rule')}"
+    opening, memory = told.get("opening"), told.get("memory")
+    if opening and not told["kept_original"]:
+        facts.append(("Opening", _arrow(milliseconds(opening["before_ms"]), milliseconds(opening["after_ms"]))))
+    if memory:
+        facts.append(("Peak memory", _arrow(size(memory["before"]), size(memory["after"]))))
     facts.append(("Rewrites", made))
     facts.append(("Search", f"{plural(search['candidates'], 'candidate')} in {seconds(search['seconds'])}"))
     facts.append(("Search ended", search["stop_reason"]))

@@ -23,7 +23,7 @@ from markupsafe import Markup
 
 from graphopt import wording
 from graphopt.files import write_text
-from graphopt.report.view import GraphView, Page, StepRow, Subject, Variant
+from graphopt.report.view import GraphView, Page, StepRow, Subject, Table, Variant
 from graphopt.runtime.timing import Ratio
 
 SAMPLES = 400
@@ -60,7 +60,7 @@ def render(page: Page) -> str:
     )
     engine.filters.update(
         ms=wording.milliseconds, size=wording.size, seconds=wording.seconds, percentiles=_percentiles, ratio=_ratio,
-        rules=_rules, families=_families, image=_image,
+        rules=_rules, families=_families, image=_image, numbers=_numbers, signed=wording.signed,
     )  # fmt: skip
     return engine.get_template("page.html").render(
         page=page,
@@ -100,6 +100,12 @@ def _number(value: float | None, digits: int = 6) -> float | None:
 
 
 # -- what the tables show ---------------------------------------------------------------------------------------------
+
+
+def _numbers(table: Table) -> list[bool]:
+    """Which columns of a table hold numbers, which stand at the right; the first holds names."""
+    columns = [[row[i] for row in table.rows if row[i]] for i in range(len(table.heads))]
+    return [i > 0 and all(cell.lstrip("+-")[:1].isdigit() for cell in cells) for i, cells in enumerate(columns)]
 
 
 def _percentiles(variant: Variant) -> list[str]:

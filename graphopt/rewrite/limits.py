@@ -12,6 +12,10 @@ BITS = 256
 """Of a whole number."""
 
 
+OPERANDS = 256
+"""Of a node, among which a pattern looks for some: each of them is another match, and names all the others."""
+
+
 class Unknown(Exception):
     """The graph does not say."""
 

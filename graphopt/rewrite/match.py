@@ -16,7 +16,7 @@ from graphopt.ir import ops
 from graphopt.ir.graph import Graph, Node
 from graphopt.ir.types import digest
 from graphopt.rewrite.expr import Env, Expression, Ref
-from graphopt.rewrite.limits import Unknown
+from graphopt.rewrite.limits import OPERANDS, Unknown
 from graphopt.rewrite.literals import is_number
 from graphopt.rewrite.pattern import Line, Operand
 from graphopt.rewrite.schema import Rule
@@ -291,23 +291,28 @@ def _operands(
                 return
         yield bound
         return
-    # Fixed operands may stand before and after; with two variadic ones, every cut is tried.
-    for start in range(variadic, len(keys) + 1):
-        if start > variadic:
-            break
-        for end in range(start, len(keys) + 1):
-            bound = dict(names)
-            head = all(_operand(graph, operands[i], keys[i] if i < len(keys) else None, bound) for i in range(variadic))
-            if not head or any(k is None for k in keys[start:end]):
-                continue
-            if not _bind(bound, operands[variadic].name, tuple(Ref(k) for k in keys[start:end])):
-                continue
-            rest = operands[variadic + 1 :]
-            if not rest:
-                if end == len(keys):
-                    yield bound
-                continue
-            yield from _operands(graph, rest, keys[end:], bound)
+    bound = dict(names)
+    if len(keys) < variadic or not all(_operand(graph, operands[i], keys[i], bound) for i in range(variadic)):
+        return
+    rest = operands[variadic + 1 :]
+    held = names.get(operands[variadic].name)
+    for end in _cuts(rest, keys, variadic, bound) if held is None else (variadic + len(held),):
+        taken = dict(bound)
+        if _bind(taken, operands[variadic].name, tuple(Ref(k) for k in keys[variadic:end])):
+            yield from _operands(graph, rest, keys[end:], taken)
+
+
+def _cuts(rest: tuple[Operand, ...], keys: tuple[int | None, ...], start: int, names: Names) -> Iterator[int]:
+    """Where the operands that a variadic one takes from ``start`` on may end, before the operands of ``rest``."""
+    last = next((i for i in range(start, len(keys)) if keys[i] is None), len(keys))
+    if all(operand.kind != "variadic" for operand in rest):
+        yield from range(max(start, len(keys) - len(rest)), last + 1)  # one, but for optional operands
+        return
+    known = names.get(rest[0].name) if rest[0].kind == "value" else None
+    if known is not None:
+        yield from (i for i in range(start, min(last + 1, len(keys))) if keys[i] == known.key)
+    elif len(keys) - start <= OPERANDS:
+        yield from range(start, last + 1)
 
 
 def _operand(graph: Graph, operand: Operand, key: int | None, names: Names) -> bool:

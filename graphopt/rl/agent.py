@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import heapq
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from graphopt.config import agents_dir
 from graphopt.registry import strategy_of
 from graphopt.rewrite.library import Library
 from graphopt.rewrite.schema import Rule
@@ -20,6 +22,7 @@ from graphopt.rl.play import TEMPERATURES, Policy, PriorPolicy, Scores, play
 from graphopt.rl.rule_features import RuleBatch
 from graphopt.rl.task import Task
 from graphopt.rl.task_environment import EpisodeState, TaskEnvironment
+from graphopt.runtime import guard
 from graphopt.runtime.session import Session, SessionConfig
 from graphopt.search.backtracking import Backtracking
 from graphopt.search.greedy import Greedy
@@ -31,10 +34,25 @@ EPISODES_PER_ROUND = 3
 _MIN_ROUND_GAIN = 1e-3  # share of the cost that a round must have gained for another one to be played
 _FINISHING_CANDIDATES = 256  # candidates of the search around an agent's best plan
 _MAX_NAMED_RULES = 4  # rules that a notice names
+_NETWORK_S = 60.0  # seconds that opening a network, or a run of it, may take
 
 
 class AgentNotice(UserWarning):
     """Something about an agent that its user should know."""
+
+
+class _Network:
+    """A model of an agent. One that did not come with graphopt may have come from anywhere, and runs in the child, with limits."""
+
+    def __init__(self, path: Path) -> None:
+        config, ours = SessionConfig(threads=1), path.resolve().is_relative_to(agents_dir().resolve())
+        self._session = Session(path, config) if ours else guard.open_guarded(path, config, seconds=_NETWORK_S)
+        self.input_specs = self._session.input_specs
+
+    def run(self, feeds: Mapping[str, Any]) -> list[Any]:
+        """Run it, in another child if a model under test has ended the last one."""
+        guard.revive(self._session)
+        return self._session.run(feeds)
 
 
 class RuntimePolicy:
@@ -52,15 +70,13 @@ class RuntimePolicy:
         for name in (ENCODER, RULES, CONTROLLER):
             if not (folder / name).is_file():
                 raise CheckpointError(f"{folder}: {name} is missing: training has not come to its end", "see --resume")
-        config = SessionConfig(threads=1)
-        self._encoder = Session(folder / ENCODER, config)
-        self._controller = Session(folder / CONTROLLER, config)
-        self._recall = Session(folder / MEMORY, config) if (folder / MEMORY).is_file() else None
+        self._encoder = _Network(folder / ENCODER)
+        self._controller = _Network(folder / CONTROLLER)
+        self._recall = _Network(folder / MEMORY) if (folder / MEMORY).is_file() else None
         self._memory = np.zeros((0, 0), np.float32)
         self._encoded: tuple[Floats, Floats, Integers] | None = None
-        with Session(folder / RULES, config) as session:
-            batch = RuleBatch.of(rules)
-            (self._table,) = session.run({f.name: getattr(batch, f.name) for f in fields(batch)})
+        batch = RuleBatch.of(rules)
+        (self._table,) = _Network(folder / RULES).run({f.name: getattr(batch, f.name) for f in fields(batch)})
 
     def begin(self, lanes: int) -> None:
         """See :class:`graphopt.rl.play.Policy`."""

@@ -213,6 +213,8 @@ def load_npz(path: Path, *, empty: bool = False) -> dict[str, Array]:
             return {name: archive[name] for name in archive.files}
     except UsageError:
         raise
+    except OSError as error:
+        raise UsageError(f"can't read inputs from {path}: {(error.strerror or str(error)).lower()}", hint) from error
     except Exception as error:
         # numpy and zipfile raise anything from TokenError to NotImplementedError for a file that lies about itself.
         raise UsageError(f"can't read inputs from {path}: {error or type(error).__name__}", hint) from error

@@ -56,6 +56,13 @@ def start() -> None:
             _running()
 
 
+def ready() -> None:
+    """Wait until the child is there: what is timed over there is not its start."""
+    with suppress(OSError, _EndedError, GraphoptError), _lock:
+        if hasattr(socket, "AF_UNIX"):
+            _running().ask(("peak",), LIMIT_S)
+
+
 def open_guarded(
     model: Model, config: SessionConfig | None = None, *, name: str = "", seconds: float = LIMIT_S
 ) -> Guarded | Session:

@@ -37,7 +37,7 @@ class TimePlan:
         rest: ... and of what is left by then, if that is more.
         second: Of the limit, for a second look where noise hides a gain or a tie.
         second_s: Seconds that this look takes at most.
-        overtime_s: Seconds beyond the limit by which it must have ended.
+        overtime: Of the limit, how far beyond it this look may go.
         elsewhere: Of the limit, and on top of it, for each further set of sizes.
         hurry_s: Seconds for the last measurement after Ctrl-C.
         round: Of what is left for searching and for comparing, what a round may use: the rest is for rounds with corrected prices.
@@ -55,7 +55,7 @@ class TimePlan:
     rest: float = 0.6
     second: float = 0.5
     second_s: float = 10.0
-    overtime_s: float = 10.0
+    overtime: float = 0.2
     elsewhere: float = 0.2
     hurry_s: float = 2.0
     round: float = 0.6

@@ -105,7 +105,9 @@ def read_trace(path: Path) -> Trace:
     """
     try:
         data = read_json(path)
-    except (OSError, DocumentError) as error:
+    except OSError as error:
+        raise TraceError(f"{path}: {(error.strerror or str(error)).lower()}") from error
+    except DocumentError as error:
         raise TraceError(f"{path}: not a trace: {error}") from error
     schema = data.get("schema") if isinstance(data, dict) else None
     if schema != SCHEMA:

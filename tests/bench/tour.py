@@ -17,7 +17,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from graphopt.runtime.environment import fingerprint
+from graphopt.runtime.environment import fingerprint, usable_cores
 from graphopt.runtime.session import SessionConfig
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -33,7 +33,7 @@ STEPS = (
 )  # fmt: skip
 PYTHON = """import graphopt
 
-result = graphopt.optimize("regnet.onnx", output="fast.onnx", budget=5)
+result = graphopt.optimize("regnet.onnx", output="fast.onnx", budget=10)
 print(result)
 print(f"{result.speedup:.2f}")
 """
@@ -99,7 +99,8 @@ def main() -> None:
     parts = [
         "# The first minute",
         f"Real output on a terminal of {COLUMNS} columns, written by `python -m tests.bench.tour` ({machine.cpu}, "
-        f"{platform.system()}, ONNX Runtime {machine.onnxruntime}). Beneath each command: seconds to the first sign of life, and to the prompt.",
+        f"{platform.system()}, ONNX Runtime {machine.onnxruntime}; {usable_cores()} processors with a load of {os.getloadavg()[0]:.0f}). "
+        "Beneath each command: seconds to the first sign of life, and to the prompt.",
     ]  # fmt: skip
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
 import json
 
@@ -163,3 +164,8 @@ def test_the_page_knows_the_families_of_steps(tmp_path) -> None:
     text = (tmp_path / "b.html").read_text()
     assert '<th scope="row">merge</th><td>grouped-conv</td>' in text
     assert '<th scope="row">grouped-conv</th><td class="n">+25.00 %</td>' in text
+    assert "graphopt greedy runs net.onnx" in text
+    kept = dataclasses.replace(case, variants=(case.variants[0], dataclasses.replace(ours, search=dataclasses.replace(search, kept_original=True))))  # fmt: skip
+    write_bench_page(Bench((kept,), 0.02), {}, tmp_path / "b.html")
+    text = (tmp_path / "b.html").read_text()
+    assert "left net.onnx unchanged" in text and "graphopt greedy runs net.onnx" not in text

@@ -46,6 +46,12 @@ def test_help_fits_80_columns(cli, monkeypatch):
         assert max(map(len, cli(*command, "--help").out.splitlines())) <= 80
 
 
+def test_help_tells_of_each_command_in_whole_words(cli, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    for command in ([], ["rules"], ["zoo"], ["cost"]):
+        assert not [line for line in cli(*command, "--help").out.splitlines()[1:] if line.endswith("...")]
+
+
 def test_help_loads_nothing_heavy():
     code = (
         "import sys, contextlib, io\n"
@@ -61,15 +67,34 @@ def test_help_loads_nothing_heavy():
     assert not heavy & set(done.stdout.split())
 
 
-def test_help_is_quick(process):
-    """In processor time, the best of a few: a busy machine says nothing about the command."""
+def processor_time(process, *arguments: str | Path) -> float:
+    """Seconds of the processor that a command takes with its children, the best of a few: a busy machine says nothing about it."""
     taken = []
     for _ in range(3):
         before = os.times()
-        assert process("--help").code == 0
+        assert process(*arguments).code == 0
         after = os.times()
         taken.append(after.children_user + after.children_system - before.children_user - before.children_system)
-    assert min(taken) < 0.5
+    return min(taken)
+
+
+def test_help_is_quick(process):
+    assert processor_time(process, "--help") < 0.5
+
+
+def test_a_small_model_is_looked_at_within_a_second(process, model):
+    assert processor_time(process, "inspect", model) < 1.0
+
+
+def test_to_look_at_a_model_takes_neither_rules_nor_reports(model):
+    code = (
+        f"import sys; from graphopt import inspect, verify, explain; inspect({str(model)!r}); explain({str(model)!r})\n"
+        f"verify({str(model)!r}, {str(model)!r}); print(*sys.modules)"
+    )
+    root = Path(main_module.__file__).parents[2]
+    done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True)
+    heavy = {"graphopt.rewrite.library", "graphopt.report", "graphopt.rl", "yaml", "jinja2", "gymnasium", "sqlite3"}
+    assert not heavy & set(done.stdout.split())
 
 
 def test_no_command_shows_help(cli):

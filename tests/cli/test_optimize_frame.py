@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 import graphopt
-from graphopt.api import Progress
 from graphopt.errors import OutputsDifferError
 
 REPORT = {
@@ -48,7 +47,6 @@ class Library(types.ModuleType):
 
     def __init__(self) -> None:
         super().__init__("graphopt.api")
-        self.Progress = Progress
         self.report = copy.deepcopy(REPORT)
         self.calls: list[dict[str, object]] = []
         self.during = lambda arguments: None

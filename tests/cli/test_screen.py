@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import stat
@@ -9,8 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.console import Console
 
-from graphopt import files
+from graphopt import files, wording
 from graphopt.cli import screen
 from graphopt.errors import GraphoptError
 
@@ -104,3 +106,17 @@ def test_files_are_written_whole_or_not_at_all(tmp_path, monkeypatch):
         files.write_text(path, "second")
     assert [entry.name for entry in tmp_path.iterdir()] == ["report.json"]
     assert path.read_text() == "first"
+
+
+def test_a_name_is_broken_behind_its_hyphens():
+    rows = screen.table("rule", "times", numbers=1)
+    rows.add_row(screen.breakable("merge-conv-groups-to-block\x1b[2J"), "100000000000")
+    shown = Console(width=36, file=io.StringIO())
+    shown.print(rows)
+    lines = [line.split() for line in shown.file.getvalue().splitlines()]
+    assert lines[2:4] == [["merge-conv-groups-to-", "100000000000"], ["block\ufffd[2J"]]
+
+
+@pytest.mark.parametrize(("value", "text"), [(1.234, "+1.23"), (-0.5, "-0.50"), (-0.001, "0.00"), (0.0, "0.00")])
+def test_zero_has_no_sign(value, text):
+    assert wording.signed(value, 2) == text

@@ -117,7 +117,7 @@ def test_the_first_sign_comes_before_the_libraries(model):
     commands = [
         ("optimize", "net.onnx", "--budget", "1"), ("inspect", "net.onnx"), ("verify", "net.onnx", "net.onnx"),
         ("explain", "net.onnx"), ("train-agent", "--task", "none"), ("evaluate-agent", "none"), ("rules", "list"),
-        ("rules", "show", "drop-identity"),
+        ("rules", "show", "drop-identity"), ("rules", "check"), ("providers",),
     ]  # fmt: skip
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     for command in commands:

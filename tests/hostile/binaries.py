@@ -5,13 +5,15 @@ from __future__ import annotations
 import random
 import sqlite3
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from onnx import ModelProto, TensorProto, helper
 
 from graphopt.cost.store import FILE_NAME, Store
+from tests import hazards
 from tests.cli.conftest import conv_net
 from tests.hostile.texts import Build, Case, model_in
 
@@ -56,6 +58,37 @@ def _chain(nodes: int) -> ModelProto:
         made, "g", [info("v0", TensorProto.FLOAT, [2])], [info(f"v{nodes}", TensorProto.FLOAT, [2])]
     )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def _plain(operands: int, **weight: Any) -> ModelProto:
+    """A Concat of so many operands, the last of which is a weight."""
+    info = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        [helper.make_node("Concat", ["x"] * (operands - 1) + ["w"], ["y"], axis=0)], "g",
+        [info("x", TensorProto.FLOAT, [2])], [info("y", TensorProto.FLOAT, None)],
+        [TensorProto(name="w", data_type=TensorProto.FLOAT, **weight)],
+    )  # fmt: skip
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def heavy() -> Iterator[Case]:
+    """Models that are large in one respect, or ask for what there is not."""
+    eight = {"dims": [2], "raw_data": bytes(8)}
+    yield Case("model: a Concat of 100,000 operands, optimised", _saved(_plain(100_000, **eight), "optimize", "FILE", "--no-measure"))  # fmt: skip
+    yield Case("model: a weight of rank 5,000", _saved(_plain(2, dims=[1] * 4999 + [2], raw_data=bytes(8))))
+    yield Case("model: a weight of 2 ** 60 elements", _saved(_plain(2, dims=[2**60], raw_data=bytes(8))))
+    yield Case("model: a weight of negative size", _saved(_plain(2, dims=[-2], raw_data=bytes(8))))
+    yield Case("model: a weight of an unknown type", _saved(_plain(2, **eight).SerializeToString().replace(b"\x10\x01", b"\x10\x7f")))  # fmt: skip
+    for name, location in {"a zero byte": "a\0b", "a device": "/dev/zero", "a folder above": "../../../../etc/passwd", "nothing": "no.bin"}.items():  # fmt: skip
+        model = _plain(2, dims=[2], data_location=TensorProto.EXTERNAL)
+        model.graph.initializer[0].external_data.add(key="location", value=location)
+        yield Case(f"model: weights in {name}", _saved(model))
+    wide = _plain(2, **eight)
+    for size in (2**30, 2**30):
+        wide.graph.input[0].type.tensor_type.shape.dim.add(dim_value=size)
+    yield Case("model: an input of 2 ** 61 elements", _saved(wide))
+    yield Case("model: all memory asked for", _saved(hazards.greedy(4000), "optimize", "FILE"))
+    yield Case("verify: all memory asked for", _saved(hazards.greedy(4000), "verify", "FILE", "FILE"))
 
 
 def models() -> Iterator[Case]:
@@ -176,7 +209,20 @@ def stores() -> Iterator[Case]:
         with sqlite3.connect(path) as db:
             db.execute("create table kernels (a blob, b blob)")
 
+    def changed(*statements: str) -> Callable[[Path], None]:
+        def write(path: Path) -> None:
+            with sqlite3.connect(path) as db:
+                for statement in statements:
+                    db.execute(statement)
+
+        return write
+
+    numbers = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n)"
     for name, write in {
+        "a view without end": changed("DROP TABLE uses", f"CREATE VIEW uses AS {numbers} SELECT 'r' AS rule, x AS times FROM n"),
+        "a trigger": changed("CREATE TRIGGER t AFTER INSERT ON uses BEGIN DELETE FROM uses; END"),
+        "text for numbers": changed("INSERT INTO uses VALUES ('other', 'many')"),
+        "a number too large": changed("UPDATE uses SET times = 9e999"),
         "text": lambda p: p.write_text("text " * 1000), "nothing": lambda p: p.write_bytes(b""), "random": lambda p: p.write_bytes(random.Random(0).randbytes(20_000)),
         "half": lambda p: p.write_bytes(p.read_bytes()[: p.stat().st_size // 2]), "other tables": other,
     }.items():  # fmt: skip

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import onnx
 import pytest
@@ -9,9 +11,11 @@ from onnx import TensorProto, helper, numpy_helper
 
 import graphopt
 from graphopt.cli.optimize import _speed
-from graphopt.pipeline.judge import is_tie
+from graphopt.pipeline.judge import is_tie, verdict
 from graphopt.runtime.rounds import Sampling, measure_pair
 from graphopt.runtime.timing import Paired, Ratio
+from graphopt.search.effort import Effort
+from graphopt.search.problem import Budget
 from tests.runtime.test_rounds import FEEDS, chain
 
 FASTER = np.array([[2.1, 1.0], [2.0, 1.0], [2.1, 0.9], [2.0, 1.0]])
@@ -79,3 +83,19 @@ def test_opening_is_measured_beside_running():
     assert found.opening.shape == (found.sessions, 2)
     ratio, (low, high) = found.opens
     assert low < ratio < high and ratio > 1.5
+
+
+@pytest.mark.parametrize(("first_s", "looks"), [(4.0, 2), (7.0, 1), (40.0, 1)])
+def test_a_second_look_keeps_to_the_limit(monkeypatch, first_s, looks):
+    now, taken = [100.0], list[float]()
+    monkeypatch.setattr("graphopt.search.problem.time", SimpleNamespace(monotonic=lambda: now[0]))
+
+    def measure(graph, seconds, *_):
+        taken.append(seconds)
+        now[0] += first_s if len(taken) == 1 else seconds
+        return paired(0.9, 1.4)
+
+    clock = Budget(10.0)
+    verdict(SimpleNamespace(verdict=measure), None, clock, Effort.of(10.0, 50, 1.0))
+    assert len(taken) == looks
+    assert clock.elapsed <= max(12.0, first_s)

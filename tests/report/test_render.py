@@ -16,7 +16,7 @@ import graphopt.report.render
 from graphopt.errors import GraphoptError
 from graphopt.report.changes import compare
 from graphopt.report.render import SAMPLES, render, write_page
-from graphopt.report.view import Page, Ratio, Subject, Variant
+from graphopt.report.view import Page, Ratio, Subject, Table, Variant
 from graphopt.runtime.profile import OpTime
 from tests.report.pages import bench_page, chain, graph_of, samples
 
@@ -135,6 +135,13 @@ def test_what_was_not_measured_is_left_out():
     assert "Nothing was measured." in text
     page = Reader(text)
     assert not [tag for tag, attributes in page.tags if tag in ("figure", "table") or "data-graph" in attributes]
+
+
+def test_numbers_of_a_table_stand_at_the_right():
+    table = Table("t", ("graph", "time", "why"), (("2x", "1.1 s", "3 of them"), ("a", "", "no")))
+    text = render(Page("t", [Subject("s", "", tables=(table,))]))
+    assert '<th scope="col">graph</th><th scope="col" class="n">time</th><th scope="col">why</th>' in text
+    assert '<th scope="row">2x</th><td class="n">1.1 s</td><td>3 of them</td>' in text
 
 
 def test_percentiles_need_samples():

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import graphopt
 from graphopt.config import agents_dir
-from graphopt.errors import UsageError
+from graphopt.errors import CrashError, UsageError
 from graphopt.pipeline.strategies import STRATEGIES
+from graphopt.rewrite.library import load_library
+from graphopt.rl import agent
 from graphopt.rl.manifest import read_manifest
+from graphopt.rl.rule_features import RuleBatch
 from graphopt.rl.task import Source, parse_task
 from graphopt.rl.training.learners import LEARNERS
+from graphopt.runtime import guard
+from tests import hazards
 from tests.rl.conftest import DEMO, HERE
 
 LEARNED = tuple(name for name in STRATEGIES if "agent" in STRATEGIES.get(name).options)
@@ -63,3 +71,30 @@ def test_each_algorithm_has_a_strategy() -> None:
 def test_an_agent_of_another_strategy_is_refused() -> None:
     with pytest.raises(UsageError, match="holds an agent of strategy world-model, not of rl"):
         graphopt.optimize(DEMO, strategy="rl", agent=agents_dir() / "world-model")
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path) -> Path:
+    """The agent of ``rl`` as if it had come from somebody else."""
+    return Path(shutil.copytree(agents_dir() / "rl", tmp_path / "agent"))
+
+
+def test_the_networks_of_others_may_not_take_the_process_with_them(elsewhere: Path, monkeypatch) -> None:
+    hazards.stored(hazards.exploding(), elsewhere / agent.ENCODER)
+    monkeypatch.setattr(agent, "_NETWORK_S", 2.0)
+    with pytest.raises(CrashError, match=r"encoder\.onnx: ONNX Runtime does not end within 2 s when it opens"):
+        graphopt.optimize(DEMO, strategy="rl", agent=elsewhere, measure=False, rules=["grouped-conv"])
+
+
+def test_a_network_outlives_the_child_that_a_model_has_ended(elsewhere: Path) -> None:
+    batch = RuleBatch.of(load_library().rules)
+    feeds = {f.name: getattr(batch, f.name) for f in dataclasses.fields(batch)}
+    network, here = agent._Network(elsewhere / agent.RULES), agent._Network(agents_dir() / "rl" / agent.RULES)
+    (before,) = network.run(feeds)
+    session = guard.open_guarded(hazards.stored(hazards.endless(), elsewhere / "loop.onnx"), seconds=0.5)
+    with pytest.raises(CrashError):
+        session.run({"x": np.ones(4, np.float32)})
+    (after,) = network.run(feeds)
+    np.testing.assert_array_equal(before, after)
+    np.testing.assert_array_equal(before, here.run(feeds)[0])
+    assert not isinstance(here._session, guard.Guarded)

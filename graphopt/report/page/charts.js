@@ -5,7 +5,10 @@ const charts = (() => {
   const symbols = ["circle", "square", "triangle", "diamond", "star", "cross", "wye"];
   const ms = (x) => (x >= 100 ? x.toFixed(0) : x >= 1 ? x.toFixed(2) : x.toFixed(3));
   const times = (r) => `${r[0].toFixed(3)}× (${r[1].toFixed(3)} to ${r[2].toFixed(3)})`;
-  const percent = (x) => `${x >= 0 ? "+" : "−"}${Math.abs(100 * x).toFixed(2)} %`;
+  const percent = (x) => {
+    const size = Math.abs(100 * x).toFixed(2);
+    return `${Number(size) === 0 ? "" : x > 0 ? "+" : "−"}${size} %`;
+  };
   const place = (variants, name) => variants.findIndex((v) => v.name === name);
 
   function draw(box, options) {
@@ -46,7 +49,7 @@ const charts = (() => {
     const high = Math.min(d3.max(dots, (d) => d.x), top);
     for (const [i, {samples, count}] of variants.entries()) boxes[i].beyond = Math.round((samples.filter((x) => x > high).length / samples.length) * count);
     const pad = 0.03 * (high - low || low || 1);
-    const frame = rows(box, boxes, "name", (b) => `median ${ms(b.mid)} ms${b.beyond ? `, ${b.beyond} turns beyond the edge` : ""}`, 44);
+    const frame = rows(box, boxes, "name", (b) => `median ${ms(b.mid)} ms${b.beyond ? `, ${b.beyond} turn${b.beyond === 1 ? "" : "s"} beyond the edge` : ""}`, 44);
     draw(box, {
       ...frame,
       x: {label: "milliseconds", domain: [low - pad, high + pad], grid: true, ticks: Math.max(3, box.clientWidth / 90)},

@@ -1,0 +1,74 @@
+"""Patterns that take any number of operands: which matches there are, and that a node of very many costs no more than it holds."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import pytest
+
+from graphopt.ir.graph import Graph
+from graphopt.onnxio.load import load
+from graphopt.rewrite.expr import Ref
+from graphopt.rewrite.limits import OPERANDS
+from graphopt.rewrite.match import match_line
+from graphopt.rewrite.pattern import parse_line
+from graphopt.rewrite.sites import Sites
+from tests.onnxio.models import F, library, model, node, rule
+
+
+def concat(operands: Sequence[str], relus: Sequence[str] = ()) -> Graph:
+    """A Concat of values, of which some are made by a Relu each, of the same input."""
+    made = [node("Relu", ["x"], [name]) for name in relus]
+    inputs = [(name, F, [2]) for name in ("x", *sorted({*operands} - {*relus, "x"}))]
+    return load(model([*made, node("Concat", operands, ["y"], axis=0)], inputs, [("y", F, [2 * len(operands)])])).graph
+
+
+@pytest.mark.parametrize(
+    ("operands", "ways"),
+    [
+        ("xs...", [{"xs": "abca"}]),
+        ("a, xs...", [{"a": "a", "xs": "bca"}]),
+        ("xs..., z", [{"xs": "abc", "z": "a"}]),
+        ("a, xs..., a", [{"a": "a", "xs": "bc"}]),
+        ("a, xs..., c, z?", [{"a": "a", "xs": "b", "c": "c", "z": "a"}, {"a": "a", "xs": "bc", "c": "a"}]),
+        ("xs..., m, zs...", [{"xs": "abca"[:i], "m": "abca"[i], "zs": "abca"[i + 1 :]} for i in range(4)]),
+        ("xs..., m, m, zs...", []),
+        ("xs..., xs...", []),
+        ("m, xs..., m, zs...", [{"m": "a", "xs": "bc", "zs": ""}]),
+        ("a, b, c, d, e, xs...", []),
+    ],
+)
+def test_every_way_to_take_the_operands(operands: str, ways: list[dict[str, str]]) -> None:
+    graph = concat("abca")
+    (made,) = graph.nodes.values()
+    line = parse_line(f"y = Concat<axis = 0>({operands})", "here")
+
+    def named(value: Ref | tuple[Ref, ...]) -> str:
+        refs = (value,) if isinstance(value, Ref) else value
+        return "".join(graph.values[ref.key].name for ref in refs if ref.key is not None)
+
+    found = [{k: named(v) for k, v in names.items() if k != "y"} for names in match_line(graph, line, made, {})]
+    assert [{k: v for k, v in each.items() if v or k.endswith("s")} for each in found] == ways
+
+
+MANY = library(
+    rule("any", ["y = Concat<axis = 0>(xs...)"], ["y = Concat<axis = 0>(xs...)"], where=["len(xs) == 0"]),
+    rule("middle", ["m = Relu(x)", "y = Concat<axis = 0>(ks..., m, bs...)"], ["y = Concat<axis = 0>(ks..., x, bs...)"]),
+    rule("loose", ["y = Concat<axis = 0>(ks..., m, bs...)"], ["y = m"], where=["len(ks) == 1"]),
+)
+
+
+def test_a_hundred_thousand_operands_take_their_time_once():
+    graph = concat(["a"] * 99_990 + ["r", "a"] * 5, ["r"])
+    began = time.process_time()
+    sites = Sites.of(graph, MANY)
+    assert time.process_time() - began < 5
+    # Each of them could be the one that `loose` takes; the one that `middle` takes is known.
+    assert {match.rule.id for match in sites.matches.values()} == {"middle"}
+
+
+def test_a_node_of_few_operands_is_looked_through():
+    for count, found in ((OPERANDS, 1), (OPERANDS + 1, 0)):
+        sites = Sites.of(concat(["a", "b"] * (count // 2) + ["a"] * (count % 2)), MANY)
+        assert sum(match.rule.id == "loose" for match in sites.matches.values()) == found
