@@ -69,7 +69,7 @@ def refilled(operand: Operand, rng: np.random.Generator, ends: bool, mask: bool)
         if isinstance(operand.data, list) and count > 1:
             # A mask: the same numbers elsewhere, and minus infinity everywhere.
             flat = np.array(operand.data, np.float64)
-            yield from (replace(operand, data=rng.permuted(flat).tolist()) for _ in range(2))
+            yield from (replace(operand, data=rng.permuted(flat).tolist()) for _ in range(8))
             yield from (replace(operand, data=float(n)) for n in np.unique(flat[np.isinf(flat)]))
         return
     if operand.dtype == "bool":

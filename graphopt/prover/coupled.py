@@ -50,7 +50,7 @@ def coupled(rule: Rule, case: Case, rng: np.random.Generator) -> list[Case]:
     for kind in drawn:
         rng.shuffle(kind)
     turns = [case for turn in itertools.zip_longest(*drawn) for case in turn if case is not None]
-    return [*reversed(turns), *_padded(rule, case), *_same(rule, case), *_grouped(rule, case)]
+    return [*reversed(turns), *_copied(rule, case), *_padded(rule, case), *_same(rule, case), *_grouped(rule, case)]
 
 
 def _drawn(choices: list[list[Any]], rng: np.random.Generator) -> Iterator[tuple[Any, ...]]:
@@ -140,6 +140,28 @@ def _split(rule: Rule, case: Case, rng: np.random.Generator) -> Iterator[Case]:
                 old = [p for p in perms if len(case[p]) == len(operand.data)]
                 for perm in _some(list(itertools.permutations(range(len(data)))), rng) if old else ():
                     yield {**made, **{name: list(perm) for name in old}}
+
+
+def _copied(rule: Rule, case: Case) -> Iterator[Case]:
+    """Each entry of the target of a Reshape as 0 or -1, which copy or infer a dimension; of operands that hide their sizes, too."""
+    targets = {o.name for line in rule.match if line.ops == (("", "Reshape"),) for o in line.operands[1:]}
+    for place, operand in places(case):
+        if place[0] not in targets or not operand.const or not isinstance(operand.data, list):
+            continue
+        for i, number in itertools.product(range(len(operand.data)), (0, -1)):
+            made = put(case, place, replace(operand, data=[*operand.data[:i], number, *operand.data[i + 1 :]]))
+            if made != case:
+                yield made
+                yield _hidden(made)
+
+
+def _hidden(case: Case) -> Case:
+    """A symbol of its own for each dimension of each operand that is no constant."""
+    names = iter("STUVWPQRKLIJ" * 4)
+    for place, operand in places(case):
+        if not operand.const:
+            case = put(case, place, replace(operand, dims=tuple(next(names) for _ in operand.dims)))
+    return case
 
 
 def _some(many: list[Any], rng: np.random.Generator) -> list[Any]:
