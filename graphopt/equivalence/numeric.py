@@ -13,8 +13,8 @@ Other providers than the CPU round in their own way, some in half precision. The
 the same, as that is what the model says; an output also passes if it is about as near to what the provider makes of the
 original as that is to the reference.
 
-A model with symbols is compared at two sizes of each of them at least, and at 1, where the original runs at those: a rewrite may
-be right at one size alone.
+A model with symbols is compared at two sizes of each of them at least, at 1, and without a past, where the original runs at those: a
+rewrite may be right at one size alone.
 
 One session is open at a time, in a process that a model may take down (:mod:`graphopt.runtime.guard`); what is kept of the others
 is their outputs.
@@ -35,12 +35,12 @@ from ml_dtypes import finfo
 from graphopt.equivalence.compare import SAME, Difference, Tolerance, compare, default_rtol
 from graphopt.errors import InputsNeededError, SessionError, UsageError
 from graphopt.runtime.dtypes import Array
-from graphopt.runtime.feeds import make_feeds, shaped
+from graphopt.runtime.feeds import make_feeds, named, shaped
 from graphopt.runtime.guard import Guarded, open_guarded, revive
 from graphopt.runtime.precision import coarsest
 from graphopt.runtime.providers import short_name
 from graphopt.runtime.session import Model, Session, SessionConfig, TensorSpec
-from graphopt.runtime.sizes import Sizes, Symbols, first_that_run, named, others
+from graphopt.runtime.sizes import Hints, Sizes, Symbols, fitting, others
 
 _PATIENCE_S, _PATIENCE = 60.0, 10  # seconds, and multiples of the original's, for the other model to be opened or run
 _GAIN = 30.0  # tolerated multiple of what moving the inputs by two units in the last place does
@@ -111,7 +111,7 @@ def verify_models(
     overrides: Mapping[str, Array] | None = None,
     dims: Mapping[str, int] | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
-    hints: Mapping[str, Sequence[int]] | None = None,
+    hints: Hints | None = None,
     rtol: float | None = None,
     atol: float | None = None,
     levels: int = 0,
@@ -159,7 +159,7 @@ def verify_many(
     overrides: Mapping[str, Array] | None = None,
     dims: Mapping[str, int] | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
-    hints: Mapping[str, Sequence[int]] | None = None,
+    hints: Hints | None = None,
     rtol: float | None = None,
     atol: float | None = None,
     levels: int = 0,
@@ -188,7 +188,7 @@ def verify_many(
     if trials < 1:
         raise UsageError(f"a comparison needs at least one trial, got {trials}")
     tolerance = Tolerance(rtol, atol, levels=levels)
-    inputs = _Inputs(ranges or {}, overrides or {}, dims or {}, shapes or {}, hints or {}, trials, seed)
+    inputs = _Inputs(ranges or {}, overrides or {}, dims or {}, shapes or {}, hints or Hints(), trials, seed)
     before: _Reference | None = None
     for model, config in optimised:
         before = before or _run_original(original, config, inputs, tolerance)
@@ -223,7 +223,7 @@ class _Inputs:
     overrides: Mapping[str, Any]
     dims: Mapping[str, int]
     shapes: Mapping[str, Sequence[int]]
-    hints: Mapping[str, Sequence[int]]
+    hints: Hints
     trials: int
     seed: int
 
@@ -237,7 +237,7 @@ class _Inputs:
         specs = named(given)
         if all(spec.name in self.overrides for spec in specs):
             return [self.feeds(specs, dims, 0)], []
-        symbols = Symbols.of(specs, dims, self.overrides, self.hints)
+        choices = Symbols.choices(specs, dims, self.overrides, self.hints)
         error: SessionError | None = None
 
         def runs(sizes: Sizes) -> bool:
@@ -250,10 +250,11 @@ class _Inputs:
                 return False
             return True
 
-        base = first_that_run(symbols, runs)
-        if base is None:
+        found = fitting(choices, runs)
+        if found is None:
             assert error is not None
-            raise _inputs_needed(error, specs, self, symbols.free) from error
+            raise _inputs_needed(error, specs, self, choices[-1].free) from error
+        symbols, base = found
         sizes = [base, *others(symbols, base, runs)]
         # The larger inputs of the last trial come on top of one trial at each size.
         trials = max(self.trials, len(sizes) + 1 if len(sizes) > 2 else len(sizes))

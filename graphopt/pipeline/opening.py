@@ -19,9 +19,9 @@ from graphopt.onnxio.load import Model
 from graphopt.onnxio.save import LARGEST_PROTOBUF
 from graphopt.runtime import guard
 from graphopt.runtime.environment import usable_cores
-from graphopt.runtime.feeds import load_npz, make_feeds, measured_sizes, shaped
+from graphopt.runtime.feeds import load_npz, make_feeds, measured_sizes, named, shaped
 from graphopt.runtime.session import LoadableModel, Session, SessionConfig, TensorSpec
-from graphopt.runtime.sizes import Symbols, first_that_run, named
+from graphopt.runtime.sizes import Symbols, fitting
 from graphopt.search.arena import loadable
 
 
@@ -73,7 +73,7 @@ def first_run(
     with guard.open_guarded(loadable(original, emit(original, original.graph)), config, name=name) as session:
         given, dims = shaped(session.input_specs, shapes or {}, dims)
         specs = named(given)
-        symbols = Symbols.of(specs, dims, overrides, size_hints(original.graph))
+        choices = Symbols.choices(specs, dims, overrides, size_hints(original.graph))
         errors: list[tuple[SessionError, dict[str, Any]]] = []
 
         def made(sizes: Mapping[str, int]) -> dict[str, Any]:
@@ -90,12 +90,12 @@ def first_run(
                 return False
             return True
 
-        sizes = first_that_run(symbols, runs)
-        if sizes is None:
-            plain = not isinstance(errors[0][0], CrashError | InputsNeededError)
-            zeros = plain and not (symbols.free or overrides) and _fails_on_zeros(session, errors[0][1])
-            raise _fails_everywhere(errors, symbols.free, given=bool(overrides), zeros=zeros)
-        feeds = made(sizes)
+        found = fitting(choices, runs)
+        if found is None:
+            plain, free = not isinstance(errors[0][0], CrashError | InputsNeededError), choices[-1].free
+            zeros = plain and not (free or overrides) and _fails_on_zeros(session, errors[0][1])
+            raise _fails_everywhere(errors, free, given=bool(overrides), zeros=zeros)
+        feeds = made(found[1])
         return session.clock(feeds), feeds
 
 

@@ -1,8 +1,9 @@
 """Made-up inputs for a session: legal, reproducible, and the same whatever the order of the inputs.
 
 Floats are standard normal, integers stay within a range the caller knows or within {0, 1} (legal for token and
-class ids of any table), symbolic dimensions get the same size everywhere. What can't be guessed, sequences and the
-like, is refused with the name of the input.
+class ids of any table), symbolic dimensions get the same size everywhere. Inputs that many models have, masks, positions,
+lengths, are what their names say (:mod:`graphopt.runtime.interfaces`). What can't be guessed, sequences and the like, is
+refused with the name of the input.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ import numpy as np
 from graphopt.errors import InputsNeededError, UnknownNameError, UsageError
 from graphopt.runtime.dtypes import BY_NAME, Array, numpy_dtype
 from graphopt.runtime.environment import free_memory
+from graphopt.runtime.interfaces import elements, likely, recognise, variable
 from graphopt.runtime.session import TensorSpec
+from graphopt.runtime.ties import Linear, addends, evaluated, linear, solve
 
 _ONE = ("batch", "beam", "num_return")
 _BATCH_NAMES = {"n", "b", "bs", "bsz", "nbatch"}
@@ -67,22 +70,57 @@ def make_feeds(
     for name, (low, high) in ranges.items():
         if low >= high:
             raise UsageError(f"range of input {name!r} is empty: {low} to {high} (exclusive)")
+    specs = named(specs)
     sizes = bind_dims(specs, dims or {}, overrides)
+    shapes = _shapes(specs, sizes, overrides)
+    interface = recognise(specs)
+    flags = [spec.name for spec in specs if spec.dtype == "bool" and math.prod(shapes.get(spec.name, (0,))) == 1]
     feeds: dict[str, Array] = {}
     for spec in specs:
+        name = spec.name
+        if name in overrides:
+            feeds[name] = _as_declared(spec, overrides[name])
+            continue
+        known = elements(interface, name, shapes, numpy_dtype(spec.dtype))
+        if known is not None:
+            feeds[name] = _within(known, ranges.get(name))
+        elif name in flags:
+            # Seeds that follow each other set every combination of the first few.
+            feeds[name] = np.full(shapes[name], bool(seed >> flags.index(name) & 1))
+        else:
+            # One stream for each name: adding an input to a model leaves the values of the others alone.
+            rng = np.random.default_rng((seed, zlib.crc32(name.encode())))
+            limits = None if interface.values.get(name) == "mask" else ranges.get(name)
+            feeds[name] = _values(spec, shapes[name], rng, limits, scale)
+    return feeds
+
+
+def _shapes(
+    specs: Sequence[TensorSpec], sizes: Mapping[str, int], overrides: Mapping[str, Array]
+) -> dict[str, tuple[int, ...]]:
+    """The shape of every tensor.
+
+    Raises:
+        InputsNeededError: An input is no tensor, or too large.
+    """
+    shapes: dict[str, tuple[int, ...]] = {}
+    for spec in specs:
         if spec.name in overrides:
-            feeds[spec.name] = _as_declared(spec, overrides[spec.name])
+            if spec.kind == "tensor":
+                shapes[spec.name] = np.shape(overrides[spec.name])
         elif spec.kind != "tensor":
             raise InputsNeededError(
                 f"input {spec.name!r} is of type {spec.dtype}, which can't be made up", "pass it with --inputs file.npz"
             )
         else:
-            shape = tuple(_size(spec, axis, sizes) for axis in range(len(spec.shape)))
-            _require_room(spec, shape)
-            # One stream for each name: adding an input to a model leaves the values of the others alone.
-            rng = np.random.default_rng((seed, zlib.crc32(spec.name.encode())))
-            feeds[spec.name] = _values(spec, shape, rng, ranges.get(spec.name), scale)
-    return feeds
+            shapes[spec.name] = tuple(sizes[dim] if isinstance(dim, str) else dim or 0 for dim in spec.shape)
+            _require_room(spec, shapes[spec.name])
+    return shapes
+
+
+def _within(known: Array, limits: tuple[int, int] | None) -> Array:
+    """Integers kept to a range."""
+    return known if limits is None else np.clip(known, limits[0], limits[1] - 1).astype(known.dtype)
 
 
 def _require_room(spec: TensorSpec, shape: tuple[int, ...]) -> None:
@@ -112,13 +150,26 @@ def bind_dims(
         overrides: Arrays chosen by the caller; they fix the sizes of their own symbols.
 
     Returns:
-        Sizes by symbol. A sum such as ``past + 1`` follows its parts where the caller has not chosen it.
+        Sizes by symbol. What depends on others, as ``past + 1`` or the length of a mask, follows them where the caller has
+        not chosen it.
 
     Raises:
         UnknownNameError: ``dims`` names no symbol of these inputs.
         UsageError: A size is negative, or an override does not fit.
     """
     specs = list(specs)
+    sizes = chosen_dims(specs, dims, overrides)
+    symbols = {dim: None for spec in specs for dim in spec.shape if isinstance(dim, str)}
+    if all(symbol in sizes for symbol in symbols):
+        return sizes
+    tied, usual = ties(specs, sizes, recognise(specs).equations(specs)), likely_sizes(specs)
+    return whole({**{name: size for name, size in usual.items() if name not in tied}, **sizes}, tied)
+
+
+def chosen_dims(
+    specs: Sequence[TensorSpec], dims: Mapping[str, int], overrides: Mapping[str, Array] | None = None
+) -> dict[str, int]:
+    """The sizes that the caller has chosen, by symbol; see :func:`bind_dims`."""
     symbols = {dim: None for spec in specs for dim in spec.shape if isinstance(dim, str)}
     parts = {part for symbol in symbols for part in addends(symbol)}
     sizes: dict[str, int] = {}
@@ -131,15 +182,43 @@ def bind_dims(
     for spec in specs:
         if overrides and spec.name in overrides and spec.kind == "tensor":
             _check_override(spec, _as_declared(spec, overrides[spec.name]), sizes)
-    for symbol in symbols:
-        if len(addends(symbol)) == 1:
-            sizes.setdefault(symbol, default_size(symbol))
-    for symbol in symbols:
-        if symbol not in sizes:
-            sizes[symbol] = sum(
-                int(part) if part.isdigit() else sizes.get(part, default_size(part)) for part in addends(symbol)
-            )
     return sizes
+
+
+def likely_sizes(specs: Sequence[TensorSpec]) -> dict[str, int]:
+    """A likely size for every symbol, and for the symbols in those that are sums."""
+    roles = recognise(specs).role_of(specs)
+    found: dict[str, int] = {}
+    for spec in specs:
+        for axis, dim in enumerate(spec.shape):
+            for part in (dim, *addends(dim)) if isinstance(dim, str) else ():
+                unnamed = part == f"{spec.name}[{axis}]" and not likely(roles.get(part))
+                found.setdefault(part, unnamed_size(spec, axis) if unnamed else default_size(part, roles.get(part)))
+    return found
+
+
+def whole(sizes: Mapping[str, int], tied: Mapping[str, Linear]) -> dict[str, int]:
+    """Sizes with those that depend on them."""
+    found = {name: evaluated(sum, sizes) for name, sum in tied.items() if name not in sizes}
+    return {**sizes, **{name: max(0, size) for name, size in found.items() if size is not None}}
+
+
+def ties(
+    specs: Iterable[TensorSpec], chosen: Mapping[str, int], more: Iterable[tuple[Linear, Linear]] = ()
+) -> dict[str, Linear]:
+    """The symbols that depend on others.
+
+    Args:
+        specs: The inputs.
+        chosen: Sizes that are chosen.
+        more: What is known of sizes besides, the surest first.
+    """
+    more = list(more)
+    roles = {name for each in more for side in each for name in side if name.startswith(variable("")[0])}
+    written = {dim for spec in specs for dim in spec.shape if isinstance(dim, str) and linear(dim) != {dim: 1}}
+    given: list[tuple[Linear, Linear]] = [({name: 1}, {"": size}) for name, size in chosen.items()]
+    sums: list[tuple[Linear, Linear]] = [({dim: 1}, linear(dim)) for dim in sorted(written)]
+    return solve([*given, *sums, *more], roles)
 
 
 def shaped(
@@ -174,6 +253,16 @@ def shaped(
     settled = {dim for spec in specs for dim in spec.shape} - left
     sizes = {name: size for name, size in bound.items() if name in left}
     return made, {**sizes, **{name: size for name, size in dims.items() if name not in settled}}
+
+
+def named(specs: Iterable[TensorSpec]) -> list[TensorSpec]:
+    """Inputs of which every dimension is a number or a symbol: one without a name is called ``x[0]``."""
+    return [
+        replace(s, shape=tuple(f"{s.name}[{i}]" if d is None else d for i, d in enumerate(s.shape)))
+        if None in s.shape
+        else s
+        for s in specs
+    ]
 
 
 def measured_sizes(specs: Sequence[TensorSpec], feeds: Mapping[str, Array]) -> dict[str, int]:
@@ -218,24 +307,14 @@ def load_npz(path: Path, *, empty: bool = False) -> dict[str, Array]:
         raise UsageError(f"can't read inputs from {path}: {error or type(error).__name__}", hint) from error
 
 
-def addends(symbol: str) -> list[str]:
-    """The parts of a symbol such as ``past + 1``; the symbol alone for most."""
-    return [part.strip() for part in symbol.split("+")]
-
-
-def default_size(symbol: str) -> int:
-    """A likely size for a symbol, by its name."""
+def default_size(symbol: str, role: str | None = None) -> int:
+    """A likely size for a symbol, by what the dimension is known to be, or by its name."""
+    if likely(role):
+        return likely(role)[0]
     name = symbol.lower()
     if name in _BATCH_NAMES or any(word in name for word in _ONE):
         return 1
     return _IMAGE_SIZE if name in _IMAGE_NAMES else _DEFAULT_SIZE
-
-
-def _size(spec: TensorSpec, axis: int, sizes: Mapping[str, int]) -> int:
-    dim = spec.shape[axis]
-    if isinstance(dim, int):
-        return dim
-    return sizes[dim] if isinstance(dim, str) else unnamed_size(spec, axis)
 
 
 def unnamed_size(spec: TensorSpec, axis: int) -> int:
