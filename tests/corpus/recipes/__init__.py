@@ -11,10 +11,27 @@ Feeds = Mapping[str, Any]
 Build = Callable[[Path], Feeds]
 """Writes a model to a file and returns inputs that it runs on, by name."""
 
-PRODUCERS = ("decoders",)
+PRODUCERS: Mapping[str, str] = {  # where their models stand
+    "decoders": "decoders.RECIPES",
+    "transformers": "transformers.RECIPES",
+    "timm": "timm.RECIPES",
+    "torchvision": "torchvision.RECIPES",
+    "detection": "torchvision.DETECTION",
+    "ultralytics": "ultralytics.RECIPES",
+    "diffusers": "diffusers.RECIPES",
+    "recurrent": "recurrent.RECIPES",
+    "scripted": "recurrent.SCRIPTED",
+    "skl2onnx": "sklearn.RECIPES",
+    "onnxmltools": "sklearn.TREES",
+    "catboost": "sklearn.CATBOOST",
+    "quantised": "derived.QUANTISED",
+    "float16": "derived.HALF",
+    "suite": "suite.RECIPES",
+}
 
 
 def recipes(producer: str) -> Mapping[str, Build]:
     """The models of a producer, by name."""
-    found: Mapping[str, Build] = importlib.import_module(f"{__name__}.{producer}").RECIPES
+    module, _, what = PRODUCERS[producer].partition(".")
+    found: Mapping[str, Build] = getattr(importlib.import_module(f"{__name__}.{module}"), what)
     return found

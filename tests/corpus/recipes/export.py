@@ -40,7 +40,9 @@ def export(
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
     torch.backends.mha.set_fastpath_enabled(False)
-    module = module.eval().requires_grad_(False)
+    module = module.eval()
+    if not isinstance(module, torch.jit.ScriptModule):
+        module.requires_grad_(False)
     axes = axes or {}
     with torch.no_grad():
         if dynamo:

@@ -1,0 +1,43 @@
+"""What a graph says of the elements of its inputs."""
+
+from __future__ import annotations
+
+import pytest
+from onnx import parser
+
+from graphopt.equivalence.ranges import input_ranges
+from graphopt.onnxio.load import load
+from graphopt.pipeline.opening import first_run, session_config
+
+TABLE = "c = Constant<value_floats = [0.0, 1.0, 2.0, 3.0, 4.0]>()"
+CASES = [
+    ("int64[2] i", "y = Gather(c, i)", (0, 5)),
+    ("int64[2] i", "k = Constant<value_int = 2>() j = Add(i, k) y = Gather(c, j)", (0, 3)),
+    ("int64[2] i", "k = Constant<value_int = 2>() j = Add(k, i) y = Gather(c, j)", (0, 3)),
+    ("int64[2] i", "k = Constant<value_ints = [3, 1]>() j = Add(i, k) y = Gather(c, j)", (0, 2)),
+    ("int64[2] i", "k = Constant<value_int = 2>() j = Sub(i, k) y = Gather(c, j)", (2, 7)),
+    ("int32[2] i", "k = Constant<value_int = 1>() l = Cast<to = 7>(i) j = Add(l, k) m = Cast<to = 6>(j) y = Gather(c, m)", (0, 4)),
+    ("int64[2] i", "k = Constant<value_ints = [1, 1]>() j = Concat<axis = 0>(k, i) y = Gather(c, j)", (0, 5)),
+    ("int64[2] i", "k = Constant<value_int = 0>() b = Equal(i, k) j = Where(b, k, i) y = Gather(c, j)", (0, 5)),
+    ("int64[2] i", "k = Constant<value_int = 1>() s = Gather(i, k) y = Gather(c, s)", (0, 5)),
+    ("int64[2] i", "k = Constant<value_int = 3>() j = Add(i, k) a = Gather(c, i) b = Gather(c, j) y = Add(a, b)", (0, 2)),
+]  # fmt: skip
+
+
+def parsed(inputs, body, opset=17):
+    return parser.parse_model(f'<ir_version: 8, opset_import: ["": {opset}]> g ({inputs}) => (float y) {{ {body} }}')
+
+
+@pytest.mark.parametrize(("inputs", "body", "wanted"), CASES)
+def test_an_index_stays_within_its_table_however_it_gets_there(inputs, body, wanted):
+    model = load(parsed(inputs, f"{TABLE} {body}"))
+    found = input_ranges(model.graph)
+    assert found == {"i": wanted}
+    first_run(model, session_config(), found, {}, {}, 0)
+
+
+def test_whole_numbers_of_32_bits_have_no_zero_point():
+    model = load(parsed("int32[8] x, float[1] s, int32[1] z", "y = DequantizeLinear(x, s, z)", 19))
+    found = input_ranges(model.graph)
+    assert found == {"z": (0, 1)}
+    first_run(model, session_config(), found, {}, {}, 0)
