@@ -14,15 +14,20 @@ from graphopt.config import provider_name
 from graphopt.equivalence.numeric import sizes_wanted
 from graphopt.equivalence.sizes import size_hints
 from graphopt.errors import CrashError, InputsNeededError, SessionError
+from graphopt.ir.graph import Graph
 from graphopt.onnxio.emit import emit
 from graphopt.onnxio.load import Model
 from graphopt.onnxio.save import LARGEST_PROTOBUF
 from graphopt.runtime import guard
 from graphopt.runtime.environment import usable_cores
 from graphopt.runtime.feeds import load_npz, make_feeds, measured_sizes, named, shaped
+from graphopt.runtime.log import node_of
 from graphopt.runtime.session import LoadableModel, Session, SessionConfig, TensorSpec
 from graphopt.runtime.sizes import Symbols, fitting
 from graphopt.search.arena import loadable
+
+
+_LOOKS_UP = frozenset({"Gather", "GatherElements", "GatherND", "ScatterElements", "ScatterND"})
 
 
 class ThreadsWarning(UserWarning):
@@ -94,13 +99,19 @@ def first_run(
         if found is None:
             plain, free = not isinstance(errors[0][0], CrashError | InputsNeededError), choices[-1].free
             zeros = plain and not (free or overrides) and _fails_on_zeros(session, errors[0][1])
-            raise _fails_everywhere(errors, free, given=bool(overrides), zeros=zeros)
+            blamed = blamed_inputs(original.graph, str(errors[0][0]))
+            raise _fails_everywhere(errors, free, blamed, given=bool(overrides), zeros=zeros)
         feeds = made(found[1])
         return session.clock(feeds), feeds
 
 
 def _fails_everywhere(
-    errors: Sequence[tuple[SessionError, dict[str, Any]]], symbols: Sequence[str], *, given: bool, zeros: bool
+    errors: Sequence[tuple[SessionError, dict[str, Any]]],
+    symbols: Sequence[str],
+    blamed: Sequence[str],
+    *,
+    given: bool,
+    zeros: bool,
 ) -> SessionError:
     """What to say of a model that runs at none of the sizes tried: what it says at the likeliest, and what would help."""
     error, feeds = errors[0]
@@ -114,11 +125,30 @@ def _fails_everywhere(
         hint = choose + ("check --inputs" if given else "give real ones with --inputs file.npz")
         if zeros:
             hint = "it fails on zeros as well, so the fault is likely in the model: look at the node named"
+        elif blamed:
+            hint += f"; what it fails on comes of {', '.join(blamed[:6])}{' ...' if len(blamed) > 6 else ''}"
         tried = f", nor at {len(errors) - 1} other choices of sizes" if len(errors) > 1 else ""
         text = f"the original model fails on made-up inputs ({_sketch(feeds)}){tried}: {error}"
         failed = InputsNeededError(text, hint)
     failed.__cause__ = error
     return failed
+
+
+def blamed_inputs(graph: Graph, message: str) -> list[str]:
+    """The inputs that what a node complains of is computed of: the indices of one that looks up, else all its operands."""
+    name = node_of(message)
+    node = next((node for node in graph.nodes.values() if node.name == name), None) if name else None
+    if node is None:
+        return []
+    stack = [key for key in (node.inputs[1:2] if node.op in _LOOKS_UP else node.inputs) if key is not None]
+    seen = set(stack)
+    while stack:
+        producer = graph.producer(stack.pop())
+        for key in producer.inputs if producer is not None else ():
+            if key is not None and key not in seen:
+                seen.add(key)
+                stack.append(key)
+    return [graph.values[key].name for key in graph.inputs if key in seen]
 
 
 def _fails_on_zeros(session: guard.Guarded | Session, feeds: Mapping[str, Any]) -> bool:

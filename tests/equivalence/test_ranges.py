@@ -6,6 +6,7 @@ import pytest
 from onnx import parser
 
 from graphopt.equivalence.ranges import input_ranges
+from graphopt.errors import InputsNeededError
 from graphopt.onnxio.load import load
 from graphopt.pipeline.opening import first_run, session_config
 
@@ -41,3 +42,13 @@ def test_whole_numbers_of_32_bits_have_no_zero_point():
     found = input_ranges(model.graph)
     assert found == {"z": (0, 1)}
     first_run(model, session_config(), found, {}, {}, 0)
+
+
+def test_a_refusal_says_which_node_fails_with_which_index_and_what_to_give():
+    # An index that the graph says nothing of: it is a product.
+    body = f'{TABLE} k = Constant<value_int = 9>() s = Shape(x) j = Mul(s, k) y = Gather(c, j)'
+    model = parsed("float[n] x, float[m] z", body)
+    model.graph.node[-1].name = "look up"
+    with pytest.raises(InputsNeededError, match=r"node 'look up' \(Gather\) fails: .*idx=\d+") as error:
+        first_run(load(model), session_config(), {}, {}, {}, 0)
+    assert "--dim n=N" in str(error.value.hint) and str(error.value.hint).endswith("comes of x")

@@ -36,9 +36,9 @@ DECODERS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "gemma": ("Gemma", {**_GROUPED, "head_dim": 16}),
     "gemma2": ("Gemma2", {**_GROUPED, "head_dim": 16, "sliding_window": 16}),
     "gemma3": ("Gemma3", {**_GROUPED, "head_dim": 16, "sliding_window": 16}),
-    "stablelm": ("StableLm", _SMALL),
-    "olmo": ("Olmo", _SMALL),
-    "olmo2": ("Olmo2", _SMALL),
+    "stablelm": ("StableLm", {**_SMALL, "num_key_value_heads": 4}),
+    "olmo": ("Olmo", {**_SMALL, "num_key_value_heads": 4}),
+    "olmo2": ("Olmo2", {**_SMALL, "num_key_value_heads": 4}),
     "cohere": ("Cohere", _GROUPED),
     "granite": ("Granite", _GROUPED),
     "starcoder2": ("Starcoder2", _GROUPED),
@@ -104,6 +104,11 @@ def _decoder(kind: str, dynamo: bool, style: str, path: Path) -> Mapping[str, An
     axes |= {name: {0: batch, 2: "past_sequence_length"} for name in past}
     outputs = ["logits", *(name.replace("past_key_values", "present") for name in past)]
     shown = {**{k: v for k, v in axes.items() if k in inputs}, "logits": {0: batch, 1: "sequence_length"}, **{n: {0: batch, 2: total} for n in outputs[1:]}}
+    if style == "unnamed":  # neither inputs nor dimensions say what they are
+        names = {name: f"x{i}" for i, name in enumerate(inputs)}
+        outputs = [f"y{i}" for i in range(len(outputs))]
+        inputs = {names[name]: tensor for name, tensor in inputs.items()}
+        shown = {names[n]: {axis: f"{names[n]}_{axis}" for axis in a} for n, a in shown.items() if n in names}
     return export((WithPositions if positions else Without)(), inputs, outputs, path, dynamo=dynamo, axes=shown)
 
 
@@ -178,6 +183,6 @@ def _seq2seq(kind: str, dynamo: bool, path: Path) -> Mapping[str, Any]:
 
 RECIPES = {
     **{f"{kind}-{how}": partial(_decoder, kind, how == "dynamo", "optimum") for kind in DECODERS for how in ("dynamo", "legacy")},
-    **{f"{kind}-{style}-{how}": partial(_decoder, kind, how == "dynamo", style) for kind in ("gpt2", "llama", "opt", "bloom", "falcon") for style in ("genai", "plain", "eager") for how in ("dynamo", "legacy")},
+    **{f"{kind}-{style}-{how}": partial(_decoder, kind, how == "dynamo", style) for kind in ("gpt2", "llama", "opt", "bloom", "falcon") for style in ("genai", "plain", "eager", "unnamed") for how in ("dynamo", "legacy")},
     **{f"{kind}-step-{how}": partial(_seq2seq, kind, how == "dynamo") for kind in SEQ2SEQ for how in ("dynamo", "legacy")},
 }  # fmt: skip
