@@ -30,6 +30,7 @@ from graphopt.pipeline.opening import first_run, given_inputs, open_sizes
 from graphopt.pipeline.write import Result
 from graphopt.runtime.dtypes import Array
 from graphopt.runtime.environment import fingerprint, free_memory
+from graphopt.runtime.feeds import Range
 from graphopt.runtime.session import SessionConfig
 
 INTERRUPTED = "interrupted"
@@ -195,9 +196,7 @@ class _Run:
     def _config(self, made: Made) -> SessionConfig:
         return replace(self.config, level=made.variant.level)
 
-    def _checked(
-        self, made: Sequence[Made], ranges: Mapping[str, tuple[int, int]], overrides: Mapping[str, Any]
-    ) -> list[Made]:
+    def _checked(self, made: Sequence[Made], ranges: Mapping[str, Range], overrides: Mapping[str, Any]) -> list[Made]:
         """Compare what can be run with the original."""
         ready = [m for m in made if m.path is not None]
         outcomes = verify_many(

@@ -35,7 +35,7 @@ from ml_dtypes import finfo
 from graphopt.equivalence.compare import SAME, Difference, Tolerance, compare, default_rtol
 from graphopt.errors import InputsNeededError, SessionError, UsageError
 from graphopt.runtime.dtypes import Array
-from graphopt.runtime.feeds import make_feeds, named, shaped
+from graphopt.runtime.feeds import Range, make_feeds, named, shaped
 from graphopt.runtime.guard import Guarded, open_guarded, revive
 from graphopt.runtime.precision import coarsest
 from graphopt.runtime.providers import short_name
@@ -107,7 +107,7 @@ def verify_models(
     optimised: Model,
     *,
     config: SessionConfig | None = None,
-    ranges: Mapping[str, tuple[int, int]] | None = None,
+    ranges: Mapping[str, Range] | None = None,
     overrides: Mapping[str, Array] | None = None,
     dims: Mapping[str, int] | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
@@ -155,7 +155,7 @@ def verify_many(
     original: Model,
     optimised: Iterable[tuple[Model, SessionConfig]],
     *,
-    ranges: Mapping[str, tuple[int, int]] | None = None,
+    ranges: Mapping[str, Range] | None = None,
     overrides: Mapping[str, Array] | None = None,
     dims: Mapping[str, int] | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
@@ -219,7 +219,7 @@ def _verify(
 class _Inputs:
     """How to make inputs."""
 
-    ranges: Mapping[str, tuple[int, int]]
+    ranges: Mapping[str, Range]
     overrides: Mapping[str, Any]
     dims: Mapping[str, int]
     shapes: Mapping[str, Sequence[int]]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from graphopt.equivalence.operands import asked
 from graphopt.ir.constants import small_array
 from graphopt.ir.graph import Graph, Node
+from graphopt.runtime.feeds import Range
 
 # Where the first operand's elements come out as they are, if not all of them or in another order.
 _PASS_THROUGH = frozenset(
@@ -13,55 +15,70 @@ _PASS_THROUGH = frozenset(
      "GatherND", "Split", "Tile", "Pad", "Compress"}
 )  # fmt: skip
 _ANY_OPERAND = frozenset({"Concat", "Max", "Min", "ScatterElements", "ScatterND"})
-_INTEGERS = ("i64", "i32", "i16", "i8", "u8")
+_TABLES = ("Gather", "GatherElements", "ScatterElements")
+_FLOATS = ("f32", "f16", "f64")
+_INTEGERS = ("i64", "i32", "i16", "i8", "u8", "u16", "u32", "u64")
 _MOST = 4096  # steps from an input
 
 
-def input_ranges(graph: Graph) -> dict[str, tuple[int, int]]:
-    """For each input that indexes a table or tells a zero point, the inclusive low and exclusive high of a legal element."""
-    found: dict[str, tuple[int, int]] = {}
+def input_ranges(graph: Graph) -> dict[str, Range]:
+    """For each input of which operators ask something, the inclusive low and exclusive high of legal elements, of all or of each."""
+    found: dict[str, Range] = {}
     for key in graph.inputs:
         value = graph.values[key]
-        if value.type.dtype not in _INTEGERS:
-            continue
-        limits = list(_limits(graph, key))
-        if limits:
-            low, high = max(low for low, _ in limits), min(high for _, high in limits)
-            if low < high:
-                found[value.name] = (low, high)
+        if value.type.dtype in _INTEGERS or value.type.dtype in _FLOATS:
+            limits = _together(list(_limits(graph, key)))
+            if limits is not None:
+                found[value.name] = limits
     return found
 
 
-def _limits(graph: Graph, start: int) -> Iterator[tuple[int, int]]:
+def _together(limits: Sequence[Range]) -> Range | None:
+    """What all of them allow; of bounds of each element the first."""
+    for low, high in limits:
+        if isinstance(low, tuple):
+            return low, high
+    if not limits:
+        return None
+    low, high = (
+        max(low for low, _ in limits if not isinstance(low, tuple)),
+        min(high for _, high in limits if not isinstance(high, tuple)),
+    )
+    return (low, high) if low < high else None
+
+
+def _limits(graph: Graph, start: int) -> Iterator[Range]:
     """What everything that an input reaches asks of it; an element may have been moved by a constant on the way there."""
     stack, seen = [(start, 0)], {(start, 0)}
     while stack and len(seen) < _MOST:
         key, moved = stack.pop()
         for user in graph.users[key]:
             node = graph.nodes[user]
-            asked = _asked(graph, node, key)
-            if asked is not None:
-                yield max(0, asked[0] - moved), asked[1] - moved
+            if node.domain or node.captures:
                 continue
-            further = _passed(graph, node, key)
+            size = _looked_up(graph, node, key)
+            other = asked(graph, node, key) if size is None and not moved and key in node.operands else None
+            if size is not None:
+                yield max(0, -moved), size - moved
+            elif other is not None:
+                yield other
+            further = None if size is not None else _passed(graph, node, key)
             for out in node.outputs if further is not None else ():
                 if out is not None and further is not None and (out, moved + further) not in seen:
                     seen.add((out, moved + further))
                     stack.append((out, moved + further))
 
 
-def _asked(graph: Graph, node: Node, key: int) -> tuple[int, int] | None:
-    """What a node asks of the elements of an operand."""
-    if node.op in ("Gather", "GatherElements", "ScatterElements") and len(node.inputs) > 1 and node.inputs[1] == key:
-        data = node.inputs[0]
-        shape = None if data is None else graph.type(data).shape
-        if not shape:
-            return None
-        size = shape[int(node.attributes.get("axis", 0))]
-        return (0, size) if isinstance(size, int) and size > 0 else None
-    if node.op == "DequantizeLinear" and node.inputs[2:3] == (key,) and graph.type(key).dtype == "i32":
-        return 0, 1  # there is none for whole numbers of 32 bits
-    return None
+def _looked_up(graph: Graph, node: Node, key: int) -> int | None:
+    """Size of the axis that an operand indexes."""
+    if node.op not in _TABLES or node.inputs[1:2] != (key,):
+        return None
+    data = node.inputs[0]
+    shape = None if data is None else graph.type(data).shape
+    if not shape:
+        return None
+    size = shape[int(node.attributes.get("axis", 0))]
+    return size if isinstance(size, int) and size > 0 else None
 
 
 def _passed(graph: Graph, node: Node, key: int) -> int | None:

@@ -28,7 +28,13 @@ def size_hints(graph: Graph) -> Hints:
         shapes = [None if key is None else graph.type(key).shape for key in node.inputs]
         for dim, size in _meetings(graph, node, shapes):
             parts = factors(dim) if isinstance(size, int) else None
-            if parts is None or not isinstance(size, int) or len(parts[1]) != 1 or size % parts[0] or not 0 < size // parts[0] <= _LARGEST:
+            if (
+                parts is None
+                or not isinstance(size, int)
+                or len(parts[1]) != 1
+                or size % parts[0]
+                or not 0 < size // parts[0] <= _LARGEST
+            ):
                 continue
             counted = votes.setdefault(parts[1][0], {})
             counted[size // parts[0]] = counted.get(size // parts[0], 0) + 1

@@ -174,7 +174,9 @@ def _validate(proto: ModelProto) -> None:
         )
     if version < OLDEST_OPSET and standard:
         raise UnsupportedModelError(
-            f"opset {version} is older than {OLDEST_OPSET}", "convert it with onnx.version_converter.convert_version"
+            f"opset {version} is older than {OLDEST_OPSET}",
+            "convert it: python -c \"import onnx; m = onnx.load('in.onnx'); "
+            "onnx.save(onnx.version_converter.convert_version(m, 13), 'out.onnx')\"",
         )
     if not proto.graph.output:
         raise ModelError("the graph has no output")
@@ -354,6 +356,16 @@ def _identify(tensor: Constant) -> Tensor:
     return Tensor(digest("tensor", str(type), content), type, tensor)
 
 
+def _definers(graph: GraphProto, name: str) -> list[str]:
+    """Whatever defines a value in a graph, in its order."""
+    found = ["an input" for each in graph.input if each.name == name]
+    found += ["a weight" for each in graph.initializer if each.name == name]
+    for number, node in enumerate(graph.node):
+        label = repr(node.name) if node.name else f"number {number + 1}"
+        found += [f"node {label} ({node.op_type})" for output in node.output if output == name]
+    return found
+
+
 def _graph(proto: ModelProto, tensors: Mapping[str, Constant], path: Path | None) -> Graph:
     g = proto.graph
     types = _trusted(proto, _types(proto))
@@ -362,7 +374,8 @@ def _graph(proto: ModelProto, tensors: Mapping[str, Constant], path: Path | None
 
     def define(name: str, value: Value) -> None:
         if name in scope:
-            raise ModelError(f"value {name!r} is defined twice")
+            who = " and by ".join(_definers(g, name))
+            raise ModelError(f"value {name!r} is defined twice: by {who}")
         scope[name] = value.key
         values[value.key] = value
 

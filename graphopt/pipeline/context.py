@@ -13,6 +13,7 @@ from graphopt.config import Settings
 from graphopt.ir.graph import Graph
 from graphopt.onnxio.load import Model
 from graphopt.rewrite.library import Library
+from graphopt.runtime.feeds import Range
 from graphopt.runtime.session import SessionConfig
 from graphopt.runtime.sizes import Hints
 from graphopt.search.arena import Arena
@@ -85,7 +86,7 @@ class Context:
     original: Model
     loaded: Model
     start: Graph
-    ranges: Mapping[str, tuple[int, int]]
+    ranges: Mapping[str, Range]
     hints: Hints
     overrides: Mapping[str, Any]
     bound: Mapping[str, int]

@@ -20,12 +20,11 @@ from graphopt.onnxio.load import Model
 from graphopt.onnxio.save import LARGEST_PROTOBUF
 from graphopt.runtime import guard
 from graphopt.runtime.environment import usable_cores
-from graphopt.runtime.feeds import load_npz, make_feeds, measured_sizes, named, shaped
+from graphopt.runtime.feeds import Range, load_npz, make_feeds, measured_sizes, named, shaped
 from graphopt.runtime.log import node_of
 from graphopt.runtime.session import LoadableModel, Session, SessionConfig, TensorSpec
 from graphopt.runtime.sizes import Symbols, fitting
 from graphopt.search.arena import loadable
-
 
 _LOOKS_UP = frozenset({"Gather", "GatherElements", "GatherND", "ScatterElements", "ScatterND"})
 
@@ -67,7 +66,7 @@ def given_inputs(inputs: str | Path | Mapping[str, Any] | None) -> dict[str, Any
 def first_run(
     original: Model,
     config: SessionConfig,
-    ranges: Mapping[str, tuple[int, int]],
+    ranges: Mapping[str, Range],
     overrides: Mapping[str, Any],
     dims: Mapping[str, int],
     seed: int,

@@ -34,12 +34,16 @@ _WORK = 8  # bytes at least that an element takes while it is made up
 _MOST = 1 << 40  # bytes, where the system does not say how many are free
 _WORDS = ("alpha", "beta", "gamma", "delta")
 
+Bound = float | tuple[float, ...]
+Range = tuple[Bound, Bound]
+"""Inclusive low and exclusive high of the elements of an input; tuples are of each element."""
+
 
 def make_feeds(
     specs: Sequence[TensorSpec],
     *,
     seed: int = 0,
-    ranges: Mapping[str, tuple[int, int]] | None = None,
+    ranges: Mapping[str, Range] | None = None,
     dims: Mapping[str, int] | None = None,
     overrides: Mapping[str, Array] | None = None,
     scale: float = 1.0,
@@ -49,7 +53,7 @@ def make_feeds(
     Args:
         specs: The inputs, as ``Session.input_specs``.
         seed: Different seeds give different values, the same seed the same.
-        ranges: Inclusive low and exclusive high for the integers (or floats) of an input.
+        ranges: Inclusive low and exclusive high for the integers (or floats) of an input, of all or of each.
         dims: Sizes of symbolic dimensions by name.
         overrides: Arrays to use as they are.
         scale: Standard deviation of the floats.
@@ -68,7 +72,7 @@ def make_feeds(
         if given not in names:
             raise UnknownNameError("input", given, names)
     for name, (low, high) in ranges.items():
-        if low >= high:
+        if np.any(np.greater_equal(low, high)):
             raise UsageError(f"range of input {name!r} is empty: {low} to {high} (exclusive)")
     specs = named(specs)
     sizes = bind_dims(specs, dims or {}, overrides)
@@ -118,9 +122,9 @@ def _shapes(
     return shapes
 
 
-def _within(known: Array, limits: tuple[int, int] | None) -> Array:
+def _within(known: Array, limits: Range | None) -> Array:
     """Integers kept to a range."""
-    return known if limits is None else np.clip(known, limits[0], limits[1] - 1).astype(known.dtype)
+    return known if limits is None else np.clip(known, limits[0], np.subtract(limits[1], 1)).astype(known.dtype)
 
 
 def _require_room(spec: TensorSpec, shape: tuple[int, ...]) -> None:
@@ -355,9 +359,11 @@ def _shape_text(spec: TensorSpec) -> str:
 
 
 def _values(
-    spec: TensorSpec, shape: tuple[int, ...], rng: np.random.Generator, limits: tuple[int, int] | None, scale: float
+    spec: TensorSpec, shape: tuple[int, ...], rng: np.random.Generator, limits: Range | None, scale: float
 ) -> Array:
     dtype = numpy_dtype(spec.dtype)
+    if limits is not None and isinstance(limits[0], tuple) and shape != (len(limits[0]),):
+        limits = None  # these are of another shape
     if spec.dtype == "str":
         words: Array = rng.choice(np.array(_WORDS, dtype=object), size=shape)
         return np.asarray(words, dtype=object).reshape(shape)
@@ -370,7 +376,7 @@ def _values(
     if dtype.kind in "iu":
         # Bytes are pixels or quantised values; wider integers are usually ids or positions.
         whole = (np.iinfo(dtype).min, np.iinfo(dtype).max + 1) if dtype.itemsize == 1 else (0, 2)
-        low, high = limits or whole
+        low, high = (np.asarray(bound, np.int64) for bound in limits or whole)
         return np.asarray(rng.integers(low, high, shape)).astype(dtype)
     if limits is not None:
         return np.asarray(rng.uniform(*limits, shape)).astype(dtype)

@@ -148,7 +148,10 @@ def _proposals(symbols: Symbols) -> Iterator[Sizes]:
     yield {**start, **hinted}
     # Small ones first: what does not run at many sizes takes long to say so at large ones.
     for tried in (_TRIED[:_FEW], _TRIED[_FEW:]):
-        for size in (*sorted({h for s in free for h in hints.get(s, ()) if (h <= _TRIED[_FEW - 1]) == (tried[0] == 1)}), *tried):
+        for size in (
+            *sorted({h for s in free for h in hints.get(s, ()) if (h <= _TRIED[_FEW - 1]) == (tried[0] == 1)}),
+            *tried,
+        ):
             yield {**start, **dict.fromkeys(free, size)}
             yield {**start, **dict.fromkeys(free, size), **hinted}
         for symbol in free:

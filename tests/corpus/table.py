@@ -16,7 +16,11 @@ def _rows(outcomes: Sequence[Outcome]) -> list[list[str]]:
         these = [o for o in outcomes if producer in (o.producer, "all") and o.status != "unbuilt"]
         if these:
             counts = [sum(o.status == status for o in these) for status in _COLUMNS[1:7]]
-            growth, seconds, peak = max(o.growth for o in these), max(o.seconds for o in these), max(o.peak for o in these)
+            growth, seconds, peak = (
+                max(o.growth for o in these),
+                max(o.seconds for o in these),
+                max(o.peak for o in these),
+            )
             rows.append([producer, *map(str, [len(these), *counts]), f"{growth:.2f}", f"{seconds:.0f}", f"{peak / 1e6:.0f}"])  # fmt: skip
     return rows
 

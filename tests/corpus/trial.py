@@ -19,11 +19,11 @@ from typing import Any
 import numpy as np
 
 from graphopt.api import Progress, optimize
+from graphopt.equivalence.numeric import verify_models
 from graphopt.errors import GraphoptError
 from graphopt.runtime.feeds import load_npz
 from graphopt.runtime.guard import open_guarded
 from graphopt.runtime.session import SessionConfig
-from graphopt.equivalence.numeric import verify_models
 
 BAD = ("changed", "died", "error")
 

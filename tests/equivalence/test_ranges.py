@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import onnx
 import pytest
 from onnx import parser
 
@@ -37,6 +38,30 @@ def test_an_index_stays_within_its_table_however_it_gets_there(inputs, body, wan
     first_run(model, session_config(), found, {}, {}, 0)
 
 
+OPERANDS = [
+    ("int64[3] x, int64[3] i", "q = Div(x, i) y = Cast<to = 1>(q)", (1, 4)),
+    ("float[2, 3] x, int64[1] i", "y = Unsqueeze(x, i)", ((0,), (1,))),
+    ("float[2, 1, 3] x, int64[1] i", "y = Squeeze(x, i)", ((1,), (2,))),
+    ("float[2, 6] x, int64[2] i", "y = Reshape(x, i)", ((3, 4), (4, 5))),
+    ("float[3, 1] x, int64[2] i", "y = Expand(x, i)", ((3, 4), (4, 5))),
+    ("float[7] x, int64[2] i", "y, z = Split<axis = 0>(x, i)", ((3, 4), (4, 5))),
+    ("float[3, 2, 4] x, float[1, 12, 4] w, float[1, 12, 3] r, int32[2] i", 'e = Identity(x) y = LSTM<hidden_size = 3>(x, w, r, "", i)', ((3, 3), (4, 4))),
+    ("float[2, 4] x, float[2] i, int64[0] e", 'y = Resize<mode = "nearest">(x, "", i)', ((1.5, 1.0), None)),
+    ("float[4] x, float i", "y = Dropout(x, i)", (0, 1)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("inputs", "body", "wanted"), OPERANDS)
+def test_what_operators_ask_of_an_operand(inputs, body, wanted):
+    proto = parsed(inputs, body)
+    if wanted[0] in ((3, 4), (1.5, 1.0)) and "Split" not in body:
+        proto.graph.output[0].CopyFrom(onnx.helper.make_tensor_value_info("y", 1, [3, 4]))
+    model = load(proto)
+    found = input_ranges(model.graph)
+    assert found["i"][0] == wanted[0] and wanted[1] in (None, found["i"][1])
+    first_run(model, session_config(), found, {}, {}, 0)
+
+
 def test_whole_numbers_of_32_bits_have_no_zero_point():
     model = load(parsed("int32[8] x, float[1] s, int32[1] z", "y = DequantizeLinear(x, s, z)", 19))
     found = input_ranges(model.graph)
@@ -46,7 +71,7 @@ def test_whole_numbers_of_32_bits_have_no_zero_point():
 
 def test_a_refusal_says_which_node_fails_with_which_index_and_what_to_give():
     # An index that the graph says nothing of: it is a product.
-    body = f'{TABLE} k = Constant<value_int = 9>() s = Shape(x) j = Mul(s, k) y = Gather(c, j)'
+    body = f"{TABLE} k = Constant<value_int = 9>() s = Shape(x) j = Mul(s, k) y = Gather(c, j)"
     model = parsed("float[n] x, float[m] z", body)
     model.graph.node[-1].name = "look up"
     with pytest.raises(InputsNeededError, match=r"node 'look up' \(Gather\) fails: .*idx=\d+") as error:

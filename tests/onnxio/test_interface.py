@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -320,8 +323,8 @@ REFUSED: dict[str, tuple[Callable[[], ModelProto], str]] = {
     "self": (lambda: relus("yy"), "a cycle through node 'Relu'"),
     "undefined": (lambda: relus("qy"), "node 'Relu' reads 'q', which nothing defines"),
     "undefined output": (lambda: relus("xa"), "output 'y' is defined by nothing"),
-    "two nodes": (lambda: relus("xy", "xy"), "'y' is defined twice"),
-    "node and input": (lambda: relus("xx", outputs="x"), "'x' is defined twice"),
+    "two nodes": (lambda: relus("xy", "xy"), r"'y' is defined twice: by node .* \(Relu\) and by node .* \(Relu\)"),
+    "node and input": (lambda: relus("xx", outputs="x"), r"'x' is defined twice: by an input and by node .* \(Relu\)"),
     "node and weight": (lambda: relus("xy", weights="y"), "'y' is defined twice"),
     "two inputs": (lambda: relus("xy", inputs="xx"), "'x' is defined twice"),
     "two weights": (lambda: relus("wy", weights="ww"), "'w' is defined twice"),
@@ -347,6 +350,16 @@ def test_refused(name: str, tmp_path: Path) -> None:
     assert str(caught.value).startswith(f"{path}: ")
     assert isinstance(caught.value, UnsupportedModelError) is (name in ("old", "new"))
     assert (caught.value.hint is not None) is (name in ("old", "new"))
+
+
+def test_the_command_that_converts_an_old_model_does(tmp_path: Path) -> None:
+    make, message = REFUSED["old"]
+    (tmp_path / "in.onnx").write_bytes(make().SerializeToString())
+    with pytest.raises(UnsupportedModelError, match=message) as caught:
+        load(tmp_path / "in.onnx")
+    command = shlex.split(str(caught.value.hint).removeprefix("convert it: "))
+    subprocess.run([sys.executable, *command[1:]], cwd=tmp_path, check=True)
+    assert load(tmp_path / "out.onnx").graph.opset == 13
 
 
 def test_simplify_leaves_a_lean_model_alone() -> None:

@@ -19,14 +19,24 @@ def test_sums_are_read_and_what_is_none_is_one_symbol():
 
 def test_equations_are_solved_and_what_contradicts_is_left_out():
     solved = solve(
-        [({"t": 1}, {"p": 1, "s": 1}), ({"u": 1}, {"p": 1}), ({"u": 1}, {"": 4}), ({"p": 1}, {"": 5}), ({"v": 2}, {"s": 1})]
+        [
+            ({"t": 1}, {"p": 1, "s": 1}),
+            ({"u": 1}, {"p": 1}),
+            ({"u": 1}, {"": 4}),
+            ({"p": 1}, {"": 5}),
+            ({"v": 2}, {"s": 1}),
+        ]
     )
     assert evaluated(solved["p"], {}) == evaluated(solved["u"], {}) == 4
     assert evaluated(solved["t"], {"v": 3}) == 10  # s is twice v
 
 
 def decoder(batch="b0", mask=("b1", "m"), past=("p0", "p1"), heads=2):
-    caches = [TensorSpec(f"past_key_values.{i}.{w}", "float32", (batch, heads, p, 4)) for i, p in enumerate(past) for w in ("key", "value")]
+    caches = [
+        TensorSpec(f"past_key_values.{i}.{w}", "float32", (batch, heads, p, 4))
+        for i, p in enumerate(past)
+        for w in ("key", "value")
+    ]
     return [
         TensorSpec("input_ids", "int64", (batch, "s")), TensorSpec("attention_mask", "int64", mask),
         TensorSpec("position_ids", "int64", (batch, "s")), *caches,
@@ -39,7 +49,9 @@ def test_a_decoder_has_three_sizes_whatever_its_symbols_are_called():
     found = fitting(choices, lambda sizes: sizes["m"] == sizes["s"] + sizes["p0"] and sizes["b0"] == sizes["b1"])
     assert found is not None and found[1] == {"b0": 1, "b1": 1, "s": 8, "p0": 8, "p1": 8, "m": 16}
     more = others(*found, lambda sizes: True)
-    assert {sizes["p0"] for sizes in more} == {7, 1, 0} and all(sizes["m"] == sizes["s"] + sizes["p1"] for sizes in more)
+    assert {sizes["p0"] for sizes in more} == {7, 1, 0} and all(
+        sizes["m"] == sizes["s"] + sizes["p1"] for sizes in more
+    )
 
 
 def test_dimensions_without_a_name_follow_as_well():
@@ -80,7 +92,11 @@ def test_an_encoder_beside_a_decoder_has_a_length_of_its_own():
     ],
 )  # fmt: skip
 def test_positions_and_lengths_say_what_is_there(name, shape, wanted):
-    specs = [*decoder("b", ("b", "m"), ("p", "p"))[:2], *decoder("b", ("b", "m"), ("p", "p"))[3:], TensorSpec(name, "int32", shape)]
+    specs = [
+        *decoder("b", ("b", "m"), ("p", "p"))[:2],
+        *decoder("b", ("b", "m"), ("p", "p"))[3:],
+        TensorSpec(name, "int32", shape),
+    ]
     made = make_feeds(specs, dims={"s": 4})
     assert made[name].tolist() == wanted and made[name].dtype == "int32"
 
@@ -93,7 +109,9 @@ def test_lengths_of_sequences():
 def test_flags_are_tried_both_ways():
     specs = [TensorSpec("use_cache_branch", "bool", (1,)), TensorSpec("training", "bool", ())]
     made = [make_feeds(specs, seed=seed) for seed in range(4)]
-    assert {(bool(m["use_cache_branch"][0]), bool(m["training"])) for m in made} == {(a, b) for a in (False, True) for b in (False, True)}
+    assert {(bool(m["use_cache_branch"][0]), bool(m["training"])) for m in made} == {
+        (a, b) for a in (False, True) for b in (False, True)
+    }
 
 
 def test_a_position_stays_within_its_table():

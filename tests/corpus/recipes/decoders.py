@@ -14,7 +14,15 @@ _SMALL = {
     "max_position_embeddings": 128, "bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0,
 }  # fmt: skip
 _GROUPED = {**_SMALL, "num_key_value_heads": 2}
-_GPT = {"vocab_size": 211, "n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 128, "bos_token_id": 0, "eos_token_id": 0}
+_GPT = {
+    "vocab_size": 211,
+    "n_embd": 64,
+    "n_layer": 2,
+    "n_head": 4,
+    "n_positions": 128,
+    "bos_token_id": 0,
+    "eos_token_id": 0,
+}
 DECODERS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "gpt2": ("GPT2", _GPT),
     "gptj": ("GPTJ", {**_GPT, "rotary_dim": 8}),
@@ -68,7 +76,9 @@ def _decoder(kind: str, dynamo: bool, style: str, path: Path) -> Mapping[str, An
 
     name, settings = DECODERS[kind]
     torch.manual_seed(0)
-    config = getattr(transformers, f"{name}{'Text' if kind == 'gemma3' else ''}Config")(**settings, attn_implementation="eager" if style == "eager" else None)
+    config = getattr(transformers, f"{name}{'Text' if kind == 'gemma3' else ''}Config")(
+        **settings, attn_implementation="eager" if style == "eager" else None
+    )
     model = transformers.AutoModelForCausalLM.from_config(config)
     positions = style != "plain" and "position_ids" in _arguments(model)
 
@@ -94,16 +104,32 @@ def _decoder(kind: str, dynamo: bool, style: str, path: Path) -> Mapping[str, An
     with torch.no_grad():
         ids = torch.randint(3, 211, (BATCH, PAST + STEP))
         layers = model(input_ids=ids[:, :PAST], use_cache=True).past_key_values.layers
-    past = {f"past_key_values.{i}.{what}": getattr(layer, what + "s") for i, layer in enumerate(layers) for what in ("key", "value")}
+    past = {
+        f"past_key_values.{i}.{what}": getattr(layer, what + "s")
+        for i, layer in enumerate(layers)
+        for what in ("key", "value")
+    }
     inputs = {"input_ids": ids[:, PAST:], "attention_mask": torch.ones(BATCH, PAST + STEP, dtype=torch.int64)}
     if positions:
         inputs["position_ids"] = torch.arange(PAST, PAST + STEP).expand(BATCH, STEP).contiguous()
     inputs |= past
-    batch, total = ("batch_size", "total_sequence_length") if style == "genai" else ("batch_size", "past_sequence_length + sequence_length")
-    axes = {"input_ids": {0: batch, 1: "sequence_length"}, "attention_mask": {0: batch, 1: total}, "position_ids": {0: batch, 1: "sequence_length"}}
+    batch, total = (
+        ("batch_size", "total_sequence_length")
+        if style == "genai"
+        else ("batch_size", "past_sequence_length + sequence_length")
+    )
+    axes = {
+        "input_ids": {0: batch, 1: "sequence_length"},
+        "attention_mask": {0: batch, 1: total},
+        "position_ids": {0: batch, 1: "sequence_length"},
+    }
     axes |= {name: {0: batch, 2: "past_sequence_length"} for name in past}
     outputs = ["logits", *(name.replace("past_key_values", "present") for name in past)]
-    shown = {**{k: v for k, v in axes.items() if k in inputs}, "logits": {0: batch, 1: "sequence_length"}, **{n: {0: batch, 2: total} for n in outputs[1:]}}
+    shown = {
+        **{k: v for k, v in axes.items() if k in inputs},
+        "logits": {0: batch, 1: "sequence_length"},
+        **{n: {0: batch, 2: total} for n in outputs[1:]},
+    }
     if style == "unnamed":  # neither inputs nor dimensions say what they are
         names = {name: f"x{i}" for i, name in enumerate(inputs)}
         outputs = [f"y{i}" for i in range(len(outputs))]
@@ -159,13 +185,19 @@ def _seq2seq(kind: str, dynamo: bool, path: Path) -> Mapping[str, Any]:
     if speech:
         source: dict[str, Any] = {"input_features": torch.randn(BATCH, 8, 100)}
     else:
-        source = {"input_ids": torch.randint(3, 211, (BATCH, SOURCE)), "attention_mask": torch.ones(BATCH, SOURCE, dtype=torch.int64)}
+        source = {
+            "input_ids": torch.randint(3, 211, (BATCH, SOURCE)),
+            "attention_mask": torch.ones(BATCH, SOURCE, dtype=torch.int64),
+        }
     with torch.no_grad():
         out = model(**source, decoder_input_ids=ids[:, :PAST], use_cache=True)
     past = {
         f"past_key_values.{i}.{side}.{what}": getattr(cache.layers[i], what + "s")
         for i in range(2)
-        for side, cache in (("decoder", out.past_key_values.self_attention_cache), ("encoder", out.past_key_values.cross_attention_cache))
+        for side, cache in (
+            ("decoder", out.past_key_values.self_attention_cache),
+            ("encoder", out.past_key_values.cross_attention_cache),
+        )
         for what in ("key", "value")
     }
     inputs = {"input_ids": ids[:, PAST:], "encoder_hidden_states": out.encoder_last_hidden_state}
@@ -173,11 +205,22 @@ def _seq2seq(kind: str, dynamo: bool, path: Path) -> Mapping[str, Any]:
         inputs["encoder_attention_mask"] = source["attention_mask"]
     inputs |= past
     batch = "batch_size"
-    axes = {name: {0: batch, 1: "encoder_sequence_length"} for name in ("encoder_hidden_states", "encoder_attention_mask") if name in inputs}
+    axes = {
+        name: {0: batch, 1: "encoder_sequence_length"}
+        for name in ("encoder_hidden_states", "encoder_attention_mask")
+        if name in inputs
+    }
     axes |= {"input_ids": {0: batch}}
-    axes |= {n: {0: batch, 2: "encoder_sequence_length_out" if ".encoder." in n else "past_decoder_sequence_length"} for n in past}
+    axes |= {
+        n: {0: batch, 2: "encoder_sequence_length_out" if ".encoder." in n else "past_decoder_sequence_length"}
+        for n in past
+    }
     outputs = ["logits", *(n.replace("past_key_values", "present") for n in past if ".decoder." in n)]
-    shown = {**axes, "logits": {0: batch}, **{n: {0: batch, 2: "past_decoder_sequence_length + 1"} for n in outputs[1:]}}
+    shown = {
+        **axes,
+        "logits": {0: batch},
+        **{n: {0: batch, 2: "past_decoder_sequence_length + 1"} for n in outputs[1:]},
+    }
     return export((Speech if speech else Text)(), inputs, outputs, path, dynamo=dynamo, axes=shown)
 
 

@@ -36,7 +36,11 @@ def _build(kind: str, dynamo: bool, path: Path) -> Mapping[str, Any]:
         "time": {"timestep": torch.tensor([10])},
         "text": {"timestep": torch.tensor([10]), "encoder_hidden_states": text},
         "class": {"timestep": torch.tensor([10]), "class_labels": torch.tensor([1])},
-        "pooled": {"encoder_hidden_states": text, "pooled_projections": torch.randn(1, 64), "timestep": torch.tensor([10])},
+        "pooled": {
+            "encoder_hidden_states": text,
+            "pooled_projections": torch.randn(1, 64),
+            "timestep": torch.tensor([10]),
+        },
         "image": {},
     }[takes]
     inputs = {"sample": sample, **more}

@@ -31,7 +31,10 @@ def _fitted(kind: str) -> Any:
 
     name, _, given = ESTIMATORS[kind].partition(":")
     module, _, what = name.partition(".")
-    settings = {k: {"True": True}.get(v, v if not v.isdigit() else int(v)) for k, v in (s.split("=") for s in given.split(",") if s)}
+    settings = {
+        k: {"True": True}.get(v, v if not v.isdigit() else int(v))
+        for k, v in (s.split("=") for s in given.split(",") if s)
+    }
     x, y = _data()
     return getattr(importlib.import_module(f"sklearn.{module}"), what)(**settings).fit(x, y)
 
@@ -40,7 +43,11 @@ def _sklearn(kind: str, path: Path) -> Mapping[str, Any]:
     import skl2onnx
 
     x, _ = _data()
-    model = skl2onnx.to_onnx(_fitted(kind), x[:1], options={"zipmap": False} if hasattr(_fitted(kind), "predict_proba") and kind != "mixture" else None)
+    model = skl2onnx.to_onnx(
+        _fitted(kind),
+        x[:1],
+        options={"zipmap": False} if hasattr(_fitted(kind), "predict_proba") and kind != "mixture" else None,
+    )
     path.write_bytes(model.SerializeToString())
     return {"X": x[:5]}
 
@@ -62,7 +69,9 @@ def _trees(kind: str, path: Path) -> Mapping[str, Any]:
     if kind.startswith("catboost"):
         import catboost
 
-        made = (catboost.CatBoostClassifier if kind == "catboost" else catboost.CatBoostRegressor)(iterations=8, depth=3, verbose=False, allow_writing_files=False)
+        made = (catboost.CatBoostClassifier if kind == "catboost" else catboost.CatBoostRegressor)(
+            iterations=8, depth=3, verbose=False, allow_writing_files=False
+        )
         made.fit(x, y).save_model(str(path), format="onnx")
         return {"features": x[:5]}
     import onnxmltools
@@ -72,7 +81,9 @@ def _trees(kind: str, path: Path) -> Mapping[str, Any]:
     if kind.startswith("lightgbm"):
         import lightgbm
 
-        model = (lightgbm.LGBMClassifier if kind == "lightgbm" else lightgbm.LGBMRegressor)(n_estimators=8, verbose=-1).fit(x, y)
+        model = (lightgbm.LGBMClassifier if kind == "lightgbm" else lightgbm.LGBMRegressor)(
+            n_estimators=8, verbose=-1
+        ).fit(x, y)
         found = onnxmltools.convert_lightgbm(model, initial_types=types)
     else:
         import xgboost

@@ -13,8 +13,23 @@ _TEXT = {
     "vocab_size": 211, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
     "max_position_embeddings": 128, "pad_token_id": 0, "bos_token_id": 0, "eos_token_id": 2,
 }  # fmt: skip
-_IMAGE = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4, "image_size": 64, "patch_size": 16}
-_SPEECH = {**_TEXT, "conv_dim": (32, 32), "conv_stride": (5, 4), "conv_kernel": (10, 8), "num_conv_pos_embeddings": 16, "num_conv_pos_embedding_groups": 4, "vocab_size": 32}
+_IMAGE = {
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "image_size": 64,
+    "patch_size": 16,
+}
+_SPEECH = {
+    **_TEXT,
+    "conv_dim": (32, 32),
+    "conv_stride": (5, 4),
+    "conv_kernel": (10, 8),
+    "num_conv_pos_embeddings": 16,
+    "num_conv_pos_embedding_groups": 4,
+    "vocab_size": 32,
+}
 _DISTIL = {"vocab_size": 211, "dim": 64, "hidden_dim": 96, "n_layers": 2, "n_heads": 4, "max_position_embeddings": 128}
 _BART = {
     "vocab_size": 211, "d_model": 64, "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 4, "decoder_attention_heads": 4,
@@ -93,7 +108,12 @@ def _build(kind: str, dynamo: bool, path: Path) -> Mapping[str, Any]:
         "speech": {"input_values": torch.randn(2, 3000)},
         "mel": {"input_features": torch.randn(2, 8, 100)},
     }[takes]
-    varying = {"input_ids": "sequence_length", "attention_mask": "sequence_length", "decoder_input_ids": "decoder_sequence_length", "input_values": "samples"}
+    varying = {
+        "input_ids": "sequence_length",
+        "attention_mask": "sequence_length",
+        "decoder_input_ids": "decoder_sequence_length",
+        "input_values": "samples",
+    }
     axes = {n: {0: batch, **({1: varying[n]} if n in varying else {})} for n in inputs}
     return export(First(), inputs, ["out"], path, dynamo=dynamo, axes=axes)
 

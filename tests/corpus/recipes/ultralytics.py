@@ -22,4 +22,8 @@ def _build(name: str, dynamic: bool, path: Path) -> Mapping[str, Any]:
     return {"images": np.random.default_rng(0).random((1, 3, 64, 64), np.float32)}
 
 
-RECIPES = {f"{name}{'-dynamic' if dynamic else ''}": partial(_build, name, dynamic) for name in MODELS for dynamic in (False, True)}
+RECIPES = {
+    f"{name}{'-dynamic' if dynamic else ''}": partial(_build, name, dynamic)
+    for name in MODELS
+    for dynamic in (False, True)
+}
