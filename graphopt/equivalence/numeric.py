@@ -14,7 +14,7 @@ the same, as that is what the model says; an output also passes if it is about a
 original as that is to the reference.
 
 A model with symbols is compared at two sizes of each of them at least, at 1, and without a past, where the original runs at those: a
-rewrite may be right at one size alone.
+rewrite may be right at one size alone. Flags, inputs of one truth value, are set both ways at each size, as far as that runs.
 
 One session is open at a time, in a process that a model may take down (:mod:`graphopt.runtime.guard`); what is kept of the others
 is their outputs.
@@ -35,7 +35,7 @@ from ml_dtypes import finfo
 from graphopt.equivalence.compare import SAME, Difference, Tolerance, compare, default_rtol
 from graphopt.errors import InputsNeededError, SessionError, UsageError
 from graphopt.runtime.dtypes import Array
-from graphopt.runtime.feeds import Range, make_feeds, named, shaped
+from graphopt.runtime.feeds import Range, flag_ways, make_feeds, named, shaped
 from graphopt.runtime.guard import Guarded, open_guarded, revive
 from graphopt.runtime.precision import coarsest
 from graphopt.runtime.providers import short_name
@@ -240,15 +240,20 @@ class _Inputs:
         choices = Symbols.choices(specs, dims, self.overrides, self.hints)
         error: SessionError | None = None
 
-        def runs(sizes: Sizes) -> bool:
+        ways = flag_ways(specs)
+
+        def accepts(sizes: Sizes, flags: int) -> bool:
             nonlocal error
             try:
-                session.run(self.feeds(specs, sizes, 0))
+                session.run(self.feeds(specs, sizes, 0, flags=flags))
             except SessionError as found:
                 error = error or found
                 revive(session)
                 return False
             return True
+
+        def runs(sizes: Sizes) -> bool:
+            return any(accepts(sizes, flags) for flags in ways)
 
         found = fitting(choices, runs)
         if found is None:
@@ -256,21 +261,23 @@ class _Inputs:
             raise _inputs_needed(error, specs, self, choices[-1].free) from error
         symbols, base = found
         sizes = [base, *others(symbols, base, runs)]
-        # The larger inputs of the last trial come on top of one trial at each size.
-        trials = max(self.trials, len(sizes) + 1 if len(sizes) > 2 else len(sizes))
+        # Each size with each setting of flags that runs; the larger inputs of the last trial come on top of one trial at each size.
+        plan = [(each, f) for each in sizes for f in ways if len(ways) == 1 or accepts(each, f)]
+        trials = max(self.trials, len(plan) + 1 if len(plan) > 2 else len(plan))
         feeds = [
-            self.feeds(specs, sizes[trial % len(sizes)], trial, _SCALE if 0 < trial == trials - 1 else 1.0)
-            for trial in range(trials)
+            self.feeds(specs, plan[n % len(plan)][0], n, _SCALE if 0 < n == trials - 1 else 1.0, plan[n % len(plan)][1])
+            for n in range(trials)
         ]
         return feeds, [{s: each[s] for s in symbols.free} for each in sizes] if symbols.free else []
 
     def feeds(
-        self, specs: Sequence[TensorSpec], sizes: Mapping[str, int], trial: int, scale: float = 1.0
+        self, specs: Sequence[TensorSpec], sizes: Mapping[str, int], trial: int, scale: float = 1.0, flags: int = 0
     ) -> dict[str, Any]:
         """Inputs of some sizes."""
         return make_feeds(
-            specs, seed=self.seed + trial, ranges=self.ranges, dims=sizes, overrides=self.overrides, scale=scale
-        )
+            specs, seed=self.seed + trial, ranges=self.ranges, dims=sizes, overrides=self.overrides, scale=scale,
+            flags=flags,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from graphopt.onnxio.load import Model
 from graphopt.onnxio.save import LARGEST_PROTOBUF
 from graphopt.runtime import guard
 from graphopt.runtime.environment import usable_cores
-from graphopt.runtime.feeds import Range, load_npz, make_feeds, measured_sizes, named, shaped
+from graphopt.runtime.feeds import Range, flag_ways, load_npz, make_feeds, measured_sizes, named, shaped
 from graphopt.runtime.log import node_of
 from graphopt.runtime.session import LoadableModel, Session, SessionConfig, TensorSpec
 from graphopt.runtime.sizes import Symbols, fitting
@@ -80,28 +80,30 @@ def first_run(
         choices = Symbols.choices(specs, dims, overrides, size_hints(original.graph))
         errors: list[tuple[SessionError, dict[str, Any]]] = []
 
-        def made(sizes: Mapping[str, int]) -> dict[str, Any]:
-            return make_feeds(specs, seed=seed, ranges=ranges, overrides=overrides, dims=sizes)
+        accepted: dict[str, Any] = {}
 
-        def runs(sizes: Mapping[str, int]) -> bool:
+        def tried(sizes: Mapping[str, int], flags: int) -> bool:
+            nonlocal accepted
             feeds: dict[str, Any] = {}
             try:
-                feeds = made(sizes)
+                feeds = make_feeds(specs, seed=seed, ranges=ranges, overrides=overrides, dims=sizes, flags=flags)
                 session.run(feeds)
             except SessionError as error:
                 errors.append((error, feeds))
                 guard.revive(session)
                 return False
+            accepted = feeds
             return True
 
-        found = fitting(choices, runs)
-        if found is None:
+        def runs(sizes: Mapping[str, int]) -> bool:
+            return any(tried(sizes, flags) for flags in flag_ways(specs))
+
+        if fitting(choices, runs) is None:
             plain, free = not isinstance(errors[0][0], CrashError | InputsNeededError), choices[-1].free
             zeros = plain and not (free or overrides) and _fails_on_zeros(session, errors[0][1])
             blamed = blamed_inputs(original.graph, str(errors[0][0]))
             raise _fails_everywhere(errors, free, blamed, given=bool(overrides), zeros=zeros)
-        feeds = made(found[1])
-        return session.clock(feeds), feeds
+        return session.clock(accepted), accepted
 
 
 def _fails_everywhere(

@@ -32,6 +32,7 @@ _DEFAULT_SIZE = 8
 _RANK = 64  # numpy's limit
 _WORK = 8  # bytes at least that an element takes while it is made up
 _MOST = 1 << 40  # bytes, where the system does not say how many are free
+_FLAGS = 3  # of which every combination is tried
 _WORDS = ("alpha", "beta", "gamma", "delta")
 
 Bound = float | tuple[float, ...]
@@ -47,6 +48,7 @@ def make_feeds(
     dims: Mapping[str, int] | None = None,
     overrides: Mapping[str, Array] | None = None,
     scale: float = 1.0,
+    flags: int = 0,
 ) -> dict[str, Array]:
     """Make an array for every input.
 
@@ -57,6 +59,7 @@ def make_feeds(
         dims: Sizes of symbolic dimensions by name.
         overrides: Arrays to use as they are.
         scale: Standard deviation of the floats.
+        flags: Which of the inputs of one truth value are true: bit by bit, in their order.
 
     Returns:
         An array for each input, by name.
@@ -78,7 +81,7 @@ def make_feeds(
     sizes = bind_dims(specs, dims or {}, overrides)
     shapes = _shapes(specs, sizes, overrides)
     interface = recognise(specs)
-    flags = [spec.name for spec in specs if spec.dtype == "bool" and math.prod(shapes.get(spec.name, (0,))) == 1]
+    flagged = flag_inputs(specs)
     feeds: dict[str, Array] = {}
     for spec in specs:
         name = spec.name
@@ -88,15 +91,24 @@ def make_feeds(
         known = elements(interface, name, shapes, numpy_dtype(spec.dtype))
         if known is not None:
             feeds[name] = _within(known, ranges.get(name))
-        elif name in flags:
-            # Seeds that follow each other set every combination of the first few.
-            feeds[name] = np.full(shapes[name], bool(seed >> flags.index(name) & 1))
+        elif name in flagged:
+            feeds[name] = np.full(shapes[name], bool(flags >> flagged.index(name) & 1))
         else:
             # One stream for each name: adding an input to a model leaves the values of the others alone.
             rng = np.random.default_rng((seed, zlib.crc32(name.encode())))
             limits = None if interface.values.get(name) == "mask" else ranges.get(name)
             feeds[name] = _values(spec, shapes[name], rng, limits, scale)
     return feeds
+
+
+def flag_inputs(specs: Iterable[TensorSpec]) -> list[str]:
+    """The inputs that are one truth value: switches between ways to run a model."""
+    return [spec.name for spec in specs if spec.dtype == "bool" and spec.shape in ((), (1,))]
+
+
+def flag_ways(specs: Iterable[TensorSpec]) -> range:
+    """The settings of the first few flags, as ``make_feeds`` takes them; one where there is no flag."""
+    return range(2 ** min(_FLAGS, len(flag_inputs(specs))))
 
 
 def _shapes(

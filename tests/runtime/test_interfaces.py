@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import product
+
+import onnx
 import pytest
 
-from graphopt.runtime.feeds import make_feeds, named
+from graphopt.equivalence.numeric import verify_models
+from graphopt.runtime.feeds import flag_ways, make_feeds, named
 from graphopt.runtime.interfaces import recognise, table
 from graphopt.runtime.session import TensorSpec
 from graphopt.runtime.sizes import Symbols, fitting, others
@@ -108,10 +112,24 @@ def test_lengths_of_sequences():
 
 def test_flags_are_tried_both_ways():
     specs = [TensorSpec("use_cache_branch", "bool", (1,)), TensorSpec("training", "bool", ())]
-    made = [make_feeds(specs, seed=seed) for seed in range(4)]
-    assert {(bool(m["use_cache_branch"][0]), bool(m["training"])) for m in made} == {
-        (a, b) for a in (False, True) for b in (False, True)
-    }
+    made = [make_feeds(specs, flags=flags) for flags in flag_ways(specs)]
+    assert {(bool(m["use_cache_branch"][0]), bool(m["training"])) for m in made} == set(
+        product((False, True), repeat=2)
+    )
+    assert list(flag_ways([TensorSpec("mask", "bool", (3,))])) == [0]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_model_that_runs_with_a_flag_one_way_is_compared_that_way_else_both(tmp_path, fails):
+    lost = "i = Constant<value_int = 99>() t = Gather(x, i) z = Add(x, t)" if fails else "z = Neg(x)"
+    # Merging the branches is wrong where the flag is set.
+    text = """<ir_version: 8, opset_import: ["": 17]> g (float[n] x, bool[1] use_cache_branch) => (float[n] y) {{
+        y = If(use_cache_branch) <then_branch = a () => (float[n] z) {{ {0} }}, else_branch = b () => (float[n] w) {{ w = Abs(x) }}> }}"""
+    one, two = tmp_path / "one.onnx", tmp_path / "two.onnx"
+    onnx.save(onnx.parser.parse_model(text.format(lost)), one)
+    onnx.save(onnx.parser.parse_model(text.format("z = Abs(x)")), two)
+    found = verify_models(one, two)
+    assert found.passed is fails and not verify_models(two, one).passed
 
 
 def test_a_position_stays_within_its_table():
