@@ -13,6 +13,9 @@ The only package that imports onnxruntime, in ``ort``. Import the modules direct
     binding      values where a session wants them, on a device or the host
     session      a model in memory or on disk, opened and run
     feeds        made-up inputs for a session
+    interfaces   what the names of inputs say, by a table
+    ties         sizes that depend on each other
+    sizes        sizes that a model runs at
     timing       which of two models is faster, with an interval
     guard        sessions in a process of their own, for models that nobody knows yet; guarded is that process
     profile      time per kernel, and the graph the runtime really runs
