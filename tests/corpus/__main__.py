@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import fnmatch
 import json
+import random
 import select
 import subprocess
 import sys
@@ -141,9 +142,12 @@ def models(given: argparse.Namespace, journal: Journal) -> Iterator[tuple[str, P
             if fnmatch.fnmatch(path.stem, given.only) and (root.name, path.stem) not in journal:
                 yield root.name, path
     for producer in given.producer or (() if given.folders else PRODUCERS):
-        wanted = [n for n in recipes(producer) if fnmatch.fnmatch(n, given.only) and (producer, n) not in journal]
+        chosen = [name for name in recipes(producer) if fnmatch.fnmatch(name, given.only)]
+        if given.limit is not None and given.limit < len(chosen):
+            chosen = random.Random(0).sample(chosen, given.limit)
+        wanted = [name for name in chosen if (producer, name) not in journal]
         folder = given.work / producer
-        for name, why in built(producer, wanted[: given.limit], folder, given.python):
+        for name, why in built(producer, wanted, folder, given.python):
             if why.startswith(MISSING):
                 print(f"{producer:14} {name:40} left out, {why}", flush=True)
             elif why:
@@ -160,7 +164,7 @@ def main() -> int:
     parser.add_argument("--python", default=sys.executable, help="builds the models")
     parser.add_argument("--producer", nargs="+", choices=list(PRODUCERS))
     parser.add_argument("--only", default="*", help="shell pattern on the names")
-    parser.add_argument("--limit", type=int, help="at most this many models of each producer")
+    parser.add_argument("--limit", type=int, help="at most this many models of each producer, a repeatable choice")
     parser.add_argument("--seconds", type=float, default=300.0, help="for each model")
     parser.add_argument("--memory", type=float, default=8.0, help="GB")
     parser.add_argument("--again", nargs="+", default=[], help="try those of these statuses once more")
