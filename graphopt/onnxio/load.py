@@ -175,8 +175,7 @@ def _validate(proto: ModelProto) -> None:
     if version < OLDEST_OPSET and standard:
         raise UnsupportedModelError(
             f"opset {version} is older than {OLDEST_OPSET}",
-            "convert it: python -c \"import onnx; m = onnx.load('in.onnx'); "
-            "onnx.save(onnx.version_converter.convert_version(m, 13), 'out.onnx')\"",
+            "`graphopt optimize --upgrade` converts it, and so does onnx.version_converter.convert_version",
         )
     if not proto.graph.output:
         raise ModelError("the graph has no output")

@@ -31,6 +31,7 @@ def options_of(settings: Settings) -> dict[str, Any]:
         "freeze_initializers": settings.freeze_initializers, "rules": list(settings.rules),
         "exclude": list(settings.exclude), "provider": settings.provider,
         "provider_options": dict(settings.provider_options), "portable": settings.portable,
+        "upgrade": settings.upgrade,
     }  # fmt: skip
 
 
@@ -46,6 +47,7 @@ class _Options:
     dims: Mapping[str, int]
     input_shapes: Mapping[str, tuple[int, ...]]
     provider_options: Mapping[str, str] = field(default_factory=dict)
+    upgrade: bool = False
 
 
 class TraceError(GraphoptError):

@@ -72,7 +72,9 @@ def attempt(producer: str, model: Path, inputs: Path | None, folder: Path) -> Ou
 
     _forget_peak()
     try:
-        result = optimize(model, output=written, strategy="greedy", cost_model="analytic", measure=False, progress=hear)
+        result = optimize(
+            model, output=written, strategy="greedy", cost_model="analytic", measure=False, upgrade=True, progress=hear
+        )
         told = result.report
         outcome.nodes, outcome.rules = (told["nodes"]["before"], told["nodes"]["after"]), sum(told["rules"].values())
         outcome.sizes = (told["verified"] or {}).get("sizes", [])

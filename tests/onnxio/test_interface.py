@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +13,7 @@ import onnxruntime
 import pytest
 from onnx import ModelProto, helper
 
+from graphopt.api import optimize
 from graphopt.errors import ModelError, UnknownNameError, UnsupportedModelError, UsageError
 from graphopt.ir.simplify import simplify
 from graphopt.ir.text import to_text
@@ -352,14 +350,17 @@ def test_refused(name: str, tmp_path: Path) -> None:
     assert (caught.value.hint is not None) is (name in ("old", "new"))
 
 
-def test_the_command_that_converts_an_old_model_does(tmp_path: Path) -> None:
-    make, message = REFUSED["old"]
-    (tmp_path / "in.onnx").write_bytes(make().SerializeToString())
-    with pytest.raises(UnsupportedModelError, match=message) as caught:
-        load(tmp_path / "in.onnx")
-    command = shlex.split(str(caught.value.hint).removeprefix("convert it: "))
-    subprocess.run([sys.executable, *command[1:]], cwd=tmp_path, check=True)
-    assert load(tmp_path / "out.onnx").graph.opset == 13
+def test_an_old_model_is_converted_where_that_is_asked_for(tmp_path: Path) -> None:
+    nodes = [node("Neg", ["x"], ["s"]), node("Neg", ["s"], ["t"]), node("Relu", ["t"], ["y"])]
+    proto = model(nodes, [("x", F, [2, 3])], [("y", F, [2, 3])], opset=6)
+    path, out = tmp_path / "in.onnx", tmp_path / "out.onnx"
+    path.write_bytes(proto.SerializeToString())
+    with pytest.raises(UnsupportedModelError, match="opset 6 is older") as caught:
+        load(path)
+    assert "--upgrade" in str(caught.value.hint)
+    result = optimize(path, output=out, strategy="greedy", measure=False, cost_model="analytic", upgrade=True)
+    assert result.report["verified"]["passed"] and len(load(out).graph.nodes) == 1
+    assert optimize(load(out).proto, strategy="none", measure=False, upgrade=True).report["nodes"]["before"] == 1
 
 
 def test_simplify_leaves_a_lean_model_alone() -> None:
