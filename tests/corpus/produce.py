@@ -2,7 +2,7 @@
 
 usage: python -m tests.corpus.produce PRODUCER FOLDER NAME...
 
-Writes ``FOLDER/NAME.onnx`` and ``FOLDER/NAME.npz``, inputs that it runs on, and for each model a line of JSON: its name and, where it was
+Writes ``FOLDER/NAME.onnx`` and, where there are any, ``FOLDER/NAME.npz``, inputs that it runs on, and for each model a line of JSON: its name and, where it was
 not built, why.
 """
 
@@ -45,7 +45,8 @@ def main(producer: str, folder: str, *names: str) -> int:
 def _build(build: Build, folder: Path, name: str) -> None:
     path, partial = folder / f"{name}.onnx", folder / f".{name}.part"
     feeds = build(partial)
-    np.savez(path.with_suffix(".npz"), **feeds)
+    if feeds:
+        np.savez(path.with_suffix(".npz"), **feeds)
     partial.replace(path)
 
 
