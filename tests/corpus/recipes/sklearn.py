@@ -16,7 +16,7 @@ ESTIMATORS = {
     "tree": "tree.DecisionTreeClassifier", "neighbours": "neighbors.KNeighborsClassifier", "neighbours-regression": "neighbors.KNeighborsRegressor", "bayes": "naive_bayes.GaussianNB", "perceptron": "neural_network.MLPClassifier:max_iter=20",
     "perceptron-regression": "neural_network.MLPRegressor:max_iter=20", "kmeans": "cluster.KMeans:n_clusters=3", "gaussian": "gaussian_process.GaussianProcessRegressor", "discriminant": "discriminant_analysis.LinearDiscriminantAnalysis",
     "scaler": "preprocessing.StandardScaler", "minmax": "preprocessing.MinMaxScaler", "polynomial": "preprocessing.PolynomialFeatures", "pca": "decomposition.PCA:n_components=3", "mixture": "mixture.GaussianMixture:n_components=2", "isolation": "ensemble.IsolationForest:n_estimators=8",
-    "ada": "ensemble.AdaBoostClassifier:n_estimators=5", "bagging": "ensemble.BaggingRegressor:n_estimators=5", "quantiles": "preprocessing.KBinsDiscretizer:n_bins=3", "normalizer": "preprocessing.Normalizer",
+    "ada": "ensemble.AdaBoostClassifier:n_estimators=5", "bagging": "ensemble.BaggingRegressor:n_estimators=5", "quantiles": "preprocessing.KBinsDiscretizer:n_bins=3,encode=ordinal", "normalizer": "preprocessing.Normalizer",
 }  # fmt: skip
 
 
@@ -46,6 +46,7 @@ def _sklearn(kind: str, path: Path) -> Mapping[str, Any]:
     model = skl2onnx.to_onnx(
         _fitted(kind),
         x[:1],
+        target_opset={"": 17, "ai.onnx.ml": 3},
         options={"zipmap": False} if hasattr(_fitted(kind), "predict_proba") and kind != "mixture" else None,
     )
     path.write_bytes(model.SerializeToString())
