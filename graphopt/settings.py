@@ -116,6 +116,7 @@ class Settings:
         "",
     )
     freeze_initializers: bool = _setting(False, SWITCH, "Treat weights that are also graph inputs as constants")
+    upgrade: bool = _setting(False, SWITCH, "Convert a model of an operator set below 7")
     rtol: float | None = _setting(None, number(), "Relative tolerance of the verification", "X", "by data type")
     atol: float | None = _setting(None, number(), "Absolute tolerance of the verification", "X", "by data type")
     measure: bool = _setting(True, SWITCH, "Time the result against the original")

@@ -29,6 +29,7 @@ from graphopt.pipeline.opening import first_run, given_inputs, open_sizes
 from graphopt.pipeline.write import Result
 from graphopt.runtime import guard
 from graphopt.runtime.environment import fingerprint, free_memory
+from graphopt.runtime.feeds import Range
 from graphopt.runtime.rounds import Contender, Measured, Timed, in_process, measure
 from graphopt.runtime.session import SessionConfig
 from graphopt.verification.compare import Difference, Tolerance, compare
@@ -214,9 +215,7 @@ class _Run:
     def _config(self, made: Made) -> SessionConfig:
         return replace(self.config, level=made.variant.level)
 
-    def _checked(
-        self, made: Sequence[Made], ranges: Mapping[str, tuple[int, int]], overrides: Mapping[str, Any]
-    ) -> list[Made]:
+    def _checked(self, made: Sequence[Made], ranges: Mapping[str, Range], overrides: Mapping[str, Any]) -> list[Made]:
         """Compare what can be run with the original."""
         ready = [m for m in made if m.path is not None]
         outcomes = verify_many(
@@ -258,7 +257,7 @@ class _Run:
         return result
 
     def _rivals(
-        self, model: Model, feeds: Mapping[str, Any], ranges: Mapping[str, tuple[int, int]], overrides: Mapping[str, Any],
+        self, model: Model, feeds: Mapping[str, Any], ranges: Mapping[str, Range], overrides: Mapping[str, Any],
         stack: ExitStack,
     ) -> list[tuple[Made, Opened | None]]:  # fmt: skip
         """Open the model in other runtimes, for as long as the stack lives, and compare what they compute."""

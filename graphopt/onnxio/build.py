@@ -75,7 +75,7 @@ class _Builder:
         self._types = types_of(proto)
         self._functions = {(f.domain, f.name) for f in proto.functions}
         self._seen: set[int] = set()
-        g = proto.graph
+        self._source = g = proto.graph
         # Before IR version 4 every initializer is also an input, and the runtime treats it as a constant all the same.
         overridable = {i.name for i in g.input} if proto.ir_version >= 4 else set()
         for info in g.input:
@@ -135,9 +135,20 @@ class _Builder:
 
     def _define(self, name: str, value: Value) -> None:
         if name in self.scope:
-            raise ModelError(f"value {name!r} is defined twice")
+            who = " and by ".join(_definers(self._source, name))
+            raise ModelError(f"value {name!r} is defined twice: by {who}")
         self.scope[name] = value.key
         self.values[value.key] = value
+
+
+def _definers(graph: GraphProto, name: str) -> list[str]:
+    """Whatever defines a value in a graph, in its order."""
+    found = ["an input" for each in graph.input if each.name == name]
+    found += ["a weight" for each in graph.initializer if each.name == name]
+    for number, node in enumerate(graph.node):
+        label = repr(node.name) if node.name else f"number {number + 1}"
+        found += [f"node {label} ({node.op_type})" for output in node.output if output == name]
+    return found
 
 
 def _sorted(g: GraphProto, scope: Mapping[str, int], producers: set[str]) -> list[NodeProto]:

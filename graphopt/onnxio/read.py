@@ -68,7 +68,8 @@ def validate(proto: ModelProto) -> None:
         )
     if version < OLDEST_OPSET and standard:
         raise UnsupportedModelError(
-            f"opset {version} is older than {OLDEST_OPSET}", "convert it with onnx.version_converter.convert_version"
+            f"opset {version} is older than {OLDEST_OPSET}",
+            "`graphopt optimize --upgrade` converts it, and so does onnx.version_converter.convert_version",
         )
     if not proto.graph.output:
         raise ModelError("the graph has no output")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,9 @@ from graphopt.config import Settings
 from graphopt.ir.graph import Graph
 from graphopt.onnxio.load import Model
 from graphopt.rewrite.library import Library
+from graphopt.runtime.feeds import Range
 from graphopt.runtime.session import SessionConfig
+from graphopt.runtime.sizes import Hints
 from graphopt.search.arena import Arena
 from graphopt.search.effort import Effort
 from graphopt.search.problem import Budget, Strategy
@@ -72,7 +74,7 @@ class Context:
         loaded: The model with its dimensions fixed and its initializers frozen, where that was asked for.
         start: Its graph as the search begins with it.
         ranges: Bounds of integer inputs, by name.
-        hints: Likely sizes of symbols.
+        hints: What the graph says of the sizes of symbols.
         overrides: Inputs that the caller gave, by name.
         bound: Which symbol of the original stands for which number in ``loaded``.
         sets: Sets of sizes to verify and measure at; the search goes by the first.
@@ -93,8 +95,8 @@ class Context:
     original: Model
     loaded: Model
     start: Graph
-    ranges: Mapping[str, tuple[int, int]]
-    hints: Mapping[str, Sequence[int]]
+    ranges: Mapping[str, Range]
+    hints: Hints
     overrides: Mapping[str, Any]
     bound: Mapping[str, int]
     sets: tuple[Mapping[str, int], ...]

@@ -12,17 +12,21 @@ from onnx import ModelProto
 
 from graphopt.config import provider_name
 from graphopt.errors import CrashError, InputsNeededError, SessionError, expect
+from graphopt.ir.graph import Graph
 from graphopt.onnxio.emit import emit
 from graphopt.onnxio.load import Model
 from graphopt.onnxio.save import LARGEST_PROTOBUF
 from graphopt.runtime import guard
 from graphopt.runtime.environment import usable_cores
-from graphopt.runtime.feeds import load_npz, make_feeds, measured_sizes, shaped
+from graphopt.runtime.feeds import Range, flag_ways, load_npz, make_feeds, measured_sizes, named, shaped
+from graphopt.runtime.log import node_of
 from graphopt.runtime.session import LoadableModel, Session, SessionConfig, TensorSpec
-from graphopt.runtime.sizes import Symbols, first_that_run, named
+from graphopt.runtime.sizes import Symbols, fitting
 from graphopt.search.arena import loadable
 from graphopt.verification.reference import sizes_wanted
 from graphopt.verification.sizes import size_hints
+
+_LOOKS_UP = frozenset({"Gather", "GatherElements", "GatherND", "ScatterElements", "ScatterND"})
 
 
 class ThreadsWarning(UserWarning):
@@ -71,7 +75,7 @@ def given_inputs(inputs: str | Path | Mapping[str, Any] | None) -> dict[str, Any
 def first_run(
     original: Model,
     config: SessionConfig,
-    ranges: Mapping[str, tuple[int, int]],
+    ranges: Mapping[str, Range],
     overrides: Mapping[str, Any],
     dims: Mapping[str, int],
     seed: int,
@@ -82,34 +86,42 @@ def first_run(
     with guard.open_guarded(loadable(original, emit(original, original.graph)), config, name=name) as session:
         given, dims = shaped(session.input_specs, shapes or {}, dims)
         specs = named(given)
-        symbols = Symbols.of(specs, dims, overrides, size_hints(original.graph))
+        choices = Symbols.choices(specs, dims, overrides, size_hints(original.graph))
         errors: list[tuple[SessionError, dict[str, Any]]] = []
 
-        def made(sizes: Mapping[str, int]) -> dict[str, Any]:
-            return make_feeds(specs, seed=seed, ranges=ranges, overrides=overrides, dims=sizes)
+        accepted: dict[str, Any] = {}
 
-        def runs(sizes: Mapping[str, int]) -> bool:
+        def tried(sizes: Mapping[str, int], flags: int) -> bool:
+            nonlocal accepted
             feeds: dict[str, Any] = {}
             try:
-                feeds = made(sizes)
+                feeds = make_feeds(specs, seed=seed, ranges=ranges, overrides=overrides, dims=sizes, flags=flags)
                 session.run(feeds)
             except SessionError as error:
                 errors.append((error, feeds))
                 guard.revive(session)
                 return False
+            accepted = feeds
             return True
 
-        sizes = first_that_run(symbols, runs)
-        if sizes is None:
-            plain = not isinstance(errors[0][0], CrashError | InputsNeededError)
-            zeros = plain and not (symbols.free or overrides) and _fails_on_zeros(session, errors[0][1])
-            raise _fails_everywhere(errors, symbols.free, given=bool(overrides), zeros=zeros)
-        feeds = made(sizes)
-        return session.clock(feeds), feeds
+        def runs(sizes: Mapping[str, int]) -> bool:
+            return any(tried(sizes, flags) for flags in flag_ways(specs))
+
+        if fitting(choices, runs) is None:
+            plain, free = not isinstance(errors[0][0], CrashError | InputsNeededError), choices[-1].free
+            zeros = plain and not (free or overrides) and _fails_on_zeros(session, errors[0][1])
+            blamed = blamed_inputs(original.graph, str(errors[0][0]))
+            raise _fails_everywhere(errors, free, blamed, given=bool(overrides), zeros=zeros)
+        return session.clock(accepted), accepted
 
 
 def _fails_everywhere(
-    errors: Sequence[tuple[SessionError, dict[str, Any]]], symbols: Sequence[str], *, given: bool, zeros: bool
+    errors: Sequence[tuple[SessionError, dict[str, Any]]],
+    symbols: Sequence[str],
+    blamed: Sequence[str],
+    *,
+    given: bool,
+    zeros: bool,
 ) -> SessionError:
     """What to say of a model that runs at none of the sizes tried: what it says at the likeliest, and what would help."""
     error, feeds = errors[0]
@@ -123,11 +135,30 @@ def _fails_everywhere(
         hint = choose + ("check --inputs" if given else "give real ones with --inputs file.npz")
         if zeros:
             hint = "it fails on zeros as well, so the fault is likely in the model: look at the node named"
+        elif blamed:
+            hint += f"; what it fails on comes of {', '.join(blamed[:6])}{' ...' if len(blamed) > 6 else ''}"
         tried = f", nor at {len(errors) - 1} other choices of sizes" if len(errors) > 1 else ""
         text = f"the original model fails on made-up inputs ({_sketch(feeds)}){tried}: {error}"
         failed = InputsNeededError(text, hint)
     failed.__cause__ = error
     return failed
+
+
+def blamed_inputs(graph: Graph, message: str) -> list[str]:
+    """The inputs that what a node complains of is computed of: the indices of one that looks up, else all its operands."""
+    name = node_of(message)
+    node = next((node for node in graph.nodes.values() if node.name == name), None) if name else None
+    if node is None:
+        return []
+    stack = [key for key in (node.inputs[1:2] if node.op in _LOOKS_UP else node.inputs) if key is not None]
+    seen = set(stack)
+    while stack:
+        producer = graph.producer(stack.pop())
+        for key in producer.inputs if producer is not None else ():
+            if key is not None and key not in seen:
+                seen.add(key)
+                stack.append(key)
+    return [graph.values[key].name for key in graph.inputs if key in seen]
 
 
 def _fails_on_zeros(session: guard.Guarded | Session, feeds: Mapping[str, Any]) -> bool:

@@ -18,6 +18,7 @@ from graphopt.errors import UsageError
 from graphopt.files import is_stream
 from graphopt.ir.simplify import simplify
 from graphopt.onnxio.load import Model, load
+from graphopt.onnxio.upgrade import upgraded
 from graphopt.pipeline.context import Context, Progress, Targets
 from graphopt.pipeline.opening import bound_sizes, first_run, given_inputs, open_sizes, session_config
 from graphopt.pipeline.strategies import make_strategy
@@ -64,7 +65,7 @@ def prepare(
     hear(Progress("load", "loading the model"))
     loaded = load_model(model, settings)
     changed = settings.dims or settings.input_shapes or settings.freeze_initializers
-    original = load(model) if changed else loaded
+    original = load(upgraded(model) if settings.upgrade else model) if changed else loaded
     ranges, overrides = input_ranges(loaded.graph), given_inputs(inputs)
     if settings.at and overrides:
         raise UsageError("inputs have the sizes that they have: 'inputs' and 'at' exclude each other")
@@ -118,7 +119,7 @@ def load_rules(settings: Settings) -> Library:
 def load_model(model: str | Path | ModelProto, settings: Settings) -> Model:
     """A model as some settings want it."""
     return load(
-        model,
+        upgraded(model) if settings.upgrade else model,
         freeze_initializers=settings.freeze_initializers,
         dims=settings.dims or None,
         input_shapes=settings.input_shapes or None,

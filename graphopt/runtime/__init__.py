@@ -14,6 +14,9 @@ The only package that imports onnxruntime, in ``ort``. Import the modules direct
     feeds        made-up inputs for a session
     rounds       models in interleaved rounds, over sessions that are opened again and again
     timing       from rounds to ratios, intervals and verdicts
+    interfaces   what the names of inputs say, by a table
+    ties         sizes that depend on each other
+    sizes        sizes that a model runs at
     guard        sessions in a process of their own, for models that nobody knows yet; guarded is that process
     profile      time per kernel, and the graph the runtime really runs
     precision    the coarsest arithmetic inside a model

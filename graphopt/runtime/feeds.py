@@ -1,8 +1,9 @@
 """Made-up inputs for a session: legal, reproducible, and the same whatever the order of the inputs.
 
 Floats are standard normal, integers stay within a range the caller knows or within {0, 1} (legal for token and
-class ids of any table), symbolic dimensions get the same size everywhere. What can't be guessed, sequences and the
-like, is refused with the name of the input.
+class ids of any table), symbolic dimensions get the same size everywhere. Inputs that many models have, masks, positions,
+lengths, are what their names say (:mod:`graphopt.runtime.interfaces`). What can't be guessed, sequences and the like, is
+refused with the name of the input.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ import numpy as np
 from graphopt.errors import InputsNeededError, UnknownNameError, UsageError
 from graphopt.ir.dtypes import BY_NAME, Array, numpy_dtype
 from graphopt.runtime.environment import free_memory
+from graphopt.runtime.interfaces import elements, likely, recognise, variable
 from graphopt.runtime.session import TensorSpec
+from graphopt.runtime.ties import Linear, addends, evaluated, linear, solve
 
 _ONE = ("batch", "beam", "num_return")
 _BATCH_NAMES = {"n", "b", "bs", "bsz", "nbatch"}
@@ -29,27 +32,34 @@ _DEFAULT_SIZE = 8  # of a symbol whose name says nothing: small, and what halves
 _RANK = 64  # numpy's limit
 _WORK = 8  # bytes at least that an element takes while it is made up
 _MOST = 1 << 40  # bytes, where the system does not say how many are free
+_FLAGS = 3  # of which every combination is tried
 _WORDS = ("alpha", "beta", "gamma", "delta")
+
+Bound = float | tuple[float, ...]
+Range = tuple[Bound, Bound]
+"""Inclusive low and exclusive high of the elements of an input; tuples are of each element."""
 
 
 def make_feeds(
     specs: Sequence[TensorSpec],
     *,
     seed: int = 0,
-    ranges: Mapping[str, tuple[int, int]] | None = None,
+    ranges: Mapping[str, Range] | None = None,
     dims: Mapping[str, int] | None = None,
     overrides: Mapping[str, Array] | None = None,
     scale: float = 1.0,
+    flags: int = 0,
 ) -> dict[str, Array]:
     """Make an array for every input.
 
     Args:
         specs: The inputs, as ``Session.input_specs``.
         seed: Different seeds give different values, the same seed the same.
-        ranges: Inclusive low and exclusive high for the integers (or floats) of an input.
+        ranges: Inclusive low and exclusive high for the integers (or floats) of an input, of all or of each.
         dims: Sizes of symbolic dimensions by name.
         overrides: Arrays to use as they are.
         scale: Standard deviation of the floats.
+        flags: Which of the inputs of one truth value are true: bit by bit, in their order.
 
     Returns:
         An array for each input, by name.
@@ -65,24 +75,68 @@ def make_feeds(
         if given not in names:
             raise UnknownNameError("input", given, names)
     for name, (low, high) in ranges.items():
-        if low >= high:
+        if np.any(np.greater_equal(low, high)):
             raise UsageError(f"range of input {name!r} is empty: {low} to {high} (exclusive)")
+    specs = named(specs)
     sizes = bind_dims(specs, dims or {}, overrides)
+    shapes = _shapes(specs, sizes, overrides)
+    interface = recognise(specs)
+    flagged = flag_inputs(specs)
     feeds: dict[str, Array] = {}
     for spec in specs:
+        name = spec.name
+        if name in overrides:
+            feeds[name] = _as_declared(spec, overrides[name])
+            continue
+        known = elements(interface, name, shapes, numpy_dtype(spec.dtype))
+        if known is not None:
+            feeds[name] = _within(known, ranges.get(name))
+        elif name in flagged:
+            feeds[name] = np.full(shapes[name], bool(flags >> flagged.index(name) & 1))
+        else:
+            # One stream for each name: adding an input to a model leaves the values of the others alone.
+            rng = np.random.default_rng((seed, zlib.crc32(name.encode())))
+            limits = None if interface.values.get(name) == "mask" else ranges.get(name)
+            feeds[name] = _values(spec, shapes[name], rng, limits, scale)
+    return feeds
+
+
+def flag_inputs(specs: Iterable[TensorSpec]) -> list[str]:
+    """The inputs that are one truth value: switches between ways to run a model."""
+    return [spec.name for spec in specs if spec.dtype == "bool" and spec.shape in ((), (1,))]
+
+
+def flag_ways(specs: Iterable[TensorSpec]) -> range:
+    """The settings of the first few flags, as ``make_feeds`` takes them; one where there is no flag."""
+    return range(2 ** min(_FLAGS, len(flag_inputs(specs))))
+
+
+def _shapes(
+    specs: Sequence[TensorSpec], sizes: Mapping[str, int], overrides: Mapping[str, Array]
+) -> dict[str, tuple[int, ...]]:
+    """The shape of every tensor.
+
+    Raises:
+        InputsNeededError: An input is no tensor, or too large.
+    """
+    shapes: dict[str, tuple[int, ...]] = {}
+    for spec in specs:
         if spec.name in overrides:
-            feeds[spec.name] = _as_declared(spec, overrides[spec.name])
+            if spec.kind == "tensor":
+                shapes[spec.name] = np.shape(overrides[spec.name])
         elif spec.kind != "tensor":
             raise InputsNeededError(
                 f"input {spec.name!r} is of type {spec.dtype}, which can't be made up", "pass it with --inputs file.npz"
             )
         else:
-            shape = tuple(_size(spec, axis, sizes) for axis in range(len(spec.shape)))
-            _require_room(spec, shape)
-            # One stream for each name: adding an input to a model leaves the values of the others alone.
-            rng = np.random.default_rng((seed, zlib.crc32(spec.name.encode())))
-            feeds[spec.name] = _values(spec, shape, rng, ranges.get(spec.name), scale)
-    return feeds
+            shapes[spec.name] = tuple(sizes[dim] if isinstance(dim, str) else dim or 0 for dim in spec.shape)
+            _require_room(spec, shapes[spec.name])
+    return shapes
+
+
+def _within(known: Array, limits: Range | None) -> Array:
+    """Integers kept to a range."""
+    return known if limits is None else np.clip(known, limits[0], np.subtract(limits[1], 1)).astype(known.dtype)
 
 
 def _require_room(spec: TensorSpec, shape: tuple[int, ...]) -> None:
@@ -112,13 +166,26 @@ def bind_dims(
         overrides: Arrays chosen by the caller; they fix the sizes of their own symbols.
 
     Returns:
-        Sizes by symbol. A sum such as ``past + 1`` follows its parts where the caller has not chosen it.
+        Sizes by symbol. What depends on others, as ``past + 1`` or the length of a mask, follows them where the caller has
+        not chosen it.
 
     Raises:
         UnknownNameError: ``dims`` names no symbol of these inputs.
         UsageError: A size is negative, or an override does not fit.
     """
     specs = list(specs)
+    sizes = chosen_dims(specs, dims, overrides)
+    symbols = {dim: None for spec in specs for dim in spec.shape if isinstance(dim, str)}
+    if all(symbol in sizes for symbol in symbols):
+        return sizes
+    tied, usual = ties(specs, sizes, recognise(specs).equations(specs)), likely_sizes(specs)
+    return whole({**{name: size for name, size in usual.items() if name not in tied}, **sizes}, tied)
+
+
+def chosen_dims(
+    specs: Sequence[TensorSpec], dims: Mapping[str, int], overrides: Mapping[str, Array] | None = None
+) -> dict[str, int]:
+    """The sizes that the caller has chosen, by symbol; see :func:`bind_dims`."""
     symbols = {dim: None for spec in specs for dim in spec.shape if isinstance(dim, str)}
     parts = {part for symbol in symbols for part in addends(symbol)}
     sizes: dict[str, int] = {}
@@ -131,15 +198,43 @@ def bind_dims(
     for spec in specs:
         if overrides and spec.name in overrides and spec.kind == "tensor":
             _check_override(spec, _as_declared(spec, overrides[spec.name]), sizes)
-    for symbol in symbols:
-        if len(addends(symbol)) == 1:
-            sizes.setdefault(symbol, default_size(symbol))
-    for symbol in symbols:
-        if symbol not in sizes:
-            sizes[symbol] = sum(
-                int(part) if part.isdigit() else sizes.get(part, default_size(part)) for part in addends(symbol)
-            )
     return sizes
+
+
+def likely_sizes(specs: Sequence[TensorSpec]) -> dict[str, int]:
+    """A likely size for every symbol, and for the symbols in those that are sums."""
+    roles = recognise(specs).role_of(specs)
+    found: dict[str, int] = {}
+    for spec in specs:
+        for axis, dim in enumerate(spec.shape):
+            for part in (dim, *addends(dim)) if isinstance(dim, str) else ():
+                unnamed = part == f"{spec.name}[{axis}]" and not likely(roles.get(part))
+                found.setdefault(part, unnamed_size(spec, axis) if unnamed else default_size(part, roles.get(part)))
+    return found
+
+
+def whole(sizes: Mapping[str, int], tied: Mapping[str, Linear]) -> dict[str, int]:
+    """Sizes with those that depend on them."""
+    found = {name: evaluated(sum, sizes) for name, sum in tied.items() if name not in sizes}
+    return {**sizes, **{name: max(0, size) for name, size in found.items() if size is not None}}
+
+
+def ties(
+    specs: Iterable[TensorSpec], chosen: Mapping[str, int], more: Iterable[tuple[Linear, Linear]] = ()
+) -> dict[str, Linear]:
+    """The symbols that depend on others.
+
+    Args:
+        specs: The inputs.
+        chosen: Sizes that are chosen.
+        more: What is known of sizes besides, the surest first.
+    """
+    more = list(more)
+    roles = {name for each in more for side in each for name in side if name.startswith(variable("")[0])}
+    written = {dim for spec in specs for dim in spec.shape if isinstance(dim, str) and linear(dim) != {dim: 1}}
+    given: list[tuple[Linear, Linear]] = [({name: 1}, {"": size}) for name, size in chosen.items()]
+    sums: list[tuple[Linear, Linear]] = [({dim: 1}, linear(dim)) for dim in sorted(written)]
+    return solve([*given, *sums, *more], roles)
 
 
 def shaped(
@@ -174,6 +269,16 @@ def shaped(
     settled = {dim for spec in specs for dim in spec.shape} - left
     sizes = {name: size for name, size in bound.items() if name in left}
     return made, {**sizes, **{name: size for name, size in dims.items() if name not in settled}}
+
+
+def named(specs: Iterable[TensorSpec]) -> list[TensorSpec]:
+    """Inputs of which every dimension is a number or a symbol: one without a name is called ``x[0]``."""
+    return [
+        replace(s, shape=tuple(f"{s.name}[{i}]" if d is None else d for i, d in enumerate(s.shape)))
+        if None in s.shape
+        else s
+        for s in specs
+    ]
 
 
 def measured_sizes(specs: Sequence[TensorSpec], feeds: Mapping[str, Array]) -> dict[str, int]:
@@ -220,24 +325,14 @@ def load_npz(path: Path, *, empty: bool = False) -> dict[str, Array]:
         raise UsageError(f"can't read inputs from {path}: {error or type(error).__name__}", hint) from error
 
 
-def addends(symbol: str) -> list[str]:
-    """The parts of a symbol such as ``past + 1``; the symbol alone for most."""
-    return [part.strip() for part in symbol.split("+")]
-
-
-def default_size(symbol: str) -> int:
-    """A likely size for a symbol, by its name."""
+def default_size(symbol: str, role: str | None = None) -> int:
+    """A likely size for a symbol, by what the dimension is known to be, or by its name."""
+    if likely(role):
+        return likely(role)[0]
     name = symbol.lower()
     if name in _BATCH_NAMES or any(word in name for word in _ONE):
         return 1
     return _IMAGE_SIZE if name in _IMAGE_NAMES else _DEFAULT_SIZE
-
-
-def _size(spec: TensorSpec, axis: int, sizes: Mapping[str, int]) -> int:
-    dim = spec.shape[axis]
-    if isinstance(dim, int):
-        return dim
-    return sizes[dim] if isinstance(dim, str) else unnamed_size(spec, axis)
 
 
 def unnamed_size(spec: TensorSpec, axis: int) -> int:
@@ -278,9 +373,11 @@ def _shape_text(spec: TensorSpec) -> str:
 
 
 def _values(
-    spec: TensorSpec, shape: tuple[int, ...], rng: np.random.Generator, limits: tuple[int, int] | None, scale: float
+    spec: TensorSpec, shape: tuple[int, ...], rng: np.random.Generator, limits: Range | None, scale: float
 ) -> Array:
     dtype = numpy_dtype(spec.dtype)
+    if limits is not None and isinstance(limits[0], tuple) and shape != (len(limits[0]),):
+        limits = None  # these are of another shape
     if spec.dtype == "str":
         words: Array = rng.choice(np.array(_WORDS, dtype=object), size=shape)
         return np.asarray(words, dtype=object).reshape(shape)
@@ -293,7 +390,7 @@ def _values(
     if dtype.kind in "iu":
         # Bytes are pixels or quantised values; wider integers are usually ids or positions.
         whole = (np.iinfo(dtype).min, np.iinfo(dtype).max + 1) if dtype.itemsize == 1 else (0, 2)
-        low, high = limits or whole
+        low, high = (np.asarray(bound, np.int64) for bound in limits or whole)
         return np.asarray(rng.integers(low, high, shape)).astype(dtype)
     if limits is not None:
         return np.asarray(rng.uniform(*limits, shape)).astype(dtype)

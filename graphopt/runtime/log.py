@@ -13,6 +13,7 @@ FATAL_ONLY = 4
 """The severity of the runtime's log here: what goes wrong reaches the caller as an exception, so it adds only noise."""
 _WARNINGS = 2
 _ENTRY = re.compile(r"\[(?P<kind>[EF]):onnxruntime:[^\]]*\] (?P<text>.*)")
+_NODE = re.compile(r"Non-zero status code returned while running (\w+) node\. Name:'(.*?)' Status Message: ")
 _COLOUR = re.compile(r"\x1b\[[\d;]*m")
 
 
@@ -22,7 +23,13 @@ def one_line(error: BaseException | str) -> str:
     text = re.sub(r"\[ONNXRuntimeError\] : \d+ : [A-Z_]+ : ", "", text)
     text = re.sub(r"\S+\.(?:cc|cpp|h|hpp|cu):\d+ ", "@@", text)
     text = re.sub(r"@@[^@()]*\((?:[^()]|\([^()]*\))*\)(?: const)?(?: \[with [^\]]*\])?(?:::<lambda[^>]*>)? ?", "", text)
-    return text.replace("@@", "").strip() or type(error).__name__
+    return _NODE.sub(r"node '\2' (\1) fails: ", text.replace("@@", "")).strip() or type(error).__name__
+
+
+def node_of(message: str) -> str | None:
+    """The name of the node that a message of :func:`one_line` speaks of, if it speaks of one."""
+    found = re.search(r"node '(.*?)' \(\w+\) fails: ", message)
+    return found[1] if found else None
 
 
 def first_complaint(call: Callable[[], object]) -> str:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
-from graphopt.runtime.feeds import addends, bind_dims, default_size, unnamed_size
+from graphopt.runtime.feeds import chosen_dims, likely_sizes, ties, whole
+from graphopt.runtime.interfaces import likely, recognise
 from graphopt.runtime.session import TensorSpec
+from graphopt.runtime.ties import Linear
 
 Sizes = dict[str, int]
 Runs = Callable[[Sizes], bool]
@@ -21,19 +23,23 @@ Runs = Callable[[Sizes], bool]
 SECONDS = 5.0
 """For a search: of sizes that run, and of others."""
 _TRIED = (1, 2, 3, 4, 5, 6, 7, 9, 12, 16, 32, 64, 128, 224, 256, 512)
+_FEW = 10  # of those are small
 _PRIMES = (3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47)
 _LARGE = 64  # sizes from here on are those of images: what halves them again and again takes multiples of 32
 _STRIDE = 32
 
 
-def named(specs: Sequence[TensorSpec]) -> list[TensorSpec]:
-    """Inputs of which every dimension is a number or a symbol: one without a name is called ``x[0]``."""
-    return [
-        replace(s, shape=tuple(f"{s.name}[{i}]" if d is None else d for i, d in enumerate(s.shape)))
-        if None in s.shape
-        else s
-        for s in specs
-    ]
+@dataclass(frozen=True)
+class Hints:
+    """What a graph says of the sizes of its symbols.
+
+    Attributes:
+        sizes: For each symbol the sizes that operators seem to ask of it, those of the most operators first.
+        equal: Sums that operators hold against each other.
+    """
+
+    sizes: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    equal: Sequence[tuple[Linear, Linear]] = ()
 
 
 @dataclass(frozen=True)
@@ -43,12 +49,16 @@ class Symbols:
     Attributes:
         free: The symbols that nobody has chosen a size of.
         start: Where to begin: likely sizes of those, and the sizes that were chosen.
-        hints: Sizes that the graph speaks of, by symbol.
+        hints: Sizes to try, by symbol, besides the likely one.
+        tied: The symbols that depend on others, and how.
+        empty: Those of the free ones that may well be 0: what is past.
     """
 
     free: tuple[str, ...]
     start: Sizes
     hints: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    tied: Mapping[str, Linear] = field(default_factory=dict)
+    empty: tuple[str, ...] = ()
 
     @classmethod
     def of(
@@ -56,38 +66,69 @@ class Symbols:
         specs: Sequence[TensorSpec],
         dims: Mapping[str, int] | None = None,
         overrides: Mapping[str, Any] | None = None,
-        hints: Mapping[str, Sequence[int]] | None = None,
+        hints: Hints | None = None,
+        equal: Sequence[tuple[Linear, Linear]] = (),
     ) -> Symbols:
         """The symbols of some inputs.
 
         Args:
-            specs: The inputs, see :func:`named`.
+            specs: The inputs, see :func:`graphopt.runtime.feeds.named`.
             dims: Sizes that the caller has chosen.
             overrides: Arrays that the caller has chosen; the symbols of their shapes are taken.
             hints: Sizes that the graph speaks of.
+            equal: Sums that are taken to be equal.
 
         Raises:
             UnknownNameError: ``dims`` names no symbol.
             UsageError: A size is negative, or an override does not fit.
         """
-        dims, overrides = dims or {}, overrides or {}
-        bound = bind_dims(specs, dims, overrides)
-        taken = {d for s in specs if s.name in overrides for d in s.shape}
-        likely: Sizes = {}
-        for spec in specs:
-            for axis, dim in enumerate(spec.shape):
-                for part in addends(dim) if isinstance(dim, str) else ():
-                    if not part.isdigit() and part not in dims and part not in taken and dim not in dims:
-                        whole = f"{spec.name}[{axis}]"
-                        likely.setdefault(part, unnamed_size(spec, axis) if part == whole else default_size(part))
-        given = {name: size for name, size in bound.items() if name in dims or name in taken}
-        return cls(tuple(likely), {**likely, **given}, hints or {})
+        hints, given = hints or Hints(), chosen_dims(specs, dims or {}, overrides)
+        tied = ties(specs, given, equal)
+        usual, roles = likely_sizes(specs), recognise(specs).role_of(specs)
+        free = tuple(s for s in usual if s not in given and s not in tied)
+        options = {s: [*hints.sizes.get(s, ()), *likely(roles.get(s))[1:]] for s in free}
+        for name, sum in tied.items():
+            if len(sum) == 1 and (other := next(iter(sum))) in options:
+                options[other] += [size for size in hints.sizes.get(name, ()) if size not in options[other]]
+        past = tuple(s for s in free if roles.get(s, s.lower()).startswith("past"))
+        return cls(free, {**{s: usual[s] for s in free}, **given}, options, tied, past)
+
+    @classmethod
+    def choices(
+        cls,
+        specs: Sequence[TensorSpec],
+        dims: Mapping[str, int] | None = None,
+        overrides: Mapping[str, Any] | None = None,
+        hints: Hints | None = None,
+    ) -> list[Symbols]:
+        """What to try one after the other: all that seems to depend on each other does, what the names say alone, nothing."""
+        names, used = list(recognise(specs).equations(specs)), list((hints or Hints()).equal)
+        found: list[Symbols] = []
+        for equal in ([*names, *used], names, []):
+            each = cls.of(specs, dims, overrides, hints, equal)
+            if all(each.tied != other.tied for other in found):
+                found.append(each)
+        return found
+
+    def whole(self, sizes: Mapping[str, int]) -> Sizes:
+        """Sizes with those that depend on them."""
+        return whole({name: size for name, size in sizes.items() if name not in self.tied}, self.tied)
+
+
+def fitting(choices: Sequence[Symbols], runs: Runs, seconds: float = SECONDS) -> tuple[Symbols, Sizes] | None:
+    """The first of some choices with sizes that a model runs at."""
+    for symbols in choices:
+        sizes = first_that_run(symbols, runs, seconds)
+        if sizes is not None:
+            return symbols, sizes
+    return None
 
 
 def first_that_run(symbols: Symbols, runs: Runs, seconds: float = SECONDS) -> Sizes | None:
     """Sizes that a model runs at, likely ones if they do; ``None`` when none was found in time."""
     began, seen = time.monotonic(), list[Sizes]()
-    for sizes in _proposals(symbols):
+    for proposal in _proposals(symbols):
+        sizes = symbols.whole(proposal)
         if sizes in seen:
             continue
         if seen and time.monotonic() - began > seconds:
@@ -105,31 +146,37 @@ def _proposals(symbols: Symbols) -> Iterator[Sizes]:
         return
     hinted = {s: hints[s][0] for s in free if hints.get(s)}
     yield {**start, **hinted}
-    for size in (*sorted({h for s in free for h in hints.get(s, ())}), *_TRIED):
-        yield {**start, **dict.fromkeys(free, size)}
-        yield {**start, **dict.fromkeys(free, size), **hinted}
-    for symbol in free:
-        for size in (*hints.get(symbol, ()), *_TRIED):
-            yield {**start, **hinted, symbol: size}
-            yield {**start, symbol: size}
+    # Small ones first: what does not run at many sizes takes long to say so at large ones.
+    for tried in (_TRIED[:_FEW], _TRIED[_FEW:]):
+        for size in (
+            *sorted({h for s in free for h in hints.get(s, ()) if (h <= _TRIED[_FEW - 1]) == (tried[0] == 1)}),
+            *tried,
+        ):
+            yield {**start, **dict.fromkeys(free, size)}
+            yield {**start, **dict.fromkeys(free, size), **hinted}
+        for symbol in free:
+            for size in (*hints.get(symbol, ()), *tried):
+                yield {**start, **hinted, symbol: size}
+                yield {**start, symbol: size}
 
 
 def others(symbols: Symbols, base: Sizes, runs: Runs, seconds: float = SECONDS) -> list[Sizes]:
-    """More sizes that a model runs at: each symbol at another size than in ``base``, and each at 1, as far as that runs.
+    """More sizes that a model runs at: each symbol at another size than in ``base``, each at 1, and without a past, as far as that runs.
 
     Symbols get sizes that differ from each other, where the model takes that: what is equal by chance hides mistakes.
     """
     deadline = time.monotonic() + seconds
 
     def tried(sizes: Sizes) -> bool:
-        return time.monotonic() < deadline and runs(sizes)
+        return time.monotonic() < deadline and runs(symbols.whole(sizes))
 
     if not symbols.free:
         return []
     found: list[Sizes] = []
-    for sizes in (_another(symbols, base, tried), _ones(symbols, base, tried)):
-        if sizes is not None and sizes != base and sizes not in found:
-            found.append(sizes)
+    for sizes in (_another(symbols, base, tried), _ones(symbols, base, tried), _empty(symbols, base, tried)):
+        each = None if sizes is None else symbols.whole(sizes)
+        if each is not None and each != base and each not in found:
+            found.append(each)
     return found
 
 
@@ -150,6 +197,11 @@ def _ones(symbols: Symbols, base: Sizes, runs: Runs) -> Sizes | None:
     if ones == base or runs(ones):
         return ones
     return _one_by_one(base, {s: [1] for s in symbols.free if base[s] != 1}, runs)
+
+
+def _empty(symbols: Symbols, base: Sizes, runs: Runs) -> Sizes | None:
+    none = {**base, **dict.fromkeys(symbols.empty, 0)}
+    return none if symbols.empty and runs(none) else None
 
 
 def _one_by_one(base: Sizes, choices: Mapping[str, Sequence[int]], runs: Runs) -> Sizes | None:

@@ -35,6 +35,7 @@ def options_of(settings: Settings) -> dict[str, Any]:
         "provider": settings.provider,
         "provider_options": dict(settings.provider_options),
         "portable": settings.portable,
+        "upgrade": settings.upgrade,
     }
 
 
@@ -50,6 +51,7 @@ class _Options:
     dims: Mapping[str, int]
     input_shapes: Mapping[str, tuple[int, ...]]
     provider_options: Mapping[str, str] = field(default_factory=dict)
+    upgrade: bool = False
 
 
 class TraceError(GraphoptError):

@@ -13,8 +13,8 @@ Other providers than the CPU round in their own way, some in half precision. The
 the same, as that is what the model says; an output also passes if it is about as near to what the provider makes of the
 original as that is to the reference.
 
-A model with symbols is compared at two sizes of each of them at least, and at 1, where the original runs at those: a rewrite may
-be right at one size alone.
+A model with symbols is compared at two sizes of each of them at least, at 1, and without a past, where the original runs at those: a
+rewrite may be right at one size alone. Flags, inputs of one truth value, are set both ways at each size, as far as that runs.
 
 One session is open at a time, in a process that a model may take down (:mod:`graphopt.runtime.guard`); what is kept of the others
 is their outputs.
@@ -31,9 +31,11 @@ import numpy as np
 
 from graphopt.errors import SessionError, UsageError
 from graphopt.ir.dtypes import Array
+from graphopt.runtime.feeds import Range
 from graphopt.runtime.guard import Guarded, open_guarded
 from graphopt.runtime.providers import short_name
 from graphopt.runtime.session import Model, Session, SessionConfig
+from graphopt.runtime.sizes import Hints
 from graphopt.verification.compare import SAME, Difference, Tolerance, compare
 from graphopt.verification.reference import MOST, Inputs, Reference, run_original
 
@@ -97,11 +99,11 @@ def verify_models(
     optimised: Model,
     *,
     config: SessionConfig | None = None,
-    ranges: Mapping[str, tuple[int, int]] | None = None,
+    ranges: Mapping[str, Range] | None = None,
     overrides: Mapping[str, Array] | None = None,
     dims: Mapping[str, int] | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
-    hints: Mapping[str, Sequence[int]] | None = None,
+    hints: Hints | None = None,
     rtol: float | None = None,
     atol: float | None = None,
     levels: int = 0,
@@ -145,11 +147,11 @@ def verify_many(
     original: Model,
     optimised: Iterable[tuple[Model, SessionConfig]],
     *,
-    ranges: Mapping[str, tuple[int, int]] | None = None,
+    ranges: Mapping[str, Range] | None = None,
     overrides: Mapping[str, Array] | None = None,
     dims: Mapping[str, int] | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
-    hints: Mapping[str, Sequence[int]] | None = None,
+    hints: Hints | None = None,
     rtol: float | None = None,
     atol: float | None = None,
     levels: int = 0,
@@ -178,7 +180,7 @@ def verify_many(
     if trials < 1:
         raise UsageError(f"a comparison needs at least one trial, got {trials}")
     tolerance = Tolerance(rtol, atol, levels=levels)
-    inputs = Inputs(ranges or {}, overrides or {}, dims or {}, shapes or {}, hints or {}, trials, seed)
+    inputs = Inputs(ranges or {}, overrides or {}, dims or {}, shapes or {}, hints or Hints(), trials, seed)
     before: Reference | None = None
     for model, config in optimised:
         before = before or run_original(original, config, inputs, tolerance)

@@ -17,12 +17,12 @@ import numpy as np
 from ml_dtypes import finfo
 
 from graphopt.errors import InputsNeededError, SessionError
-from graphopt.runtime.feeds import make_feeds, shaped
+from graphopt.runtime.feeds import Range, flag_ways, make_feeds, named, shaped
 from graphopt.runtime.guard import Guarded, open_guarded, revive
 from graphopt.runtime.precision import coarsest
 from graphopt.runtime.providers import short_name
 from graphopt.runtime.session import Model, Session, SessionConfig, TensorSpec
-from graphopt.runtime.sizes import Sizes, Symbols, first_that_run, named, others
+from graphopt.runtime.sizes import Hints, Sizes, Symbols, fitting, others
 from graphopt.verification.compare import Tolerance, compare, default_rtol
 
 _PATIENCE_S, _PATIENCE = 60.0, 10  # seconds, and multiples of the original's, for the other model to be opened or run
@@ -37,11 +37,11 @@ _SCALE = 4.0  # of the last trial: saturates what saturates, so that errors in t
 class Inputs:
     """How to make inputs."""
 
-    ranges: Mapping[str, tuple[int, int]]
+    ranges: Mapping[str, Range]
     overrides: Mapping[str, Any]
     dims: Mapping[str, int]
     shapes: Mapping[str, Sequence[int]]
-    hints: Mapping[str, Sequence[int]]
+    hints: Hints
     trials: int
     seed: int
 
@@ -55,39 +55,47 @@ class Inputs:
         specs = named(given)
         if all(spec.name in self.overrides for spec in specs):
             return [self.feeds(specs, dims, 0)], []
-        symbols = Symbols.of(specs, dims, self.overrides, self.hints)
+        choices = Symbols.choices(specs, dims, self.overrides, self.hints)
         error: SessionError | None = None
 
-        def runs(sizes: Sizes) -> bool:
+        ways = flag_ways(specs)
+
+        def accepts(sizes: Sizes, flags: int) -> bool:
             nonlocal error
             try:
-                session.run(self.feeds(specs, sizes, 0))
+                session.run(self.feeds(specs, sizes, 0, flags=flags))
             except SessionError as found:
                 error = error or found
                 revive(session)
                 return False
             return True
 
-        base = first_that_run(symbols, runs)
-        if base is None:
+        def runs(sizes: Sizes) -> bool:
+            return any(accepts(sizes, flags) for flags in ways)
+
+        found = fitting(choices, runs)
+        if found is None:
             assert error is not None
-            raise inputs_needed(error, specs, self, symbols.free) from error
+            raise inputs_needed(error, specs, self, choices[-1].free) from error
+        symbols, base = found
         sizes = [base, *others(symbols, base, runs)]
-        # The larger inputs of the last trial come on top of one trial at each size.
-        trials = max(self.trials, len(sizes) + 1 if len(sizes) > 2 else len(sizes))
+        # Each size with each setting of flags that runs; the larger inputs of the last trial come on top of one trial at each size.
+        plan = [(each, f) for each in sizes for f in ways if len(ways) == 1 or accepts(each, f)]
+        trials = max(self.trials, len(plan) + 1 if len(plan) > 2 else len(plan))
         feeds = [
-            self.feeds(specs, sizes[trial % len(sizes)], trial, _SCALE if 0 < trial == trials - 1 else 1.0)
-            for trial in range(trials)
+            self.feeds(specs, plan[n % len(plan)][0], n, _SCALE if 0 < n == trials - 1 else 1.0, plan[n % len(plan)][1])
+            for n in range(trials)
         ]
         return feeds, [{s: each[s] for s in symbols.free} for each in sizes] if symbols.free else []
 
     def feeds(
-        self, specs: Sequence[TensorSpec], sizes: Mapping[str, int], trial: int, scale: float = 1.0
+        self, specs: Sequence[TensorSpec], sizes: Mapping[str, int], trial: int, scale: float = 1.0, flags: int = 0
     ) -> dict[str, Any]:
         """Inputs of some sizes."""
         return make_feeds(
-            specs, seed=self.seed + trial, ranges=self.ranges, dims=sizes, overrides=self.overrides, scale=scale
-        )
+            specs, seed=self.seed + trial, ranges=self.ranges, dims=sizes, overrides=self.overrides, scale=scale,
+            flags=flags,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)

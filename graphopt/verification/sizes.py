@@ -8,6 +8,8 @@ from math import lcm, prod
 from graphopt.ir.constants import known_content
 from graphopt.ir.graph import Graph, Node
 from graphopt.ir.types import Dim, Shape, factors, product
+from graphopt.runtime.sizes import Hints
+from graphopt.runtime.ties import Linear, linear
 
 _BROADCAST = frozenset(
     {"Add", "Sub", "Mul", "Div", "Pow", "Max", "Min", "Sum", "Mean", "Mod", "And", "Or", "Xor", "Equal", "Greater", "Less",
@@ -17,24 +19,49 @@ _WINDOWS = frozenset({"Conv", "MaxPool", "AveragePool", "ConvTranspose", "LpPool
 _LARGEST = 4096
 
 
-def size_hints(graph: Graph) -> dict[str, list[int]]:
-    """For each symbol the sizes that operators seem to ask of it, those of the most operators first."""
+def size_hints(graph: Graph) -> Hints:
+    """What operators seem to ask of the sizes of symbols."""
     votes: dict[str, dict[int, int]] = {}
     for node in graph.nodes.values():
         if node.domain or node.opaque:
             continue
         shapes = [None if key is None else graph.type(key).shape for key in node.inputs]
         for dim, size in _meetings(graph, node, shapes):
-            parts = factors(dim)
-            if parts is None or len(parts[1]) != 1 or size % parts[0] or not 0 < size // parts[0] <= _LARGEST:
+            parts = factors(dim) if isinstance(size, int) else None
+            if (
+                parts is None
+                or not isinstance(size, int)
+                or len(parts[1]) != 1
+                or size % parts[0]
+                or not 0 < size // parts[0] <= _LARGEST
+            ):
                 continue
             counted = votes.setdefault(parts[1][0], {})
             counted[size // parts[0]] = counted.get(size // parts[0], 0) + 1
-    return {s: sorted(counted, key=lambda n: (-counted[n], n)) for s, counted in votes.items()}
+    return Hints(
+        {s: sorted(counted, key=lambda n: (-counted[n], n)) for s, counted in votes.items()}, _equations(graph)
+    )
 
 
-def _meetings(graph: Graph, node: Node, shapes: Sequence[Shape | None]) -> Iterator[tuple[Dim, int]]:
-    """Dimensions that a node holds against numbers."""
+def _equations(graph: Graph) -> list[tuple[Linear, Linear]]:
+    """Sums of the inputs' symbols that operators hold against each other, in the order of the graph."""
+    declared = [graph.type(key).shape or () for key in graph.inputs]
+    symbols = {name for shape in declared for dim in shape if isinstance(dim, str) for name in (dim, *linear(dim))}
+    found: dict[tuple[Dim, Dim], tuple[Linear, Linear]] = {}
+    for node in sorted(graph.nodes.values(), key=lambda node: graph.order[node.id]) if symbols else ():
+        if node.domain or node.opaque:
+            continue
+        shapes = [None if key is None else graph.type(key).shape for key in node.inputs]
+        for one, two in _meetings(graph, node, shapes):
+            if isinstance(one, str) and isinstance(two, str) and one != two:
+                sums = linear(one), linear(two)
+                if all(not name or name in symbols for sum in sums for name in sum):
+                    found.setdefault((one, two), sums)
+    return list(found.values())
+
+
+def _meetings(graph: Graph, node: Node, shapes: Sequence[Shape | None]) -> Iterator[tuple[Dim, Dim]]:
+    """Dimensions that a node holds against numbers, or against each other."""
     known = [shape for shape in shapes if shape is not None]
     if node.op in _BROADCAST:
         yield from _equal(known)
@@ -71,21 +98,24 @@ def _meetings(graph: Graph, node: Node, shapes: Sequence[Shape | None]) -> Itera
             yield dim, max(32, int(size))
 
 
-def _pair(a: Dim, b: Dim) -> Iterator[tuple[Dim, int]]:
-    for one, two in ((a, b), (b, a)):
-        if isinstance(one, str) and isinstance(two, int):
-            yield one, two
+def _pair(a: Dim, b: Dim) -> Iterator[tuple[Dim, Dim]]:
+    if isinstance(a, str) and b is not None:
+        yield a, b
+    elif isinstance(b, str) and a is not None:
+        yield b, a
 
 
-def _equal(shapes: Sequence[Shape]) -> Iterator[tuple[Dim, int]]:
+def _equal(shapes: Sequence[Shape]) -> Iterator[tuple[Dim, Dim]]:
     """Dimensions that broadcast against each other: those at the same place from the end."""
     for place in range(1, 1 + max((len(shape) for shape in shapes), default=0)):
         dims = [shape[-place] for shape in shapes if len(shape) >= place]
         sizes = {d for d in dims if isinstance(d, int) and d > 1}
-        for dim in dims:
-            if isinstance(dim, str):
-                for size in sorted(sizes):
-                    yield dim, size
+        symbols = [d for d in dims if isinstance(d, str)]
+        for dim in symbols:
+            for size in sorted(sizes):
+                yield dim, size
+        for dim in symbols[1:]:
+            yield symbols[0], dim
 
 
 def _reshaped(x: Shape, target: Sequence[Dim] | None) -> Iterator[tuple[Dim, int]]:

@@ -121,7 +121,7 @@ def test_every_option(cli, library, model, tmp_path):
         *("--dim", "batch=2", "--dim", "seq=8", "--input-shape", "x:0:1x3", "--input-shape", "s:"),
         *("--at", "batch=4,seq=8", "--at", "batch=8"),
         *("--inputs", "data.npz", "--rtol", "1e-3", "--atol", "1e-5", "--seed", "7", "--portable"),
-        *("--freeze-initializers", "--max-growth", "0.5", "--no-measure", "--trace", "trace.json"),
+        *("--freeze-initializers", "--upgrade", "--max-growth", "0.5", "--no-measure", "--trace", "trace.json"),
         *("--max-memory-growth", "2", "--max-error", "1e-6"),
         *("--report", "page.html", "--cost-model", "analytic", "--keep-ties"),
     )
@@ -150,6 +150,7 @@ def test_every_option(cli, library, model, tmp_path):
         "seed": 7,
         "portable": True,
         "freeze_initializers": True,
+        "upgrade": True,
         "max_growth": 0.5,
         "max_memory_growth": 2.0,
         "max_error": 1e-6,

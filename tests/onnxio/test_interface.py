@@ -13,6 +13,7 @@ import onnxruntime
 import pytest
 from onnx import ModelProto, helper
 
+from graphopt.api import optimize
 from graphopt.errors import ModelError, UnknownNameError, UnsupportedModelError, UsageError
 from graphopt.ir.simplify import simplify
 from graphopt.onnxio.emit import RULE_NOTE, emit, rule_of
@@ -320,8 +321,8 @@ REFUSED: dict[str, tuple[Callable[[], ModelProto], str]] = {
     "self": (lambda: relus("yy"), "a cycle through node 'Relu'"),
     "undefined": (lambda: relus("qy"), "node 'Relu' reads 'q', which nothing defines"),
     "undefined output": (lambda: relus("xa"), "output 'y' is defined by nothing"),
-    "two nodes": (lambda: relus("xy", "xy"), "'y' is defined twice"),
-    "node and input": (lambda: relus("xx", outputs="x"), "'x' is defined twice"),
+    "two nodes": (lambda: relus("xy", "xy"), r"'y' is defined twice: by node .* \(Relu\) and by node .* \(Relu\)"),
+    "node and input": (lambda: relus("xx", outputs="x"), r"'x' is defined twice: by an input and by node .* \(Relu\)"),
     "node and weight": (lambda: relus("xy", weights="y"), "'y' is defined twice"),
     "two inputs": (lambda: relus("xy", inputs="xx"), "'x' is defined twice"),
     "two weights": (lambda: relus("wy", weights="ww"), "'w' is defined twice"),
@@ -347,6 +348,19 @@ def test_refused(name: str, tmp_path: Path) -> None:
     assert str(caught.value).startswith(f"{path}: ")
     assert isinstance(caught.value, UnsupportedModelError) is (name in ("old", "new"))
     assert (caught.value.hint is not None) is (name in ("old", "new"))
+
+
+def test_an_old_model_is_converted_where_that_is_asked_for(tmp_path: Path) -> None:
+    nodes = [node("Neg", ["x"], ["s"]), node("Neg", ["s"], ["t"]), node("Relu", ["t"], ["y"])]
+    proto = model(nodes, [("x", F, [2, 3])], [("y", F, [2, 3])], opset=6)
+    path, out = tmp_path / "in.onnx", tmp_path / "out.onnx"
+    path.write_bytes(proto.SerializeToString())
+    with pytest.raises(UnsupportedModelError, match="opset 6 is older") as caught:
+        load(path)
+    assert "--upgrade" in str(caught.value.hint)
+    result = optimize(path, output=out, strategy="greedy", measure=False, cost_model="analytic", upgrade=True)
+    assert result.report["verified"]["passed"] and len(load(out).graph.nodes) == 1
+    assert optimize(load(out).proto, strategy="none", measure=False, upgrade=True).report["nodes"]["before"] == 1
 
 
 def test_simplify_leaves_a_lean_model_alone() -> None:

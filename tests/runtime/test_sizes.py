@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 
 from graphopt.errors import UnknownNameError
+from graphopt.runtime.feeds import named
 from graphopt.runtime.session import TensorSpec
-from graphopt.runtime.sizes import Symbols, first_that_run, named, others
+from graphopt.runtime.sizes import Hints, Symbols, first_that_run, others
 
 
 def symbols(*shape, dims=None, hints=None):
     specs = named([TensorSpec("x", "float32", tuple(shape))])
-    return Symbols.of(specs, dims, None, hints)
+    return Symbols.of(specs, dims, None, Hints(hints or {}))
 
 
 def all_of(tried, base):

@@ -13,6 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 from graphopt.errors import InputsNeededError, SessionError, UnknownNameError, UsageError
 from graphopt.runtime.guard import Guarded
 from graphopt.runtime.session import LoadableModel, SessionConfig
+from graphopt.runtime.sizes import Hints
 from graphopt.verification.numeric import verify_models
 from tests.runtime.models import LONG, F, chain, model, placeholder, proto
 
@@ -359,7 +360,7 @@ def test_sizes_that_run_are_looked_for():
     twelve = model(add, [("x", F, ["batch", "seq"])], [("y", F, ["batch", 12])], {"b": np.ones(12, np.float32)})
     found = verify_models(twelve, twelve)
     assert (found.passed and {s["seq"] for s in found.sizes} == {1, 12}) or {s["seq"] for s in found.sizes} == {1}
-    found = verify_models(twelve, twelve, hints={"seq": [12]})
+    found = verify_models(twelve, twelve, hints=Hints({"seq": [12]}))
     assert found.passed and {s["seq"] for s in found.sizes} == {12, 1}
 
 
@@ -369,4 +370,4 @@ def test_no_size_runs():
     with pytest.raises(InputsNeededError, match="made-up") as error:
         verify_models(never, never)
     assert "--dim seq=N --dim n=N" in str(error.value.hint) and "--inputs" in str(error.value.hint)
-    assert verify_models(never, never, hints={"n": [1009]}).passed
+    assert verify_models(never, never, hints=Hints({"n": [1009]})).passed
