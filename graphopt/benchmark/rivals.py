@@ -34,7 +34,7 @@ LIMIT_S = 600.0
 
 
 @dataclass(frozen=True)
-class Rival:
+class RivalRuntime:
     """Another runtime.
 
     Attributes:
@@ -51,7 +51,7 @@ class Rival:
 
 
 RIVALS = {
-    "openvino": Rival(
+    "openvino": RivalRuntime(
         ("openvino",),
         "openvino",
         "openvino",
@@ -66,7 +66,7 @@ def run(feeds):
     return [request.get_output_tensor(i).data for i in range(len(compiled.outputs))]
 """,
     ),
-    "torch-compile": Rival(
+    "torch-compile": RivalRuntime(
         ("torch", "onnx2torch", "onnx"),
         "torch onnx2torch",
         "torch",
@@ -83,7 +83,7 @@ def run(feeds):
     return [each.numpy() for each in (found if isinstance(found, (list, tuple)) else [found])]
 """,
     ),
-    "iree": Rival(
+    "iree": RivalRuntime(
         ("iree.compiler", "iree.runtime", "onnx"),
         "iree-base-compiler[onnx] iree-base-runtime",
         "iree-base-runtime",

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from graphopt.config import Settings
-    from graphopt.many.run import Done
+    from graphopt.many.batch import Done
 
 
 def asked(models: Sequence[Path], out: Path | None, *, check: bool) -> bool:
@@ -67,7 +67,7 @@ def run(
         SearchProgress(shown=not quiet, verbose=verbose) as progress,
         Interrupt("the best so far of this model") as interrupt,
     ):
-        from graphopt.many.run import optimize_many, told
+        from graphopt.many.batch import optimize_many, told
 
         def on_done(one: Done) -> None:
             done.append(one)

@@ -34,7 +34,7 @@ _OTHER_WEIGHTS = frozenset(
 
 
 @dataclass(frozen=True)
-class Job:
+class ModelJob:
     """A model to optimise.
 
     Attributes:
@@ -47,7 +47,7 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundModels:
     """What is meant by some arguments.
 
     Attributes:
@@ -55,7 +55,7 @@ class Found:
         carried: Files that belong to them (configurations, tokenizers), and where they go.
     """
 
-    jobs: tuple[Job, ...]
+    jobs: tuple[ModelJob, ...]
     carried: tuple[tuple[Path, Path], ...] = ()
 
 
@@ -64,7 +64,7 @@ def is_pattern(given: Path) -> bool:
     return not given.exists() and glob.has_magic(str(given))
 
 
-def find(given: Sequence[Path], out: Path | None) -> Found:
+def find(given: Sequence[Path], out: Path | None) -> FoundModels:
     """Find models.
 
     Args:
@@ -74,7 +74,7 @@ def find(given: Sequence[Path], out: Path | None) -> Found:
     Raises:
         UsageError: There is nothing of that name, no model in it, or two models would be written to one place.
     """
-    jobs: dict[Path, Job] = {}
+    jobs: dict[Path, ModelJob] = {}
     carried: list[tuple[Path, Path]] = []
     for each in given:
         found, others = _in(each, out)
@@ -83,11 +83,11 @@ def find(given: Sequence[Path], out: Path | None) -> Found:
                 f"no model in {each}" if each.is_dir() else f"nothing matches {each}", "models end in .onnx"
             )
         for path, place in found:
-            jobs.setdefault(path.resolve(), Job(path, None if out is None else out / place))
+            jobs.setdefault(path.resolve(), ModelJob(path, None if out is None else out / place))
         if out is not None:
             carried += [(path, out / place) for path, place in others]
     _check(list(jobs.values()), carried)
-    return Found(tuple(jobs.values()), tuple(carried))
+    return FoundModels(tuple(jobs.values()), tuple(carried))
 
 
 Placed = list[tuple[Path, Path]]
@@ -135,7 +135,7 @@ def data_files(model: Path) -> set[Path]:
     return set()
 
 
-def _check(jobs: Sequence[Job], carried: Placed) -> None:
+def _check(jobs: Sequence[ModelJob], carried: Placed) -> None:
     """See that nothing is written twice or over what is read.
 
     Raises:

@@ -16,9 +16,9 @@ from graphopt.ir.infer import value_type
 from graphopt.ir.tensors import Constant
 from graphopt.ir.types import UNKNOWN, digest
 from graphopt.onnxio.bodies import captured
+from graphopt.onnxio.declared import types_of
+from graphopt.onnxio.initializers import attribute_of, constant_of, identify
 from graphopt.onnxio.read import STANDARD
-from graphopt.onnxio.tensors import attribute_of, constant_of, identify
-from graphopt.onnxio.types import types_of
 
 _KNOWN_DOMAINS = ("", "ai.onnx", "ai.onnx.ml", "com.microsoft")
 _QUANTIZE = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear")

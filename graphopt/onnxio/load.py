@@ -20,8 +20,8 @@ from graphopt.ir.graph import Graph
 from graphopt.ir.tensors import Constant, InFile
 from graphopt.onnxio import wire
 from graphopt.onnxio.build import graph_of
+from graphopt.onnxio.initializers import read_nested, tensor_at
 from graphopt.onnxio.read import freeze, read_model, specialise, validate
-from graphopt.onnxio.tensors import read_nested, tensor_at
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,7 +20,7 @@ _NOTHING = "-"
 
 
 @dataclass(frozen=True)
-class Entry:
+class InterfaceEntry:
     """What is known of inputs of some name; see the table."""
 
     match: re.Pattern[str]
@@ -30,10 +30,10 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Table:
+class InterfaceTable:
     """The table."""
 
-    entries: tuple[Entry, ...]
+    entries: tuple[InterfaceEntry, ...]
     sums: Mapping[str, Sequence[str]]
     sizes: Mapping[str, Sequence[int]]
 
@@ -94,7 +94,7 @@ def recognise(specs: Iterable[TensorSpec]) -> Interface:
     return Interface(roles, values)
 
 
-def _fits(entry: Entry, spec: TensorSpec, specs: Sequence[TensorSpec]) -> bool:
+def _fits(entry: InterfaceEntry, spec: TensorSpec, specs: Sequence[TensorSpec]) -> bool:
     return (
         spec.kind == "tensor"
         and len(entry.axes) == len(spec.shape)
@@ -114,17 +114,17 @@ def likely(role: str | None) -> Sequence[int]:
 
 
 @cache
-def table() -> Table:
+def table() -> InterfaceTable:
     """The table that comes with graphopt."""
     import yaml
 
     read: Mapping[str, Any] = yaml.safe_load(_FILE.read_text(encoding="utf-8"))
-    return Table(tuple(_entry(each) for each in read["inputs"]), read["sums"], read["sizes"])
+    return InterfaceTable(tuple(_entry(each) for each in read["inputs"]), read["sums"], read["sizes"])
 
 
-def _entry(read: Mapping[str, Any]) -> Entry:
+def _entry(read: Mapping[str, Any]) -> InterfaceEntry:
     beside = re.compile(read["beside"], re.IGNORECASE) if "beside" in read else None
-    return Entry(re.compile(read["match"], re.IGNORECASE), tuple(read["axes"]), read.get("values", ""), beside)
+    return InterfaceEntry(re.compile(read["match"], re.IGNORECASE), tuple(read["axes"]), read.get("values", ""), beside)
 
 
 def elements(

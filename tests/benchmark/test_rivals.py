@@ -12,7 +12,7 @@ import pytest
 
 from graphopt.benchmark import rivals
 from graphopt.benchmark.plan import Plan
-from graphopt.benchmark.rivals import RIVALS, Opened, Rival, python_of
+from graphopt.benchmark.rivals import RIVALS, Opened, RivalRuntime, python_of
 from graphopt.benchmark.run import bench
 from graphopt.benchmark.worker import save_feeds
 from graphopt.errors import SessionError, UnknownNameError
@@ -48,7 +48,7 @@ def feeds(net):
 @pytest.fixture
 def rival(monkeypatch):
     def make(code, name="itself", modules=("onnxruntime",)):
-        monkeypatch.setitem(RIVALS, name, Rival(modules, "onnxruntime", "onnxruntime", code))
+        monkeypatch.setitem(RIVALS, name, RivalRuntime(modules, "onnxruntime", "onnxruntime", code))
         return name
 
     return make

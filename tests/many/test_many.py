@@ -21,8 +21,8 @@ from onnx import TensorProto, helper, numpy_helper
 from graphopt.config import Settings
 from graphopt.errors import UsageError
 from graphopt.many import child
+from graphopt.many.batch import Done, optimize_many
 from graphopt.many.find import find
-from graphopt.many.run import Done, optimize_many
 from tests.cli.conftest import conv_net
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -25,7 +25,7 @@ SCHEMA = "graphopt.finished/1"
 _CHUNK = 1 << 24
 
 
-class Journal:
+class FinishedModels:
     """The models that are finished in a folder; while it is open no other process writes there.
 
     Args:

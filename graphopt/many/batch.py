@@ -13,8 +13,8 @@ from graphopt import __version__
 from graphopt.config import Settings
 from graphopt.errors import GraphoptError
 from graphopt.many import child
-from graphopt.many.find import Found, Job, find
-from graphopt.many.journal import Journal, content
+from graphopt.many.find import FoundModels, ModelJob, find
+from graphopt.many.finished import FinishedModels, content
 from graphopt.onnxio.save import copy
 from graphopt.pipeline.context import Progress
 from graphopt.pipeline.opening import session_config
@@ -42,7 +42,7 @@ class Done:
         peak_memory: Bytes of the process that optimised it; ``None`` where the system does not tell.
     """
 
-    job: Job
+    job: ModelJob
     report: Mapping[str, Any] | None = None
     error: str = ""
     hint: str | None = None
@@ -107,7 +107,7 @@ def optimize_many(
     found = find([Path(each) for each in models], folder)
     hear(Progress("load", "loading the rules"))
     made_with = _made_with(settings, None if inputs is None else Path(inputs))
-    journal = None if folder is None else Journal(folder, made_with)
+    journal = None if folder is None else FinishedModels(folder, made_with)
     try:
         done: list[Done] = []
         _carry(found)
@@ -150,7 +150,7 @@ def _made_with(settings: Settings, inputs: Path | None) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _carry(found: Found) -> None:
+def _carry(found: FoundModels) -> None:
     """Copy what belongs to the models, unless it is there."""
     for source, target in found.carried:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -159,7 +159,7 @@ def _carry(found: Found) -> None:
 
 
 def _one(
-    job: Job, settings: Settings, inputs: str | Path | None, journal: Journal | None, before: Sequence[Done],
+    job: ModelJob, settings: Settings, inputs: str | Path | None, journal: FinishedModels | None, before: Sequence[Done],
     hear: Callable[[Progress], None], stop: Callable[[], bool],
 ) -> Done:  # fmt: skip
     """Optimise a model, unless it is finished."""

@@ -10,7 +10,7 @@ from graphopt.ir.doubts import MISTAKEN, believed
 from graphopt.ir.infer import value_type
 from graphopt.ir.types import DTYPE_NAMES, UNKNOWN, ValueType, merge
 from graphopt.onnxio.bodies import captured
-from graphopt.onnxio.tensors import attribute_of
+from graphopt.onnxio.initializers import attribute_of
 
 _BOUNDS = 8  # elements of the bounds of a Slice
 
