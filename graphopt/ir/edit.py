@@ -15,6 +15,7 @@ import numpy as np
 from immutables import Map
 
 from graphopt.ir import ops
+from graphopt.ir.agreement import Pair, demanded
 from graphopt.ir.arrays import ArrayData, tensor_of
 from graphopt.ir.constants import known_content, shape_operand
 from graphopt.ir.content import Content, content, merged
@@ -46,9 +47,12 @@ class Edit:
         roots: Values that the rewrite redefines. They keep key, name and type.
     """
 
-    def __init__(self, graph: Graph, rule: str | None = None, roots: Sequence[int] = ()) -> None:
+    def __init__(
+        self, graph: Graph, rule: str | None = None, roots: Sequence[int] = (), granted: frozenset[Pair] | None = None
+    ) -> None:
         self.graph = graph
         self.rule = rule
+        self._granted = granted
         self._nodes = Map(graph.nodes).mutate()
         self._values = Map(graph.values).mutate()
         self._users = Map(graph.users).mutate()
@@ -242,6 +246,9 @@ class Edit:
         wrong = complaint(op, domain, version, given, [None if t is None else t.dtype or "" for t in types])
         if not wrong and op in _ALIKE and version < 8 and len({t.shape for t in types if t is not None}) > 1:
             wrong = f"{op} does not broadcast before operator set 8"
+        if not wrong and self._granted is not None:
+            asked = demanded(op, domain, attributes, [None if t is None else t.shape for t in types]) - self._granted
+            wrong = "".join(f"{op} wants {' and '.join(map(str, pair))} to be equal" for pair in list(asked)[:1])
         if wrong:
             raise RefusedError(wrong)
         try:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from graphopt.ir.agreement import demands_of
 from graphopt.ir.edit import Delta, Edit, RefusedError
 from graphopt.ir.graph import Graph
 from graphopt.rewrite import literals
@@ -28,7 +29,7 @@ def apply(graph: Graph, match: Match, block: int = 16) -> tuple[Graph, Delta]:
     """
     rule = match.rule
     roots = dict(zip(rule.roots, match.roots, strict=True))
-    edit = Edit(graph, rule.id, match.roots)
+    edit = Edit(graph, rule.id, match.roots, demands_of(graph, match.nodes))
     names = {name: value for name, value in match.names.items() if name not in roots}
     env = Env(graph, dict(match.names), block)
     try:
