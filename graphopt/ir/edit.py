@@ -45,6 +45,7 @@ class Edit:
         graph: The graph to start from; it stays as it is.
         rule: Name recorded on every new node.
         roots: Values that the rewrite redefines. They keep key, name and type.
+        granted: Dimensions that nodes may take to be equal, see :mod:`graphopt.ir.agreement`; ``None`` for any.
     """
 
     def __init__(
