@@ -23,7 +23,7 @@ from graphopt.prover.symbolic import OUTSIDE, UNDECIDED, judge
 from graphopt.rewrite.examples import DEFAULT_OPSET
 from graphopt.rewrite.schema import Rule
 
-ATTACKED = 400
+ATTACKED = 320
 """Instances of a rule that are attacked."""
 PROVED = 40
 """Of these, instances that are to be proved as well."""

@@ -93,7 +93,7 @@ def test_to_look_at_a_model_takes_neither_rules_nor_reports(model):
     )
     root = Path(main_module.__file__).parents[2]
     done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True)
-    heavy = {"graphopt.rewrite.library", "graphopt.report", "graphopt.rl", "yaml", "jinja2", "gymnasium", "sqlite3"}
+    heavy = {"graphopt.rewrite.library", "graphopt.report", "graphopt.rl", "jinja2", "gymnasium", "sqlite3"}
     assert not heavy & set(done.stdout.split())
 
 

@@ -18,8 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from graphopt.api import Progress, optimize
+from graphopt.api import optimize
 from graphopt.errors import GraphoptError
+from graphopt.pipeline.context import Progress
 from graphopt.runtime.feeds import load_npz
 from graphopt.runtime.guard import open_guarded
 from graphopt.runtime.session import SessionConfig

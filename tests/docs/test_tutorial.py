@@ -25,7 +25,8 @@ def lines(text: str) -> set[str]:
         if columns[0] in ("faster", "kept", "simpler"):
             found.add(columns[1].partition(":")[0])
             continue
-        first = re.sub(r"[\d.]+(e[-+]\d+)?( (ms|s|kB|MB|x|%))?", "#", columns[0])
+        first = re.sub(r"\b(True|False)\b", "?", columns[0])
+        first = re.sub(r"[\d.]+(e[-+]\d+)?( (ms|s|kB|MB|x|%))?", "#", first)
         if first.strip("#─ ") and not line.startswith(" ") and not RULE.match(first):
             found.add(first)
     return found

@@ -34,9 +34,9 @@ _STEPS = 6
 _HAND = 120  # rules
 _DEADLY = frozenset(
     {"Conv", "ConvTranspose", "Einsum", "Resize", "ReduceMean", "ArgMin", "ArgMax", "InstanceNormalization", "GroupNormalization",
-     "TopK", "MaxPool", "AveragePool", "LpPool", "LayerNormalization"}
+     "TopK", "MaxPool", "AveragePool", "LpPool", "LayerNormalization", "Concat"}
 )  # fmt: skip
-"""Operators whose kernels may end the process where an operand is empty."""
+"""Operators whose kernels may end the process where an operand is empty, or leave memory as they find it."""
 # Kernels that treat the elements of a vector register and those left over by different arithmetic.
 _ROUNDING = frozenset(
     {"Exp", "Log", "Tanh", "Sigmoid", "Erf", "Gelu", "Softmax", "LogSoftmax", "MatMul", "Gemm", "Conv", "ConvTranspose",
@@ -49,7 +49,7 @@ _ROUNDING = frozenset(
 )  # fmt: skip
 _JUMPS = frozenset(
     {"Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Equal", "Sign", "Round", "Floor", "Ceil", "Cast", "ArgMax", "ArgMin", "TopK",
-     "Hardmax", "Mod", "Shrink", "ThresholdedRelu", "LpNormalization", "QuantizeLinear", "DynamicQuantizeLinear"}
+     "Hardmax", "Mod", "Shrink", "ThresholdedRelu", "LpNormalization", "Reciprocal", "Div", "Log", "QuantizeLinear", "DynamicQuantizeLinear"}
 )  # fmt: skip
 """Operators that make much of a last place."""
 _RTOL = {"float32": 2e-4, "float64": 1e-9, "float16": 2e-2, "bfloat16": 1e-1}
@@ -355,10 +355,12 @@ def _jumps(model: ModelProto, proto: ModelProto, feeds: Mapping[str, Array]) -> 
     """Whether every value that differs comes from another that does, or is what an operator that jumps makes of values that agree."""
     one, two = _everything(model, feeds), _everything(proto, feeds)
     agree = {name: not difference([one[name]], [two[name]], "real") for name in one.keys() & two.keys()}
+    kept = {(n.op_type, *n.input, *n.output) for n in proto.graph.node}
     for node in model.graph.node:
         if all(agree.get(o, True) for o in node.output):
             continue
-        if node.op_type not in _JUMPS and all(agree.get(i, True) for i in node.input):
+        jumps = node.op_type in _JUMPS and (node.op_type, *node.input, *node.output) in kept
+        if not jumps and all(agree.get(i, True) for i in node.input):
             return False
     return not all(agree.values())
 

@@ -24,7 +24,7 @@ from tests.rl.conftest import DEMO
 
 QUICK = EvaluationPlan(stages=(1, 2), seeds=5, rollouts=2, cap=0.5)
 
-SEARCHES, (RANDOM,) = ([rival.label for rival in searches(chance=chance)] for chance in (False, True))
+SEARCHES, CHANCE = ([rival.label for rival in searches(chance=chance)] for chance in (False, True))
 
 
 @pytest.fixture(scope="module")
@@ -64,8 +64,8 @@ def test_searches_get_what_the_agent_used(folders: list[Path]) -> None:
         ("s2", 5),
     ]
     for section in found.sections():
-        assert section.strategies == ["ppo", *SEARCHES, RANDOM, UNTRAINED]
-        for name in ("ppo", RANDOM, UNTRAINED):
+        assert section.strategies == ["ppo", *SEARCHES, *CHANCE, UNTRAINED]
+        for name in ("ppo", *CHANCE, UNTRAINED):
             assert len(section.of(name, "model")) == (1 if section.stage == 1 else 6)
         assert all(len(section.of(name, "model")) == 1 for name in SEARCHES)
     steps = [s for s in found.scores if s.budget == STEPS and s.stage == 2]
@@ -96,7 +96,7 @@ def test_an_interruption_keeps_what_there_is(folders: list[Path]) -> None:
     assert found.interrupted and {s.strategy for s in found.scores if s.stage == 1} == {
         "ppo",
         *SEARCHES,
-        RANDOM,
+        *CHANCE,
         UNTRAINED,
     }
     assert {s.budget for s in found.scores} == {OWN, STEPS}
