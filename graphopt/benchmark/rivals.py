@@ -223,7 +223,7 @@ class Opened:
         """End the process, if it has not ended."""
         scratch.settled(self._process)
         if not self._complaints.closed:
-            with self._complaints, self._process:
+            with suppress(BrokenPipeError), self._complaints, self._process:  # of what it was never told
                 self._process.kill()
 
     def __enter__(self) -> Self:

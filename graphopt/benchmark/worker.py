@@ -85,7 +85,7 @@ class Worker:
     def close(self) -> None:
         """End the process."""
         scratch.settled(self._process)
-        with self._complaints, self._process:
+        with suppress(BrokenPipeError), self._complaints, self._process:  # of what it was never told
             self._process.kill()
 
     def __enter__(self) -> Self:

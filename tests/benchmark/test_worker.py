@@ -78,6 +78,15 @@ def test_a_worker_that_dies(tmp_path):
             worker.turn()
 
 
+def test_a_worker_that_dies_before_it_hears_all_is_closed(tmp_path):
+    path = tmp_path / "net.onnx"
+    path.write_bytes(chain(1).proto)
+    with Worker(path, CONFIG, feeds_file(tmp_path, x=np.ones((4, 64), np.float32))) as worker:
+        worker._process.kill()
+        worker._process.wait()
+        worker._process.stdin.write("turn\n")  # stays in the buffer until the pipe is closed
+
+
 def test_only_here_are_denormals_flushed(tmp_path):
     """The reason for all this: in this process another session has been the first."""
     nodes = [helper.make_node("Mul", ["x", "x"], ["y"])]
