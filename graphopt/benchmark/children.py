@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
+import tempfile
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
 
 from graphopt import scratch
+from graphopt.errors import SessionError
 
 _POLL_S = 0.2  # between two looks at Ctrl-C
 
@@ -71,3 +78,88 @@ def call(
             raise
         finally:
             scratch.settled(process)
+
+
+class Respondent:
+    """A process that answers each line with a line of JSON, and begins with one.
+
+    Args:
+        command: Program and arguments.
+        folder: Where it runs; here by default.
+        environment: Its environment; ours by default.
+        limit: Seconds that each answer, the first as well, may take; None for any.
+
+    Attributes:
+        first: What it says when it is ready.
+
+    Raises:
+        SessionError: It ended instead, or did not come to an end.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        folder: Path | None = None,
+        environment: Mapping[str, str] | None = None,
+        limit: float | None = None,
+    ) -> None:
+        self._limit = limit
+        self._complaints = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115 (lives as long as the process)
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._complaints, text=True, cwd=folder,
+            start_new_session=True, env=environment,
+        )  # fmt: skip
+        scratch.on_abandon(self._process, self._process.kill)
+        try:
+            self.first: Any = self._answer()
+        except BaseException:
+            self.close()
+            raise
+
+    def ask(self, question: str) -> Any:
+        """The answer to a line."""
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):  # the answer says why
+            self._process.stdin.write(question + "\n")
+            self._process.stdin.flush()
+        return self._answer()
+
+    def close(self) -> None:
+        """End the process, if it has not ended."""
+        scratch.settled(self._process)
+        if not self._complaints.closed:
+            with suppress(BrokenPipeError), self._complaints, self._process:  # of what it was never told
+                self._process.kill()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _answer(self) -> Any:
+        assert self._process.stdout is not None
+        late = threading.Event()
+
+        def end() -> None:
+            late.set()
+            self._process.kill()
+
+        timer = None if self._limit is None else threading.Timer(self._limit, end)
+        if timer is not None:
+            timer.start()
+        try:
+            line = self._process.stdout.readline()
+        finally:
+            if timer is not None:
+                timer.cancel()
+        if line:
+            return json.loads(line)
+        code = self._process.wait()
+        if late.is_set():
+            raise SessionError(f"no answer after {self._limit:g} s")
+        self._complaints.seek(0)
+        raise SessionError(Ended(code, "", self._complaints.read()).complaint())

@@ -10,19 +10,12 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import subprocess
 import sys
-import tempfile
-import threading
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
 
-from graphopt import scratch
-from graphopt.benchmark import children
+from graphopt.benchmark.children import Respondent
 from graphopt.benchmark.worker import save_feeds
 from graphopt.errors import SessionError
 from graphopt.ir.dtypes import Array
@@ -160,7 +153,7 @@ def python_of(name: str) -> str | None:
     return sys.executable if here else None
 
 
-class Opened:
+class Opened(Respondent):
     """A model that a rival has opened.
 
     Args:
@@ -184,29 +177,21 @@ class Opened:
         rival, python = RIVALS[name], python_of(name)
         if python is None:
             raise SessionError(f"not installed: pip install {rival.install}")
-        self._limit, self._folder = limit, folder
-        self._complaints = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115 (lives as long as the process)
+        self._folder = folder
         code = _CHILD.format(code=rival.code)
-        self._process = subprocess.Popen(
+        super().__init__(
             [python, "-c", code, str(model.resolve()), str(feeds.resolve()), str(threads), rival.package],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._complaints, text=True, cwd=folder,
-            start_new_session=True, env={**os.environ, "OMP_NUM_THREADS": str(threads)},
+            folder=folder, environment={**os.environ, "OMP_NUM_THREADS": str(threads)}, limit=limit,
         )  # fmt: skip
-        scratch.on_abandon(self._process, self._process.kill)
-        try:
-            first = self._answer()
-        except BaseException:
-            self.close()
-            raise
-        self.opened: float = first["opened"]
-        self.peak: int | None = first["peak"]
-        self.version: str = first["version"]
+        self.opened: float = self.first["opened"]
+        self.peak: int | None = self.first["peak"]
+        self.version: str = self.first["version"]
 
     def outputs(self, feeds: Mapping[str, Array]) -> list[Array]:
         """What it computes of some inputs."""
         source, target = self._folder / "given.npz", self._folder / "found.npz"
         save_feeds(feeds, source)
-        self._ask(f"outputs {json.dumps([str(source.resolve()), str(target.resolve())])}")
+        self.ask(f"outputs {json.dumps([str(source.resolve()), str(target.resolve())])}")
         found = load_npz(target)
         return [found[f"arr_{number}"] for number in range(len(found))]
 
@@ -216,52 +201,8 @@ class Opened:
 
     def clock(self, repeat: int) -> list[float]:
         """Seconds of each of some runs."""
-        taken: list[float] = self._ask(f"clock {repeat}")
+        taken: list[float] = self.ask(f"clock {repeat}")
         return [max(seconds, GRAIN_S) for seconds in taken]
-
-    def close(self) -> None:
-        """End the process, if it has not ended."""
-        scratch.settled(self._process)
-        if not self._complaints.closed:
-            with suppress(BrokenPipeError), self._complaints, self._process:  # of what it was never told
-                self._process.kill()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def _ask(self, question: str) -> Any:
-        assert self._process.stdin is not None
-        with suppress(BrokenPipeError):  # the answer says why
-            self._process.stdin.write(question + "\n")
-            self._process.stdin.flush()
-        return self._answer()
-
-    def _answer(self) -> Any:
-        assert self._process.stdout is not None
-        late = threading.Event()
-
-        def end() -> None:
-            late.set()
-            self._process.kill()
-
-        timer = threading.Timer(self._limit, end)
-        timer.start()
-        try:
-            line = self._process.stdout.readline()
-        finally:
-            timer.cancel()
-        if line:
-            return json.loads(line)
-        code = self._process.wait()
-        if late.is_set():
-            raise SessionError(f"no answer after {self._limit:g} s")
-        self._complaints.seek(0)
-        raise SessionError(children.Ended(code, "", self._complaints.read()).complaint())
 
 
 class _Remote(Turn):

@@ -11,21 +11,17 @@ the outputs to an ``.npz`` file.
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Mapping
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
-from graphopt import scratch
-from graphopt.benchmark import children
+from graphopt.benchmark.children import Respondent
 from graphopt.errors import GraphoptError, SessionError
 from graphopt.ir.dtypes import Array
 from graphopt.runtime.environment import peak_memory
@@ -40,7 +36,7 @@ _START = (
 )
 
 
-class Worker:
+class Worker(Respondent):
     """A session in a process of its own, from our side.
 
     Args:
@@ -53,64 +49,25 @@ class Worker:
     """
 
     def __init__(self, model: Path, config: SessionConfig, feeds: Path) -> None:
-        self._complaints = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115 (lives as long as the process)
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", _START, json.dumps(sys.path), str(model.resolve()), str(feeds), json.dumps(asdict(config))],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._complaints, text=True,
-            start_new_session=True,
+        super().__init__(
+            [sys.executable, "-c", _START, json.dumps(sys.path), str(model.resolve()), str(feeds), json.dumps(asdict(config))]
         )  # fmt: skip
-        scratch.on_abandon(self._process, self._process.kill)
-        try:
-            first = self._answer()
-        except BaseException:
-            self.close()
-            raise
-        self.opened: float = first["opened"]
+        self.opened: float = self.first["opened"]
         """Seconds that opening the session took."""
-        self.peak: int | None = first["peak"]
+        self.peak: int | None = self.first["peak"]
         """Peak memory of the process after one run, in bytes; None where the system does not tell."""
-        self.placement = Placement(**first["placement"])
+        self.placement = Placement(**self.first["placement"])
         """Where the nodes run."""
 
     def turn(self) -> list[float]:
         """Take a turn (see :class:`graphopt.runtime.rounds.Turn`)."""
-        taken: list[float] = self._ask("turn")
+        taken: list[float] = self.ask("turn")
         return taken
 
     def outputs(self, path: Path) -> dict[str, Array]:
         """The outputs that are arrays, by name, by way of a file; types that numpy lacks become ``float64``."""
-        self._ask(f"outputs {path}")
+        self.ask(f"outputs {path}")
         return load_npz(path)
-
-    def close(self) -> None:
-        """End the process."""
-        scratch.settled(self._process)
-        with suppress(BrokenPipeError), self._complaints, self._process:  # of what it was never told
-            self._process.kill()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def _ask(self, question: str) -> Any:
-        assert self._process.stdin is not None
-        with suppress(BrokenPipeError):  # the answer says why
-            self._process.stdin.write(question + "\n")
-            self._process.stdin.flush()
-        return self._answer()
-
-    def _answer(self) -> Any:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if line:
-            return json.loads(line)
-        code = self._process.wait()
-        self._complaints.seek(0)
-        raise SessionError(children.Ended(code, "", self._complaints.read()).complaint())
 
 
 def in_workers(feeds: Path) -> Opener:
