@@ -123,7 +123,7 @@ def check_rules(
     found = [v for file in loaded for v in verdicts[file]]
     if json is not None:
         write_json(_document(found, unread), json)
-    missing = [] if update else sorted(stale & {ident for _, ident in work})
+    missing = [] if update else sorted(v.rule for v in found if v.loads and v.rule in stale)
     _sum_up(screen, found, missing, len(unread), unchanged)
     if missing or unread or not all(v.loads for v in found):
         raise typer.Exit(1)

@@ -101,10 +101,18 @@ def _number(given: Any) -> Any:
 
 def build_instance(rule: Rule, case: Case, block: int = 16) -> Instance | None:
     """The instance of a case; ``None`` where the rule does not match or the engine refuses the rewrite."""
+    made = attempt(rule, case, block)
+    return made if isinstance(made, Instance) else None
+
+
+def attempt(rule: Rule, case: Case, block: int = 16) -> Instance | RefusedError | None:
+    """The instance of a case, or why the engine refuses the rewrite; ``None`` where the rule does not match."""
     try:
         example = build_example(rule, case, block=block)
         return None if example.match is None else instance_of(rule, case, example, block)
-    except (ExampleError, RefusedError, GraphoptError, Unknown, ArithmeticError, ValueError, TypeError, IndexError):
+    except RefusedError as error:
+        return error
+    except (ExampleError, GraphoptError, Unknown, ArithmeticError, ValueError, TypeError, IndexError):
         return None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -9,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from graphopt.ir.types import FLOATS, NUMPY_NAMES
-from graphopt.prover.cases import Case, operands, size_of
+from graphopt.prover.cases import Case, operands, places, put, size_of
 from graphopt.rewrite.examples import Operand
 
+SYMBOLS = ("S", "T", "U", "V", "W", "P", "Q", "R", "K", "L", "I", "J")
 _NEARLY_ONE = 1.000005  # what a comparison with a tolerance takes for 1
 
 
@@ -24,6 +26,25 @@ def reshaped(operand: Operand, dims: tuple[Any, ...]) -> Operand:
         flat = data if not isinstance(data[0], list) else None
         data = None if flat is None else [flat[i % len(flat)] for i in range(dims[0])]
     return replace(operand, dims=dims, data=data)
+
+
+def named(case: Case) -> Case:
+    """A symbol for each size but 1, of all operands that are no constants."""
+    free = [(place, operand) for place, operand in places(case) if not operand.const]
+    sizes = sorted({d for _, operand in free for d in operand.dims if isinstance(d, int) and d != 1})
+    names: dict[Any, Any] = dict(zip(sizes, SYMBOLS, strict=False))
+    for place, operand in free:
+        case = put(case, place, replace(operand, dims=tuple(names.get(d, d) for d in operand.dims)))
+    return case
+
+
+def hidden(case: Case) -> Case:
+    """A symbol of its own for each dimension of each operand that is no constant."""
+    names = itertools.cycle(SYMBOLS)
+    for place, operand in places(case):
+        if not operand.const:
+            case = put(case, place, replace(operand, dims=tuple(next(names) for _ in operand.dims)))
+    return case
 
 
 def retyped(operand: Operand, to: str) -> Operand | None:

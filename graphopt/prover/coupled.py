@@ -17,8 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from graphopt.prover.cases import Case, operands, places, put
-from graphopt.prover.contents import reshaped
+from graphopt.prover.cases import Case, Place, operands, places, put
+from graphopt.prover.contents import hidden, reshaped
+from graphopt.prover.images import fitting_images
 from graphopt.prover.schemas import OPSETS, attributes_of, most_operands, values_of
 from graphopt.rewrite.examples import DEFAULT_OPSET, Operand
 from graphopt.rewrite.pattern import Line
@@ -27,6 +28,7 @@ from graphopt.rewrite.schema import Rule
 _MOST = 400
 """Cases that one kind of change makes of one example, drawn where there are more."""
 _OLD = 8  # drawn for each operator set
+_FEW = 8  # permutations drawn of a target that got longer
 _LETTERS = {"i": 2, "j": 3, "k": 4, "b": 2, "a": 3, "n": 2, "c": 3}
 _EQUATIONS = (
     "ij,jk->ik", "ij,kj->ik", "ij,jk->ki", "ji,jk->ik", "i,j->ij", "i,i->i", "i,i->", "ij,ij->ij", "ij,ij->i", "ij,ij->", "ij,j->i",
@@ -50,7 +52,7 @@ def coupled(rule: Rule, case: Case, rng: np.random.Generator) -> list[Case]:
     for kind in drawn:
         rng.shuffle(kind)
     turns = [case for turn in itertools.zip_longest(*drawn) for case in turn if case is not None]
-    return [*reversed(turns), *_copied(rule, case), *_padded(rule, case), *_same(rule, case), *_grouped(rule, case)]
+    return [*reversed(turns), *_copied(rule, case), *fitting_images(rule, case)]
 
 
 def _drawn(choices: list[list[Any]], rng: np.random.Generator) -> Iterator[tuple[Any, ...]]:
@@ -126,47 +128,36 @@ def _permuted(rule: Rule, case: Case, rng: np.random.Generator) -> Iterator[Case
 def _split(rule: Rule, case: Case, rng: np.random.Generator) -> Iterator[Case]:
     """A dimension that a constant names falls into two, or gets a 1 beside it; permutations are of one axis more then."""
     perms = [v for line in rule.match for a, v in line.captures if a == "perm" and isinstance(case.get(v), list)]
-    targets = {o.name for line in rule.match if line.ops == (("", "Reshape"),) for o in line.operands[1:]}
-    for (name, index), operand in places(case):
-        if name not in targets or not operand.const or not isinstance(operand.data, list):
-            continue
-        for i, n in enumerate(operand.data):
+    for place, target in _targets(rule, case):
+        for i, n in enumerate(target.data):
             pairs = [(1, n), (n, 1)] + [(k, n // k) for k in (2, 3) if n > 0 and n % k == 0 and n > k]
             pairs += [(k, -1) for k in (2, 3) if n == -1]
             for pair in pairs:
-                data = [*operand.data[:i], *pair, *operand.data[i + 1 :]]
-                made = put(case, (name, index), replace(operand, data=data, dims=(len(data),)))
+                data = [*target.data[:i], *pair, *target.data[i + 1 :]]
+                made = put(case, place, replace(target, data=data, dims=(len(data),)))
                 yield made
-                old = [p for p in perms if len(case[p]) == len(operand.data)]
-                for perm in _some(list(itertools.permutations(range(len(data)))), rng) if old else ():
-                    yield {**made, **{name: list(perm) for name in old}}
+                old = [p for p in perms if len(case[p]) == len(target.data)]
+                orders = list(itertools.permutations(range(len(data)))) if old else []
+                for k in rng.permutation(len(orders))[:_FEW]:
+                    yield {**made, **{name: list(orders[k]) for name in old}}
 
 
 def _copied(rule: Rule, case: Case) -> Iterator[Case]:
     """Each entry of the target of a Reshape as 0 or -1, which copy or infer a dimension; of operands that hide their sizes, too."""
-    targets = {o.name for line in rule.match if line.ops == (("", "Reshape"),) for o in line.operands[1:]}
-    for place, operand in places(case):
-        if place[0] not in targets or not operand.const or not isinstance(operand.data, list):
-            continue
-        for i, number in itertools.product(range(len(operand.data)), (0, -1)):
-            made = put(case, place, replace(operand, data=[*operand.data[:i], number, *operand.data[i + 1 :]]))
+    for place, target in _targets(rule, case):
+        for i, number in itertools.product(range(len(target.data)), (0, -1)):
+            made = put(case, place, replace(target, data=[*target.data[:i], number, *target.data[i + 1 :]]))
             if made != case:
                 yield made
-                yield _hidden(made)
+                yield hidden(made)
 
 
-def _hidden(case: Case) -> Case:
-    """A symbol of its own for each dimension of each operand that is no constant."""
-    names = iter("STUVWPQRKLIJ" * 4)
+def _targets(rule: Rule, case: Case) -> Iterator[tuple[Place, Operand]]:
+    """The constants that say the shape of a Reshape, with their places."""
+    names = {o.name for line in rule.match if line.ops == (("", "Reshape"),) for o in line.operands[1:]}
     for place, operand in places(case):
-        if not operand.const:
-            case = put(case, place, replace(operand, dims=tuple(next(names) for _ in operand.dims)))
-    return case
-
-
-def _some(many: list[Any], rng: np.random.Generator) -> list[Any]:
-    """All of a list, or as many as an operator set gets."""
-    return many if len(many) <= _OLD else [many[i] for i in rng.permutation(len(many))[:_OLD]]
+        if place[0] in names and operand.const and isinstance(operand.data, list):
+            yield place, operand
 
 
 def _exchanged(case: Case) -> Iterator[Case]:
@@ -174,83 +165,6 @@ def _exchanged(case: Case) -> Iterator[Case]:
     for (one, a), (two, b) in itertools.combinations(places(case), 2):
         if a != b and (a.dtype, a.const) == (b.dtype, b.const):
             yield put(put(case, one, b), two, a)
-
-
-_CONVOLUTIONS = frozenset({("", "Conv"), ("", "ConvTranspose")})
-
-
-def _grouped(rule: Rule, case: Case) -> Iterator[Case]:
-    """Convolutions of two and three groups: of an image with more channels, or of kernels with fewer."""
-    lines = [line for line in rule.match if _CONVOLUTIONS & {*line.ops} and len(line.operands) > 1]
-    weights = {line.operands[1].name for line in lines}
-    for groups in (3, 2):
-        made = {**case}
-        for line in lines:
-            held = made.get(line.rest)
-            if isinstance(held, dict) and "group" not in {a for a, _ in (*line.attributes, *line.captures)}:
-                made[line.rest] = {**held, "group": groups}
-            made.update({v: groups for a, v in line.captures if a == "group"})
-        if made == case:
-            continue
-        images, kernels = made, made
-        for place, o in places(made):
-            if place[0] in weights and len(o.dims) > 2 and isinstance(o.dims[1], int) and o.dims[1] % groups == 0:
-                kernels = put(kernels, place, reshaped(o, (o.dims[0], o.dims[1] // groups, *o.dims[2:])))
-            elif place[0] not in weights and len(o.dims) > 2 and isinstance(o.dims[1], int):
-                images = put(images, place, reshaped(o, (o.dims[0], o.dims[1] * groups, *o.dims[2:])))
-        yield from (images, kernels)
-
-
-_SAME: tuple[tuple[int, tuple[int, int], dict[str, int]], ...] = (
-    (3, (1, 1), {}), (2, (0, 1), {}), (3, (2, 2), {"dilations": 2}), (5, (2, 2), {}), (1, (0, 0), {}),
-)  # fmt: skip
-"""Size of a window, zeros before and after, and what else: with stride 1 the result is as large as the image."""
-_POOLS = frozenset({("", "MaxPool"), ("", "AveragePool"), ("", "LpPool")})
-
-
-def _same(rule: Rule, case: Case) -> Iterator[Case]:
-    """Windows that leave an image as large as it was, larger than one element."""
-    for size, (before, after), more in _SAME:
-        made = {**case}
-        for line in rule.match:
-            conv = bool(_CONVOLUTIONS & {*line.ops}) and len(line.operands) > 1
-            kernel = case.get(line.operands[1].name) if conv else None
-            rank = len(kernel.dims) - 2 if isinstance(kernel, Operand) else _pooled_rank(line, case)
-            if rank < 1 or not (conv or _POOLS & {*line.ops}):
-                continue
-            if isinstance(kernel, Operand):
-                made = put(made, (line.operands[1].name, None), reshaped(kernel, (*kernel.dims[:2], *(size,) * rank)))
-            wanted: dict[str, Any] = {"pads": [before] * rank + [after] * rank, "strides": [1] * rank}
-            wanted |= {name: [n] * rank for name, n in more.items()}
-            wanted |= {} if conv else {"kernel_shape": [size] * rank}
-            captured = dict(line.captures)
-            rest = made.get(line.rest) if line.rest else None
-            for name, value in wanted.items():
-                if name in captured:
-                    made[captured[name]] = value
-                elif isinstance(rest, dict) and (name in rest or name != "strides"):
-                    rest = made[line.rest] = {**{k: v for k, v in rest.items() if k != "auto_pad"}, name: value}
-        if made != case:
-            yield made
-
-
-def _pooled_rank(line: Line, case: Case) -> int:
-    """Spatial dimensions of a pool, as its window in the case says."""
-    window = case.get(dict(line.captures).get("kernel_shape", ""))
-    rest = case.get(line.rest) if line.rest else None
-    window = rest.get("kernel_shape", window) if isinstance(rest, dict) else window
-    return len(window) if isinstance(window, list) else 0
-
-
-def _padded(rule: Rule, case: Case) -> Iterator[Case]:
-    """Windows whose pads the runtime computes, which excludes pads that are given."""
-    for line in rule.match:
-        captured = dict(line.captures)
-        held = case.get(line.rest) if line.rest else None
-        if "pads" in captured and captured["pads"] in case and isinstance(held, dict) and "auto_pad" not in captured:
-            bare = {k: v for k, v in case.items() if k != captured["pads"]}
-            for way in ("VALID", "SAME_LOWER", "SAME_UPPER"):
-                yield {**bare, line.rest: {**{k: v for k, v in held.items() if k != "pads"}, "auto_pad": way}}
 
 
 # -- operator sets ------------------------------------------------------------------------------------------------

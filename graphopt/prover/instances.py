@@ -13,7 +13,9 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from graphopt.prover.cases import Case, Instance, build_instance, operands, parse_case, size_of
+from graphopt.ir.edit import RefusedError
+from graphopt.prover.cases import Case, Instance, attempt, operands, parse_case, size_of
+from graphopt.prover.contents import hidden, named
 from graphopt.prover.coupled import coupled
 from graphopt.prover.variation import Variation
 from graphopt.rewrite.schema import Rule
@@ -28,6 +30,8 @@ _JOINT = 0.3
 """Share of the cases in which parts that belong together change together."""
 _SQUARE = 0.5
 """Share of them that are tried with one size for all dimensions."""
+_REFUSED = 200
+"""Cases that the engine refuses which are tried with symbols for all sizes."""
 
 
 def instances(rule: Rule, *, seed: int = 0, limit: int = 40, tries: int = 300) -> list[Instance]:
@@ -50,11 +54,19 @@ def by_size(family: Iterable[Instance]) -> list[Instance]:
 def drawn(rule: Rule, *, seed: int = 0, tries: int = 300) -> Iterator[Instance]:
     """Different instances of a rule as they are found; see :func:`variations` for the arguments."""
     matched: list[Case] = []
-    for attempt, case in enumerate(variations(rule, seed=seed, tries=tries, matched=matched)):
-        made = build_instance(rule, case, _BLOCKS[attempt % 8 - 5] if attempt % 8 > 5 else _BLOCKS[0])
-        if made is not None:
-            matched.append(case)
-            yield made
+    refused = 0
+    for turn, case in enumerate(variations(rule, seed=seed, tries=tries, matched=matched)):
+        block = _BLOCKS[turn % 8 - 5] if turn % 8 > 5 else _BLOCKS[0]
+        made = attempt(rule, case, block)
+        tried = [(case, made)]
+        if isinstance(made, RefusedError) and refused < _REFUSED:
+            refused += 1
+            # By the results' shapes, most likely, which symbols hide.
+            tried += [(other, attempt(rule, other, block)) for other in (named(case), hidden(case))]
+        for each, made in tried:
+            if isinstance(made, Instance):
+                matched.append(each)
+                yield made
 
 
 def variations(rule: Rule, *, seed: int = 0, tries: int = 300, matched: list[Case] | None = None) -> Iterator[Case]:
@@ -83,7 +95,8 @@ def _cases(vary: Variation, accepts: list[Case], rejects: list[Case], matched: l
     yield from accepts
     yield from rejects
     rng = vary.rng
-    turns = itertools.zip_longest(*(reversed(coupled(vary.rule, example, rng)) for example in accepts))
+    together = [reversed(coupled(vary.rule, example, rng)) for example in accepts]
+    turns = itertools.zip_longest(*together, *map(vary.valued, accepts))
     joint = [case for turn in turns for case in turn if case is not None][::-1]
     single = [vary.singles(case) for case in accepts]
     rng.shuffle(single)

@@ -11,15 +11,15 @@ import numpy as np
 
 from graphopt.ir.types import FLOATS
 from graphopt.prover.cases import Case, operands, places, put
-from graphopt.prover.contents import halved, mapped, refilled, reshaped, retyped
+from graphopt.prover.contents import SYMBOLS, halved, hidden, mapped, refilled, reshaped, retyped
 from graphopt.prover.schemas import attributes_of, dtypes_of, opsets_of, readers, values_of
 from graphopt.prover.values import SHAPES
 from graphopt.rewrite.examples import DEFAULT_OPSET, Operand
 from graphopt.rewrite.schema import Rule
 
 _WEIGHTED = frozenset({"MatMul", "Gemm", "Conv", "ConvTranspose", "Einsum"})
+_VALUED = 12  # drawn of each of four forms of an example
 _SIZES = (1, 2, 3, 4, 5, 6, 7)
-_SYMBOLS = ("S", "T", "U", "V", "W", "P", "Q", "R")
 
 
 class Variation:
@@ -123,15 +123,13 @@ class Variation:
         """Dimensions become symbols: all of one size, each for itself, all at the front."""
         free = [(p, o) for p, o in places(case) if not o.const]
         sizes = sorted({d for _, o in free for d in o.dims if isinstance(d, int)})
-        named = dict(zip(sizes, _SYMBOLS, strict=False))
+        named = dict(zip(sizes, SYMBOLS, strict=False))
         made = [self._resized(case, {size: "S"}) for size in sizes]
         made.append(self._resized(case, named))
-        names = itertools.cycle(_SYMBOLS)
-        unique = front = case
+        front = case
         for place, operand in free:
-            unique = put(unique, place, replace(operand, dims=tuple(next(names) for _ in operand.dims)))
             front = put(front, place, replace(operand, dims=("S", *operand.dims[1:]) if operand.dims else ()))
-        made += [unique, front]
+        made += [hidden(case), front]
         symbols = sorted({d for _, o in free for d in o.dims if isinstance(d, str)})
         return made + [self._resized(case, {symbol: to}) for symbol in symbols for to in (1, 4)]
 
@@ -139,8 +137,8 @@ class Variation:
         """A case with symbols for the sizes of all operands that are no constants, equal ones for equal sizes or not."""
         free = [(p, o) for p, o in places(case) if not o.const and o.dtype in FLOATS]
         sizes = sorted({d for _, o in free for d in o.dims if isinstance(d, int) and d != 1})
-        named = dict(zip(sizes, _SYMBOLS, strict=False))
-        names = itertools.cycle(_SYMBOLS)
+        named = dict(zip(sizes, SYMBOLS, strict=False))
+        names = itertools.cycle(SYMBOLS)
         alike = self.rng.random() < 0.5
         for place, operand in free:
             dims = tuple(
@@ -159,6 +157,27 @@ class Variation:
         return self._each(
             case, lambda o: reshaped(o, tuple(size if isinstance(d, int) and d > 1 else d for d in o.dims))
         )
+
+    def valued(self, case: Case) -> list[Case]:
+        """Captured attributes together, drawn: one value for all of a name, or one for each; operands as they are, with a
+        dimension more, and with all sizes but 1 alike.
+        """  # noqa: D205
+        if len(self.captured) < 2:
+            return []
+        deeper = self._ranks(case)[0]
+        bases = [base for base in (case, deeper, self.squared(case), self.squared(deeper)) for _ in range(_VALUED)]
+        return [self._valued(base) for base in bases]
+
+    def _valued(self, case: Case) -> Case:
+        made = {**case}
+        alike = self.rng.random() < 0.5
+        drawn: dict[str, Any] = {}
+        for attribute, variable, line in self.captured:
+            values = self._values(made, *self._chosen(made, line), attribute, made.get(variable))
+            if values:
+                value = self._pick(values)
+                made[variable] = drawn.setdefault(attribute, value) if alike else value
+        return made
 
     def _zeros(self, case: Case) -> list[Case]:
         """Dimensions of one size become empty."""

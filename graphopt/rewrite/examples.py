@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -99,14 +99,21 @@ class Example:
     Attributes:
         graph: Its inputs are the operands, its outputs the pattern's roots and unread values.
         match: Where the rule matches; ``None`` when it does not.
-        failing: Index of the first ``where`` line that fails, when that is why it does not match.
-        why: Tells in words why it does not match.
+        diagnose: Tells what :attr:`failing` and :meth:`why` do.
     """
 
     graph: Graph
     match: Match | None
-    failing: int | None
-    why: Callable[[], str] = str
+    diagnose: Callable[[], tuple[int | None, str]] = lambda: (None, "")
+
+    @cached_property
+    def failing(self) -> int | None:
+        """Index of the first ``where`` line that fails, when that is why it does not match."""
+        return self.diagnose()[0]
+
+    def why(self) -> str:
+        """Why it does not match, in words."""
+        return self.diagnose()[1]
 
 
 def build_example(rule: Rule, case: Mapping[str, Any], *, block: int = 16, seed: int = 0) -> Example:
@@ -149,20 +156,18 @@ def build_example(rule: Rule, case: Mapping[str, Any], *, block: int = 16, seed:
     graph = _pattern(rule, graph, names, case)
     found = _match(rule, graph, block)
     if found is not None:
-        return Example(graph, found, None)
+        return Example(graph, found)
+    return Example(graph, None, partial(_diagnosis, rule, graph, names, block))
+
+
+def _diagnosis(rule: Rule, graph: Graph, names: dict[str, Any], block: int) -> tuple[int | None, str]:
+    """Which condition fails, if one does, and why a rule does not match."""
     failing, match = _failing(rule, graph, block)
     if failing is None or match is None:
-        return Example(graph, None, None, partial(_misfit, rule, graph, names))
-    return Example(graph, None, failing, partial(_failure, rule, failing, Env(graph, match.names, block)))
-
-
-def _misfit(rule: Rule, graph: Graph, names: dict[str, Any]) -> str:
-    return f"does not fit the pattern: {mismatch(rule, graph, names)}"
-
-
-def _failure(rule: Rule, failing: int, env: Env) -> str:
+        return None, f"does not fit the pattern: {mismatch(rule, graph, names)}"
     condition = rule.where[failing]
-    return f"fails on 'where' line {failing + 1} first, {condition.text!r}{undecided(condition, env)}"
+    undecidable = undecided(condition, Env(graph, match.names, block))
+    return failing, f"fails on 'where' line {failing + 1} first, {condition.text!r}{undecidable}"
 
 
 def _opset(given: Any) -> int:

@@ -239,6 +239,8 @@ def test_check_and_record_a_file(cli, mine):
 
 def test_check_finds_a_wrong_rule(cli, mine):
     mine.write_text(RULE.replace("- z = Neg(y)", "- z = Abs(y)"), encoding="utf-8")
+    outcome = cli("rules", "check", mine)
+    assert outcome.code == 1 and "1 failed" in outcome.err and "record" not in outcome.err
     outcome = cli("rules", "check", mine, "--update", "--json", "-")
     assert outcome.code == 1
     assert "drop-double-neg" in outcome.err
