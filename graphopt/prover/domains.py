@@ -5,16 +5,11 @@ indexing. What differs is arithmetic:
 
     Floats  float64 numbers: finds a counterexample, proves nothing
     Terms   64-bit hashes of expressions: equal hashes are the same operations on the same operands, bit for bit
-    Field   residues modulo two primes: equal residues of random elements are the same real function, up to a small
-            probability (Schwartz 1980, Zippel 1979)
 
-The order domain, over z3, is in :mod:`graphopt.prover.order`.
+Residues modulo two primes are in :mod:`graphopt.prover.residues`, the order domain, over z3, in :mod:`graphopt.prover.order`.
 
-Transcendental functions are uninterpreted: a keyed hash of their operand, made odd or even where they are. In the field,
-the exponential is a homomorphism: an element is a pair of residues modulo p and q with q | p - 1, and exp(x) is a q-th
-root of unity to the power of x modulo q (Mirage, Wu et al. 2024), so that exp(x + y) = exp(x) exp(y) and what is made of
-it (sigmoid, tanh, softmax) obey their laws. Maximum and minimum follow a random total order of the elements: laws of
-lattices hold, nothing else does.
+Transcendental functions are uninterpreted: a keyed hash of their operand, made odd or even where they are. Maximum and
+minimum follow a random total order of the elements: laws of lattices hold, nothing else does.
 """
 
 from __future__ import annotations
@@ -28,7 +23,6 @@ import numpy as np
 from ml_dtypes import bfloat16
 
 from graphopt.ir.types import FLOATS, NUMPY_NAMES
-from graphopt.prover.numbers import meant
 
 Array = np.ndarray[Any, Any]
 
@@ -96,7 +90,8 @@ class Domain(Protocol):
         ...
 
 
-def _seed(*parts: Any) -> int:
+def seed_of(*parts: Any) -> int:
+    """A seed that follows from some values, the same in every process."""
     return int.from_bytes(hashlib.blake2b(repr(parts).encode(), digest_size=8).digest(), "little")
 
 
@@ -104,7 +99,7 @@ _GOLDEN, _FIRST, _SECOND = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1C
 _30, _27, _31 = np.uint64(30), np.uint64(27), np.uint64(31)
 
 
-def _mix(*arrays: Array | int) -> Array:
+def mix(*arrays: Array | int) -> Array:
     """A 64-bit hash of the operands, elementwise (the finalizer of splitmix64, chained)."""
     result: Any = _GOLDEN
     with np.errstate(over="ignore"):
@@ -128,7 +123,7 @@ class Floats:
         return bool(a.dtype == np.float64)
 
     def fresh(self, name: str, shape: tuple[int, ...]) -> Array:
-        rng = np.random.default_rng(_seed(self.seed, name))
+        rng = np.random.default_rng(seed_of(self.seed, name))
         sign = self.sign or rng.choice([-1.0, 1.0], shape)
         return np.asarray(rng.uniform(0.25, 2.0, shape) * sign)
 
@@ -243,10 +238,10 @@ class RandomOrder(ABC):
 
     def _ranked(self, hashed: Array, element: Array) -> Array:
         """Ranks: whether an element lies high decides first."""
-        coin = (_mix(6, hashed, self._draw) >> np.uint64(11)) / 2.0**53
+        coin = (mix(6, hashed, self._draw) >> np.uint64(11)) / 2.0**53
         fixed = np.logical_or.reduce([element == f for f in self._fixed]) if self._fixed else False
         high = coin < np.where(fixed, 0.5, self._high)
-        return np.asarray(_mix(7, hashed, self._draw) >> np.uint64(1) | high.astype(np.uint64) << np.uint64(63))
+        return np.asarray(mix(7, hashed, self._draw) >> np.uint64(1) | high.astype(np.uint64) << np.uint64(63))
 
     @abstractmethod
     def _rank(self, a: Array) -> Array: ...
@@ -309,12 +304,12 @@ class Terms(RandomOrder):
         return bool(a.dtype == _TERM)
 
     def fresh(self, name: str, shape: tuple[int, ...]) -> Array:
-        rng = np.random.default_rng(_seed(self.seed, name))
+        rng = np.random.default_rng(seed_of(self.seed, name))
         return _terms(rng.integers(1, 2**64, shape, np.uint64, endpoint=False))
 
     def constant(self, values: Array) -> Array:
         values = np.asarray(values, np.float64)
-        size = _mix(np.abs(values).view(np.uint64) if values.shape else np.abs(values).reshape(1).view(np.uint64)[0], 1)
+        size = mix(np.abs(values).view(np.uint64) if values.shape else np.abs(values).reshape(1).view(np.uint64)[0], 1)
         hashed = (np.asarray(size) & _SIZE) | np.where(values < 0, _SIGN, np.uint64(0))
         made = np.where(values == 0, np.uint64(0), hashed)
         self._fixed.update(np.unique(made).tolist())
@@ -325,7 +320,7 @@ class Terms(RandomOrder):
         first = (x & _SIZE) < (y & _SIZE)
         low, high = np.where(first, x, y), np.where(first, y, x)
         sign = low & _SIGN
-        made = (_mix(2, low ^ sign, high ^ sign) & _SIZE) ^ sign
+        made = (mix(2, low ^ sign, high ^ sign) & _SIZE) ^ sign
         made = np.where((low ^ high) == _SIGN, np.uint64(0), made)
         return _terms(np.where(low == 0, high, made))
 
@@ -337,18 +332,18 @@ class Terms(RandomOrder):
         x, y = np.broadcast_arrays(a["h"], b["h"])
         sign = (x ^ y) & _SIGN
         p, q = x & _SIZE, y & _SIZE
-        made = _mix(3, np.minimum(p, q), np.maximum(p, q)) & _SIZE
+        made = mix(3, np.minimum(p, q), np.maximum(p, q)) & _SIZE
         made = np.where(p == self._one, q, np.where(q == self._one, p, made))
         return _terms(np.where(made == 0, made, made ^ sign))
 
     def div(self, a: Array, b: Array) -> Array:
         x, y = np.broadcast_arrays(a["h"], b["h"])
         p, q = x & _SIZE, y & _SIZE
-        made = np.where(q == self._one, p, _mix(4, p, q) & _SIZE)
+        made = np.where(q == self._one, p, mix(4, p, q) & _SIZE)
         return _terms(np.where(made == 0, made, made ^ ((x ^ y) & _SIGN)))
 
     def _rank(self, a: Array) -> Array:
-        return self._ranked(_mix(5, a["h"], self.seed), a["h"])
+        return self._ranked(mix(5, a["h"], self.seed), a["h"])
 
     def equal(self, a: Array, b: Array) -> Array:
         return np.asarray(a["h"] == b["h"])
@@ -358,17 +353,17 @@ class Terms(RandomOrder):
 
     def func(self, name: str, *operands: Array) -> Array:
         x = operands[0]["h"]
-        tag = _seed(name)
+        tag = seed_of(name)
         if name in ODD:
-            return _terms((_mix(tag, x & _SIZE) & _SIZE) ^ (x & _SIGN))
+            return _terms((mix(tag, x & _SIZE) & _SIZE) ^ (x & _SIGN))
         if name in EVEN:
-            return _terms(_mix(tag, x & _SIZE))
+            return _terms(mix(tag, x & _SIZE))
         if name == "abs":
             return _terms(x & _SIZE)
         if name == "pow":
             power = operands[1]["h"]
-            return _terms(np.where(power == self._one, x, _mix(tag, x, power)))
-        made = _mix(tag, *[o["h"] for o in operands])
+            return _terms(np.where(power == self._one, x, mix(tag, x, power)))
+        made = mix(tag, *[o["h"] for o in operands])
         if name in WHOLE:
             made = np.where(np.isin(x, list(self._whole)) if self._whole else False, x, made)
             self._whole.update(int(h) for h in np.unique(made))
@@ -379,148 +374,3 @@ def _terms(hashes: Array) -> Array:
     made = np.empty(np.shape(hashes), _TERM)
     made["h"] = hashes
     return made
-
-
-# p and q = (p - 1) / 2 are prime, and 2 is a square modulo both, so that the root of 2 exists.
-PRIMES = (2147480927, 2147479823)
-_PAIR = np.dtype([("p", "i8"), ("q", "i8")])
-
-
-class Field(RandomOrder):
-    """Pairs of residues modulo p and modulo q = (p - 1) / 2.
-
-    Only residues modulo p decide whether two elements are the same: those modulo q are there for exponents.
-    """
-
-    name = "field"
-    reals = True
-
-    def __init__(self, seed: int, prime: int = 0) -> None:
-        super().__init__()
-        self.seed = seed
-        self.p = PRIMES[prime]
-        self.q = (self.p - 1) // 2
-        rng = np.random.default_rng(_seed(seed, "field"))
-        self._omega = pow(int(rng.integers(2, self.p - 1)), 2, self.p)  # of order q
-        self._rootpi = _pair(np.array(rng.integers(2, self.p)), np.array(rng.integers(2, self.q)))
-        self._logs: dict[tuple[int, int], tuple[int, int]] = {}
-        self._whole: set[int] = set()
-
-    def holds(self, a: Array) -> bool:
-        return bool(a.dtype == _PAIR)
-
-    def fresh(self, name: str, shape: tuple[int, ...]) -> Array:
-        rng = np.random.default_rng(_seed(self.seed, name))
-        return _pair(rng.integers(1, self.p, shape), rng.integers(1, self.q, shape))
-
-    def constant(self, values: Array) -> Array:
-        values = np.asarray(values, np.float64)
-        different, where = np.unique(values, return_inverse=True)
-        made = np.empty(different.shape, _PAIR)
-        for i, value in enumerate(different.tolist()):
-            made[i] = self._number(value)
-        self._fixed.update(made["p"].tolist())
-        return made[where].reshape(values.shape)
-
-    def _number(self, value: float) -> Any:
-        exact = meant(value)
-        if exact is None:
-            return self.func(f"constant:{value}", _pair(np.array(1), np.array(1)))
-        top, bottom = exact.rational.numerator, exact.rational.denominator
-        x = _pair(np.array(top * pow(bottom, -1, self.p) % self.p), np.array(top * pow(bottom, -1, self.q) % self.q))
-        for root, power in (
-            (self.func("sqrt", _pair(np.array(2), np.array(2))), exact.root2),
-            (self._rootpi, exact.rootpi),
-        ):
-            for _ in range(abs(power)):
-                x = self.mul(x, root) if power > 0 else self.div(x, root)
-        return x
-
-    def add(self, a: Array, b: Array) -> Array:
-        return _pair((a["p"] + b["p"]) % self.p, (a["q"] + b["q"]) % self.q)
-
-    def total(self, a: Array, axis: int) -> Array:
-        """The sum along an axis, which is dropped."""
-        return _pair(a["p"].sum(axis) % self.p, a["q"].sum(axis) % self.q)
-
-    def neg(self, a: Array) -> Array:
-        return _pair(-a["p"] % self.p, -a["q"] % self.q)
-
-    def mul(self, a: Array, b: Array) -> Array:
-        return _pair(a["p"] * b["p"] % self.p, a["q"] * b["q"] % self.q)
-
-    def div(self, a: Array, b: Array) -> Array:
-        inverse = _pair(_power(b["p"], self.p - 2, self.p), _power(b["q"], self.q - 2, self.q))
-        return self.mul(a, inverse)
-
-    def _rank(self, a: Array) -> Array:
-        return self._ranked(_mix(5, a["p"].astype(np.uint64), a["q"].astype(np.uint64), self.seed), a["p"])
-
-    def equal(self, a: Array, b: Array) -> Array:
-        return np.asarray(a["p"] == b["p"])
-
-    def select(self, condition: Array, a: Array, b: Array) -> Array:
-        return _pair(np.where(condition, a["p"], b["p"]), np.where(condition, a["q"], b["q"]))
-
-    def func(self, name: str, *operands: Array) -> Array:
-        x = operands[0]
-        one = _pair(np.array(1), np.array(1))
-        if name == "exp":
-            made = _pair(_powers(self._omega, x["q"], self.p), self._hash("exp", x)["q"])
-            self._logs.update(zip(map(tuple, made.ravel().tolist()), map(tuple, x.ravel().tolist()), strict=True))
-            return made
-        if name == "log":
-            made = self._hash("log", x)
-            for i, pair in enumerate(map(tuple, x.ravel().tolist())):
-                if pair in self._logs:
-                    made.reshape(-1)[i] = self._logs[pair]
-            return made
-        if name == "sqrt":
-            # To the power of (p + 1) / 4: multiplicative, and a root of every square, up to the sign.
-            return _pair(_power(x["p"], (self.p + 1) // 4, self.p), _power(x["q"], (self.q + 1) // 4, self.q))
-        if name == "sigmoid":
-            return self.div(one, self.add(one, self.func("exp", self.neg(x))))
-        if name == "tanh":
-            e = self.func("exp", self.add(x, x))
-            return self.div(self.add(e, self.neg(one)), self.add(e, one))
-        if name == "abs":
-            return self.max(x, self.neg(x))
-        if name in ODD or name in EVEN:
-            flip = x["p"] > self.p // 2
-            made = self._hash(name, self.select(flip, self.neg(x), x))
-            return self.select(flip, self.neg(made), made) if name in ODD else made
-        made = self._hash(name, *operands)
-        if name in WHOLE:
-            made = self.select(np.isin(x["p"], list(self._whole)), x, made) if self._whole else made
-            self._whole.update(int(p) for p in np.unique(made["p"]))
-        return made
-
-    def _hash(self, name: str, *operands: Array) -> Array:
-        parts = [o[c].astype(np.uint64) for o in operands for c in ("p", "q")]
-        made = _mix(_seed(name, self.seed), *parts)
-        return _pair((made % np.uint64(self.p)).astype(np.int64), (_mix(made) % np.uint64(self.q)).astype(np.int64))
-
-
-def _pair(p: Array, q: Array) -> Array:
-    made = np.empty(np.broadcast_shapes(np.shape(p), np.shape(q)), _PAIR)
-    made["p"], made["q"] = p, q
-    return made
-
-
-def _power(base: Array, exponent: int, modulus: int) -> Array:
-    result, square = np.ones_like(base), base % modulus
-    while exponent:
-        if exponent & 1:
-            result = result * square % modulus
-        square = square * square % modulus
-        exponent >>= 1
-    return result
-
-
-def _powers(base: int, exponents: Array, modulus: int) -> Array:
-    result, square, left = np.ones_like(exponents), base, exponents.copy()
-    while np.any(left):
-        result = np.where(left & 1, result * square % modulus, result)
-        square = square * square % modulus
-        left >>= 1
-    return result

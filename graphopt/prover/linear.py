@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from graphopt.prover.domains import Field, Floats, RandomOrder
+from graphopt.prover.domains import Floats, RandomOrder
+from graphopt.prover.residues import Field
 from graphopt.prover.semantics import (
     Call,
     ContradictionError,

@@ -16,9 +16,9 @@ from typing import Any
 
 from graphopt.prover.attack import Attack, Counterexample, attack
 from graphopt.prover.cases import Instance, operands
-from graphopt.prover.domains import PRIMES
 from graphopt.prover.examples import shrunk
 from graphopt.prover.instances import by_size, drawn
+from graphopt.prover.residues import PRIMES
 from graphopt.prover.symbolic import OUTSIDE, UNDECIDED, judge
 from graphopt.rewrite.examples import DEFAULT_OPSET
 from graphopt.rewrite.schema import Rule

@@ -25,8 +25,9 @@ from graphopt.ir.graph import Graph
 from graphopt.ir.types import FLOATS, NUMPY_NAMES
 from graphopt.prover.attack import Counterexample
 from graphopt.prover.cases import Instance, operands
-from graphopt.prover.domains import PRIMES, Domain, Field, Floats, RandomOrder, Terms, fresh
+from graphopt.prover.domains import Domain, Floats, RandomOrder, Terms, fresh
 from graphopt.prover.evaluate import evaluate
+from graphopt.prover.residues import PRIMES, Field
 from graphopt.prover.semantics import ContradictionError, UnsupportedError
 from graphopt.prover.values import uses
 from graphopt.rewrite.schema import Rule

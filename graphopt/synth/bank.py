@@ -1,7 +1,7 @@
 """Enumerate the graphs of a world bottom-up, each with its fingerprint.
 
 A *term* is an operator applied to values of terms made before; equal terms are one term. Its fingerprint is its value on
-random elements of two prime fields (:class:`graphopt.prover.domains.Field`, with the prover's own semantics): equal
+random elements of two prime fields (:class:`graphopt.prover.residues.Field`, with the prover's own semantics): equal
 fingerprints make a class, and larger terms are built from one representative of each class only. Whatever a term over
 another member says follows from the two members being equal and the term over the representative, so nothing is lost but
 laws that follow from smaller ones.
@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from graphopt.prover.domains import PRIMES, Field
+from graphopt.prover.residues import PRIMES, Field
 from graphopt.prover.semantics import ContradictionError, UnsupportedError
 from graphopt.synth.operators import TABLE, Form, Shape, apply, results
 from graphopt.synth.worlds import World

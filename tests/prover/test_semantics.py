@@ -13,9 +13,10 @@ import pytest
 
 from graphopt.ir.types import FLOATS
 from graphopt.onnxio.load import load
-from graphopt.prover.domains import Field, Floats, Terms
+from graphopt.prover.domains import Floats, Terms
 from graphopt.prover.evaluate import evaluate
 from graphopt.prover.order import Order
+from graphopt.prover.residues import Field
 from graphopt.prover.semantics import OPERATORS, ContradictionError, UnsupportedError
 
 # The reference draws a mask; numbers overflow without the trick that a kernel uses; graphopt refuses operator set 1.
