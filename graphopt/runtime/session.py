@@ -18,9 +18,9 @@ from typing import Any, Self
 import numpy as np
 
 from graphopt.errors import SessionError, UnknownNameError, UsageError
-from graphopt.ir.dtypes import BY_CODE, BY_NAME, BY_RUNTIME, Array
+from graphopt.ir.dtypes import BY_CODE, BY_RUNTIME, Array
 from graphopt.runtime import providers
-from graphopt.runtime.binding import HOST, Memory, borrowed, bound_run, places, to_numpy, to_runtime
+from graphopt.runtime.binding import HOST, Memory, TensorSpec, borrowed, bound_run, places, to_numpy, to_runtime
 from graphopt.runtime.log import FATAL_ONLY, first_complaint, one_line
 from graphopt.runtime.ort import onnxruntime
 from graphopt.runtime.placement import Placement, assigned
@@ -113,29 +113,6 @@ class SessionConfig:
     parallel: int = 1
     arena: bool = True
     pattern: bool = True
-
-
-@dataclass(frozen=True)
-class TensorSpec:
-    """An input or output of a session.
-
-    Attributes:
-        name: Its name.
-        dtype: Name of the element type (``float32``, ``bfloat16``, ``str``); the runtime's type string if ``kind``
-            is not ``tensor``.
-        shape: A size, a symbol or None (unknown) for each dimension.
-        kind: ``tensor``, ``sequence``, ``optional``, ``map`` or ``sparse``.
-    """
-
-    name: str
-    dtype: str
-    shape: tuple[int | str | None, ...]
-    kind: str = "tensor"
-
-    @property
-    def native(self) -> bool:
-        """Whether the runtime's binding takes and returns it as it is; strings count, bfloat16 does not."""
-        return self.kind != "tensor" or BY_NAME[self.dtype].native
 
 
 class Session:

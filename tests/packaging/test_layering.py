@@ -18,7 +18,7 @@ PACKAGE = ROOT / "graphopt"
 
 # A package imports only from lower floors, never from a sibling on its own.
 FLOORS = [
-    {"errors", "wording", "documents"},
+    {"errors", "wording", "documents", "version"},
     {"kinds", "scratch", "registry"},
     {"settings"},
     {"config"},
