@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from graphopt.pipeline.context import Progress
 
 
-@options.with_settings
+@options.with_settings()
 def optimize(
     models: Annotated[
         list[Path],

@@ -51,19 +51,15 @@ app.command("generate", short_help="Find rules: enumerate graphs, pair, prove, p
 
 
 @app.command("list", short_help="List the rules that graphopt uses.")
+@options.with_settings("rules", "exclude", "provider", "portable")
 def list_rules(
-    rules: options.Rules = None,
-    exclude: options.Exclude = None,
-    provider: options.Provider = None,
-    portable: options.Portable = None,
+    given: Any = None,
     json: options.Json = None,
 ) -> None:
     """List the rules that `graphopt optimize` uses with the same options, and how often they were applied in files it wrote."""
     from graphopt.config import load_settings
 
-    settings = load_settings(
-        {"rules": rules or None, "exclude": exclude or None, "provider": provider, "portable": portable}
-    )
+    settings = load_settings(given)
 
     from graphopt.cli.progress import Waiting
     from graphopt.errors import RuleError
@@ -150,15 +146,10 @@ def show_rule(
 
 
 @app.command("stats")
+@options.with_settings("rules", "exclude", "provider", "provider_options", "threads", "portable", "dims")
 def rule_stats(
     model: options.Model,
-    rules: options.Rules = None,
-    exclude: options.Exclude = None,
-    provider: options.Provider = None,
-    provider_option: options.ProviderOptions = None,
-    threads: options.Threads = None,
-    portable: options.Portable = None,
-    dim: options.Dims = None,
+    given: Any = None,
     budget: Annotated[
         float | None, options.option("--budget", metavar="SECONDS", help="Limit of the greedy search (default 20).")
     ] = None,
@@ -178,19 +169,7 @@ def rule_stats(
 
     paths.existing_file(model)
     paths.report_file(json, {"the model": model})
-    settings = load_settings(
-        {
-            "rules": rules or None,
-            "exclude": exclude or None,
-            "provider": provider,
-            "provider_options": options.provider_options(provider_option),
-            "threads": threads,
-            "portable": portable,
-            "dims": options.dims(dim),
-            "budget": budget,
-            "measure": measure,
-        }
-    )
+    settings = load_settings({**given, "budget": budget, "measure": measure})
 
     from graphopt.cli.progress import Waiting
 

@@ -301,6 +301,4 @@ class Shared:
 
 def _lies_there(tensor: InFile, content: bytes) -> bool:
     there, here = tensor.raw, np.frombuffer(content, np.uint8)
-    return all(
-        np.array_equal(there[at : at + _CHUNK], here[at : at + _CHUNK]) for at in range(0, len(here), _CHUNK)
-    )
+    return all(np.array_equal(there[at : at + _CHUNK], here[at : at + _CHUNK]) for at in range(0, len(here), _CHUNK))
