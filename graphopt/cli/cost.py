@@ -16,7 +16,7 @@ from graphopt.cli.screen import console, facts, table, write_json
 if TYPE_CHECKING:
     from rich.status import Status
 
-    from graphopt.search.calibration import Agreement
+    from graphopt.experiments.calibration import Agreement
 
 app = typer.Typer(help="Show and manage the measured kernel times.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -133,10 +133,10 @@ def calibrate(
     if svg is not None:
         paths.writable(svg, reads=reads, writes={} if json in (None, "-") else {"the JSON results": Path(str(json))})
 
-    from graphopt.calibrate import ENOUGH, calibrate_model, keep_scale
+    from graphopt.experiments.calibrate import ENOUGH, calibrate_model, keep_scale
+    from graphopt.experiments.calibration import agreement, scaled
     from graphopt.files import write_text
     from graphopt.report.plots import draw_scatter
-    from graphopt.search.calibration import agreement, scaled
 
     said = {name: value for name, value in given.items() if value is not None}
     points, screen = [], console()

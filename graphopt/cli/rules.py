@@ -16,8 +16,8 @@ from graphopt.cli.screen import breakable, change, console, facts, milliseconds,
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from graphopt.experiments.stats import RuleStats, Stats
     from graphopt.rewrite.schema import Rule
-    from graphopt.search.stats import RuleStats, Stats
 
 SEARCH = 20.0
 """Seconds that the greedy search of `graphopt rules stats` may take unless the user says otherwise."""
@@ -174,9 +174,9 @@ def rule_stats(
     from graphopt.cli.progress import Waiting
 
     with Waiting("counting what each rule does"):
+        from graphopt.experiments.stats import model_stats
         from graphopt.rewrite.library import load_library
         from graphopt.runtime.session import SessionConfig
-        from graphopt.search.stats import model_stats
 
         library = load_library(settings.rules, settings.exclude, settings.provider, settings.portable)
         found = model_stats(

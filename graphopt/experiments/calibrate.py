@@ -8,12 +8,12 @@ from pathlib import Path
 from graphopt.cost.fit import remember_scale, remembered_scale
 from graphopt.cost.kernel import KernelCost
 from graphopt.cost.store import Store
+from graphopt.experiments.calibration import Point, calibrate
 from graphopt.onnxio.load import load
 from graphopt.pipeline.opening import first_run, session_config
 from graphopt.rewrite.library import load_library
 from graphopt.runtime.environment import machine_of
 from graphopt.search.arena import Arena
-from graphopt.search.calibration import Point, calibrate
 from graphopt.search.normal import Normal
 from graphopt.search.problem import Problem
 from graphopt.verification.ranges import input_ranges
