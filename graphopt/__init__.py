@@ -98,7 +98,7 @@ def __dir__() -> list[str]:
 
 
 def _kernels() -> Kernels:
-    from graphopt.runtime.folding import fold
+    from graphopt.runtime.session import fold
 
     return fold
 

@@ -228,15 +228,11 @@ def _shares(rules: Sequence[Rule], evidence: Evidence) -> str:
 
 def _evidence(rules: Sequence[Rule]) -> Evidence:
     """What the files beside the rules record, by rule id."""
-    from graphopt.rewrite.library import LOCK, read_evidence
+    from graphopt.rewrite.library import LOCK, file_of, read_evidence
 
-    folders = {rule.id: _file(rule).parent for rule in rules}
+    folders = {rule.id: file_of(rule).parent for rule in rules}
     locks = {folder: read_evidence(folder / LOCK) for folder in set(folders.values())}
     return {id: locks[folder][id] for id, folder in folders.items() if id in locks[folder]}
-
-
-def _file(rule: Rule) -> Path:
-    return Path(rule.where_at.rsplit(":", 2)[0])
 
 
 def _verdict(rule: Rule, evidence: Evidence) -> str | None:
@@ -260,14 +256,16 @@ def _conditions(rule: Rule) -> Table:
 
 def _proof(rule: Rule, entry: Mapping[str, Any] | None) -> Table:
     """What is recorded of how a rule was checked."""
+    from graphopt.rewrite.library import file_of
+
     result = facts()
     if entry is None:
         result.add_row("proof", "none recorded, so the rule does not load")
-        result.add_row("", f"record it: graphopt rules check {_file(rule)} --update")
+        result.add_row("", f"record it: graphopt rules check {file_of(rule)} --update")
         return result
     if entry.get("hash") != rule.hash:
         result.add_row("proof", "of another text than the present one, so the rule does not load")
-        result.add_row("", f"renew it: graphopt rules check {_file(rule)} --update")
+        result.add_row("", f"renew it: graphopt rules check {file_of(rule)} --update")
     for key in PROOF:
         if entry.get(key) is not None:
             result.add_row(key.replace("_", " "), one_line(_plain(entry[key])))

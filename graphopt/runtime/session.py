@@ -17,8 +17,9 @@ from typing import Any, Self
 
 import numpy as np
 
-from graphopt.errors import SessionError, UnknownNameError, UsageError
+from graphopt.errors import GraphoptError, SessionError, UnknownNameError, UsageError
 from graphopt.ir.dtypes import BY_CODE, BY_RUNTIME, Array
+from graphopt.ir.kernels import KernelError
 from graphopt.runtime import providers
 from graphopt.runtime.binding import HOST, Memory, TensorSpec, borrowed, bound_run, places, to_numpy, to_runtime
 from graphopt.runtime.log import FATAL_ONLY, first_complaint, one_line
@@ -344,6 +345,24 @@ def _prepare(model: LoadableModel) -> tuple[bytes, dict[str, onnxruntime.OrtValu
         else:
             tensor.raw_data = pack(array, kind.bits).tobytes()
     return (proto.SerializeToString() if inlined else model.proto), values
+
+
+def fold(model: bytes, feeds: Mapping[str, Array]) -> list[Array]:
+    """Compute constants: run a model of them once, on the CPU with the runtime's own optimiser off.
+
+    Args:
+        model: A serialised ``ModelProto``.
+        feeds: Its inputs, which the runtime reads where they lie: large constants are passed so, and not copied.
+
+    Raises:
+        KernelError: The runtime has no kernel for a node, or refuses the model.
+    """
+    try:
+        # Memory goes back as soon as a value has been read: a session lives for one run.
+        with Session(LoadableModel(model), SessionConfig(level="disabled", arena=False, pattern=False)) as session:
+            return session.run(feeds)
+    except GraphoptError as error:
+        raise KernelError(str(error)) from error
 
 
 def pack(array: Array, bits: int) -> Array:
