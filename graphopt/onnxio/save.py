@@ -19,22 +19,20 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-import numpy as np
 from onnx import ModelProto, TensorProto
 
 from graphopt import scratch
-from graphopt.errors import GraphoptError, ModelError, expect
+from graphopt.errors import GraphoptError, expect
 from graphopt.files import Draft, is_stream, unwritable, write
-from graphopt.ir.tensors import InFile
 from graphopt.onnxio import wire
 from graphopt.onnxio.emit import Emitted
-from graphopt.onnxio.load import external_tensors
+from graphopt.onnxio.shared import Shared
 
 LARGEST_PROTOBUF = 2**31 - 1
 OURS = "graphopt."
 """How the keys of ``metadata_props`` begin that graphopt writes."""
 _PAGE = 4096  # where weights begin in a file, so that they can be mapped
-_CHUNK = 1 << 24  # bytes that are copied or compared at a time: of two tensors that differ, little is read
+_CHUNK = 1 << 24  # bytes that are copied at a time
 _MANY, _MUCH = 1000, 1 << 34  # files in a folder, and bytes: of more it takes too long to say what they name
 
 
@@ -270,35 +268,3 @@ def copy(source: Path, path: Path) -> None:
             tidy(Path(os.path.realpath(path)))
     except OSError as error:
         raise unwritable(path, error) from error
-
-
-class Shared:
-    """What lies in the external data of some models.
-
-    Args:
-        models: The models; one that can't be read has nothing to share.
-        folder: Where another model is to be written; what lies elsewhere, it could not refer to.
-    """
-
-    def __init__(self, models: Iterable[Path], folder: Path) -> None:
-        self._folder = folder.resolve()
-        self._by_size: dict[int, list[InFile]] = {}
-        for model in models:
-            with suppress(ModelError, OSError):
-                for tensor in external_tensors(model) if model.resolve().parent == self._folder else ():
-                    self._by_size.setdefault(int(tensor.nbytes), []).append(tensor)
-
-    def __bool__(self) -> bool:
-        return bool(self._by_size)
-
-    def find(self, content: bytes) -> tuple[str, int] | None:
-        """The file (relative to the folder) and the offset at which some bytes lie already, compared byte by byte."""
-        for tensor in self._by_size.get(len(content), ()) if content else ():
-            if tensor.path.resolve().parent == self._folder and _lies_there(tensor, content):
-                return tensor.path.name, tensor.offset
-        return None
-
-
-def _lies_there(tensor: InFile, content: bytes) -> bool:
-    there, here = tensor.raw, np.frombuffer(content, np.uint8)
-    return all(np.array_equal(there[at : at + _CHUNK], here[at : at + _CHUNK]) for at in range(0, len(here), _CHUNK))
