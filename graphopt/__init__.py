@@ -11,8 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from graphopt.ir.kernels import Kernels, provide
-
-__version__ = "0.1.0"
+from graphopt.version import __version__
 
 if TYPE_CHECKING:
     from graphopt.api import explain_model as explain
@@ -99,7 +98,7 @@ def __dir__() -> list[str]:
 
 
 def _kernels() -> Kernels:
-    from graphopt.runtime.folding import fold
+    from graphopt.runtime.session import fold
 
     return fold
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from graphopt import __version__, scratch
+from graphopt import scratch
 from graphopt.benchmark import rivals, variants
 from graphopt.benchmark.plan import ORIGINAL, Plan
 from graphopt.benchmark.results import SAMPLES, Bench, Case, Check, Latency, Placed, Tuning, Variant, finite
@@ -35,6 +35,7 @@ from graphopt.runtime.session import SessionConfig
 from graphopt.verification.compare import Difference, Tolerance, compare
 from graphopt.verification.numeric import verify_many
 from graphopt.verification.ranges import input_ranges
+from graphopt.version import __version__
 
 INTERRUPTED = "interrupted"
 OnResult = Callable[[str, SessionConfig, str, Result], None]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from graphopt import __version__, api
+from graphopt import api
 from graphopt.benchmark import peers
 from graphopt.benchmark.peers import PeerRun
 from graphopt.benchmark.plan import ORIGINAL, Plan
@@ -19,6 +19,7 @@ from graphopt.pipeline.write import Result
 from graphopt.runtime.profile import by_op, profile
 from graphopt.runtime.session import SessionConfig
 from graphopt.verification.numeric import Verification
+from graphopt.version import __version__
 
 Tell = Callable[[str], None]
 Interrupted = Callable[[], bool]

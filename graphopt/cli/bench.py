@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -58,6 +58,7 @@ def _list_rivals(wanted: bool) -> None:
     raise typer.Exit
 
 
+@options.with_settings("provider_options", "rules", "dims", "input_shapes", "seed")
 def bench(
     model: Annotated[
         list[str], typer.Argument(metavar="MODEL", help="ONNX models, or names of the zoo.", show_default=False)
@@ -104,7 +105,6 @@ def bench(
             "--provider", metavar="NAME", help="Execution provider (default cpu); repeatable.", values=options.providers
         ),
     ] = None,
-    provider_option: options.ProviderOptions = None,
     threads: Annotated[
         list[int] | None, option("--threads", metavar="N", help="Threads within an operator (default 1); repeatable.")
     ] = None,
@@ -118,11 +118,8 @@ def bench(
         float, option(metavar="X", help="How far an interval may reach to either side (default 0.02, two per cent).")
     ] = 0.02,
     budget: Annotated[float | None, option(metavar="SECONDS", help="Time for each of graphopt's searches.")] = None,
-    rules: options.Rules = None,
-    dim: options.Dims = None,
-    input_shape: options.InputShapes = None,
+    given: Any = None,
     inputs: options.Inputs = None,
-    seed: options.Seed = None,
     tune_session: Annotated[
         bool, option("--tune-session", help="Look for settings of the session worth using: threads, memory, levels ...")
     ] = False,
@@ -163,16 +160,7 @@ def bench(
         inputs,
         {"the JSON results": json, "the CSV results": csv, "the page": None if html is None else str(html)},
     )
-    settings = load_settings(
-        {
-            "budget": budget,
-            "rules": rules or None,
-            "dims": options.dims(dim),
-            "input_shapes": options.input_shapes(input_shape),
-            "seed": seed,
-            "provider_options": options.provider_options(provider_option),
-        }
-    )
+    settings = load_settings({**given, "budget": budget})
 
     from graphopt.cli.progress import Waiting
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -16,7 +16,7 @@ from graphopt.cli.screen import console, facts, table, write_json
 if TYPE_CHECKING:
     from rich.status import Status
 
-    from graphopt.search.calibration import Agreement
+    from graphopt.experiments.calibration import Agreement
 
 app = typer.Typer(help="Show and manage the measured kernel times.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -110,19 +110,14 @@ def import_(
 
 
 @app.command("calibrate", short_help="Compare predicted times with measured ones.")
+@options.with_settings("rules", "exclude", "provider", "provider_options", "threads", "dims", "seed")
 def calibrate(
     models: Annotated[list[Path], typer.Argument(metavar="MODEL...", help="ONNX models.", show_default=False)],
     graphs: Annotated[int, typer.Option("--graphs", min=2, metavar="N", help="Graphs to make of each model.")] = 12,
     seconds: Annotated[
         float, typer.Option("--seconds", min=0.0, metavar="S", help="Time to measure each graph.")
     ] = 2.0,
-    rules: options.Rules = None,
-    exclude: options.Exclude = None,
-    provider: options.Provider = None,
-    provider_option: options.ProviderOptions = None,
-    threads: options.Threads = None,
-    dim: options.Dims = None,
-    seed: options.Seed = None,
+    given: Any = None,
     json: options.Json = None,
     svg: Annotated[Path | None, option("--svg", metavar="FILE", help="Draw predicted against measured times.")] = None,
     quiet: options.Quiet = False,
@@ -138,11 +133,12 @@ def calibrate(
     if svg is not None:
         paths.writable(svg, reads=reads, writes={} if json in (None, "-") else {"the JSON results": Path(str(json))})
 
-    from graphopt.calibrate import ENOUGH, calibrate_model, keep_scale
+    from graphopt.experiments.calibrate import ENOUGH, calibrate_model, keep_scale
+    from graphopt.experiments.calibration import agreement, scaled
     from graphopt.files import write_text
     from graphopt.report.plots import draw_scatter
-    from graphopt.search.calibration import agreement, scaled
 
+    said = {name: value for name, value in given.items() if value is not None}
     points, screen = [], console()
     for model in models:
         with screen.status(f"measuring {model.name}") as status:
@@ -150,11 +146,7 @@ def calibrate(
             def told(done: int, name: str = model.name, status: Status = status) -> None:
                 status.update(f"measuring {name}: {done} of {graphs}")
 
-            found = calibrate_model(
-                model, graphs=graphs, seconds=seconds, rules=rules or (), exclude=exclude or (), provider=provider or "cpu",
-                provider_options=options.provider_options(provider_option), threads=threads or 1,
-                dims=options.dims(dim) or None, seed=seed or 0, on_graph=told,
-            )  # fmt: skip
+            found = calibrate_model(model, graphs=graphs, seconds=seconds, on_graph=told, **said)
         points += found
     factor, points = scaled(points)
     known = list(dict.fromkeys(p.model for p in points))
@@ -171,12 +163,8 @@ def calibrate(
             rows.add_row("all", *_agreement(agreement(points)))
         console(stderr=False).print(rows)
     if len(known) >= ENOUGH:
-        scale = keep_scale(
-            factor,
-            provider=provider or "cpu",
-            provider_options=options.provider_options(provider_option),
-            threads=threads or 1,
-        )
+        where = {name: said[name] for name in ("provider", "provider_options", "threads") if name in said}
+        scale = keep_scale(factor, **where)
         if not quiet:
             screen.print(
                 f"graphs take {scale:.3f} times the sum of their windows: predictions are scaled by that from now on"

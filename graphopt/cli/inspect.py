@@ -10,13 +10,10 @@ from graphopt.cli import options, paths
 from graphopt.cli.screen import console, facts, milliseconds, one_line, placed, size, table, write_json
 
 
+@options.with_settings("provider", "provider_options", "threads", "dims", "input_shapes")
 def inspect(
     model: options.Model,
-    provider: options.Provider = None,
-    provider_option: options.ProviderOptions = None,
-    threads: options.Threads = None,
-    dim: options.Dims = None,
-    input_shape: options.InputShapes = None,
+    given: Any = None,
     inputs: options.Inputs = None,
     json: options.Json = None,
 ) -> None:
@@ -27,30 +24,15 @@ def inspect(
     if inputs is not None:
         paths.existing_file(inputs)
     paths.report_file(json, {"the model": model})
-    settings = load_settings(
-        {
-            "provider": provider,
-            "provider_options": options.provider_options(provider_option),
-            "threads": threads,
-            "dims": options.dims(dim),
-            "input_shapes": options.input_shapes(input_shape),
-        }
-    )
+    settings = load_settings(given)
 
     from graphopt.cli.progress import Waiting
 
     with Waiting("reading the model"):
         from graphopt import api
 
-        report = api.inspect_model(
-            model,
-            provider=settings.provider,
-            provider_options=settings.provider_options,
-            threads=settings.threads,
-            dims=settings.dims,
-            input_shapes=settings.input_shapes,
-            inputs=inputs,
-        )
+        chosen = {name: getattr(settings, name) for name in given}
+        report = api.inspect_model(model, inputs=inputs, **chosen)
     if json is not None:
         write_json(report, json)
     if json != "-":

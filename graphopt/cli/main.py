@@ -16,7 +16,6 @@ from typing import Annotated, TextIO
 
 import typer
 
-from graphopt import __version__
 from graphopt.cli import (
     bench,
     cost,
@@ -35,6 +34,7 @@ from graphopt.cli import (
 from graphopt.cli.options import Command
 from graphopt.cli.screen import one_line
 from graphopt.errors import GraphoptError, RuleError
+from graphopt.version import __version__
 
 EXIT_FAILURE = 1
 EXIT_INTERRUPTED = 130  # what shells report for a command that Ctrl-C ended

@@ -19,11 +19,17 @@ if TYPE_CHECKING:
     from graphopt.many.batch import Done
 
 
-def asked(models: Sequence[Path], out: Path | None, *, check: bool) -> bool:
+def asked(models: Sequence[Path], out: Path | None, *, check: bool, single: Mapping[str, Any]) -> bool:
     """Whether a command line means many models.
 
+    Args:
+        models: Files, folders and patterns.
+        out: Where to write them.
+        check: Whether they are not to be written.
+        single: Options for a single model, and what was given for each.
+
     Raises:
-        UsageError: It does, and does not say where to write them.
+        UsageError: It does, and does not say where to write them, or has such an option.
     """
     if out is None and not check:
         for model in models:
@@ -32,7 +38,12 @@ def asked(models: Sequence[Path], out: Path | None, *, check: bool) -> bool:
         if len(models) > 1:
             raise UsageError("several models need a folder to be written to", "give --out-dir")
         return False
-    return out is not None or len(models) > 1 or not models[0].is_file()
+    if out is None and len(models) == 1 and models[0].is_file():
+        return False
+    for name, value in single.items():
+        if value:
+            raise UsageError(f"{name} is for a single model")
+    return True
 
 
 def run(

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from graphopt.pipeline.context import Progress
 
 
-@options.with_settings
+@options.with_settings()
 def optimize(
     models: Annotated[
         list[Path],
@@ -77,21 +77,13 @@ def optimize(
         raise UsageError("--quiet and --verbose exclude each other")
     if quiet:
         warnings.simplefilter("ignore")
-    if check:
-        if output or out_dir:
-            raise UsageError("--check writes no model: leave -o and --out-dir out")
-        dry_run = True
-    if many.asked(models, out_dir, check=check):
-        for name, value in (
-            ("-o", output),
-            ("--trace", trace),
-            ("--report", report),
-            ("--dry-run", dry_run and not check),
-        ):
-            if value:
-                raise UsageError(f"{name} is for a single model")
+    if check and (output or out_dir):
+        raise UsageError("--check writes no model: leave -o and --out-dir out")
+    single = {"-o": output, "--trace": trace, "--report": report, "--dry-run": dry_run and not check}
+    if many.asked(models, out_dir, check=check, single=single):
         many.run(models, out_dir, load_settings(given, profile=profile), inputs, json, quiet=quiet, verbose=verbose)
         return
+    dry_run |= check
     (model,) = models
     target = output or paths.default_output(paths.existing_file(model))
     written = {"the model": None if dry_run else target, "the trace": trace, "the page": report}

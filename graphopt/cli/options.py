@@ -38,25 +38,34 @@ def setting(name: str) -> Any:
     )
 
 
-def with_settings(command: Callable[..., None]) -> Callable[..., None]:
-    """A command that takes all settings as options besides its own; it is given what was said of them as ``given``, by name."""
-    own = list(inspect.signature(command, eval_str=True).parameters.values())
-    at = next(index for index, parameter in enumerate(own) if parameter.name == "given")
-    keyword = inspect.Parameter.KEYWORD_ONLY
-    theirs = [
-        inspect.Parameter(name, keyword, default=None, annotation=Annotated[told.kind.typed | None, setting(name)])
-        for name, told in DECLARED.items()
-    ]
-    parameters = [p.replace(kind=keyword) for p in (*own[:at], *theirs, *own[at + 1 :])]
+def with_settings(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Gives a command settings as options besides its own; it is told what was said of them as ``given``, by name.
 
-    @wraps(command)
-    def taking(**arguments: Any) -> None:
-        said = {name: arguments.pop(name) for name in DECLARED}
-        command(**arguments, given={name: _read(name, value) for name, value in said.items()})
+    Args:
+        names: The settings; all of them by default.
+    """
+    chosen = names or tuple(DECLARED)
 
-    taking.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    taking.__annotations__ = {p.name: p.annotation for p in parameters}
-    return taking
+    def adding(command: Callable[..., None]) -> Callable[..., None]:
+        own = list(inspect.signature(command, eval_str=True).parameters.values())
+        at = next(index for index, parameter in enumerate(own) if parameter.name == "given")
+        keyword = inspect.Parameter.KEYWORD_ONLY
+        theirs = [
+            inspect.Parameter(n, keyword, default=None, annotation=Annotated[DECLARED[n].kind.typed | None, setting(n)])
+            for n in chosen
+        ]
+        parameters = [p.replace(kind=keyword) for p in (*own[:at], *theirs, *own[at + 1 :])]
+
+        @wraps(command)
+        def taking(**arguments: Any) -> None:
+            said = {name: arguments.pop(name) for name in chosen}
+            command(**arguments, given={name: _read(name, value) for name, value in said.items()})
+
+        taking.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        taking.__annotations__ = {p.name: p.annotation for p in parameters}
+        return taking
+
+    return adding
 
 
 def _read(name: str, value: Any) -> Any:
@@ -121,17 +130,9 @@ def _rule_lines() -> Iterator[str]:
 
 
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX model.", show_default=False)]
-Provider = Annotated[str | None, setting("provider")]
-ProviderOptions = Annotated[list[str] | None, setting("provider_options")]
 Threads = Annotated[int | None, setting("threads")]
-Dims = Annotated[list[str] | None, setting("dims")]
-InputShapes = Annotated[list[str] | None, setting("input_shapes")]
-Rtol = Annotated[float | None, setting("rtol")]
-Atol = Annotated[float | None, setting("atol")]
 Seed = Annotated[int | None, setting("seed")]
 Rules = Annotated[list[str] | None, setting("rules")]
-Exclude = Annotated[list[str] | None, setting("exclude")]
-Portable = Annotated[bool | None, setting("portable")]
 Profile = Annotated[
     str | None, option("--profile", metavar="NAME", help="Settings of a profile of graphopt.toml or pyproject.toml.")
 ]

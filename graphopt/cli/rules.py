@@ -16,8 +16,8 @@ from graphopt.cli.screen import breakable, change, console, facts, milliseconds,
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from graphopt.experiments.stats import RuleStats, Stats
     from graphopt.rewrite.schema import Rule
-    from graphopt.search.stats import RuleStats, Stats
 
 SEARCH = 20.0
 """Seconds that the greedy search of `graphopt rules stats` may take unless the user says otherwise."""
@@ -51,19 +51,15 @@ app.command("generate", short_help="Find rules: enumerate graphs, pair, prove, p
 
 
 @app.command("list", short_help="List the rules that graphopt uses.")
+@options.with_settings("rules", "exclude", "provider", "portable")
 def list_rules(
-    rules: options.Rules = None,
-    exclude: options.Exclude = None,
-    provider: options.Provider = None,
-    portable: options.Portable = None,
+    given: Any = None,
     json: options.Json = None,
 ) -> None:
     """List the rules that `graphopt optimize` uses with the same options, and how often they were applied in files it wrote."""
     from graphopt.config import load_settings
 
-    settings = load_settings(
-        {"rules": rules or None, "exclude": exclude or None, "provider": provider, "portable": portable}
-    )
+    settings = load_settings(given)
 
     from graphopt.cli.progress import Waiting
     from graphopt.errors import RuleError
@@ -150,15 +146,10 @@ def show_rule(
 
 
 @app.command("stats")
+@options.with_settings("rules", "exclude", "provider", "provider_options", "threads", "portable", "dims")
 def rule_stats(
     model: options.Model,
-    rules: options.Rules = None,
-    exclude: options.Exclude = None,
-    provider: options.Provider = None,
-    provider_option: options.ProviderOptions = None,
-    threads: options.Threads = None,
-    portable: options.Portable = None,
-    dim: options.Dims = None,
+    given: Any = None,
     budget: Annotated[
         float | None, options.option("--budget", metavar="SECONDS", help="Limit of the greedy search (default 20).")
     ] = None,
@@ -178,26 +169,14 @@ def rule_stats(
 
     paths.existing_file(model)
     paths.report_file(json, {"the model": model})
-    settings = load_settings(
-        {
-            "rules": rules or None,
-            "exclude": exclude or None,
-            "provider": provider,
-            "provider_options": options.provider_options(provider_option),
-            "threads": threads,
-            "portable": portable,
-            "dims": options.dims(dim),
-            "budget": budget,
-            "measure": measure,
-        }
-    )
+    settings = load_settings({**given, "budget": budget, "measure": measure})
 
     from graphopt.cli.progress import Waiting
 
     with Waiting("counting what each rule does"):
+        from graphopt.experiments.stats import model_stats
         from graphopt.rewrite.library import load_library
         from graphopt.runtime.session import SessionConfig
-        from graphopt.search.stats import model_stats
 
         library = load_library(settings.rules, settings.exclude, settings.provider, settings.portable)
         found = model_stats(
@@ -249,15 +228,11 @@ def _shares(rules: Sequence[Rule], evidence: Evidence) -> str:
 
 def _evidence(rules: Sequence[Rule]) -> Evidence:
     """What the files beside the rules record, by rule id."""
-    from graphopt.rewrite.library import LOCK, read_evidence
+    from graphopt.rewrite.library import LOCK, file_of, read_evidence
 
-    folders = {rule.id: _file(rule).parent for rule in rules}
+    folders = {rule.id: file_of(rule).parent for rule in rules}
     locks = {folder: read_evidence(folder / LOCK) for folder in set(folders.values())}
     return {id: locks[folder][id] for id, folder in folders.items() if id in locks[folder]}
-
-
-def _file(rule: Rule) -> Path:
-    return Path(rule.where_at.rsplit(":", 2)[0])
 
 
 def _verdict(rule: Rule, evidence: Evidence) -> str | None:
@@ -281,14 +256,16 @@ def _conditions(rule: Rule) -> Table:
 
 def _proof(rule: Rule, entry: Mapping[str, Any] | None) -> Table:
     """What is recorded of how a rule was checked."""
+    from graphopt.rewrite.library import file_of
+
     result = facts()
     if entry is None:
         result.add_row("proof", "none recorded, so the rule does not load")
-        result.add_row("", f"record it: graphopt rules check {_file(rule)} --update")
+        result.add_row("", f"record it: graphopt rules check {file_of(rule)} --update")
         return result
     if entry.get("hash") != rule.hash:
         result.add_row("proof", "of another text than the present one, so the rule does not load")
-        result.add_row("", f"renew it: graphopt rules check {_file(rule)} --update")
+        result.add_row("", f"renew it: graphopt rules check {file_of(rule)} --update")
     for key in PROOF:
         if entry.get(key) is not None:
             result.add_row(key.replace("_", " "), one_line(_plain(entry[key])))

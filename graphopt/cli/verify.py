@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import warnings
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -15,18 +15,12 @@ from graphopt.cli.screen import console, facts, write_json
 from graphopt.errors import OutputsDifferError
 
 
+@options.with_settings("provider", "provider_options", "threads", "dims", "input_shapes", "rtol", "atol", "seed")
 def verify(
     original: Annotated[Path, typer.Argument(metavar="A", help="An ONNX model.", show_default=False)],
     other: Annotated[Path, typer.Argument(metavar="B", help="The model to compare with it.", show_default=False)],
-    provider: options.Provider = None,
-    provider_option: options.ProviderOptions = None,
-    threads: options.Threads = None,
     inputs: options.Inputs = None,
-    dim: options.Dims = None,
-    input_shape: options.InputShapes = None,
-    rtol: options.Rtol = None,
-    atol: options.Atol = None,
-    seed: options.Seed = None,
+    given: Any = None,
     json: options.Json = None,
     quiet: options.Quiet = False,
 ) -> None:
@@ -39,37 +33,15 @@ def verify(
         if path is not None:
             paths.existing_file(path)
     paths.report_file(json, {"the first model": original, "the second model": other})
-    settings = load_settings(
-        {
-            "provider": provider,
-            "provider_options": options.provider_options(provider_option),
-            "threads": threads,
-            "dims": options.dims(dim),
-            "input_shapes": options.input_shapes(input_shape),
-            "rtol": rtol,
-            "atol": atol,
-            "seed": seed,
-        }
-    )
+    settings = load_settings(given)
 
     from graphopt.cli.progress import Waiting
 
     with Waiting("comparing outputs", shown=not quiet):
         from graphopt import api
 
-        verdict = api.verify(
-            original,
-            other,
-            provider=settings.provider,
-            provider_options=settings.provider_options,
-            threads=settings.threads,
-            inputs=inputs,
-            rtol=settings.rtol,
-            atol=settings.atol,
-            seed=settings.seed,
-            dims=settings.dims,
-            input_shapes=settings.input_shapes,
-        )
+        chosen = {name: getattr(settings, name) for name in given}
+        verdict = api.verify(original, other, inputs=inputs, **chosen)
     if json is not None:
         write_json({"schema": "graphopt.verification/1", **dataclasses.asdict(verdict)}, json)
     if not verdict.passed:

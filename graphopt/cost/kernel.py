@@ -12,7 +12,6 @@ from graphopt.cost.analytic import move_ms, window_ms
 from graphopt.cost.base import COLD, TICKS_PER_MS, WARM, Costs, Packed, Price, WindowCost
 from graphopt.cost.blueprint import BLOCKED, Blueprint, blueprint
 from graphopt.cost.denormals import readers, shares
-from graphopt.cost.environment import environment
 from graphopt.cost.fit import remember_pace, remembered, remembered_scale, stopwatch
 from graphopt.cost.layout import Layout, Move, arrives_blocked
 from graphopt.cost.measure import Stopwatch, cache_bytes
@@ -23,7 +22,7 @@ from graphopt.cost.store import FAILED, Store
 from graphopt.cost.windows import NORMALISATIONS, VIEWS, Window, result
 from graphopt.ir.edit import Delta
 from graphopt.ir.graph import Graph
-from graphopt.runtime.environment import block_size
+from graphopt.runtime.environment import block_size, machine_of
 from graphopt.runtime.providers import CPU, full_name, on_host
 from graphopt.runtime.session import SessionConfig
 
@@ -89,7 +88,7 @@ class KernelCost(WindowCost):
         self.spent = 0.0
         self.measured = 0
         self.estimated = 0
-        self.environment = environment(self.config)
+        self.environment = machine_of(self.config)
         self.scale = remembered_scale(store, self.environment)
         self.kernels = math.inf if kernels is None else kernels
         self._limit, self._most = seconds, self.kernels

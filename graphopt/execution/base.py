@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 from typing import Protocol, Self, TypeVar
 
-from graphopt.errors import GraphoptError, UnknownNameError, UsageError
+from graphopt.errors import GraphoptError
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -108,32 +108,3 @@ def in_order(
         result = collect(handle, task)
         pending.extend((task, submit(task)) for task in itertools.islice(left, 1))
         yield result
-
-
-def make_executor(kind: str = "inline", workers: int = 2, address: str | None = None) -> Executor:
-    """An executor by name.
-
-    Args:
-        kind: One of :data:`KINDS`.
-        workers: Tasks at the same time; ``inline`` runs one.
-        address: Of a Ray cluster; by default the one that ``RAY_ADDRESS`` names, else a local one of this process.
-
-    Raises:
-        UsageError: There is no such executor, or no worker.
-        MissingExtraError: Ray is not installed.
-    """
-    if kind not in KINDS:
-        raise UnknownNameError("executor", kind, KINDS)
-    if workers < 1:
-        raise UsageError(f"an executor needs at least one worker, not {workers}")
-    if address is not None and kind != "ray":
-        raise UsageError(f"an address belongs to the executor ray, not to {kind}")
-    if kind == "inline":
-        return Inline()
-    if kind == "processes":
-        from graphopt.execution.processes import Processes
-
-        return Processes(workers)
-    from graphopt.execution.cluster import Ray
-
-    return Ray(workers, address)

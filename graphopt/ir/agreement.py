@@ -10,18 +10,58 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from graphopt.ir.graph import Graph
-from graphopt.ir.types import Dim, Shape
+from graphopt.ir.types import Dim, Shape, ValueType
 
 Pair = frozenset[Dim]
 """Two dimensions that are not known to be equal."""
 
 
-def demanded(op: str, domain: str, attributes: Mapping[str, Any], shapes: Sequence[Shape | None]) -> set[Pair]:
-    """Known dimensions that a node wants to be equal and that are written differently."""
+_DEMANDING = frozenset({"Concat", "MatMul", "Gemm"})
+_ALIKE = frozenset({"Sum", "Max", "Min", "Mean"})
+
+
+def disagreement(
+    op: str,
+    domain: str,
+    version: int,
+    attributes: Mapping[str, Any],
+    types: Sequence[ValueType | None],
+    granted: frozenset[Pair] | None,
+) -> str:
+    """What a new node wants of its operands' dimensions and does not get, as a message; empty for nothing.
+
+    Args:
+        op: Operator type.
+        domain: Operator domain.
+        version: Operator set.
+        attributes: Attribute values.
+        types: Of its operands, ``None`` for one that is omitted.
+        granted: What it may ask for; ``None`` for anything.
+    """
     if domain:
-        return set()
-    pairs: Iterable[tuple[Dim, Dim]] = ()
+        return ""
+    if version < 8 and op in _ALIKE and len({t.shape for t in types if t is not None}) > 1:
+        return f"{op} does not broadcast before operator set 8"
+    if granted is None or op not in _DEMANDING:
+        return ""
+    asked = sorted(sorted(map(str, pair)) for pair in _demanded(op, attributes, types) - granted)
+    return f"{op} wants {' and '.join(asked[0])} to be equal" if asked else ""
+
+
+def demands_of(graph: Graph, nodes: Iterable[int]) -> frozenset[Pair]:
+    """Known dimensions that nodes of a graph want to be equal and that are written differently."""
+    found: set[Pair] = set()
+    for node in map(graph.nodes.__getitem__, nodes):
+        if node.op in _DEMANDING and not node.domain:
+            types = [None if key is None else graph.type(key) for key in node.inputs]
+            found |= _demanded(node.op, node.attributes, types)
+    return frozenset(found)
+
+
+def _demanded(op: str, attributes: Mapping[str, Any], types: Sequence[ValueType | None]) -> set[Pair]:
+    shapes = [None if type is None else type.shape for type in types]
     known = [s for s in shapes if s is not None]
+    pairs: Iterable[tuple[Dim, Dim]] = ()
     if op == "Concat":
         pairs = _beside(known, int(attributes.get("axis", 1)))
     elif op == "MatMul" and len(known) == 2 and known[0] and known[1]:
@@ -29,16 +69,6 @@ def demanded(op: str, domain: str, attributes: Mapping[str, Any], shapes: Sequen
     elif op == "Gemm" and len(shapes) > 1 and shapes[0] and shapes[1] and len(shapes[0]) == len(shapes[1]) == 2:
         pairs = [(shapes[0][0 if attributes.get("transA") else 1], shapes[1][1 if attributes.get("transB") else 0])]
     return {frozenset(pair) for pair in pairs if None not in pair and pair[0] != pair[1]}
-
-
-def demands_of(graph: Graph, nodes: Iterable[int]) -> frozenset[Pair]:
-    """What nodes of a graph demand together."""
-    found: set[Pair] = set()
-    for id in nodes:
-        node = graph.nodes[id]
-        shapes = [None if key is None else graph.type(key).shape for key in node.inputs]
-        found |= demanded(node.op, node.domain, node.attributes, shapes)
-    return frozenset(found)
 
 
 def _beside(shapes: Sequence[Shape], axis: int) -> Iterator[tuple[Dim, Dim]]:

@@ -15,11 +15,11 @@ import numpy as np
 from immutables import Map
 
 from graphopt.ir import ops
-from graphopt.ir.agreement import Pair, demanded
-from graphopt.ir.arrays import ArrayData, tensor_of
+from graphopt.ir.agreement import Pair, disagreement
+from graphopt.ir.arrays import tensor_of
 from graphopt.ir.constants import known_content, shape_operand
 from graphopt.ir.content import Content, content, merged
-from graphopt.ir.delta import NO_CHANGE, Delta, RefusedError, together
+from graphopt.ir.delta import Delta, RefusedError
 from graphopt.ir.graph import Graph, Node, Value, expression_id, hash_outputs, output_key
 from graphopt.ir.infer import InferenceError, infer
 from graphopt.ir.knowledge import known_of
@@ -33,9 +33,6 @@ _MASK = 2**64 - 1
 
 def _knowledge(value: Value) -> tuple[bool, ValueType, Content | None]:
     return value.const, value.type, value.content
-
-
-_ALIKE = frozenset({"Sum", "Max", "Min", "Mean"})  # their operands had to be of one shape once
 
 
 class Edit:
@@ -159,7 +156,7 @@ class Edit:
         return key in self._values and key not in self._pending
 
     def constant(self, array: np.ndarray[Any, Any], name: str = "", meant: float | None = None) -> int:
-        """Key of a constant with this content; ``meant`` as in :class:`ArrayData`."""
+        """Key of a constant with this content; ``meant`` as in :class:`graphopt.ir.arrays.ArrayData`."""
         tensor = tensor_of(array, meant)
         if tensor.key not in self._values:
             label = name or f"const_{tensor.key & 0xFFFFFFFF:08x}"
@@ -245,11 +242,7 @@ class Edit:
         version = self.graph.opsets.get(domain, 1)
         given = [name for name, value in attributes.items() if value is not None]
         wrong = complaint(op, domain, version, given, [None if t is None else t.dtype or "" for t in types])
-        if not wrong and op in _ALIKE and version < 8 and len({t.shape for t in types if t is not None}) > 1:
-            wrong = f"{op} does not broadcast before operator set 8"
-        if not wrong and self._granted is not None:
-            asked = demanded(op, domain, attributes, [None if t is None else t.shape for t in types]) - self._granted
-            wrong = "".join(f"{op} wants {' and '.join(map(str, pair))} to be equal" for pair in list(asked)[:1])
+        wrong = wrong or disagreement(op, domain, version, attributes, types, self._granted)
         if wrong:
             raise RefusedError(wrong)
         try:
@@ -451,4 +444,4 @@ class Edit:
         self._users.pop(key, None)
 
 
-__all__ = ["NO_CHANGE", "ArrayData", "Delta", "Edit", "RefusedError", "tensor_of", "together"]
+__all__ = ["Delta", "Edit", "RefusedError"]

@@ -9,23 +9,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from graphopt.ir.graph import Node
 from graphopt.ir.types import ValueType
 
-if TYPE_CHECKING:
-    from graphopt.ir.edit import Edit
-
 _RESHAPES = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten"})
 MOVES = _RESHAPES | {"Transpose", "Concat", "Split"}
 """Operators that a chain may consist of."""
 
 
+class _Builder(Protocol):
+    """What is asked of the graph under construction: of :class:`graphopt.ir.edit.Edit`."""
+
+    def add(self, op: str, inputs: Sequence[int | None], attributes: Mapping[str, Any] | None = None) -> list[int]: ...
+    def constant(self, array: np.ndarray[Any, Any], name: str = "") -> int: ...
+    def maker(self, key: int) -> Node | None: ...
+    def readable(self, key: int) -> bool: ...
+    def type(self, key: int) -> ValueType: ...
+
+
 def shortened(
-    edit: Edit,
+    edit: _Builder,
     op: str,
     inputs: Sequence[int | None],
     attributes: Mapping[str, Any],
@@ -54,7 +61,7 @@ def shortened(
     return _parted(edit, keys[0], attributes, made) if op == "Split" else _reshaped(edit, keys[0], made[0])
 
 
-def _transposed(edit: Edit, key: int, attributes: Mapping[str, Any]) -> list[int] | None:
+def _transposed(edit: _Builder, key: int, attributes: Mapping[str, Any]) -> list[int] | None:
     rank = _rank(edit, key)
     if rank is None:
         return None
@@ -74,7 +81,7 @@ def _order(attributes: Mapping[str, Any], rank: int) -> tuple[int, ...]:
     return tuple(attributes.get("perm") or range(rank)[::-1])
 
 
-def _reshaped(edit: Edit, key: int, type: ValueType) -> list[int] | None:
+def _reshaped(edit: _Builder, key: int, type: ValueType) -> list[int] | None:
     chain = [key]
     while before := _moving(edit, chain[-1], *_RESHAPES):
         chain.append(_source(before))
@@ -86,7 +93,7 @@ def _reshaped(edit: Edit, key: int, type: ValueType) -> list[int] | None:
     return edit.add("Reshape", [chain[-1], edit.constant(np.array(type.shape, np.int64))])
 
 
-def _joined(edit: Edit, keys: Sequence[int], attributes: Mapping[str, Any]) -> list[int] | None:
+def _joined(edit: _Builder, keys: Sequence[int], attributes: Mapping[str, Any]) -> list[int] | None:
     axis = _axis(edit, keys[0], attributes.get("axis")) if keys else None
     if axis is None:
         return None
@@ -97,7 +104,7 @@ def _joined(edit: Edit, keys: Sequence[int], attributes: Mapping[str, Any]) -> l
     return None if whole == list(keys) else edit.add("Concat", whole, {"axis": axis})
 
 
-def _axis(edit: Edit, key: int, axis: int | None) -> int | None:
+def _axis(edit: _Builder, key: int, axis: int | None) -> int | None:
     """An axis counted from the front; ``None`` where the value has none such: then inference says what is wrong."""
     rank = _rank(edit, key)
     if rank is None or axis is None or not -rank <= axis < rank:
@@ -105,7 +112,7 @@ def _axis(edit: Edit, key: int, axis: int | None) -> int | None:
     return axis % rank
 
 
-def _parts(edit: Edit, key: int, axis: int) -> Sequence[int]:
+def _parts(edit: _Builder, key: int, axis: int) -> Sequence[int]:
     """What a value was joined of along an axis, or the value itself."""
     before = _moving(edit, key, "Concat")
     if before is None or _axis(edit, key, before.attributes.get("axis")) != axis:
@@ -113,7 +120,7 @@ def _parts(edit: Edit, key: int, axis: int) -> Sequence[int]:
     return [part for part in before.inputs if part is not None]
 
 
-def _wholes(edit: Edit, keys: Sequence[int], axis: int) -> Iterator[int]:
+def _wholes(edit: _Builder, keys: Sequence[int], axis: int) -> Iterator[int]:
     """The same values, where all that a Split made stands in order what it was made of."""
     at = 0
     while at < len(keys):
@@ -129,7 +136,7 @@ def _wholes(edit: Edit, keys: Sequence[int], axis: int) -> Iterator[int]:
         at += 1
 
 
-def _parted(edit: Edit, key: int, attributes: Mapping[str, Any], types: Sequence[ValueType]) -> list[int] | None:
+def _parted(edit: _Builder, key: int, attributes: Mapping[str, Any], types: Sequence[ValueType]) -> list[int] | None:
     axis = _axis(edit, key, attributes.get("axis", 0))
     parts = [key] if axis is None else _parts(edit, key, axis)
     if axis is None or len(parts) == 1:
@@ -142,7 +149,7 @@ def _parted(edit: Edit, key: int, attributes: Mapping[str, Any], types: Sequence
     return [group[0] if len(group) == 1 else edit.add("Concat", group, {"axis": axis})[0] for group in groups]
 
 
-def _rank(edit: Edit, key: int) -> int | None:
+def _rank(edit: _Builder, key: int) -> int | None:
     shape = edit.type(key).shape
     return None if shape is None else len(shape)
 
@@ -154,7 +161,7 @@ def _ends(types: Sequence[ValueType], axis: int) -> list[int] | None:
     return list(accumulate(whole)) if len(whole) == len(types) else None
 
 
-def _moving(edit: Edit, key: int, *ops: str) -> Node | None:
+def _moving(edit: _Builder, key: int, *ops: str) -> Node | None:
     """The operator that made a constant, if it is one of these and what it moved is at hand."""
     node = edit.maker(key)
     if node is None or node.op not in ops or node.domain or node.opaque:

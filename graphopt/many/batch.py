@@ -9,7 +9,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from graphopt import __version__
 from graphopt.config import Settings
 from graphopt.errors import GraphoptError
 from graphopt.many import child
@@ -20,6 +19,7 @@ from graphopt.pipeline.context import Progress
 from graphopt.pipeline.opening import session_config
 from graphopt.pipeline.prepare import load_rules
 from graphopt.runtime.environment import fingerprint
+from graphopt.version import __version__
 
 SCHEMA = "graphopt.many/1"
 

@@ -12,24 +12,8 @@ from pathlib import Path
 from graphopt.errors import ModelError, UsageError
 from graphopt.onnxio.load import external_tensors
 
-_OTHER_WEIGHTS = frozenset(
-    [
-        ".bin",
-        ".safetensors",
-        ".pt",
-        ".pth",
-        ".ckpt",
-        ".h5",
-        ".msgpack",
-        ".gguf",
-        ".tflite",
-        ".npz",
-        ".ot",
-        ".pdparams",
-        ".onnx_data",
-        ".data",
-    ]
-)
+_OTHER_WEIGHTS = {".bin", ".safetensors", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".gguf", ".tflite"}
+_OTHER_WEIGHTS |= {".npz", ".ot", ".pdparams", ".onnx_data", ".data"}
 """Endings of weights, which are large, and which configurations and tokenizers never have."""
 
 

@@ -40,9 +40,8 @@ class FinishedModels:
         self.folder = folder
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            self._lock = (
-                os.open(folder, os.O_RDONLY) if os.name == "posix" else None
-            )  # elsewhere no folder can be opened
+            # Only there can a folder be opened.
+            self._lock = os.open(folder, os.O_RDONLY) if os.name == "posix" else None
         except OSError as error:
             raise UsageError(f"{folder}: can't be written to: {(error.strerror or str(error)).lower()}") from error
         if self._lock is not None and not scratch.locked(self._lock):
@@ -77,9 +76,8 @@ class FinishedModels:
         Raises:
             GraphoptError: That can't be written down.
         """
-        self._entries[self._name(target)] = {
-            "key": key, "output": _plain(target), "weights": _sizes(target), "told": told,
-        }  # fmt: skip
+        output, weights = _plain(target), _sizes(target)
+        self._entries[self._name(target)] = {"key": key, "output": output, "weights": weights, "told": told}
         write_text(self.folder / NAME, json.dumps({"schema": SCHEMA, "models": self._entries}, indent=1) + "\n")
 
     def _name(self, target: Path) -> str:

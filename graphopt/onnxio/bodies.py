@@ -11,18 +11,21 @@ def graphs(graph: GraphProto) -> Iterator[GraphProto]:
     """A graph and the bodies in it."""
     yield graph
     for node in graph.node:
-        for attribute in node.attribute:
-            for body in [attribute.g] if attribute.type == AttributeProto.GRAPH else attribute.graphs:
-                yield from graphs(body)
+        for body in bodies(node):
+            yield from graphs(body)
+
+
+def bodies(node: NodeProto) -> Iterator[GraphProto]:
+    """The graphs that are attributes of a node."""
+    for attribute in node.attribute:
+        yield from [attribute.g] if attribute.type == AttributeProto.GRAPH else attribute.graphs
 
 
 def captured(node: NodeProto) -> set[str]:
     """Names of outer values that the bodies of a node read."""
     found: set[str] = set()
-    for attribute in node.attribute:
-        bodies = [attribute.g] if attribute.type == AttributeProto.GRAPH else attribute.graphs
-        for body in bodies:
-            found |= _free(body)
+    for body in bodies(node):
+        found |= _free(body)
     return found
 
 

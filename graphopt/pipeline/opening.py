@@ -17,10 +17,11 @@ from graphopt.onnxio.emit import emit
 from graphopt.onnxio.load import Model
 from graphopt.onnxio.save import LARGEST_PROTOBUF
 from graphopt.runtime import guard
+from graphopt.runtime.binding import TensorSpec
 from graphopt.runtime.environment import usable_cores
 from graphopt.runtime.feeds import Range, flag_ways, load_npz, make_feeds, measured_sizes, named, shaped
 from graphopt.runtime.log import node_of
-from graphopt.runtime.session import LoadableModel, Session, SessionConfig, TensorSpec
+from graphopt.runtime.session import LoadableModel, Session, SessionConfig
 from graphopt.runtime.sizes import Symbols, fitting
 from graphopt.search.arena import loadable
 from graphopt.verification.reference import sizes_wanted

@@ -18,7 +18,7 @@ from graphopt.errors import UsageError
 from graphopt.files import is_stream
 from graphopt.ir.simplify import simplify
 from graphopt.onnxio.load import Model, load
-from graphopt.onnxio.upgrade import upgraded
+from graphopt.onnxio.read import upgraded
 from graphopt.pipeline.context import Context, Progress, Targets
 from graphopt.pipeline.opening import bound_sizes, first_run, given_inputs, open_sizes, session_config
 from graphopt.pipeline.strategies import make_strategy

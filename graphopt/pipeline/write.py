@@ -15,7 +15,6 @@ from typing import Any
 
 from onnx import ModelProto
 
-from graphopt import __version__
 from graphopt.cost.store import Store
 from graphopt.errors import OutputsDifferError
 from graphopt.files import is_stream
@@ -32,6 +31,7 @@ from graphopt.runtime.session import Session
 from graphopt.search.arena import Arena
 from graphopt.search.trace import Trace, fingerprint, options_of
 from graphopt.verification.numeric import Verification
+from graphopt.version import __version__
 from graphopt.wording import measured_at, plural, sized
 
 

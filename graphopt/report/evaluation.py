@@ -39,11 +39,17 @@ def to_markdown(found: Evaluation) -> str:
         if section.stage != stage:
             stage = section.stage
             parts.append(f"## Stage {stage}: {STAGES[stage]}")
-        parts += [f"### {section.algorithm}, {budget_words(found, section)}", _savings(section), _verdicts(section)]
+        parts += [
+            f"### {section.algorithm}, {budget_words(found, section)}",
+            _table(*savings(section)),
+            _verdicts(section),
+        ]
     if found.timings:
-        parts += ["## Measured", _timings(found)]
+        note, heads, rows = timings(found)
+        parts += ["## Measured", note, _table(heads, rows)]
     if found.reaches:
-        parts += ["## Sample efficiency", _reaches(found)]
+        note, heads, rows = reached(found)
+        parts += ["## Sample efficiency", note, _table(heads, rows)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -134,10 +140,6 @@ def about(found: Evaluation) -> list[str]:
     return [*lines, "\n".join(rows)]
 
 
-def _savings(section: Section) -> str:
-    return _table(*savings(section))
-
-
 def savings(section: Section) -> tuple[list[str], list[list[str]]]:
     """What each strategy saves on each graph, the best in bold: the heads, and the rows."""
     names, alone = section.strategies, section.alone
@@ -155,11 +157,6 @@ def savings(section: Section) -> tuple[list[str], list[list[str]]]:
         rows.append(["mean", "", "", means[0], saved(alone.mean(section.algorithm)), *means[1:]])
     budget = "candidates" if section.budget == STEPS else "time"
     return ["graph", "agent's steps", budget, names[0], "by itself", *names[1:]], rows
-
-
-def _timings(found: Evaluation) -> str:
-    note, heads, rows = timings(found)
-    return f"{note}\n\n{_table(heads, rows)}"
 
 
 def timings(found: Evaluation) -> tuple[str, list[str], list[list[str]]]:
@@ -181,11 +178,6 @@ def timings(found: Evaluation) -> tuple[str, list[str], list[list[str]]]:
         "neither asked the clock."
     )
     return note, heads, rows
-
-
-def _reaches(found: Evaluation) -> str:
-    note, heads, rows = reached(found)
-    return f"{note}\n\n{_table(heads, rows)}"
 
 
 def reached(found: Evaluation) -> tuple[str, list[str], list[list[str]]]:

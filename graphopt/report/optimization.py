@@ -253,7 +253,7 @@ def _arrow(before: str, after: str) -> str:
 
 def environment_of(told: Mapping[str, Any]) -> Facts:
     """Where an optimisation was measured, and by what."""
-    from graphopt import __version__
+    from graphopt.version import __version__
 
     facts = environment_facts(told["environment"])
     return (*facts, ("graphopt", __version__), ("Strategy", told["strategy"]), ("Seed", str(told["seed"])))

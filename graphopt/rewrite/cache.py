@@ -13,7 +13,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from graphopt import __version__
 from graphopt.config import cache_dir
 from graphopt.errors import GraphoptError, RuleError
 from graphopt.files import write_text
@@ -21,6 +20,7 @@ from graphopt.rewrite.expr import Expression
 from graphopt.rewrite.functions import FUNCTIONS
 from graphopt.rewrite.pattern import Line, Operand
 from graphopt.rewrite.schema import Rule, parse_file, rule_text
+from graphopt.version import __version__
 
 _PARSER = ("schema.py", "pattern.py", "expr.py", "functions.py", "scope.py", "limits.py", "cache.py")
 

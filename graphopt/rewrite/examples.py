@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 
 from graphopt.errors import GraphoptError
-from graphopt.ir.edit import Edit, RefusedError, tensor_of
+from graphopt.ir.arrays import tensor_of
+from graphopt.ir.delta import RefusedError
+from graphopt.ir.edit import Edit
 from graphopt.ir.graph import Graph, Value, build
 from graphopt.ir.infer import latest_opset
 from graphopt.ir.types import DTYPES, NUMPY_NAMES, Dim, ValueType, digest

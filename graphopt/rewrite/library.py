@@ -242,18 +242,19 @@ def _read(files: Sequence[Path]) -> tuple[list[Rule], list[RuleError]]:
     return rules, wrong
 
 
-def _file(rule: Rule) -> Path:
+def file_of(rule: Rule) -> Path:
+    """The file that a rule was read from."""
     return Path(rule.where_at.rsplit(":", 2)[0])
 
 
 def _proved(rule: Rule, locks: Mapping[Path, Mapping[str, Mapping[str, Any]]]) -> bool:
-    entry = locks[_file(rule)].get(rule.id)
+    entry = locks[file_of(rule)].get(rule.id)
     return entry is not None and entry.get("hash") == rule.hash and entry.get("verdict") in VERDICTS
 
 
 def _coarse(rule: Rule, locks: Mapping[Path, Mapping[str, Mapping[str, Any]]], limit: float | None) -> bool:
     """Whether a rule rounds worse than a limit; nothing is recorded of most rules, which only move or merge sums."""
-    error = locks[_file(rule)][rule.id].get("error")
+    error = locks[file_of(rule)][rule.id].get("error")
     return limit is not None and isinstance(error, int | float) and error > limit
 
 
@@ -261,8 +262,8 @@ def _unproved(rules: Sequence[Rule]) -> Iterator[RuleError]:
     """A complaint for each of the caller's files with such rules; of shipped ones, they are silently left out."""
     files: dict[Path, list[Rule]] = {}
     for rule in rules:
-        if not _file(rule).is_relative_to(rules_dir()):
-            files.setdefault(_file(rule), []).append(rule)
+        if not file_of(rule).is_relative_to(rules_dir()):
+            files.setdefault(file_of(rule), []).append(rule)
     for file, found in files.items():
         names = ", ".join(repr(rule.id) for rule in found)
         what = (

@@ -371,7 +371,7 @@ def _rule(data: Any, family: str, providers: tuple[str, ...], name: str, wrong: 
         ident, family, doc, *claim, match, replace, where, prefer, tuple((k, e) for k, e in let if e is not None), *roots,
         cases, providers, at, domain, bool(always),
     )  # fmt: skip
-    wrong.errors += misnamed(rule)
+    wrong.errors += misnamed(rule.match, (*rule.where, *rule.prefer), rule.let, rule.replace, rule.roots)
     return rule
 
 

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterator, Sequence
 
 from graphopt.errors import RuleError
 from graphopt.rewrite.expr import Expression
 from graphopt.rewrite.pattern import Line
 
-if TYPE_CHECKING:
-    from graphopt.rewrite.schema import Rule
 
-
-def misnamed(rule: Rule) -> Iterator[RuleError]:
-    """What is wrong with the names of a rule."""
+def misnamed(
+    match: Sequence[Line],
+    conditions: Sequence[Expression],
+    let: Sequence[tuple[str, Expression]],
+    replace: Sequence[Line],
+    roots: Collection[str],
+) -> Iterator[RuleError]:
+    """What is wrong with the names of a rule, given its lines, its conditions and hints, and what it redefines."""
     made: set[str] = set()
     scope: set[str] = set()
-    for line in rule.match:
+    for line in match:
         yield from _pattern_line(line, made)
         made.update(line.outputs)
         scope.update(o.name for o in line.operands if o.name)
@@ -26,18 +28,18 @@ def misnamed(rule: Rule) -> Iterator[RuleError]:
         scope.update(n for n in (line.rest, line.op_variable) if n)
     scope |= made
     scope.discard("_")
-    for expression in (*rule.where, *rule.prefer):
+    for expression in conditions:
         yield from _undefined(expression, scope)
-    for name, expression in rule.let:
+    for name, expression in let:
         if name in scope:
             yield RuleError(f"{name!r} is defined twice", expression.where)
         yield from _undefined(expression, scope)
         scope.add(name)
     fresh: set[str] = set()
-    for line in rule.replace:
-        yield from _new_line(rule, line, scope, fresh)
+    for line in replace:
+        yield from _new_line(line, roots, scope, fresh)
         fresh.update(line.outputs)
-    yield from _uses(rule, made)
+    yield from _uses(conditions, made)
 
 
 def _pattern_line(line: Line, made: Collection[str]) -> Iterator[RuleError]:
@@ -50,14 +52,16 @@ def _pattern_line(line: Line, made: Collection[str]) -> Iterator[RuleError]:
         yield RuleError(f"{line.text!r}: a number can't be the only operand", line.where)
 
 
-def _new_line(rule: Rule, line: Line, scope: Collection[str], fresh: Collection[str]) -> Iterator[RuleError]:
+def _new_line(
+    line: Line, roots: Collection[str], scope: Collection[str], fresh: Collection[str]
+) -> Iterator[RuleError]:
     known = {*scope, *fresh}
     needed = [o.name for o in line.operands if o.name] + [n for n in (line.rest, line.alias) if n and n != "_"]
     needed += [line.op_variable] if line.op_variable else []
     for name in needed:
         if name not in known:
             yield RuleError(f"{line.text!r}: {name!r} is not defined", line.where, _near(name, known))
-        if name in rule.roots and name not in fresh:
+        if name in roots and name not in fresh:
             yield RuleError(f"{line.text!r}: reads {name!r} before it is redefined", line.where)
     for variable in line.variables:
         hint = f"write the name alone: {variable}"
@@ -65,13 +69,13 @@ def _new_line(rule: Rule, line: Line, scope: Collection[str], fresh: Collection[
     for _, expression in line.attributes:
         yield from _undefined(expression, known)
     for out in line.outputs:
-        if out in fresh or (out in scope and out not in rule.roots):
+        if out in fresh or (out in scope and out not in roots):
             yield RuleError(f"{line.text!r}: {out!r} is defined already", line.where)
 
 
-def _uses(rule: Rule, made: Collection[str]) -> Iterator[RuleError]:
+def _uses(conditions: Sequence[Expression], made: Collection[str]) -> Iterator[RuleError]:
     """``uses`` of an operand would change under edits that the site index does not see; only the pattern's own values."""
-    for expression in (*rule.where, *rule.prefer):
+    for expression in conditions:
         if expression.calls & {"uses", "is_output"} and expression.names.isdisjoint(made):
             yield RuleError(
                 f"{expression.text!r}: 'uses' and 'is_output' are for values that the pattern makes", expression.where

@@ -26,7 +26,7 @@ from graphopt.runtime import guard
 from graphopt.runtime.session import Session, SessionConfig
 from graphopt.search.backtracking import Backtracking
 from graphopt.search.greedy import Greedy
-from graphopt.search.problem import Budget, Outcome, Problem, State
+from graphopt.search.problem import Budget, Outcome, Problem, State, cheapest
 
 ENCODER, RULES, CONTROLLER, MEMORY = "encoder.onnx", "rules.onnx", "controller.onnx", "memory.onnx"
 EPISODES_PER_ROUND = 3
@@ -155,8 +155,7 @@ class Untrained:
         part = budget.part(1.0, _FINISHING_CANDIDATES)
         plans.append(plan.then(Backtracking().run(problem, plan.state, part)))
         budget.spent += part.spent
-        unlike = {plan.state.graph.hash: plan for plan in plans}
-        best, *others = sorted(unlike.values(), key=lambda plan: plan.state.cost)[: self.keep]
+        best, *others = cheapest(plans, self.keep)
         if report is not None:
             report(best.state)
         return replace(best, candidates=budget.spent, seconds=budget.elapsed, others=tuple(others))

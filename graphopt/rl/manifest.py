@@ -8,11 +8,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from graphopt import __version__, registry
+from graphopt import registry
 from graphopt.documents import DocumentError, read_json, record
 from graphopt.errors import GraphoptError, UsageError
 from graphopt.files import write_text
 from graphopt.rl.task import Task, parse_task
+from graphopt.version import __version__
 
 SCHEMA = "graphopt.agent/1"
 MANIFEST = "manifest.json"

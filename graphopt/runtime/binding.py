@@ -9,15 +9,36 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from graphopt.ir.dtypes import BY_CODE, BY_NAME, Array, numpy_dtype
 from graphopt.runtime.ort import onnxruntime
 
-if TYPE_CHECKING:
-    from graphopt.runtime.session import TensorSpec
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """An input or output of a session.
+
+    Attributes:
+        name: Its name.
+        dtype: Name of the element type (``float32``, ``bfloat16``, ``str``); the runtime's type string if ``kind``
+            is not ``tensor``.
+        shape: A size, a symbol or None (unknown) for each dimension.
+        kind: ``tensor``, ``sequence``, ``optional``, ``map`` or ``sparse``.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int | str | None, ...]
+    kind: str = "tensor"
+
+    @property
+    def native(self) -> bool:
+        """Whether the runtime's binding takes and returns it as it is; strings count, bfloat16 does not."""
+        return self.kind != "tensor" or BY_NAME[self.dtype].native
 
 
 class Memory(NamedTuple):

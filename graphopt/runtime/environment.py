@@ -15,7 +15,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -97,6 +97,14 @@ def fingerprint(config: SessionConfig) -> Environment:
         package="" if cpu else package_of(provider),
         device="" if cpu else device_name(provider, config.provider_options),
     )
+
+
+def machine_of(config: SessionConfig) -> str:
+    """The name under which times are stored that sessions opened with ``config`` take: its environment, and its other settings."""
+    bare = replace(config, profile=None, save_optimized=None, required=False)
+    entries = sorted(bare.entries.items())
+    more = "-" + hashlib.sha256(repr(entries).encode()).hexdigest()[:8] if entries else ""
+    return fingerprint(bare).digest + more
 
 
 def runtime_version() -> str:

@@ -19,9 +19,9 @@ import numpy as np
 
 from graphopt.errors import InputsNeededError, UnknownNameError, UsageError
 from graphopt.ir.dtypes import BY_NAME, Array, numpy_dtype
+from graphopt.runtime.binding import TensorSpec
 from graphopt.runtime.environment import free_memory
 from graphopt.runtime.interfaces import elements, likely, recognise, variable
-from graphopt.runtime.session import TensorSpec
 from graphopt.runtime.ties import Linear, addends, evaluated, linear, solve
 
 _ONE = ("batch", "beam", "num_return")

@@ -33,8 +33,9 @@ from graphopt import scratch
 from graphopt.errors import CrashError, GraphoptError
 
 if TYPE_CHECKING:
+    from graphopt.runtime.binding import TensorSpec
     from graphopt.runtime.placement import Placement
-    from graphopt.runtime.session import Model, Session, SessionConfig, TensorSpec
+    from graphopt.runtime.session import Model, Session, SessionConfig
 
 LIMIT_S = 600.0
 """Seconds that opening a model, or a run of it, may take where nothing is known of it."""

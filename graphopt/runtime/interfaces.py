@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from graphopt.ir.dtypes import Array
-from graphopt.runtime.session import TensorSpec
+from graphopt.runtime.binding import TensorSpec
 from graphopt.runtime.ties import Linear, linear
 
 _FILE = Path(__file__).with_name("interfaces.yaml")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import Any
 
+from graphopt.onnxio.bodies import bodies
 from graphopt.runtime.session import LoadableModel, Model
 
 _COARSE = {10: "float16", 16: "bfloat16"}
@@ -24,9 +26,9 @@ def coarsest(model: Model) -> str:
         proto = onnx.load_model_from_string(model.proto)
     else:
         proto = onnx.load(model, load_external_data=False)
-    graphs = [proto.graph]
     found = {_COARSE.get(info.type.tensor_type.elem_type) for info in (*proto.graph.input, *proto.graph.output)}
-    for node in _nodes([proto.graph.node, *(function.node for function in proto.functions)], graphs):
+    weights = list(proto.graph.initializer)
+    for node in _nodes([proto.graph.node, *(function.node for function in proto.functions)]):
         if any(word in node.op_type for word in _QUANTISING):
             return "quantized"
         for attribute in node.attribute:
@@ -34,15 +36,13 @@ def coarsest(model: Model) -> str:
                 found.add(_COARSE.get(attribute.i))
             elif attribute.type == onnx.AttributeProto.TENSOR:
                 found.add(_COARSE.get(attribute.t.data_type))
-    found |= {_COARSE.get(tensor.data_type) for graph in graphs for tensor in graph.initializer}
+        weights += [tensor for body in bodies(node) for tensor in body.initializer]
+    found |= {_COARSE.get(tensor.data_type) for tensor in weights}
     return next((kind for kind in ("bfloat16", "float16") if kind in found), "float32")
 
 
-def _nodes(bodies: Iterable[Iterable[Any]], graphs: list[Any]) -> Iterator[Any]:
-    """All nodes, those of nested bodies included; the bodies' graphs are added to ``graphs``."""
-    for body in bodies:
-        for node in body:
-            yield node
-            inner = [a.g for a in node.attribute if a.HasField("g")] + [g for a in node.attribute for g in a.graphs]
-            graphs.extend(inner)
-            yield from _nodes((graph.node for graph in inner), graphs)
+def _nodes(groups: Iterable[Iterable[Any]]) -> Iterator[Any]:
+    """All nodes, those of nested bodies included."""
+    for node in chain.from_iterable(groups):
+        yield node
+        yield from _nodes(body.node for body in bodies(node))

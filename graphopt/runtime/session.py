@@ -17,10 +17,11 @@ from typing import Any, Self
 
 import numpy as np
 
-from graphopt.errors import SessionError, UnknownNameError, UsageError
-from graphopt.ir.dtypes import BY_CODE, BY_NAME, BY_RUNTIME, Array
+from graphopt.errors import GraphoptError, SessionError, UnknownNameError, UsageError
+from graphopt.ir.dtypes import BY_CODE, BY_RUNTIME, Array
+from graphopt.ir.kernels import KernelError
 from graphopt.runtime import providers
-from graphopt.runtime.binding import HOST, Memory, borrowed, bound_run, places, to_numpy, to_runtime
+from graphopt.runtime.binding import HOST, Memory, TensorSpec, borrowed, bound_run, places, to_numpy, to_runtime
 from graphopt.runtime.log import FATAL_ONLY, first_complaint, one_line
 from graphopt.runtime.ort import onnxruntime
 from graphopt.runtime.placement import Placement, assigned
@@ -113,29 +114,6 @@ class SessionConfig:
     parallel: int = 1
     arena: bool = True
     pattern: bool = True
-
-
-@dataclass(frozen=True)
-class TensorSpec:
-    """An input or output of a session.
-
-    Attributes:
-        name: Its name.
-        dtype: Name of the element type (``float32``, ``bfloat16``, ``str``); the runtime's type string if ``kind``
-            is not ``tensor``.
-        shape: A size, a symbol or None (unknown) for each dimension.
-        kind: ``tensor``, ``sequence``, ``optional``, ``map`` or ``sparse``.
-    """
-
-    name: str
-    dtype: str
-    shape: tuple[int | str | None, ...]
-    kind: str = "tensor"
-
-    @property
-    def native(self) -> bool:
-        """Whether the runtime's binding takes and returns it as it is; strings count, bfloat16 does not."""
-        return self.kind != "tensor" or BY_NAME[self.dtype].native
 
 
 class Session:
@@ -367,6 +345,24 @@ def _prepare(model: LoadableModel) -> tuple[bytes, dict[str, onnxruntime.OrtValu
         else:
             tensor.raw_data = pack(array, kind.bits).tobytes()
     return (proto.SerializeToString() if inlined else model.proto), values
+
+
+def fold(model: bytes, feeds: Mapping[str, Array]) -> list[Array]:
+    """Compute constants: run a model of them once, on the CPU with the runtime's own optimiser off.
+
+    Args:
+        model: A serialised ``ModelProto``.
+        feeds: Its inputs, which the runtime reads where they lie: large constants are passed so, and not copied.
+
+    Raises:
+        KernelError: The runtime has no kernel for a node, or refuses the model.
+    """
+    try:
+        # Memory goes back as soon as a value has been read: a session lives for one run.
+        with Session(LoadableModel(model), SessionConfig(level="disabled", arena=False, pattern=False)) as session:
+            return session.run(feeds)
+    except GraphoptError as error:
+        raise KernelError(str(error)) from error
 
 
 def pack(array: Array, bits: int) -> Array:

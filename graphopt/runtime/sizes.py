@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from graphopt.runtime.binding import TensorSpec
 from graphopt.runtime.feeds import chosen_dims, likely_sizes, ties, whole
 from graphopt.runtime.interfaces import likely, recognise
-from graphopt.runtime.session import TensorSpec
 from graphopt.runtime.ties import Linear
 
 Sizes = dict[str, int]

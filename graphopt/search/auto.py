@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from graphopt.search.backtracking import Backtracking
 from graphopt.search.greedy import Greedy
-from graphopt.search.problem import Budget, Outcome, Problem, State
+from graphopt.search.problem import Budget, Outcome, Problem, State, cheapest
 from graphopt.search.strategies import StrategySpec
 
 
@@ -44,8 +44,7 @@ class Auto:
             before = () if origin is start else first.steps
             found += [replace(o, steps=(*before, *o.steps), others=()) for o in (outcome, *outcome.others) if o.steps]
             reason, waiting = outcome.stop_reason, waiting + outcome.waiting
-        unlike = {o.state.graph.hash: o for o in reversed(found)}.values()  # equal graphs: the first one found
-        best, *others = sorted(unlike, key=lambda o: o.state.cost)[: self.keep]
+        best, *others = cheapest(found, self.keep)
         if first.steps and best.state is not first.state:  # what differs most from the best is asked about first
             others = [first, *(o for o in others if o.state is not first.state)]
         return replace(

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from graphopt.ir.edit import Delta, RefusedError, together
+from graphopt.ir.delta import Delta, RefusedError, together
 from graphopt.ir.graph import Graph
 from graphopt.rewrite.apply import apply
 from graphopt.rewrite.library import Library

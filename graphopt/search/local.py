@@ -17,7 +17,7 @@ from graphopt.ir.edit import RefusedError
 from graphopt.rewrite.sites import Key
 from graphopt.search.backtracking import Backtracking
 from graphopt.search.greedy import Greedy
-from graphopt.search.problem import NEGLIGIBLE_SHARE, Budget, Outcome, Problem, State, Step, collector_paused
+from graphopt.search.problem import NEGLIGIBLE_SHARE, Budget, Outcome, Problem, State, Step, cheapest, collector_paused
 from graphopt.search.strategies import StrategySpec
 from graphopt.search.symmetry import ClassRewrite, PlanExpansion, SiteClasses
 
@@ -61,22 +61,22 @@ class IteratedLocalSearch:
             outcome = _spent(budget, Backtracking(self.alpha, keep=self.keep).run(problem, best.state, part, report))
             found += [best.then(outcome), *(best.then(o) for o in outcome.others)]
             best = min(found, key=lambda o: o.state.cost)
-        reason, turns = self.kicked(problem, best, budget, found, report)
-        kept: dict[int, Outcome] = {}
-        for outcome in sorted(found, key=lambda o: o.state.cost):
-            kept.setdefault(outcome.state.graph.hash, outcome)
-        best, *others = list(kept.values())[: self.keep]
-        return replace(
-            best, candidates=budget.spent, seconds=budget.elapsed, stop_reason=f"{reason} after {turns} kicks", others=tuple(others)
-        )  # fmt: skip
+        reason = self._kicked(problem, best, budget, found, report)
+        best, *others = cheapest(found, self.keep)
+        return replace(best, candidates=budget.spent, seconds=budget.elapsed, stop_reason=reason, others=tuple(others))
 
-    def kicked(
-        self, problem: Problem, best: Outcome, budget: Budget, found: list[Outcome], report: Callable[[State], None] | None = None
-    ) -> tuple[str, int]:  # fmt: skip
+    def _kicked(
+        self,
+        problem: Problem,
+        best: Outcome,
+        budget: Budget,
+        found: list[Outcome],
+        report: Callable[[State], None] | None,
+    ) -> str:
         """Kick and descend until the budget or the patience ends; better plans are added to ``found``.
 
         Returns:
-            Why it ended, and the number of kicks.
+            Why it ended.
         """
         chance = random.Random(self.seed)
         idle = turns = 0
@@ -84,12 +84,12 @@ class IteratedLocalSearch:
             while idle < self.patience:
                 reason = budget.exhausted()
                 if reason is not None:
-                    return reason, turns
+                    return f"{reason} after {turns} kicks"
                 turns, idle = turns + 1, idle + 1
                 kick = self._kick(problem, best.state, chance, budget)
                 if kick is None:
                     continue
-                made = best.then(replace(best, state=kick[0], steps=kick[1]))
+                made = best.then(kick)
                 made = made.then(_spent(budget, Greedy().run(problem, made.state, budget.part(0.5))))
                 if best.state.cost < made.state.cost <= CLOSE * best.state.cost:
                     short = budget.part(1.0, SHORT)
@@ -99,11 +99,9 @@ class IteratedLocalSearch:
                     found.append(best)
                     if report is not None:
                         report(best.state)
-        return "no better graph", turns
+        return f"no better graph after {turns} kicks"
 
-    def _kick(
-        self, problem: Problem, start: State, chance: random.Random, budget: Budget
-    ) -> tuple[State, tuple[Step, ...]] | None:
+    def _kick(self, problem: Problem, start: State, chance: random.Random, budget: Budget) -> Outcome | None:
         """A few rewrites whatever they cost; ``None`` where none is possible."""
         state, steps = start, tuple[Step, ...]()
         for _ in range(chance.randint(1, MOST_KICKS)):
@@ -124,7 +122,7 @@ class IteratedLocalSearch:
                 continue
             if after.cost <= HIGHEST * start.cost and after.graph.hash != start.graph.hash:
                 state, steps = after, (*steps, *made)
-        return (state, steps) if steps else None
+        return Outcome(state, steps, 0, 0.0, "kicked") if steps else None
 
 
 def _drawn(keys: Sequence[Key], chance: random.Random) -> Key | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -235,6 +235,14 @@ class Outcome:
     def then(self, later: Outcome) -> Outcome:
         """This, and what was found from where it ended; candidates, time and the reason to stop stay those of the first."""
         return replace(self, state=later.state, steps=(*self.steps, *later.steps), others=())
+
+
+def cheapest(found: Iterable[Outcome], keep: int) -> list[Outcome]:
+    """The cheapest of what was found, each graph once: of equal graphs, and at equal prices, what was found first."""
+    different: dict[int, Outcome] = {}
+    for outcome in found:
+        different.setdefault(outcome.state.graph.hash, outcome)
+    return sorted(different.values(), key=lambda outcome: outcome.state.cost)[:keep]
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
-from graphopt.ir.edit import NO_CHANGE, Delta, RefusedError, together
+from graphopt.ir.delta import NO_CHANGE, Delta, RefusedError, together
 from graphopt.ir.graph import Graph, Node
 from graphopt.ir.types import digest
 from graphopt.rewrite.match import Match

@@ -13,7 +13,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from graphopt import __version__
 from graphopt.execution import Executor
 from graphopt.prover.cases import Case
 from graphopt.prover.evidence import Verdict
@@ -36,6 +35,7 @@ from graphopt.synth.work import (
     prove_group,
 )
 from graphopt.synth.worlds import select
+from graphopt.version import __version__
 
 LIMIT = 150_000
 """Graphs of one number of operators that are made in a world, at most."""

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from graphopt.ir import ops
+from graphopt.ir.arrays import tensor_of
 from graphopt.ir.constants import small_array
-from graphopt.ir.edit import Edit, tensor_of
+from graphopt.ir.edit import Edit
 from graphopt.ir.graph import Graph, Node, Value, build
 from graphopt.ir.types import ValueType, digest
 from graphopt.synth.operators import OPSET, TABLE, Shape, attributes, constants

@@ -17,11 +17,12 @@ import numpy as np
 from ml_dtypes import finfo
 
 from graphopt.errors import InputsNeededError, SessionError
+from graphopt.runtime.binding import TensorSpec
 from graphopt.runtime.feeds import Range, flag_ways, make_feeds, named, shaped
 from graphopt.runtime.guard import Guarded, open_guarded, revive
 from graphopt.runtime.precision import coarsest
 from graphopt.runtime.providers import short_name
-from graphopt.runtime.session import Model, Session, SessionConfig, TensorSpec
+from graphopt.runtime.session import Model, Session, SessionConfig
 from graphopt.runtime.sizes import Hints, Sizes, Symbols, fitting, others
 from graphopt.verification.compare import Tolerance, compare, default_rtol
 

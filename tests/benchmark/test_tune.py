@@ -48,10 +48,13 @@ def test_what_depends_on_threads():
 def test_every_setting_can_be_opened(tmp_path):
     path = tmp_path / "net.onnx"
     path.write_bytes(chain(2).proto)
-    base = SessionConfig(threads=2)
+    base, found = SessionConfig(threads=2), []
     for setting in (*thread_settings(base, 2), *other_settings(base)):
         with Session(path, setting.applied(base)) as session:
-            session.run({"x": np.ones((4, 64), np.float32)})
+            found += session.run({"x": np.ones((4, 64), np.float32)})
+    assert len(found) > 8
+    for output in found:
+        np.testing.assert_allclose(output, found[0], rtol=1e-5)
 
 
 def test_settings_add_up():
@@ -85,8 +88,13 @@ def test_options_and_python(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_python_of_every_level(level):
-    compile(as_python(SessionConfig(level=level)), "", "exec")
+def test_python_of_every_level(level, tmp_path, monkeypatch):
+    (tmp_path / "model.onnx").write_bytes(chain(1).proto)
+    monkeypatch.chdir(tmp_path)
+    scope = {}
+    exec(as_python(SessionConfig(level=level)), scope)
+    expected = f"ORT_{'DISABLE_ALL' if level == 'disabled' else f'ENABLE_{level.upper()}'}"
+    assert scope["session"].get_session_options().graph_optimization_level.name == expected
 
 
 def test_only_what_is_certain_and_harmless_is_chosen():

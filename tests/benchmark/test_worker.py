@@ -85,6 +85,7 @@ def test_a_worker_that_dies_before_it_hears_all_is_closed(tmp_path):
         worker._process.kill()
         worker._process.wait()
         worker._process.stdin.write("turn\n")  # stays in the buffer until the pipe is closed
+    assert worker._process.stdin.closed and worker._process.returncode
 
 
 def test_only_here_are_denormals_flushed(tmp_path):

@@ -229,7 +229,9 @@ def test_the_page(cli, model):
     done = cli("bench", "net.onnx", *QUICK[2:], "--budget", "8", "--strategy", "greedy", "--html", "page.html", "-q")
     assert done.code == 0, done.err
     page = model.with_name("page.html").read_text(encoding="utf-8")
-    assert "Benchmark of net.onnx" in page and "graphopt greedy" in page and "ORT_ENABLE_ALL" in page
+    assert "Benchmark of net.onnx" in page and "graphopt greedy" in page
+    # On a busy machine it may not be sure.
+    assert "times as fast as ORT_ENABLE_ALL" in page or "found nothing that is surely faster" in page
     assert '"nodes"' in page  # the graph before and after came along
     assert cli("bench", "net.onnx", *QUICK, "--html", "net.onnx").code == 2
     assert cli("bench", "net.onnx", *QUICK, "--html", "no/such/page.html").code == 2

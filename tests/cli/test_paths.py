@@ -9,6 +9,7 @@ import pytest
 
 from graphopt.cli import paths
 from graphopt.errors import UsageError
+from tests.permissions import anyones_folder, permissions_apply
 
 
 @pytest.mark.parametrize(
@@ -73,8 +74,9 @@ def test_there_must_be_a_place_to_write(tmp_path):
         paths.writable(Path("-"), reads={}, writes={})
 
 
-@pytest.mark.skipif(os.name == "nt" or os.geteuid() == 0, reason="root may write anywhere")
-def test_no_permission(tmp_path):
-    tmp_path.chmod(0o500)
-    with pytest.raises(UsageError, match="no permission"):
-        paths.writable(tmp_path / "out.onnx", reads={}, writes={})
+@pytest.mark.skipif(os.name == "nt", reason="permissions of Unix")
+def test_no_permission():
+    with anyones_folder() as folder:
+        folder.chmod(0o555)
+        with permissions_apply(), pytest.raises(UsageError, match="no permission"):
+            paths.writable(folder / "out.onnx", reads={}, writes={})

@@ -13,7 +13,7 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache, partial
 from pathlib import Path
@@ -68,8 +68,20 @@ def block(
             )
         elif verdict.outcome == "refused":
             counts["refusals"][f"load: {verdict.reason[:80]}"] += 1
-    return {"seed": seed, "first": first, "count": count, "pack": pack, "failures": failures,
-            **{k: dict(c) for k, c in counts.items()}}  # fmt: skip
+    return _row(seed, first, count, pack, failures, {k: dict(c) for k, c in counts.items()})
+
+
+def _row(
+    seed: int,
+    first: int,
+    count: int,
+    pack: str,
+    failures: Sequence[dict[str, Any]],
+    counts: Mapping[str, Mapping[str, int]],
+) -> dict[str, Any]:
+    """A line of the journal."""
+    told = {key: counts.get(key, {}) for key in TOLD}
+    return {"seed": seed, "first": first, "count": count, "pack": pack, "failures": failures, **told}
 
 
 def guarded(seed: int, first: int, count: int, pack: str) -> list[dict[str, Any]]:
@@ -83,14 +95,11 @@ def guarded(seed: int, first: int, count: int, pack: str) -> list[dict[str, Any]
             return [*rows, row]
         if at > first:
             rows.append(block(seed, first, at - first, pack))
-        if _apart(partial(_runs, seed, at, pack))[0] is None:  # the model ends the process by itself
-            rows.append({"seed": seed, "first": at, "count": 1, "pack": pack, "failures": [],
-                         **{k: {} for k in TOLD}, "outcomes": {"not runnable": 1}})  # fmt: skip
-            first = at + 1
-            continue
-        failure = {"index": at, "outcome": CRASHED, "rule": "", "reason": "the process ended"}
-        rows.append({"seed": seed, "first": at, "count": 1, "pack": pack, "failures": [failure],
-                     **{k: {} for k in TOLD}, "outcomes": {CRASHED: 1}})  # fmt: skip
+        failures, outcome = [], "not runnable"
+        if _apart(partial(_runs, seed, at, pack))[0] is not None:  # else the model ends the process by itself
+            failures = [{"index": at, "outcome": CRASHED, "rule": "", "reason": "the process ended"}]
+            outcome = CRASHED
+        rows.append(_row(seed, at, 1, pack, failures, {"outcomes": {outcome: 1}}))
         first = at + 1
     return rows
 

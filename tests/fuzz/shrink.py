@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 from onnx import ModelProto, helper
 
-from graphopt.errors import GraphoptError
 from graphopt.rewrite.library import Library
-from tests.fuzz.draft import DTYPES, Array, Input, code
-from tests.fuzz.trial import CHANGED, CRASHED, Case, Verdict, run, trial
+from tests.fuzz.draft import DTYPES, Input, code
+from tests.fuzz.trial import CHANGED, CRASHED, Case, Verdict, asked, trial
 
 _ROUNDS = 60
 SEEDS = 3
@@ -94,20 +93,8 @@ def _number(dtype: str) -> int:
     return code(np.dtype(dtype)) if dtype != "bfloat16" else 16
 
 
-def _outputs(case: Case, names: Sequence[str]) -> list[list[Array] | None]:
-    """What a model's values are at each binding."""
-    model = ModelProto()
-    model.CopyFrom(case.model)
-    model.graph.ClearField("output")
-    model.graph.output.extend(helper.make_empty_tensor_value_info(n) for n in names)
-    try:
-        return run(model, case.feeds())
-    except GraphoptError:
-        return [None] * len(case.bindings)
-
-
 def _types(case: Case, names: Sequence[str]) -> dict[str, Any]:
-    for made in _outputs(case, names) if names else []:
+    for made in asked(case.model, names, case.feeds()) if names else []:
         if made is not None:
             return {n: helper.make_tensor_value_info(n, code(a.dtype), None) for n, a in zip(names, made, strict=True)}
     return {}
@@ -115,7 +102,7 @@ def _types(case: Case, names: Sequence[str]) -> dict[str, Any]:
 
 def _observed(case: Case, names: Sequence[str]) -> dict[str, Input]:
     """Each value as an input: a dimension that is the same everywhere is a number, one that goes with a symbol that symbol."""
-    rows = _outputs(case, names)
+    rows = asked(case.model, names, case.feeds())
     usable = [i for i, made in enumerate(rows) if made is not None]
     found: dict[str, Input] = {}
     if not usable:

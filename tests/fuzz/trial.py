@@ -157,6 +157,18 @@ def run(model: ModelProto, feeds: Sequence[Mapping[str, Array]]) -> list[list[An
     return found
 
 
+def asked(model: ModelProto, names: Sequence[str], feeds: Sequence[Mapping[str, Array]]) -> list[list[Any] | None]:
+    """Any values of a model at each of some inputs; ``None`` where it fails, or has outputs that may not be asked for."""
+    whole = ModelProto()
+    whole.CopyFrom(model)
+    whole.graph.ClearField("output")
+    whole.graph.output.extend(helper.make_empty_tensor_value_info(name) for name in names)
+    try:
+        return run(whole, feeds) if names else [[] for _ in feeds]
+    except GraphoptError:
+        return [None] * len(feeds)
+
+
 def trial(case: Case, library: Library, seed: int, only: str = "") -> Verdict | None:
     """Rewrite a model and compare; ``None`` for a model that the runtime does not run.
 
@@ -242,14 +254,7 @@ def misjudged(case: Case, graph: Graph, feeds: Sequence[Mapping[str, Array]]) ->
     """A value whose shape or dtype is not what the engine believes; empty for none."""
     made = {o for n in case.model.graph.node for o in n.output if o and n.op_type != "Constant"}
     values = {v.name: v.type for v in graph.values.values() if v.name in made}
-    whole = ModelProto()
-    whole.CopyFrom(case.model)
-    whole.graph.ClearField("output")
-    whole.graph.output.extend(helper.make_empty_tensor_value_info(name) for name in values)
-    try:
-        runs = run(whole, feeds) if values else []
-    except GraphoptError:
-        return ""  # some operators have outputs that may not be asked for
+    runs = asked(case.model, list(values), feeds)
     for sizes, arrays in zip(case.bindings, runs, strict=False):
         for (name, type), array in zip(values.items(), arrays or (), strict=False):
             if type.shape is None or not isinstance(array, np.ndarray):
@@ -367,17 +372,11 @@ def _jumps(model: ModelProto, proto: ModelProto, feeds: Mapping[str, Array]) -> 
 
 def _everything(model: ModelProto, feeds: Mapping[str, Array]) -> dict[str, Any]:
     """All values that a model computes; none where it can't be asked."""
-    whole = ModelProto()
-    whole.CopyFrom(model)
-    names = [o.name for o in whole.graph.output]
-    made = [o for n in whole.graph.node for o in n.output if o and o not in names]
-    whole.graph.output.extend(helper.make_empty_tensor_value_info(name) for name in made)
-    try:
-        (outputs,) = run(whole, [feeds])
-    except GraphoptError:
-        return {}
-    held = zip([*names, *made], outputs or (), strict=False)
-    return {name: array for name, array in held if isinstance(array, np.ndarray)}
+    names = list(
+        dict.fromkeys([*(o.name for o in model.graph.output), *(o for n in model.graph.node for o in n.output if o)])
+    )
+    (outputs,) = asked(model, names, [feeds])
+    return {name: array for name, array in zip(names, outputs or (), strict=False) if isinstance(array, np.ndarray)}
 
 
 def _leaves_the_reals(case: Case, feeds: Mapping[str, Array]) -> bool:

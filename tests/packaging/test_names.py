@@ -31,7 +31,6 @@ CLASSES = {
 MODULES = {
     "base": 2,
     "emit": 2,
-    "environment": 2,
     "examples": 2,
     "kernels": 2,
     "layout": 2,

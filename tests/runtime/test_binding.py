@@ -10,8 +10,8 @@ import onnxruntime
 import pytest
 from onnx import helper
 
-from graphopt.runtime.binding import HOST, Memory, Places, bound_run, places, to_runtime
-from graphopt.runtime.session import Session, TensorSpec
+from graphopt.runtime.binding import HOST, Memory, Places, TensorSpec, bound_run, places, to_runtime
+from graphopt.runtime.session import Session
 from tests.runtime.models import F, chain, model
 
 

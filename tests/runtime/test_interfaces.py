@@ -7,9 +7,9 @@ from itertools import product
 import onnx
 import pytest
 
+from graphopt.runtime.binding import TensorSpec
 from graphopt.runtime.feeds import flag_ways, make_feeds, named
 from graphopt.runtime.interfaces import recognise, table
-from graphopt.runtime.session import TensorSpec
 from graphopt.runtime.sizes import Symbols, fitting, others
 from graphopt.runtime.ties import addends, evaluated, linear, solve
 from graphopt.verification.numeric import verify_models

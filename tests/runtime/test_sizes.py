@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from graphopt.errors import UnknownNameError
+from graphopt.runtime.binding import TensorSpec
 from graphopt.runtime.feeds import named
-from graphopt.runtime.session import TensorSpec
 from graphopt.runtime.sizes import Hints, Symbols, first_that_run, others
 
 

@@ -9,7 +9,7 @@ import pytest
 from graphopt.search.backtracking import Backtracking
 from graphopt.search.greedy import Greedy
 from graphopt.search.local import IteratedLocalSearch
-from graphopt.search.problem import Budget
+from graphopt.search.problem import Budget, Outcome, cheapest
 from tests.ir.check import problems
 from tests.search.test_backtracking import layers, operators, problem  # noqa: F401 (a fixture)
 
@@ -53,3 +53,12 @@ def test_patience_ends_a_search_without_a_budget(problem, start):  # noqa: F811
     found = IteratedLocalSearch(patience=20).run(problem, start, Budget())
     assert "no better graph" in found.stop_reason
     assert replace(found, others=()).state.cost <= start.cost
+
+
+def test_each_graph_once_the_cheapest_first_and_of_equals_what_was_found_first(problem, start):  # noqa: F811
+    better = Backtracking().run(problem, start, Budget(candidates=100))
+    assert better.state.cost < start.cost
+    same, unlike = Outcome(start, (), 1, 0.0, "first"), Outcome(replace(start, graph=layers(4)), (), 2, 0.0, "dear")
+    found = [same, unlike, better, replace(same, stop_reason="second")]
+    assert cheapest(found, 9) == [better, same, unlike]
+    assert cheapest(found, 1) == [better]

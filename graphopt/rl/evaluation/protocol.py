@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 
-from graphopt.cost.environment import environment as machine_of
 from graphopt.cost.models import COST_MODELS
 from graphopt.cost.store import Store
 from graphopt.errors import GraphoptError, UsageError
@@ -26,6 +25,7 @@ from graphopt.rl.evaluation.scores import BUDGETS, SECONDS, STAGES, STEPS, TRAIN
 from graphopt.rl.manifest import PRICES, CheckpointError, read_manifest
 from graphopt.rl.task import Graphs, Source, Task
 from graphopt.rl.training.environments import library_of, model_path, open_environment
+from graphopt.runtime.environment import machine_of
 from graphopt.runtime.session import SessionConfig
 from graphopt.search.problem import Strategy
 

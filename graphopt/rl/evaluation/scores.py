@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, replace
 from statistics import fmean, stdev
 from typing import Any
 
-from graphopt import __version__
 from graphopt.runtime.timing import student
+from graphopt.version import __version__
 
 SCHEMA = "graphopt.evaluation/1"
 STAGES = {

@@ -18,7 +18,7 @@ from graphopt.rl.features import ACTION_WIDTH, PRIOR, Batch, Featurizer, Observa
 from graphopt.rl.play import MemorylessPolicy, Scores
 from graphopt.rl.rule_features import EDGE_WIDTH, FAMILIES, GRAPH_WIDTH, NODE_WIDTH, RuleBatch
 from graphopt.rl.task import Task
-from graphopt.rl.training.encoder import GraphNet, OperatorTable, mlp
+from graphopt.rl.training.encoder import GraphNet, OperatorTable, mlp, nearly_silent
 
 RULE_ROUNDS = 2
 
@@ -229,10 +229,7 @@ class Controller(Encoder):
         self.heads = Heads(shape.width)
         # A new policy follows the prior, and values are close to nothing.
         for head in (self.heads.score, self.heads.value):
-            last = head[-1]
-            assert isinstance(last, nn.Linear)
-            nn.init.normal_(last.weight, std=0.01)
-            nn.init.zeros_(last.bias)
+            nearly_silent(head)
 
     def forward(self, batch: Tensors, table: Tensor) -> tuple[Tensor, Tensor]:
         """Scores of the actions (actions,) and the symlog of values (graphs,)."""

@@ -26,6 +26,14 @@ def mlp(inputs: int, width: int, outputs: int | None = None) -> nn.Sequential:
     return nn.Sequential(nn.Linear(inputs, width), nn.ReLU(), nn.Linear(width, width if outputs is None else outputs))
 
 
+def nearly_silent(net: nn.Sequential) -> None:
+    """Make what a net says at first close to nothing."""
+    last = net[-1]
+    assert isinstance(last, nn.Linear)
+    nn.init.normal_(last.weight, std=0.01)
+    nn.init.zeros_(last.bias)
+
+
 def project(net: nn.Sequential, own: Tensor, spread: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
     """An MLP of several vectors laid side by side, without laying them there: (rows, outputs).
 
@@ -47,22 +55,20 @@ def project(net: nn.Sequential, own: Tensor, spread: Sequence[tuple[Tensor, Tens
     return out
 
 
-class _Edges(nn.Module):
+class _Update(nn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()
         self.update, self.norm = mlp(4 * width, width), nn.LayerNorm(width)
 
+
+class _Edges(_Update):
     def forward(self, nodes: Tensor, links: Tensor, edges: Tensor, whole: Tensor, graph: Tensor) -> Tensor:
         spread = ((nodes, links[0]), (nodes, links[1]), (whole, graph[links[0]]))
         out: Tensor = self.norm(edges + project(self.update, edges, spread))
         return out
 
 
-class _Nodes(nn.Module):
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.update, self.norm = mlp(4 * width, width), nn.LayerNorm(width)
-
+class _Nodes(_Update):
     def forward(self, nodes: Tensor, links: Tensor, edges: Tensor, whole: Tensor, graph: Tensor) -> Tensor:
         # What a node reads and what is read of it: a graph of operators is seen from both ends.
         read = scatter(edges, links[1], 0, nodes.size(0), "mean")
@@ -72,11 +78,7 @@ class _Nodes(nn.Module):
         return out
 
 
-class _Whole(nn.Module):
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.update, self.norm = mlp(4 * width, width), nn.LayerNorm(width)
-
+class _Whole(_Update):
     def forward(self, nodes: Tensor, links: Tensor, edges: Tensor, whole: Tensor, graph: Tensor) -> Tensor:
         mean = scatter(nodes, graph, 0, whole.size(0), "mean")
         # Not `scatter`: the exporter loses that zeros, which it starts from, are not part of the maximum.

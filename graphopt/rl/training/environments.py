@@ -9,7 +9,6 @@ from typing import Any
 
 from graphopt.config import Settings
 from graphopt.cost.base import CostModel
-from graphopt.cost.environment import environment as machine_of
 from graphopt.cost.models import COST_MODELS, Wanted
 from graphopt.cost.store import Store
 from graphopt.errors import UsageError
@@ -18,7 +17,7 @@ from graphopt.onnxio.load import Model, load
 from graphopt.rewrite.library import Library, load_library
 from graphopt.rl.task import Pricing, Source, Task
 from graphopt.rl.task_environment import EpisodeState, LRUCache, TaskEnvironment
-from graphopt.runtime.environment import block_size
+from graphopt.runtime.environment import block_size, machine_of
 from graphopt.runtime.feeds import make_feeds
 from graphopt.runtime.session import Session, SessionConfig
 from graphopt.search.arena import Arena, most_bytes

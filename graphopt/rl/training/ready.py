@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from graphopt.cost.environment import environment as machine_of
 from graphopt.cost.models import COST_MODELS
 from graphopt.cost.store import Store
 from graphopt.errors import UsageError
@@ -13,7 +12,7 @@ from graphopt.rewrite.library import Library
 from graphopt.rl.manifest import PRICES
 from graphopt.rl.training.environments import cost_model, start_of
 from graphopt.rl.training.training_run import Run, Status
-from graphopt.runtime.environment import block_size, fingerprint
+from graphopt.runtime.environment import block_size, fingerprint, machine_of
 from graphopt.runtime.session import SessionConfig
 from graphopt.search.greedy import Greedy
 from graphopt.search.problem import Budget

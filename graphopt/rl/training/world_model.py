@@ -27,7 +27,7 @@ from graphopt.rl.features import ACTION_WIDTH, FRESH, SAVING, Batch, Observation
 from graphopt.rl.play import Scores
 from graphopt.rl.rule_features import RuleBatch
 from graphopt.rl.training.controller import Encoder, Prior, Shape, Tensors, site_embeddings, symexp, symlog
-from graphopt.rl.training.encoder import mlp
+from graphopt.rl.training.encoder import mlp, nearly_silent
 
 _BINS = 49
 _MAX_SYMLOG = 5.76  # of the bins: symlogs of rewards and values lie between -300 and 300 %
@@ -81,10 +81,7 @@ class TwoHotHead(nn.Module):
     def __init__(self, inputs: int) -> None:
         super().__init__()
         self.net = mlp(inputs, _HIDDEN, _BINS)
-        last = self.net[-1]
-        assert isinstance(last, nn.Linear)
-        nn.init.normal_(last.weight, std=0.01)
-        nn.init.zeros_(last.bias)
+        nearly_silent(self.net)
         self.register_buffer("edges", torch.linspace(-_MAX_SYMLOG, _MAX_SYMLOG, _BINS), persistent=False)
 
     def forward(self, x: Tensor, guess: Tensor | None = None) -> Tensor:
@@ -315,10 +312,7 @@ class Chooser(nn.Module):
         self.score = nn.Sequential(nn.ReLU(), nn.Linear(_HIDDEN, _HIDDEN), nn.ReLU(), nn.Linear(_HIDDEN, 1))
         self.prior = Prior()
         self.value = TwoHotHead(state)
-        last = self.score[-1]
-        assert isinstance(last, nn.Linear)
-        nn.init.normal_(last.weight, std=0.01)
-        nn.init.zeros_(last.bias)
+        nearly_silent(self.score)
 
     def forward(self, state: Tensor, actions: Tensor, features: Tensor, graph: Tensor) -> tuple[Tensor, Tensor]:
         """Scores of the actions (actions,), and logits of the states' values (states, bins).

@@ -7,10 +7,10 @@ import math
 import pytest
 
 from graphopt.cost.analytic import AnalyticCost
+from graphopt.experiments.calibration import Point, agreement, samples, scaled, spearman
 from graphopt.ir.simplify import simplify
 from graphopt.onnxio.load import load
 from graphopt.rewrite.library import load_library
-from graphopt.search.calibration import Point, agreement, samples, scaled, spearman
 from graphopt.search.problem import Problem
 from tests.test_api import grouped
 

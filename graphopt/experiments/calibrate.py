@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from graphopt.cost.environment import environment
 from graphopt.cost.fit import remember_scale, remembered_scale
 from graphopt.cost.kernel import KernelCost
 from graphopt.cost.store import Store
+from graphopt.experiments.calibration import Point, calibrate
 from graphopt.onnxio.load import load
 from graphopt.pipeline.opening import first_run, session_config
 from graphopt.rewrite.library import load_library
+from graphopt.runtime.environment import machine_of
 from graphopt.search.arena import Arena
-from graphopt.search.calibration import Point, calibrate
 from graphopt.search.normal import Normal
 from graphopt.search.problem import Problem
 from graphopt.verification.ranges import input_ranges
@@ -77,7 +77,7 @@ def keep_scale(
 ) -> float:
     """Multiply later predictions by a factor; what graphs then take over the sum of their windows."""
     with Store() as store:
-        place = environment(session_config(provider, provider_options, threads))
+        place = machine_of(session_config(provider, provider_options, threads))
         scale = factor * remembered_scale(store, place)
         remember_scale(store, place, scale)
         return scale

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from onnx import TensorProto, helper
 
+from graphopt.experiments.stats import tally
 from graphopt.ir.graph import Graph
 from graphopt.onnxio.load import load
 from graphopt.rewrite.sites import Sites
-from graphopt.rewrite.tally import tally
 from tests.onnxio.models import library, rule
 
 LIBRARY = library(

@@ -8,11 +8,11 @@ from onnx import TensorProto, helper
 
 from graphopt.cost.kernel import KernelCost
 from graphopt.cost.store import Store
+from graphopt.experiments.stats import Stats, model_stats, rule_stats
 from graphopt.onnxio.load import load
 from graphopt.rewrite.library import Library
 from graphopt.runtime.session import SessionConfig
 from graphopt.search.problem import Budget, Problem
-from graphopt.search.stats import Stats, model_stats, rule_stats
 from tests.onnxio.models import library, rule
 
 LIBRARY = library(

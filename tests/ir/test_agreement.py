@@ -1,0 +1,75 @@
+"""What a new node may take to be equal: what the pattern took to be equal, and nothing else."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+from onnx import TensorProto, helper
+
+from graphopt.ir.agreement import demands_of, disagreement
+from graphopt.ir.types import ValueType
+from graphopt.onnxio.load import load
+
+NOTHING = frozenset()
+
+
+def of(*shapes):
+    return [None if shape is None else ValueType("f32", shape) for shape in shapes]
+
+
+@pytest.mark.parametrize(
+    ("op", "attributes", "shapes", "said"),
+    [
+        ("MatMul", {}, (("N", "T"), ("S", "M")), "MatMul wants S and T to be equal"),
+        ("MatMul", {}, (("N", "S"), ("S", "M")), ""),
+        ("MatMul", {}, (("N", None), ("S", "M")), ""),
+        ("Gemm", {"transB": 1}, (("N", "T"), ("M", "S"), None), "Gemm wants S and T to be equal"),
+        ("Concat", {"axis": 1}, (("S", 4), ("T", 4)), "Concat wants S and T to be equal"),
+        ("Concat", {"axis": 0}, (("S", 4), ("T", 4)), ""),
+        ("Add", {}, (("S",), ("T",)), ""),
+    ],
+)
+def test_what_a_node_asks_for(op, attributes, shapes, said):
+    assert disagreement(op, "", 17, attributes, of(*shapes), NOTHING) == said
+    assert not disagreement(op, "custom", 1, attributes, of(*shapes), NOTHING)
+    assert not disagreement(op, "", 17, attributes, of(*shapes), None)
+    assert not disagreement(op, "", 17, attributes, of(*shapes), frozenset({frozenset({"S", "T"})}))
+
+
+def test_operators_that_did_not_broadcast_once():
+    types = of((2, 3), (3,))
+    assert disagreement("Sum", "", 7, {}, types, None) == "Sum does not broadcast before operator set 8"
+    assert not disagreement("Sum", "", 8, {}, types, None)
+    assert not disagreement("Sum", "custom", 7, {}, types, None)
+
+
+def test_the_message_is_the_same_in_every_process():
+    code = (
+        "from graphopt.ir.agreement import disagreement; from graphopt.ir.types import ValueType as V;"
+        "print(disagreement('Concat', '', 17, {'axis': 0}, [V('f32', (1, *'DCBA')), V('f32', (1, *'WXYZ'))], frozenset()))"
+    )
+    said = {
+        subprocess.check_output([sys.executable, "-c", code], env={**os.environ, "PYTHONHASHSEED": seed}, text=True)
+        for seed in "0123"
+    }
+    assert said == {"Concat wants A and Z to be equal\n"}
+
+
+def test_what_the_nodes_of_a_pattern_ask_for():
+
+    inputs = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, dims)
+        for name, dims in (("a", ["N", "T"]), ("b", ["S", 4]))
+    ]
+    nodes = [helper.make_node("MatMul", ["a", "b"], ["y"]), helper.make_node("Relu", ["y"], ["z"])]
+    outputs = [helper.make_tensor_value_info("z", TensorProto.FLOAT, None)]
+    graph = load(
+        helper.make_model(
+            helper.make_graph(nodes, "g", inputs, outputs), opset_imports=[helper.make_opsetid("", 17)], ir_version=8
+        )
+    ).graph
+    assert demands_of(graph, graph.nodes) == {frozenset({"S", "T"})}
+    assert not demands_of(graph, [i for i, n in graph.nodes.items() if n.op == "Relu"])
