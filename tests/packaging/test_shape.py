@@ -17,7 +17,6 @@ TREES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(PA
 MODULE_LINES, BODY_LINES = 450, 60
 # Modules that are longer: these numbers only ever fall, and an entry goes when it is no longer needed.
 LONGER = {
-    "prover/domains.py": 526,
     "prover/generic/arithmetic.py": 570,
     "prover/generic/facts.py": 573,
     "prover/generic/language.py": 525,
