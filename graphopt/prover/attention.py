@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from graphopt.prover.linear import matmul, total
+from graphopt.prover.linear import lowered, matmul, total
 from graphopt.prover.semantics import Call, ContradictionError, Result, UnsupportedError, operator
 
 Array = np.ndarray[Any, Any]
@@ -30,6 +30,8 @@ def attention(c: Call, q: Array, k: Array, v: Array, scale: float, bias: Array |
         if np.broadcast_shapes(scores.shape, bias.shape) != scores.shape:
             raise ContradictionError("a bias larger than the scores")
         scores = d.add(scores, bias)
+    # As Softmax does it: the exponential of a large score is no number.
+    scores, _ = lowered(c, scores, (scores.ndim - 1,))
     e = d.func("exp", scores)
     return matmul(c, d.div(e, np.expand_dims(total(c, e, e.ndim - 1), -1)), v)
 
@@ -49,13 +51,20 @@ def _joined(x: Array) -> Array:
 
 @operator("MultiHeadAttention", domain="com.microsoft")
 def _multi_head(c: Call) -> Result:
-    if len(c.to) > 1 or c.attributes.get("unidirectional", 0) or any(c.opt(i) is not None for i in (3, 4, 6, 7, 8, 9)):
+    if c.attributes.get("unidirectional", 0) or any(c.opt(i) is not None for i in (3, 4, 8, 9)) or len(c.to) > 3:
         raise UnsupportedError("this form of MultiHeadAttention")
     if c.of[0] != "f32":
         raise UnsupportedError("MultiHeadAttention of other types than float32")
     n = int(c.attributes["num_heads"])
-    q, k, v = (_heads(c.arg(i), n) for i in range(3))
-    if q.shape[0] != k.shape[0] or k.shape[:3] != v.shape[:3]:
+    q, past, present = _heads(c.arg(0), n), c.opt(6), len(c.to) > 1
+    if c.arg(1).ndim == 4 and (past is not None or present):
+        raise UnsupportedError("keys that lie head by head, and a cache")
+    k, v = (x if x.ndim == 4 else _heads(x, n) for x in (c.arg(1), c.arg(2)))
+    if (past is None) != (c.opt(7) is None):
+        raise ContradictionError("half a cache")
+    if past is not None:
+        k, v = _after(past, k), _after(c.arg(7), v)
+    if q.shape[0] != k.shape[0] or k.shape[:3] != v.shape[:3] or (c.arg(1).ndim == 4 and k.shape != v.shape):
         raise ContradictionError("queries, keys and values that do not fit")
     bias = c.opt(5)
     scores = (*q.shape[:3], k.shape[2])
@@ -65,7 +74,15 @@ def _multi_head(c: Call) -> Result:
         raise ContradictionError("a bias whose shape the operator does not take")
     # A scale of 0 is one that is left out.
     scale = float(c.attributes.get("scale") or 0.0) or float(q.shape[3]) ** -0.5
-    return _joined(attention(c, q, k, v, scale, bias))
+    made = _joined(attention(c, q, k, v, scale, bias))
+    return [made, k, v][: len(c.to)] if present else made
+
+
+def _after(past: Array, new: Array) -> Array:
+    """Keys or values, [batch, heads, tokens, width] each, behind those of the cache."""
+    if past.ndim != 4 or past.shape[:2] + past.shape[3:] != new.shape[:2] + new.shape[3:]:
+        raise ContradictionError("a cache that does not fit")
+    return np.concatenate([past, new], 2)
 
 
 @operator("Attention")

@@ -52,7 +52,7 @@ def coupled(rule: Rule, case: Case, rng: np.random.Generator) -> list[Case]:
     for kind in drawn:
         rng.shuffle(kind)
     turns = [case for turn in itertools.zip_longest(*drawn) for case in turn if case is not None]
-    return [*reversed(turns), *_copied(rule, case), *fitting_images(rule, case)]
+    return [*reversed(turns), *_renamed(case), *_copied(rule, case), *fitting_images(rule, case)]
 
 
 def _drawn(choices: list[list[Any]], rng: np.random.Generator) -> Iterator[tuple[Any, ...]]:
@@ -77,6 +77,20 @@ def _scaled(rule: Rule, case: Case, rng: np.random.Generator) -> Iterator[Case]:
                 for slot in chosen:
                     made = made if slot is None else _multiplied(made, slot, factor)
                 yield made
+
+
+def _renamed(case: Case) -> Iterator[Case]:
+    """One size is another one wherever it stands: in dimensions, and in the constants that repeat them."""
+    sizes = sorted({d for operand in operands(case) for d in operand.dims if isinstance(d, int) and d > 0})
+    for old, new in itertools.product(sizes, (3, 2)):
+        made = case
+        for place, operand in places(case):
+            if operand.dtype in ("i64", "i32") and isinstance(operand.data, list):
+                made = put(made, place, replace(operand, data=[new if n == old else n for n in operand.data]))
+            else:
+                made = put(made, place, reshaped(operand, tuple(new if d == old else d for d in operand.dims)))
+        if made != case:
+            yield made
 
 
 def _slots(rule: Rule, case: Case) -> Iterator[list[tuple[Any, ...]]]:

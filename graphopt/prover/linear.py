@@ -111,7 +111,7 @@ def _reduction(c: Call) -> Result:
             return d.func("sqrt", _reduced(c, d.mul(x, x), d.add, zero))
         case "ReduceLogSumExp":
             axes, keep = reduce_axes(c)
-            x, top = _lowered(c, x, axes)
+            x, top = lowered(c, x, axes)
             logs = d.func("log", _reduced(c, d.func("exp", x), d.add, zero))
             return logs if top is None else d.add(logs, top if keep else np.squeeze(top, axes))
         case "ReduceLogSum":
@@ -119,7 +119,7 @@ def _reduction(c: Call) -> Result:
     return _reduced(c, x, d.add, zero)
 
 
-def _lowered(c: Call, x: Array, axes: tuple[int, ...]) -> tuple[Array, Array | None]:
+def lowered(c: Call, x: Array, axes: tuple[int, ...]) -> tuple[Array, Array | None]:
     """Floats less their largest along some axes, and that, for what takes exponentials: it would overflow as it is defined."""
     if not isinstance(c.d, Floats) or 0 in x.shape or not axes:
         return x, None
@@ -135,7 +135,7 @@ def _softmax(c: Call) -> Result:
         axis = front(axis, x.ndim)
         x = x.reshape(int(np.prod(shape[:axis], dtype=np.int64)), -1)
         axis = 1
-    x, _ = _lowered(c, x, (front(axis, x.ndim),))
+    x, _ = lowered(c, x, (front(axis, x.ndim),))
     e = c.d.func("exp", x)
     sums = np.expand_dims(total(c, e, front(axis, x.ndim)), axis)
     made = c.d.div(e, sums) if c.op == "Softmax" else c.d.add(x, c.d.neg(c.d.func("log", sums)))

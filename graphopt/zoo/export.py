@@ -129,8 +129,13 @@ def _export_dynamo(model: ZooModel, module: nn.Module, example: tuple[Tensor, ..
     import torch
 
     shapes: Any = None
-    if model.symbolic_batch:
-        shapes = _by_parameter(module, [{0: torch.export.Dim("batch", min=1, max=1024)}] * len(example))
+    if model.symbols:
+        # Of the batch nothing depends; lengths are sums of each other, which torch finds out itself.
+        dims = dict.fromkeys(model.symbols, torch.export.Dim.DYNAMIC) | {
+            "batch": torch.export.Dim("batch", min=1, max=1024)
+        }
+        axes = model.symbolic_axes().values()
+        shapes = _by_parameter(module, [{axis: dims[name] for axis, name in one.items()} for one in axes])
     with _exporting():
         program = torch.onnx.export(
             module,
@@ -163,7 +168,9 @@ def _export_legacy(model: ZooModel, module: nn.Module, example: tuple[Tensor, ..
 
     inputs = [spec.name for spec in model.input_specs()]
     outputs = list(model.output_names())
-    axes = {name: {0: "batch"} for name in (*inputs, *outputs)} if model.symbolic_batch else None
+    axes = model.symbolic_axes()
+    if "batch" in model.symbols:
+        axes |= {name: {0: "batch"} for name in outputs}
     with _exporting():
         torch.onnx.export(
             module,
@@ -172,7 +179,7 @@ def _export_legacy(model: ZooModel, module: nn.Module, example: tuple[Tensor, ..
             dynamo=False,
             input_names=inputs,
             output_names=outputs,
-            dynamic_axes=axes,
+            dynamic_axes=axes if model.symbols else None,
             verbose=False,
         )
 

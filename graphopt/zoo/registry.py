@@ -32,7 +32,8 @@ def describe(name: str) -> ZooModel:
     """The entry for a name, with the overrides it carries applied.
 
     Args:
-        name: ``NAME`` or ``NAME@KEY=VALUE,KEY=VALUE``. ``batch=0`` asks for a symbolic batch dimension.
+        name: ``NAME`` or ``NAME@KEY=VALUE,KEY=VALUE``. ``batch=0`` asks for a symbolic batch dimension, ``seq=0`` and ``past=0`` for
+            symbolic lengths.
 
     Returns:
         The entry under its canonical name: overrides sorted, those equal to the default dropped.

@@ -9,6 +9,9 @@ from types import MappingProxyType
 Number = int | float
 """A parameter's value; whether it is whole is decided by the default in the registry."""
 
+SYMBOLS: Mapping[str, int] = MappingProxyType({"batch": 2, "seq": 16, "past": 15})
+"""Parameters that an override of 0 makes symbolic dimensions, with their size in examples."""
+
 
 @dataclass(frozen=True)
 class TensorSpec:
@@ -60,9 +63,11 @@ class ZooModel:
         object.__setattr__(self, "params", MappingProxyType(dict(self.params)))
 
     def dim(self, value: int | str) -> int:
-        """The number a dimension stands for: itself, a parameter, or ``"a//b"``."""
+        """The number a dimension stands for: itself, a parameter (its size in examples where symbolic), or ``"a//b"``."""
         if isinstance(value, int):
             return value
+        if value in self.symbols:
+            return SYMBOLS[value]
         first, *rest = value.split("//")
         size = int(self.params[first])
         for name in rest:
@@ -72,25 +77,27 @@ class ZooModel:
     def input_specs(self) -> tuple[TensorSpec, ...]:
         """Inputs with every dimension a number and ``{layers}`` expanded. A symbolic batch appears as 2."""
         return tuple(
-            TensorSpec(
-                name,
-                tuple(2 if d == "batch" and self.symbolic_batch else self.dim(d) for d in spec.shape),
-                spec.dtype,
-                spec.low,
-                self.dim(spec.high),
-            )
+            TensorSpec(name, tuple(map(self.dim, spec.shape)), spec.dtype, spec.low, self.dim(spec.high))
             for spec in self.inputs
             for name in self._expand(spec.name)
         )
+
+    def symbolic_axes(self) -> dict[str, dict[int, str]]:
+        """The symbolic dimensions of each input: their names by axis."""
+        return {
+            name: {axis: str(d) for axis, d in enumerate(spec.shape) if d in self.symbols}
+            for spec in self.inputs
+            for name in self._expand(spec.name)
+        }
 
     def output_names(self) -> tuple[str, ...]:
         """Output names with ``{layers}`` expanded."""
         return tuple(name for output in self.outputs for name in self._expand(output))
 
     @property
-    def symbolic_batch(self) -> bool:
-        """Whether the batch dimension is exported as a symbol (``batch=0``)."""
-        return self.params.get("batch") == 0
+    def symbols(self) -> frozenset[str]:
+        """The dimensions that are exported as symbols (``batch=0``, ``seq=0``, ``past=0``)."""
+        return frozenset(name for name in SYMBOLS if self.params.get(name) == 0)
 
     def _expand(self, name: str) -> list[str]:
         head, brace, rest = name.partition("{")

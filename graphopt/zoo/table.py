@@ -47,8 +47,17 @@ _PAST = tuple(
     TensorSpec(f"past_key_values.{{layers}}.{part}", ("batch", "heads", "past", "hidden//heads"))
     for part in ("key", "value")
 )
+_GROUPED_PAST = tuple(
+    TensorSpec(f"past_key_values.{{layers}}.{part}", ("batch", "kv_heads", "past", "hidden//heads"))
+    for part in ("key", "value")
+)
+_SAID = tuple(
+    TensorSpec(f"encoder.{{layers}}.{part}", ("batch", "heads", "source", "hidden//heads")) for part in ("key", "value")
+)
+_PRESENT = ("logits", "present.{layers}.key", "present.{layers}.value")
 _HIDDEN = ("last_hidden_state",)
 
+_LLAMA = {"layers": 6, "hidden": 512, "heads": 8, "kv_heads": 2, "intermediate": 1376, "vocab": 8192}
 _GPT2 = {"layers": 12, "hidden": 768, "heads": 12, "vocab": 50257}
 _SMALL = {"size": 64, "classes": 10}
 _REGNET_Y_400MF: Mapping[str, Number] = {
@@ -251,14 +260,23 @@ MODELS = (
         "GPT-2 small, one decoding step with a key-value cache in and out (Radford et al. 2019)",
         {**_GPT2, "seq": 1, "past": 127},
         _PAST,
-        ("logits", "present.{layers}.key", "present.{layers}.value"),
+        _PRESENT,
     ),
     _tokens(
         "llama_small",
         "transformer",
         "llama",
         "A small Llama: RMSNorm, rotary positions, grouped queries, SiLU (Touvron et al. 2023, arXiv 2302.13971)",
-        {"layers": 6, "hidden": 512, "heads": 8, "kv_heads": 2, "intermediate": 1376, "vocab": 8192, "seq": 128},
+        {**_LLAMA, "seq": 128},
+    ),
+    _tokens(
+        "llama_decode",
+        "transformer",
+        "llama_decode",
+        "llama_small, one decoding step with a key-value cache in and out (Touvron et al. 2023, arXiv 2302.13971)",
+        {**_LLAMA, "seq": 1, "past": 511},
+        _GROUPED_PAST,
+        _PRESENT,
     ),
     _tokens(
         "t5_encoder",
@@ -268,6 +286,58 @@ MODELS = (
         {"layers": 6, "hidden": 512, "heads": 8, "head_dim": 64, "intermediate": 2048, "vocab": 32128, "seq": 128},
         (_MASK,),
         _HIDDEN,
+    ),
+    _tokens(
+        "minilm",
+        "transformer",
+        "bert",
+        "MiniLM-L6-H384, the usual sentence embedding, its head left to the caller (Wang et al. 2020, arXiv 2002.10957)",
+        {"layers": 6, "hidden": 384, "heads": 12, "intermediate": 1536, "vocab": 30522, "seq": 128},
+        (_MASK, _SEGMENTS),
+        _HIDDEN,
+    ),
+    _tokens(
+        "clip_text",
+        "transformer",
+        "clip_text",
+        "CLIP ViT-B/32's text encoder: tokens look back only (Radford et al. 2021, arXiv 2103.00020)",
+        {"layers": 12, "hidden": 512, "heads": 8, "intermediate": 2048, "vocab": 49408, "seq": 77},
+        (_MASK,),
+        _HIDDEN,
+    ),
+    ZooModel(
+        "whisper_encoder",
+        "transformer",
+        "graphopt.zoo.deployed:whisper_encoder",
+        (TensorSpec("mel", ("batch", "mels", "frames")),),
+        "Whisper tiny's encoder over thirty seconds: attention over 1,500 states (Radford et al. 2022, arXiv 2212.04356)",
+        {"batch": 1, "layers": 4, "hidden": 384, "heads": 6, "mels": 80, "frames": 3000},
+        _HIDDEN,
+    ),
+    ZooModel(
+        "whisper_decode",
+        "transformer",
+        "graphopt.zoo.deployed:whisper_decode",
+        (TensorSpec("input_ids", ("batch", 1), "int64", 0, "vocab"), *_PAST, *_SAID),
+        "Whisper tiny, one decoding step with caches of its own and of the encoder's keys and values (arXiv 2212.04356)",
+        {"batch": 1, "layers": 4, "hidden": 384, "heads": 6, "mels": 80, "vocab": 51865, "source": 1500, "past": 63},
+        _PRESENT,
+    ),
+    _image(
+        "segformer_b0",
+        "transformer",
+        "deployed:segformer",
+        "SegFormer-B0: attention with reduced keys, a head of linear layers (Xie et al. 2021, arXiv 2105.15203)",
+        {"size": 256, "embed": 32, "classes": 150},
+        ("mask",),
+    ),
+    _image(
+        "detr",
+        "transformer",
+        "deployed:detr",
+        "DETR-R50: an encoder and a decoder over a ResNet's last map (Carion et al. 2020, arXiv 2005.12872)",
+        {"size": 512, "layers": 6, "hidden": 256, "heads": 8, "queries": 100, "depth": 3, "classes": 91},
+        ("logits", "boxes"),
     ),
     ZooModel(
         "nasrnn",

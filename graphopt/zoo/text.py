@@ -104,10 +104,7 @@ def gpt2_decode(*, layers: int, hidden: int, heads: int, vocab: int, seq: int, p
     return _DecodeStep(_gpt2(layers, hidden, heads, vocab, seq + past))
 
 
-def llama(
-    *, layers: int, hidden: int, heads: int, kv_heads: int, intermediate: int, vocab: int, seq: int, **_: Number
-) -> nn.Module:
-    """Llama with its language-model head; ``heads // kv_heads`` query heads share each key-value head."""
+def _llama(layers: int, hidden: int, heads: int, kv_heads: int, intermediate: int, vocab: int, positions: int) -> Any:
     config = transformers.LlamaConfig(
         vocab_size=vocab,
         hidden_size=hidden,
@@ -115,12 +112,35 @@ def llama(
         num_hidden_layers=layers,
         num_attention_heads=heads,
         num_key_value_heads=kv_heads,
-        max_position_embeddings=max(2048, seq),
+        max_position_embeddings=max(2048, positions),
         bos_token_id=0,
         eos_token_id=0,
         **_EAGER,
     )
-    return _Decoder(transformers.LlamaForCausalLM(config))
+    return transformers.LlamaForCausalLM(config)
+
+
+def llama(
+    *, layers: int, hidden: int, heads: int, kv_heads: int, intermediate: int, vocab: int, seq: int, **_: Number
+) -> nn.Module:
+    """Llama with its language-model head; ``heads // kv_heads`` query heads share each key-value head."""
+    return _Decoder(_llama(layers, hidden, heads, kv_heads, intermediate, vocab, seq))
+
+
+def llama_decode(
+    *,
+    layers: int,
+    hidden: int,
+    heads: int,
+    kv_heads: int,
+    intermediate: int,
+    vocab: int,
+    seq: int,
+    past: int,
+    **_: Number,
+) -> nn.Module:
+    """One decoding step of Llama after ``past`` tokens."""
+    return _DecodeStep(_llama(layers, hidden, heads, kv_heads, intermediate, vocab, seq + past))
 
 
 def t5_encoder(
@@ -181,3 +201,33 @@ def clip(
         **_EAGER,
     )
     return _Similarity(transformers.CLIPModel(config))
+
+
+class _TextTower(nn.Module):
+    """CLIP's text encoder: (input_ids, attention_mask) to the states of all tokens [batch, seq, hidden]."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        hidden: Tensor = self.model(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
+        return hidden
+
+
+def clip_text(
+    *, layers: int, hidden: int, heads: int, intermediate: int, vocab: int, seq: int, **_: Number
+) -> nn.Module:
+    """CLIP's text encoder, whose tokens look back only."""
+    config = transformers.CLIPTextConfig(
+        vocab_size=vocab,
+        hidden_size=hidden,
+        intermediate_size=intermediate,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        max_position_embeddings=max(77, seq),
+        bos_token_id=0,
+        eos_token_id=vocab - 1,
+        **_EAGER,
+    )
+    return _TextTower(transformers.CLIPTextModel(config))

@@ -47,6 +47,13 @@ EXPECTED = {
     "gpt2_decode",
     "llama_small",
     "t5_encoder",
+    "llama_decode",
+    "minilm",
+    "clip_text",
+    "whisper_encoder",
+    "whisper_decode",
+    "segformer_b0",
+    "detr",
     "nasrnn",
     "nasnet_a",
     "demo_regnet",
@@ -65,6 +72,12 @@ DEMO = Path(__file__).parents[2] / "models" / "demo_regnet.onnx"
 SMALL = [
     "gpt2@heads=4,hidden=64,layers=2,seq=16,vocab=100",
     "gpt2_decode@heads=4,hidden=64,layers=2,past=15,vocab=100",
+    "llama_decode@heads=4,hidden=64,intermediate=96,kv_heads=2,layers=2,past=15,vocab=100",
+    "clip_text@heads=4,hidden=64,intermediate=96,layers=2,seq=16,vocab=100",
+    "whisper_encoder@frames=40,heads=4,hidden=64,layers=2,mels=8",
+    "whisper_decode@heads=4,hidden=64,layers=2,mels=8,past=15,source=20,vocab=100",
+    "segformer_b0@classes=5,embed=8,size=64",
+    "detr@classes=5,depth=1,heads=4,hidden=32,layers=1,queries=7,size=64",
     "t5_encoder@head_dim=16,heads=4,hidden=64,layers=2,seq=16,vocab=100",
     "nasrnn@hidden=32,steps=3",
     "nasrnn@hidden=32,shared=0,steps=3",
@@ -285,6 +298,20 @@ def test_symbolic_batch(name: str, exporter: Exporter, built: Callable[[str, Exp
     two = run(path, feeds)[0]
     one = run(path, {key: value[1:] for key, value in feeds.items()})[0]
     np.testing.assert_allclose(one, two[1:], rtol=1e-3, atol=1e-5)
+
+
+@needs_zoo
+@pytest.mark.parametrize("exporter", EXPORTERS)
+def test_symbolic_lengths(exporter: Exporter, built: Callable[[str, Exporter], Path]) -> None:
+    feeds = example_inputs("tiny_bert@batch=0,seq=0")
+    assert {value.shape for value in feeds.values()} == {(2, 16)}
+    path = built("tiny_bert@batch=0,seq=0", exporter)
+    assert run(path, {key: value[:1, :9] for key, value in feeds.items()})[0].shape == (1, 9, 64)
+    name = "llama_decode@batch=0,heads=4,hidden=64,intermediate=96,kv_heads=2,layers=1,past=0,vocab=100"
+    feeds = example_inputs(name)
+    assert feeds["past_key_values.0.key"].shape == (2, 2, 15, 16)
+    shorter = {key: value[:1] if value.ndim == 2 else value[:1, :, :4] for key, value in feeds.items()}
+    assert run(built(name, exporter), shorter)[1].shape == (1, 2, 5, 16)
 
 
 @needs_zoo
