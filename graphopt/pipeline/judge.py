@@ -108,7 +108,9 @@ def verdict(arena: Arena, graph: Graph, clock: Budget, effort: Effort, smaller: 
 
 
 def _hidden_gain(paired: Paired) -> bool:
-    return paired.ci95[0] <= 1.0 and paired.speedup >= _VISIBLE
+    low, high = paired.ci95
+    # On a busy machine the interval may hold a gain although its middle does not.
+    return low <= 1.0 and (paired.speedup >= _VISIBLE or high >= 1 + 2 * TIE)
 
 
 def _hidden_tie(paired: Paired) -> bool:

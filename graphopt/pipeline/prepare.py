@@ -85,7 +85,7 @@ def prepare(
         original=original, loaded=loaded, start=start, ranges=ranges, hints=size_hints(original.graph),
         overrides=overrides, bound=bound, sets=sets, sizes=sizes,
         arena=Arena(loaded, original, config, feeds, limit, settings.seed, patience(baseline_s)),
-        effort=effort_for(loaded, seconds, sizes), clock=Budget(seconds, None, interrupted),
+        effort=effort_for(loaded, seconds, sizes, settings.measure), clock=Budget(seconds, None, interrupted),
         began=began, hear=hear,
     )  # fmt: skip
 
@@ -126,16 +126,17 @@ def load_model(model: str | Path | ModelProto, settings: Settings) -> Model:
     )
 
 
-def effort_for(model: Model, seconds: float | None, sizes: Mapping[str, int]) -> Effort:
+def effort_for(model: Model, seconds: float | None, sizes: Mapping[str, int], measured: bool = True) -> Effort:
     """What the optimisation of a model may spend.
 
     Args:
         model: The model.
         seconds: The limit that was given, if one was.
         sizes: Of dimensions that it leaves open.
+        measured: Whether the clock judges what the search finds.
     """
     typical = AnalyticCost(dims=named_sizes(sizes)).of(model.graph).total if seconds is None else 0.0
-    return Effort.of(seconds, len(model.graph.nodes), typical)
+    return Effort.of(seconds, len(model.graph.nodes), typical, measured)
 
 
 def named_sizes(sizes: Mapping[str, int]) -> dict[str, int]:

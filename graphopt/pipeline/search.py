@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+from graphopt.config import provider_name
 from graphopt.cost.models import COST_MODELS, Wanted
 from graphopt.cost.store import Store
 from graphopt.ir.graph import Graph
 from graphopt.pipeline.context import Context
 from graphopt.pipeline.prepare import named_sizes
+from graphopt.search.flat import Clock, flattened
 from graphopt.search.normal import Normal
 from graphopt.search.problem import Budget, Problem, State
 from graphopt.search.select import Better, select
@@ -67,8 +69,12 @@ def search(context: Context) -> Searched:
                 problem, context.strategy, normal.graph, budget, context.arena, purse,
                 lambda message, best: context.tell("search", message, best, done()), better,
             )  # fmt: skip
+            clock: Clock | None = Clock(context.arena, purse)
         else:
-            found = _predicted(context, problem, normal.graph, budget, better)
+            found, clock = _predicted(context, problem, normal.graph, budget, better), None
+        # What the form is worth is known for the CPU; elsewhere the clock must say so.
+        if not context.clock.interrupted_now and (clock is not None or provider_name(context.config.provider) == "cpu"):
+            found = flattened(found, clock)
     return Searched(replace(found, outcome=normal.then(found.outcome)), budget, tuple(curve))
 
 

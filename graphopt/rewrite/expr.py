@@ -11,6 +11,7 @@ import ast
 import difflib
 import operator
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -176,11 +177,13 @@ def equal(a: Any, b: Any) -> bool:
     Raises:
         Unknown: It depends on what a symbol stands for.
     """
+    if type(a) is int and type(b) is int:  # most of what is compared
+        return a == b
     if isinstance(a, Symbol) or isinstance(b, Symbol):
         if isinstance(a, Symbol) and isinstance(b, Symbol) and a.name is not None and a.name == b.name:
             return True
         raise Unknown
-    if isinstance(a, list | tuple) and isinstance(b, list | tuple):
+    if isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)):
         if len(a) != len(b):
             return False
         doubt = False
@@ -241,6 +244,18 @@ _BINARY: dict[type, Callable[[Any, Any], Any]] = {
     ast.Mod: remainder,
     ast.Pow: power,
 }
+_OF_INTEGERS: dict[type, Callable[[int, int], int]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+}
+"""Those whose result is an integer not much longer than both operands: it need not be foreseen that it would be too large."""
+
+
+_NOWHERE = Env(Graph.__new__(Graph), {})
+"""Where what reads nothing is run."""
 
 
 class _Compiler:
@@ -279,7 +294,11 @@ class _Compiler:
 
     def _tuple(self, node: ast.Tuple | ast.List, local: frozenset[str]) -> Compiled:
         items = [self.compile(e, local) for e in node.elts]
-        return lambda env: tuple(item(env) for item in items)
+        if not any(isinstance(n, ast.Name | ast.Call) for n in ast.walk(node)):
+            with suppress(Unknown):
+                fixed = tuple([item(_NOWHERE) for item in items])
+                return lambda env: fixed
+        return lambda env: tuple([item(env) for item in items])
 
     _list = _tuple
 
@@ -296,9 +315,15 @@ class _Compiler:
         if apply is None:
             raise self.error("this operator is not part of the rule language", node)
         left, right = self.compile(node.left, local), self.compile(node.right, local)
+        of_integers = _OF_INTEGERS.get(type(node.op))
 
         def run(env: Env) -> Any:
             a, b = left(env), right(env)
+            if of_integers is not None and type(a) is int and type(b) is int:
+                try:
+                    return bounded(of_integers(a, b))
+                except ZeroDivisionError:
+                    raise Unknown from None
             if isinstance(a, Symbol) or isinstance(b, Symbol):
                 raise Unknown
             try:
@@ -312,7 +337,7 @@ class _Compiler:
         """What reads nothing is run once, so that what is too large is found where it is written."""
         if not any(isinstance(n, ast.Name) and n.id not in self.functions for n in ast.walk(node)):
             try:
-                run(Env(Graph.__new__(Graph), {}))
+                run(_NOWHERE)
             except TooLargeError as error:
                 raise self.error(f"too large: {error}", node) from None
             except Unknown:
@@ -322,7 +347,14 @@ class _Compiler:
     def _boolop(self, node: ast.BoolOp, local: frozenset[str]) -> Compiled:
         items = [self.compile(v, local) for v in node.values]
         if isinstance(node.op, ast.And):
-            return lambda env: all(_truth(item(env)) for item in items)
+
+            def both(env: Env) -> bool:
+                for item in items:  # noqa: SIM110 - all() of a generator takes twice as long
+                    if not _truth(item(env)):
+                        return False
+                return True
+
+            return both
 
         def either(env: Env) -> bool:
             doubt = False
@@ -341,6 +373,9 @@ class _Compiler:
     def _compare(self, node: ast.Compare, local: frozenset[str]) -> Compiled:
         operands = [self.compile(n, local) for n in (node.left, *node.comparators)]
         tests = [_COMPARE[type(op)] for op in node.ops]
+        if len(tests) == 1:
+            (first, second), only = operands, tests[0]
+            return lambda env: only(first(env), second(env))
 
         def run(env: Env) -> bool:
             left = operands[0](env)
@@ -396,11 +431,17 @@ class _Compiler:
             env.spend(len(items))
             scope = Env(env.graph, dict(env.names), env.block, env.steps)
             for item in items:
-                values = (item,) if single else _items(item)
-                if len(values) != len(names):
-                    raise Unknown
-                scope.names.update(zip(names, values, strict=True))
-                if all(_truth(test(scope)) for test in tests):
+                if single:
+                    scope.names[names[0]] = item
+                else:
+                    values = _items(item)
+                    if len(values) != len(names):
+                        raise Unknown
+                    scope.names.update(zip(names, values, strict=True))
+                for test in tests:
+                    if not _truth(test(scope)):
+                        break
+                else:
                     out.append(body(scope))
             env.steps = scope.steps
             return tuple(out)
@@ -431,13 +472,13 @@ class _Compiler:
 
 
 def _truth(value: Any) -> bool:
-    if isinstance(value, bool):
+    if value is True or value is False:
         return value
     raise Unknown
 
 
 def _items(value: Any) -> Any:
-    if isinstance(value, list | tuple | str):
+    if isinstance(value, (list, tuple, str)):
         return value
     raise Unknown
 

@@ -29,7 +29,7 @@ def shape(env: Env, x: Ref) -> tuple[Any, ...]:
     dims = _type(env, x).shape
     if dims is None:
         raise Unknown
-    return tuple(d if isinstance(d, int) else Symbol(d) for d in dims)
+    return tuple([d if isinstance(d, int) else Symbol(d) for d in dims])
 
 
 def rank(env: Env, x: Ref) -> int:
@@ -42,7 +42,11 @@ def rank(env: Env, x: Ref) -> int:
 
 def dim(env: Env, x: Ref, i: int) -> Any:
     """Dimension i of x."""
-    return shape(env, x)[i]
+    dims = _type(env, x).shape
+    if dims is None:
+        raise Unknown
+    found = dims[i]
+    return found if isinstance(found, int) else Symbol(found)
 
 
 def size(env: Env, x: Ref) -> int:
@@ -68,7 +72,10 @@ def is_float(env: Env, x: Ref) -> bool:
 
 def is_const(env: Env, *xs: Ref) -> bool:
     """Whether all of xs are known before the model runs."""
-    return all(env.graph.is_const(x.key) for x in xs)
+    for x in xs:  # noqa: SIM110 - all() of a generator takes twice as long, and this is asked most
+        if not env.graph.is_const(x.key):
+            return False
+    return True
 
 
 def present(env: Env, x: Ref) -> bool:

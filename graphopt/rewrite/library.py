@@ -66,9 +66,11 @@ class Library:
 
     Attributes:
         rules: In file order.
+        ending: Whether those that say ``last`` are matched, too: no search sees them.
     """
 
     rules: tuple[Rule, ...]
+    ending: bool = False
 
     @cached_property
     def by_id(self) -> dict[str, Rule]:
@@ -81,7 +83,9 @@ class Library:
         # The hints of a rule decide where it is carried out without being asked for.
         text = "".join(
             sorted(
-                r.id + r.hash + ("".join(["always", *(e.text for e in r.prefer)]) if r.always else "")
+                r.id + r.hash + "".join([name, *(e.text for e in r.prefer)])
+                if (name := "always" if r.always else "last" if r.last else "")
+                else r.id + r.hash
                 for r in self.rules
             )
         )
@@ -93,10 +97,20 @@ class Library:
         return Library(tuple(rule for rule in self.rules if rule.always))
 
     @cached_property
+    def last(self) -> Library:
+        """The rules of the form in which a model is written: those that come last, and those that never cost."""
+        return Library(tuple(rule for rule in self.rules if rule.always or rule.last), ending=True)
+
+    @cached_property
+    def whole(self) -> Library:
+        """All of the rules, those that come last among them."""
+        return Library(self.rules, ending=True)
+
+    @cached_property
     def _plans(self) -> dict[Operator, list[Plan]]:
         found: dict[Operator, list[Plan]] = {}
         for rule in self.rules:
-            for plan in plans(rule):
+            for plan in plans(rule) if self.ending or not rule.last else ():
                 for op in rule.match[plan.anchor].ops:
                     found.setdefault(op, []).append(plan)
         return found
@@ -125,7 +139,7 @@ class Library:
     def without(self, rules: Iterable[str]) -> Library:
         """The library without some rules."""
         gone = set(rules)
-        return Library(tuple(r for r in self.rules if r.id not in gone))
+        return Library(tuple(r for r in self.rules if r.id not in gone), self.ending)
 
 
 def rule_files(paths: Sequence[Path] = ()) -> list[Path]:

@@ -245,8 +245,9 @@ def _judge(graph: Graph, rule: Rule, names: Names, ids: tuple[int, ...], block: 
     if all(graph.values[r].const for r in roots):
         return None
     env = Env(graph, names, block)
-    if not all(condition.holds(env) for condition in rule.where):
-        return None
+    for condition in rule.where:
+        if not condition.holds(env):
+            return None
     return Match(rule, names, ids, roots, all(hint.holds(env) for hint in rule.prefer))
 
 
@@ -339,9 +340,11 @@ def _attributes(graph: Graph, line: Line, node: Node, names: Names) -> bool:
         mentioned.add(name)
         if not _items(graph, items, attribute_of(graph, node, name), names):
             return False
+    if line.rest == "_":
+        return True
     others = {k: v for k, v in node.attributes.items() if k not in mentioned}
     if line.rest:
-        return line.rest == "_" or _bind(names, line.rest, others)
+        return _bind(names, line.rest, others)
     return all(
         (node.op, name) in ops.REDUNDANT or same_attribute(value, _default(graph, node, name))
         for name, value in others.items()
@@ -380,6 +383,8 @@ def _default(graph: Graph, node: Node, name: str) -> Any:
 
 def same_attribute(a: Any, b: Any) -> bool:
     """Equality of attribute values; numbers are compared as float32, in which ONNX stores them."""
+    if a is b:
+        return True
     if isinstance(a, float) or isinstance(b, float):
         if not isinstance(a, int | float) or not isinstance(b, int | float):
             return False

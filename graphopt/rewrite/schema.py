@@ -37,7 +37,7 @@ LINE = 2_000
 """Characters of a line."""
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,199}")
 _RULE_KEYS = (
-    "id", "doc", "equal", "domain", "always", "match", "roots", "where", "prefer", "let", "replace", "examples",
+    "id", "doc", "equal", "domain", "always", "last", "match", "roots", "where", "prefer", "let", "replace", "examples",
 )  # fmt: skip
 
 
@@ -71,6 +71,7 @@ class Rule:
         providers: Short names of the providers that the rule is meant for; empty for all.
         where_at: ``file:line:column`` of the rule.
         always: Whether it never costs where its conditions and hints hold, so that it is part of the normal form.
+        last: Whether it belongs to the form in which a model is written, and no search sees it.
     """
 
     id: str
@@ -90,6 +91,7 @@ class Rule:
     where_at: str = ""
     domain: float | None = None
     always: bool = False
+    last: bool = False
 
     @cached_property
     def hash(self) -> str:
@@ -357,7 +359,9 @@ def _rule(data: Any, family: str, providers: tuple[str, ...], name: str, wrong: 
     let = [(k, wrong.try_(compile_expression, v.text, FUNCTIONS, v.where)) for k, v in lets]
     claim = wrong.try_(lambda: _claim(_text(data, "equal", at), data["equal"].where))
     domain = wrong.try_(_domain, data, claim[0], at) if claim else None
-    always = wrong.try_(_always, data, claim[0], at) if claim else None
+    always, last = (wrong.try_(_flag, data, key, claim[0], at) if claim else None for key in ("always", "last"))
+    if always and last:
+        wrong.errors.append(RuleError("'always' and 'last' exclude each other", at))
     cases = wrong.try_(_cases, data, at)
     if not all(data.get(key) for key in ("match", "replace")):
         wrong.errors.append(RuleError(f"rule {ident!r} needs 'match' and 'replace'", at))
@@ -369,7 +373,7 @@ def _rule(data: Any, family: str, providers: tuple[str, ...], name: str, wrong: 
         return None
     rule = Rule(
         ident, family, doc, *claim, match, replace, where, prefer, tuple((k, e) for k, e in let if e is not None), *roots,
-        cases, providers, at, domain, bool(always),
+        cases, providers, at, domain, bool(always), bool(last),
     )  # fmt: skip
     wrong.errors += misnamed(rule.match, (*rule.where, *rule.prefer), rule.let, rule.replace, rule.roots)
     return rule
@@ -401,13 +405,13 @@ def _domain(data: dict[str, Any], claim: str, where: str) -> float | None:
     )
 
 
-def _always(data: dict[str, Any], claim: str, where: str) -> bool:
-    if "always" not in data:
+def _flag(data: dict[str, Any], key: str, claim: str, where: str) -> bool:
+    if key not in data:
         return False
-    if _text(data, "always", where) != "true":
-        raise RuleError("'always' is true, or is left out", where)
+    if _text(data, key, where) != "true":
+        raise RuleError(f"{key!r} is true, or is left out", where)
     if claim == "approx":
-        raise RuleError("'always' is for rules that are exact or real: an approximation is a choice", where)
+        raise RuleError(f"{key!r} is for rules that are exact or real: an approximation is a choice", where)
     return True
 
 

@@ -21,7 +21,8 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from graphopt.ir.edit import RefusedError
+from graphopt.ir.edit import Delta, RefusedError
+from graphopt.ir.graph import Graph
 from graphopt.rewrite.match import Match
 from graphopt.search.problem import Budget, Outcome, Problem, State, collector_paused
 from graphopt.search.strategies import StrategySpec
@@ -46,12 +47,14 @@ class _Candidate:
         match: The rewrite.
         cost: Predicted milliseconds after it, made everywhere.
         here: Predicted milliseconds after it, made at one place: what a search of unreduced states would see.
+        after: The graph after it and what changed, where pricing made them: a rewrite is carried out once.
     """
 
     parent: ReducedState
     match: Match
     cost: float
     here: float
+    after: tuple[Graph, Delta] | None = None
 
 
 class _Search:
@@ -74,16 +77,17 @@ class _Search:
             if self.budget.exhausted() is not None:
                 return
             match = state.sites.matches[key]
-            change = reduced.known.get(key)
+            change, after = reduced.known.get(key), None
             if change is None:
                 self.budget.spent += 1
                 try:
-                    change = self.problem.price(state, match)[1] - state.cost
+                    graph, delta, cost = self.problem.tried(state, match)
+                    change, after = cost - state.cost, (graph, delta)
                 except RefusedError:
                     change = math.inf
                 reduced.known[key] = change
             if change < math.inf:
-                yield _Candidate(reduced, match, reduced.cost + reduced.open[key] * change, state.cost + change)
+                yield _Candidate(reduced, match, reduced.cost + reduced.open[key] * change, state.cost + change, after)
 
     def make(self, candidate: _Candidate) -> ReducedState | None:
         """Make a rewrite; ``None`` if that can't be done, or leads to a graph that was met before."""
@@ -92,7 +96,7 @@ class _Search:
             return None
         self.budget.spent += 1
         try:
-            graph, delta = self.problem.rewrite(parent.state.graph, match)
+            graph, delta = candidate.after or self.problem.rewrite(parent.state.graph, match)
         except RefusedError:
             return None
         if graph.hash in self.seen:

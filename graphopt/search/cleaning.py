@@ -40,7 +40,22 @@ def normal_form(graph: Graph, library: Library, block: int = 16) -> tuple[Graph,
         library: The rules, of which those that say ``always`` count.
         block: Channel block of the target's fast convolution layout.
     """
-    always, made = library.always, list[Cleaned]()
+    return _fixed_point(graph, library.always, block)
+
+
+def flat_form(graph: Graph, library: Library, block: int = 16) -> tuple[Graph, list[Cleaned]]:
+    """The form in which a graph is written, by the rules that say ``last`` and those that say ``always``, and the steps to it.
+
+    It may be worse: what a rule moves for the sake of the next is lost where there is no next.
+    """
+    if not any(rule.last for rule in library.rules):
+        return graph, []
+    return _fixed_point(graph, library.last, block)
+
+
+def _fixed_point(graph: Graph, always: Library, block: int) -> tuple[Graph, list[Cleaned]]:
+    """Rules carried out wherever their conditions and hints hold, until they hold nowhere."""
+    made = list[Cleaned]()
     if not always.rules:
         return graph, made
     # Backwards: what computes a shape need not be looked at once the shape is known where it is used.

@@ -72,6 +72,7 @@ PLAN = TimePlan()
 # What is done where no limit is given. On the machine of docs/results.md this takes ten seconds to a minute.
 _KERNELS = 400
 _CANDIDATES, _CANDIDATES_PER_NODE = 3000, 4
+_UNMEASURED = 1000  # in place of the first where no clock judges: what more finds is worth less than the prices err
 _ROUNDS = (4 * LEAST_ROUNDS, 400)  # of all comparisons together, at least and at most
 _COMPARING_MS = 20_000.0  # typical milliseconds for them
 _TURN_MS = 6.0  # a turn takes no less (graphopt.runtime.rounds)
@@ -103,13 +104,14 @@ class Effort:
     plan: TimePlan = PLAN
 
     @classmethod
-    def of(cls, seconds: float | None, nodes: int, typical_ms: float) -> Effort:
+    def of(cls, seconds: float | None, nodes: int, typical_ms: float, measured: bool = True) -> Effort:
         """The effort for a model.
 
         Args:
             seconds: The limit that was given, if one was.
             nodes: Of the model.
             typical_ms: An inference by a roofline with typical numbers: the same on a busy machine.
+            measured: Whether the clock judges what the search finds.
         """
         if seconds is not None:
             return cls(seconds)
@@ -117,7 +119,7 @@ class Effort:
         return cls(
             None,
             _KERNELS,
-            _CANDIDATES + _CANDIDATES_PER_NODE * nodes,
+            (_CANDIDATES if measured else _UNMEASURED) + _CANDIDATES_PER_NODE * nodes,
             _between(_ROUNDS, _COMPARING_MS / turns),
             _between(_SESSION_ROUNDS, _SESSION_MS / turns),
             _SESSIONS,

@@ -137,10 +137,15 @@ class Problem:
         Raises:
             RefusedError: As for :meth:`step`.
         """
+        graph, _, cost = self.tried(state, match)
+        return graph, cost
+
+    def tried(self, state: State, match: Match) -> tuple[Graph, Delta, float]:
+        """As :meth:`price`, and what changed: all that :meth:`reached` needs to go there."""
         graph, delta = self.rewrite(state.graph, match)
         cost = self.cost.total_after(state.costs, graph, delta)
         _affordable(cost)
-        return graph, cost
+        return graph, delta, cost
 
     def record(self, graph: Graph, match: Match, before: float, after: float) -> Step:
         """What a trace says of a rewrite of a graph that was predicted to take ``before`` and then ``after`` milliseconds."""

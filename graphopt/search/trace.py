@@ -131,6 +131,8 @@ def carry_out(graph: Graph, library: Library, block: int, steps: Sequence[Step])
     Raises:
         TraceError: A step finds no such place.
     """
+    if any(library.by_id[step.rule].last for step in steps if step.rule in library.by_id):
+        library = library.whole
     sites = Sites.of(graph, library, block)
     for number, step in enumerate(steps, 1):
         match = find(sites, step)

@@ -99,3 +99,19 @@ def test_a_second_look_keeps_to_the_limit(monkeypatch, first_s, looks):
     verdict(SimpleNamespace(verdict=measure), None, clock, Effort.of(10.0, 50, 1.0))
     assert len(taken) == looks
     assert clock.elapsed <= max(12.0, first_s)
+
+
+@pytest.mark.parametrize(
+    ("first", "looks"),
+    [(paired(0.93, 1.05), 2), (paired(0.97, 1.005), 1), (paired(0.994, 1.012), 2), (paired(1.01, 1.2), 1)],
+)
+def test_what_noise_may_hide_is_looked_at_again(first, looks):
+    """Also where the middle of a wide interval lies below 1: beside other work it says nothing."""
+    taken = []
+
+    def measure(*given):
+        taken.append(given)
+        return first
+
+    verdict(SimpleNamespace(verdict=measure), None, Budget(), Effort.of(None, 50, 1.0))
+    assert len(taken) == looks
