@@ -87,7 +87,7 @@ def replay(
 def _arena(told: Trace, loaded: Model, threads: int, seed: int) -> Arena:
     """Where graphs of a trace's model are measured."""
     config = session_config(told.settings.provider, told.settings.provider_options, threads)
-    _, feeds = first_run(loaded, config, input_ranges(loaded.graph), {}, {}, seed)
+    _, feeds = first_run(loaded, config, input_ranges(loaded.graph), (), {}, seed)
     return Arena(loaded, loaded, config, feeds, told.max_bytes, seed)
 
 

@@ -149,5 +149,5 @@ def _elsewhere(context: Context, graph: Graph) -> tuple[tuple[dict[str, int], Pa
 def _arena_at(context: Context, arena: Arena, sizes: Mapping[str, int]) -> Arena:
     """Where graphs are measured at some sizes."""
     shapes = dict(context.settings.input_shapes)
-    seconds, feeds = first_run(arena.original, arena.config, context.ranges, {}, sizes, arena.seed, shapes)
+    seconds, feeds = first_run(arena.original, arena.config, context.ranges, (), sizes, arena.seed, shapes)
     return replace(arena, feeds=feeds, patience=patience(seconds), known=set())  # nothing has run at these

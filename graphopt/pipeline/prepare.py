@@ -66,16 +66,14 @@ def prepare(
     loaded = load_model(model, settings)
     changed = settings.dims or settings.input_shapes or settings.freeze_initializers
     original = load(upgraded(model) if settings.upgrade else model) if changed else loaded
-    ranges, overrides = input_ranges(loaded.graph), given_inputs(inputs)
-    if settings.at and overrides:
+    ranges, given = input_ranges(loaded.graph), given_inputs(inputs, original)
+    if settings.at and any(given):
         raise UsageError("inputs have the sizes that they have: 'inputs' and 'at' exclude each other")
     bound = bound_sizes(loaded, original)
     sets = tuple({**bound, **sizes} for sizes in settings.at or ({},))
     guard.ready()
     opening = time.monotonic()
-    baseline_s, feeds = first_run(
-        original, config, ranges, overrides, sets[0], settings.seed, dict(settings.input_shapes)
-    )
+    baseline_s, feeds = first_run(original, config, ranges, given, sets[0], settings.seed, dict(settings.input_shapes))
     opening_s = max(0.0, time.monotonic() - opening - 2 * baseline_s)
     sizes = open_sizes(original, feeds)
     limit, start = most_bytes(loaded, settings.max_growth), simplify(loaded.graph)
@@ -83,7 +81,7 @@ def prepare(
     return Context(
         given=model, settings=settings, targets=targets, strategy=strategy, config=config, library=library,
         original=original, loaded=loaded, start=start, ranges=ranges, hints=size_hints(original.graph),
-        overrides=overrides, bound=bound, sets=sets, sizes=sizes,
+        inputs=given, bound=bound, sets=sets, sizes=sizes,
         arena=Arena(loaded, original, config, feeds, limit, settings.seed, patience(baseline_s)),
         effort=effort_for(loaded, seconds, sizes), clock=Budget(seconds, None, interrupted),
         began=began, hear=hear,

@@ -12,7 +12,6 @@ import math
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -126,7 +125,8 @@ def _shapes(
                 shapes[spec.name] = np.shape(overrides[spec.name])
         elif spec.kind != "tensor":
             raise InputsNeededError(
-                f"input {spec.name!r} is of type {spec.dtype}, which can't be made up", "pass it with --inputs file.npz"
+                f"input {spec.name!r} is of type {spec.dtype}, which can't be made up",
+                "pass it with --inputs, a file .npz or a folder",
             )
         else:
             shapes[spec.name] = tuple(sizes[dim] if isinstance(dim, str) else dim or 0 for dim in spec.shape)
@@ -295,34 +295,6 @@ def measured_sizes(specs: Sequence[TensorSpec], feeds: Mapping[str, Array]) -> d
             if not isinstance(dim, int):
                 sizes[dim or f"{spec.name}[{axis}]"] = size
     return sizes
-
-
-def load_npz(path: Path, *, empty: bool = False) -> dict[str, Array]:
-    """Read arrays by input name from an ``.npz`` file.
-
-    Args:
-        path: The file.
-        empty: Whether it may hold no array, as for a model without inputs.
-
-    Raises:
-        UsageError: The file can't be read, or is no npz file of plain arrays.
-    """
-    hint = "write them with numpy.savez(path, input_name=array, ...)"
-    try:
-        archive = np.load(path, allow_pickle=False)
-        if isinstance(archive, np.ndarray):
-            raise UsageError(f"{path} holds one array without a name", hint)
-        with archive:
-            if not archive.files and not empty:
-                raise UsageError(f"{path} holds no array: without --inputs they are made up", hint)
-            return {name: archive[name] for name in archive.files}
-    except UsageError:
-        raise
-    except OSError as error:
-        raise UsageError(f"can't read inputs from {path}: {(error.strerror or str(error)).lower()}", hint) from error
-    except Exception as error:
-        # numpy and zipfile raise anything from TokenError to NotImplementedError for a file that lies about itself.
-        raise UsageError(f"can't read inputs from {path}: {error or type(error).__name__}", hint) from error
 
 
 def default_size(symbol: str, role: str | None = None) -> int:
