@@ -22,8 +22,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from graphopt.ir.edit import RefusedError
+from graphopt.ir.memo import collector_paused
 from graphopt.rewrite.match import Match
-from graphopt.search.problem import Budget, Outcome, Problem, State, collector_paused
+from graphopt.search.problem import Budget, Outcome, Problem, State
 from graphopt.search.strategies import StrategySpec
 from graphopt.search.symmetry import ClassRewrite, PlanExpansion, ReducedState, SiteClasses
 

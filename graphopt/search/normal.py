@@ -6,9 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from graphopt.ir.graph import Graph
+from graphopt.ir.memo import collector_paused
 from graphopt.ir.simplify import simplify
 from graphopt.search.cleaning import normal_form
-from graphopt.search.problem import Budget, Outcome, Problem, State, Step, collector_paused
+from graphopt.search.problem import Budget, Outcome, Problem, State, Step
 from graphopt.search.strategies import StrategySpec
 
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import gc
 import math
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
@@ -15,6 +13,7 @@ from graphopt.config import provider_name
 from graphopt.cost.base import CostModel, Costs
 from graphopt.ir.edit import Delta, RefusedError
 from graphopt.ir.graph import Graph
+from graphopt.ir.memo import collector_paused
 from graphopt.rewrite.library import Library
 from graphopt.rewrite.match import Match
 from graphopt.rewrite.sites import Sites
@@ -107,7 +106,8 @@ class Problem:
 
     def start(self, graph: Graph) -> State:
         """The state of a graph, from scratch."""
-        return State(graph, Sites.of(graph, self.library, self.block), self.cost.of(graph))
+        with collector_paused():
+            return State(graph, Sites.of(graph, self.library, self.block), self.cost.of(graph))
 
     def rewrite(self, graph: Graph, match: Match) -> tuple[Graph, Delta]:
         """The graph after a rewrite and the cleaning around it, and what changed.
@@ -235,22 +235,6 @@ class Outcome:
     def then(self, later: Outcome) -> Outcome:
         """This, and what was found from where it ended; candidates, time and the reason to stop stay those of the first."""
         return replace(self, state=later.state, steps=(*self.steps, *later.steps), others=())
-
-
-@contextmanager
-def collector_paused() -> Iterator[None]:
-    """Keep Python's cycle collector away from a search.
-
-    Graphs share structure and have no cycles, so reference counts free them; a collection walks hundreds of thousands of
-    objects in the middle of a step that takes a fraction of a millisecond.
-    """
-    was = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was:
-            gc.enable()
 
 
 class Strategy(Protocol):
