@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from onnx import ModelProto
 
 from graphopt.config import Settings, changed_settings, check_arguments
 from graphopt.errors import InputsNeededError
+from graphopt.onnxio.bodies import graphs
 from graphopt.onnxio.emit import emit, rule_of
 from graphopt.onnxio.load import load
 from graphopt.pipeline.opening import (
@@ -195,7 +197,7 @@ def explain_model(path: str | Path) -> dict[str, Any]:
     check_model("path", path)
     proto = load(path).proto
     made: dict[str, list[dict[str, Any]]] = {}
-    for node in proto.graph.node:
+    for node in chain.from_iterable(graph.node for graph in graphs(proto.graph)):
         rule = rule_of(node)
         if rule is not None:
             made.setdefault(rule, []).append({"name": node.name, "op": node.op_type, "outputs": list(node.output)})

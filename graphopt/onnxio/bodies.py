@@ -6,27 +6,61 @@ from collections.abc import Iterator
 
 from onnx import AttributeProto, GraphProto, NodeProto
 
+HAS_BODY = "has a body"
+"""Why nodes of control flow are opaque whose bodies are graphs like any other."""
+
 
 def graphs(graph: GraphProto) -> Iterator[GraphProto]:
     """A graph and the bodies in it."""
     yield graph
     for node in graph.node:
-        for attribute in node.attribute:
-            for body in [attribute.g] if attribute.type == AttributeProto.GRAPH else attribute.graphs:
-                yield from graphs(body)
+        for body in _bodies(node):
+            yield from graphs(body)
 
 
 def captured(node: NodeProto) -> set[str]:
     """Names of outer values that the bodies of a node read."""
     found: set[str] = set()
-    for attribute in node.attribute:
-        bodies = [attribute.g] if attribute.type == AttributeProto.GRAPH else attribute.graphs
-        for body in bodies:
-            found |= _free(body)
+    for body in _bodies(node):
+        found |= free_names(body)
     return found
 
 
-def _free(body: GraphProto) -> set[str]:
+def names_in(graph: GraphProto) -> Iterator[str]:
+    """All names in a graph and the bodies in it."""
+    for g in graphs(graph):
+        for node in g.node:
+            yield from (node.name, *node.output, *node.input)
+        yield from (info.name for info in [*g.input, *g.output])
+        yield from (tensor.name for tensor in g.initializer)
+        yield from (sparse.values.name for sparse in g.sparse_initializer)
+
+
+def names_within(node: NodeProto) -> Iterator[str]:
+    """All names in the bodies of a node."""
+    for body in _bodies(node):
+        yield from names_in(body)
+
+
+def within(node: NodeProto) -> Iterator[NodeProto]:
+    """All nodes in the bodies of a node."""
+    for body in _bodies(node):
+        for graph in graphs(body):
+            yield from graph.node
+
+
+def all_nodes(graph: GraphProto) -> int:
+    """Nodes of a graph and of the bodies in it."""
+    return sum(len(each.node) for each in graphs(graph))
+
+
+def _bodies(node: NodeProto) -> Iterator[GraphProto]:
+    for attribute in node.attribute:
+        yield from [attribute.g] if attribute.type == AttributeProto.GRAPH else attribute.graphs
+
+
+def free_names(body: GraphProto) -> set[str]:
+    """Names of outer values that a body reads."""
     own = (
         {i.name for i in body.input}
         | {t.name for t in body.initializer}

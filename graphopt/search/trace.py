@@ -12,12 +12,13 @@ from graphopt.config import Settings, check_arguments
 from graphopt.documents import DocumentError, read_json, record
 from graphopt.errors import GraphoptError
 from graphopt.files import write_text
-from graphopt.ir.edit import RefusedError
+from graphopt.ir.edit import Delta, RefusedError
 from graphopt.ir.graph import Graph
 from graphopt.ir.types import digest
 from graphopt.rewrite.library import Library
 from graphopt.rewrite.match import Match
 from graphopt.rewrite.sites import Sites
+from graphopt.search.bodies import made_again
 from graphopt.search.cleaning import alone, rewritten
 from graphopt.search.problem import Step
 
@@ -133,15 +134,25 @@ def carry_out(graph: Graph, library: Library, block: int, steps: Sequence[Step])
     """
     sites = Sites.of(graph, library, block)
     for number, step in enumerate(steps, 1):
-        match = find(sites, step)
-        if match is None:
-            raise TraceError(f"step {number}: {step.rule} does not apply at {step.node!r} ({step.site})")
         try:
-            graph, delta = alone(graph, match, block) if step.alone else rewritten(graph, match, library, block)
+            made = _made(graph, library, block, sites, step)
         except RefusedError as error:
             raise TraceError(f"step {number}: {step.rule} at {step.node!r}: {error}") from error
+        if made is None:
+            raise TraceError(f"step {number}: {step.rule} does not apply at {step.node!r} ({step.site})")
+        graph, delta = made
         sites = sites.after(graph, delta)
     return graph
+
+
+def _made(graph: Graph, library: Library, block: int, sites: Sites, step: Step) -> tuple[Graph, Delta] | None:
+    """What comes of a step; ``None`` where there is no place for it."""
+    if step.inside:
+        return made_again(graph, library, block, step.inside, step.rule, step.site)
+    match = find(sites, step)
+    if match is None:
+        return None
+    return alone(graph, match, block) if step.alone else rewritten(graph, match, library, block)
 
 
 def fingerprint(graph: Graph) -> str:
