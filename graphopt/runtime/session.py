@@ -47,21 +47,6 @@ _RUNTIME_ERRORS: tuple[type[Exception], ...] = (
 )
 
 
-@dataclass(frozen=True)
-class Place:
-    """Where in a file an array lies.
-
-    Attributes:
-        path: The file.
-        offset: Its first byte.
-        nbytes: How many bytes it has there.
-    """
-
-    path: str
-    offset: int
-    nbytes: int
-
-
 @dataclass(frozen=True, eq=False)
 class LoadableModel:
     """A model in memory.
@@ -72,13 +57,11 @@ class LoadableModel:
         tensors: The data of placeholders by initializer name, of the declared shape. Types that numpy lacks come as
             ml_dtypes arrays, or raw: unsigned integers of the same width, and packed bytes for types below 8 bits.
         base_dir: The folder that holds the data files of external initializers which are not in ``tensors``.
-        places: Where those of ``tensors`` lie that lie in a file, so that another process need not be sent them.
     """
 
     proto: bytes
     tensors: Mapping[str, Array] = field(default_factory=dict)
     base_dir: Path | None = None
-    places: Mapping[str, Place] = field(default_factory=dict)
 
 
 Model = LoadableModel | Path
