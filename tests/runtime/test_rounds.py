@@ -177,7 +177,7 @@ def test_large_models_are_open_one_at_a_time():
     measured = measure(pair, opener, Sampling(rounds=20, each=5, alone=True))
     assert measured is not None and set(most) == {1}
     assert measured.rounds == 20 and [cycle.turns.shape for cycle in measured.cycles] == [(5, 2)] * 4
-    assert measured.over(0, 1).low > 2
+    assert measured.over(0, 1).value > 2
 
 
 def test_failures():
