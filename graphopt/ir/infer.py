@@ -259,6 +259,14 @@ def value_type(proto: TypeProto) -> ValueType:
     return ValueType(DTYPE_NAMES.get(tensor.elem_type), tuple(_dim(d) for d in tensor.shape.dim))
 
 
+def element_shape(type: ValueType) -> tuple[Dim, ...] | None:
+    """The shape of the tensors in a sequence, where it is declared."""
+    if type.other is None:
+        return None
+    held = TypeProto.FromString(type.other).sequence_type.elem_type
+    return value_type(held).shape if held.HasField("tensor_type") else None
+
+
 def _dim(dim: Any) -> Dim:
     kind = dim.WhichOneof("value")
     if kind == "dim_value":

@@ -97,8 +97,9 @@ def first_run(
     name = str(original.path or "the model")
     with guard.open_guarded(loadable(original, emit(original, original.graph)), config, name=name) as session:
         found, dims = shaped(session.input_specs, shapes or {}, dims)
-        specs = named(found)
-        choices = Symbols.choices(specs, dims, overrides, size_hints(original.graph))
+        hints = size_hints(original.graph)
+        specs = named(hints.completed(found))
+        choices = Symbols.choices(specs, dims, overrides, hints)
         errors: list[tuple[SessionError, dict[str, Any]]] = []
 
         accepted: dict[str, Any] = {}
@@ -173,7 +174,8 @@ def _fails_everywhere(
         elif blamed:
             hint += f"; what it fails on comes of {', '.join(blamed[:6])}{' ...' if len(blamed) > 6 else ''}"
         tried = f", nor at {len(errors) - 1} other choices of sizes" if len(errors) > 1 else ""
-        text = f"the original model fails on made-up inputs ({_sketch(feeds)}){tried}: {error}"
+        whose = "the inputs given" if given else "made-up inputs"
+        text = f"the original model fails on {whose} ({_sketch(feeds)}){tried}: {error}"
         failed = InputsNeededError(text, hint)
     failed.__cause__ = error
     return failed
@@ -198,7 +200,8 @@ def blamed_inputs(graph: Graph, message: str) -> list[str]:
 
 def _fails_on_zeros(session: guard.Guarded | Session, feeds: Mapping[str, Any]) -> bool:
     """Whether a model fails on zeros, too, which are legal as indices of any table and as lengths of most things."""
-    numbers = {name: np.zeros_like(a) if np.asarray(a).dtype.kind in "fiub" else a for name, a in feeds.items()}
+    arrays = {name: a for name, a in feeds.items() if isinstance(a, np.ndarray) and a.dtype.kind in "fiub"}
+    numbers = {**feeds, **{name: np.zeros_like(a) for name, a in arrays.items()}}
     try:
         session.run(numbers)
     except SessionError:
@@ -207,7 +210,14 @@ def _fails_on_zeros(session: guard.Guarded | Session, feeds: Mapping[str, Any]) 
 
 
 def _sketch(feeds: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name} {np.asarray(a).dtype}{list(np.shape(a))}" for name, a in feeds.items())
+    def told(value: Any) -> str:
+        if value is None:
+            return "none"
+        if isinstance(value, list | tuple):
+            return f"{len(value)} of {told(value[0])}" if value else "an empty list"
+        return f"{np.asarray(value).dtype}{list(np.shape(value))}"
+
+    return ", ".join(f"{name} {told(value)}" for name, value in feeds.items())
 
 
 def open_sizes(model: Model, feeds: Mapping[str, Any]) -> dict[str, int]:

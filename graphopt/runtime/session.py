@@ -8,6 +8,7 @@ arrays may be read-only, unaligned views of a memory-mapped file and may be rele
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -106,7 +107,7 @@ class TensorSpec:
         name: Its name.
         dtype: Name of the element type (``float32``, ``bfloat16``, ``str``); the runtime's type string if ``kind``
             is not ``tensor``.
-        shape: A size, a symbol or None (unknown) for each dimension.
+        shape: A size, a symbol or None (unknown) for each dimension; of a sequence or an optional those of its tensors, where known.
         kind: ``tensor``, ``sequence``, ``optional``, ``map`` or ``sparse``.
     """
 
@@ -114,6 +115,15 @@ class TensorSpec:
     dtype: str
     shape: tuple[int | str | None, ...]
     kind: str = "tensor"
+
+    @property
+    def element(self) -> TensorSpec | None:
+        """A tensor as a sequence or an optional holds them; ``None`` where it can't be passed, or nothing is known of its shape."""
+        if self.kind == "sequence" and not self.shape:
+            return None
+        inner = _ELEMENT.fullmatch(self.dtype)
+        kind = BY_RUNTIME.get(inner[1]) if inner is not None else None
+        return TensorSpec(self.name, kind.name, self.shape) if kind is not None and kind.native else None
 
     @property
     def native(self) -> bool:
@@ -364,16 +374,19 @@ def pack(array: Array, bits: int) -> Array:
     return packed
 
 
+_ELEMENT = re.compile(r"(?:seq|optional)\(tensor\((\w+)\)\)")
 _KINDS = {"tensor": "tensor", "seq": "sequence", "optional": "optional", "map": "map", "sparse_tensor": "sparse"}
 
 
 def _spec(argument: Any) -> TensorSpec:
     outer, _, inner = argument.type.partition("(")
     kind = _KINDS[outer]
-    if kind != "tensor":
-        return TensorSpec(argument.name, argument.type, (), kind)
+    if kind not in ("tensor", "optional"):
+        return TensorSpec(argument.name, argument.type, (), kind)  # the runtime tells no shapes
     shape: Sequence[Any] = argument.shape or ()
     dims = tuple(
         dim if isinstance(dim, int) and dim >= 0 else dim if isinstance(dim, str) and dim else None for dim in shape
     )
+    if kind == "optional":
+        return TensorSpec(argument.name, argument.type, dims, kind)
     return TensorSpec(argument.name, BY_RUNTIME[inner.removesuffix(")")].name, dims, kind)

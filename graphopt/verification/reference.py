@@ -53,7 +53,7 @@ class Inputs:
             SessionError: The model runs at no size that was tried; what it says at the likeliest.
         """
         found, dims = shaped(session.input_specs, self.shapes, self.dims)
-        specs, feeds, sizes = named(found), list[dict[str, Any]](), list[Sizes]()
+        specs, feeds, sizes = named(self.hints.completed(found)), list[dict[str, Any]](), list[Sizes]()
         for overrides in self.given:
             more, their_sizes = self._of(overrides, session, specs, dims)
             feeds += more

@@ -6,6 +6,7 @@ import json
 import random
 import re
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from typing import Any
 
 from onnx import ModelProto
@@ -99,13 +100,13 @@ def records(data: bytes, rng: random.Random) -> bytes:
         holder, key = rng.choice(places)
         kind = rng.random()
         if kind < 0.6:
-            holder[key] = rng.choice(VALUES)
+            holder[key] = deepcopy(rng.choice(VALUES))
         elif kind < 0.75:
             del holder[key]
         elif kind < 0.9:
             holder[key] = {"a": holder[key]} if rng.random() < 0.5 else [holder[key]]
         elif isinstance(holder, dict):
-            holder[rng.choice(WORDS)] = rng.choice(VALUES)
+            holder[rng.choice(WORDS)] = deepcopy(rng.choice(VALUES))
     return json.dumps(tree).encode("utf-8", "surrogateescape")
 
 
