@@ -10,7 +10,6 @@ names each and a wrong one is found.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from graphopt.ir.edit import Delta, RefusedError, together
@@ -100,14 +99,6 @@ def _changed(graph: Graph, delta: Delta) -> list[int]:
         *(node.id for node in delta.added if node.id in graph.nodes),
         *(i for i in delta.touched if i in graph.nodes),
     ]
-
-
-def clean_steps(graph: Graph, always: Library, block: int = 16) -> Iterator[tuple[Match, Graph, Delta]]:
-    """Rewrites towards the normal form, one at each node that has any, and what comes of each."""
-    for id in [node.id for node in graph.in_order()][::-1]:
-        found = _first(graph, always, id, block, anchors=_FIRST)
-        if found is not None:
-            yield found
 
 
 def _first(

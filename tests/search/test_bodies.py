@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import numpy as np
 import onnx
@@ -14,7 +15,7 @@ from graphopt.ir.simplify import simplify
 from graphopt.onnxio.emit import emit
 from graphopt.onnxio.load import load
 from graphopt.onnxio.save import to_proto
-from graphopt.retrace import bisect, replay
+from graphopt.retrace import bisect, replay, stages
 from graphopt.rewrite.library import load_library
 from graphopt.search.bodies import normal_bodies
 from tests.ir.check import problems
@@ -139,6 +140,7 @@ def test_optimize_writes_it_tells_it_and_makes_it_again(tmp_path, name):
     replay(trace, tmp_path / "m.onnx", output=tmp_path / "again.onnx")
     assert (tmp_path / "again.onnx").read_bytes() == out.read_bytes()
     assert bisect(trace, tmp_path / "m.onnx").step is None
+    assert sum(stage.steps for stage in stages(trace, tmp_path / "m.onnx", seconds=None)) == len(told["steps"])
     replay(trace, tmp_path / "m.onnx", output=tmp_path / "some.onnx", steps=len(told["steps"]) // 2)
     assert graphopt.verify(tmp_path / "m.onnx", tmp_path / "some.onnx").passed
 
@@ -157,6 +159,19 @@ def test_a_value_that_no_body_reads_any_more_goes():
     loaded = load(proto(nodes, [info("x"), info("c", BOOL, [])], [info("y")]))
     graph, _ = normal_bodies(simplify(loaded.graph), LIBRARY)
     assert operators(to_proto(emit(loaded, graph))) == ["Identity", "If", "Relu"]
+
+
+def test_a_large_body_takes_no_longer_than_a_large_graph():
+    nodes, last = [], "x"
+    for i in range(300):
+        nodes += [helper.make_node("Identity", [last], [f"i{i}"]), helper.make_node("Tanh", [f"i{i}"], [f"t{i}"])]
+        last = f"t{i}"
+    then = helper.make_graph([*nodes, helper.make_node("Relu", [last], ["tout"])], "then", [], [info("tout")])
+    node = helper.make_node("If", ["c"], ["y"], then_branch=then, else_branch=branch("else", "x", "e"))
+    graph = simplify(load(proto([node], [info("x"), info("c", BOOL, [])], [info("y")])).graph)
+    began = time.process_time()
+    assert len(normal_bodies(graph, LIBRARY)[1]) >= 300
+    assert time.process_time() - began < 5.0  # 0.2 s; opened once for each step it took 27
 
 
 def test_new_names_are_no_names_of_what_is_around():
