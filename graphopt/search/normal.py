@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from graphopt.ir.graph import Graph
 from graphopt.ir.memo import collector_paused
 from graphopt.ir.simplify import simplify
-from graphopt.search.bodies import normal_bodies
 from graphopt.search.cleaning import Cleaned, normal_form
+from graphopt.search.nested import normal_bodies
 from graphopt.search.problem import Budget, Outcome, Problem, State, Step
 from graphopt.search.strategies import StrategySpec
 

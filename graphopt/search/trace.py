@@ -20,8 +20,8 @@ from graphopt.ir.types import digest
 from graphopt.rewrite.library import Library
 from graphopt.rewrite.match import Match
 from graphopt.rewrite.sites import Sites
-from graphopt.search.bodies import within
 from graphopt.search.cleaning import alone, rewritten
+from graphopt.search.nested import within
 from graphopt.search.problem import Step
 
 SCHEMA = "graphopt.trace/2"

@@ -17,7 +17,7 @@ from graphopt.onnxio.load import load
 from graphopt.onnxio.save import to_proto
 from graphopt.retrace import bisect, replay, stages
 from graphopt.rewrite.library import load_library
-from graphopt.search.bodies import normal_bodies
+from graphopt.search.nested import normal_bodies
 from tests.ir.check import problems
 from tests.onnxio.models import run
 from tests.runtime.models import F, proto
