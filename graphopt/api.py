@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from onnx import ModelProto
 
 from graphopt.config import Settings, changed_settings, check_arguments
 from graphopt.errors import InputsNeededError
+from graphopt.onnxio.bodies import graphs
 from graphopt.onnxio.emit import emit, rule_of
 from graphopt.onnxio.load import load
 from graphopt.pipeline.opening import (
@@ -61,7 +63,8 @@ def optimize(
         model: A file or a parsed model.
         settings: What to do, and how.
         output: Where to write the result; nowhere by default.
-        inputs: Arrays by input name, or an ``.npz`` file of them, to verify and measure with.
+        inputs: Arrays by input name, an ``.npz`` file of them, or a folder of such files or of ONNX test data: to verify with all and
+            measure with the first.
         trace: Where to write the steps of the search, as JSON.
         report: Where to write what was found and measured, as an HTML page.
         sharing: Models in the output's folder: weights that lie in their external data are not written a second time.
@@ -120,7 +123,7 @@ def verify(
     first, second = load(a), load(b)
     return verify_models(
         as_given(a, first), as_given(b, second),
-        config=session_config(provider, provider_options, threads), ranges=input_ranges(first.graph), overrides=given_inputs(inputs),
+        config=session_config(provider, provider_options, threads), ranges=input_ranges(first.graph), overrides=given_inputs(inputs, first),
         dims=dims or {}, shapes=input_shapes, hints=size_hints(first.graph), rtol=rtol, atol=atol, seed=seed,
     )  # fmt: skip
 
@@ -151,7 +154,7 @@ def inspect_model(
     graph = model.graph
     sizes: dict[str, int] = {}
     config = session_config(provider, provider_options, threads)
-    overrides = given_inputs(inputs)
+    given = given_inputs(inputs, model)
     unprofiled: str | None = None
     kernels: list[dict[str, Any]] | None = None
     placement: Placement | None = None
@@ -159,7 +162,7 @@ def inspect_model(
         with guard.open_guarded(loadable(model, emit(model, graph)), config, name=str(path)) as session:
             placement = session.placement
     try:
-        _, feeds = first_run(model, config, input_ranges(graph), overrides, {}, 0)
+        _, feeds = first_run(model, config, input_ranges(graph), given, {}, 0)
         sizes = open_sizes(model, feeds)
         kernels = [asdict(k) for k in by_op(profile(loadable(model, emit(model, graph)), feeds, config, runs=runs))]
     except InputsNeededError as error:
@@ -194,7 +197,7 @@ def explain_model(path: str | Path) -> dict[str, Any]:
     check_model("path", path)
     proto = load(path).proto
     made: dict[str, list[dict[str, Any]]] = {}
-    for node in proto.graph.node:
+    for node in chain.from_iterable(graph.node for graph in graphs(proto.graph)):
         rule = rule_of(node)
         if rule is not None:
             made.setdefault(rule, []).append({"name": node.name, "op": node.op_type, "outputs": list(node.output)})

@@ -209,7 +209,10 @@ def checked(hint: Any, value: Any, what: str) -> Any:
     if not isinstance(value, wanted) or (isinstance(value, bool) and hint is not bool):
         name = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}[hint]
         raise DocumentError(f"{what} must be {name}, not {_sketch(value)}")
-    return float(number) if hint is float else value
+    try:
+        return float(number) if hint is float else value
+    except OverflowError:
+        raise DocumentError(f"{what} is too large a number: {_sketch(value)}") from None
 
 
 def _sketch(value: Any) -> str:

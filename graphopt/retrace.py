@@ -87,7 +87,7 @@ def replay(
 def _arena(told: Trace, loaded: Model, threads: int, seed: int) -> Arena:
     """Where graphs of a trace's model are measured."""
     config = session_config(told.settings.provider, told.settings.provider_options, threads)
-    _, feeds = first_run(loaded, config, input_ranges(loaded.graph), {}, {}, seed)
+    _, feeds = first_run(loaded, config, input_ranges(loaded.graph), (), {}, seed)
     return Arena(loaded, loaded, config, feeds, told.max_bytes, seed)
 
 
@@ -231,10 +231,19 @@ def stages(
     told = _read(trace, model)
     library, loaded = _opened(told, model)
     arena = None if seconds is None else _arena(told, loaded, threads, seed)
-    before, found, done = simplify(loaded.graph), list[Stage](), 0
+    start = before = simplify(loaded.graph)
+    found, done = list[Stage](), 0
     for rule, group in groupby(told.steps, key=lambda step: step.rule):
         steps = list(group)
-        after = carry_out(before, library, told.block, steps)
+        # Within a body a replay begins where the search did: with the body as it was.
+        whole = bool(steps[0].inside)
+        after = carry_out(
+            *(
+                (start, library, told.block, told.steps[: done + len(steps)])
+                if whole
+                else (before, library, told.block, steps)
+            )
+        )
         left = steps[-1].cost_after
         cost = steps[0].cost_before / left if left else 1.0  # nothing is left to compute
         stage = Stage(rule, done + 1, len(steps), steps[0].node, cost)

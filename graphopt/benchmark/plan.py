@@ -38,7 +38,7 @@ class Plan:
         seconds: Time to measure each case; longer where it is too noisy for the precision.
         rounds: Rounds to measure each case, in place of the time.
         precision: How far an interval may reach to either side, relative.
-        inputs: Arrays by input name or an ``.npz`` file of them; made up by default.
+        inputs: Arrays by input name, an ``.npz`` file of them, or a folder of sets, the first of which is measured; made up by default.
         dims: Sizes for symbolic dimensions.
         input_shapes: Shapes for whole inputs.
         seed: Of everything random.

@@ -19,7 +19,7 @@ from graphopt.benchmark.children import Respondent
 from graphopt.benchmark.worker import save_feeds
 from graphopt.errors import SessionError
 from graphopt.ir.dtypes import Array
-from graphopt.runtime.feeds import load_npz
+from graphopt.runtime.given import load_npz
 from graphopt.runtime.rounds import GRAIN_S, Turn
 
 LIMIT_S = 600.0

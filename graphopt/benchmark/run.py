@@ -30,6 +30,7 @@ from graphopt.pipeline.write import Result
 from graphopt.runtime import guard
 from graphopt.runtime.environment import fingerprint, free_memory
 from graphopt.runtime.feeds import Range
+from graphopt.runtime.given import Given
 from graphopt.runtime.rounds import Contender, Measured, Timed, in_process, measure
 from graphopt.runtime.session import SessionConfig
 from graphopt.verification.compare import Difference, Tolerance, compare
@@ -164,11 +165,11 @@ class _Run:
         self.tell("loading")
         model = load(self.path)
         ranges = input_ranges(model.graph)
-        overrides = given_inputs(plan.inputs)
-        _, feeds = first_run(model, self.config, ranges, overrides, plan.dims, plan.seed, plan.input_shapes)
+        given = given_inputs(plan.inputs, model)
+        _, feeds = first_run(model, self.config, ranges, given, plan.dims, plan.seed, plan.input_shapes)
         sizes = open_sizes(model, feeds)
         chosen = {*plan.dims, *(f"{name}[{i}]" for name, shape in plan.input_shapes.items() for i in range(len(shape)))}
-        assumed = () if overrides else tuple(name for name in sizes if name not in chosen)
+        assumed = () if any(given) else tuple(name for name in sizes if name not in chosen)
         made = [*variants.originals(self.path, plan.levels), *opponents()]
         for strategy in plan.strategies:
             target = self.folder / f"{self.config.provider}-{self.config.threads}-{strategy}.onnx"
@@ -176,11 +177,11 @@ class _Run:
             made.append(one)
             if self.on_result is not None and result is not None:
                 self.on_result(self.name, self.config, one.variant.name, result)
-        made = self._weighed(self._checked(made, ranges, overrides), feeds)
+        made = self._weighed(self._checked(made, ranges, given), feeds)
         if made[0].path is None:  # the runtime's optimiser changes what the original computes, or it was interrupted
             return self._case(m.variant for m in made)
         with ExitStack() as stack:
-            rivals = self._rivals(model, feeds, ranges, overrides, stack)
+            rivals = self._rivals(model, feeds, ranges, given, stack)
             made += [one for one, _ in rivals]
             ready = [i for i, m in enumerate(made) if m.path is not None]
             opened = {one.variant.name: there for one, there in rivals if there is not None}
@@ -216,12 +217,12 @@ class _Run:
     def _config(self, made: Made) -> SessionConfig:
         return replace(self.config, level=made.variant.level)
 
-    def _checked(self, made: Sequence[Made], ranges: Mapping[str, Range], overrides: Mapping[str, Any]) -> list[Made]:
+    def _checked(self, made: Sequence[Made], ranges: Mapping[str, Range], given: Given) -> list[Made]:
         """Compare what can be run with the original."""
         ready = [m for m in made if m.path is not None]
         outcomes = verify_many(
             self.path, ((m.path, self._config(m)) for m in ready if m.path is not None), ranges=ranges,
-            overrides=overrides, dims=self.plan.dims, shapes=self.plan.input_shapes, rtol=self.plan.optimize.get("rtol"), atol=self.plan.optimize.get("atol"),
+            overrides=given, dims=self.plan.dims, shapes=self.plan.input_shapes, rtol=self.plan.optimize.get("rtol"), atol=self.plan.optimize.get("atol"),
             seed=self.plan.seed,
         )  # fmt: skip
         result = []
@@ -258,7 +259,7 @@ class _Run:
         return result
 
     def _rivals(
-        self, model: Model, feeds: Mapping[str, Any], ranges: Mapping[str, Range], overrides: Mapping[str, Any],
+        self, model: Model, feeds: Mapping[str, Any], ranges: Mapping[str, Range], given: Given,
         stack: ExitStack,
     ) -> list[tuple[Made, Opened | None]]:  # fmt: skip
         """Open the model in other runtimes, for as long as the stack lives, and compare what they compute."""
@@ -266,7 +267,7 @@ class _Run:
         if not names:
             return []
         plan, shapes = self.plan, {name: np.shape(value) for name, value in feeds.items()}
-        _, others = first_run(model, self.config, ranges, overrides, plan.dims, plan.seed + 1, plan.input_shapes)
+        _, others = first_run(model, self.config, ranges, given, plan.dims, plan.seed + 1, plan.input_shapes)
         trials = [feeds] + ([others] if {name: np.shape(value) for name, value in others.items()} == shapes else [])
         with guard.open_guarded(self.path, replace(self.config, level="disabled")) as session:
             expected = [session.run(each) for each in trials]

@@ -25,7 +25,8 @@ from graphopt.benchmark.children import Respondent
 from graphopt.errors import GraphoptError, SessionError
 from graphopt.ir.dtypes import Array
 from graphopt.runtime.environment import peak_memory
-from graphopt.runtime.feeds import load_npz, make_feeds
+from graphopt.runtime.feeds import make_feeds
+from graphopt.runtime.given import load_npz
 from graphopt.runtime.placement import Placement
 from graphopt.runtime.rounds import Contender, Opener, Timed, Turn
 from graphopt.runtime.session import Session, SessionConfig

@@ -204,7 +204,7 @@ def _check_files(models: list[str], inputs: Path | None, outputs: dict[str, str 
     ]
     reads = {f"the model {path}": paths.existing_file(path) for path in files}
     if inputs is not None:
-        reads["the file of inputs"] = paths.existing_file(inputs)
+        reads["the file of inputs"] = paths.existing_inputs(inputs)
     writes: dict[str, Path] = {}
     for what, target in outputs.items():
         if target is not None and target != "-":

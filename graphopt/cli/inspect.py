@@ -22,7 +22,7 @@ def inspect(
 
     paths.existing_file(model)
     if inputs is not None:
-        paths.existing_file(inputs)
+        paths.existing_inputs(inputs)
     paths.report_file(json, {"the model": model})
     settings = load_settings(given)
 

@@ -67,7 +67,7 @@ def run(
     """
     reads = {f"the model {path}": paths.existing_file(path) for path in models if path.is_file()}
     if inputs is not None:
-        reads["the file of inputs"] = paths.existing_file(inputs)
+        reads["the file of inputs"] = paths.existing_inputs(inputs)
     if json not in (None, "-"):
         paths.writable(Path(str(json)), reads=reads, writes={})
 

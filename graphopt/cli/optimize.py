@@ -133,7 +133,7 @@ def _check_files(model: Path, inputs: Path | None, written: Mapping[str, Path | 
     """See that what is read is there and that what is written can be; returns the latter."""
     reads = {"the input": model}
     if inputs is not None:
-        reads["the file of inputs"] = paths.existing_file(inputs)
+        reads["the file of inputs"] = paths.existing_inputs(inputs)
     writes: dict[str, Path] = {}
     for what, path in written.items():
         if path is not None:

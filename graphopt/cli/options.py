@@ -137,7 +137,12 @@ Profile = Annotated[
     str | None, option("--profile", metavar="NAME", help="Settings of a profile of graphopt.toml or pyproject.toml.")
 ]
 Inputs = Annotated[
-    Path | None, option("--inputs", metavar="FILE.npz", help="Inputs to run on, instead of random ones.")
+    Path | None,
+    option(
+        "--inputs",
+        metavar="FILE.npz|DIR",
+        help="Inputs to run on, instead of random ones: a file of arrays, or a folder of sets (.npz, .npy, ONNX test data).",
+    ),
 ]
 Json = Annotated[
     str | None, option("--json", metavar="FILE|-", help="Write the result as JSON to FILE, or with - to stdout.")

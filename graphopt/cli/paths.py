@@ -30,6 +30,15 @@ def existing_file(path: Path) -> Path:
     raise UsageError(f"no such file: {path}", hint)
 
 
+def existing_inputs(path: Path) -> Path:
+    """`path`, if there is a file or a folder to read inputs from.
+
+    Raises:
+        UsageError: There is neither.
+    """
+    return path if path.is_dir() else existing_file(path)
+
+
 def default_output(model: Path) -> Path:
     """Where the optimised `model` goes unless the user says otherwise: ``net.onnx`` to ``net.opt.onnx``."""
     stem = model.stem if model.suffix.lower() == ".onnx" else model.name

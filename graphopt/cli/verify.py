@@ -29,9 +29,10 @@ def verify(
 
     if quiet:
         warnings.simplefilter("ignore")
-    for path in (original, other, inputs):
-        if path is not None:
-            paths.existing_file(path)
+    for path in (original, other):
+        paths.existing_file(path)
+    if inputs is not None:
+        paths.existing_inputs(inputs)
     paths.report_file(json, {"the first model": original, "the second model": other})
     settings = load_settings(given)
 

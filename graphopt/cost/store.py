@@ -35,6 +35,8 @@ CREATE TABLE IF NOT EXISTS corrections (
     PRIMARY KEY (environment, signature)
 ) WITHOUT ROWID
 """
+# (Where a damaged file names something in bytes that are no text, not even SQLite's complaint can be read.)
+_FAULTS = (sqlite3.Error, OSError, UnicodeError)
 _BUSY_S = 5.0  # for another process to finish writing: the default of Python's sqlite3
 _LONGEST_S, _STEPS = 20.0, 100_000  # for one query; between two looks at the clock, in steps of SQLite's machine
 _CHUNK = 500  # SQLite limits the number of parameters of a statement
@@ -203,7 +205,7 @@ class Store:
             self._until = time.monotonic() + _LONGEST_S
             connection = self._open()
             return [] if connection is None else connection.execute(query, parameters).fetchall()
-        except (sqlite3.Error, OSError) as error:
+        except _FAULTS as error:
             self._give_up(error)
             return []
 
@@ -217,7 +219,7 @@ class Store:
             with connection:
                 connection.executemany(statement, rows)
             return True
-        except (sqlite3.Error, OSError) as error:
+        except _FAULTS as error:
             self._give_up(error)
             return False
 
@@ -308,6 +310,8 @@ def _numbers(rows: Iterable[tuple[Any, Any]], mark: float = 0.0) -> dict[str, fl
 def _advice(error: Exception) -> str:
     """What to do about a store that can't be used: nothing is wrong with one that another process holds."""
     code = getattr(error, "sqlite_errorcode", None)
+    if isinstance(error, UnicodeError):
+        return "it is damaged: delete it"
     if code is not None and code & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return "another process holds it: try again when that has ended"
     if code is not None and code & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):

@@ -60,7 +60,7 @@ def calibrate_model(
     config = session_config(provider, provider_options, threads)
     library = load_library(rules, exclude, provider)
     model = load(path, dims=dims)
-    _, feeds = first_run(model, config, input_ranges(model.graph), {}, {}, seed)
+    _, feeds = first_run(model, config, input_ranges(model.graph), (), {}, seed)
     arena = Arena(model, model, config, feeds, seed=seed)
     with Store() as store:
         cost = KernelCost(store, config, seconds=_MEASURING)

@@ -18,10 +18,11 @@ import numpy as np
 
 from graphopt.errors import SessionError
 from graphopt.ir.edit import RefusedError
+from graphopt.ir.memo import collector_paused
 from graphopt.rewrite.sites import Key
 from graphopt.runtime.rounds import Sampling
 from graphopt.search.arena import Arena
-from graphopt.search.problem import Problem, State, collector_paused
+from graphopt.search.problem import Problem, State
 from graphopt.search.symmetry import PlanExpansion, ReducedState, SiteClasses
 
 LONGEST = 12

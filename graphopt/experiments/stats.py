@@ -10,6 +10,7 @@ from pathlib import Path
 from graphopt.cost.kernel import KernelCost
 from graphopt.cost.store import Store
 from graphopt.ir.graph import Graph
+from graphopt.ir.memo import collector_paused
 from graphopt.onnxio.load import load
 from graphopt.rewrite.library import Library
 from graphopt.rewrite.match import Around, find
@@ -17,7 +18,7 @@ from graphopt.rewrite.schema import Rule
 from graphopt.runtime.session import SessionConfig
 from graphopt.search.greedy import Greedy
 from graphopt.search.normal import Normal
-from graphopt.search.problem import Budget, Outcome, Problem, collector_paused
+from graphopt.search.problem import Budget, Outcome, Problem
 
 _MEASURING = 5.0  # seconds for kernels that the store does not know yet
 

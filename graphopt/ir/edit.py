@@ -193,6 +193,17 @@ class Edit:
         if producer is not None:
             self._detach(root)
 
+    def exchange(self, node: Node, new: Node) -> None:
+        """Put an equal node in a node's place: it makes the same values, and reads no others."""
+        rank = self._ranks.order[node.id]
+        self._delete(node)
+        for key in new.outputs:
+            if key is not None:
+                self._values[key] = replace(self._values[key], producer=new.id)
+        self._insert(new)
+        self._ranks.order[new.id] = rank
+        self._ranks.rewired.append(new.id)
+
     def publish(self, outputs: Sequence[tuple[str, int]]) -> None:
         """Make values graph outputs, in place of those there are."""
         self._hash -= hash_outputs(self._outputs)

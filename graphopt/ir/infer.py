@@ -193,8 +193,8 @@ def _infer(
     outputs = [f"o{i}" for i in range(n_outputs)]
     try:
         node = make_node(op, domain, version, names, outputs, attributes)
-    except (TypeError, ValueError) as error:
-        raise InferenceError(f"{op}: {error}") from error
+    except (TypeError, ValueError, AssertionError) as error:  # the last of onnx's own, for an attribute of another type
+        raise InferenceError(f"{op}: {error or 'an attribute is of another type'}") from error
     types = {n: type_proto(t) for n, t in zip(names, inputs, strict=True) if t is not None and t != UNKNOWN}
     given = {n: numpy_helper.from_array(d) for n, d in zip(names, data, strict=True) if d is not None}
     try:
@@ -257,6 +257,14 @@ def value_type(proto: TypeProto) -> ValueType:
     if not tensor.HasField("shape"):
         return ValueType(DTYPE_NAMES.get(tensor.elem_type))
     return ValueType(DTYPE_NAMES.get(tensor.elem_type), tuple(_dim(d) for d in tensor.shape.dim))
+
+
+def element_shape(type: ValueType) -> tuple[Dim, ...] | None:
+    """The shape of the tensors in a sequence, where it is declared."""
+    if type.other is None:
+        return None
+    held = TypeProto.FromString(type.other).sequence_type.elem_type
+    return value_type(held).shape if held.HasField("tensor_type") else None
 
 
 def _dim(dim: Any) -> Dim:

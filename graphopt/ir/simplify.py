@@ -14,9 +14,11 @@ from graphopt.ir.constants import SMALL
 from graphopt.ir.content import merged
 from graphopt.ir.graph import Graph, Node, Value, build, expression_id
 from graphopt.ir.knowledge import known_of
+from graphopt.ir.memo import collector_paused
 from graphopt.ir.types import merge
 
 
+@collector_paused()
 def simplify(graph: Graph) -> Graph:
     """An equal graph without duplicates and dead nodes; ``graph`` itself when there is nothing to do.
 

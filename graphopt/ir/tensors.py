@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
@@ -14,6 +15,7 @@ from graphopt.ir.types import BITS, DTYPE_NAMES
 
 Array = np.ndarray[Any, Any]
 STRING = int(TensorProto.STRING)
+_PIECE = 1 << 24  # bytes
 
 
 class Constant(Protocol):
@@ -43,6 +45,10 @@ class Constant(Protocol):
         """As ``raw_data`` holds them."""
         ...
 
+    def pieces(self) -> Iterator[bytes]:
+        """The same piece by piece, so that a large one is never all in memory where it lies in a file."""
+        ...
+
 
 class _Typed:
     def __init__(self, dtype: int, shape: tuple[int, ...]) -> None:
@@ -60,6 +66,14 @@ class _Typed:
     def nbytes(self) -> int:
         """See :class:`Constant`."""
         return 0 if self.dtype == STRING else -(-self.size * BITS[DTYPE_NAMES[self.dtype]] // 8)
+
+    def tobytes(self) -> bytes:
+        """See :class:`Constant`."""
+        raise NotImplementedError
+
+    def pieces(self) -> Iterator[bytes]:
+        """See :class:`Constant`."""
+        yield self.tobytes()
 
 
 class InModel(_Typed):
@@ -94,6 +108,11 @@ class InFile(_Typed):
         super().__init__(dtype, shape)
         self.path, self.offset = path, offset
 
+    @property
+    def whole_bytes(self) -> bool:
+        """Whether it has elements, and each is of one byte or more."""
+        return bool(self.nbytes) and BITS[DTYPE_NAMES[self.dtype]] >= 8
+
     @cached_property
     def raw(self) -> Array:
         """The bytes, mapped."""
@@ -113,6 +132,18 @@ class InFile(_Typed):
     def tobytes(self) -> bytes:
         """See :class:`Constant`."""
         return self.raw.tobytes()
+
+    def pieces(self) -> Iterator[bytes]:
+        """See :class:`Constant`; read, not mapped: what is mapped counts as memory until it is let go."""
+        left = self.nbytes
+        with self.path.open("rb") as file:
+            file.seek(self.offset)
+            while left:
+                piece = file.read(min(left, _PIECE))
+                if not piece:
+                    raise OSError(f"{self.path} became shorter while it was read")
+                left -= len(piece)
+                yield piece
 
 
 class InMemory(_Typed):

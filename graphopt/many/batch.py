@@ -13,7 +13,7 @@ from graphopt.config import Settings
 from graphopt.errors import GraphoptError
 from graphopt.many import child
 from graphopt.many.find import FoundModels, ModelJob, find
-from graphopt.many.finished import FinishedModels, content
+from graphopt.many.finished import FinishedModels, content, contents
 from graphopt.onnxio.save import copy
 from graphopt.pipeline.context import Progress
 from graphopt.pipeline.opening import session_config
@@ -90,7 +90,7 @@ def optimize_many(
         models: Files, folders and patterns. What else lies in a folder (configurations, tokenizers) is copied along.
         out: The folder to write to, in which everything keeps its place; ``None`` to write nothing.
         settings: What to do, and how.
-        inputs: An ``.npz`` file of arrays by input name, for all of them.
+        inputs: An ``.npz`` file of arrays by input name, or a folder of sets, for all of them.
         progress: Hears what is being done.
         on_done: Hears of each model when it is finished.
         interrupted: Asked now and then; true ends the model at hand with the best so far, and leaves the others for another run.
@@ -146,7 +146,7 @@ def _made_with(settings: Settings, inputs: Path | None) -> dict[str, Any]:
     config = session_config(settings.provider, settings.provider_options, settings.threads)
     return {
         "graphopt": __version__, "settings": asdict(settings), "rules": str(load_rules(settings).hash),
-        "inputs": None if inputs is None else content(inputs), "environment": asdict(fingerprint(config)),
+        "inputs": None if inputs is None else contents(inputs), "environment": asdict(fingerprint(config)),
     }  # fmt: skip
 
 

@@ -106,6 +106,19 @@ def content(model: Path) -> str:
         raise GraphoptError(f"{model}: can't be read: {(error.strerror or str(error)).lower()}") from error
 
 
+def contents(path: Path) -> str:
+    """The hash of a file, or of all files of a folder.
+
+    Raises:
+        GraphoptError: A file can't be read.
+    """
+    files = sorted(each for each in path.rglob("*") if each.is_file()) if path.is_dir() else [path]
+    try:
+        return " ".join(f"{file.relative_to(path)} {_plain(file)}" for file in files)
+    except OSError as error:
+        raise GraphoptError(f"{path}: can't be read: {(error.strerror or str(error)).lower()}") from error
+
+
 def _plain(file: Path) -> str:
     """The hash of a file; of one that has not changed since it was last asked for, from memory."""
     known = file.stat()

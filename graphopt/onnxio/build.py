@@ -15,12 +15,13 @@ from graphopt.ir.graph import Graph, Node, Opaque, Value, build, expression_id, 
 from graphopt.ir.infer import value_type
 from graphopt.ir.tensors import Constant
 from graphopt.ir.types import UNKNOWN, digest
-from graphopt.onnxio.bodies import captured
+from graphopt.onnxio.bodies import HAS_BODY, captured, within
 from graphopt.onnxio.declared import types_of
 from graphopt.onnxio.initializers import attribute_of, constant_of, identify
 from graphopt.onnxio.read import STANDARD
 
 _KNOWN_DOMAINS = ("", "ai.onnx", "ai.onnx.ml", "com.microsoft")
+_CONTROL = ("If", "Loop", "Scan", "SequenceMap")
 _QUANTIZE = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear")
 _CONTAINERS = (
     "SequenceConstruct", "SequenceEmpty", "SplitToSequence", "ConcatFromSequence", "Optional", "OptionalGetElement",
@@ -188,7 +189,10 @@ def _opaque(
     if node.domain not in _KNOWN_DOMAINS:
         return f"custom domain {node.domain}"
     if any(isinstance(v, Opaque) for v in attributes.values()):
-        return "has a body" if node.op_type in ("If", "Loop", "Scan", "SequenceMap") else "unusual attribute"
+        if node.op_type not in _CONTROL or node.domain not in STANDARD:
+            return "unusual attribute"
+        calls = {(n.domain, n.op_type) for n in within(node)}
+        return HAS_BODY if calls.isdisjoint(functions) else "has a body that calls functions"
     if node.op_type in _QUANTIZE:
         return "quantisation"
     if any(v.type.other is not None for v in operands) or node.op_type in _CONTAINERS:

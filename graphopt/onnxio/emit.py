@@ -19,7 +19,7 @@ from graphopt.ir.constants import evaluate_all
 from graphopt.ir.graph import Graph, Node, Value
 from graphopt.ir.infer import make_node
 from graphopt.ir.tensors import STRING, Constant, InFile, InMemory, InModel, to_tensor_proto
-from graphopt.onnxio.bodies import graphs
+from graphopt.onnxio.bodies import names_in, names_within, within
 from graphopt.onnxio.load import Model
 from graphopt.onnxio.read import INLINE
 
@@ -55,7 +55,7 @@ class Emitted:
         return {name: tensor.numpy() for name, tensor in self.tensors.items()}
 
 
-def emit(model: Model, graph: Graph, *, max_bytes: int | None = None) -> Emitted:
+def emit(model: Model, graph: Graph, *, max_bytes: int | None = None, taken: Iterable[str] = ()) -> Emitted:
     """The ONNX form of ``graph``.
 
     Args:
@@ -63,13 +63,14 @@ def emit(model: Model, graph: Graph, *, max_bytes: int | None = None) -> Emitted
         graph: ``model.graph`` or a graph derived from it.
         max_bytes: How large the whole model may be; constants whose folding would exceed it stay computed. ``None``
             folds whatever a rule made and leaves what was computed in the original model, but for a few bytes.
+        taken: Names that nothing new may have, besides those of the model.
 
     Returns:
         The model; exactly the loaded one when ``graph`` is ``model.graph``.
     """
     if graph is model.graph:
         return Emitted(model.proto, _placeholders(model.proto, model.tensors))
-    return _Emitter(model, graph, max_bytes).run()
+    return _Emitter(model, graph, max_bytes, taken).run()
 
 
 def rule_of(node: NodeProto) -> str | None:
@@ -83,13 +84,13 @@ def _placeholders(proto: ModelProto, tensors: Mapping[str, Constant]) -> dict[st
 
 
 class _Emitter:
-    def __init__(self, model: Model, graph: Graph, max_bytes: int | None) -> None:
+    def __init__(self, model: Model, graph: Graph, max_bytes: int | None, taken: Iterable[str]) -> None:
         self.model, self.graph, self.max_bytes = model, graph, max_bytes
         self.folded: dict[int, Any] = {}
         self.unfolded: list[int] = []
         self.needed: set[int] = set()
         self.names: dict[int, str] = {}
-        self.taken: set[str] = set()
+        self.taken: set[str] = set(taken)
 
     def run(self) -> Emitted:
         self._fold()
@@ -274,7 +275,10 @@ class _Emitter:
     def _name(self) -> None:
         """A unique name for each value: the original one where there is one."""
         graph = self.graph
-        self.taken = set(_all_names(self.model.proto.graph))
+        self.taken |= set(names_in(self.model.proto.graph))
+        for node in graph.nodes.values():
+            if node.source is not None and node.captures:
+                self.taken.update(names_within(node.source))
         self._original = {v.name: k for k, v in self.model.graph.values.items()}
         pinned = {name for node in graph.nodes.values() for name in node.captures}
         for key, value in graph.values.items():
@@ -361,7 +365,8 @@ class _Emitter:
 
     def _import_domains(self, proto: ModelProto, nodes: list[NodeProto]) -> None:
         known = {"" if o.domain == "ai.onnx" else o.domain for o in proto.opset_import}
-        for domain in sorted({n.domain for n in nodes} - known - {"ai.onnx"}):
+        used = {n.domain for node in nodes for n in (node, *within(node))}
+        for domain in sorted(used - known - {"ai.onnx"}):
             if domain:
                 proto.opset_import.append(helper.make_opsetid(domain, self.graph.opsets.get(domain, 1)))
 
@@ -372,15 +377,6 @@ def _without_graph_lists(proto: ModelProto) -> ModelProto:
     for field in ("node", "initializer", "input", "value_info"):
         bare.graph.ClearField(field)
     return bare
-
-
-def _all_names(graph: GraphProto) -> Iterator[str]:
-    for g in graphs(graph):
-        for node in g.node:
-            yield from (node.name, *node.output, *node.input)
-        yield from (info.name for info in [*g.input, *g.output])
-        yield from (tensor.name for tensor in g.initializer)
-        yield from (sparse.values.name for sparse in g.sparse_initializer)
 
 
 def _size(value: Value) -> int:

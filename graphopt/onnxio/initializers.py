@@ -18,6 +18,7 @@ from graphopt.ir.tensors import STRING, Constant, InFile, InModel
 from graphopt.ir.types import DTYPE_NAMES, ValueType, digest
 from graphopt.onnxio import wire
 from graphopt.onnxio.bodies import graphs
+from graphopt.wording import one_line
 
 MOST_DIMENSIONS = 64
 """Of a tensor: more are beyond the runtime, and beyond numpy."""
@@ -53,6 +54,8 @@ def tensor_at(proto: TensorProto, path: Path | None) -> InFile | InModel:
     if proto.data_location != TensorProto.EXTERNAL:
         return _inline(proto)
     entries = {e.key: e.value for e in proto.external_data}
+    if not all(isinstance(text, str) for entry in entries.items() for text in entry):
+        raise ModelError(f"external data of {what}: not UTF-8 text")  # what is none comes out of protobuf as bytes
     inside = wire.inside(proto)
     name = entries.get("location", "")
     try:
@@ -65,10 +68,14 @@ def tensor_at(proto: TensorProto, path: Path | None) -> InFile | InModel:
     if "\0" in name:
         raise ModelError(f"external data of {what}: no file has a name like {name!r}")
     file = path if inside else path.parent / name
-    if not inside and not file.resolve().is_relative_to(path.parent.resolve()):
-        raise ModelError(f"external data file {name!r} of {what} lies outside the model's folder", "put it there")
-    if not file.is_file():
-        raise ModelError(f"external data file {name!r} of {what} is missing")
+    try:
+        if not inside and not file.resolve().is_relative_to(path.parent.resolve()):
+            raise ModelError(f"external data file {name!r} of {what} lies outside the model's folder", "put it there")
+        if not file.is_file():
+            raise ModelError(f"external data file {name!r} of {what} is missing")
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise ModelError(f"external data of {what}: {one_line(name, 80)!r} can't be read: {reason}") from error
     tensor = InFile(file.absolute(), offset, proto.data_type, tuple(proto.dims))
     if length not in (None, tensor.nbytes):
         raise ModelError(f"{what} has {length} bytes, its type says {tensor.nbytes}")

@@ -7,7 +7,7 @@ they are memory-mapped where they lie.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from onnx import ModelProto, TensorProto
 
 from graphopt.errors import ModelError, expect
 from graphopt.ir.graph import Graph
+from graphopt.ir.memo import collector_paused
 from graphopt.ir.tensors import Constant, InFile
 from graphopt.onnxio import wire
 from graphopt.onnxio.build import graph_of
@@ -65,6 +66,7 @@ def load(
     freeze_initializers: bool = False,
     dims: Mapping[str, int] | None = None,
     input_shapes: Mapping[str, Sequence[int]] | None = None,
+    seen: Callable[[ModelProto], None] | None = None,
 ) -> Model:
     """Load a model.
 
@@ -73,6 +75,7 @@ def load(
         freeze_initializers: Treat initializers that are also graph inputs as constants and drop those inputs.
         dims: Sizes for symbolic dimensions, by name.
         input_shapes: Shapes for whole inputs, by name.
+        seen: Is shown the model without its weights before anything that takes long.
 
     Raises:
         ModelError: No such file, not ONNX, truncated, invalid, or external data missing.
@@ -85,6 +88,8 @@ def load(
     try:
         proto = read_model(source, path)
         validate(proto)
+        if seen is not None:
+            seen(proto)
         read_nested(proto, path)
         if freeze_initializers:
             freeze(proto)
@@ -94,7 +99,8 @@ def load(
             if t.name in tensors:
                 raise ModelError(f"initializer {t.name!r} is defined twice")
             tensors[t.name] = tensor_at(t, path)
-        return Model(graph_of(proto, tensors), proto, tensors, path)
+        with collector_paused():
+            return Model(graph_of(proto, tensors), proto, tensors, path)
     except ModelError as error:
         raise type(error)(f"{path}: {error}" if path else str(error), error.hint) from error
 

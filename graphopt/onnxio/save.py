@@ -17,13 +17,15 @@ from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
+import numpy as np
 from onnx import ModelProto, TensorProto
 
 from graphopt import scratch
 from graphopt.errors import GraphoptError, expect
 from graphopt.files import Draft, is_stream, unwritable, write
+from graphopt.ir.tensors import InFile
 from graphopt.onnxio import wire
 from graphopt.onnxio.emit import Emitted
 from graphopt.onnxio.shared import Shared
@@ -159,15 +161,16 @@ class Staged:
 
         own: list[TensorProto] = []
         for tensor in [tensor for tensor in proto.graph.initializer if tensor.name in emitted.tensors]:
-            piece = emitted.tensors[tensor.name].tobytes()
-            found = shared.find(piece)
+            weight = emitted.tensors[tensor.name]
+            found = shared.find(weight)
             if found is None:
                 put(b"\0" * (-position % _PAGE))  # page-aligned, so that readers can map it
-                _refer(tensor, "", position, len(piece))
-                put(piece)
+                refer(tensor, "", position, weight.nbytes)
+                for piece in weight.pieces():
+                    put(piece)
                 own.append(tensor)
             else:
-                _refer(tensor, *found, len(piece))
+                refer(tensor, *found, weight.nbytes)
         if not own and shared:
             data.discard()
             return None
@@ -186,7 +189,28 @@ class Staged:
         return data
 
 
-def _refer(tensor: TensorProto, location: str, offset: int, length: int) -> None:
+def by_reference(emitted: Emitted) -> tuple[bytes, dict[str, np.ndarray[Any, Any]], Path | None]:
+    """A model that points at its weights where they lie in files, for those who read it from memory.
+
+    Returns:
+        The serialised model, the arrays that lie in no file (or are packed), and the folder that its files are named from.
+    """
+    files = {name: t for name, t in emitted.tensors.items() if isinstance(t, InFile) and t.whole_bytes}
+    arrays = {name: tensor.numpy() for name, tensor in emitted.tensors.items() if name not in files}
+    if not files:
+        return emitted.proto.SerializeToString(), arrays, None
+    real = {path: path.resolve() for path in {tensor.path for tensor in files.values()}}
+    folder = Path(os.path.commonpath([path.parent for path in real.values()]))
+    proto = ModelProto()
+    proto.CopyFrom(emitted.proto)
+    for tensor in proto.graph.initializer:
+        there = files.get(tensor.name)
+        if there is not None:
+            refer(tensor, real[there.path].relative_to(folder).as_posix(), there.offset, there.nbytes)
+    return proto.SerializeToString(), arrays, folder
+
+
+def refer(tensor: TensorProto, location: str, offset: int, length: int) -> None:
     """Point a tensor at its bytes in a file."""
     tensor.ClearField("external_data")
     tensor.data_location = TensorProto.EXTERNAL
@@ -228,7 +252,7 @@ def _names(file: Path, text: str) -> bool:
 
 def chunks(proto: ModelProto, emitted: Emitted) -> Iterable[bytes]:
     """The serialised model, piece by piece."""
-    readers = {name: tensor.tobytes for name, tensor in emitted.tensors.items()}
+    readers = {name: tensor.pieces for name, tensor in emitted.tensors.items()}
     return wire.joined(proto, readers, {name: int(t.nbytes) for name, t in emitted.tensors.items()})
 
 

@@ -6,13 +6,11 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-import numpy as np
-
 from graphopt.errors import ModelError
-from graphopt.ir.tensors import InFile
+from graphopt.ir.tensors import Constant, InFile
 from graphopt.onnxio.load import external_tensors
 
-_CHUNK = 1 << 24  # bytes compared at a time: of two tensors that differ, little is read
+_CHUNK = 1 << 24  # bytes compared at a time
 
 
 class Shared:
@@ -34,14 +32,23 @@ class Shared:
     def __bool__(self) -> bool:
         return bool(self._by_size)
 
-    def find(self, content: bytes) -> tuple[str, int] | None:
-        """The file (relative to the folder) and the offset at which some bytes lie already, compared byte by byte."""
-        for tensor in self._by_size.get(len(content), ()) if content else ():
-            if tensor.path.resolve().parent == self._folder and _equal(tensor, content):
+    def find(self, wanted: Constant) -> tuple[str, int] | None:
+        """The file (relative to the folder) and the offset at which the bytes of a tensor lie already, compared byte by byte."""
+        for tensor in self._by_size.get(wanted.nbytes, ()) if wanted.nbytes else ():
+            if tensor.path.resolve().parent == self._folder and _equal(tensor, wanted):
                 return tensor.path.name, tensor.offset
         return None
 
 
-def _equal(tensor: InFile, content: bytes) -> bool:
-    there, here = tensor.raw, np.frombuffer(content, np.uint8)
-    return all(np.array_equal(there[at : at + _CHUNK], here[at : at + _CHUNK]) for at in range(0, len(here), _CHUNK))
+def _equal(tensor: InFile, wanted: Constant) -> bool:
+    """Whether two tensors have the same bytes: of two that differ, little is read."""
+    at = 0
+    with tensor.path.open("rb") as file:
+        file.seek(tensor.offset)
+        for piece in wanted.pieces():
+            for begin in range(0, len(piece), _CHUNK):
+                part = piece[begin : begin + _CHUNK]
+                if file.read(len(part)) != part:
+                    return False
+                at += len(part)
+    return at == tensor.nbytes

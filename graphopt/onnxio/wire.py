@@ -8,7 +8,7 @@ See https://protobuf.dev/programming-guides/encoding and onnx.proto for the fiel
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from onnx import ModelProto, TensorProto
@@ -149,12 +149,14 @@ def _key(number: int) -> bytes:
     return _varint(number << 3 | _LEN)
 
 
-def joined(model: ModelProto, data: Mapping[str, Callable[[], bytes]], sizes: Mapping[str, int]) -> Iterator[bytes]:
+def joined(
+    model: ModelProto, data: Mapping[str, Callable[[], Iterable[bytes]]], sizes: Mapping[str, int]
+) -> Iterator[bytes]:
     """The serialised model with its weights, piece by piece; no piece holds more than one tensor.
 
     Args:
         model: A skeleton; initializers named in ``data`` carry no bytes of their own.
-        data: Reads the raw bytes of an initializer.
+        data: Reads the raw bytes of an initializer, in pieces.
         sizes: Their length in bytes.
     """
     rest = ModelProto()
@@ -185,4 +187,4 @@ def joined(model: ModelProto, data: Mapping[str, Callable[[], bytes]], sizes: Ma
     for head, name in heads:
         yield head
         if name is not None:
-            yield data[name]()
+            yield from data[name]()

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from onnx import ModelProto
 
@@ -15,6 +14,7 @@ from graphopt.ir.graph import Graph
 from graphopt.onnxio.load import Model
 from graphopt.rewrite.library import Library
 from graphopt.runtime.feeds import Range
+from graphopt.runtime.given import Given
 from graphopt.runtime.session import SessionConfig
 from graphopt.runtime.sizes import Hints
 from graphopt.search.arena import Arena
@@ -75,7 +75,7 @@ class Context:
         start: Its graph as the search begins with it.
         ranges: Bounds of integer inputs, by name.
         hints: What the graph says of the sizes of symbols.
-        overrides: Inputs that the caller gave, by name.
+        inputs: Sets of inputs that the caller gave; the search goes by the first.
         bound: Which symbol of the original stands for which number in ``loaded``.
         sets: Sets of sizes to verify and measure at; the search goes by the first.
         sizes: Those at which dimensions that the model leaves open are measured.
@@ -97,7 +97,7 @@ class Context:
     start: Graph
     ranges: Mapping[str, Range]
     hints: Hints
-    overrides: Mapping[str, Any]
+    inputs: Given
     bound: Mapping[str, int]
     sets: tuple[Mapping[str, int], ...]
     sizes: Mapping[str, int]

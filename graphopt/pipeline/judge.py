@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from graphopt.ir.graph import Graph
+from graphopt.onnxio.bodies import all_nodes
 from graphopt.onnxio.emit import Emitted, emit
 from graphopt.onnxio.load import Model
 from graphopt.pipeline.context import Context
@@ -77,7 +78,7 @@ def is_tie(paired: Paired) -> bool:
 
 def _smaller(original: Model, candidate: Emitted) -> bool:
     """Whether a candidate has fewer nodes than the original, and is no larger."""
-    fewer = len(candidate.proto.graph.node) < len(original.proto.graph.node)
+    fewer = all_nodes(candidate.proto.graph) < all_nodes(original.proto.graph)
     return fewer and candidate.nbytes <= original.nbytes
 
 
@@ -151,5 +152,5 @@ def _elsewhere(context: Context, graph: Graph) -> tuple[tuple[dict[str, int], Pa
 def _arena_at(context: Context, arena: Arena, sizes: Mapping[str, int]) -> Arena:
     """Where graphs are measured at some sizes."""
     shapes = dict(context.settings.input_shapes)
-    seconds, feeds = first_run(arena.original, arena.config, context.ranges, {}, sizes, arena.seed, shapes)
+    seconds, feeds = first_run(arena.original, arena.config, context.ranges, (), sizes, arena.seed, shapes)
     return replace(arena, feeds=feeds, patience=patience(seconds), known=set())  # nothing has run at these

@@ -11,15 +11,17 @@ import numpy as np
 from onnx import ModelProto
 
 from graphopt.config import provider_name
-from graphopt.errors import CrashError, InputsNeededError, SessionError, expect
+from graphopt.errors import CrashError, InputsNeededError, SessionError, UnknownNameError, UsageError, expect
 from graphopt.ir.graph import Graph
 from graphopt.onnxio.emit import emit
 from graphopt.onnxio.load import Model
 from graphopt.onnxio.save import LARGEST_PROTOBUF
+from graphopt.onnxio.testdata import declared
 from graphopt.runtime import guard
 from graphopt.runtime.binding import TensorSpec
 from graphopt.runtime.environment import usable_cores
-from graphopt.runtime.feeds import Range, flag_ways, load_npz, make_feeds, measured_sizes, named, shaped
+from graphopt.runtime.feeds import Range, chosen_dims, flag_ways, make_feeds, measured_sizes, named, shaped
+from graphopt.runtime.given import Given, read_inputs
 from graphopt.runtime.log import node_of
 from graphopt.runtime.session import LoadableModel, Session, SessionConfig
 from graphopt.runtime.sizes import Symbols, fitting
@@ -68,26 +70,37 @@ def as_given(source: str | Path | ModelProto, loaded: Model) -> LoadableModel | 
     return LoadableModel(source.SerializeToString())
 
 
-def given_inputs(inputs: str | Path | Mapping[str, Any] | None) -> dict[str, Any]:
-    """Inputs that a user gives, as arrays or as an ``.npz`` file of them."""
-    return load_npz(Path(inputs)) if isinstance(inputs, str | Path) else dict(inputs or {})
+def given_inputs(inputs: str | Path | Mapping[str, Any] | None, model: Model) -> Given:
+    """Sets of inputs that a user gives, as arrays, a file or a folder; one of none where there are none."""
+    if isinstance(inputs, str | Path):
+        return tuple(read_inputs(Path(inputs), declared(model.proto.graph)))
+    return (dict(inputs or {}),)
 
 
 def first_run(
     original: Model,
     config: SessionConfig,
     ranges: Mapping[str, Range],
-    overrides: Mapping[str, Any],
+    given: Given,
     dims: Mapping[str, int],
     seed: int,
     shapes: Mapping[str, Sequence[int]] | None = None,
 ) -> tuple[float, dict[str, Any]]:
-    """Seconds of one inference, and inputs that the model accepts."""
+    """Seconds of one inference, and inputs that the model accepts: the first set that was given, completed.
+
+    The others are looked at, and run where they are complete.
+
+    Raises:
+        UsageError: A set has inputs that the model has not, or of another type or shape.
+        SessionError: The model can't be opened, or fails on the inputs.
+    """
+    overrides = given[0] if given else {}
     name = str(original.path or "the model")
     with guard.open_guarded(loadable(original, emit(original, original.graph)), config, name=name) as session:
-        given, dims = shaped(session.input_specs, shapes or {}, dims)
-        specs = named(given)
-        choices = Symbols.choices(specs, dims, overrides, size_hints(original.graph))
+        found, dims = shaped(session.input_specs, shapes or {}, dims)
+        hints = size_hints(original.graph)
+        specs = named(hints.completed(found))
+        choices = Symbols.choices(specs, dims, overrides, hints)
         errors: list[tuple[SessionError, dict[str, Any]]] = []
 
         accepted: dict[str, Any] = {}
@@ -113,7 +126,28 @@ def first_run(
             zeros = plain and not (free or overrides) and _fails_on_zeros(session, errors[0][1])
             blamed = blamed_inputs(original.graph, str(errors[0][0]))
             raise _fails_everywhere(errors, free, blamed, given=bool(overrides), zeros=zeros)
+        _see_others(session, specs, given, dims)
         return session.clock(accepted), accepted
+
+
+def _see_others(
+    session: guard.Guarded | Session, specs: Sequence[TensorSpec], given: Given, dims: Mapping[str, int]
+) -> None:
+    """See that a model takes the further sets of inputs that were given."""
+    for number, overrides in enumerate(given[1:], 2):
+        try:
+            known = [spec.name for spec in specs]
+            for name in overrides:
+                if name not in known:
+                    raise UnknownNameError("input", name, known)
+            sizes = chosen_dims(specs, dims, overrides)
+            if all(name in overrides for name in known):
+                session.run(make_feeds(specs, dims=sizes, overrides=overrides))
+        except UsageError as error:
+            raise UsageError(f"set {number} of the inputs: {error}", error.hint) from error
+        except SessionError as error:
+            text = f"the original model fails on set {number} of the inputs: {error}"
+            raise InputsNeededError(text, "check --inputs") from error
 
 
 def _fails_everywhere(
@@ -131,15 +165,18 @@ def _fails_everywhere(
     choose = f"choose sizes with {sizes_wanted(symbols)}, or " if symbols else ""
     failed: SessionError
     if isinstance(error, CrashError):
-        failed = CrashError(str(error), f"if it runs on real inputs, {choose}give them with --inputs file.npz")
+        failed = CrashError(
+            str(error), f"if it runs on real inputs, {choose}give them with --inputs, a file .npz or a folder"
+        )
     else:
-        hint = choose + ("check --inputs" if given else "give real ones with --inputs file.npz")
+        hint = choose + ("check --inputs" if given else "give real ones with --inputs, a file .npz or a folder")
         if zeros:
             hint = "it fails on zeros as well, so the fault is likely in the model: look at the node named"
         elif blamed:
             hint += f"; what it fails on comes of {', '.join(blamed[:6])}{' ...' if len(blamed) > 6 else ''}"
         tried = f", nor at {len(errors) - 1} other choices of sizes" if len(errors) > 1 else ""
-        text = f"the original model fails on made-up inputs ({_sketch(feeds)}){tried}: {error}"
+        whose = "the inputs given" if given else "made-up inputs"
+        text = f"the original model fails on {whose} ({_sketch(feeds)}){tried}: {error}"
         failed = InputsNeededError(text, hint)
     failed.__cause__ = error
     return failed
@@ -164,7 +201,8 @@ def blamed_inputs(graph: Graph, message: str) -> list[str]:
 
 def _fails_on_zeros(session: guard.Guarded | Session, feeds: Mapping[str, Any]) -> bool:
     """Whether a model fails on zeros, too, which are legal as indices of any table and as lengths of most things."""
-    numbers = {name: np.zeros_like(a) if np.asarray(a).dtype.kind in "fiub" else a for name, a in feeds.items()}
+    arrays = {name: a for name, a in feeds.items() if isinstance(a, np.ndarray) and a.dtype.kind in "fiub"}
+    numbers = {**feeds, **{name: np.zeros_like(a) for name, a in arrays.items()}}
     try:
         session.run(numbers)
     except SessionError:
@@ -173,7 +211,14 @@ def _fails_on_zeros(session: guard.Guarded | Session, feeds: Mapping[str, Any]) 
 
 
 def _sketch(feeds: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name} {np.asarray(a).dtype}{list(np.shape(a))}" for name, a in feeds.items())
+    def told(value: Any) -> str:
+        if value is None:
+            return "none"
+        if isinstance(value, list | tuple):
+            return f"{len(value)} of {told(value[0])}" if value else "an empty list"
+        return f"{np.asarray(value).dtype}{list(np.shape(value))}"
+
+    return ", ".join(f"{name} {told(value)}" for name, value in feeds.items())
 
 
 def open_sizes(model: Model, feeds: Mapping[str, Any]) -> dict[str, int]:

@@ -16,6 +16,7 @@ from graphopt.cost.analytic import AnalyticCost
 from graphopt.cost.models import COST_MODELS
 from graphopt.errors import UsageError
 from graphopt.files import is_stream
+from graphopt.ir.dtypes import BY_CODE
 from graphopt.ir.simplify import simplify
 from graphopt.onnxio.load import Model, load
 from graphopt.onnxio.read import upgraded
@@ -29,10 +30,15 @@ from graphopt.search.effort import Effort
 from graphopt.search.problem import Budget
 from graphopt.verification.ranges import input_ranges
 from graphopt.verification.sizes import size_hints
+from graphopt.wording import plural
 
 _LEAST_S = 2.0  # of a short budget, in which nothing could be told from noise
 _OVER = 1.2  # a budget is held as long as no more than this times as much is used
 _OPENINGS, _RUNS = (3, 20), (12, 60)  # what verifying a result takes, and measuring it as well
+# By the size of a model alone, on the machine of docs/results.md: reading and pricing it, and opening it in the runtime.
+_NODE_S, _OPENING_NODE_S, _OPENING_BYTE_S = 2e-4, 4e-5, 6e-10
+_LARGE = 1e8  # bytes that are worth telling
+_FAR = 2.0  # what is foreseen has to be so many times the budget: a closer call waits for the clock
 _PATIENCE_S, _PATIENCE = 30.0, 30  # seconds, and multiples of the original's, for a candidate to be opened or run
 
 
@@ -63,44 +69,71 @@ def prepare(
     config = session_config(settings.provider, settings.provider_options, settings.threads)
     library = load_rules(settings)
     hear(Progress("load", "loading the model"))
-    loaded = load_model(model, settings)
+    foreseen = False
+
+    def seen(proto: ModelProto) -> None:
+        nonlocal foreseen
+        foreseen = _foresee(settings, proto)
+
+    loaded = load_model(model, settings, seen)
     changed = settings.dims or settings.input_shapes or settings.freeze_initializers
     original = load(upgraded(model) if settings.upgrade else model) if changed else loaded
-    ranges, overrides = input_ranges(loaded.graph), given_inputs(inputs)
-    if settings.at and overrides:
+    ranges, given = input_ranges(loaded.graph), given_inputs(inputs, original)
+    if settings.at and any(given):
         raise UsageError("inputs have the sizes that they have: 'inputs' and 'at' exclude each other")
     bound = bound_sizes(loaded, original)
     sets = tuple({**bound, **sizes} for sizes in settings.at or ({},))
     guard.ready()
     opening = time.monotonic()
-    baseline_s, feeds = first_run(
-        original, config, ranges, overrides, sets[0], settings.seed, dict(settings.input_shapes)
-    )
+    baseline_s, feeds = first_run(original, config, ranges, given, sets[0], settings.seed, dict(settings.input_shapes))
     opening_s = max(0.0, time.monotonic() - opening - 2 * baseline_s)
     sizes = open_sizes(original, feeds)
     limit, start = most_bytes(loaded, settings.max_growth), simplify(loaded.graph)
-    seconds = _left(settings, time.monotonic() - began, opening_s, baseline_s)
+    seconds = _left(settings, time.monotonic() - began, opening_s, baseline_s, told=foreseen)
     return Context(
         given=model, settings=settings, targets=targets, strategy=strategy, config=config, library=library,
         original=original, loaded=loaded, start=start, ranges=ranges, hints=size_hints(original.graph),
-        overrides=overrides, bound=bound, sets=sets, sizes=sizes,
+        inputs=given, bound=bound, sets=sets, sizes=sizes,
         arena=Arena(loaded, original, config, feeds, limit, settings.seed, patience(baseline_s)),
         effort=effort_for(loaded, seconds, sizes, settings.measure), clock=Budget(seconds, None, interrupted),
         began=began, hear=hear,
     )  # fmt: skip
 
 
-def _left(settings: Settings, spent: float, opening_s: float, run_s: float) -> float | None:
+def _foresee(settings: Settings, proto: ModelProto) -> bool:
+    """Tell at once, by the size of a model, that a budget is far too short, and what to expect; whether it is."""
+    if settings.budget is None:
+        return False
+    nodes = len(proto.graph.node)
+    # (Of a type that the file invents nothing is known; loading refuses it.)
+    sizes = (
+        math.prod(t.dims) * BY_CODE[t.data_type].bits / 8 for t in proto.graph.initializer if t.data_type in BY_CODE
+    )
+    nbytes = sum(max(0.0, size) for size in sizes)
+    opening_s = nodes * _OPENING_NODE_S + nbytes * _OPENING_BYTE_S
+    expected = nodes * _NODE_S + _OPENINGS[settings.measure] * opening_s
+    if expected < _FAR * settings.budget:
+        return False
+    large = f" and {nbytes / 1e9:.1f} GB" if nbytes > _LARGE else ""
+    warnings.warn(
+        f"a budget of {settings.budget:g} s is too short for a model of {plural(nodes, 'node')}{large}: up to "
+        f"{math.ceil(expected)} s are expected, {math.ceil(nodes * _NODE_S + opening_s)} s of them to read it and open it once",
+        BudgetWarning, stacklevel=6,
+    )  # fmt: skip
+    return True
+
+
+def _left(settings: Settings, spent: float, opening_s: float, run_s: float, *, told: bool) -> float | None:
     """Seconds of the budget for search and measurement: what reading the model has left, half of it and two seconds at least.
 
-    Where the budget can't be held, the user is told at once, and what to expect.
+    Where the budget can't be held, the user is told now, and what to expect, unless they know already.
     """
     budget, measured = settings.budget, settings.measure
     if budget is None:
         return None
     left = max(budget - spent, budget / 2, min(budget, _LEAST_S))
     least = spent + max(left, _OPENINGS[measured] * opening_s + _RUNS[measured] * run_s)
-    if least > _OVER * budget:
+    if least > _OVER * budget and not told:
         warnings.warn(
             f"a budget of {budget:g} s is too short for this model: up to {math.ceil(least)} s are expected ({spent:.1f} s to read "
             f"it and run it once, {opening_s:.1f} s to open it, some {_OPENINGS[measured]} times over)",
@@ -116,13 +149,16 @@ def load_rules(settings: Settings) -> Library:
     )
 
 
-def load_model(model: str | Path | ModelProto, settings: Settings) -> Model:
-    """A model as some settings want it."""
+def load_model(
+    model: str | Path | ModelProto, settings: Settings, seen: Callable[[ModelProto], None] | None = None
+) -> Model:
+    """A model as some settings want it; ``seen`` as for :func:`graphopt.onnxio.load.load`."""
     return load(
         upgraded(model) if settings.upgrade else model,
         freeze_initializers=settings.freeze_initializers,
         dims=settings.dims or None,
         input_shapes=settings.input_shapes or None,
+        seen=seen,
     )
 
 

@@ -90,7 +90,7 @@ class _Draft:
         c, s = self.context, self.context.settings
         return _agreed(
             verify_models(
-                self._reference, path, config=where or c.config, ranges=c.ranges, overrides=c.overrides, dims=each,
+                self._reference, path, config=where or c.config, ranges=c.ranges, overrides=c.inputs, dims=each,
                 shapes=dict(s.input_shapes), hints=c.hints, rtol=s.rtol, atol=s.atol, seed=s.seed,
             )
             for each in c.sets

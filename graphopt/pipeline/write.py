@@ -175,7 +175,7 @@ def _report(context: Context, judged: Judged) -> dict[str, Any]:
         paired=judged.paired, kept=judged.kept, verified=judged.verified.verification, original=context.original,
         final=judged.final, placements=_placements(context.arena, None if judged.kept else judged.graph),
         seconds=time.monotonic() - context.began, sizes=sizes,
-        given=[*sizes] if context.overrides else [*context.bound, *(settings.at[0] if settings.at else {})],
+        given=[*sizes] if any(context.inputs) else [*context.bound, *(settings.at[0] if settings.at else {})],
         elsewhere=judged.elsewhere, tie=judged.tie, memory=judged.memory, effort=context.effort.told(),
     )  # fmt: skip
 

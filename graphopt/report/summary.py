@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from graphopt.onnxio.bodies import all_nodes
 from graphopt.onnxio.emit import Emitted
 from graphopt.onnxio.load import Model
 from graphopt.runtime.environment import fingerprint
@@ -87,7 +88,7 @@ def make_report(
         "tie": tie,
         "opening": None if paired is None else _opening(paired),
         "memory": None if None in memory else {"before": memory[0], "after": memory[1]},
-        "nodes": {"before": len(original.proto.graph.node), "after": len(final.proto.graph.node)},
+        "nodes": {"before": all_nodes(original.proto.graph), "after": all_nodes(final.proto.graph)},
         "placement": _placement(placements),
         "timing": None if not placements else {"device": placements[0].device, "copies": placements[0].copies},
         "size": {"before": original.nbytes, "after": final.nbytes},

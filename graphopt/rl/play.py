@@ -9,10 +9,10 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from graphopt.ir.memo import collector_paused
 from graphopt.rl.episode import Episode
 from graphopt.rl.features import PRIOR, Observation
 from graphopt.rl.task_environment import TaskEnvironment
-from graphopt.search.problem import collector_paused
 
 Doubles = npt.NDArray[np.float64]
 

@@ -8,14 +8,17 @@ the others take them from the host, and what they copy is part of every run of t
 from __future__ import annotations
 
 import ctypes
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from graphopt.ir.dtypes import BY_CODE, BY_NAME, Array, numpy_dtype
+from graphopt.ir.dtypes import BY_CODE, BY_NAME, BY_RUNTIME, Array, numpy_dtype
 from graphopt.runtime.ort import onnxruntime
+
+_ELEMENT = re.compile(r"(?:seq|optional)\(tensor\((\w+)\)\)")
 
 
 @dataclass(frozen=True)
@@ -26,7 +29,7 @@ class TensorSpec:
         name: Its name.
         dtype: Name of the element type (``float32``, ``bfloat16``, ``str``); the runtime's type string if ``kind``
             is not ``tensor``.
-        shape: A size, a symbol or None (unknown) for each dimension.
+        shape: A size, a symbol or None (unknown) for each dimension; of a sequence or an optional those of its tensors, where known.
         kind: ``tensor``, ``sequence``, ``optional``, ``map`` or ``sparse``.
     """
 
@@ -34,6 +37,15 @@ class TensorSpec:
     dtype: str
     shape: tuple[int | str | None, ...]
     kind: str = "tensor"
+
+    @property
+    def element(self) -> TensorSpec | None:
+        """A tensor as a sequence or an optional holds them; ``None`` where it can't be passed, or nothing is known of its shape."""
+        if self.kind == "sequence" and not self.shape:
+            return None
+        inner = _ELEMENT.fullmatch(self.dtype)
+        kind = BY_RUNTIME.get(inner[1]) if inner is not None else None
+        return TensorSpec(self.name, kind.name, self.shape) if kind is not None and kind.native else None
 
     @property
     def native(self) -> bool:

@@ -2,8 +2,8 @@
 
 Floats are standard normal, integers stay within a range the caller knows or within {0, 1} (legal for token and
 class ids of any table), symbolic dimensions get the same size everywhere. Inputs that many models have, masks, positions,
-lengths, are what their names say (:mod:`graphopt.runtime.interfaces`). What can't be guessed, sequences and the like, is
-refused with the name of the input.
+lengths, are what their names say (:mod:`graphopt.runtime.interfaces`). Sequences hold two or three tensors,
+optionals are there or not. What can't be guessed, maps and the like, is refused with the name of the input.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import math
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -82,15 +81,19 @@ def make_feeds(
     shapes = _shapes(specs, sizes, overrides)
     interface = recognise(specs)
     flagged = flag_inputs(specs)
-    feeds: dict[str, Array] = {}
+    feeds: dict[str, Any] = {}
     for spec in specs:
         name = spec.name
         if name in overrides:
             feeds[name] = _as_declared(spec, overrides[name])
             continue
-        known = elements(interface, name, shapes, numpy_dtype(spec.dtype))
+        known = None if spec.element else elements(interface, name, shapes, numpy_dtype(spec.dtype))
         if known is not None:
             feeds[name] = _within(known, ranges.get(name))
+        elif spec.element is not None and not (name in flagged and not flags >> flagged.index(name) & 1):
+            feeds[name] = _held(spec, shapes[name], seed, scale)
+        elif spec.element is not None:
+            feeds[name] = None
         elif name in flagged:
             feeds[name] = np.full(shapes[name], bool(flags >> flagged.index(name) & 1))
         else:
@@ -101,9 +104,24 @@ def make_feeds(
     return feeds
 
 
+def _held(spec: TensorSpec, shape: tuple[int, ...], seed: int, scale: float) -> Any:
+    """A tensor for an optional; for a sequence two or three of them, by the seed."""
+    assert spec.element is not None
+    count = 1 if spec.kind == "optional" else 2 + seed % 2
+    made = [
+        _values(spec.element, shape, np.random.default_rng((seed, zlib.crc32(spec.name.encode()), n)), None, scale)
+        for n in range(count)
+    ]
+    return made[0] if spec.kind == "optional" else made
+
+
 def flag_inputs(specs: Iterable[TensorSpec]) -> list[str]:
-    """The inputs that are one truth value: switches between ways to run a model."""
-    return [spec.name for spec in specs if spec.dtype == "bool" and spec.shape in ((), (1,))]
+    """The inputs that are switches between ways to run a model: one truth value, or an optional, which is there or not."""
+    return [
+        spec.name
+        for spec in specs
+        if (spec.dtype == "bool" and spec.shape in ((), (1,))) or (spec.kind == "optional" and spec.element is not None)
+    ]
 
 
 def flag_ways(specs: Iterable[TensorSpec]) -> range:
@@ -124,9 +142,10 @@ def _shapes(
         if spec.name in overrides:
             if spec.kind == "tensor":
                 shapes[spec.name] = np.shape(overrides[spec.name])
-        elif spec.kind != "tensor":
+        elif spec.kind != "tensor" and spec.element is None:
             raise InputsNeededError(
-                f"input {spec.name!r} is of type {spec.dtype}, which can't be made up", "pass it with --inputs file.npz"
+                f"input {spec.name!r} is of type {spec.dtype}, which can't be made up",
+                "pass it with --inputs, a folder with input_N.pb",
             )
         else:
             shapes[spec.name] = tuple(sizes[dim] if isinstance(dim, str) else dim or 0 for dim in spec.shape)
@@ -295,34 +314,6 @@ def measured_sizes(specs: Sequence[TensorSpec], feeds: Mapping[str, Array]) -> d
             if not isinstance(dim, int):
                 sizes[dim or f"{spec.name}[{axis}]"] = size
     return sizes
-
-
-def load_npz(path: Path, *, empty: bool = False) -> dict[str, Array]:
-    """Read arrays by input name from an ``.npz`` file.
-
-    Args:
-        path: The file.
-        empty: Whether it may hold no array, as for a model without inputs.
-
-    Raises:
-        UsageError: The file can't be read, or is no npz file of plain arrays.
-    """
-    hint = "write them with numpy.savez(path, input_name=array, ...)"
-    try:
-        archive = np.load(path, allow_pickle=False)
-        if isinstance(archive, np.ndarray):
-            raise UsageError(f"{path} holds one array without a name", hint)
-        with archive:
-            if not archive.files and not empty:
-                raise UsageError(f"{path} holds no array: without --inputs they are made up", hint)
-            return {name: archive[name] for name in archive.files}
-    except UsageError:
-        raise
-    except OSError as error:
-        raise UsageError(f"can't read inputs from {path}: {(error.strerror or str(error)).lower()}", hint) from error
-    except Exception as error:
-        # numpy and zipfile raise anything from TokenError to NotImplementedError for a file that lies about itself.
-        raise UsageError(f"can't read inputs from {path}: {error or type(error).__name__}", hint) from error
 
 
 def default_size(symbol: str, role: str | None = None) -> int:

@@ -290,16 +290,10 @@ atexit.register(_end)
 
 
 def _payload(model: Model) -> Any:
-    """A model as it is sent: arrays that lie in a file are not."""
+    """A model as it is sent: with its arrays, which are few; weights that lie in files are read over there."""
     if isinstance(model, Path):
         return str(model.absolute())
-    tensors: dict[str, Any] = {}
-    for name, array in model.tensors.items():
-        place = model.places.get(name)
-        # Types below 8 bits lie packed in a file.
-        lies = place is not None and array.nbytes > 0 and array.nbytes == place.nbytes
-        tensors[name] = (place, array.dtype, array.shape) if lies else array
-    return model.proto, tensors, model.base_dir
+    return model.proto, dict(model.tensors), model.base_dir
 
 
 def send(to: socket.socket, message: Any) -> None:

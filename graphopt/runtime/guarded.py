@@ -11,8 +11,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from graphopt.errors import GraphoptError, SessionError
 from graphopt.runtime.environment import free_memory, peak_memory
 from graphopt.runtime.guard import receive, send
@@ -71,7 +69,7 @@ def _open(payload: Any, config: SessionConfig) -> tuple[Session, dict[str, Any]]
         model = Path(payload)
     else:
         proto, tensors, base_dir = payload
-        model = LoadableModel(proto, {name: _array(each) for name, each in tensors.items()}, base_dir)
+        model = LoadableModel(proto, tensors, base_dir)
     session = Session(model, config)
     return session, {
         "input_specs": session.input_specs,
@@ -79,13 +77,6 @@ def _open(payload: Any, config: SessionConfig) -> tuple[Session, dict[str, Any]]
         "output_names": session.output_names,
         "placement": session.placement,
     }
-
-
-def _array(sent: Any) -> Any:
-    if not isinstance(sent, tuple):
-        return sent
-    place, dtype, shape = sent
-    return np.memmap(place.path, np.uint8, "r", place.offset, (place.nbytes,)).view(dtype).reshape(shape)
 
 
 def _limit(bytes_: int | None = None) -> None:

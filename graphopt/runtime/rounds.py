@@ -7,7 +7,8 @@ holds still is the *ratio* of sessions that run within the same milliseconds, so
 - *Luck.* Where its memory happens to lie makes a session faster or slower for as long as it lives: two sessions of one model
   differ by up to two per cent, and more rounds only make that difference surer. A *cycle* is therefore: open a session of every
   contender, run some rounds, close them all. The contenders are opened and run in an order that changes from cycle to cycle, and
-  within a cycle the rounds rotate and turn round, so that nobody always follows the same neighbour.
+  within a cycle the rounds rotate and turn round, so that nobody always follows the same neighbour. (Of models so large that two should
+  not be in memory at once, one session is open at a time.)
 - *Caches.* A session that runs after itself finds its weights in the cache, after another it does not, which is worth a few per
   cent to a model of some milliseconds. Short models therefore run once untimed in every turn.
 - *Threads.* Those of a session spin on for a while after its turn, so there is a pause before the next one.
@@ -29,6 +30,7 @@ import numpy as np
 
 from graphopt.errors import UsageError
 from graphopt.ir.dtypes import Array
+from graphopt.ir.memo import collector_paused
 from graphopt.runtime.session import Model, Session, SessionConfig
 from graphopt.runtime.timing import NOISY, Paired, Ratio, ratio
 
@@ -101,6 +103,8 @@ class Sampling:
         patience: How many times ``seconds`` a measurement may take that is not precise enough.
         early: Stop as soon as no interval reaches further than this to either side, relative; None uses the whole time. Stopping
             at a lucky moment makes intervals a little too narrow.
+        alone: Open one session at a time, for models of which no two should be in memory: each runs all rounds of a cycle before
+            the next is opened, so that noise of seconds shows more.
     """
 
     seconds: float = 20.0
@@ -111,6 +115,7 @@ class Sampling:
     most: int | None = None
     patience: float = PATIENCE
     early: float | None = None
+    alone: bool = False
 
     def __post_init__(self) -> None:
         if not 2 <= self.least <= (self.least if self.most is None else self.most):
@@ -206,7 +211,8 @@ def measure(
 
     while True:
         left = None if sampling.rounds is None else max(1, sampling.rounds - done)
-        cycle = _cycle(contenders, opener, len(cycles), sampling, left, told, interrupted)
+        run = _one_by_one if sampling.alone else _cycle
+        cycle = run(contenders, opener, len(cycles), sampling, left, told, interrupted)
         if cycle is not None:
             cycles.append(cycle)
         if len(cycles) < sampling.least and not interrupted():
@@ -276,8 +282,7 @@ def _cycle(
 ) -> Cycle | None:
     """Open all, run rounds (where they are not counted, for as long as the opening took), close all; None if there was no time for one."""
     count = len(contenders)
-    # Being opened first or last is worth something: every place is taken equally often, next to changing neighbours.
-    order = np.roll(np.random.default_rng(number // count).permutation(count), number % count).tolist()
+    order = _order(count, number)
     opened, turns = [0.0] * count, dict[int, Timed]()
     rows: list[list[float]] = []
     runs: list[list[float]] = [[] for _ in contenders]
@@ -311,6 +316,44 @@ def _cycle(
                 gc.enable()
             turns.clear()  # they hold the sessions' inputs and outputs
     return Cycle(tuple(opened), np.array(rows), tuple(map(np.array, runs))) if rows else None
+
+
+def _one_by_one(
+    contenders: Sequence[Contender],
+    opener: Opener,
+    number: int,
+    sampling: Sampling,
+    left: int | None,
+    on_round: Callable[[], None],
+    interrupted: Callable[[], bool],
+) -> Cycle | None:
+    """Open one after the other, run the rounds of each, close it; None if it was interrupted before all had run."""
+    opened, columns = [0.0] * len(contenders), dict[int, list[float]]()
+    runs: list[list[float]] = [[] for _ in contenders]
+    rounds = sampling.each if left is None else min(sampling.each, left)
+    for i in _order(len(contenders), number):
+        with (
+            ExitStack() as stack,
+            collector_paused(),
+        ):  # a collection in the middle of a turn would be charged to whoever runs
+            opened[i], turn = opener(contenders[i], stack)
+            column = columns[i] = []
+            while len(column) < rounds:
+                if interrupted():
+                    return None
+                taken = turn()
+                runs[i].extend(taken)
+                column.append(statistics.fmean(taken))
+            del turn  # it holds the session's inputs and outputs
+    for _ in range(rounds):
+        on_round()
+    return Cycle(tuple(opened), np.array([columns[i] for i in range(len(contenders))]).T, tuple(map(np.array, runs)))
+
+
+def _order(count: int, number: int) -> list[int]:
+    """In which order a cycle opens: every place is taken equally often, next to changing neighbours; first or last is worth something."""
+    order: list[int] = np.roll(np.random.default_rng(number // count).permutation(count), number % count).tolist()
+    return order
 
 
 def _judged(cycles: Sequence[Cycle], count: int, precision: float, seconds: float) -> Measured:

@@ -48,21 +48,6 @@ _RUNTIME_ERRORS: tuple[type[Exception], ...] = (
 )
 
 
-@dataclass(frozen=True)
-class Place:
-    """Where in a file an array lies.
-
-    Attributes:
-        path: The file.
-        offset: Its first byte.
-        nbytes: How many bytes it has there.
-    """
-
-    path: str
-    offset: int
-    nbytes: int
-
-
 @dataclass(frozen=True, eq=False)
 class LoadableModel:
     """A model in memory.
@@ -73,13 +58,11 @@ class LoadableModel:
         tensors: The data of placeholders by initializer name, of the declared shape. Types that numpy lacks come as
             ml_dtypes arrays, or raw: unsigned integers of the same width, and packed bytes for types below 8 bits.
         base_dir: The folder that holds the data files of external initializers which are not in ``tensors``.
-        places: Where those of ``tensors`` lie that lie in a file, so that another process need not be sent them.
     """
 
     proto: bytes
     tensors: Mapping[str, Array] = field(default_factory=dict)
     base_dir: Path | None = None
-    places: Mapping[str, Place] = field(default_factory=dict)
 
 
 Model = LoadableModel | Path
@@ -383,10 +366,12 @@ _KINDS = {"tensor": "tensor", "seq": "sequence", "optional": "optional", "map": 
 def _spec(argument: Any) -> TensorSpec:
     outer, _, inner = argument.type.partition("(")
     kind = _KINDS[outer]
-    if kind != "tensor":
-        return TensorSpec(argument.name, argument.type, (), kind)
+    if kind not in ("tensor", "optional"):
+        return TensorSpec(argument.name, argument.type, (), kind)  # the runtime tells no shapes
     shape: Sequence[Any] = argument.shape or ()
     dims = tuple(
         dim if isinstance(dim, int) and dim >= 0 else dim if isinstance(dim, str) and dim else None for dim in shape
     )
+    if kind == "optional":
+        return TensorSpec(argument.name, argument.type, dims, kind)
     return TensorSpec(argument.name, BY_RUNTIME[inner.removesuffix(")")].name, dims, kind)

@@ -7,8 +7,8 @@ that the graph hints at first, and what the runtime accepts is kept.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from graphopt.runtime.binding import TensorSpec
@@ -36,10 +36,19 @@ class Hints:
     Attributes:
         sizes: For each symbol the sizes that operators seem to ask of it, those of the most operators first.
         equal: Sums that operators hold against each other.
+        elements: Shapes of the tensors in sequences, by input: what the runtime does not tell.
     """
 
     sizes: Mapping[str, Sequence[int]] = field(default_factory=dict)
     equal: Sequence[tuple[Linear, Linear]] = ()
+    elements: Mapping[str, tuple[int | str | None, ...]] = field(default_factory=dict)
+
+    def completed(self, specs: Iterable[TensorSpec]) -> list[TensorSpec]:
+        """Inputs with the shapes of what sequences hold, see :attr:`elements`."""
+        return [
+            replace(s, shape=self.elements[s.name]) if s.kind == "sequence" and s.name in self.elements else s
+            for s in specs
+        ]
 
 
 @dataclass(frozen=True)

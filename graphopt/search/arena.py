@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from graphopt.ir.graph import Graph
-from graphopt.ir.tensors import InFile
 from graphopt.onnxio.emit import Emitted, emit
 from graphopt.onnxio.load import Model
+from graphopt.onnxio.save import LARGEST_PROTOBUF, by_reference
 from graphopt.runtime import guard
 from graphopt.runtime.rounds import MIN_CYCLES, MIN_ROUNDS, Sampling, measure_pair
-from graphopt.runtime.session import LoadableModel, Place, SessionConfig
+from graphopt.runtime.session import LoadableModel, SessionConfig
 from graphopt.runtime.timing import Paired
 
 GROWTH = 0.10
@@ -30,13 +30,12 @@ def most_bytes(model: Model, growth: float = GROWTH) -> int:
 
 
 def loadable(model: Model, emitted: Emitted) -> LoadableModel:
-    """An emitted model as the runtime takes it: weights by reference."""
-    places = {
-        name: Place(str(tensor.path), tensor.offset, tensor.nbytes)
-        for name, tensor in emitted.tensors.items()
-        if isinstance(tensor, InFile)
-    }
-    return LoadableModel(emitted.proto.SerializeToString(), emitted.arrays(), model.base_dir, places)
+    """An emitted model as the runtime takes it.
+
+    What lies in a file is read from there by the runtime itself: a mapping of ours would count as memory beside its copy.
+    """
+    proto, arrays, folder = by_reference(emitted)
+    return LoadableModel(proto, arrays, folder or model.base_dir)
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,4 +139,5 @@ class Arena:
         for graph in (baseline, variant):
             if graph is not None:
                 self.vet(graph)
+        sampling = replace(sampling, alone=self.original.nbytes > LARGEST_PROTOBUF)
         return measure_pair(self.loadable(baseline), self.loadable(variant), self.feeds, self.config, sampling, stop)

@@ -23,8 +23,9 @@ from dataclasses import dataclass, replace
 
 from graphopt.ir.edit import Delta, RefusedError
 from graphopt.ir.graph import Graph
+from graphopt.ir.memo import collector_paused
 from graphopt.rewrite.match import Match
-from graphopt.search.problem import Budget, Outcome, Problem, State, collector_paused
+from graphopt.search.problem import Budget, Outcome, Problem, State
 from graphopt.search.strategies import StrategySpec
 from graphopt.search.symmetry import ClassRewrite, PlanExpansion, ReducedState, SiteClasses
 

@@ -11,12 +11,13 @@ from functools import partial
 
 from graphopt.errors import SessionError
 from graphopt.ir.graph import Graph
+from graphopt.ir.memo import collector_paused
 from graphopt.rewrite.sites import Sites
 from graphopt.runtime.timing import Paired
 from graphopt.search.arena import Arena
 from graphopt.search.cleaning import flat_form
 from graphopt.search.effort import Purse
-from graphopt.search.problem import LEEWAY, Problem, State, collector_paused
+from graphopt.search.problem import LEEWAY, Problem, State
 from graphopt.search.selection import FamilyVerdict, Selection
 
 _SLOWER = 0.99  # a quick comparison errs; by how much a smaller graph may seem slower and still go to the last one

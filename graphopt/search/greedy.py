@@ -12,9 +12,10 @@ import heapq
 from collections.abc import Callable, Iterable
 
 from graphopt.ir.edit import RefusedError
+from graphopt.ir.memo import collector_paused
 from graphopt.rewrite.match import Match
 from graphopt.rewrite.sites import Key
-from graphopt.search.problem import NEGLIGIBLE_SHARE, Budget, Outcome, Problem, State, Step, collector_paused
+from graphopt.search.problem import NEGLIGIBLE_SHARE, Budget, Outcome, Problem, State, Step
 from graphopt.search.strategies import StrategySpec
 
 MOST_FORMS = 8

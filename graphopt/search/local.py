@@ -14,10 +14,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from graphopt.ir.edit import RefusedError
+from graphopt.ir.memo import collector_paused
 from graphopt.rewrite.sites import Key
 from graphopt.search.backtracking import Backtracking
 from graphopt.search.greedy import Greedy
-from graphopt.search.problem import NEGLIGIBLE_SHARE, Budget, Outcome, Problem, State, Step, cheapest, collector_paused
+from graphopt.search.problem import NEGLIGIBLE_SHARE, Budget, Outcome, Problem, State, Step, cheapest
 from graphopt.search.strategies import StrategySpec
 from graphopt.search.symmetry import ClassRewrite, PlanExpansion, SiteClasses
 

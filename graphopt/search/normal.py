@@ -6,9 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from graphopt.ir.graph import Graph
+from graphopt.ir.memo import collector_paused
 from graphopt.ir.simplify import simplify
-from graphopt.search.cleaning import normal_form
-from graphopt.search.problem import Budget, Outcome, Problem, State, Step, collector_paused
+from graphopt.search.cleaning import Cleaned, normal_form
+from graphopt.search.nested import normal_bodies
+from graphopt.search.problem import Budget, Outcome, Problem, State, Step
 from graphopt.search.strategies import StrategySpec
 
 
@@ -38,14 +40,20 @@ class Normal:
         """The normal form of a graph that is simplified already."""
         with collector_paused():
             found, made = normal_form(start, problem.library, problem.block)
-        steps = (replace(problem.record(step.graph, step.match, 0.0, 0.0), alone=True) for step in made)
-        return cls(start, found, tuple(steps))
+            found, within = normal_bodies(found, problem.library, problem.block)
+        return cls(
+            start, found, tuple(_record(problem, step, path) for path, step in [*(((), s) for s in made), *within])
+        )
 
     def then(self, outcome: Outcome) -> Outcome:
         """What a search found from here, with all steps from the start."""
         return replace(
             outcome, steps=(*self.steps, *outcome.steps), others=tuple(self.then(other) for other in outcome.others)
         )
+
+
+def _record(problem: Problem, step: Cleaned, path: tuple[str, ...]) -> Step:
+    return replace(problem.record(step.graph, step.match, 0.0, 0.0), alone=True, inside=path)
 
 
 class Cleaner:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import gc
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
@@ -15,6 +13,7 @@ from graphopt.config import provider_name
 from graphopt.cost.base import CostModel, Costs
 from graphopt.ir.edit import Delta, RefusedError
 from graphopt.ir.graph import Graph
+from graphopt.ir.memo import collector_paused
 from graphopt.rewrite.library import Library
 from graphopt.rewrite.match import Match
 from graphopt.rewrite.sites import Sites
@@ -72,6 +71,7 @@ class Step:
         cost_before: Predicted milliseconds before it.
         cost_after: Predicted milliseconds after it.
         alone: Whether nothing was cleaned up around it: so are the steps to the normal form.
+        inside: The body that it is made in, see :mod:`graphopt.search.nested`; empty for the graph itself.
     """
 
     rule: str
@@ -81,6 +81,7 @@ class Step:
     cost_before: float
     cost_after: float
     alone: bool = False
+    inside: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,7 +108,8 @@ class Problem:
 
     def start(self, graph: Graph) -> State:
         """The state of a graph, from scratch."""
-        return State(graph, Sites.of(graph, self.library, self.block), self.cost.of(graph))
+        with collector_paused():
+            return State(graph, Sites.of(graph, self.library, self.block), self.cost.of(graph))
 
     def rewrite(self, graph: Graph, match: Match) -> tuple[Graph, Delta]:
         """The graph after a rewrite and the cleaning around it, and what changed.
@@ -248,22 +250,6 @@ def cheapest(found: Iterable[Outcome], keep: int) -> list[Outcome]:
     for outcome in found:
         different.setdefault(outcome.state.graph.hash, outcome)
     return sorted(different.values(), key=lambda outcome: outcome.state.cost)[:keep]
-
-
-@contextmanager
-def collector_paused() -> Iterator[None]:
-    """Keep Python's cycle collector away from a search.
-
-    Graphs share structure and have no cycles, so reference counts free them; a collection walks hundreds of thousands of
-    objects in the middle of a step that takes a fraction of a millisecond.
-    """
-    was = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was:
-            gc.enable()
 
 
 class Strategy(Protocol):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from graphopt.rewrite.library import Library
 from graphopt.rewrite.match import Match
 from graphopt.rewrite.sites import Sites
 from graphopt.search.cleaning import alone, rewritten
+from graphopt.search.nested import within
 from graphopt.search.problem import Step
 
 SCHEMA = "graphopt.trace/2"
@@ -125,25 +128,48 @@ def read_trace(path: Path) -> Trace:
     return trace
 
 
-def carry_out(graph: Graph, library: Library, block: int, steps: Sequence[Step]) -> Graph:
+def carry_out(graph: Graph, library: Library, block: int, steps: Sequence[Step], first: int = 1) -> Graph:
     """Make the steps of a trace again.
+
+    Args:
+        graph: Where they begin.
+        library: The rules.
+        block: Channel block that the rules are told.
+        steps: The steps. Those within a body that follow each other are made together: it is opened once.
+        first: Number of the first of them, for errors.
 
     Raises:
         TraceError: A step finds no such place.
     """
     if any(library.by_id[step.rule].last for step in steps if step.rule in library.by_id):
         library = library.whole
-    sites = Sites.of(graph, library, block)
-    for number, step in enumerate(steps, 1):
-        match = find(sites, step)
-        if match is None:
-            raise TraceError(f"step {number}: {step.rule} does not apply at {step.node!r} ({step.site})")
-        try:
-            graph, delta = alone(graph, match, block) if step.alone else rewritten(graph, match, library, block)
-        except RefusedError as error:
-            raise TraceError(f"step {number}: {step.rule} at {step.node!r}: {error}") from error
-        sites = sites.after(graph, delta)
+    sites, number = Sites.of(graph, library, block), first
+    for path, group in groupby(steps, key=lambda step: step.inside):
+        if path:
+            inner = [replace(step, inside=()) for step in group]
+            changed = within(graph, path, partial(carry_out, library=library, block=block, steps=inner, first=number))
+            if changed is None:
+                raise TraceError(f"step {number}: there is no body {' in '.join(path[::-1])}")
+            graph, delta, _ = changed
+            sites, number = sites.after(graph, delta), number + len(inner)
+            continue
+        for step in group:
+            graph, sites = _carried_out(graph, library, block, sites, step, number)
+            number += 1
     return graph
+
+
+def _carried_out(
+    graph: Graph, library: Library, block: int, sites: Sites, step: Step, number: int
+) -> tuple[Graph, Sites]:
+    match = find(sites, step)
+    if match is None:
+        raise TraceError(f"step {number}: {step.rule} does not apply at {step.node!r} ({step.site})")
+    try:
+        graph, delta = alone(graph, match, block) if step.alone else rewritten(graph, match, library, block)
+    except RefusedError as error:
+        raise TraceError(f"step {number}: {step.rule} at {step.node!r}: {error}") from error
+    return graph, sites.after(graph, delta)
 
 
 def fingerprint(graph: Graph) -> str:

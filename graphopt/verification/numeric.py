@@ -32,6 +32,7 @@ import numpy as np
 from graphopt.errors import SessionError, UsageError
 from graphopt.ir.dtypes import Array
 from graphopt.runtime.feeds import Range
+from graphopt.runtime.given import Given
 from graphopt.runtime.guard import Guarded, open_guarded
 from graphopt.runtime.providers import short_name
 from graphopt.runtime.session import Model, Session, SessionConfig
@@ -100,7 +101,7 @@ def verify_models(
     *,
     config: SessionConfig | None = None,
     ranges: Mapping[str, Range] | None = None,
-    overrides: Mapping[str, Array] | None = None,
+    overrides: Mapping[str, Array] | Given | None = None,
     dims: Mapping[str, int] | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
     hints: Hints | None = None,
@@ -117,7 +118,7 @@ def verify_models(
         optimised: The model that should compute the same; it may lack inputs of the original, not have more.
         config: How the optimised model will be run.
         ranges: Legal ranges of integer inputs, see :func:`graphopt.runtime.feeds.make_feeds`.
-        overrides: Inputs to use as they are.
+        overrides: Inputs to use as they are; or several sets of them.
         dims: Sizes of the original's symbolic dimensions; those left out are chosen, two of each at least.
         shapes: Shapes of whole inputs.
         hints: Sizes that the graph speaks of, see :func:`graphopt.verification.sizes.size_hints`.
@@ -148,7 +149,7 @@ def verify_many(
     optimised: Iterable[tuple[Model, SessionConfig]],
     *,
     ranges: Mapping[str, Range] | None = None,
-    overrides: Mapping[str, Array] | None = None,
+    overrides: Mapping[str, Array] | Given | None = None,
     dims: Mapping[str, int] | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
     hints: Hints | None = None,
@@ -180,7 +181,8 @@ def verify_many(
     if trials < 1:
         raise UsageError(f"a comparison needs at least one trial, got {trials}")
     tolerance = Tolerance(rtol, atol, levels=levels)
-    inputs = Inputs(ranges or {}, overrides or {}, dims or {}, shapes or {}, hints or Hints(), trials, seed)
+    given = [overrides or {}] if overrides is None or isinstance(overrides, Mapping) else overrides
+    inputs = Inputs(ranges or {}, given, dims or {}, shapes or {}, hints or Hints(), trials, seed)
     before: Reference | None = None
     for model, config in optimised:
         before = before or run_original(original, config, inputs, tolerance)
@@ -293,7 +295,9 @@ def _summary(checks: Sequence[OutputCheck], before: Reference) -> Verification:
         notes = (
             [f"non-deterministic, so that only types and shapes were compared: {', '.join(random)}"] if random else []
         )
-        once = [name for name in before.sizes[0] if len({s[name] for s in before.sizes}) < 2] if before.sizes else []
+        once = (
+            [name for name in before.sizes[0] if len({s.get(name) for s in before.sizes}) < 2] if before.sizes else []
+        )
         notes += [f"runs at one size only: {', '.join(f'{n} {before.sizes[0][n]}' for n in once)}"] if once else []
         notes += [f"all zero in every trial, which proves little: {', '.join(empty)}"] if empty else []
         message = "; ".join(notes)

@@ -19,6 +19,7 @@ from ml_dtypes import finfo
 from graphopt.errors import InputsNeededError, SessionError
 from graphopt.runtime.binding import TensorSpec
 from graphopt.runtime.feeds import Range, flag_ways, make_feeds, named, shaped
+from graphopt.runtime.given import Given
 from graphopt.runtime.guard import Guarded, open_guarded, revive
 from graphopt.runtime.precision import coarsest
 from graphopt.runtime.providers import short_name
@@ -39,7 +40,7 @@ class Inputs:
     """How to make inputs."""
 
     ranges: Mapping[str, Range]
-    overrides: Mapping[str, Any]
+    given: Given
     dims: Mapping[str, int]
     shapes: Mapping[str, Sequence[int]]
     hints: Hints
@@ -47,16 +48,33 @@ class Inputs:
     seed: int
 
     def make(self, session: Guarded | Session) -> tuple[list[dict[str, Any]], list[Sizes]]:
-        """Inputs for each trial, and the sizes that they have; one trial if the caller has given all of them.
+        """Inputs for each trial, and the sizes that they have; one trial for each set in which the caller has given all of them.
 
         Raises:
             SessionError: The model runs at no size that was tried; what it says at the likeliest.
         """
-        given, dims = shaped(session.input_specs, self.shapes, self.dims)
-        specs = named(given)
-        if all(spec.name in self.overrides for spec in specs):
-            return [self.feeds(specs, dims, 0)], []
-        choices = Symbols.choices(specs, dims, self.overrides, self.hints)
+        found, dims = shaped(session.input_specs, self.shapes, self.dims)
+        specs, feeds, sizes = named(self.hints.completed(found)), list[dict[str, Any]](), list[Sizes]()
+        for overrides in self.given:
+            more, their_sizes = self._of(overrides, session, specs, dims)
+            feeds += more
+            sizes += [each for each in their_sizes if each not in sizes]
+        return feeds, sizes
+
+    def _of(
+        self, overrides: Mapping[str, Any], session: Guarded | Session, specs: Sequence[TensorSpec], dims: Sizes
+    ) -> tuple[list[dict[str, Any]], list[Sizes]]:
+        """Inputs for each trial with some that were given."""
+
+        def made(sizes: Sizes, trial: int, scale: float = 1.0, flags: int = 0) -> dict[str, Any]:
+            return make_feeds(
+                specs, seed=self.seed + trial, ranges=self.ranges, dims=sizes, overrides=overrides, scale=scale,
+                flags=flags,
+            )  # fmt: skip
+
+        if all(spec.name in overrides for spec in specs):
+            return [made(dims, 0)], []
+        choices = Symbols.choices(specs, dims, overrides, self.hints)
         error: SessionError | None = None
 
         ways = flag_ways(specs)
@@ -64,7 +82,7 @@ class Inputs:
         def accepts(sizes: Sizes, flags: int) -> bool:
             nonlocal error
             try:
-                session.run(self.feeds(specs, sizes, 0, flags=flags))
+                session.run(made(sizes, 0, flags=flags))
             except SessionError as found:
                 error = error or found
                 revive(session)
@@ -84,19 +102,10 @@ class Inputs:
         plan = [(each, f) for each in sizes for f in ways if len(ways) == 1 or accepts(each, f)]
         trials = max(self.trials, len(plan) + 1 if len(plan) > 2 else len(plan))
         feeds = [
-            self.feeds(specs, plan[n % len(plan)][0], n, _SCALE if 0 < n == trials - 1 else 1.0, plan[n % len(plan)][1])
+            made(plan[n % len(plan)][0], n, _SCALE if 0 < n == trials - 1 else 1.0, plan[n % len(plan)][1])
             for n in range(trials)
         ]
         return feeds, [{s: each[s] for s in symbols.free} for each in sizes] if symbols.free else []
-
-    def feeds(
-        self, specs: Sequence[TensorSpec], sizes: Mapping[str, int], trial: int, scale: float = 1.0, flags: int = 0
-    ) -> dict[str, Any]:
-        """Inputs of some sizes."""
-        return make_feeds(
-            specs, seed=self.seed + trial, ranges=self.ranges, dims=sizes, overrides=self.overrides, scale=scale,
-            flags=flags,
-        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -197,15 +206,17 @@ def inputs_needed(
     """Say which made-up input the runtime's message points at, if it points at one."""
     if isinstance(error, InputsNeededError):
         return error
-    made_up = [spec.name for spec in specs if spec.name not in inputs.overrides]
+    made_up = [spec.name for spec in specs if not any(spec.name in each for each in inputs.given)]
     text = str(error)
     blamed = [name for name in made_up if re.search(rf"(?<![\w./]){re.escape(name)}(?![\w./])", text)]
     if not blamed and re.search(r"out of (data )?bounds|out of range|indices|index", text):
         blamed = [spec.name for spec in specs if spec.name in made_up and spec.dtype in ("int32", "int64")]
     if not made_up:
-        return InputsNeededError(f"the original model fails on the inputs given: {text}", "check --inputs file.npz")
+        return InputsNeededError(
+            f"the original model fails on the inputs given: {text}", "check --inputs, a file .npz or a folder"
+        )
     which = " input " + " or ".join(repr(name) for name in blamed) if len(blamed) in (1, 2) else " inputs"
-    real = "give real ones: --inputs file.npz"
+    real = "give real ones: --inputs, a file .npz or a folder"
     if symbols:
         real = f"say which sizes it takes: {sizes_wanted(symbols)}, or {real}"
     return InputsNeededError(f"the original model fails on made-up{which}: {text}", real)

@@ -7,6 +7,7 @@ from math import lcm, prod
 
 from graphopt.ir.constants import known_content
 from graphopt.ir.graph import Graph, Node
+from graphopt.ir.infer import element_shape
 from graphopt.ir.types import Dim, Shape, factors, product
 from graphopt.runtime.sizes import Hints
 from graphopt.runtime.ties import Linear, linear
@@ -38,8 +39,12 @@ def size_hints(graph: Graph) -> Hints:
                 continue
             counted = votes.setdefault(parts[1][0], {})
             counted[size // parts[0]] = counted.get(size // parts[0], 0) + 1
+    held = {graph.values[key].name: element_shape(graph.type(key)) for key in graph.inputs}
+    elements = {name: tuple(shape) for name, shape in held.items() if shape is not None}
     return Hints(
-        {s: sorted(counted, key=lambda n: (-counted[n], n)) for s, counted in votes.items()}, _equations(graph)
+        {s: sorted(counted, key=lambda n: (-counted[n], n)) for s, counted in votes.items()},
+        _equations(graph),
+        elements,
     )
 
 

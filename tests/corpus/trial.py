@@ -21,7 +21,7 @@ import numpy as np
 from graphopt.api import optimize
 from graphopt.errors import GraphoptError
 from graphopt.pipeline.context import Progress
-from graphopt.runtime.feeds import load_npz
+from graphopt.runtime.given import load_npz
 from graphopt.runtime.guard import open_guarded
 from graphopt.runtime.session import SessionConfig
 from graphopt.verification.numeric import verify_models

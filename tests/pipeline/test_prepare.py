@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import time
 import warnings
 
+import onnx
 import pytest
+from onnx import helper
 
 import graphopt
 from graphopt.config import Settings
-from graphopt.pipeline.prepare import BudgetWarning, _left
+from graphopt.pipeline.prepare import BudgetWarning, _foresee, _left
+from tests.runtime.models import F, placeholder, proto
 from tests.test_api import grouped
 
 
@@ -24,9 +28,37 @@ from tests.test_api import grouped
 def test_what_a_budget_leaves(budget, spent, opening, run, left, said):
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
-        assert _left(Settings(budget=budget), spent, opening, run) == left
+        assert _left(Settings(budget=budget), spent, opening, run, told=False) == left
     assert [said in str(w.message) for w in told] == ([True] if said else [])
-    assert _left(Settings(), 100.0, 100.0, 100.0) is None
+    assert _left(Settings(), 100.0, 100.0, 100.0, told=False) is None
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # once is enough
+        _left(Settings(budget=budget), spent, opening, run, told=True)
+
+
+def test_a_budget_that_is_far_too_short_is_told_before_anything_that_takes_long(tmp_path):
+    nodes = [helper.make_node("Tanh", [f"t{i}"], [f"t{i + 1}"]) for i in range(5000)]
+    onnx.save(proto(nodes, [("t0", F, [4])], [("t5000", F, [4])]), tmp_path / "chain.onnx")
+    began, heard = time.monotonic(), list[float]()
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        graphopt.optimize(
+            tmp_path / "chain.onnx", budget=0.5, measure=False, strategy="none",
+            progress=lambda p: heard.append(time.monotonic() - began if told else 0.0),
+        )  # fmt: skip
+    assert [w.category for w in told] == [BudgetWarning]
+    assert "0.5 s is too short for a model of 5000 nodes: up to 2 s are expected, 2 s of them to read it" in str(
+        told[0].message
+    )
+    assert len([t for t in heard if not t]) == 2  # the rules, the model: then it was told
+
+
+def test_bytes_are_foreseen_as_well():
+    model = proto([helper.make_node("Add", ["x", "w"], ["y"])], [("x", F, [1])], [("y", F, [10**9])])
+    model.graph.initializer.append(placeholder("w", F, [10**9]))
+    with pytest.warns(BudgetWarning, match=r"1 node and 4\.0 GB: up to 49 s"):
+        assert _foresee(Settings(budget=10.0), model)
+    assert not _foresee(Settings(budget=40.0), model) and not _foresee(Settings(), model)
 
 
 def test_a_budget_that_is_too_short_is_told_at_once(tmp_path):

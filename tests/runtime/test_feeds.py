@@ -10,7 +10,8 @@ from onnx import TensorProto, helper
 from graphopt.errors import InputsNeededError, UnknownNameError, UsageError
 from graphopt.ir.dtypes import ELEMENT_TYPES, numpy_dtype
 from graphopt.runtime.binding import TensorSpec
-from graphopt.runtime.feeds import bind_dims, load_npz, make_feeds
+from graphopt.runtime.feeds import bind_dims, make_feeds
+from graphopt.runtime.given import load_npz
 from graphopt.runtime.session import Session
 from tests.runtime.models import LONG, F, model
 

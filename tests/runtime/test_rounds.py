@@ -163,6 +163,23 @@ def test_garbage_collection_is_back_on_afterwards(contenders):
     assert gc.isenabled()
 
 
+def test_large_models_are_open_one_at_a_time():
+    there, most = [], []
+    usual = in_process(FEEDS)
+
+    def opener(contender, stack):
+        there.append(contender.name)
+        most.append(len(there))
+        stack.callback(there.pop)
+        return usual(contender, stack)
+
+    pair = [Contender(str(depth), chain(depth), SessionConfig()) for depth in (40, 1)]
+    measured = measure(pair, opener, Sampling(rounds=20, each=5, alone=True))
+    assert measured is not None and set(most) == {1}
+    assert measured.rounds == 20 and [cycle.turns.shape for cycle in measured.cycles] == [(5, 2)] * 4
+    assert measured.over(0, 1).value > 2
+
+
 def test_failures():
     with pytest.raises(SessionError):
         measure_pair(chain(1), chain(1), {"x": np.ones((3, 64), np.float32)})

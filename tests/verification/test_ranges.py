@@ -35,7 +35,7 @@ def test_an_index_stays_within_its_table_however_it_gets_there(inputs, body, wan
     model = load(parsed(inputs, f"{TABLE} {body}"))
     found = input_ranges(model.graph)
     assert found == {"i": wanted}
-    first_run(model, session_config(), found, {}, {}, 0)
+    first_run(model, session_config(), found, (), {}, 0)
 
 
 OPERANDS = [
@@ -59,14 +59,14 @@ def test_what_operators_ask_of_an_operand(inputs, body, wanted):
     model = load(proto)
     found = input_ranges(model.graph)
     assert found["i"][0] == wanted[0] and wanted[1] in (None, found["i"][1])
-    first_run(model, session_config(), found, {}, {}, 0)
+    first_run(model, session_config(), found, (), {}, 0)
 
 
 def test_whole_numbers_of_32_bits_have_no_zero_point():
     model = load(parsed("int32[8] x, float[1] s, int32[1] z", "y = DequantizeLinear(x, s, z)", 19))
     found = input_ranges(model.graph)
     assert found == {"z": (0, 1)}
-    first_run(model, session_config(), found, {}, {}, 0)
+    first_run(model, session_config(), found, (), {}, 0)
 
 
 def test_a_refusal_says_which_node_fails_with_which_index_and_what_to_give():
@@ -75,5 +75,5 @@ def test_a_refusal_says_which_node_fails_with_which_index_and_what_to_give():
     model = parsed("float[n] x, float[m] z", body)
     model.graph.node[-1].name = "look up"
     with pytest.raises(InputsNeededError, match=r"node 'look up' \(Gather\) fails: .*idx=\d+") as error:
-        first_run(load(model), session_config(), {}, {}, {}, 0)
+        first_run(load(model), session_config(), {}, (), {}, 0)
     assert "--dim n=N" in str(error.value.hint) and str(error.value.hint).endswith("comes of x")

@@ -54,14 +54,14 @@ def test_hints(op, x, c, body, hints):
 
 @pytest.mark.parametrize(("op", "x", "c", "body", "hints"), CASES)
 def test_a_model_runs_at_what_its_graph_speaks_of(op, x, c, body, hints):
-    _, feeds = first_run(load(proto(x, c, body)), session_config(), {}, {}, {}, 0)
+    _, feeds = first_run(load(proto(x, c, body)), session_config(), {}, (), {}, 0)
     assert feeds["x"].size > 0
 
 
 def test_the_option_is_named_where_nothing_runs():
     body = "s = Shape(x) t = Constant<value_ints = [1009]>() e = Equal(s, t) f = Cast<to = 7>(e) z = Sub(f, t) y = Expand(x, z)"
     with pytest.raises(InputsNeededError, match="other choices of sizes") as error:
-        first_run(load(proto("float[n] x", "float[1] c", body)), session_config(), {}, {}, {}, 0)
+        first_run(load(proto("float[n] x", "float[1] c", body)), session_config(), {}, (), {}, 0)
     assert "--dim n=N" in str(error.value.hint)
 
 
@@ -73,7 +73,7 @@ def test_a_size_at_which_the_runtime_crashes_is_one_that_does_not_run(tmp_path, 
         f"s = Shape(x) k = Constant<value_ints = [{size}]>() o = Constant<value_ints = [1]>() b = Equal(s, k) {CRASH}"
     )
     model = proto("float[n] x", "float[1] c", body)
-    _, feeds = first_run(load(model), session_config(), {}, {}, {}, 0)
+    _, feeds = first_run(load(model), session_config(), {}, (), {}, 0)
     assert feeds["x"].size != size
     onnx.save(model, tmp_path / "m.onnx")
     found = verify_models(tmp_path / "m.onnx", tmp_path / "m.onnx")
@@ -85,5 +85,5 @@ def test_a_size_at_which_the_runtime_crashes_is_one_that_does_not_run(tmp_path, 
 def test_a_crash_at_every_size_is_told_as_one():
     body = f"s = Shape(x) o = Constant<value_ints = [1]>() b = Equal(s, s) {CRASH}"
     with pytest.raises(CrashError, match="SIGFPE") as error:
-        first_run(load(proto("float[n] x", "float[1] c", body)), session_config(), {}, {}, {}, 0)
+        first_run(load(proto("float[n] x", "float[1] c", body)), session_config(), {}, (), {}, 0)
     assert "--dim n=N" in str(error.value.hint) and "--inputs" in str(error.value.hint)

@@ -1,0 +1,129 @@
+"""Bodies of control flow as graphs of their own, in which captured values are inputs of known type.
+
+What a body declares of shapes is not believed: exporters write those of a loop's first turn. Only element types are, and what follows
+from captured values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, helper
+
+from graphopt.errors import ModelError
+from graphopt.ir.edit import Delta, Edit
+from graphopt.ir.graph import Graph, Node
+from graphopt.ir.infer import type_proto
+from graphopt.ir.simplify import simplify
+from graphopt.onnxio.bodies import HAS_BODY, captured, free_names, names_within
+from graphopt.onnxio.emit import emit
+from graphopt.onnxio.initializers import attribute_of
+from graphopt.onnxio.load import Model, load
+from graphopt.onnxio.save import to_proto
+
+_LARGEST = 16 << 20  # bytes of a body with its weights: each step writes it anew
+_NODES = 2000  # of a body
+
+Path = tuple[str, ...]
+"""Where a body is: the first output of the node that has it, and the attribute; and so on, for a body within it."""
+
+
+def body_paths(graph: Graph, taken: set[str]) -> Iterator[Path]:
+    """Where the bodies are, those within others after them."""
+    for node in graph.in_order():
+        value = next((graph.values[key].name for key in node.outputs if key is not None), None)
+        if node.opaque != HAS_BODY or value is None:
+            continue
+        for attribute in node.source.attribute:
+            if attribute.type == AttributeProto.GRAPH:
+                yield value, attribute.name
+                body = open_body(graph, (value, attribute.name), taken)
+                for path in () if body is None else body_paths(body.graph, body.taken):
+                    yield value, attribute.name, *path
+
+
+@dataclass(frozen=True, eq=False)
+class Body:
+    """A body, opened.
+
+    Attributes:
+        owner: The node that has it.
+        attribute: Its name there.
+        model: The body as a model.
+        graph: Its graph, simplified.
+        taken: Names of values that nothing new in it may have.
+    """
+
+    owner: Node
+    attribute: str
+    model: Model
+    graph: Graph
+    taken: set[str]
+
+    def put_back(self, graph: Graph, inner: Graph) -> tuple[Graph, Delta, int]:
+        """The graph around it with another graph in its place, what changed, and how many nodes the body has more."""
+        source = NodeProto()
+        source.CopyFrom(self.owner.source)
+        body = next(a.g for a in source.attribute if a.name == self.attribute)
+        was = GraphProto()
+        was.CopyFrom(body)
+        body.CopyFrom(to_proto(emit(self.model, inner, max_bytes=2 * _LARGEST, taken=self.taken)).graph)
+        for field in ("input", "output", "value_info"):
+            body.ClearField(field)
+        body.input.extend(was.input)
+        body.output.extend(was.output)
+        # Before IR version 4 an initializer has to be an input, too: new ones come as nodes.
+        old = {tensor.name for tensor in was.initializer}
+        nodes = [helper.make_node("Constant", [], [t.name], value=t) for t in body.initializer if t.name not in old]
+        kept = [tensor for tensor in body.initializer if tensor.name in old]
+        nodes += body.node
+        body.ClearField("initializer")
+        body.ClearField("node")
+        body.initializer.extend(kept)
+        body.node.extend(nodes)
+        made = {name for node in nodes for name in node.output}
+        body.value_info.extend(info for info in was.value_info if info.name in made)
+        return *self._exchanged(graph, source), len(body.node) - len(was.node)
+
+    def _exchanged(self, graph: Graph, source: NodeProto) -> tuple[Graph, Delta]:
+        """The graph around it with another form of its owner."""
+        owner = self.owner
+        outer = dict(zip(owner.captures, owner.inputs[len(owner.operands) :], strict=True))
+        read = captured(source)
+        captures = tuple(name for name in owner.captures if name in read)
+        attributes = {a.name: attribute_of(a) for a in source.attribute}
+        inputs = (*owner.operands, *(outer[name] for name in captures))
+        edit = Edit(graph)
+        edit.exchange(owner, owner.but(attributes=attributes, inputs=inputs, captures=captures, source=source))
+        return edit.commit()
+
+
+def open_body(graph: Graph, path: Path, taken: set[str]) -> Body | None:
+    """The body at a path of one node; ``None`` where there is none, or one that is too large or can't be read."""
+    value, name = path
+    owner = next(
+        (n for n in graph.nodes.values() if n.opaque == HAS_BODY
+         and next((graph.values[k].name for k in n.outputs if k is not None), None) == value), None,
+    )  # fmt: skip
+    body = None if owner is None else next((a.g for a in owner.source.attribute if a.name == name), None)
+    if owner is None or body is None or len(body.node) > _NODES or body.ByteSize() > _LARGEST:
+        return None
+    proto = ModelProto(ir_version=10)
+    for domain, version in graph.opsets.items():
+        proto.opset_import.add(domain=domain, version=version)
+    proto.graph.CopyFrom(body)
+    proto.graph.ClearField("value_info")
+    for info in [*proto.graph.input, *proto.graph.output]:
+        if info.type.HasField("tensor_type"):
+            info.type.tensor_type.ClearField("shape")
+    free = free_names(body)
+    for outer, key in zip(owner.captures, owner.inputs[len(owner.operands) :], strict=True):
+        if outer in free and key is not None:
+            proto.graph.input.add(name=outer).type.CopyFrom(type_proto(graph.type(key)))
+    try:
+        model = load(proto)
+    except ModelError:
+        return None
+    around = taken | {each.name for each in graph.values.values()} | set(names_within(owner.source))
+    return Body(owner, name, model, simplify(model.graph), around)

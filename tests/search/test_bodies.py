@@ -1,0 +1,185 @@
+"""Bodies of If, Loop and Scan in their normal form: what they compute, what a trace tells, and what is left alone."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+import graphopt
+from graphopt.ir.simplify import simplify
+from graphopt.onnxio.emit import emit
+from graphopt.onnxio.load import load
+from graphopt.onnxio.save import to_proto
+from graphopt.retrace import bisect, replay, stages
+from graphopt.rewrite.library import load_library
+from graphopt.search.nested import normal_bodies
+from tests.ir.check import problems
+from tests.onnxio.models import run
+from tests.runtime.models import F, proto
+
+LIBRARY = load_library()
+BOOL, LONG = onnx.TensorProto.BOOL, onnx.TensorProto.INT64
+
+
+def info(name, kind=F, shape=(2, 3)):
+    return helper.make_tensor_value_info(name, kind, shape)
+
+
+def noise(source, target, tag, zero="zero"):
+    """``target = relu(source)``, with two transposes that cancel, a zero that is added and an Identity."""
+    return [
+        helper.make_node("Transpose", [source], [f"{tag}a"], perm=[1, 0]),
+        helper.make_node("Transpose", [f"{tag}a"], [f"{tag}b"], perm=[1, 0]),
+        helper.make_node("Relu", [f"{tag}b"], [f"{tag}c"]),
+        helper.make_node("Identity", [f"{tag}c"], [target]),
+    ]
+
+
+def branch(name, source, tag):
+    return helper.make_graph(noise(source, f"{tag}out", tag), name, [], [info(f"{tag}out")])
+
+
+def choice():
+    """Captured ``h`` is the only reason for the node that makes it: ``Relu`` of a captured value in one branch, of ``x`` in the other."""
+    nodes = [
+        helper.make_node("Neg", ["x"], ["h"]),
+        helper.make_node(
+            "If", ["c"], ["y"], then_branch=branch("then", "h", "t"), else_branch=branch("else", "x", "e")
+        ),
+    ]
+    return proto(nodes, [info("x"), info("c", BOOL, [])], [info("y")])
+
+
+def loop():
+    """``x = relu(x + w)``, ``n`` times; what the body declares of the carried shape is wrong after the first turn."""
+    body = helper.make_graph(
+        [*noise("v", "u", "l"), helper.make_node("Concat", ["u", "w"], ["o"], axis=0), helper.make_node("Identity", ["k"], ["ko"])],
+        "body", [info("i", LONG, []), info("k", BOOL, []), info("v")], [info("ko", BOOL, []), info("o")],
+    )  # fmt: skip
+    nodes = [
+        helper.make_node("Abs", ["x"], ["w"]),
+        helper.make_node("Loop", ["n", "go", "x"], ["y"], body=body),
+    ]
+    weights = {"n": np.array(3, np.int64), "go": np.array(True)}
+    return proto(nodes, [info("x")], [("y", F, [None, 3])], weights)
+
+
+def scan():
+    body = helper.make_graph(
+        [helper.make_node("Add", ["s", "e"], ["a"]), helper.make_node("Identity", ["a"], ["m"]),
+         helper.make_node("Relu", ["m"], ["so"]), helper.make_node("Sub", ["m", "w"], ["z"])],
+        "body", [info("s", F, [3]), info("e", F, [3])], [info("so", F, [3]), info("z", F, [3])],
+    )  # fmt: skip
+    nodes = [helper.make_node("Scan", ["first", "x"], ["last", "y"], body=body, num_scan_inputs=1)]
+    weights = {"first": np.zeros(3, np.float32), "w": np.arange(3, dtype=np.float32)}
+    return proto(nodes, [info("x")], [info("last", F, [3]), info("y")], weights)
+
+
+def nested():
+    inner = branch("inner", "h", "n")
+    then = helper.make_graph(
+        [helper.make_node("Exp", ["x"], ["h"]), *noise("h", "m", "o"),
+         helper.make_node("If", ["d"], ["q"], then_branch=inner, else_branch=branch("other", "m", "p"))],
+        "then", [], [info("q")],
+    )  # fmt: skip
+    node = helper.make_node("If", ["c"], ["y"], then_branch=then, else_branch=branch("else", "x", "e"))
+    return proto([node], [info("x"), info("c", BOOL, []), info("d", BOOL, [])], [info("y")])
+
+
+MODELS = {"if": choice, "loop": loop, "scan": scan, "nested": nested}
+
+
+def operators(model):
+    from graphopt.onnxio.bodies import graphs
+
+    return sorted(node.op_type for graph in graphs(model.graph) for node in graph.node)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_body_loses_its_noise_and_computes_the_same(name):
+    model = MODELS[name]()
+    loaded = load(model)
+    graph, steps = normal_bodies(simplify(loaded.graph), LIBRARY)
+    assert steps and problems(graph) == []
+    assert normal_bodies(graph, LIBRARY)[1] == []
+    made = to_proto(emit(loaded, graph))
+    onnx.checker.check_model(made)
+    assert "Transpose" not in operators(made) and len(operators(made)) < len(operators(model))
+    x = np.random.default_rng(0).standard_normal((2, 3)).astype(np.float32)
+    for flags in ((True, True), (True, False), (False, True)):
+        feeds = {"x": x, "c": np.array(flags[0]), "d": np.array(flags[1])}
+        feeds = {i.name: feeds[i.name] for i in model.graph.input}
+        for ours, theirs in zip(run(made, feeds), run(model, feeds), strict=True):
+            assert np.array_equal(ours, theirs)
+
+
+def test_the_declared_shape_of_what_a_loop_carries_is_not_believed():
+    graph = load(loop()).graph
+    from graphopt.onnxio.inside import open_body
+
+    body = open_body(graph, ("y", "body"), set())
+    assert body is not None
+    types = {value.name: value.type for value in body.graph.values.values()}
+    assert types["v"].shape is None and types["w"].shape == (2, 3)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_optimize_writes_it_tells_it_and_makes_it_again(tmp_path, name):
+    onnx.save(MODELS[name](), tmp_path / "m.onnx")
+    out, trace = tmp_path / "out.onnx", tmp_path / "trace.json"
+    result = graphopt.optimize(tmp_path / "m.onnx", output=out, trace=trace, measure=False, strategy="none")
+    assert result.report["verified"]["passed"] and not result.report["kept_original"]
+    assert result.report["nodes"]["after"] < result.report["nodes"]["before"]
+    told = json.loads(trace.read_text())
+    assert any(step["inside"] for step in told["steps"])
+    replay(trace, tmp_path / "m.onnx", output=tmp_path / "again.onnx")
+    assert (tmp_path / "again.onnx").read_bytes() == out.read_bytes()
+    assert bisect(trace, tmp_path / "m.onnx").step is None
+    assert sum(stage.steps for stage in stages(trace, tmp_path / "m.onnx", seconds=None)) == len(told["steps"])
+    replay(trace, tmp_path / "m.onnx", output=tmp_path / "some.onnx", steps=len(told["steps"]) // 2)
+    assert graphopt.verify(tmp_path / "m.onnx", tmp_path / "some.onnx").passed
+
+
+def test_a_value_that_no_body_reads_any_more_goes():
+    body = helper.make_graph(
+        [helper.make_node("Shape", ["h"], ["hs"]), helper.make_node("Reshape", ["x", "hs"], ["tout"])],
+        "then",
+        [],
+        [info("tout")],
+    )
+    nodes = [
+        helper.make_node("Neg", ["x"], ["h"]),
+        helper.make_node("If", ["c"], ["y"], then_branch=body, else_branch=branch("else", "x", "e")),
+    ]
+    loaded = load(proto(nodes, [info("x"), info("c", BOOL, [])], [info("y")]))
+    graph, _ = normal_bodies(simplify(loaded.graph), LIBRARY)
+    assert operators(to_proto(emit(loaded, graph))) == ["Identity", "If", "Relu"]
+
+
+def test_a_large_body_takes_no_longer_than_a_large_graph():
+    nodes, last = [], "x"
+    for i in range(300):
+        nodes += [helper.make_node("Identity", [last], [f"i{i}"]), helper.make_node("Tanh", [f"i{i}"], [f"t{i}"])]
+        last = f"t{i}"
+    then = helper.make_graph([*nodes, helper.make_node("Relu", [last], ["tout"])], "then", [], [info("tout")])
+    node = helper.make_node("If", ["c"], ["y"], then_branch=then, else_branch=branch("else", "x", "e"))
+    graph = simplify(load(proto([node], [info("x"), info("c", BOOL, [])], [info("y")])).graph)
+    began = time.process_time()
+    assert len(normal_bodies(graph, LIBRARY)[1]) >= 300
+    assert time.process_time() - began < 5.0  # 0.2 s; opened once for each step it took 27
+
+
+def test_new_names_are_no_names_of_what_is_around():
+    """A body's new constant may have no name that anything has that the body could capture."""
+    loaded = load(choice())
+    graph, _ = normal_bodies(simplify(loaded.graph), LIBRARY)
+    made = to_proto(emit(loaded, graph))
+    outer = {name for node in made.graph.node for name in node.output} | {i.name for i in made.graph.input}
+    for node in made.graph.node:
+        for attribute in node.attribute:
+            assert outer.isdisjoint(name for n in attribute.g.node for name in n.output)

@@ -1,0 +1,66 @@
+"""The same model, rules, seed and stored prices give the same bytes in another process."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import graphopt
+from graphopt.config import cache_dir
+
+ROOT = Path(__file__).resolve().parents[2]
+MODEL = ROOT / "models" / "demo_regnet.onnx"
+STRATEGIES = ("greedy", "backtracking", "ils", "auto", "beam", "random")
+RUN = """
+import sys, graphopt
+model, *strategies = sys.argv[1:]
+for name in strategies:
+    graphopt.optimize(model, output=f"{name}.onnx", trace=f"{name}.json", strategy=name, measure=False)
+"""
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    """A cache with measured prices of kernels."""
+    folder = tmp_path_factory.mktemp("warm")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GRAPHOPT_CACHE_DIR", str(folder))
+        graphopt.optimize(MODEL, strategy="greedy", budget=4.0)
+        assert cache_dir() == folder
+    return folder
+
+
+def written(folder: Path, store: Path | None, hash_seed: int) -> dict[str, str]:
+    """What another process writes, in a folder and with a cache of its own: the hash of each file, by name."""
+    folder.mkdir()
+    if store is not None:
+        shutil.copytree(store, folder / "cache", ignore=shutil.ignore_patterns("rules"))
+    env = {
+        **os.environ,
+        "PYTHONHASHSEED": str(hash_seed),
+        "GRAPHOPT_CACHE_DIR": str(folder / "cache"),
+        "PYTHONPATH": str(ROOT),
+    }
+    shutil.copy(MODEL, folder / "model.onnx")
+    command = [sys.executable, "-c", RUN, "model.onnx", *STRATEGIES]
+    subprocess.run(command, cwd=folder, env=env, check=True, timeout=500)
+    return {f"{name}.{kind}": _hash(folder / f"{name}.{kind}") for name in STRATEGIES for kind in ("onnx", "json")}
+
+
+def _hash(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+@pytest.mark.parametrize("prices", ["measured", "none"])
+def test_two_processes_write_the_same_bytes(store, tmp_path, prices):
+    found = [written(tmp_path / f"{seed}", store if prices == "measured" else None, seed) for seed in (1, 2)]
+    assert found[0] == found[1]
+    rewritten = {name for name in STRATEGIES if json.loads((tmp_path / "1" / f"{name}.json").read_text())["steps"]}
+    assert rewritten >= {"greedy", "backtracking", "ils", "auto"}  # else equal bytes would say nothing
