@@ -33,7 +33,7 @@ PACKS = {"standard": ("standard",), "generated": ("generated",), "all": ("standa
 @lru_cache
 def library(pack: str) -> Library:
     """The rules of a pack."""
-    return load_library(PACKS[pack])
+    return load_library(PACKS[pack]).whole
 
 
 @lru_cache

@@ -19,7 +19,7 @@ SEEDS = 3
 def fails(case: Case, library: Library, rule: str, outcome: str) -> Verdict | None:
     """How a model fails, if it does: by this rule at some place, or (without one) before any rule."""
     known = library.by_id.get(rule)
-    library = library if known is None and rule else Library((known,) if known is not None else ())
+    library = library if known is None and rule else Library((known,) if known is not None else (), library.ending)
     for seed in range(SEEDS if rule else 1):
         verdict = trial(case, library, seed, only=rule or "-")
         if verdict is not None and verdict.outcome == outcome and verdict.rule in (rule, "simplify", ""):

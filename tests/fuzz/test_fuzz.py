@@ -11,8 +11,8 @@ from tests.fuzz.shrink import fails
 from tests.fuzz.trial import CHANGED, CRASHED, draw, trial
 
 MODELS, SEED = 2000, 20240
-STANDARD = load_library()
-EVERY = load_library(("standard", "generated"), evidence=False)
+STANDARD = load_library().whole
+EVERY = load_library(("standard", "generated"), evidence=False).whole
 
 
 @pytest.mark.slow

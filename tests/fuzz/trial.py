@@ -103,7 +103,7 @@ def hands(library: Library) -> list[Library]:
     """The rules in a few hands: a model meets those of one, which is quicker than all; and the whole, for a model in ten."""
     rules = library.rules
     count = max(1, len(rules) // _HAND)
-    return [*(Library(rules[i::count]) for i in range(count)), library]
+    return [*(Library(rules[i::count], library.ending) for i in range(count)), library]
 
 
 def hand(libraries: Sequence[Library], index: int) -> Library:
