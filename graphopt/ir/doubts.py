@@ -16,7 +16,8 @@ _POOLS = frozenset({"MaxPool", "AveragePool", "LpPool"})
 _REDUCTIONS = frozenset(
     {f"Reduce{kind}" for kind in ("Sum", "Mean", "Max", "Min", "Prod", "L1", "L2", "LogSum", "LogSumExp", "SumSquare")}
 )
-MISTAKEN = _POOLS | _REDUCTIONS | {"Slice", "PRelu", "Einsum", "Squeeze"}
+_FRAMES = frozenset({"Squeeze", "Unsqueeze"})
+MISTAKEN = _POOLS | _REDUCTIONS | _FRAMES | {"Slice", "PRelu", "Einsum"}
 """Operators of which ONNX may infer what the runtime does not make."""
 
 
@@ -28,9 +29,11 @@ def _doubtful(op: str, domain: str, version: int, attributes: Mapping[str, Any])
     # behind the end towards what is further behind is said to be empty.
     # The slope of a PRelu should stretch to its operand; the runtime stretches both.
     # Of an Einsum's label that is 1 in one operand the first operand's size is inferred; the runtime stretches it.
+    # Before operator set 11 no axis was to be negative: ONNX lets one be and infers the shape without it, the runtime counts from behind.
     # A Squeeze whose axes are an empty list takes out all of length 1, and a flag of a reduction is set if it is 1.
     return (
         (op == "Squeeze" and list(attributes.get("axes", (0,))) == [])
+        or (op in _FRAMES and version < 11 and any(axis < 0 for axis in attributes.get("axes", ())))
         or (op in _REDUCTIONS and not {attributes.get(a, 0) for a in ("keepdims", "noop_with_empty_axes")} <= {0, 1})
         or op in ("PRelu", "Einsum")
         or (op == "Slice" and version >= 10)
@@ -61,7 +64,7 @@ def believed(
     first = inputs[0] if inputs else None
     if not _doubtful(op, domain, version, attributes) or first is None or not found:
         return found
-    if op == "Squeeze" or op in _REDUCTIONS:
+    if op in _FRAMES or op in _REDUCTIONS:
         return (ValueType(found[0].dtype), *found[1:])
     x, y = first.shape, found[0].shape
     if op == "Einsum" and y is not None:

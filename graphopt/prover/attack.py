@@ -22,7 +22,8 @@ import numpy as np
 from graphopt.errors import SessionError
 from graphopt.ir.graph import Graph
 from graphopt.ir.types import digest
-from graphopt.prover.cases import Case, Instance, fits, operands
+from graphopt.prover.bindings import bindings
+from graphopt.prover.cases import Case, Instance, fits
 from graphopt.prover.domains import Floats
 from graphopt.prover.evaluate import evaluate
 from graphopt.prover.semantics import ContradictionError, UnsupportedError
@@ -50,15 +51,12 @@ Array = np.ndarray[Any, Any]
 
 _OWN = 8.0  # tolerated multiple of the pattern's own error
 _MOVED = 32.0  # tolerated multiple of what moving the inputs by their last place does
+_MOVES, _MORE_MOVES = 2, 8  # of which the furthest counts; the second where a difference was found
 _ROUNDING = 256.0  # tolerated roundings of the largest result
 _TYPICAL = 1e-3  # of the size of an ordinary result: what is smaller, on inputs that are not, counts as nothing
 _HALF = 30.0  # largest float16 under a claim about real numbers: sums of some products of it are numbers still
 _NEAR = 8.0  # last places of the largest result, within which both sides count as the same
-_SIZES = (3, 5, 2, 7)
-_MOST_BINDINGS = 10
 _DRAWS = 16  # different contents of an operand under one seed
-_BEYOND = {"i8": 900, "u8": 900, "f16": 2100, "bf16": 900, "i16": 70_000, "u16": 70_000}
-_LARGEST = 4096  # size of a symbolic dimension
 
 
 @dataclass(frozen=True)
@@ -108,9 +106,12 @@ def attack(instance: Instance, rule: Rule, seed: int = 0) -> Attack:
         return made
     with sides.before as before:
         trial = Trial(rule, sides, before, made, seed)
-        breaks = frail(instance.before) or frail(instance.after)
+        graphs = (instance.before, instance.after)
+        breaks = any(map(frail, graphs))
+        if breaks and any(0 in (value.type.shape or ()) for graph in graphs for value in graph.values.values()):
+            return made
         for bind, fill in _trials(instance, rule):
-            if any(empties_a_window(graph, bind) for graph in (instance.before, instance.after)):
+            if any(empties_a_window(graph, bind) for graph in graphs):
                 continue
             if breaks and any(0 in sides.shape(key, bind) for key in sides.inputs):
                 continue
@@ -133,39 +134,6 @@ def _trials(instance: Instance, rule: Rule) -> Iterator[tuple[dict[str, int], Fi
     first, *others = bindings(instance)
     yield from ((first, fill) for fill in chosen)
     yield from ((bind, fill) for bind in others for fill in chosen[:2])
-
-
-def bindings(instance: Instance) -> list[dict[str, int]]:
-    """Sizes of the symbolic dimensions: different ones, all 1, all alike, each alone 1, each alone empty, all empty."""
-    names = instance.symbols
-    if not names:
-        return [{}]
-    different = {name: _SIZES[i % len(_SIZES)] + 4 * (i // len(_SIZES)) for i, name in enumerate(names)}
-    made = [different, dict.fromkeys(names, 1), dict.fromkeys(names, 2)]
-    made += [{**different, name: 1} for name in names] + [{**different, name: 0} for name in names]
-    # A size beyond a number that the pattern knows: a Slice to 1000 is not always the whole.
-    known = {abs(n) for n in _integers(o.data for o in operands(instance.case) if o.dtype in ("i64", "i32"))}
-    beyond = [n + 1 for n in known if max(different.values()) <= n <= _LARGEST]
-    narrow = _narrow(instance.before)
-    if narrow:
-        made[1:1] = [{**different, name: narrow} for name in {names[0], names[-1]}]
-    made[2:2] = [{**different, name: n} for name in names[:2] for n in sorted(beyond)[:2]]
-    return [*made, dict.fromkeys(names, 0)][:_MOST_BINDINGS]
-
-
-def _narrow(graph: Graph) -> int:
-    """A size, or a place, that the narrowest type of a pattern which its operands don't have can't hold; 0 without one."""
-    held = {graph.type(key).dtype for key in graph.inputs}
-    made = {graph.type(out).dtype for node in graph.nodes.values() for out in node.outputs if out is not None}
-    return max((_BEYOND.get(str(dtype), 0) for dtype in made - held), default=0)
-
-
-def _integers(data: Any) -> Iterator[int]:
-    if isinstance(data, int):
-        yield data
-    elif data is not None and not isinstance(data, float):
-        for item in data:
-            yield from _integers(item)
 
 
 class Trial:
@@ -211,13 +179,25 @@ class Trial:
             for (name, _), array in zip(self.instance.before.outputs, left, strict=True):
                 self._typical.setdefault(name, _size(array))
         apart = self.rule.claim == "real" and (self.narrowed or not all(map(_near, left, right)))
-        reference = self._reference(feeds, fill, left) if apart or not self.checked else None
+        reference = self._reference(feeds, fill, left, _MOVES) if apart or not self.checked else None
+        message = self._differences(left, right, reference, fill, feeds)
+        if message and reference is not None:
+            # What few moves leave in place by chance, more of them will not: the pattern itself has no more digits there.
+            message = self._differences(left, right, self._reference(feeds, fill, left, _MORE_MOVES), fill, feeds)
+        if message:
+            self._wrong(bind, fill, named, message)
+
+    def _differences(
+        self, left: Sequence[Array], right: Sequence[Array], reference: tuple[list[Array], list[Array]] | None,
+        fill: Fill, feeds: Mapping[int, Array],
+    ) -> str:  # fmt: skip
+        """What differs first; empty for nothing."""
         for i, (name, _) in enumerate(self.instance.before.outputs):
             exact = None if reference is None else (reference[0][i], reference[1][i])
             message = self._difference(name, left[i], right[i], exact, fill, feeds)
             if message:
-                self._wrong(bind, fill, named, message)
-                return
+                return message
+        return ""
 
     def _safe(self, bind: Mapping[str, int], fill: Fill, feeds: Mapping[int, Array]) -> bool:
         """Whether no integer is divided by zero and no Range goes on for ever, which would end the process."""
@@ -250,16 +230,16 @@ class Trial:
         return feeds
 
     def _reference(
-        self, feeds: Mapping[int, Array], fill: Fill, left: Sequence[Array]
+        self, feeds: Mapping[int, Array], fill: Fill, left: Sequence[Array], moves: int
     ) -> tuple[list[Array], list[Array]] | None:
-        """The pattern in float64, and what it gives on inputs moved by their last place; ``None`` if unknown."""
+        """The pattern in float64, and what it gives on inputs moved by their last place, so often; ``None`` if unknown."""
         try:
             made = _evaluated(self.instance.before, self.instance.symbolic, feeds)
-            # Twice: what moves one way by chance may cancel.
-            one, two = (
+            # More than once: what moves one way by chance may cancel.
+            others = [
                 _evaluated(self.instance.before, self.instance.symbolic, {**feeds, **self._moved(feeds, draw)})
-                for draw in (1, 2)
-            )
+                for draw in range(1, moves + 1)
+            ]
         except (UnsupportedError, ContradictionError):
             return None
         for (name, _), a, b in zip(self.instance.before.outputs, made, left, strict=True):
@@ -268,10 +248,7 @@ class Trial:
                     self.found.doubt = f"{name} has shape {b.shape} in the runtime, {a.shape} in the prover"
                 return None
         with np.errstate(all="ignore"):
-            moved = [
-                np.where(np.abs(b - m) > np.abs(a - m), b, a) if m.dtype.kind == "f" else np.where(b != m, b, a)
-                for m, a, b in zip(made, one, two, strict=True)
-            ]
+            moved = [_furthest(m, many) for m, *many in zip(made, *others, strict=True)]
         if fill is ORDINARY and not self.checked:
             self.checked = True
             self._doubt(made, moved, left)
@@ -382,6 +359,15 @@ class Trial:
             return
         case = (*self.instance.shapes, *self.instance.attributes, *(f"{k} = {v}" for k, v in bind.items()))
         self.found.wrong = Counterexample(case, named, message, self.instance.case)
+
+
+def _furthest(made: Array, others: Sequence[Array]) -> Array:
+    """Of several results that of each element which is furthest from a first one; of what are no floats, any that differs."""
+    found = others[0]
+    for other in others[1:]:
+        further = np.abs(other - made) > np.abs(found - made) if made.dtype.kind == "f" else other != made
+        found = np.where(further, other, found)
+    return found
 
 
 def _size(a: Array) -> float:

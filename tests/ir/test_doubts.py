@@ -41,6 +41,17 @@ def test_no_rule_drops_a_slice_that_cuts():
     assert "drop-slice" not in {match.rule.id for match in sites}
 
 
+@pytest.mark.parametrize("opset", [7, 10, 11])
+@pytest.mark.parametrize(("op", "known"), [("Squeeze", "f32[2,3]"), ("Unsqueeze", "f32[2,3,1,1]")])
+def test_an_axis_counted_from_behind_before_that_was_allowed(op, known, opset):
+    text = (
+        f'<ir_version: 5, opset_import: ["": {opset}]> g (float[2, 3, 1] x) => (float y) {{ y = {op}<axes = [-1]>(x) }}'
+    )
+    proto = parser.parse_model(text)
+    proto.graph.output[0].type.tensor_type.ClearField("shape")
+    assert types(proto)["y"] == (known if opset >= 11 else "f32[?]")
+
+
 @pytest.mark.parametrize("op", ["MaxPool", "AveragePool"])
 @pytest.mark.parametrize("opset", [10, 12, 22])
 def test_pools_that_round_up_have_the_shape_that_the_runtime_makes(op, opset):

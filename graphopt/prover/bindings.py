@@ -1,0 +1,47 @@
+"""The sizes of symbolic dimensions at which an instance is run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from graphopt.ir.graph import Graph
+from graphopt.prover.cases import Instance, operands
+
+_SIZES = (3, 5, 2, 7)
+_MOST_BINDINGS = 10
+_BEYOND = {"i8": 900, "u8": 900, "f16": 2100, "bf16": 900, "i16": 70_000, "u16": 70_000}
+_LARGEST = 4096  # size of a symbolic dimension
+
+
+def bindings(instance: Instance) -> list[dict[str, int]]:
+    """Sizes of the symbolic dimensions: different ones, all 1, all alike, each alone 1, each alone empty, all empty."""
+    names = instance.symbols
+    if not names:
+        return [{}]
+    different = {name: _SIZES[i % len(_SIZES)] + 4 * (i // len(_SIZES)) for i, name in enumerate(names)}
+    made = [different, dict.fromkeys(names, 1), dict.fromkeys(names, 2)]
+    made += [{**different, name: 1} for name in names] + [{**different, name: 0} for name in names]
+    # A size beyond a number that the pattern knows: a Slice to 1000 is not always the whole.
+    known = {abs(n) for n in _integers(o.data for o in operands(instance.case) if o.dtype in ("i64", "i32"))}
+    beyond = [n + 1 for n in known if max(different.values()) <= n <= _LARGEST]
+    narrow = _narrow(instance.before)
+    if narrow:
+        made[1:1] = [{**different, name: narrow} for name in dict.fromkeys((names[0], names[-1]))]
+    made[2:2] = [{**different, name: n} for name in names[:2] for n in sorted(beyond)[:2]]
+    return [*made, dict.fromkeys(names, 0)][:_MOST_BINDINGS]
+
+
+def _narrow(graph: Graph) -> int:
+    """A size, or a place, that the narrowest type of a pattern which its operands don't have can't hold; 0 without one."""
+    held = {graph.type(key).dtype for key in graph.inputs}
+    made = {graph.type(out).dtype for node in graph.nodes.values() for out in node.outputs if out is not None}
+    return max((_BEYOND.get(str(dtype), 0) for dtype in made - held), default=0)
+
+
+def _integers(data: Any) -> Iterator[int]:
+    if isinstance(data, int):
+        yield data
+    elif data is not None and not isinstance(data, float):
+        for item in data:
+            yield from _integers(item)
