@@ -197,12 +197,7 @@ class Edit:
         """Put an equal node in a node's place: it makes the same values, and reads no others."""
         rank = self._ranks.order[node.id]
         self._delete(node)
-        for key in new.outputs:
-            if key is not None:
-                self._values[key] = replace(self._values[key], producer=new.id)
-        self._insert(new)
-        self._ranks.order[new.id] = rank
-        self._ranks.rewired.append(new.id)
+        self._succeed(new, rank)
 
     def publish(self, outputs: Sequence[tuple[str, int]]) -> None:
         """Make values graph outputs, in place of those there are."""
@@ -377,15 +372,19 @@ class Edit:
                 self.alias(mine, theirs)
                 self._doubted.add(mine)
             return
-        for key in new.outputs:
-            if key is not None:
-                self._values[key] = replace(self._values[key], producer=new.id)
-        self._insert(new)
+        self._succeed(new, None if fresh else rank)
         if any(_knowledge(self._values[a]) != _knowledge(self._values[b]) for a, b in mapping.items()):
             self._learned[new.id] = None
         if fresh:
             self._fresh[self._fresh.index(node.id)] = new.id
-        elif rank is not None:
+
+    def _succeed(self, new: Node, rank: float | None) -> None:
+        """Insert a node that makes the values of one that was deleted, at its rank if it had one."""
+        for key in new.outputs:
+            if key is not None:
+                self._values[key] = replace(self._values[key], producer=new.id)
+        self._insert(new)
+        if rank is not None:
             self._ranks.order[new.id] = rank
             self._ranks.rewired.append(new.id)
 
@@ -421,10 +420,8 @@ class Edit:
         """Remove what nothing reads any more."""
         outputs = {key for _, key in self._outputs}
         queue = [i for i in dict.fromkeys(self._suspects + self._fresh) if i in self._nodes]
-        for key in self._doubted:
-            producer = self._values[key].producer if key in self._values else None
-            if producer is not None and not self._users[key]:
-                queue.append(producer)
+        unread = [key for key in self._doubted if key in self._values and not self._users[key]]
+        queue += [i for i in (self._values[key].producer for key in unread) if i is not None]
         while queue:
             node = self._nodes.get(queue.pop())
             if node is None or any(k is not None and (self._users[k] or k in outputs) for k in node.outputs):
@@ -436,19 +433,13 @@ class Edit:
                 if out is not None:
                     self._drop_value(out)
             for read in node.inputs:
-                if read is None or self._users[read]:
-                    continue
-                producer = self._values[read].producer
+                producer = None if read is None or self._users[read] else self._values[read].producer
                 if producer is not None:
                     queue.append(producer)
-        for key in self._doubted:
-            if key in self._values and not self._users[key] and key not in outputs:
-                value = self._values[key]
-                if value.producer is None and key not in self.graph.inputs:
-                    self._drop_value(key)
-        for root in self._roots:
-            if root in self._values and self._values[root].producer is None and root not in outputs:
-                self._drop_value(root)
+        for key in (*self._doubted, *self._roots):
+            gone = key in self._values and not self._users[key] and key not in outputs
+            if gone and self._values[key].producer is None and key not in self.graph.inputs:
+                self._drop_value(key)
 
     def _drop_value(self, key: int) -> None:
         self._values.pop(key, None)

@@ -10,10 +10,11 @@ from graphopt.ir.agreement import demands_of
 from graphopt.ir.edit import Delta, Edit, RefusedError
 from graphopt.ir.graph import Graph
 from graphopt.rewrite import literals
-from graphopt.rewrite.expr import Env, Ref, Symbol
+from graphopt.rewrite.expr import Env, Ref
 from graphopt.rewrite.limits import Unknown
 from graphopt.rewrite.match import Match
 from graphopt.rewrite.pattern import Line, Operand
+from graphopt.rewrite.symbols import Symbol
 
 
 def apply(graph: Graph, match: Match, block: int = 16) -> tuple[Graph, Delta]:

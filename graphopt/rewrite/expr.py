@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ast
 import difflib
-import operator
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,8 +17,9 @@ from typing import Any, NamedTuple
 
 from graphopt.errors import RuleError
 from graphopt.ir.graph import Graph
-from graphopt.rewrite.limits import STEPS, TooLargeError, bounded, plus, power, remainder, times
+from graphopt.rewrite.limits import STEPS, TooLargeError, bounded
 from graphopt.rewrite.limits import Unknown as Unknown  # read as the expressions' own
+from graphopt.rewrite.symbols import BINARY, COMPARE, OF_INTEGERS, Symbol, items_of
 
 LONGEST = 2_000
 """Characters of an expression."""
@@ -31,18 +31,6 @@ class Ref(NamedTuple):
     """A value of the graph, as expressions see it; ``key`` is ``None`` for an omitted optional operand."""
 
     key: int | None
-
-
-class Symbol:
-    """A symbolic or unknown dimension: equal to itself when named, undecidable against anything else."""
-
-    __slots__ = ("name",)
-
-    def __init__(self, name: str | None) -> None:
-        self.name = name
-
-    def __repr__(self) -> str:
-        return self.name or "?"
 
 
 @dataclass(slots=True)
@@ -171,89 +159,6 @@ def shifted(where: str, columns: int) -> str:
     return f"{head}:{int(column) + columns}" if head and column.isdigit() else where
 
 
-def equal(a: Any, b: Any) -> bool:
-    """Equality that knows symbols: elementwise on sequences.
-
-    Raises:
-        Unknown: It depends on what a symbol stands for.
-    """
-    if type(a) is int and type(b) is int:  # most of what is compared
-        return a == b
-    if isinstance(a, Symbol) or isinstance(b, Symbol):
-        if isinstance(a, Symbol) and isinstance(b, Symbol) and a.name is not None and a.name == b.name:
-            return True
-        raise Unknown
-    if isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)):
-        if len(a) != len(b):
-            return False
-        doubt = False
-        for x, y in zip(a, b, strict=True):
-            try:
-                if not equal(x, y):
-                    return False
-            except Unknown:
-                doubt = True
-        if doubt:
-            raise Unknown
-        return True
-    return bool(a == b)
-
-
-def _ordered(compare: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
-    def run(a: Any, b: Any) -> bool:
-        if not isinstance(a, int | float) or not isinstance(b, int | float):
-            raise Unknown
-        return compare(a, b)
-
-    return run
-
-
-def _contains(a: Any, b: Any) -> bool:
-    doubt = False
-    for item in _items(b):
-        try:
-            if equal(a, item):
-                return True
-        except Unknown:
-            doubt = True
-    if doubt:
-        raise Unknown
-    return False
-
-
-_COMPARE: dict[type, Callable[[Any, Any], bool]] = {
-    ast.Eq: equal,
-    ast.NotEq: lambda a, b: not equal(a, b),
-    ast.Lt: _ordered(operator.lt),
-    ast.LtE: _ordered(operator.le),
-    ast.Gt: _ordered(operator.gt),
-    ast.GtE: _ordered(operator.ge),
-    ast.In: _contains,
-    ast.NotIn: lambda a, b: not _contains(a, b),
-    ast.Is: operator.is_,
-    ast.IsNot: operator.is_not,
-}
-
-
-_BINARY: dict[type, Callable[[Any, Any], Any]] = {
-    ast.Add: plus,
-    ast.Sub: operator.sub,
-    ast.Mult: times,
-    ast.Div: operator.truediv,
-    ast.FloorDiv: operator.floordiv,
-    ast.Mod: remainder,
-    ast.Pow: power,
-}
-_OF_INTEGERS: dict[type, Callable[[int, int], int]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod,
-}
-"""Those whose result is an integer not much longer than both operands: it need not be foreseen that it would be too large."""
-
-
 _NOWHERE = Env(Graph.__new__(Graph), {})
 """Where what reads nothing is run."""
 
@@ -311,11 +216,11 @@ class _Compiler:
         raise self.error("this operator is not part of the rule language", node)
 
     def _binop(self, node: ast.BinOp, local: frozenset[str]) -> Compiled:
-        apply = _BINARY.get(type(node.op))
+        apply = BINARY.get(type(node.op))
         if apply is None:
             raise self.error("this operator is not part of the rule language", node)
         left, right = self.compile(node.left, local), self.compile(node.right, local)
-        of_integers = _OF_INTEGERS.get(type(node.op))
+        of_integers = OF_INTEGERS.get(type(node.op))
 
         def run(env: Env) -> Any:
             a, b = left(env), right(env)
@@ -372,7 +277,7 @@ class _Compiler:
 
     def _compare(self, node: ast.Compare, local: frozenset[str]) -> Compiled:
         operands = [self.compile(n, local) for n in (node.left, *node.comparators)]
-        tests = [_COMPARE[type(op)] for op in node.ops]
+        tests = [COMPARE[type(op)] for op in node.ops]
         if len(tests) == 1:
             (first, second), only = operands, tests[0]
             return lambda env: only(first(env), second(env))
@@ -427,14 +332,14 @@ class _Compiler:
 
         def run(env: Env) -> tuple[Any, ...]:
             out = []
-            items = _items(source(env))
+            items = items_of(source(env))
             env.spend(len(items))
             scope = Env(env.graph, dict(env.names), env.block, env.steps)
             for item in items:
                 if single:
                     scope.names[names[0]] = item
                 else:
-                    values = _items(item)
+                    values = items_of(item)
                     if len(values) != len(names):
                         raise Unknown
                     scope.names.update(zip(names, values, strict=True))
@@ -473,12 +378,6 @@ class _Compiler:
 
 def _truth(value: Any) -> bool:
     if value is True or value is False:
-        return value
-    raise Unknown
-
-
-def _items(value: Any) -> Any:
-    if isinstance(value, (list, tuple, str)):
         return value
     raise Unknown
 

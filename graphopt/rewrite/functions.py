@@ -11,8 +11,9 @@ import numpy as np
 from graphopt.ir.constants import READABLE, NotConstantError, evaluate, known_content, small_array
 from graphopt.ir.memo import Memo
 from graphopt.ir.types import FLOATS, NUMPY_NAMES, ValueType
-from graphopt.rewrite.expr import Env, Function, Ref, Symbol, equal
+from graphopt.rewrite.expr import Env, Function, Ref
 from graphopt.rewrite.limits import ITEMS, TooLargeError, Unknown, bounded, leaves
+from graphopt.rewrite.symbols import Symbol, equal
 
 _extremes: Memo[int | None, tuple[float, float]] = Memo()
 _distinct: Memo[int | None, tuple[float, ...] | None] = Memo()

@@ -265,9 +265,8 @@ def _known(data: dict[str, Any], keys: tuple[str, ...], where: str) -> None:
     for key in data:
         if key != "__where__" and key not in keys:
             near = difflib.get_close_matches(key, keys, n=1)
-            raise RuleError(
-                f"unknown key {key!r}", data.get("__where__", where), f"did you mean {near[0]!r}?" if near else None
-            )
+            hint = f"did you mean {near[0]!r}?" if near else None
+            raise RuleError(f"unknown key {key!r}", data.get("__where__", where), hint)
 
 
 def _text(data: dict[str, Any], key: str, where: str) -> str:
@@ -298,10 +297,8 @@ def _name(data: dict[str, Any], key: str, where: str) -> str:
     """A name that is shown and searched for as it is: no spaces, no control characters."""
     name = _text(data, key, where)
     if not _ID.fullmatch(name):
-        raise RuleError(
-            f"{key!r} is letters, digits, '.', '_' and '-', at most 200 of them, not {name[:40]!r}",
-            data.get("__where__", where),
-        )
+        message = f"{key!r} is letters, digits, '.', '_' and '-', at most 200 of them, not {name[:40]!r}"
+        raise RuleError(message, data.get("__where__", where))
     return name
 
 
@@ -400,9 +397,8 @@ def _domain(data: dict[str, Any], claim: str, where: str) -> float | None:
         return None
     if claim != "approx":
         raise RuleError("'domain' belongs to approx(bound): other claims are made for all inputs", where)
-    return _positive(
-        _text(data, "domain", where), "'domain' is the largest absolute value of an input, a number", where
-    )
+    message = "'domain' is the largest absolute value of an input, a number"
+    return _positive(_text(data, "domain", where), message, where)
 
 
 def _flag(data: dict[str, Any], key: str, claim: str, where: str) -> bool:
@@ -444,9 +440,8 @@ def _roots(
 
 def _example(data: Any, where: str) -> dict[str, Any]:
     if isinstance(data, dict):
-        return {
-            k: _example(v, where) if isinstance(v, dict) else _strip(v) for k, v in data.items() if k != "__where__"
-        }
+        own = {k: v for k, v in data.items() if k != "__where__"}
+        return {k: _example(v, where) if isinstance(v, dict) else _strip(v) for k, v in own.items()}
     raise RuleError("an example is a mapping from operand to type", where)
 
 

@@ -19,12 +19,12 @@ MODULE_LINES, BODY_LINES = 450, 60
 LONGER = {
     "prover/generic/arithmetic.py": 570,
     "prover/generic/facts.py": 573,
-    "prover/generic/language.py": 525,
+    "prover/generic/language.py": 526,
     "prover/generic/moving.py": 484,
     "prover/generic/summing.py": 451,
     "prover/generic/tensors.py": 463,
 }
-ENTERED = 111
+ENTERED = 114
 """Files whose functions a greedy `optimize` calls; where it only reads a class or a constant, it is not counted."""
 
 

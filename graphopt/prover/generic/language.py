@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ast
-import operator
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, reduce
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -17,8 +17,9 @@ from graphopt.prover.generic.facts import Cond, Facts, OpenError, eq, ge
 from graphopt.prover.generic.sizes import Int, product, whole
 from graphopt.prover.generic.tensors import Scope, Tensor, constant, constant_ints
 from graphopt.prover.generic.terms import ONE, ZERO, Real
-from graphopt.rewrite.expr import Env, Expression, Ref, Symbol, Unknown, compile_expression
+from graphopt.rewrite.expr import Env, Expression, Ref, Unknown, compile_expression
 from graphopt.rewrite.functions import FUNCTIONS
+from graphopt.rewrite.symbols import Symbol
 
 _RAW = -(10**40)  # what C code that looks past the methods would see: nothing that works
 
@@ -457,7 +458,7 @@ _OWN: dict[str, Any] = {
     "is_static": lambda env, x: not any(isinstance(d, Symbol) for d in _shape(env, x)),
     "i64": _i64, "like": _like, "full": _full, "eye": _eye,
     "lowest": lambda env, x: float(np.finfo(NUMPY_NAMES[_tensor(env, x).dtype]).min),
-    "prod": lambda env, items: reduce(operator.mul, items, 1), "sum": lambda env, items: reduce(operator.add, items, 0),
+    "prod": lambda env, items: math.prod(items), "sum": lambda env, items: sum(items),
     "int": lambda env, x: x if isinstance(x, Size) else int(x),
     "range": _no_sizes(FUNCTIONS["range"]), "sqrt": _no_sizes(FUNCTIONS["sqrt"]), "close": _no_sizes(FUNCTIONS["close"]),
 }  # fmt: skip

@@ -35,9 +35,10 @@ from graphopt.prover.generic.tensors import (
 )
 from graphopt.prover.semantics import OPERATORS, ContradictionError
 from graphopt.rewrite.examples import Operand
-from graphopt.rewrite.expr import Env, Symbol, Unknown
+from graphopt.rewrite.expr import Env, Unknown
 from graphopt.rewrite.pattern import Line
 from graphopt.rewrite.schema import Rule
+from graphopt.rewrite.symbols import Symbol
 
 _REGISTERED = (moving, summing)  # importing them registers their operators
 _TRUTHS = frozenset({"Greater", "Less", "GreaterOrEqual", "LessOrEqual", "Equal", "And", "Or", "Xor", "Not"})

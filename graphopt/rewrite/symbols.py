@@ -1,0 +1,116 @@
+"""What the operators of the rule language do, with symbols among their operands."""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable
+from typing import Any
+
+from graphopt.rewrite.limits import Unknown, plus, power, remainder, times
+
+
+class Symbol:
+    """A symbolic or unknown dimension: equal to itself when named, undecidable against anything else."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str | None) -> None:
+        self.name = name
+
+    def __repr__(self) -> str:
+        return self.name or "?"
+
+
+def items_of(value: Any) -> Any:
+    """What a list, a tuple or a text holds.
+
+    Raises:
+        Unknown: It is something else.
+    """
+    if isinstance(value, (list, tuple, str)):
+        return value
+    raise Unknown
+
+
+def equal(a: Any, b: Any) -> bool:
+    """Equality that knows symbols: elementwise on sequences.
+
+    Raises:
+        Unknown: It depends on what a symbol stands for.
+    """
+    if type(a) is int and type(b) is int:  # most of what is compared
+        return a == b
+    if isinstance(a, Symbol) or isinstance(b, Symbol):
+        if isinstance(a, Symbol) and isinstance(b, Symbol) and a.name is not None and a.name == b.name:
+            return True
+        raise Unknown
+    if isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)):
+        if len(a) != len(b):
+            return False
+        doubt = False
+        for x, y in zip(a, b, strict=True):
+            try:
+                if not equal(x, y):
+                    return False
+            except Unknown:
+                doubt = True
+        if doubt:
+            raise Unknown
+        return True
+    return bool(a == b)
+
+
+def _ordered(compare: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
+    def run(a: Any, b: Any) -> bool:
+        if not isinstance(a, int | float) or not isinstance(b, int | float):
+            raise Unknown
+        return compare(a, b)
+
+    return run
+
+
+def _contains(a: Any, b: Any) -> bool:
+    doubt = False
+    for item in items_of(b):
+        try:
+            if equal(a, item):
+                return True
+        except Unknown:
+            doubt = True
+    if doubt:
+        raise Unknown
+    return False
+
+
+COMPARE: dict[type, Callable[[Any, Any], bool]] = {
+    ast.Eq: equal,
+    ast.NotEq: lambda a, b: not equal(a, b),
+    ast.Lt: _ordered(operator.lt),
+    ast.LtE: _ordered(operator.le),
+    ast.Gt: _ordered(operator.gt),
+    ast.GtE: _ordered(operator.ge),
+    ast.In: _contains,
+    ast.NotIn: lambda a, b: not _contains(a, b),
+    ast.Is: operator.is_,
+    ast.IsNot: operator.is_not,
+}
+
+
+BINARY: dict[type, Callable[[Any, Any], Any]] = {
+    ast.Add: plus,
+    ast.Sub: operator.sub,
+    ast.Mult: times,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: remainder,
+    ast.Pow: power,
+}
+OF_INTEGERS: dict[type, Callable[[int, int], int]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+}
+"""Those whose result is an integer not much longer than both operands: it need not be foreseen that it would be too large."""
