@@ -19,6 +19,8 @@ Array = np.ndarray[Any, Any]
 
 _REGISTERED = (attention, linear, movement, windows)  # importing them registers their operators
 
+BEYOND = "integers beyond what a float64 holds"
+
 
 def evaluate(
     graph: Graph,
@@ -83,7 +85,7 @@ def _alike(op: str, domain: Domain, operands: list[Array | None]) -> list[Array 
             found.append(x)
             continue
         if np.any(np.abs(x.astype(np.float64)) >= 2.0**53):
-            raise UnsupportedError("integers beyond what a float64 holds")
+            raise UnsupportedError(BEYOND)
         found.append(domain.constant(x))
     return found
 

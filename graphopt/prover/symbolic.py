@@ -26,7 +26,7 @@ from graphopt.ir.types import FLOATS, NUMPY_NAMES
 from graphopt.prover.attack import Counterexample
 from graphopt.prover.cases import Instance, operands
 from graphopt.prover.domains import Domain, Floats, RandomOrder, Terms, fresh
-from graphopt.prover.evaluate import evaluate
+from graphopt.prover.evaluate import BEYOND, evaluate
 from graphopt.prover.residues import PRIMES, Field
 from graphopt.prover.semantics import ContradictionError, UnsupportedError
 from graphopt.prover.values import uses
@@ -61,7 +61,7 @@ def judge(
     """A counterexample, or the method that proved the instance and why a stronger one did not.
 
     ``floats`` means that nothing wrong was found; ``undefined`` that the pattern itself can't be computed, or there is
-    nothing to compute; ``large`` that only z3 could prove it, which is for small instances.
+    nothing to compute; ``large`` that its sizes are beyond z3, which alone could prove it, or its integers beyond what is reckoned with.
 
     Args:
         instance: The instance.
@@ -99,7 +99,7 @@ def judge(
             return "field", ""
         return _order(instance, rule, *tried[0]) if use_order else ("floats", UNDECIDED)
     except (UnsupportedError, ContradictionError) as error:
-        return "floats", str(error)
+        return ("large", "") if str(error) == BEYOND else ("floats", str(error))
 
 
 def agrees(instance: Instance, seed: int) -> bool | None:

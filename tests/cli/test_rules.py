@@ -263,7 +263,7 @@ def test_check_finds(cli, mine, change, complaint):
     mine.write_text(RULE.replace(*change), encoding="utf-8")
     outcome = cli("rules", "check", mine)
     assert outcome.code == 1
-    assert any(line.startswith(str(mine)) for line in outcome.error_lines())
+    assert any(line.startswith(str(mine)) for line in outcome.err.splitlines())
     assert complaint in outcome.err
     assert "Traceback" not in outcome.err
 
