@@ -19,7 +19,7 @@ from graphopt.errors import RuleError
 from graphopt.ir.graph import Graph
 from graphopt.rewrite.limits import STEPS, TooLargeError, bounded
 from graphopt.rewrite.limits import Unknown as Unknown  # read as the expressions' own
-from graphopt.rewrite.symbols import BINARY, COMPARE, OF_INTEGERS, Symbol, items_of
+from graphopt.rewrite.symbols import BINARY, COMPARE, OF_INTEGERS, Symbol, any_holds, items_of
 
 LONGEST = 2_000
 """Characters of an expression."""
@@ -261,19 +261,7 @@ class _Compiler:
 
             return both
 
-        def either(env: Env) -> bool:
-            doubt = False
-            for item in items:
-                try:
-                    if _truth(item(env)):
-                        return True
-                except Unknown:
-                    doubt = True
-            if doubt:
-                raise Unknown
-            return False
-
-        return either
+        return lambda env: any_holds(lambda item: _truth(item(env)), items)
 
     def _compare(self, node: ast.Compare, local: frozenset[str]) -> Compiled:
         operands = [self.compile(n, local) for n in (node.left, *node.comparators)]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 from graphopt.rewrite.limits import Unknown, plus, power, remainder, times
@@ -70,17 +71,26 @@ def _ordered(compare: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
     return run
 
 
-def _contains(a: Any, b: Any) -> bool:
+def any_holds(test: Callable[[Any], bool], items: Iterable[Any]) -> bool:
+    """Whether a test holds of some item, whatever the others are.
+
+    Raises:
+        Unknown: It holds of none that can be decided, and some can't.
+    """
     doubt = False
-    for item in items_of(b):
+    for item in items:
         try:
-            if equal(a, item):
+            if test(item):
                 return True
         except Unknown:
             doubt = True
     if doubt:
         raise Unknown
     return False
+
+
+def _contains(a: Any, b: Any) -> bool:
+    return any_holds(partial(equal, a), items_of(b))
 
 
 COMPARE: dict[type, Callable[[Any, Any], bool]] = {

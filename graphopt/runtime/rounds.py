@@ -16,7 +16,6 @@ holds still is the *ratio* of sessions that run within the same milliseconds, so
 
 from __future__ import annotations
 
-import gc
 import itertools
 import math
 import statistics
@@ -288,16 +287,15 @@ def _cycle(
     runs: list[list[float]] = [[] for _ in contenders]
     pause = pause_between(c.config for c in contenders)
     begin = time.perf_counter()
-    collecting = gc.isenabled()
     with ExitStack() as stack:
         for i in order:
             if interrupted():
                 return None
             opened[i], turns[i] = opener(contenders[i], stack)
+        stack.callback(turns.clear)  # before the sessions close: they hold their inputs and outputs
         seconds = time.perf_counter() - begin
         begin = time.perf_counter()
-        gc.disable()  # a collection in the middle of a turn would be charged to whoever runs
-        try:
+        with collector_paused():  # a collection in the middle of a turn would be charged to whoever runs
             while len(rows) < sampling.each or (not sampling.counted and time.perf_counter() - begin < seconds):
                 if interrupted() or len(rows) == left:
                     break
@@ -311,10 +309,6 @@ def _cycle(
                     row[i] = statistics.fmean(taken)
                 rows.append(row)
                 on_round()
-        finally:
-            if collecting:
-                gc.enable()
-            turns.clear()  # they hold the sessions' inputs and outputs
     return Cycle(tuple(opened), np.array(rows), tuple(map(np.array, runs))) if rows else None
 
 
