@@ -10,14 +10,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from graphopt.ir.content import Content, bounds, takes_all
-from graphopt.ir.types import Dim, ValueType
+from graphopt.ir.types import Dim, ValueType, known
 
 _POOLS = frozenset({"MaxPool", "AveragePool", "LpPool"})
 _REDUCTIONS = frozenset(
     {f"Reduce{kind}" for kind in ("Sum", "Mean", "Max", "Min", "Prod", "L1", "L2", "LogSum", "LogSumExp", "SumSquare")}
 )
 _FRAMES = frozenset({"Squeeze", "Unsqueeze"})
-MISTAKEN = _POOLS | _REDUCTIONS | _FRAMES | {"Slice", "PRelu", "Einsum"}
+MISTAKEN = _POOLS | _REDUCTIONS | _FRAMES | {"Slice", "PRelu", "Einsum", "Concat"}
 """Operators of which ONNX may infer what the runtime does not make."""
 
 
@@ -28,6 +28,7 @@ def _doubtful(op: str, domain: str, version: int, attributes: Mapping[str, Any])
     # At operator set 10 a Slice of constant bounds is said to keep the symbols of its operand; in any, one that goes backwards from
     # behind the end towards what is further behind is said to be empty.
     # The slope of a PRelu should stretch to its operand; the runtime stretches both.
+    # A Concat takes what is empty for nothing, whatever its other dimensions say; ONNX infers a number from them where others say a symbol.
     # Of an Einsum's label that is 1 in one operand the first operand's size is inferred; the runtime stretches it.
     # Before operator set 11 no axis was to be negative: ONNX lets one be and infers the shape without it, the runtime counts from behind.
     # A Squeeze whose axes are an empty list takes out all of length 1, and a flag of a reduction is set if it is 1.
@@ -35,7 +36,7 @@ def _doubtful(op: str, domain: str, version: int, attributes: Mapping[str, Any])
         (op == "Squeeze" and list(attributes.get("axes", (0,))) == [])
         or (op in _FRAMES and version < 11 and any(axis < 0 for axis in attributes.get("axes", ())))
         or (op in _REDUCTIONS and not {attributes.get(a, 0) for a in ("keepdims", "noop_with_empty_axes")} <= {0, 1})
-        or op in ("PRelu", "Einsum")
+        or op in ("PRelu", "Einsum", "Concat")
         or (op == "Slice" and version >= 10)
         or (op in _POOLS and bool(attributes.get("ceil_mode", 0)))
     )
@@ -67,6 +68,8 @@ def believed(
     if op in _FRAMES or op in _REDUCTIONS:
         return (ValueType(found[0].dtype), *found[1:])
     x, y = first.shape, found[0].shape
+    if op == "Concat":
+        return (ValueType(found[0].dtype, _joined(attributes, inputs, y)),) if y is not None else found
     if op == "Einsum" and y is not None:
         return (ValueType(found[0].dtype, _summed(str(attributes.get("equation", "")), inputs, y)), *found[1:])
     if x is None or y is None or len(x) != len(y):
@@ -79,6 +82,19 @@ def believed(
     if dims is None:
         return tuple(ValueType(t.dtype) for t in found)
     return tuple(ValueType(t.dtype, dims) if t.shape == y else t for t in found)
+
+
+def _joined(attributes: Mapping[str, Any], inputs: Sequence[ValueType | None], y: tuple[Dim, ...]) -> tuple[Dim, ...]:
+    """A Concat's dimensions: those that all operands say, or one that can't be empty."""
+    shapes = [type.shape for type in inputs if type is not None and type.shape is not None]
+    if not y or len(shapes) < len(inputs) or any(len(shape) != len(y) for shape in shapes):
+        return y
+    filled = [shape for shape in shapes if all(isinstance(d, int) and d for d in shape)]
+    dims = list(y)
+    for i in set(range(len(y))) - {attributes.get("axis", 1) % len(y)}:
+        if len({shape[i] for shape in shapes if known(shape[i])}) > 1:
+            dims[i] = filled[0][i] if filled else None
+    return tuple(dims)
 
 
 def _summed(equation: str, inputs: Sequence[ValueType | None], y: tuple[Dim, ...]) -> tuple[Dim, ...]:

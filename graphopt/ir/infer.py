@@ -142,6 +142,10 @@ def infer(
         dims = shape(op, attributes, inputs, contents) if contents and found and domain == "" else None
         if dims is not None:
             found = (refined(found[0], ValueType(found[0].dtype, dims)), *found[1:])
+        if op == "Reshape" and domain == "" and inputs[0] is not None:
+            before, after = inputs[0].elements, found[0].elements
+            if before is not None and after is not None and before != after:  # ONNX does not count
+                raise InferenceError(f"Reshape: {inputs[0]} can't be {found[0]}")
         _memo[key] = found
     return found
 
@@ -237,8 +241,9 @@ def attribute(op: str, domain: str, version: int, name: str, value: Any) -> Attr
     return helper.make_attribute(name, value, attr_type=kind)
 
 
+@lru_cache(maxsize=1 << 12)
 def type_proto(type: ValueType) -> TypeProto:
-    """The ONNX form of a type."""
+    """The ONNX form of a type, to be read only: it is made once."""
     if type.other is not None:
         return TypeProto.FromString(type.other)
     if type.dtype is None:

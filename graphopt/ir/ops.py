@@ -14,6 +14,12 @@ COMMUTATIVE = frozenset(
     {"Add", "Mul", "And", "Or", "Xor", "Equal", "Max", "Min", "Sum", "Mean", "BitwiseAnd", "BitwiseOr", "BitwiseXor"}
 )
 
+# Elementwise operators with several operands, which are stretched over each other.
+BROADCASTING = frozenset(
+    {"Add", "Sub", "Mul", "Div", "Pow", "Max", "Min", "Sum", "Mean", "Mod", "And", "Or", "Xor", "Equal", "Greater", "Less",
+     "GreaterOrEqual", "LessOrEqual", "Where", "PRelu"}
+)  # fmt: skip
+
 # Two runs, or two copies, may differ: never merged with an equal node, never folded.
 RANDOM = frozenset(
     {"RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Multinomial", "Bernoulli"}

@@ -11,6 +11,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -83,6 +84,7 @@ class Fill:
         return np.asarray(rng.integers(max(-4, info.min), 5, shape)).astype(dtype)
 
 
+_SUPPLY = 1024  # floats drawn at once: drawing some costs less than to begin
 _LONG = 2100  # more than float16 counts to
 _APART = 1e-4  # of operands that are nearly equal
 
@@ -175,20 +177,35 @@ def content(
         use: What integers are for: ``shape``, ``divisor``, ``count`` or nothing special.
         limit: The largest float.
     """
-    rng = rng_of(name, seed, len(fill.name))
     if dtype.kind == "f":
+        made = _floats(fill, name, shape, seed)
         with np.errstate(over="ignore"):
-            made = fill.floats(shape, rng)
             if fill.alike:
-                made = fill.floats(shape, rng_of("", seed)) * (1 + _APART * made)
-            made = np.clip(made, -limit, limit).astype(dtype)
-    elif dtype.kind == "b":
+                made = _floats(fill, "", shape, seed) * (1 + _APART * made)
+            made = np.asarray(np.clip(made, -limit, limit)).astype(dtype)
+        made.flags.writeable = False
+        return made
+    rng = rng_of(name, seed, len(fill.name))
+    if dtype.kind == "b":
         made = np.full(shape, fill.truth) if fill.truth is not None else rng.integers(0, 2, shape) > 0
     else:
         made = fill.whole(dtype, shape, rng, use)
     made = np.asarray(made)
     made.flags.writeable = False
     return made
+
+
+def _floats(fill: Fill, name: str, shape: tuple[int, ...], seed: int) -> Array:
+    """Floats of a class for an operand: what is small is cut from the same numbers."""
+    count = prod(shape)
+    if count > _SUPPLY:
+        return fill.floats(shape, rng_of(name, seed, len(fill.name)))
+    return _supply(fill, name, seed)[:count].reshape(shape)
+
+
+@lru_cache(maxsize=2048)
+def _supply(fill: Fill, name: str, seed: int) -> Array:
+    return fill.floats((_SUPPLY,), rng_of(name, seed, len(fill.name)))
 
 
 def rng_of(name: str, *seed: int) -> np.random.Generator:

@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,7 @@ from graphopt.rewrite import literals
 from graphopt.rewrite.diagnosis import mismatch, undecided
 from graphopt.rewrite.expr import Env, Ref, brackets
 from graphopt.rewrite.limits import TooLargeError, Unknown
-from graphopt.rewrite.match import Match, find, plans
+from graphopt.rewrite.match import Match, find, plan_from
 from graphopt.rewrite.pattern import Line
 from graphopt.rewrite.schema import Rule
 
@@ -130,7 +130,6 @@ def build_example(rule: Rule, case: Mapping[str, Any], *, block: int = 16, seed:
     Raises:
         ExampleError: The case names something unknown, or its types contradict the operators.
     """
-    rng = np.random.default_rng(seed)
     case = dict(case)
     opset = _opset(case.pop("opset", DEFAULT_OPSET))
     values: dict[int, Value] = {}
@@ -149,9 +148,9 @@ def build_example(rule: Rule, case: Mapping[str, Any], *, block: int = 16, seed:
                 raise ExampleError(f"operand {leaf!r} has no type")
             names[leaf] = Ref(None)
         elif isinstance(given, list):
-            names[leaf] = tuple(Ref(_value(f"{leaf}{i}", text, values, inputs, rng)) for i, text in enumerate(given))
+            names[leaf] = tuple(Ref(_value(f"{leaf}{i}", text, values, inputs, seed)) for i, text in enumerate(given))
         else:
-            names[leaf] = Ref(_value(leaf, given, values, inputs, rng))
+            names[leaf] = Ref(_value(leaf, given, values, inputs, seed))
     for variable in variables:
         names[variable] = _attribute(case.get(variable))
     graph = build([], values, tuple(inputs), (), {"": opset, "com.microsoft": 1})
@@ -179,12 +178,12 @@ def _opset(given: Any) -> int:
     return int(text)
 
 
-def _value(name: str, given: Any, values: dict[int, Value], inputs: list[int], rng: np.random.Generator) -> int:
+def _value(name: str, given: Any, values: dict[int, Value], inputs: list[int], seed: int) -> int:
     operand = Operand.parse(name, given)
     type = ValueType(operand.dtype, operand.dims)
     if operand.const:
         try:
-            array = _array(operand, rng)
+            array = _array(operand, name, seed)
         except KeyError:
             raise ExampleError(f"{name}: a constant needs a dtype that numpy has, not {operand.dtype}") from None
         except (TypeError, ValueError, OverflowError) as error:
@@ -198,14 +197,21 @@ def _value(name: str, given: Any, values: dict[int, Value], inputs: list[int], r
     return value.key
 
 
-def _array(operand: Operand, rng: np.random.Generator) -> np.ndarray[Any, Any]:
+def _array(operand: Operand, name: str, seed: int) -> np.ndarray[Any, Any]:
     dtype = np.dtype(NUMPY_NAMES[operand.dtype])
     shape = tuple(d if isinstance(d, int) else 3 for d in operand.dims)
     if operand.data is not None:
         return np.broadcast_to(np.array(operand.data).astype(dtype), shape).copy()
-    made = random_array(dtype, shape, rng)
-    # Sixteenths: what a rule computes from them is exact, so that provers may compare it.
-    return np.asarray(np.round(made * 16) / 16).astype(dtype) if dtype.kind == "f" else made
+    return _random_constant(dtype, shape, name, seed)
+
+
+@lru_cache(maxsize=4096)
+def _random_constant(dtype: np.dtype[Any], shape: tuple[int, ...], name: str, seed: int) -> np.ndarray[Any, Any]:
+    made = random_array(dtype, shape, np.random.default_rng((seed, *name.encode())))
+    if dtype.kind == "f":  # sixteenths: what a rule computes from them is exact, so that provers may compare it
+        made = np.asarray(np.round(made * 16) / 16).astype(dtype)
+    made.flags.writeable = False
+    return made
 
 
 def random_array(dtype: np.dtype[Any], shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray[Any, Any]:
@@ -301,7 +307,7 @@ def _node(edit: Edit, line: Line, names: dict[str, Any]) -> list[int]:
 
 
 def _match(rule: Rule, graph: Graph, block: int) -> Match | None:
-    plan = plans(rule)[0]
+    plan = plan_from(rule, 0)
     for node in graph.in_order():
         for match in find(graph, plan, node, block):
             return match
@@ -311,7 +317,7 @@ def _match(rule: Rule, graph: Graph, block: int) -> Match | None:
 def _failing(rule: Rule, graph: Graph, block: int) -> tuple[int | None, Match | None]:
     """Index of the first condition that fails, judged with all conditions off, and where; ``None`` without a match."""
     bare = replace(rule, where=())
-    plan = plans(bare)[0]
+    plan = plan_from(bare, 0)
     best: tuple[int | None, Match | None] = (None, None)
     for node in graph.in_order():
         for match in find(graph, plan, node, block):

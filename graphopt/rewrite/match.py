@@ -136,10 +136,11 @@ def plans(rule: Rule) -> list[Plan]:
     Raises:
         RuleError: The pattern falls into unconnected parts.
     """
-    return [_plan(rule, anchor) for anchor in range(len(rule.match))]
+    return [plan_from(rule, anchor) for anchor in range(len(rule.match))]
 
 
-def _plan(rule: Rule, anchor: int) -> Plan:
+def plan_from(rule: Rule, anchor: int) -> Plan:
+    """The plan that starts at one line of the rule's pattern; raises as :func:`plans` does."""
     bound = _names(rule.match[anchor])
     todo = [i for i in range(len(rule.match)) if i != anchor]
     steps: list[Step] = []

@@ -8,14 +8,11 @@ from math import lcm, prod
 from graphopt.ir.constants import known_content
 from graphopt.ir.graph import Graph, Node
 from graphopt.ir.infer import element_shape
+from graphopt.ir.ops import BROADCASTING
 from graphopt.ir.types import Dim, Shape, factors, product
 from graphopt.runtime.sizes import Hints
 from graphopt.runtime.ties import Linear, linear
 
-_BROADCAST = frozenset(
-    {"Add", "Sub", "Mul", "Div", "Pow", "Max", "Min", "Sum", "Mean", "Mod", "And", "Or", "Xor", "Equal", "Greater", "Less",
-     "GreaterOrEqual", "LessOrEqual", "Where", "PRelu"}
-)  # fmt: skip
 _WINDOWS = frozenset({"Conv", "MaxPool", "AveragePool", "ConvTranspose", "LpPool"})
 _LARGEST = 4096
 
@@ -68,7 +65,7 @@ def _equations(graph: Graph) -> list[tuple[Linear, Linear]]:
 def _meetings(graph: Graph, node: Node, shapes: Sequence[Shape | None]) -> Iterator[tuple[Dim, Dim]]:
     """Dimensions that a node holds against numbers, or against each other."""
     known = [shape for shape in shapes if shape is not None]
-    if node.op in _BROADCAST:
+    if node.op in BROADCASTING:
         yield from _equal(known)
     elif node.op in ("MatMul", "Gemm") and len(known) > 1 and len(known[0]) > 0 and len(known[1]) > 0:
         a = known[0][0 if node.attributes.get("transA", 0) else -1]

@@ -29,14 +29,20 @@ def of(*shapes):
         ("Gemm", {"transB": 1}, (("N", "T"), ("M", "S"), None), "Gemm wants S and T to be equal"),
         ("Concat", {"axis": 1}, (("S", 4), ("T", 4)), "Concat wants S and T to be equal"),
         ("Concat", {"axis": 0}, (("S", 4), ("T", 4)), ""),
-        ("Add", {}, (("S",), ("T",)), ""),
+        ("Add", {}, (("S",), ("T",)), "Add wants S and T to be equal"),
+        ("Sub", {}, (("S",), (8,)), "Sub wants 8 and S to be equal"),
+        ("Mul", {}, (("S", 4), ("S", 1)), ""),
+        ("Add", {}, (("unk__3", 4), ("S", 4)), ""),
+        ("MatMul", {}, (("S", 4, 5), ("T", 5, 4)), "MatMul wants S and T to be equal"),
     ],
 )
 def test_what_a_node_asks_for(op, attributes, shapes, said):
     assert disagreement(op, "", 17, attributes, of(*shapes), NOTHING) == said
     assert not disagreement(op, "custom", 1, attributes, of(*shapes), NOTHING)
     assert not disagreement(op, "", 17, attributes, of(*shapes), None)
-    assert not disagreement(op, "", 17, attributes, of(*shapes), frozenset({frozenset({"S", "T"})}))
+    assert not disagreement(
+        op, "", 17, attributes, of(*shapes), frozenset({frozenset({"S", "T"}), frozenset({"S", 8})})
+    )
 
 
 def test_operators_that_did_not_broadcast_once():
@@ -56,6 +62,14 @@ def test_the_message_is_the_same_in_every_process():
         for seed in "0123"
     }
     assert said == {"Concat wants A and Z to be equal\n"}
+
+
+def test_what_follows_from_two_sums():
+    sized = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [d]) for n, d in (("a", "S"), ("b", "T"), ("c", "U"))]
+    nodes = [helper.make_node("Add", ["a", "b"], ["y"]), helper.make_node("Add", ["y", "c"], ["z"])]
+    outputs = [helper.make_tensor_value_info("z", TensorProto.FLOAT, None)]
+    graph = load(helper.make_model(helper.make_graph(nodes, "g", sized, outputs), ir_version=8)).graph
+    assert frozenset({"S", "T"}) in demands_of(graph, graph.nodes)
 
 
 def test_what_the_nodes_of_a_pattern_ask_for():

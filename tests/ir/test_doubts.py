@@ -160,3 +160,25 @@ def test_a_label_of_one_in_one_operand():
     )
     proto.graph.output[0].type.tensor_type.ClearField("shape")
     assert types(proto)["y"] == "f32[?,3,4,6]"
+
+
+def test_what_is_empty_counts_for_nothing_in_a_concat():
+    proto = parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17]> g (float[0, 3] a, float[2, S] b, float[2, 3] c, float[P, 4] d, float[n, 4] e) => '
+        "(float[2, 3] x, float[4, 3] y, float[r, 4] z) { x = Concat<axis = 0>(b, a) y = Concat<axis = 0>(b, c) z = Concat<axis = 0>(d, e) }"
+    )
+    for output in proto.graph.output:
+        output.type.tensor_type.ClearField("shape")
+    found = types(proto)
+    assert found["x"] == "f32[2,?]"  # [2, 1] where S is 1
+    assert found["y"] == "f32[4,3]" and found["z"].endswith(",4]")
+
+
+def test_a_reshape_to_another_number_of_elements_is_refused():
+    proto = parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17]> g (float[8, 0, 3] x) => (float[y] y) { y = Relu(x) }'
+    )
+    edit = Edit(load(proto).graph, "test")
+    (x,) = edit.graph.inputs
+    with pytest.raises(RefusedError, match="can't be"):
+        edit.add("Reshape", [x, edit.constant(np.array([4, 2, 0, 3]))])  # the 0 stands for x's third dimension
