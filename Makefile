@@ -20,12 +20,13 @@ MODEL ?= $(firstword $(filter-out %.opt.onnx,$(wildcard models/*.onnx)))
 # 'demo' runs on the machine's own terms; a short budget is enough for a small model.
 DEMO_ARGS ?=
 
-.PHONY: help demo test lint unit clean
+.PHONY: help demo test lint unit hostile clean
 help:
 	@echo "make demo   set up $(VENV) and optimise a committed model"
 	@echo "make test   lint, type check and test"
 	@echo "make lint   ruff and mypy only"
 	@echo "make unit   pytest only (PYTEST_ARGS=... to pass arguments)"
+	@echo "make hostile  hostile inputs, and 17 kinds of faults 20 times each: two tables (an hour)"
 	@echo "make clean  remove $(VENV), caches and build output"
 
 demo: $(VENV)/.base
@@ -42,6 +43,11 @@ lint: $(VENV)/.dev
 
 unit: $(VENV)/.dev $(VENV)/.browser
 	$(BIN)/python -m pytest -n $(JOBS) $(PYTEST_ARGS)
+
+hostile: $(VENV)/.dev
+	@mkdir -p build
+	$(BIN)/python -m tests.hostile
+	$(BIN)/python -m tests.faults --repeat 20 --out build/faults.jsonl
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

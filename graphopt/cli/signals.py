@@ -88,6 +88,7 @@ def watch() -> None:
     os.set_blocking(writes, False)
     signal.set_wakeup_fd(writes, warn_on_full_buffer=False)
     threading.Thread(target=_listen, args=(reads,), daemon=True, name="signals").start()
+    sys.unraisablehook = _lost
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, _interrupt)
     if signal.getsignal(signal.SIGTERM) is not signal.SIG_IGN:
@@ -144,6 +145,13 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
     global _received
     _received = number
     raise KeyboardInterrupt
+
+
+def _lost(unraisable: sys.UnraisableHookArgs) -> None:
+    """What a signal raised has hit a destructor, where Python prints it and goes on."""
+    if _received and isinstance(unraisable.exc_value, KeyboardInterrupt | SystemExit):
+        end(_received)
+    sys.__unraisablehook__(unraisable)
 
 
 def _listen(reads: int) -> None:

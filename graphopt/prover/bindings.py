@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from graphopt.ir.graph import Graph
+from graphopt.ir.types import Shape
 from graphopt.prover.cases import Instance, operands
 
 _SIZES = (3, 5, 2, 7)
 _MOST_BINDINGS = 10
 _BEYOND = {"i8": 900, "u8": 900, "f16": 2100, "bf16": 900, "i16": 70_000, "u16": 70_000}
+_MOST_ELEMENTS = 1 << 20  # of an operand
 _LARGEST = 4096  # size of a symbolic dimension
 
 
@@ -29,7 +32,13 @@ def bindings(instance: Instance) -> list[dict[str, int]]:
     if narrow:
         made[1:1] = [{**different, name: narrow} for name in dict.fromkeys((names[0], names[-1]))]
     made[2:2] = [{**different, name: n} for name in names[:2] for n in sorted(beyond)[:2]]
+    shapes = [o.dims for o in operands(instance.case)]
+    made = [m for m in made if all(_elements(dims, m) <= _MOST_ELEMENTS for dims in shapes)]
     return [*made, dict.fromkeys(names, 0)][:_MOST_BINDINGS]
+
+
+def _elements(dims: Shape, sizes: Mapping[str, int]) -> int:
+    return math.prod(d if isinstance(d, int) else sizes.get(str(d), 1) for d in dims)
 
 
 def _narrow(graph: Graph) -> int:

@@ -127,7 +127,7 @@ def instance_of(rule: Rule, case: Case, example: Example, block: int = 16) -> In
     missing = kernels.complaint(after, delta)
     if missing and not kernels.unsupported(example.graph):
         raise RefusedError(missing)
-    read = {n for e in _expressions(rule) if e.calls & _READS for n in e.names}
+    read = contents_read(rule)
     # Types follow from what says a shape: such a constant is what it is as well.
     steers = uses(example.graph, after, only="shape")
     symbolic: set[int] = set()
@@ -142,6 +142,11 @@ def instance_of(rule: Rule, case: Case, example: Example, block: int = 16) -> In
                 symbolic.add(ref.key)
     elements = sum(size_of(o) for o in operands(case))
     return Instance(case, example.graph, after, frozenset(symbolic), elements)
+
+
+def contents_read(rule: Rule) -> set[str]:
+    """Names of the operands whose content a rule looks at."""
+    return {name for e in _expressions(rule) if e.calls & _READS for name in e.names}
 
 
 def _expressions(rule: Rule) -> Iterator[Any]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from graphopt.ir.types import FLOATS, NUMPY_NAMES
+from graphopt.ir.types import FLOATS, MADE_UP, NUMPY_NAMES
 from graphopt.prover.cases import Case, operands, places, put, size_of
 from graphopt.rewrite.examples import Operand
 
@@ -38,9 +38,9 @@ def named(case: Case) -> Case:
     return case
 
 
-def hidden(case: Case) -> Case:
-    """A symbol of its own for each dimension of each operand that is no constant."""
-    names = itertools.cycle(SYMBOLS)
+def hidden(case: Case, unknown: bool = False) -> Case:
+    """A symbol of its own for each dimension of each operand that is no constant; or one that says that nothing is known of it."""
+    names = map(f"{MADE_UP}{{}}".format, itertools.count()) if unknown else itertools.cycle(SYMBOLS)
     for place, operand in places(case):
         if not operand.const:
             case = put(case, place, replace(operand, dims=tuple(next(names) for _ in operand.dims)))
@@ -67,18 +67,22 @@ def halved(case: Case) -> Case:
     return {k: float(np.float16(v)) if isinstance(v, float) else v for k, v in case.items()}
 
 
-def refilled(operand: Operand, rng: np.random.Generator, ends: bool, mask: bool) -> Iterator[Operand]:
+def refilled(
+    operand: Operand, rng: np.random.Generator, thresholds: Sequence[int], ends: bool, mask: bool
+) -> Iterator[Operand]:
     """A constant with contents of every class.
 
     Args:
         operand: The constant.
         rng: For what is drawn.
+        thresholds: Whole numbers that the rule's conditions speak of.
         ends: Whether integers at the ends of their type's range are among them.
         mask: Whether one is that takes a single place out, as a mask of attention does.
     """
     count = size_of(operand)
     if operand.dtype in FLOATS:
-        yield from (replace(operand, data=n) for n in (0.0, 1.0, -1.0, 0.5, 0.1, -2.5, 1e4, _NEARLY_ONE))
+        near = (float(n + d) for n in thresholds for d in (0, -1, 1))
+        yield from (replace(operand, data=n) for n in (0.0, 1.0, -1.0, 0.5, 0.1, -2.5, 1e4, _NEARLY_ONE, *near))
         if count > 1 and len(operand.dims) == 1:
             yield replace(operand, data=[float(rng.integers(-3, 4)) for _ in range(count)])
             yield replace(operand, data=[0.0, *[1.0] * (count - 1)])
@@ -99,7 +103,8 @@ def refilled(operand: Operand, rng: np.random.Generator, ends: bool, mask: bool)
     numbers = (0, 1, 2, 3, 100) if operand.dtype.startswith("u") else (-1, 0, 1, 2, -2, 3, -3, 100)
     if ends:
         info = np.iinfo(NUMPY_NAMES[operand.dtype])
-        numbers = (*numbers, int(info.max), int(info.min), int(info.max) // 2 + 1)
+        near = (n + d for n in thresholds for d in (0, -1, 1) if info.min <= n + d <= info.max)
+        numbers = (*numbers, int(info.max), int(info.min), int(info.max) // 2 + 1, *near)
     data = operand.data
     if isinstance(data, list) and data and not isinstance(data[0], list):
         for i in range(len(data)):

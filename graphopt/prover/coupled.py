@@ -8,7 +8,6 @@ A change of one part alone does not match there, so that what a rule says of the
 
 from __future__ import annotations
 
-import ast
 import itertools
 import math
 from collections.abc import Iterator
@@ -20,7 +19,7 @@ import numpy as np
 from graphopt.prover.cases import Case, Place, operands, places, put
 from graphopt.prover.contents import hidden, reshaped
 from graphopt.prover.images import fitting_images
-from graphopt.prover.schemas import OPSETS, attributes_of, most_operands, values_of
+from graphopt.prover.schemas import OPSETS, attributes_of, most_operands, said_by, values_of
 from graphopt.rewrite.examples import DEFAULT_OPSET, Operand
 from graphopt.rewrite.pattern import Line
 from graphopt.rewrite.schema import Rule
@@ -33,7 +32,7 @@ _LETTERS = {"i": 2, "j": 3, "k": 4, "b": 2, "a": 3, "n": 2, "c": 3}
 _EQUATIONS = (
     "ij,jk->ik", "ij,kj->ik", "ij,jk->ki", "ji,jk->ik", "i,j->ij", "i,i->i", "i,i->", "ij,ij->ij", "ij,ij->i", "ij,ij->", "ij,j->i",
     "bij,bjk->bik", "bij,bkj->bik", "bij,jk->bik", "bij,bij->b", "ij,jk", "ba,ac", "ij->ji", "ij->i", "ij->j", "ij->", "ij->ij", "ii->i",
-    "ij", "ba", "bij->bji", "i->i", "...ij,...jk->...ik", "...i->...", "ij,jk,kb->ib",
+    "kj,ji", "cb,ba", "ij", "ba", "bij->bji", "i->i", "...ij,...jk->...ik", "...i->...", "ij,jk,kb->ib",
 )  # fmt: skip
 _COLUMNS: tuple[tuple[tuple[int, ...], list[int], list[int], dict[str, list[int]]], ...] = (
     # Operands and attributes of Col2Im: columns, image, block.
@@ -233,9 +232,7 @@ def _old_value(op: str, name: str, attribute: Any, rank: int, length: int, rng: 
 
 def _quoted(rule: Rule, case: Case) -> Iterator[Case]:
     """Strings that a condition names, as the value of each attribute that is one; with operands of one size, too."""
-    trees = [ast.parse(e.text.strip(), mode="eval") for e in (*rule.where, *rule.prefer)]
-    constants = {n.value for tree in trees for n in ast.walk(tree) if isinstance(n, ast.Constant)}
-    words = sorted(w for w in constants if isinstance(w, str))
+    words = sorted(w for w in said_by(rule) if isinstance(w, str))
     for line in rule.match:
         for _, variable in line.captures:
             if isinstance(case.get(variable), str):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from graphopt.prover.cases import Case, places, put
+from graphopt.prover.cases import Case, operands, places, put
 from graphopt.prover.contents import reshaped
 from graphopt.rewrite.examples import Operand
 from graphopt.rewrite.pattern import Line
@@ -24,6 +24,21 @@ def fitting_images(rule: Rule, case: Case) -> Iterator[Case]:
     yield from _padded(rule, case)
     yield from _same(rule, case)
     yield from _grouped(rule, case)
+    yield from _cropped(rule, case)
+
+
+def _cropped(rule: Rule, case: Case) -> Iterator[Case]:
+    """Images resized together with what lies around them, which is a number that an attribute gives."""
+    for line in rule.match:
+        if ("", "Resize") not in line.ops or len(line.operands) < 2 or not isinstance(case.get(line.rest), dict):
+            continue
+        roi = line.operands[1].name
+        if roi in rule.leaves:
+            rank = max(len(operand.dims) for operand in operands(case))
+            around = Operand("f32", (2 * rank,), True, [*[-0.5] * rank, *[1.5] * rank])
+            for number in (-2.5, 2.5):
+                how = {"coordinate_transformation_mode": "tf_crop_and_resize", "extrapolation_value": number}
+                yield {**case, roi: around, line.rest: {**case[line.rest], **how}}
 
 
 def _grouped(rule: Rule, case: Case) -> Iterator[Case]:

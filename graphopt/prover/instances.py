@@ -61,8 +61,9 @@ def drawn(rule: Rule, *, seed: int = 0, tries: int = 300) -> Iterator[Instance]:
         tried = [(case, made)]
         if isinstance(made, RefusedError) and refused < _REFUSED:
             refused += 1
-            # By the results' shapes, most likely, which symbols hide.
-            tried += [(other, attempt(rule, other, block)) for other in (named(case), hidden(case))]
+            # By the results' shapes, most likely, which symbols hide, and what nobody knows.
+            others = (named(case), hidden(case), hidden(case, unknown=True))
+            tried += [(other, attempt(rule, other, block)) for other in others]
         for each, made in tried:
             if isinstance(made, Instance):
                 matched.append(each)

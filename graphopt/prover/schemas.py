@@ -6,6 +6,7 @@ values, every number the ends of its range, every operand all dtypes that its op
 
 from __future__ import annotations
 
+import ast
 from functools import lru_cache
 from typing import Any
 
@@ -151,3 +152,9 @@ def opsets_of(rule: Rule) -> list[int]:
     used = {op for line in (*rule.match, *rule.replace) for op in line.ops}
     changed = {v for op in used for v in _history().get(op, ()) if op[0] == "" and low <= v <= high}
     return sorted({low, high, *changed})
+
+
+def said_by(rule: Rule) -> set[Any]:
+    """The numbers and strings that a rule's conditions name."""
+    trees = [ast.parse(e.text.strip(), mode="eval") for e in (*rule.where, *rule.prefer)]
+    return {node.value for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Constant)}

@@ -22,7 +22,9 @@ from graphopt.prover.domains import WIDER
 
 Array = np.ndarray[Any, Any]
 
-_SPECIAL = (0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 0.5, -2.5, 3.0, 120.0, -120.0)
+_SPECIAL = (0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 0.5, -2.5, 3.0, 120.0, -120.0,
+            2049.0, 16777217.0, 1 + 1e-12)  # fmt: skip
+"""The last three are other numbers in float16 and in float32."""
 _EXTREME = (0.0, 1.0, -1.0, 3.0, -3.0, 9.0, -9.0, 30.0, -30.0, 150.0, -150.0, 250.0, 1e-6, -1e-6, 1e-30, 1e-40, -1e-40,
             1e4, -1e4, 1e30, -1e30, 3e38, -3e38, 1e-45, 4.2e-45, np.inf, -np.inf, np.nan)  # fmt: skip
 

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from graphopt.ir.types import FLOATS
-from graphopt.prover.cases import Case, operands, places, put
+from graphopt.prover.cases import Case, contents_read, operands, places, put
 from graphopt.prover.contents import SYMBOLS, halved, hidden, mapped, refilled, reshaped, retyped
-from graphopt.prover.schemas import attributes_of, dtypes_of, opsets_of, readers, values_of
+from graphopt.prover.schemas import attributes_of, dtypes_of, opsets_of, readers, said_by, values_of
 from graphopt.prover.values import SHAPES
 from graphopt.rewrite.examples import DEFAULT_OPSET, Operand
 from graphopt.rewrite.schema import Rule
@@ -39,6 +39,8 @@ class Variation:
         self.operators = [(line.op_variable, line) for line in rule.match if line.op_variable]
         self.optional = sorted({o.name for line in rule.match for o in line.operands if o.kind == "optional"})
         self.opsets = opsets_of(rule)
+        self.read = contents_read(rule)
+        self.thresholds = sorted({n for n in said_by(rule) if type(n) is int and abs(n) > 3})
         ways: list[Callable[[Case], list[Case]]] = [
             self._sizes,
             self._singles,
@@ -129,7 +131,7 @@ class Variation:
         front = case
         for place, operand in free:
             front = put(front, place, replace(operand, dims=("S", *operand.dims[1:]) if operand.dims else ()))
-        made += [hidden(case), front]
+        made += [hidden(case), hidden(case, unknown=True), front]
         symbols = sorted({d for _, o in free for d in o.dims if isinstance(d, str)})
         return made + [self._resized(case, {symbol: to}) for symbol in symbols for to in (1, 4)]
 
@@ -224,7 +226,8 @@ class Variation:
                 steers = any(position in SHAPES.get(op, ()) and op != "Slice" for op, position in used)
                 # Weights keep their size: of a single large one little is left by any other way to sum products.
                 weighs = any(op in _WEIGHTED for op, _ in used)
-                made += [put(case, place, other) for other in refilled(operand, self.rng, not steers, not weighs)]
+                said = self.thresholds if place[0] in self.read else []
+                made += [put(case, place, other) for other in refilled(operand, self.rng, said, not steers, not weighs)]
         return made
 
     def _spread(self, case: Case) -> list[Case]:

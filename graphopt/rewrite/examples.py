@@ -201,7 +201,8 @@ def _array(operand: Operand, name: str, seed: int) -> np.ndarray[Any, Any]:
     dtype = np.dtype(NUMPY_NAMES[operand.dtype])
     shape = tuple(d if isinstance(d, int) else 3 for d in operand.dims)
     if operand.data is not None:
-        return np.broadcast_to(np.array(operand.data).astype(dtype), shape).copy()
+        with np.errstate(over="ignore"):
+            return np.broadcast_to(np.array(operand.data).astype(dtype), shape).copy()
     return _random_constant(dtype, shape, name, seed)
 
 

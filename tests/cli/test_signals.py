@@ -143,3 +143,22 @@ def test_commands_with_workers_and_imports(tmp_path, plan):
     code, err, _ = signalled(tmp_path, arguments, plan)
     assert code == 128 + plan[-1][1]
     assert err.count("error:") == (code == 130)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_that_hits_a_destructor_is_not_lost(number, code):
+    program = f"""
+import signal
+from graphopt.cli import signals
+class Held:
+    def __del__(self):
+        signal.raise_signal({int(number)})
+        len("where Python looks for signals")
+signals.watch()
+held = Held()
+del held
+print("went on")
+"""
+    ended = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
+    assert ended.returncode == code and not ended.stdout
+    assert "Traceback" not in ended.stderr
