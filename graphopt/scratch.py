@@ -1,6 +1,6 @@
-"""Temporary folders that do not outlive their process, however it ends.
+"""What does not outlive a block (:class:`Closing`), and temporary folders that do not outlive their process, however it ends.
 
-All of them lie in one folder of the process, ``graphopt-XXXX`` in the system's place for such things, which holds a locked file
+All of these lie in one folder of the process, ``graphopt-XXXX`` in the system's place for such things, which holds a locked file
 as long as the process lives. Whoever is killed leaves its folder behind with a lock that nobody holds: the next process removes it. (A
 number of a process would not do: in a container every process may be number 7.)
 
@@ -18,7 +18,8 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import IO, Any
+from types import TracebackType
+from typing import IO, Any, Self
 
 from graphopt.errors import GraphoptError
 
@@ -33,6 +34,21 @@ _LOCK = ".lock"
 
 _root: tuple[int, Path, IO[bytes]] | None = None
 _last_resort: dict[object, Callable[[], None]] = {}
+
+
+class Closing:
+    """Closed at the end of a ``with`` block."""
+
+    def close(self) -> None:
+        """Let go of what is held; nothing here."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
 
 
 @contextmanager

@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from graphopt import scratch
 from graphopt.errors import SessionError
+from graphopt.scratch import Closing
 
 _POLL_S = 0.2  # between two looks at Ctrl-C
 
@@ -80,7 +80,7 @@ def call(
             scratch.settled(process)
 
 
-class Respondent:
+class Respondent(Closing):
     """A process that answers each line with a line of JSON, and begins with one.
 
     Args:
@@ -131,14 +131,6 @@ class Respondent:
         if not self._complaints.closed:
             with suppress(BrokenPipeError), self._complaints, self._process:  # of what it was never told
                 self._process.kill()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _answer(self) -> Any:
         assert self._process.stdout is not None

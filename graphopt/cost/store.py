@@ -17,10 +17,10 @@ import time
 import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from graphopt.config import cache_dir
+from graphopt.scratch import Closing
 
 FAILED = -1.0
 """In place of a time: what was to be measured does not run."""
@@ -54,7 +54,7 @@ class StoreWarning(UserWarning):
     """The store on disk can't be used; measurements live in memory only."""
 
 
-class Store:
+class Store(Closing):
     """Milliseconds by (environment digest, signature).
 
     Safe for several threads and processes. A copy made by pickling or forking opens its own connection.
@@ -181,14 +181,6 @@ class Store:
             if self._connection is not None and self._pid == os.getpid():
                 self._connection.close()
             self._connection = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __getstate__(self) -> dict[str, Any]:
         return {"path": self.path, "memory": dict(self._memory), "factors": dict(self._factors), "broken": self._broken}

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Protocol, Self, TypeVar
 
 from graphopt.errors import GraphoptError
+from graphopt.scratch import Closing
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -63,21 +64,6 @@ class Executor(Protocol):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
-
-
-class Closing:
-    """Context management for executors."""
-
-    def close(self) -> None:
-        """See :class:`Executor`."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 class Inline(Closing):

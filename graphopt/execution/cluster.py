@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from graphopt.errors import MissingExtraError, UsageError
-from graphopt.execution.base import AHEAD, RETRIES, Closing, Result, Task, in_order, lost
+from graphopt.execution.base import AHEAD, RETRIES, Result, Task, in_order, lost
+from graphopt.scratch import Closing
 
 _REACH_S = 5.0
 

@@ -12,7 +12,8 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from multiprocessing.connection import wait
 
-from graphopt.execution.base import AHEAD, RETRIES, Closing, Result, Task, in_order, lost
+from graphopt.execution.base import AHEAD, RETRIES, Result, Task, in_order, lost
+from graphopt.scratch import Closing
 
 
 class Processes(Closing):

@@ -26,11 +26,11 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from graphopt import scratch
 from graphopt.errors import CrashError, GraphoptError
+from graphopt.scratch import Closing
 
 if TYPE_CHECKING:
     from graphopt.runtime.binding import TensorSpec
@@ -119,7 +119,7 @@ def revive(session: Guarded | Session) -> None:
         session.revive()
 
 
-class Guarded:
+class Guarded(Closing):
     """A session in the child, from our side: as :class:`graphopt.runtime.session.Session`, as far as it goes.
 
     Attributes:
@@ -189,14 +189,6 @@ class Guarded:
                 return self._child.ask((request, *arguments), self._seconds)
             except _EndedError as error:
                 raise CrashError(f"{self._name}: ONNX Runtime {error} when it {doing} this model") from None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 class _EndedError(Exception):

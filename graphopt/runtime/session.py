@@ -12,8 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -25,6 +24,7 @@ from graphopt.runtime.binding import HOST, Memory, TensorSpec, borrowed, bound_r
 from graphopt.runtime.log import FATAL_ONLY, first_complaint, one_line
 from graphopt.runtime.ort import onnxruntime
 from graphopt.runtime.placement import Placement, assigned
+from graphopt.scratch import Closing
 
 _binding = onnxruntime.capi.onnxruntime_pybind11_state
 _LEVELS = {
@@ -99,7 +99,7 @@ class SessionConfig:
     pattern: bool = True
 
 
-class Session:
+class Session(Closing):
     """A model opened in the runtime.
 
     Args:
@@ -230,14 +230,6 @@ class Session:
     def close(self) -> None:
         """Release the session and its memory; closing twice is harmless."""
         self._session = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _open(self) -> Any:
         if self._session is None:
