@@ -172,7 +172,7 @@ def effort_for(model: Model, seconds: float | None, sizes: Mapping[str, int], me
         measured: Whether the clock judges what the search finds.
     """
     typical = AnalyticCost(dims=named_sizes(sizes)).of(model.graph).total if seconds is None else 0.0
-    return Effort.of(seconds, len(model.graph.nodes), typical, measured)
+    return Effort.of(seconds, len(model.graph.nodes), typical, model.nbytes, measured)
 
 
 def named_sizes(sizes: Mapping[str, int]) -> dict[str, int]:

@@ -26,6 +26,7 @@ from graphopt.prover.bindings import bindings
 from graphopt.prover.cases import Case, Instance, fits
 from graphopt.prover.domains import Floats
 from graphopt.prover.evaluate import evaluate
+from graphopt.prover.hazards import counts, divides_by_computed, empties_a_window, frail
 from graphopt.prover.semantics import ContradictionError, UnsupportedError
 from graphopt.prover.sides import Sides
 from graphopt.prover.values import (
@@ -33,12 +34,8 @@ from graphopt.prover.values import (
     ORDINARY,
     Fill,
     content,
-    counts,
-    divides_by_computed,
-    empties_a_window,
     extreme,
     fills,
-    frail,
     makes_integers,
     multiplies,
     rng_of,

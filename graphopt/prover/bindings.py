@@ -18,12 +18,14 @@ _LARGEST = 4096  # size of a symbolic dimension
 
 
 def bindings(instance: Instance) -> list[dict[str, int]]:
-    """Sizes of the symbolic dimensions: different ones, all 1, all alike, each alone 1, each alone empty, all empty."""
+    """Sizes of the symbolic dimensions: those that are known to fit, different ones, all 1, all alike, each alone 1 or empty, all empty."""
     names = instance.symbols
     if not names:
         return [{}]
     different = {name: _SIZES[i % len(_SIZES)] + 4 * (i // len(_SIZES)) for i, name in enumerate(names)}
     made = [different, dict.fromkeys(names, 1), dict.fromkeys(names, 2)]
+    if instance.sizes:
+        made.insert(0, {**different, **instance.sizes})
     made += [{**different, name: 1} for name in names] + [{**different, name: 0} for name in names]
     # A size beyond a number that the pattern knows: a Slice to 1000 is not always the whole.
     known = {abs(n) for n in _integers(o.data for o in operands(instance.case) if o.dtype in ("i64", "i32"))}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from graphopt.errors import GraphoptError
@@ -38,6 +38,7 @@ class Instance:
         after: The rewritten graph.
         symbolic: Keys of the constants that stand for any content.
         elements: Size of the operands together.
+        sizes: Of symbols, at which the pattern is known to be possible.
     """
 
     case: Case
@@ -45,6 +46,7 @@ class Instance:
     after: Graph
     symbolic: frozenset[int]
     elements: int
+    sizes: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def shapes(self) -> tuple[str, ...]:

@@ -39,12 +39,20 @@ def named(case: Case) -> Case:
 
 
 def hidden(case: Case, unknown: bool = False) -> Case:
-    """A symbol of its own for each dimension of each operand that is no constant; or one that says that nothing is known of it."""
+    """A symbol of its own for each dimension of each operand that is no constant; or, for each but 1, one that nobody chose."""
     names = map(f"{MADE_UP}{{}}".format, itertools.count()) if unknown else itertools.cycle(SYMBOLS)
     for place, operand in places(case):
         if not operand.const:
-            case = put(case, place, replace(operand, dims=tuple(next(names) for _ in operand.dims)))
+            dims = tuple(d if unknown and d == 1 else next(names) for d in operand.dims)
+            case = put(case, place, replace(operand, dims=dims))
     return case
+
+
+def sizes_behind(case: Case, other: Case) -> dict[str, int]:
+    """The sizes in a case for which another one has symbols."""
+    pairs = zip(operands(case), operands(other), strict=True)
+    dims = [pair for a, b in pairs for pair in zip(a.dims, b.dims, strict=True)]
+    return {symbol: size for size, symbol in dims if isinstance(symbol, str) and isinstance(size, int)}
 
 
 def retyped(operand: Operand, to: str) -> Operand | None:

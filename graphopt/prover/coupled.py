@@ -45,7 +45,8 @@ def coupled(rule: Rule, case: Case, rng: np.random.Generator) -> list[Case]:
     """Cases that differ from one in several parts at once, each kind of change in turn; those to be tried first at the end."""
     kinds = [
         _scaled(rule, case, rng), _permuted(rule, case, rng), _aged(rule, case, rng), _quoted(rule, case), _equations(rule, case),
-        _columns(rule, case), _split(rule, case, rng), _exchanged(case),
+        _columns(rule, case), _split(rule, case, rng), _exchanged(case), _parted(rule, case),
+        _stretched(case),
     ]  # fmt: skip
     drawn = [list(kind) for kind in kinds]
     for kind in drawn:
@@ -155,6 +156,20 @@ def _split(rule: Rule, case: Case, rng: np.random.Generator) -> Iterator[Case]:
                     yield {**made, **{name: list(orders[k]) for name in old}}
 
 
+def _parted(rule: Rule, case: Case) -> Iterator[Case]:
+    """A Split along each axis, in parts that add up to a dimension that may be there."""
+    for line in rule.match:
+        sizes = case.get(line.operands[1].name) if ("", "Split") in line.ops and len(line.operands) > 1 else None
+        axis = dict(line.captures).get("axis")
+        if not isinstance(sizes, Operand) or not isinstance(sizes.data, list) or axis not in case:
+            continue
+        count = len(sizes.data)
+        totals = sorted({d for o in operands(case) for d in o.dims if isinstance(d, int) and d >= count})
+        for along, total in itertools.product(range(-3, 4), totals):
+            data = [*[1] * (count - 1), total - count + 1]
+            yield put({**case, axis: along}, (line.operands[1].name, None), replace(sizes, data=data))
+
+
 def _copied(rule: Rule, case: Case) -> Iterator[Case]:
     """Each entry of the target of a Reshape as 0 or -1, which copy or infer a dimension; of operands that hide their sizes, too."""
     for place, target in _targets(rule, case):
@@ -171,6 +186,16 @@ def _targets(rule: Rule, case: Case) -> Iterator[tuple[Place, Operand]]:
     for place, operand in places(case):
         if place[0] in names and operand.const and isinstance(operand.data, list):
             yield place, operand
+
+
+def _stretched(case: Case) -> Iterator[Case]:
+    """Where all sizes are one, so that it fits any axis, one operand along each of the last ones."""
+    for size in (2, 3):
+        square = _squared(case, size, ones=True)
+        for place, operand in places(square):
+            for dims in ((size,), (size, 1), (size, 1, 1), (1, size), (size, size)):
+                if operand.dims != dims and len(operand.dims) <= len(dims):
+                    yield put(square, place, reshaped(operand, dims))
 
 
 def _exchanged(case: Case) -> Iterator[Case]:
@@ -242,9 +267,11 @@ def _quoted(rule: Rule, case: Case) -> Iterator[Case]:
                     yield _squared(made)
 
 
-def _squared(case: Case) -> Case:
+def _squared(case: Case, size: int = 3, ones: bool = False) -> Case:
+    """All dimensions of one size; ``ones`` leaves those of 1 alone."""
     for place, operand in places(case):
-        case = put(case, place, reshaped(operand, (3,) * len(operand.dims)))
+        dims = tuple(d if ones and (d == 1 or isinstance(d, str)) else size for d in operand.dims)
+        case = put(case, place, reshaped(operand, dims))
     return case
 
 

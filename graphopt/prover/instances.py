@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 import numpy as np
 
 from graphopt.ir.edit import RefusedError
 from graphopt.prover.cases import Case, Instance, attempt, operands, parse_case, size_of
-from graphopt.prover.contents import hidden, named
+from graphopt.prover.contents import hidden, named, sizes_behind
 from graphopt.prover.coupled import coupled
 from graphopt.prover.variation import Variation
 from graphopt.rewrite.schema import Rule
@@ -58,16 +59,17 @@ def drawn(rule: Rule, *, seed: int = 0, tries: int = 300) -> Iterator[Instance]:
     for turn, case in enumerate(variations(rule, seed=seed, tries=tries, matched=matched)):
         block = _BLOCKS[turn % 8 - 5] if turn % 8 > 5 else _BLOCKS[0]
         made = attempt(rule, case, block)
-        tried = [(case, made)]
-        if isinstance(made, RefusedError) and refused < _REFUSED:
+        if isinstance(made, Instance):
+            matched.append(case)
+            yield made
+        elif isinstance(made, RefusedError) and refused < _REFUSED:
             refused += 1
             # By the results' shapes, most likely, which symbols hide, and what nobody knows.
-            others = (named(case), hidden(case), hidden(case, unknown=True))
-            tried += [(other, attempt(rule, other, block)) for other in others]
-        for each, made in tried:
-            if isinstance(made, Instance):
-                matched.append(each)
-                yield made
+            for other in (named(case), hidden(case), hidden(case, unknown=True)):
+                blind = attempt(rule, other, block)
+                if isinstance(blind, Instance):
+                    matched.append(other)
+                    yield replace(blind, sizes=sizes_behind(case, other))
 
 
 def variations(rule: Rule, *, seed: int = 0, tries: int = 300, matched: list[Case] | None = None) -> Iterator[Case]:

@@ -8,7 +8,6 @@ ladder of magnitudes. Integers go over the whole range of their type, unless the
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
@@ -258,52 +257,6 @@ def _mark(graph: Graph, node: Node, operand: int, use: str, found: dict[int, str
         maker = graph.values[key].producer
         if maker is not None:
             stack += graph.nodes[maker].inputs
-
-
-def counts(graph: Graph) -> bool:
-    """Whether the content of an operand alone says how long a result is: a wrong number there asks for all memory there is."""
-    return any(node.op == "Range" for node in graph.nodes.values())
-
-
-def divides_by_computed(graph: Graph) -> bool:
-    """Whether an integer is divided by one that the graph computes, or by a constant of 0 or -1.
-
-    A division by 0, or of the least number by -1, ends the process.
-    """
-    for node in graph.nodes.values():
-        if node.op not in ("Div", "Mod") or len(node.inputs) < 2 or node.inputs[1] is None:
-            continue
-        value = graph.values[node.inputs[1]]
-        if value.type.dtype is None or value.type.dtype[0] not in "iu":
-            continue
-        if value.producer is not None or (value.tensor is not None and np.isin(value.tensor.numpy(), (0, -1)).any()):
-            return True
-    return False
-
-
-def empties_a_window(graph: Graph, bind: Mapping[str, int]) -> bool:
-    """Whether a convolution may have a kernel of size 0 where symbols have the given sizes: the runtime never returns."""
-    for node in graph.nodes.values():
-        if node.op not in ("Conv", "ConvTranspose", "ConvInteger") or len(node.inputs) < 2 or node.inputs[1] is None:
-            continue
-        dims = graph.type(node.inputs[1]).shape
-        sizes = [bind.get(d, 0) if isinstance(d, str) else d for d in dims or (0,)]
-        if not all(sizes):
-            return True
-    return False
-
-
-# Operators whose kernels may end the process where an operand is empty (onnxruntime 1.32).
-_FRAIL = frozenset({"Einsum", "InstanceNormalization", "ArgMax", "ArgMin", "LSTM", "GRU", "RNN", "GridSample", "RoiAlign",
-                    "GroupNormalization", "LpNormalization", "ConvTranspose", "Resize", "Col2Im"})  # fmt: skip
-
-
-def frail(graph: Graph) -> bool:
-    """Whether a graph may end the process where something is empty: also a Conv of several groups."""
-    return any(
-        node.op in _FRAIL or (node.op == "Conv" and node.attributes.get("group", 1) != 1)
-        for node in graph.nodes.values()
-    )
 
 
 def widened(graph: Graph) -> bool:

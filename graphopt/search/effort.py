@@ -74,7 +74,8 @@ _KERNELS = 400
 _CANDIDATES, _CANDIDATES_PER_NODE = 3000, 4
 _UNMEASURED = 1000  # in place of the first where no clock judges: what more finds is worth less than the prices err
 _ROUNDS = (4 * LEAST_ROUNDS, 400)  # of all comparisons together, at least and at most
-_COMPARING_MS = 20_000.0  # typical milliseconds for them
+_COMPARING_MS = 40_000.0  # typical milliseconds for them, opening included
+_OPEN_MS, _OPEN_MS_PER_MB = 10.0, 1.2  # to open a session, typically
 _TURN_MS = 6.0  # a turn takes no less (graphopt.runtime.rounds)
 _SESSION_ROUNDS = (MIN_ROUNDS, 25)  # with each pair of sessions of the last measurement
 _SESSION_MS = 600.0  # typical milliseconds for them
@@ -104,23 +105,25 @@ class Effort:
     plan: TimePlan = PLAN
 
     @classmethod
-    def of(cls, seconds: float | None, nodes: int, typical_ms: float, measured: bool = True) -> Effort:
+    def of(cls, seconds: float | None, nodes: int, typical_ms: float, nbytes: int = 0, measured: bool = True) -> Effort:
         """The effort for a model.
 
         Args:
             seconds: The limit that was given, if one was.
             nodes: Of the model.
             typical_ms: An inference by a roofline with typical numbers: the same on a busy machine.
+            nbytes: Of the model: opening a large one takes longer than a few rounds.
             measured: Whether the clock judges what the search finds.
         """
         if seconds is not None:
             return cls(seconds)
         turns = 2 * max(_TURN_MS, typical_ms)
+        opening = 2 * (_OPEN_MS + _OPEN_MS_PER_MB * nbytes / 1e6)
         return cls(
             None,
             _KERNELS,
             (_CANDIDATES if measured else _UNMEASURED) + _CANDIDATES_PER_NODE * nodes,
-            _between(_ROUNDS, _COMPARING_MS / turns),
+            _between(_ROUNDS, _COMPARING_MS / (turns + opening / MIN_ROUNDS)),
             _between(_SESSION_ROUNDS, _SESSION_MS / turns),
             _SESSIONS,
         )

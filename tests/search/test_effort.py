@@ -41,6 +41,9 @@ def test_the_effort_goes_by_the_model_alone():
     assert small.searching().seconds is None and small.candidates < large.candidates
     assert small.rounds > large.rounds >= 28 and small.session_rounds > large.session_rounds >= 5
     assert {"kernels", "candidates", "rounds", "plan"} <= small.told().keys()
+    # What takes long to open is compared less often.
+    heavy = Effort.of(None, 50, 18.0, 500_000_000)
+    assert heavy.rounds < Effort.of(None, 50, 18.0, 10_000_000).rounds / 2 and heavy.rounds >= 32
     # Where the clock will not judge, what a long search adds is less than the prices err.
     unjudged = Effort.of(None, 50, 0.5, measured=False)
     assert unjudged.candidates < small.candidates / 2 and unjudged.rounds == small.rounds
