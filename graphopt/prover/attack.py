@@ -21,7 +21,7 @@ import numpy as np
 
 from graphopt.errors import SessionError
 from graphopt.ir.graph import Graph
-from graphopt.ir.types import digest
+from graphopt.ir.types import FLOATS, digest
 from graphopt.prover.bindings import bindings
 from graphopt.prover.cases import Case, Instance, fits
 from graphopt.prover.domains import Floats
@@ -146,6 +146,7 @@ class Trial:
         self.checked = False
         self._typical: dict[str, float] = {}
         self.narrowed = widened(self.instance.before)
+        self.weights = _weights(self.instance)
         graphs = (self.instance.before, self.instance.after)
         self.careful = any(divides_by_computed(graph) or counts(graph) for graph in graphs)
 
@@ -233,8 +234,10 @@ class Trial:
         try:
             made = _evaluated(self.instance.before, self.instance.symbolic, feeds)
             # More than once: what moves one way by chance may cancel.
+            # Weights that are given move as well: of equal ones the pattern makes equal results, which no other kernel need do.
+            known, symbolic = {**feeds, **self.weights}, self.instance.symbolic | self.weights.keys()
             others = [
-                _evaluated(self.instance.before, self.instance.symbolic, {**feeds, **self._moved(feeds, draw)})
+                _evaluated(self.instance.before, symbolic, {**known, **self._moved(known, draw)})
                 for draw in range(1, moves + 1)
             ]
         except (UnsupportedError, ContradictionError):
@@ -356,6 +359,13 @@ class Trial:
             return
         case = (*self.instance.shapes, *self.instance.attributes, *(f"{k} = {v}" for k, v in bind.items()))
         self.found.wrong = Counterexample(case, named, message, self.instance.case)
+
+
+def _weights(instance: Instance) -> dict[int, Array]:
+    """Constant matrices and the like whose content is given."""
+    given = {k: v.tensor for k, v in instance.before.values.items() if v.tensor is not None and v.type.dtype in FLOATS}
+    arrays = {k: np.asarray(tensor.numpy()) for k, tensor in given.items() if k not in instance.symbolic}
+    return {k: array for k, array in arrays.items() if array.ndim > 1 and array.dtype.kind == "f"}
 
 
 def _furthest(made: Array, others: Sequence[Array]) -> Array:
