@@ -108,6 +108,7 @@ def test_wrong_rules_hold_at_the_ranks_and_attributes_where_they_are_proved() ->
     assert proved == {
         "average-pool-counts-padding", "average-pools-chain", "factor-through-relu-of-any-sign", "batch-norm-into-padded-conv",
         "integer-division-is-exact", "equal-permutations-cancel", "equal-factors-are-one",
+        "split-of-conv-wherever-it-cuts", "sum-after-conv-is-its-bias", "axes-put-in-at-once",
     }  # fmt: skip
 
 
