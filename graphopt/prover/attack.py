@@ -179,9 +179,11 @@ class Trial:
         apart = self.rule.claim == "real" and (self.narrowed or not all(map(_near, left, right)))
         reference = self._reference(feeds, fill, left, _MOVES) if apart or not self.checked else None
         message = self._differences(left, right, reference, fill, feeds)
-        if message and reference is not None and not self.narrowed:
+        if message and self.rule.claim == "real" and not self.narrowed:
             # What few moves leave in place by chance, more of them will not: the pattern itself has no more digits there.
-            message = self._differences(left, right, self._reference(feeds, fill, left, _MORE_MOVES), fill, feeds)
+            known = reference is not None
+            reference = self._reference(feeds, fill, left, _MORE_MOVES) if known else self._shaken(feeds, left)
+            message = self._differences(left, right, reference, fill, feeds)
         if message:
             self._wrong(bind, fill, named, message)
 
@@ -253,6 +255,20 @@ class Trial:
             self.checked = True
             self._doubt(made, moved, left)
         return made, moved
+
+    def _shaken(self, feeds: Mapping[int, Array], left: Sequence[Array]) -> tuple[list[Array], list[Array]] | None:
+        """As :meth:`_reference`, where operators have no semantics: the pattern in the runtime stands for the exact one."""
+        others = []
+        for draw in range(1, _MORE_MOVES + 1):
+            moved = {key: array.astype(feeds[key].dtype) for key, array in self._moved(feeds, draw).items()}
+            try:
+                others.append([np.asarray(a) for a in self.before.run(self.sides.named({**feeds, **moved}))])
+            except SessionError:
+                return None
+        if any(a.shape != b.shape for other in others for a, b in zip(left, other, strict=True)):
+            return None
+        with np.errstate(all="ignore"):
+            return list(left), [_furthest(a, many) for a, *many in zip(left, *others, strict=True)]
 
     def _moved(self, feeds: Mapping[int, Array], draw: int) -> dict[int, Array]:
         """The floats among the inputs, moved by their last place."""
