@@ -20,7 +20,7 @@ from graphopt.ir.content import Content, shape
 from graphopt.ir.doubts import believed
 from graphopt.ir.graph import Opaque, Tensor
 from graphopt.ir.memo import Memo
-from graphopt.ir.schema import DTYPE_OF
+from graphopt.ir.schema import DTYPE_OF, deadly
 from graphopt.ir.types import DTYPE_NAMES, DTYPES, UNKNOWN, Dim, ValueType, known
 
 _memo: Memo[Any, tuple[ValueType, ...]] = Memo()
@@ -193,6 +193,9 @@ def _infer(
         if onnx.defs.has(op, domain=domain) and op not in _EARLIER:
             raise InferenceError(f"{op} is not in operator set {version}") from None
         return (UNKNOWN,) * n_outputs
+    wrong = deadly(op, domain, attributes, n_outputs)
+    if wrong:
+        raise InferenceError(wrong)
     names = ["" if t is None else f"i{i}" for i, t in enumerate(inputs)]
     outputs = [f"o{i}" for i in range(n_outputs)]
     try:

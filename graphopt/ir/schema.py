@@ -7,7 +7,7 @@ held against that of the model.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -51,6 +51,31 @@ def complaint(op: str, domain: str, version: int, attributes: Sequence[str], dty
         dtypes: Of each operand: its dtype, ``""`` where that is not known, ``None`` where the operand is left out.
     """
     return _complaint(op, domain, version, tuple(attributes), tuple(dtypes))
+
+
+RISKY = frozenset({"Split", "LayerNormalization", "Einsum"})
+"""Operators for which :func:`deadly` has an answer."""
+
+
+def deadly(op: str, domain: str, attributes: Mapping[str, Any], outputs: int) -> str:
+    """What ends the process in ONNX's inference (onnx 1.23), or never does; empty for nothing.
+
+    Args:
+        op: Operator type.
+        domain: Operator domain.
+        attributes: By name; strings as text.
+        outputs: How many the node has.
+    """
+    if domain not in ("", "ai.onnx"):
+        return ""
+    parts, axis = attributes.get("num_outputs"), attributes.get("axis", 0)
+    if op == "Split" and isinstance(parts, int) and parts != outputs:
+        return f"Split makes {parts} parts and has {outputs} outputs"
+    if op == "LayerNormalization" and isinstance(axis, int) and abs(axis) >= 2**31:
+        return f"LayerNormalization has no axis {axis}"
+    if op == "Einsum" and not str(attributes.get("equation", "")).isascii():
+        return "the equation of an Einsum is made of ASCII letters"
+    return ""
 
 
 @lru_cache(maxsize=1 << 14)

@@ -11,8 +11,10 @@ from google.protobuf.message import DecodeError
 from onnx import ModelProto, TensorShapeProto
 
 from graphopt.errors import ModelError, UnknownNameError, UnsupportedModelError, UsageError
+from graphopt.ir.schema import RISKY, deadly
 from graphopt.onnxio import wire
 from graphopt.onnxio.bodies import graphs
+from graphopt.onnxio.initializers import attribute_of
 
 OLDEST_OPSET = 7
 INLINE = 1024
@@ -97,6 +99,24 @@ def validate(proto: ModelProto) -> None:
         )
     if not proto.graph.output:
         raise ModelError("the graph has no output")
+    _survivable(proto)
+
+
+def _survivable(proto: ModelProto) -> None:
+    """Refuse nodes that end the process when ONNX infers their shapes, and forget dimensions that do: negative ones."""
+    nests = [*graphs(proto.graph)]
+    for nodes in (*(graph.node for graph in nests), *(function.node for function in proto.functions)):
+        for node in nodes:
+            if node.op_type in RISKY:
+                given = {a.name: attribute_of(a) for a in node.attribute}
+                wrong = deadly(node.op_type, node.domain, given, len(node.output))
+                if wrong:
+                    raise ModelError(f"node {node.name or ', '.join(node.output)!r}: {wrong}")
+    for graph in nests:
+        for info in (*graph.input, *graph.output, *graph.value_info):
+            for dim in info.type.tensor_type.shape.dim if info.type.HasField("tensor_type") else ():
+                if dim.dim_value < 0:
+                    dim.Clear()
 
 
 def _texts(proto: ModelProto) -> Iterator[str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from onnx import ModelProto, TensorProto, helper
+from onnx import ModelProto, TensorProto, helper, parser
 
 from graphopt.cost.store import FILE_NAME, Store
 from tests import hazards
@@ -69,6 +69,23 @@ def _plain(operands: int, **weight: Any) -> ModelProto:
         [TensorProto(name="w", data_type=TensorProto.FLOAT, **weight)],
     )  # fmt: skip
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def deadly() -> Iterator[Case]:
+    """Models of a node that ONNX's inference does not survive, or never comes back from."""
+    nodes = {
+        "a Split of two parts and three outputs": "p, q, r = Split <axis = 1, num_outputs = 2> (x) y = Concat <axis = 1> (p, q, r)",
+        "a norm along axis 2 ** 31": "y = LayerNormalization <axis = 2147483648> (x, w)",
+        "an equation that is no ASCII": 'y = Einsum <equation = "\u00ff"> (x)',
+        "indices of negative length": "y = GatherND (x, i)",
+    }
+    for what, text in nodes.items():
+        proto = parser.parse_model(
+            '<ir_version: 8, opset_import: ["": 18]> g (float[3, 6] x, float[6] w, int64[2, 1] i) => (float[a, b] y) '
+            f"{{ {text} }}"
+        )
+        proto.graph.input[2].type.tensor_type.shape.dim[1].dim_value = -1
+        yield Case(f"model: {what}", _saved(proto, "optimize", "FILE", "--no-measure"))
 
 
 def heavy() -> Iterator[Case]:

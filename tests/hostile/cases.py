@@ -7,5 +7,5 @@ from tests.hostile.texts import Case
 
 CASES: tuple[Case, ...] = (
     *texts.rule_files(), *texts.traces(), *texts.manifests(), *texts.others(),
-    *binaries.models(), *binaries.heavy(), *binaries.inputs(), *binaries.stores(),
+    *binaries.models(), *binaries.deadly(), *binaries.heavy(), *binaries.inputs(), *binaries.stores(),
 )  # fmt: skip
