@@ -16,7 +16,7 @@ EVIDENCE = read_evidence(rules_dir() / LOCK)
 
 @pytest.mark.parametrize("rule", LIBRARY.rules, ids=lambda rule: rule.id)
 def test_the_rule_is_true(rule: Rule):
-    verdict = check_rule(rule, seed=7, limit=8, attacks=50, tries=250)
+    verdict = check_rule(rule, seed=7, limit=8, attacks=20, tries=250)
     assert verdict.loads, verdict.message
 
 
