@@ -182,3 +182,12 @@ def test_a_reshape_to_another_number_of_elements_is_refused():
     (x,) = edit.graph.inputs
     with pytest.raises(RefusedError, match="can't be"):
         edit.add("Reshape", [x, edit.constant(np.array([4, 2, 0, 3]))])  # the 0 stands for x's third dimension
+
+
+def test_heads_of_unknown_size_are_not_of_size_0():
+    proto = parser.parse_model(
+        '<ir_version: 10, opset_import: ["": 23]> g (float[1, 3, 4] q, float[1, 5, 4] k, float[1, 5, V] v) => (float[a, b, c] y) '
+        "{ y = Attention <q_num_heads = 2, kv_num_heads = 2> (q, k, v) }"
+    )
+    proto.graph.output[0].type.tensor_type.ClearField("shape")
+    assert types(proto)["y"] == "f32[1,3,?]"
