@@ -142,6 +142,8 @@ def _sliced(
     """A Slice's dimensions: an axis that is cut keeps no symbol, one that is turned round is believed if it is turned as a whole."""
     rows = bounds(attributes, inputs, contents)
     if rows is None:
+        if len(inputs) > 3 and inputs[3] is not None and (len(contents) < 4 or contents[3] is None):
+            return (None,) * len(y)  # ONNX takes the first axes for those that nobody knows
         return y if version > 10 else tuple(d if isinstance(d, int) else None for d in y)
     dims = list(y)
     for axis, start, end, step in rows:

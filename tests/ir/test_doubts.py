@@ -191,3 +191,14 @@ def test_heads_of_unknown_size_are_not_of_size_0():
     )
     proto.graph.output[0].type.tensor_type.ClearField("shape")
     assert types(proto)["y"] == "f32[1,3,?]"
+
+
+def test_a_slice_along_axes_that_nobody_knows():
+    proto = parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17]> g (float[S, T] x, int64[1] a) => (float[b, c] y, float[d, e] z) '
+        "<int64[1] s = {1}, int64[1] e = {2}> { y = Slice(x, s, e, a) z = Slice(x, s, e) }"
+    )
+    for output in proto.graph.output:
+        output.type.tensor_type.ClearField("shape")
+    found = types(proto)
+    assert found["y"] == "f32[?,?]" and found["z"] == "f32[?,T]"
