@@ -18,11 +18,11 @@ from graphopt.ir.simplify import simplify
 from graphopt.onnxio.emit import emit
 from graphopt.onnxio.load import Model, load
 from graphopt.onnxio.save import to_proto
-from graphopt.rewrite.apply import apply
 from graphopt.rewrite.library import Library
 from graphopt.rewrite.match import Match
 from graphopt.rewrite.sites import Sites
 from graphopt.runtime.session import LoadableModel, Session
+from graphopt.search.cleaning import alone
 from graphopt.verification.numeric import verify_models
 from tests.fuzz.draft import PLAIN, Array, Draft, Input
 from tests.fuzz.plants import plant
@@ -229,7 +229,7 @@ def _rewritten(
                 break
             at = match.rule.id
             try:
-                graph, delta = apply(graphs[-1], match)
+                graph, delta = alone(graphs[-1], match)
             except RefusedError as refusal:
                 refusals.append((at, str(refusal)))
                 if not str(refusal):

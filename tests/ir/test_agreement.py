@@ -64,6 +64,12 @@ def test_the_message_is_the_same_in_every_process():
     assert said == {"Concat wants A and Z to be equal\n"}
 
 
+def test_a_slice_of_open_dimensions_at_operator_set_10():
+    assert disagreement("Slice", "", 10, {}, of(("N", 3)), NOTHING)
+    assert not disagreement("Slice", "", 11, {}, of(("N", 3)), NOTHING)
+    assert not disagreement("Slice", "", 10, {}, of((4, 3)), NOTHING)
+
+
 def test_what_follows_from_two_sums():
     sized = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [d]) for n, d in (("a", "S"), ("b", "T"), ("c", "U"))]
     nodes = [helper.make_node("Add", ["a", "b"], ["y"]), helper.make_node("Add", ["y", "c"], ["z"])]
