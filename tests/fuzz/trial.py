@@ -49,7 +49,7 @@ _ROUNDING = frozenset(
 )  # fmt: skip
 _JUMPS = frozenset(
     {"Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Equal", "Sign", "Round", "Floor", "Ceil", "Cast", "ArgMax", "ArgMin", "TopK",
-     "Hardmax", "Mod", "Shrink", "ThresholdedRelu", "LpNormalization", "Reciprocal", "Div", "Log", "Tan", "QuantizeLinear", "DynamicQuantizeLinear"}
+     "Hardmax", "Mod", "Shrink", "ThresholdedRelu", "LpNormalization", "Reciprocal", "Div", "Log", "Sin", "Cos", "Tan", "QuantizeLinear", "DynamicQuantizeLinear"}
 )  # fmt: skip
 """Operators that make much of a last place."""
 _PACKED = frozenset({"i4", "u4", "i2", "u2"})  # several elements to a byte as an output of the runtime
