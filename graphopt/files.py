@@ -16,11 +16,11 @@ from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from types import TracebackType
-from typing import IO, Self
+from typing import IO
 
 from graphopt import scratch
 from graphopt.errors import GraphoptError, UsageError
+from graphopt.scratch import Closing
 
 _SUFFIX = ".graphopt"  # of drafts: what is called .NAME.XXXX.graphopt and locked by nobody was left by a killed process
 _DESCRIPTOR = re.compile(r"/(?:dev|proc/self)/fd/(\d+)")
@@ -82,7 +82,7 @@ def unwritable(path: Path, error: OSError) -> GraphoptError:
     return GraphoptError(f"{path}: can't be written: {(error.strerror or str(error)).lower()}", hint)
 
 
-class Draft:
+class Draft(Closing):
     """A file that is being written: locked, and gone unless it is committed.
 
     Args:
@@ -141,7 +141,7 @@ class Draft:
         scratch.settled(self._key)
         self.file.close()
 
-    def discard(self) -> None:
+    def close(self) -> None:
         """Remove it; one that is kept stays."""
         if hasattr(self, "file") and not self.file.closed:
             with suppress(OSError):  # what is buffered may not fit on a full disk
@@ -158,15 +158,7 @@ class Draft:
             self.path.unlink()
 
     def __del__(self) -> None:
-        self.discard()  # where an error went by before anyone else could
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.discard()
+        self.close()  # where an error went by before anyone else could
 
 
 def _sweep(folder: Path, start: str) -> None:

@@ -16,8 +16,7 @@ from collections.abc import Collection, Iterable, Mapping
 from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from onnx import ModelProto, TensorProto
@@ -29,6 +28,7 @@ from graphopt.ir.tensors import InFile
 from graphopt.onnxio import wire
 from graphopt.onnxio.emit import Emitted
 from graphopt.onnxio.shared import Shared
+from graphopt.scratch import Closing
 
 LARGEST_PROTOBUF = 2**31 - 1
 OURS = "graphopt."
@@ -59,7 +59,7 @@ def save(
         staged.commit(metadata or {})
 
 
-class Staged:
+class Staged(Closing):
     """A model that is written and not yet in its place; gone unless it is committed.
 
     Args:
@@ -134,17 +134,9 @@ class Staged:
         finally:
             self._stack.close()
 
-    def discard(self) -> None:
+    def close(self) -> None:
         """Remove it; one that is committed stays."""
         self._stack.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.discard()
 
     def _write_data(self, proto: ModelProto, emitted: Emitted, place: Path, sharing: Iterable[Path]) -> Draft | None:
         """Write the weights beside the model, and point the model at them; ``None`` if all lie in files of other models."""
@@ -172,7 +164,7 @@ class Staged:
             else:
                 refer(tensor, *found, weight.nbytes)
         if not own and shared:
-            data.discard()
+            data.close()
             return None
         name = f"{data.final.name}.{content.hexdigest()}.data"
         for tensor in own:

@@ -78,7 +78,7 @@ class _Draft:
     def compared(self, graph: Graph, where: SessionConfig | None = None) -> Verification:
         """Write a graph and compare it."""
         if self.staged is not None:
-            self.staged.discard()
+            self.staged.close()
         context = self.context
         emitted = emit(context.loaded, graph, max_bytes=context.limit)
         targets = context.targets

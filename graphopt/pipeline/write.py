@@ -151,7 +151,7 @@ def write(context: Context, judged: Judged) -> Result:
         told, judged.final, context.original, found, trace, context.arena, judged.verified.check, targets.sharing
     )
     if judged.kept and staged is not None:
-        staged.discard()
+        staged.close()
     if targets.output is not None and (judged.kept or staged is None):
         result.save(targets.output)
     elif targets.output is not None and staged is not None:

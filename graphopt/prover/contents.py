@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from graphopt.ir.types import FLOATS, MADE_UP, NUMPY_NAMES
-from graphopt.prover.cases import Case, operands, places, put, size_of
+from graphopt.ir.types import DTYPES, FLOATS, MADE_UP, NUMPY_NAMES
+from graphopt.prover.cases import Case, Place, operands, places, put, size_of
 from graphopt.rewrite.examples import Operand
 
 SYMBOLS = ("S", "T", "U", "V", "W", "P", "Q", "R", "K", "L", "I", "J")
@@ -28,9 +28,9 @@ def reshaped(operand: Operand, dims: tuple[Any, ...]) -> Operand:
     return replace(operand, dims=dims, data=data)
 
 
-def named(case: Case) -> Case:
-    """A symbol for each size but 1, of all operands that are no constants."""
-    free = [(place, operand) for place, operand in places(case) if not operand.const]
+def named(case: Case, dtypes: Collection[str] = DTYPES.keys()) -> Case:
+    """A symbol for each size but 1, of all operands of some dtypes that are no constants."""
+    free = _free(case, dtypes)
     sizes = sorted({d for _, operand in free for d in operand.dims if isinstance(d, int) and d != 1})
     names: dict[Any, Any] = dict(zip(sizes, SYMBOLS, strict=False))
     for place, operand in free:
@@ -38,14 +38,32 @@ def named(case: Case) -> Case:
     return case
 
 
-def hidden(case: Case, unknown: bool = False) -> Case:
-    """A symbol of its own for each dimension of each operand that is no constant; or, for each but 1, one that nobody chose."""
+def hidden(case: Case, dtypes: Collection[str] = DTYPES.keys(), *, ones: bool = True, unknown: bool = False) -> Case:
+    """A symbol of its own for each dimension of each operand of some dtypes that is no constant.
+
+    Args:
+        case: The case.
+        dtypes: Of the operands.
+        ones: Whether dimensions of 1 are hidden as well.
+        unknown: Whether the symbols are such as nobody chose: nothing is known of the dimensions then.
+    """
     names = map(f"{MADE_UP}{{}}".format, itertools.count()) if unknown else itertools.cycle(SYMBOLS)
-    for place, operand in places(case):
-        if not operand.const:
-            dims = tuple(d if unknown and d == 1 else next(names) for d in operand.dims)
-            case = put(case, place, replace(operand, dims=dims))
+    for place, operand in _free(case, dtypes):
+        dims = tuple(next(names) if ones or d != 1 else d for d in operand.dims)
+        case = put(case, place, replace(operand, dims=dims))
     return case
+
+
+def squared(case: Case, size: int) -> Case:
+    """All sizes but 1 are one: types do not tell a matrix from its transpose then."""
+    for place, operand in places(case):
+        dims = tuple(size if isinstance(d, int) and d > 1 else d for d in operand.dims)
+        case = put(case, place, reshaped(operand, dims))
+    return case
+
+
+def _free(case: Case, dtypes: Collection[str]) -> list[tuple[Place, Operand]]:
+    return [(place, o) for place, o in places(case) if not o.const and o.dtype in dtypes]
 
 
 def sizes_behind(case: Case, other: Case) -> dict[str, int]:

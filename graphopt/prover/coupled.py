@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from graphopt.prover.cases import Case, Place, operands, places, put
-from graphopt.prover.contents import hidden, reshaped
+from graphopt.prover.contents import hidden, mapped, reshaped, squared
 from graphopt.prover.images import fitting_images
 from graphopt.prover.schemas import OPSETS, attributes_of, most_operands, said_by, values_of
 from graphopt.rewrite.examples import DEFAULT_OPSET, Operand
@@ -86,7 +86,7 @@ def _renamed(case: Case) -> Iterator[Case]:
         made = case
         for place, operand in places(case):
             if operand.dtype in ("i64", "i32") and isinstance(operand.data, list):
-                made = put(made, place, replace(operand, data=[new if n == old else n for n in operand.data]))
+                made = put(made, place, replace(operand, data=mapped(operand.data, {old: new})))
             else:
                 made = put(made, place, reshaped(operand, tuple(new if d == old else d for d in operand.dims)))
         if made != case:
@@ -191,7 +191,7 @@ def _targets(rule: Rule, case: Case) -> Iterator[tuple[Place, Operand]]:
 def _stretched(case: Case) -> Iterator[Case]:
     """Where all sizes are one, so that it fits any axis, one operand along each of the last ones."""
     for size in (2, 3):
-        square = _squared(case, size, ones=True)
+        square = squared(case, size)
         for place, operand in places(square):
             for dims in ((size,), (size, 1), (size, 1, 1), (1, size), (size, size)):
                 if operand.dims != dims and len(operand.dims) <= len(dims):
@@ -264,14 +264,12 @@ def _quoted(rule: Rule, case: Case) -> Iterator[Case]:
                 for word in words:
                     made = {**case, variable: word}
                     yield made
-                    yield _squared(made)
+                    yield _cubed(made)
 
 
-def _squared(case: Case, size: int = 3, ones: bool = False) -> Case:
-    """All dimensions of one size; ``ones`` leaves those of 1 alone."""
+def _cubed(case: Case) -> Case:
     for place, operand in places(case):
-        dims = tuple(d if ones and (d == 1 or isinstance(d, str)) else size for d in operand.dims)
-        case = put(case, place, reshaped(operand, dims))
+        case = put(case, place, reshaped(operand, (3,) * len(operand.dims)))
     return case
 
 

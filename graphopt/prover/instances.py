@@ -65,7 +65,7 @@ def drawn(rule: Rule, *, seed: int = 0, tries: int = 300) -> Iterator[Instance]:
         elif isinstance(made, RefusedError) and refused < _REFUSED:
             refused += 1
             # By the results' shapes, most likely, which symbols hide, and what nobody knows.
-            for other in (named(case), hidden(case), hidden(case, unknown=True)):
+            for other in (named(case), hidden(case), hidden(case, ones=False, unknown=True)):
                 blind = attempt(rule, other, block)
                 if isinstance(blind, Instance):
                     matched.append(other)

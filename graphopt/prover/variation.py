@@ -11,7 +11,7 @@ import numpy as np
 
 from graphopt.ir.types import FLOATS
 from graphopt.prover.cases import Case, contents_read, operands, places, put
-from graphopt.prover.contents import SYMBOLS, halved, hidden, mapped, refilled, reshaped, retyped
+from graphopt.prover.contents import SYMBOLS, halved, hidden, mapped, named, refilled, reshaped, retyped, squared
 from graphopt.prover.schemas import attributes_of, dtypes_of, opsets_of, readers, said_by, values_of
 from graphopt.prover.values import SHAPES
 from graphopt.rewrite.examples import DEFAULT_OPSET, Operand
@@ -125,29 +125,18 @@ class Variation:
         """Dimensions become symbols: all of one size, each for itself, all at the front."""
         free = [(p, o) for p, o in places(case) if not o.const]
         sizes = sorted({d for _, o in free for d in o.dims if isinstance(d, int)})
-        named = dict(zip(sizes, SYMBOLS, strict=False))
         made = [self._resized(case, {size: "S"}) for size in sizes]
-        made.append(self._resized(case, named))
+        made.append(self._resized(case, dict(zip(sizes, SYMBOLS, strict=False))))
         front = case
         for place, operand in free:
             front = put(front, place, replace(operand, dims=("S", *operand.dims[1:]) if operand.dims else ()))
-        made += [hidden(case), hidden(case, unknown=True), front]
+        made += [hidden(case), hidden(case, ones=False, unknown=True), front]
         symbols = sorted({d for _, o in free for d in o.dims if isinstance(d, str)})
         return made + [self._resized(case, {symbol: to}) for symbol in symbols for to in (1, 4)]
 
     def symbolised(self, case: Case) -> Case:
         """A case with symbols for the sizes of all operands that are no constants, equal ones for equal sizes or not."""
-        free = [(p, o) for p, o in places(case) if not o.const and o.dtype in FLOATS]
-        sizes = sorted({d for _, o in free for d in o.dims if isinstance(d, int) and d != 1})
-        named = dict(zip(sizes, SYMBOLS, strict=False))
-        names = itertools.cycle(SYMBOLS)
-        alike = self.rng.random() < 0.5
-        for place, operand in free:
-            dims = tuple(
-                (named.get(d, d) if isinstance(d, int) else d) if alike or d == 1 else next(names) for d in operand.dims
-            )
-            case = put(case, place, replace(operand, dims=dims))
-        return case
+        return named(case, FLOATS) if self.rng.random() < 0.5 else hidden(case, FLOATS, ones=False)
 
     def loosened(self, case: Case) -> Case:
         """A case whose floating-point constants may hold anything: what examples say is round."""
@@ -155,10 +144,7 @@ class Variation:
 
     def squared(self, case: Case) -> Case:
         """A case in which all sizes but 1 are one: types do not tell a matrix from its transpose then."""
-        size = int(self._pick((2, 3)))
-        return self._each(
-            case, lambda o: reshaped(o, tuple(size if isinstance(d, int) and d > 1 else d for d in o.dims))
-        )
+        return squared(case, int(self._pick((2, 3))))
 
     def valued(self, case: Case) -> list[Case]:
         """Captured attributes together, drawn: one value for all of a name, or one for each; operands as they are, with a
