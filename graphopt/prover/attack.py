@@ -13,8 +13,9 @@ Where the pattern itself does not run, or its result is not finite under a claim
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ import numpy as np
 from graphopt.errors import SessionError
 from graphopt.ir.graph import Graph
 from graphopt.ir.types import FLOATS, digest
+from graphopt.prover.apart import NEAR, furthest_of, near, size, unit
 from graphopt.prover.bindings import bindings
 from graphopt.prover.cases import Case, Instance, fits
 from graphopt.prover.domains import Floats
@@ -52,7 +54,6 @@ _MOVES, _MORE_MOVES = 2, 8  # of which the furthest counts; the second where a d
 _ROUNDING = 256.0  # tolerated roundings of the largest result
 _TYPICAL = 1e-3  # of the size of an ordinary result: what is smaller, on inputs that are not, counts as nothing
 _HALF = 30.0  # largest float16 under a claim about real numbers: sums of some products of it are numbers still
-_NEAR = 8.0  # last places of the largest result, within which both sides count as the same
 _DRAWS = 16  # different contents of an operand under one seed
 
 
@@ -107,11 +108,12 @@ def attack(instance: Instance, rule: Rule, seed: int = 0) -> Attack:
         breaks = any(map(frail, graphs))
         if breaks and any(0 in (value.type.shape or ()) for graph in graphs for value in graph.values.values()):
             return made
-        for bind, fill in _trials(instance, rule):
-            if any(empties_a_window(graph, bind) for graph in graphs):
-                continue
-            if breaks and any(0 in sides.shape(key, bind) for key in sides.inputs):
-                continue
+
+        def possible(bind: Mapping[str, int]) -> bool:
+            empty = breaks and any(0 in sides.shape(key, bind) for key in sides.inputs)
+            return not empty and not any(empties_a_window(graph, bind) for graph in graphs)
+
+        for bind, fill in _trials(instance, rule, possible):
             trial.run(bind, fill)
             if made.wrong is not None:
                 break
@@ -119,7 +121,9 @@ def attack(instance: Instance, rule: Rule, seed: int = 0) -> Attack:
     return made
 
 
-def _trials(instance: Instance, rule: Rule) -> Iterator[tuple[dict[str, int], Fill]]:
+def _trials(
+    instance: Instance, rule: Rule, possible: Callable[[Mapping[str, int]], bool]
+) -> Iterator[tuple[dict[str, int], Fill]]:
     chosen = fills(rule.claim, rule.domain, widened(instance.before))
     whole = makes_integers(instance.before, instance.after)
     if whole:
@@ -129,8 +133,8 @@ def _trials(instance: Instance, rule: Rule) -> Iterator[tuple[dict[str, int], Fi
     if rule.claim == "approx":
         chosen = (*chosen, extreme(rule.domain))
     first, *others = bindings(instance)
-    yield from ((first, fill) for fill in chosen)
-    yield from ((bind, fill) for bind in others for fill in chosen[:2])
+    yield from ((first, fill) for fill in (chosen if possible(first) else ()))
+    yield from ((bind, fill) for bind in others if possible(bind) for fill in chosen[:2])
 
 
 class Trial:
@@ -146,7 +150,6 @@ class Trial:
         self.checked = False
         self._typical: dict[str, float] = {}
         self.narrowed = widened(self.instance.before)
-        self.weights = _weights(self.instance)
         graphs = (self.instance.before, self.instance.after)
         self.careful = any(divides_by_computed(graph) or counts(graph) for graph in graphs)
 
@@ -175,8 +178,8 @@ class Trial:
         self.found.runs += 1
         if fill is ORDINARY:
             for (name, _), array in zip(self.instance.before.outputs, left, strict=True):
-                self._typical.setdefault(name, _size(array))
-        apart = self.rule.claim == "real" and (self.narrowed or not all(map(_near, left, right)))
+                self._typical.setdefault(name, size(array))
+        apart = self.rule.claim == "real" and (self.narrowed or not all(map(near, left, right)))
         reference = self._reference(feeds, fill, left, _MOVES) if apart or not self.checked else None
         message = self._differences(left, right, reference, fill, feeds)
         if message and self.rule.claim == "real" and not self.narrowed:
@@ -237,7 +240,7 @@ class Trial:
             made = _evaluated(self.instance.before, self.instance.symbolic, feeds)
             # More than once: what moves one way by chance may cancel.
             # Weights that are given move as well: of equal ones the pattern makes equal results, which no other kernel need do.
-            known, symbolic = {**feeds, **self.weights}, self.instance.symbolic | self.weights.keys()
+            known, symbolic = {**feeds, **self._weights}, self.instance.symbolic | self._weights.keys()
             others = [
                 _evaluated(self.instance.before, symbolic, {**known, **self._moved(known, draw)})
                 for draw in range(1, moves + 1)
@@ -249,8 +252,7 @@ class Trial:
                 if fill is ORDINARY:
                     self.found.doubt = f"{name} has shape {b.shape} in the runtime, {a.shape} in the prover"
                 return None
-        with np.errstate(all="ignore"):
-            moved = [_furthest(m, many) for m, *many in zip(made, *others, strict=True)]
+        moved = furthest_of(made, others)
         if fill is ORDINARY and not self.checked:
             self.checked = True
             self._doubt(made, moved, left)
@@ -267,8 +269,18 @@ class Trial:
                 return None
         if any(a.shape != b.shape for other in others for a, b in zip(left, other, strict=True)):
             return None
-        with np.errstate(all="ignore"):
-            return list(left), [_furthest(a, many) for a, *many in zip(left, *others, strict=True)]
+        return list(left), furthest_of(left, others)
+
+    @cached_property
+    def _weights(self) -> dict[int, Array]:
+        """Constant matrices and the like whose content is given."""
+        found = {
+            k: v for k, v in self.instance.before.values.items() if v.tensor is not None and v.type.dtype in FLOATS
+        }
+        arrays = {
+            k: np.asarray(v.tensor.numpy()) for k, v in found.items() if v.tensor and k not in self.instance.symbolic
+        }
+        return {k: array for k, array in arrays.items() if array.ndim > 1 and array.dtype.kind == "f"}
 
     def _moved(self, feeds: Mapping[int, Array], draw: int) -> dict[int, Array]:
         """The floats among the inputs, moved by their last place."""
@@ -276,7 +288,7 @@ class Trial:
         for key, array in feeds.items():
             if array.dtype.kind == "f":
                 signs = rng_of(self.instance.before.values[key].name, self.seed, draw).choice([-1.0, 1.0], array.shape)
-                moved[key] = array.astype(np.float64) * (1 + _unit(array.dtype) * signs)
+                moved[key] = array.astype(np.float64) * (1 + unit(array.dtype) * signs)
         return moved
 
     def _doubt(self, made: Sequence[Array], moved: Sequence[Array], left: Sequence[Array]) -> None:
@@ -309,7 +321,7 @@ class Trial:
             different = ~(
                 (a.view(f"u{a.dtype.itemsize}") == b.view(f"u{b.dtype.itemsize}")) | (np.isnan(a) & np.isnan(b))
             )
-        elif self.rule.claim == "real" and exact is None and _near(a, b):
+        elif self.rule.claim == "real" and exact is None and near(a, b):
             return ""
         elif self.rule.claim == "approx":
             different = self._beyond(a, b, fill, feeds)
@@ -318,7 +330,7 @@ class Trial:
             small = fill.magnitude < 1 and not fill.pool and a.dtype.itemsize < 8
             typical = 0.0 if small else _TYPICAL * self._typical.get(name, 0.0)
             if fill.magnitude > 1e9:  # what is left of a difference of such numbers is nothing that anyone computes
-                typical = max(typical, *(_size(feeds[k]) for k in self.instance.before.inputs), 0.0)
+                typical = max(typical, *(size(feeds[k]) for k in self.instance.before.inputs), 0.0)
             different = self._rounded(a, b, exact, typical)
         if not different.any():
             return ""
@@ -337,7 +349,7 @@ class Trial:
             asked = np.isfinite(x) & np.isfinite(true)
             if not asked.any():
                 return np.zeros(a.shape, bool)
-            unit = _unit(a.dtype) / 2
+            half = unit(a.dtype) / 2
             tiny = float(np.finfo(a.dtype).tiny)
             if self.narrowed:  # digits that the pattern takes care to keep: each element by itself
                 shift: Any = np.where(np.isfinite(moved), np.abs(moved - true), 0.0)
@@ -348,7 +360,7 @@ class Trial:
                 own = np.abs(x - true)[asked].max()
                 scale = max(np.abs(true[asked]).max(), tiny, typical)
             allowed = _OWN * own + _MOVED * shift
-            allowed += _ROUNDING * unit * scale
+            allowed += _ROUNDING * half * scale
             error = np.where(asked, np.abs(y - true), 0.0)
             self.found.worst = max(self.found.worst, float(np.nan_to_num(np.max(error / scale), nan=np.inf)))
             return np.asarray(~(error <= allowed) & asked)
@@ -365,8 +377,8 @@ class Trial:
                 scale = max(float(np.abs(x[np.isfinite(x)]).max(initial=0.0)), *sizes, 1e-30)
                 error = np.abs(x - y)[np.isfinite(x)].max(initial=0.0)
                 self.found.worst = max(self.found.worst, float(error / scale))
-            near = np.abs(x - y) <= max(self.rule.bound, _NEAR * float(np.finfo(a.dtype).eps)) * scale
-        return np.asarray(~(near | (x == y) | (np.isnan(x) & np.isnan(y))))
+            close = np.abs(x - y) <= max(self.rule.bound, NEAR * float(np.finfo(a.dtype).eps)) * scale
+        return np.asarray(~(close | (x == y) | (np.isnan(x) & np.isnan(y))))
 
     def _wrong(self, bind: Mapping[str, int], fill: Fill, named: Mapping[str, Array], message: str) -> None:
         # The runtime is less strict than ONNX: a Concat takes an empty tensor of any other sizes.
@@ -375,44 +387,6 @@ class Trial:
             return
         case = (*self.instance.shapes, *self.instance.attributes, *(f"{k} = {v}" for k, v in bind.items()))
         self.found.wrong = Counterexample(case, named, message, self.instance.case)
-
-
-def _weights(instance: Instance) -> dict[int, Array]:
-    """Constant matrices and the like whose content is given."""
-    given = {k: v.tensor for k, v in instance.before.values.items() if v.tensor is not None and v.type.dtype in FLOATS}
-    arrays = {k: np.asarray(tensor.numpy()) for k, tensor in given.items() if k not in instance.symbolic}
-    return {k: array for k, array in arrays.items() if array.ndim > 1 and array.dtype.kind == "f"}
-
-
-def _furthest(made: Array, others: Sequence[Array]) -> Array:
-    """Of several results that of each element which is furthest from a first one; of what are no floats, any that differs."""
-    found = others[0]
-    for other in others[1:]:
-        further = np.abs(other - made) > np.abs(found - made) if made.dtype.kind == "f" else other != made
-        found = np.where(further, other, found)
-    return found
-
-
-def _size(a: Array) -> float:
-    """The largest finite number of an array in size."""
-    if a.dtype.kind != "f":
-        return 0.0
-    return float(np.abs(a[np.isfinite(a)]).max(initial=0.0))
-
-
-def _near(a: Array, b: Array) -> bool:
-    """Whether two results differ so little that no reference has to be asked."""
-    if a.shape != b.shape or a.dtype != b.dtype or a.dtype.kind != "f":
-        return a.shape == b.shape and bool(np.array_equal(a, b))
-    with np.errstate(all="ignore"):
-        finite = np.isfinite(a)
-        scale = np.abs(a[finite]).max(initial=0.0)
-        return bool(np.all(np.abs(a[finite] - b[finite]) <= _NEAR * float(np.finfo(a.dtype).eps) * scale))
-
-
-def _unit(dtype: Any) -> float:
-    """The last place of a number near 1. Of float64 it is a coarser one: the reference has no more places itself."""
-    return max(float(np.finfo(dtype).eps), 2.0**-42)
 
 
 class _Given(Floats):
