@@ -54,6 +54,7 @@ _MOVES, _MORE_MOVES = 2, 8  # of which the furthest counts; the second where a d
 _ROUNDING = 256.0  # tolerated roundings of the largest result
 _TYPICAL = 1e-3  # of the size of an ordinary result: what is smaller, on inputs that are not, counts as nothing
 _HALF = 30.0  # largest float16 under a claim about real numbers: sums of some products of it are numbers still
+_BRIEF = 2  # classes of contents at all sizes but the first
 _DRAWS = 16  # different contents of an operand under one seed
 
 
@@ -95,8 +96,8 @@ class Attack:
     wrong: Counterexample | None = None
 
 
-def attack(instance: Instance, rule: Rule, seed: int = 0) -> Attack:
-    """Run both sides of an instance on contents of every class, at several sizes of each symbol."""
+def attack(instance: Instance, rule: Rule, seed: int = 0, brief: bool = False) -> Attack:
+    """Run both sides of an instance on contents of every class, or of the first two, at several sizes of each symbol."""
     made = Attack()
     try:
         sides = Sides(instance)
@@ -113,7 +114,7 @@ def attack(instance: Instance, rule: Rule, seed: int = 0) -> Attack:
             empty = breaks and any(0 in sides.shape(key, bind) for key in sides.inputs)
             return not empty and not any(empties_a_window(graph, bind) for graph in graphs)
 
-        for bind, fill in _trials(instance, rule, possible):
+        for bind, fill in _trials(instance, rule, possible, _BRIEF if brief else None):
             trial.run(bind, fill)
             if made.wrong is not None:
                 break
@@ -122,7 +123,7 @@ def attack(instance: Instance, rule: Rule, seed: int = 0) -> Attack:
 
 
 def _trials(
-    instance: Instance, rule: Rule, possible: Callable[[Mapping[str, int]], bool]
+    instance: Instance, rule: Rule, possible: Callable[[Mapping[str, int]], bool], most: int | None
 ) -> Iterator[tuple[dict[str, int], Fill]]:
     chosen = fills(rule.claim, rule.domain, widened(instance.before))
     whole = makes_integers(instance.before, instance.after)
@@ -133,8 +134,8 @@ def _trials(
     if rule.claim == "approx":
         chosen = (*chosen, extreme(rule.domain))
     first, *others = bindings(instance)
-    yield from ((first, fill) for fill in (chosen if possible(first) else ()))
-    yield from ((bind, fill) for bind in others if possible(bind) for fill in chosen[:2])
+    yield from ((first, fill) for fill in (chosen[:most] if possible(first) else ()))
+    yield from ((bind, fill) for bind in others if possible(bind) for fill in chosen[:_BRIEF])
 
 
 class Trial:

@@ -110,7 +110,9 @@ def refilled(
         near = (float(n + d) for n in thresholds for d in (0, -1, 1))
         yield from (replace(operand, data=n) for n in (0.0, 1.0, -1.0, 0.5, 0.1, -2.5, 1e4, _NEARLY_ONE, *near))
         if count > 1 and len(operand.dims) == 1:
-            yield replace(operand, data=[float(rng.integers(-3, 4)) for _ in range(count)])
+            yield from (
+                replace(operand, data=rng.integers(low, low + 4, count).astype(float).tolist()) for low in (-3, -1, 0)
+            )
             yield replace(operand, data=[0.0, *[1.0] * (count - 1)])
             yield replace(operand, data=[*[1.0] * (count - 1), -1.0])
         if count > 1 and mask:

@@ -55,21 +55,32 @@ def by_size(family: Iterable[Instance]) -> list[Instance]:
 def drawn(rule: Rule, *, seed: int = 0, tries: int = 300) -> Iterator[Instance]:
     """Different instances of a rule as they are found; see :func:`variations` for the arguments."""
     matched: list[Case] = []
-    refused = 0
+    blind = itertools.count()
     for turn, case in enumerate(variations(rule, seed=seed, tries=tries, matched=matched)):
         block = _BLOCKS[turn % 8 - 5] if turn % 8 > 5 else _BLOCKS[0]
-        made = attempt(rule, case, block)
-        if isinstance(made, Instance):
-            matched.append(case)
+        for made in matches(rule, case, blind, block):
+            matched.append(made.case)
             yield made
-        elif isinstance(made, RefusedError) and refused < _REFUSED:
-            refused += 1
-            # By the results' shapes, most likely, which symbols hide, and what nobody knows.
-            for other in (named(case), hidden(case), hidden(case, ones=False, unknown=True)):
-                blind = attempt(rule, other, block)
-                if isinstance(blind, Instance):
-                    matched.append(other)
-                    yield replace(blind, sizes=sizes_behind(case, other))
+
+
+def matches(rule: Rule, case: Case, blind: Iterator[int], block: int = _BLOCKS[0]) -> Iterator[Instance]:
+    """The instance of a case; where the engine refuses the rewrite, those in which it can't know why it should.
+
+    Args:
+        rule: The rule.
+        case: The case.
+        blind: Counts the refusals that were looked at: there may be many.
+        block: Channel block of the fast convolution layout.
+    """
+    made = attempt(rule, case, block)
+    if isinstance(made, Instance):
+        yield made
+    elif isinstance(made, RefusedError) and next(blind) < _REFUSED:
+        # By the results' shapes, most likely, which symbols hide, and what nobody knows.
+        for other in (named(case), hidden(case), hidden(case, ones=False, unknown=True)):
+            found = attempt(rule, other, block)
+            if isinstance(found, Instance):
+                yield replace(found, sizes=sizes_behind(case, other))
 
 
 def variations(rule: Rule, *, seed: int = 0, tries: int = 300, matched: list[Case] | None = None) -> Iterator[Case]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,25 @@ from graphopt.rewrite.schema import Rule
 _WEIGHTED = frozenset({"MatMul", "Gemm", "Conv", "ConvTranspose", "Einsum"})
 _VALUED = 12  # drawn of each of four forms of an example
 _SIZES = (1, 2, 3, 4, 5, 6, 7)
+
+
+Change = Callable[[Case], Case]
+"""Of one case to another."""
+
+
+def same(case: Case) -> Case:
+    """No change."""
+    return case
+
+
+def _with(name: str, value: Any, case: Case) -> Case:
+    return {**case, name: value}
+
+
+def _within(rest: str, attribute: str, value: Any, case: Case) -> Case:
+    """A case in which an attribute that the pattern does not name has a value, or is left out."""
+    held = {k: v for k, v in (case.get(rest) or {}).items() if k != attribute}
+    return {**case, rest: held if value is None else {**held, attribute: value}}
 
 
 class Variation:
@@ -167,6 +187,18 @@ class Variation:
                 made[variable] = drawn.setdefault(attribute, value) if alike else value
         return made
 
+    def choices(self, case: Case) -> Iterator[list[Change]]:
+        """What each attribute and each operator of a case may be, as changes of a case; none of it stands first."""
+        for attribute, variable, line in self.captured:
+            if variable in case:
+                values = self._values(case, *self._chosen(case, line), attribute, case[variable])
+                yield [same, *(partial(_with, variable, value) for value in values if value != case[variable])]
+        for rest, line in self.rests:
+            for attribute, values in self._rest(case, rest, line):
+                yield [same, *(partial(_within, rest, attribute, value) for value in values)]
+        for name, line in self.operators:
+            yield [same, *(partial(_with, name, f"{d}.{op}" if d else op) for d, op in line.ops)]
+
     def _zeros(self, case: Case) -> list[Case]:
         """Dimensions of one size become empty."""
         sizes = sorted({d for o in operands(case) for d in o.dims if isinstance(d, int)})
@@ -310,17 +342,19 @@ class Variation:
         made += [self.squared(c) for c in made]
         made += [{**case, item: n} for item in self.items for n in (-2, -1, 0, 1, 2, 3) if n != case.get(item)]
         for rest, line in self.rests:
-            domain, op = self._chosen(case, line)
-            held = dict(case.get(rest) or {})
-            named = {a for a, _ in (*line.attributes, *line.captures, *line.lists)}
-            known = attributes_of(domain, op, int(case.get("opset", DEFAULT_OPSET)))
-            for attribute in sorted({*known, *held} - named):
-                for value in self._values(case, domain, op, attribute, held.get(attribute)):
-                    if value != held.get(attribute):
-                        made.append({**case, rest: {**held, attribute: value}})
-                if attribute in held:
-                    made.append({**case, rest: {k: v for k, v in held.items() if k != attribute}})
+            for attribute, values in self._rest(case, rest, line):
+                made += [_within(rest, attribute, value, case) for value in values]
         return made
+
+    def _rest(self, case: Case, rest: str, line: Any) -> Iterator[tuple[str, list[Any]]]:
+        """The attributes that a pattern does not name, each with other values than it has; ``None`` to leave it out."""
+        domain, op = self._chosen(case, line)
+        held = case.get(rest) or {}
+        named = {a for a, _ in (*line.attributes, *line.captures, *line.lists)}
+        known = attributes_of(domain, op, int(case.get("opset", DEFAULT_OPSET)))
+        for attribute in sorted({*known, *held} - named):
+            values = self._values(case, domain, op, attribute, held.get(attribute))
+            yield attribute, [v for v in values if v != held.get(attribute)] + [None] * (attribute in held)
 
     def _chosen(self, case: Case, line: Any) -> tuple[str, str]:
         if not line.op_variable or case.get(line.op_variable) is None:
