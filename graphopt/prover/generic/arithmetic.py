@@ -8,11 +8,12 @@ from fractions import Fraction
 from typing import Any
 
 from graphopt.prover.domains import EVEN, ODD, WHOLE
-from graphopt.prover.generic.facts import Cond, Facts, OpenError, ge
-from graphopt.prover.generic.sizes import Atom, Int, atom, coefficient, height_of, leaves_of, whole
+from graphopt.prover.generic.facts import Facts, OpenError
+from graphopt.prover.generic.propositions import Cond, ge
+from graphopt.prover.generic.sizes import Atom, Int, atom, coefficient, height_of, leaves_of
+from graphopt.prover.generic.spans import ranged, replacing
 from graphopt.prover.generic.terms import (
     NO_GUARDS,
-    NOT_NEGATIVE,
     ONE,
     UNIT_TERM,
     ZERO,
@@ -25,7 +26,6 @@ from graphopt.prover.generic.terms import (
     negated,
     only_atom,
     ordered_term,
-    positive,
     put_inside,
     text_of,
 )
@@ -234,10 +234,10 @@ class Arithmetic:
                     return self._moved(factors, inner, (guards - {g}).union(inside), others, {v: place})
             own = [g for g in guards if v in g.leaves]
             if own:
-                ranged = self._ranged(v, n, own)
-                if ranged is None:
+                part = ranged(self.facts, v, n, own)
+                if part is None:
                     return ZERO
-                low, length, rest = ranged
+                low, length, rest = part
                 if len(rest) < len(own):
                     w = self.facts.fresh(length)
                     renamed = [*others, (only_atom(w), length)] if length.number != 1 else others
@@ -258,7 +258,7 @@ class Arithmetic:
     def _moved(self, factors: tuple[Factor, ...], inner: tuple[Binder, ...], guards: frozenset[Cond], binders: list[Binder],
                to: Mapping[Atom, Int]) -> Real:  # fmt: skip
         """The same where an index is somewhere else."""
-        change = self._replacing(to)
+        change = replacing(self.facts, to)
         made = ONE
         for f, e in factors:
             made = self._times(made, self.rebuilt(f, change), e)
@@ -301,7 +301,7 @@ class Arithmetic:
         """Atoms that only another algebra makes."""
         raise OpenError(f"{a.kind} with other indices")
 
-    # Division, roots and functions ---------------------------------------------------------------------------------
+    # Division and functions ---------------------------------------------------------------------------------
 
     def power(self, a: Real, n: int) -> Real:
         """A whole power."""
@@ -350,22 +350,7 @@ class Arithmetic:
         return self.mul(a, self.inverse(b))
 
     def func(self, name: str, *operands: Real) -> Real:
-        """A function of elements."""
-        x = operands[0]
-        match name:
-            case "abs":
-                return self._abs(x)
-            case "sqrt":
-                return self._sqrt(x)
-            case "exp":
-                return self._exp(x)
-            case "log":
-                return self._log(x)
-            case "sigmoid":
-                return self.inverse(self.add(ONE, self.func("exp", self.neg(x))))
-            case "tanh":
-                e = self.func("exp", self.add(x, x))
-                return self.div(self.sub(e, ONE), self.add(e, ONE))
+        """A function of elements: of those with laws of their own, :class:`~graphopt.prover.generic.elementary.Elementary` knows more."""
         return self.plain(name, *operands)
 
     def plain(self, name: str, *operands: Real) -> Real:
@@ -379,72 +364,6 @@ class Arithmetic:
             made = self.of(atom("f", name, self.neg(x)))
             return self.neg(made) if name in ODD else made
         return self.of(atom("f", name, *operands))
-
-    def _abs(self, x: Real) -> Real:
-        if len(x.terms) == 1:
-            (((factors, binders, guards), c),) = x.terms.items()
-            if not binders and not guards:
-                made = Real({UNIT_TERM: abs(c)})
-                for a, e in factors:
-                    sure = a.kind in NOT_NEGATIVE or (e % 2 == 0)
-                    made = self.mul(made, self.of(a if sure else atom("abs", self.of(a)), e))
-                return made
-        if not x.terms:
-            return ZERO
-        return self.of(atom("abs", self.neg(x) if x.ordered()[0][1] < 0 else x))
-
-    def _sqrt(self, x: Real) -> Real:
-        if not x.terms:
-            return ZERO
-        outside, rest = (x, ONE) if len(x.terms) == 1 else self._content(x)
-        (((factors, binders, guards), c),) = outside.terms.items()
-        if c < 0 or binders or guards:
-            return self.of(atom("sqrt", x))
-        made, left = _rational_root(self, c), ONE
-        for a, e in factors:
-            if e % 2 == 0:
-                made = self.mul(made, self.power(self._abs(self.of(a)), int(e / 2)))
-            elif a.kind == "exp":
-                made = self.mul(made, self.of(a, e / 2))
-            elif a.kind in NOT_NEGATIVE and a.kind not in ("sqrt", "root", "rootpi"):
-                made = self.mul(made, self.power(self.of(atom("sqrt", self.of(a))), int(e)))
-            else:
-                left = self.mul(left, self.of(a, e))
-        left = self.mul(left, rest)
-        alone = next(iter(left.terms)) if len(left.terms) == 1 else None
-        if alone is not None and len(alone[0]) == 1 and not alone[1] and not alone[2] and left.terms[alone] == 1:
-            ((a, e),) = alone[0]  # an odd power has a root where its base has one
-            if e.denominator == 1 and e != 1:
-                return self.mul(made, self.power(self.of(atom("sqrt", self.of(a))), int(e)))
-        return made if left == ONE else self.mul(made, self.of(atom("sqrt", left)))
-
-    def _log(self, x: Real) -> Real:
-        """Of a product of what is positive, the sum of the logarithms."""
-        if len(x.terms) == 1:
-            (((factors, binders, guards), c),) = x.terms.items()
-            if c == 1 and not binders and not guards and len(factors) and all(positive(a) for a, _ in factors):
-                made = ZERO
-                for a, e in factors:
-                    part = (
-                        a.args[0]
-                        if a.kind == "exp"
-                        else self.plain("log", a.args[0] if a.kind == "poly" else self.of(a))
-                    )
-                    made = self.add(made, self.scaled(part, e))
-                return made
-        return self.plain("log", x)
-
-    def _exp(self, x: Real) -> Real:
-        powers: dict[Atom, Fraction] = {}
-        logs = ONE
-        for t, c in x.terms.items():
-            one = Real({t: Fraction(1)}).single
-            if one is not None and one.kind == "f" and one.args[0] == "log" and c.denominator == 1:
-                logs = self.mul(logs, self.power(one.args[1], int(c)))
-                continue
-            powers[atom("exp", Real({t: Fraction(1)}))] = c
-        made = self._term(powers, (), NO_GUARDS)
-        return made if logs is ONE else self.mul(made, logs)
 
     # What operators compute with: here the same, in floating point other than the laws of numbers allow ---------------
 
@@ -517,54 +436,3 @@ class Arithmetic:
                 parts = [self.truth_changed(c, change) for c in sorted(condition.args[0], key=str)]
                 return joined(condition.kind, parts)
         raise OpenError(f"the condition {condition}")
-
-    # Ranges ------------------------------------------------------------
-
-    def _replacing(self, to: Mapping[Atom, Int]) -> Change:
-        return lambda p: self.facts.norm(p.replaced(lambda a: put_inside(a, to)))
-
-    def _ranged(self, v: Atom, size: Int, conds: Sequence[Cond]) -> tuple[Int, Int, list[Cond]] | None:
-        """First index, length and other conditions of the part of a range in which conditions hold; ``None`` if empty."""
-        lows, highs, guards = [whole(0)], [size], []
-        for cond in conds:
-            apart = coefficient(cond.args[0], v) if cond.kind in ("ge", "eq") else None
-            by = apart[0].number if apart is not None else None
-            # A window's place depends on where it is: where it is in the image stays a condition.
-            if (
-                apart is None
-                or by not in (1, -1)
-                or any(a.kind in ("fresh", "bound", "index") for a in apart[1].leaves)
-            ):
-                guards.append(cond)
-                continue
-            at = -apart[1] if by == 1 else apart[1]
-            if by == 1 or cond.kind == "eq":
-                lows.append(at)
-            if by == -1 or cond.kind == "eq":
-                highs.append(at + 1)
-        low, high = self._extreme(lows, True), self._extreme(highs, False)
-        if not self.facts.decide(ge(high, low + 1)):
-            return None
-        return low, high - low, guards
-
-    def _extreme(self, items: list[Int], largest: bool) -> Int:
-        best = items[0]
-        for item in items[1:]:
-            if self.facts.decide(ge(item, best) if largest else ge(best, item)):
-                best = item
-        return best
-
-
-def _rational_root(algebra: Arithmetic, c: Fraction) -> Real:
-    """The square root of a positive rational number: a rational number times roots of different primes."""
-    n, made, out = c.numerator * c.denominator, ONE, Fraction(1, c.denominator)
-    p = 2
-    while p * p <= n and p < 10_000:
-        while n % (p * p) == 0:
-            n, out = n // (p * p), out * p
-        if n % p == 0:
-            n, made = n // p, algebra.mul(made, algebra.of(atom("root", p)))
-        p += 1
-    if n > 1:
-        made = algebra.mul(made, algebra.of(atom("root", n)))
-    return algebra.scaled(made, out)

@@ -10,10 +10,9 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from math import gcd
-from typing import Any, TypeVar
+from typing import TypeVar
 
-import z3
-
+from graphopt.prover.generic.propositions import Cond, eq, ge, lt
 from graphopt.prover.generic.sizes import (
     ONE,
     ZERO,
@@ -23,16 +22,13 @@ from graphopt.prover.generic.sizes import (
     atom,
     coefficient,
     divided,
-    leaves_of,
     product,
-    symbol,
     whole,
 )
+from graphopt.prover.generic.solver import NATURAL, Solver
 
 T = TypeVar("T")
-_MILLISECONDS = 150  # of z3, for one question
 _BRANCHES = 3000
-_NATURAL = frozenset({"dim", "count", "index", "fresh", "bound", "div", "gate", "wide"})  # never negative
 
 
 class OutOfTimeError(Exception):
@@ -45,69 +41,6 @@ class VacuousError(Exception):
 
 class OpenError(Exception):
     """The case can't be proved; the text says why."""
-
-
-@dataclass(frozen=True)
-class Cond:
-    """A condition on whole numbers.
-
-    Attributes:
-        kind: ``ge`` (a polynomial is not negative), ``eq`` or ``ne`` (it is, or is not, 0), ``or``, ``and``.
-        args: The polynomial, or conditions.
-    """
-
-    kind: str
-    args: tuple[Any, ...]
-
-    @property
-    def leaves(self) -> frozenset[Atom]:
-        """The symbols in it."""
-        return leaves_of(self.args)
-
-    @property
-    def height(self) -> int:
-        """Of the variables bound in it."""
-        return max((a.height for a in self.args), default=0)
-
-    def __str__(self) -> str:
-        return f"{self.kind}({','.join(sorted(map(str, self.args)))})"
-
-    def __invert__(self) -> Cond:
-        match self.kind:
-            case "ge":
-                return Cond("ge", (-self.args[0] - 1,))
-            case "eq" | "ne":
-                return Cond("ne" if self.kind == "eq" else "eq", self.args)
-        return Cond("and" if self.kind == "or" else "or", tuple(~a for a in self.args))
-
-    def mapped(self, change: Callable[[Int], Int]) -> Cond:
-        """With its polynomials changed."""
-        if self.kind in ("or", "and"):
-            return Cond(self.kind, tuple(a.mapped(change) for a in self.args))
-        p = change(self.args[0])
-        if self.kind in ("eq", "ne") and str(-p) < str(p):
-            p = -p
-        return Cond(self.kind, (p,))
-
-
-def ge(a: Whole, b: Whole = 0) -> Cond:
-    """A >= b."""
-    return Cond("ge", (whole(a) - b,))
-
-
-def lt(a: Whole, b: Whole) -> Cond:
-    """A < b."""
-    return Cond("ge", (whole(b) - a - 1,))
-
-
-def eq(a: Whole, b: Whole = 0) -> Cond:
-    """A == b."""
-    return Cond("eq", (whole(a) - b,)).mapped(lambda p: p)
-
-
-def either(*conds: Cond) -> Cond:
-    """One of the conditions."""
-    return Cond("or", conds)
 
 
 @dataclass
@@ -131,7 +64,7 @@ class Facts:
         self.named: set[Atom] = set()
         self.counter = 0
         self._levels: list[_Level] = []
-        self._z3: dict[Atom, Any] = {}
+        self._solver = Solver(self.below)
         self._changed()
 
     # The case at hand ----------------------------------------------------------------------------------------------
@@ -282,15 +215,7 @@ class Facts:
             relevant += more
             left = [c for c in left if not c.leaves & leaves]
             leaves = leaves.union(*(c.leaves for c in more))
-        solver = z3.Solver()
-        solver.set("timeout", _MILLISECONDS)
-        seen: set[Atom] = set()
-        for a in leaves:
-            self._bounds(solver, a, seen)
-        for c in relevant:
-            solver.add(self.z3_cond(c))
-        solver.add(z3.Not(self.z3_cond(cond)))
-        return bool(solver.check() == z3.unsat)
+        return self._solver.follows(cond, relevant, leaves)
 
     def check_time(self) -> None:
         """Stop where the time is over.
@@ -300,58 +225,6 @@ class Facts:
         """
         if time.process_time() > self.deadline:
             raise OutOfTimeError
-
-    def _bounds(self, solver: Any, a: Atom, seen: set[Atom]) -> None:
-        if a in seen:
-            return
-        seen.add(a)
-        term = self._z3_atom(a)
-        if a.kind in _NATURAL:
-            solver.add(term >= (1 if a.kind == "dim" else 0))
-        if a in self.below:
-            solver.add(term < self.z3_int(self.below[a]))
-            for b in self.below[a].leaves:
-                self._bounds(solver, b, seen)
-
-    def z3_cond(self, cond: Cond) -> Any:
-        """A condition as a term of z3."""
-        match cond.kind:
-            case "ge":
-                return self.z3_int(cond.args[0]) >= 0
-            case "eq":
-                return self.z3_int(cond.args[0]) == 0
-            case "ne":
-                return self.z3_int(cond.args[0]) != 0
-            case "or":
-                return z3.Or([self.z3_cond(c) for c in cond.args])
-        return z3.And([self.z3_cond(c) for c in cond.args])
-
-    def z3_int(self, p: Int) -> Any:
-        """A polynomial as a term of z3."""
-        parts = []
-        for m, c in p.terms.items():
-            term: Any = z3.IntVal(c)
-            for a in m:
-                term = term * self._z3_atom(a)
-            parts.append(term)
-        return z3.Sum(parts) if parts else z3.IntVal(0)
-
-    def _z3_atom(self, a: Atom) -> Any:
-        held = self._z3.get(a)
-        if held is None:
-            if a.kind == "div":
-                held = self.z3_int(a.args[0]) / self.z3_int(a.args[1])
-            elif a.kind == "gate":
-                open_ = z3.And([z3.Or([self.z3_int(d) != 1 for d in clause]) for clause in a.args[1]])
-                held = z3.If(open_, self.z3_int(a.args[0]), 0)
-            elif a.kind == "wide":
-                held = z3.IntVal(1)
-                for d in a.args[0]:
-                    held = z3.If(self.z3_int(d) != 1, self.z3_int(d), held)
-            else:
-                held = z3.Int(a.name)
-            self._z3[a] = held
-        return held
 
     def _quick(self, cond: Cond) -> bool | None:
         """What can be said without z3."""
@@ -372,7 +245,7 @@ class Facts:
 
     def not_negative(self, p: Int) -> bool:
         """Whether a polynomial is seen to be at least 0: indices go to their bounds, dimensions to 1 and up."""
-        if any(a.kind not in _NATURAL for a in p.atoms):
+        if any(a.kind not in NATURAL for a in p.atoms):
             return False
         for _ in range(12):
             if all(c >= 0 for c in p.terms.values()):
@@ -555,19 +428,3 @@ def unflat(facts: Facts, position: Int, shape: Sequence[Int]) -> tuple[Int, ...]
         at = facts.quotient(position, stride)
         index.append(ZERO if d == ONE else at if axis == 0 else facts.remainder(at, d))
     return tuple(index)
-
-
-__all__ = [
-    "Cond",
-    "Facts",
-    "OpenError",
-    "OutOfTimeError",
-    "VacuousError",
-    "either",
-    "eq",
-    "flat",
-    "ge",
-    "lt",
-    "symbol",
-    "unflat",
-]

@@ -9,19 +9,10 @@ from typing import Any
 import numpy as np
 
 from graphopt.ir.types import DTYPE_NAMES, NUMPY_NAMES
-from graphopt.prover.generic import moving, summing
+from graphopt.prover.generic import moving, selecting, sliding, summing
+from graphopt.prover.generic.elements import elementwise
 from graphopt.prover.generic.facts import OpenError
-from graphopt.prover.generic.language import (
-    MISSING,
-    Broken,
-    Missing,
-    Several,
-    Size,
-    World,
-    from_data,
-    inner,
-    symbolic,
-)
+from graphopt.prover.generic.language import from_data, symbolic
 from graphopt.prover.generic.sizes import Int, atom, symbol, whole
 from graphopt.prover.generic.tensors import (
     TENSOR_OPERATORS,
@@ -31,8 +22,8 @@ from graphopt.prover.generic.tensors import (
     Tensor,
     constant,
     constant_ints,
-    elementwise,
 )
+from graphopt.prover.generic.world import MISSING, Broken, Missing, Several, Size, World, inner
 from graphopt.prover.semantics import OPERATORS, ContradictionError
 from graphopt.rewrite.examples import Operand
 from graphopt.rewrite.expr import Env, Unknown
@@ -40,7 +31,7 @@ from graphopt.rewrite.pattern import Line
 from graphopt.rewrite.schema import Rule
 from graphopt.rewrite.symbols import Symbol
 
-_REGISTERED = (moving, summing)  # importing them registers their operators
+_REGISTERED = (moving, selecting, sliding, summing)  # importing them registers their operators
 _TRUTHS = frozenset({"Greater", "Less", "GreaterOrEqual", "LessOrEqual", "Equal", "And", "Or", "Xor", "Not"})
 # Operands that are sizes: their content may be any that is of the same kind.
 _SIZES = {("Reshape", 1): 1, ("Expand", 1): 1, ("Tile", 1): 1, ("Split", 1): 1, ("Slice", 1): 0, ("Slice", 2): 0,

@@ -16,14 +16,17 @@ from typing import Any
 from graphopt.ir.types import FLOATS
 from graphopt.prover.cases import Case, parse_case
 from graphopt.prover.generic.bits import Bits
-from graphopt.prover.generic.facts import Facts, OpenError, OutOfTimeError, VacuousError, eq
-from graphopt.prover.generic.language import MISSING, Broken, World, holds
+from graphopt.prover.generic.elements import plain
+from graphopt.prover.generic.facts import Facts, OpenError, OutOfTimeError, VacuousError
+from graphopt.prover.generic.language import holds
 from graphopt.prover.generic.lines import Given, leaf, pattern, replacement
 from graphopt.prover.generic.ordered import equal_by_order, equal_truths
+from graphopt.prover.generic.propositions import eq
 from graphopt.prover.generic.reals import Reals
 from graphopt.prover.generic.sizes import atom, symbol
-from graphopt.prover.generic.tensors import Scope, Tensor, plain
+from graphopt.prover.generic.tensors import Scope, Tensor
 from graphopt.prover.generic.terms import Real
+from graphopt.prover.generic.world import MISSING, Broken, World
 from graphopt.rewrite.examples import Example, ExampleError, Operand, build_example
 from graphopt.rewrite.expr import Env, Ref
 from graphopt.rewrite.schema import Rule

@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 from functools import reduce
 
-from graphopt.prover.generic.arithmetic import Arithmetic
-from graphopt.prover.generic.facts import Cond, eq
+from graphopt.prover.generic.elementary import Elementary
+from graphopt.prover.generic.propositions import Cond, eq
 from graphopt.prover.generic.sizes import Atom, Int, atom, divided, whole
+from graphopt.prover.generic.spans import ranged, replacing
 from graphopt.prover.generic.terms import (
     NO_GUARDS,
     ZERO,
@@ -28,7 +29,7 @@ from graphopt.prover.generic.terms import (
 )
 
 
-class Reals(Arithmetic):
+class Reals(Elementary):
     """Real numbers: every law of a field holds, and some of roots and exponentials."""
 
     # Over ranges ---------------------------------------------------------------------------------------------------
@@ -42,13 +43,13 @@ class Reals(Arithmetic):
             found = [([], found[0][1])]
         made = []
         for conds, value in found:
-            ranged = self._ranged(v, size, conds)
-            if ranged is None:
+            part = ranged(self.facts, v, size, conds)
+            if part is None:
                 continue
-            low, length, guards = ranged
+            low, length, guards = part
             w = self.facts.fresh(length) if length.number != 1 else whole(0)
             to = {v: w + low}
-            change = self._replacing(to)
+            change = replacing(self.facts, to)
             binders = [(only_atom(w), length)] if length.number != 1 else []
             made.append((self.changed(value, change), binders, [g.mapped(change) for g in guards]))
         return made

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
-from graphopt.prover.generic.facts import Cond, OpenError
+from graphopt.prover.generic.facts import OpenError
+from graphopt.prover.generic.propositions import Cond
 from graphopt.prover.generic.sizes import Atom, Int, atom, height_of, leaves_of
 
 Factor = tuple[Atom, Fraction]
