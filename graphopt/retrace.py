@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from graphopt.ir.simplify import simplify
 from graphopt.onnxio.emit import Emitted, emit
 from graphopt.onnxio.load import Model
 from graphopt.onnxio.save import copy, save
-from graphopt.pipeline.opening import check_model, first_run, session_config
+from graphopt.pipeline.opening import check_model, first_run, open_names, open_sizes, session_config
 from graphopt.pipeline.prepare import check_targets, load_model, load_rules
 from graphopt.rewrite.library import Library
 from graphopt.search.arena import Arena
@@ -85,9 +85,12 @@ def replay(
 
 
 def _arena(told: Trace, loaded: Model, threads: int, seed: int) -> Arena:
-    """Where graphs of a trace's model are measured."""
+    """Where graphs of a trace's model are measured: at the sizes that the trace was made at, as far as it says them."""
     config = session_config(told.settings.provider, told.settings.provider_options, threads)
-    _, feeds = first_run(loaded, config, input_ranges(loaded.graph), (), {}, seed)
+    ranges, open_ = input_ranges(loaded.graph), open_names(loaded)
+    # The others the trace's options have fixed.
+    sizes = {name: size for name, size in told.sizes.items() if name in open_}
+    _, feeds = first_run(loaded, config, ranges, (), sizes, seed)
     return Arena(loaded, loaded, config, feeds, told.max_bytes, seed)
 
 
@@ -120,6 +123,7 @@ class Culprit:
         node: Name of the value that it redefined.
         message: What is wrong after it.
         tried: How many prefixes of the trace were looked at.
+        sizes: With ``slower``, those at which the dimensions that the model leaves open were measured.
     """
 
     step: int | None
@@ -127,6 +131,7 @@ class Culprit:
     node: str
     message: str
     tried: int
+    sizes: Mapping[str, int] = field(default_factory=dict)
 
 
 def bisect(
@@ -175,12 +180,13 @@ def bisect(
             return str(error)
         return "" if verdict.passed else verdict.message
 
+    sizes = open_sizes(loaded, arena.feeds) if slower else {}
     number, wrong, tried = first_harm(len(told.steps), harm)
     if not number:
         speed = "no slower" if slower else "the same"
-        return Culprit(None, "", "", f"the model is {speed} after all {len(told.steps)} steps", tried)
+        return Culprit(None, "", "", f"the model is {speed} after all {len(told.steps)} steps", tried, sizes)
     step = told.steps[number - 1]
-    return Culprit(number, step.rule, step.node, wrong, tried)
+    return Culprit(number, step.rule, step.node, wrong, tried, sizes)
 
 
 @dataclass(frozen=True)
@@ -195,6 +201,7 @@ class Stage:
         predicted: Predicted milliseconds before them over those after them.
         measured: The same by the clock; ``None`` when not measured.
         ci95: Interval of ``measured``.
+        sizes: Those at which the dimensions that the model leaves open were measured.
     """
 
     rule: str
@@ -204,6 +211,7 @@ class Stage:
     predicted: float
     measured: float | None = None
     ci95: tuple[float, float] | None = None
+    sizes: Mapping[str, int] = field(default_factory=dict)
 
 
 def stages(
@@ -249,7 +257,7 @@ def stages(
         stage = Stage(rule, done + 1, len(steps), steps[0].node, cost)
         if arena is not None and seconds is not None:
             paired = arena.pair(before, after, seconds)
-            stage = replace(stage, measured=paired.speedup, ci95=paired.ci95)
+            stage = replace(stage, measured=paired.speedup, ci95=paired.ci95, sizes=open_sizes(loaded, arena.feeds))
         found.append(stage)
         if on_stage is not None:
             on_stage(stage)

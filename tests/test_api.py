@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import onnx
@@ -74,6 +75,15 @@ def test_what_was_done_is_in_the_file_and_explained(optimised):
     assert json.loads(metadata["graphopt.rules"]) == result.report["rules"]
     told = explain_model(out)
     assert {r: len(n) for r, n in told["rules"].items()} == result.report["rules"]
+
+
+def test_sizes_stand_beside_the_latency_that_they_are_of(optimised):
+    result = optimised[3]
+    assert "graphopt.sizes" not in result.metadata  # nothing was measured
+    latency = {"baseline_ms": 2.0, "optimized_ms": 1.0, "speedup": 2.0, "ci95": [1.9, 2.1]}
+    measured = replace(result, report={**result.report, "latency": latency})
+    assert json.loads(measured.metadata["graphopt.sizes"]) == {"batch": 1}
+    assert "graphopt.sizes" not in replace(measured, report={**measured.report, "sizes": {}}).metadata
 
 
 def test_model_of_the_result_is_what_was_saved(optimised):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from graphopt.cli import paths
 from graphopt.cli.screen import console, each, milliseconds, one_line, plural, seconds, size, table, write_json
 from graphopt.errors import GraphoptError, TooSlowError, UsageError
+from graphopt.wording import measured_at, sized
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -112,7 +113,17 @@ def _lines(one: Done) -> list[str]:
         error = one.error.removeprefix(f"{one.job.source}: ")
         return [f"failed   {name}: {one_line(error, 300)}"]
     took = "done by an earlier run" if one.earlier else seconds(one.seconds)
-    return [f"{one.status:<8} {name}: {_speed(one, spread=True) or 'as it was'}, {took}"]
+    said = [_speed(one, spread=True) or "as it was"]
+    if sizes := _sizes(one):
+        said.append(f"measured with {sizes}")
+        elsewhere = [] if one.report is None or one.report["kept_original"] else one.report.get("elsewhere", ())
+        said += [f"{each['speedup']:.3f}x at {sized(each['sizes'])}" for each in elsewhere]
+    return [f"{one.status:<8} {name}: {', '.join([*said, took])}"]
+
+
+def _sizes(one: Done) -> str:
+    """At which sizes a model was measured; empty where none is open, or nothing was measured."""
+    return measured_at(one.report) if one.report and one.report["latency"] else ""
 
 
 def _speed(one: Done, *, spread: bool = False) -> str:
@@ -126,6 +137,14 @@ def _speed(one: Done, *, spread: bool = False) -> str:
 def _show(done: Sequence[Done], screen: Console) -> None:
     screen.print()
     screen.print(_table(done))
+    sized_alike: dict[str, list[str]] = {}
+    for one in done:
+        if sizes := _sizes(one):
+            sized_alike.setdefault(sizes, []).append(one_line(str(one.job.source)))
+    if sized_alike:
+        screen.print()
+        for sizes, names in sized_alike.items():
+            screen.print(f"measured with {sizes}: {', '.join(names)}", soft_wrap=True)
 
 
 def _table(done: Sequence[Done]) -> Table:

@@ -10,6 +10,7 @@ import typer
 from graphopt.cli import options, paths
 from graphopt.cli.screen import console, facts, write_json
 from graphopt.errors import UsageError
+from graphopt.wording import sized
 
 TraceFile = Annotated[Path, typer.Argument(metavar="TRACE", help="What `optimize --trace` wrote.", show_default=False)]
 
@@ -73,13 +74,15 @@ def bisect(
         found = retrace.bisect(trace, model, slower=slower, threads=threads or 1, seed=seed or 0)
     if json is not None:
         write_json({"schema": "graphopt.bisect/1", "step": found.step, "rule": found.rule, "node": found.node,
-                    "message": found.message, "tried": found.tried}, json)  # fmt: skip
+                    "message": found.message, "tried": found.tried, "sizes": found.sizes}, json)  # fmt: skip
     if json != "-":
         screen = console(stderr=False)
         if found.step is None:
             screen.print(f"no step does harm: {found.message}", soft_wrap=True)
         else:
             screen.print(f"step {found.step}: {found.rule} at {found.node}: {found.message}", soft_wrap=True)
+        if found.sizes:
+            screen.print(f"measured with {sized(found.sizes)}", soft_wrap=True)
     if found.step is not None:
         raise typer.Exit(1 if slower else 3)
 

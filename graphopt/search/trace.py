@@ -74,6 +74,7 @@ class Trace:
         steps: The rewrites, in order.
         result: Fingerprint of the graph after them.
         metadata: What was recorded in the written model.
+        sizes: Those at which the dimensions that the model leaves open were measured; empty in traces of earlier versions.
         about: For people: strategy, seed, stop reason, predicted cost, environment.
     """
 
@@ -86,6 +87,7 @@ class Trace:
     result: str
     metadata: Mapping[str, str] = field(default_factory=dict)
     about: Mapping[str, Any] = field(default_factory=dict)
+    sizes: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def settings(self) -> Settings:
