@@ -11,7 +11,7 @@ import typer
 
 from graphopt.cli import options, paths
 from graphopt.cli.options import option
-from graphopt.cli.screen import console, facts, table, write_json
+from graphopt.cli.screen import console, each, facts, present, table, write_json
 
 if TYPE_CHECKING:
     from rich.status import Status
@@ -36,9 +36,9 @@ def show(json: options.Json = None) -> None:
     here = {provider: fingerprint(SessionConfig(provider)).digest for provider in available()}
     with Store() as store:
         sizes, where = store.sizes(), store.path
-    if json is not None:
-        write_json({"schema": "graphopt.cost/1", "path": str(where), "here": here, "environments": sizes}, json)
-    if json != "-":
+    document = {"schema": "graphopt.cost/1", "path": str(where), "here": here, "environments": sizes}
+
+    def shown() -> None:
         screen = console(stderr=False)
         about = facts()
         about.add_row("store", str(where))
@@ -48,6 +48,8 @@ def show(json: options.Json = None) -> None:
         for name, count in sorted(sizes.items(), key=lambda item: -item[1]):
             rows.add_row(name, str(count), names.get(name, ""))
         screen.print(rows)
+
+    present(shown, document, json)
 
 
 @app.command("clear", short_help="Forget stored kernel times.")
@@ -151,26 +153,32 @@ def calibrate(
     factor, points = scaled(points)
     known = list(dict.fromkeys(p.model for p in points))
     about = {"models": known, "factor": factor, "points": [asdict(p) for p in points]}
-    if json is not None:
-        write_json({"schema": "graphopt.calibration/1", **about}, json)
-    if svg is not None and points:
-        write_text(svg, draw_scatter([(p.model, p.measured_ms, p.predicted_ms) for p in points]))
-    if json != "-" and not quiet:
+
+    def show() -> None:
         rows = table("model", "graphs", "rank correlation", "median error", "95 %", "slowest / fastest", numbers=5)
         for name in known:
             rows.add_row(name, *_agreement(agreement([p for p in points if p.model == name])))
         if len(known) > 1:
             rows.add_row("all", *_agreement(agreement(points)))
         console(stderr=False).print(rows)
-    if len(known) >= ENOUGH:
-        where = {name: said[name] for name in ("provider", "provider_options", "threads") if name in said}
-        scale = keep_scale(factor, **where)
+
+    def correct() -> None:
+        text = f"nothing was corrected: that takes {ENOUGH} models"
+        if len(known) >= ENOUGH:
+            where = {name: said[name] for name in ("provider", "provider_options", "threads") if name in said}
+            scale = keep_scale(factor, **where)
+            text = f"graphs take {scale:.3f} times the sum of their windows: predictions are scaled by that from now on"
         if not quiet:
-            screen.print(
-                f"graphs take {scale:.3f} times the sum of their windows: predictions are scaled by that from now on"
-            )
-    elif not quiet:
-        screen.print(f"nothing was corrected: that takes {ENOUGH} models", soft_wrap=True)
+            screen.print(text, soft_wrap=True)
+
+    def draw(target: Path) -> None:
+        write_text(target, draw_scatter([(p.model, p.measured_ms, p.predicted_ms) for p in points]))
+
+    each(
+        lambda: present(None if quiet else show, {"schema": "graphopt.calibration/1", **about}, json),
+        correct,
+        None if svg is None or not points else lambda: draw(svg),
+    )
 
 
 def _agreement(found: Agreement) -> tuple[str, ...]:

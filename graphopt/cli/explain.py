@@ -12,7 +12,7 @@ import typer
 
 from graphopt.cli import options, paths
 from graphopt.cli.options import option
-from graphopt.cli.screen import breakable, console, facts, milliseconds, one_line, table, write_json
+from graphopt.cli.screen import breakable, console, facts, milliseconds, one_line, present, table
 from graphopt.documents import parse_json
 from graphopt.wording import sized
 
@@ -42,10 +42,8 @@ def explain(
 ) -> None:
     """Show which rule made which node of a model that graphopt wrote, or what each step gained, predicted and measured."""
     paths.existing_file(model)
-    reads = {"the model": model}
-    if trace is not None:
-        reads["the trace"] = paths.existing_file(trace)
-    paths.report_file(json, reads)
+    others = {} if trace is None else {"the trace": paths.existing_file(trace)}
+    paths.report_file(json, {"the model": model}, others)
 
     from graphopt.cli.progress import WorkProgress
 
@@ -70,10 +68,7 @@ def explain(
                 "trace": str(trace),
                 "stages": [asdict(s) for s in found],
             }
-    if json is not None:
-        write_json(report, json)
-    if json != "-":
-        (show if trace is None else show_stages)(report)
+    present(lambda: (show if trace is None else show_stages)(report), report, json)
 
 
 def show_stages(report: Mapping[str, Any]) -> None:

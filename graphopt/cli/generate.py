@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from graphopt.cli import options
 from graphopt.cli.progress import WorkProgress
-from graphopt.cli.screen import console, facts, seconds, size, write_json
+from graphopt.cli.screen import console, facts, present, seconds, size
 
 if TYPE_CHECKING:
     from graphopt.synth.generate import Chain
@@ -78,10 +78,7 @@ def generate_rules(
         "out": str(out),
         "rules": sorted(ids),
     }
-    if json is not None:
-        write_json(document, json)
-    if json != "-" and not quiet:
-        _show(chain, out)
+    present(None if quiet else lambda: _show(chain, out), document, json)
 
 
 def _line(stage: str, chain: Chain) -> str:
