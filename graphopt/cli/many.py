@@ -127,11 +127,18 @@ def _sizes(one: Done) -> str:
 
 
 def _speed(one: Done, *, spread: bool = False) -> str:
-    latency = one.report["latency"] if one.report and not one.report["kept_original"] else None
+    if one.report is None:
+        return ""
+    latency, kept = one.report["latency"], one.report["kept_original"]
     if not latency:
-        return "not measured" if one.report and not one.report["kept_original"] else ""
+        return "" if kept else "not measured"
     low, high = latency["ci95"]
-    return f"{latency['speedup']:.3f}x" + (f" ({low:.3f} to {high:.3f})" if spread else "")
+    ratio = f"{latency['speedup']:.3f}x" + (f" ({low:.3f} to {high:.3f})" if spread else "")
+    if not kept:
+        return ratio
+    if latency.get("verdict") != "unclear":
+        return ""
+    return f"too noisy to tell, a candidate measured {ratio}" if spread else "too noisy"
 
 
 def _show(done: Sequence[Done], screen: Console) -> None:

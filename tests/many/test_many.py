@@ -314,6 +314,16 @@ def test_lines_and_table_say_at_which_sizes_models_were_measured(capfd):
     assert table.endswith(f"{sizes}: m0.onnx, m2.onnx")
 
 
+def test_a_model_of_which_noise_hides_whether_it_is_faster_is_said_to_be_so(capfd):
+    noisy = {**MEASURED["latency"], "speedup": 1.58, "ci95": [0.94, 2.67], "verdict": "unclear"}
+    kept = {**MEASURED, "kept_original": True, "latency": noisy, "sizes": {}}
+    lines, table = shown(capfd, kept, {**kept, "latency": {**noisy, "verdict": "equal"}})
+    first, second = lines.splitlines()
+    assert first.startswith("kept     m0.onnx: too noisy to tell, a candidate measured 1.580x (0.940 to 2.670), ")
+    assert second.startswith("kept     m1.onnx: as it was, ")
+    assert table.count("too noisy") == 1
+
+
 class TestFind:
     def test_folders_patterns_and_files(self, tmp_path):
         for name in ("a/x.onnx", "a/b/y.ONNX", "a/x.opt.onnx", "a/.git/z.onnx", "a/out/w.onnx", "c/x.onnx"):
