@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from graphopt.cli import paths
 from graphopt.cli.screen import console, each, milliseconds, one_line, plural, seconds, size, table, write_json
-from graphopt.errors import GraphoptError, TooSlowError, UsageError
+from graphopt.errors import GraphoptError, TooSlowError, UnfinishedError, UsageError
 from graphopt.wording import measured_at, sized
 
 if TYPE_CHECKING:
@@ -63,7 +63,8 @@ def run(
         verbose: Say what is being done.
 
     Raises:
-        GraphoptError: A model failed, or Ctrl-C left some for another run.
+        GraphoptError: A model failed.
+        UnfinishedError: Ctrl-C left some for another run.
         TooSlowError: A model could be faster, and nothing was to be written.
     """
     reads = {f"the model {path}": paths.existing_file(path) for path in models if path.is_file()}
@@ -175,7 +176,7 @@ def _judge(done: Sequence[Done], out: Path | None, *, stopped: bool) -> None:
     """Turn what went wrong into an error."""
     failed = [one for one in done if one.error]
     if stopped:
-        raise GraphoptError(f"stopped by Ctrl-C after {plural(len(done), 'model')}", "the same command goes on")
+        raise UnfinishedError(f"stopped by Ctrl-C after {plural(len(done), 'model')}", "the same command goes on")
     if failed:
         first = failed[0].error.removeprefix(f"{failed[0].job.source}: ")
         count = f"{len(failed)} of {plural(len(done), 'model')} failed, the first: "
