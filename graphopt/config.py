@@ -34,7 +34,7 @@ from graphopt.settings import DECLARED, ENV_PREFIX, Settings
 
 __all__ = [
     "PROVIDERS", "Settings", "agents_dir", "cache_dir", "changed_settings", "check_arguments", "load_settings",
-    "nearest_file", "parse_dim", "parse_input_shape", "parse_provider_option", "provider_name", "rules_dir",
+    "name_unknown", "nearest_file", "parse_dim", "parse_input_shape", "parse_provider_option", "provider_name", "rules_dir",
 ]  # fmt: skip
 
 SECTION, PROFILES = "tool.graphopt", "profiles"
@@ -85,7 +85,7 @@ def load_settings(
         text = env.get(variable, "")
         if text:
             merged[name] = checked(variable, declared.kind, text, from_text=True)
-    _name_unknown(env)
+    name_unknown(env)
     for name, value in (given or {}).items():
         if value is not None:
             merged[name] = checked("--" + name.replace("_", "-"), DECLARED[name].kind, value)
@@ -96,8 +96,12 @@ class SettingWarning(UserWarning):
     """A setting that has no effect."""
 
 
-def _name_unknown(env: Mapping[str, str]) -> None:
-    """Warn of variables that look like settings and are none: a misspelt one would be passed over in silence."""
+def name_unknown(env: Mapping[str, str]) -> None:
+    """Warn of variables that look like settings and are none: a misspelt one would be passed over in silence.
+
+    Args:
+        env: The environment.
+    """
     known = {*OTHER_VARIABLES, *(ENV_PREFIX + name.upper() for name in DECLARED)}
     for variable in sorted(env):
         if variable.startswith(ENV_PREFIX) and variable not in known and env[variable]:

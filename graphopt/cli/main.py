@@ -33,6 +33,7 @@ from graphopt.cli import (
 )
 from graphopt.cli.options import Command
 from graphopt.cli.screen import one_line
+from graphopt.config import name_unknown
 from graphopt.errors import GraphoptError, RuleError
 from graphopt.version import __version__
 
@@ -107,6 +108,8 @@ def run(arguments: Sequence[str]) -> int:
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _warn
+            if not {"-q", "--quiet"} & set(arguments):
+                name_unknown(os.environ)  # whether the command reads settings or not
             code = app(args=list(arguments), prog_name="graphopt", standalone_mode=False)
     except KeyboardInterrupt:
         code = EXIT_INTERRUPTED
