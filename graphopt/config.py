@@ -23,6 +23,7 @@ from typing import Any
 
 from graphopt.errors import GraphoptError, UnknownNameError, UsageError, expect
 from graphopt.kinds import (
+    ARGUMENTS,
     PROVIDERS,
     checked,
     parse_dim,
@@ -110,7 +111,7 @@ def name_unknown(env: Mapping[str, str]) -> None:
 
 
 def check_arguments(**given: Any) -> dict[str, Any]:
-    """Hold arguments of a function against what the settings of their names may be.
+    """Hold arguments of a function against what they, or the settings of their names, may be.
 
     Args:
         given: Arguments by name; None stands for what was not given.
@@ -121,7 +122,11 @@ def check_arguments(**given: Any) -> dict[str, Any]:
     Raises:
         UsageError: A value is wrong; the message begins with the argument's name.
     """
-    return {name: checked(name, DECLARED[name].kind, value) for name, value in given.items() if value is not None}
+    return {
+        name: checked(name, ARGUMENTS[name] if name in ARGUMENTS else DECLARED[name].kind, value)
+        for name, value in given.items()
+        if value is not None
+    }
 
 
 def changed_settings(base: Settings | None, changes: Mapping[str, Any]) -> Settings:

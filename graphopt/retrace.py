@@ -9,6 +9,7 @@ from pathlib import Path
 
 from onnx import ModelProto
 
+from graphopt.config import check_arguments
 from graphopt.errors import SessionError, expect
 from graphopt.ir.graph import Graph
 from graphopt.ir.simplify import simplify
@@ -26,7 +27,7 @@ from graphopt.verification.ranges import input_ranges
 from graphopt.verification.sizes import size_hints
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Replayed:
     """A trace made again.
 
@@ -41,6 +42,9 @@ class Replayed:
     loaded: Model
     steps: int
     of: int
+
+    def __repr__(self) -> str:
+        return f"<Replayed {self.steps} of {self.of} steps, {self.nodes_before} to {self.nodes_after} nodes>"
 
     @property
     def nodes_before(self) -> int:
@@ -66,7 +70,9 @@ def replay(
 
     Raises:
         TraceError: It is not a trace of this model and of the present rules.
+        UsageError: An argument is wrong; the message names it.
     """
+    check_arguments(steps=steps)
     told = _read(trace, model)
     target = check_targets(model, output=output).output
     library, loaded = _opened(told, model)
@@ -150,6 +156,7 @@ def bisect(
     Raises:
         TraceError: It is not a trace of this model and of the present rules.
     """
+    check_arguments(slower=slower, threads=threads, seed=seed, seconds=seconds)
     told = _read(trace, model)
     library, loaded = _opened(told, model)
     arena = _arena(told, loaded, threads, seed)
@@ -236,6 +243,7 @@ def stages(
     Raises:
         TraceError: It is not a trace of this model and of the present rules.
     """
+    check_arguments(seconds=seconds, threads=threads, seed=seed, on_stage=on_stage)
     told = _read(trace, model)
     library, loaded = _opened(told, model)
     arena = None if seconds is None else _arena(told, loaded, threads, seed)
