@@ -14,8 +14,6 @@ from graphopt.cli.options import option
 from graphopt.cli.screen import console, each, facts, present, table, write_json
 
 if TYPE_CHECKING:
-    from rich.status import Status
-
     from graphopt.experiments.calibration import Agreement
 
 app = typer.Typer(help="Show and manage the measured kernel times.", no_args_is_help=True, rich_markup_mode=None)
@@ -28,14 +26,17 @@ Environment = Annotated[
 @app.command("show")
 def show(json: options.Json = None) -> None:
     """Show how many kernel times are stored, by environment."""
-    from graphopt.cost.store import Store
-    from graphopt.runtime.environment import fingerprint
-    from graphopt.runtime.providers import available
-    from graphopt.runtime.session import SessionConfig
+    from graphopt.cli.progress import Waiting
 
-    here = {provider: fingerprint(SessionConfig(provider)).digest for provider in available()}
-    with Store() as store:
-        sizes, where = store.sizes(), store.path
+    with Waiting("reading the store"):
+        from graphopt.cost.store import Store
+        from graphopt.runtime.environment import fingerprint
+        from graphopt.runtime.providers import available
+        from graphopt.runtime.session import SessionConfig
+
+        here = {provider: fingerprint(SessionConfig(provider)).digest for provider in available()}
+        with Store() as store:
+            sizes, where = store.sizes(), store.path
     document = {"schema": "graphopt.cost/1", "path": str(where), "here": here, "environments": sizes}
 
     def shown() -> None:
@@ -135,21 +136,22 @@ def calibrate(
     if svg is not None:
         paths.writable(svg, reads=reads, writes={} if json in (None, "-") else {"the JSON results": Path(str(json))})
 
-    from graphopt.experiments.calibrate import ENOUGH, calibrate_model, keep_scale
-    from graphopt.experiments.calibration import agreement, scaled
+    from graphopt.cli.progress import WorkProgress
     from graphopt.files import write_text
-    from graphopt.report.plots import draw_scatter
 
     said = {name: value for name, value in given.items() if value is not None}
     points, screen = [], console()
-    for model in models:
-        with screen.status(f"measuring {model.name}") as status:
+    with WorkProgress(shown=not quiet) as progress:
+        from graphopt.experiments.calibrate import ENOUGH, calibrate_model, keep_scale
+        from graphopt.experiments.calibration import agreement, scaled
+        from graphopt.report.plots import draw_scatter
 
-            def told(done: int, name: str = model.name, status: Status = status) -> None:
-                status.update(f"measuring {name}: {done} of {graphs}")
+        for model in models:
 
-            found = calibrate_model(model, graphs=graphs, seconds=seconds, on_graph=told, **said)
-        points += found
+            def told(done: int, name: str = model.name) -> None:
+                progress(f"measuring {name}: {done} of {graphs}")
+
+            points += calibrate_model(model, graphs=graphs, seconds=seconds, on_graph=told, **said)
     factor, points = scaled(points)
     known = list(dict.fromkeys(p.model for p in points))
     about = {"models": known, "factor": factor, "points": [asdict(p) for p in points]}
