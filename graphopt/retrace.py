@@ -100,6 +100,11 @@ def _arena(told: Trace, loaded: Model, threads: int, seed: int) -> Arena:
     return Arena(loaded, loaded, config, feeds, told.max_bytes, seed)
 
 
+def _sizes(told: Trace, loaded: Model, arena: Arena) -> dict[str, int]:
+    """At which sizes is measured: those that the trace's options have fixed, and those of the inputs."""
+    return {**told.sizes, **open_sizes(loaded, arena.feeds)}
+
+
 def _read(trace: str | Path, model: str | Path | ModelProto) -> Trace:
     expect("trace", trace, (str, Path), "a path")
     check_model("model", model)
@@ -129,7 +134,7 @@ class Culprit:
         node: Name of the value that it redefined.
         message: What is wrong after it.
         tried: How many prefixes of the trace were looked at.
-        sizes: With ``slower``, those at which the dimensions that the model leaves open were measured.
+        sizes: With ``slower``, those at which dimensions that the model leaves open were measured.
     """
 
     step: int | None
@@ -187,7 +192,7 @@ def bisect(
             return str(error)
         return "" if verdict.passed else verdict.message
 
-    sizes = open_sizes(loaded, arena.feeds) if slower else {}
+    sizes = _sizes(told, loaded, arena) if slower else {}
     number, wrong, tried = first_harm(len(told.steps), harm)
     if not number:
         speed = "no slower" if slower else "the same"
@@ -208,7 +213,7 @@ class Stage:
         predicted: Predicted milliseconds before them over those after them.
         measured: The same by the clock; ``None`` when not measured.
         ci95: Interval of ``measured``.
-        sizes: Those at which the dimensions that the model leaves open were measured.
+        sizes: Those at which dimensions that the model leaves open were measured.
     """
 
     rule: str
@@ -265,7 +270,7 @@ def stages(
         stage = Stage(rule, done + 1, len(steps), steps[0].node, cost)
         if arena is not None and seconds is not None:
             paired = arena.pair(before, after, seconds)
-            stage = replace(stage, measured=paired.speedup, ci95=paired.ci95, sizes=open_sizes(loaded, arena.feeds))
+            stage = replace(stage, measured=paired.speedup, ci95=paired.ci95, sizes=_sizes(told, loaded, arena))
         found.append(stage)
         if on_stage is not None:
             on_stage(stage)

@@ -118,7 +118,6 @@ def evaluate_agent(
 
 
 def _numbers(text: str) -> tuple[int, ...]:
-
     try:
         return tuple(int(part) for part in text.split(","))
     except ValueError:

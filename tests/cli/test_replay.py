@@ -105,6 +105,16 @@ def test_what_the_options_of_a_trace_have_fixed_is_not_open_any_more(cli, at_two
     assert made.code == 0, made.err
     seen = cli("explain", at_two, "--trace", "fixed.json", "--seconds", "0.01")
     assert seen.code == 0, seen.err
+    assert "measured with batch=3" in seen.out
+
+
+@pytest.mark.parametrize("size", [-1, 10**15, 10**30])
+def test_a_trace_of_impossible_sizes_is_one_line(cli, at_two, size):
+    edited = json.loads((at_two.parent / "t.json").read_text())
+    edited["sizes"] = {"batch": size, "no such name": 5}
+    (at_two.parent / "edited.json").write_text(json.dumps(edited))
+    seen = cli("explain", at_two, "--trace", "edited.json", "--seconds", "0.01")
+    assert seen.code in (1, 2) and seen.error_lines(), seen.err
 
 
 def test_a_trace_of_an_earlier_version_says_no_sizes_and_is_read(cli, at_two, measured_batches):
