@@ -108,8 +108,9 @@ def run(arguments: Sequence[str]) -> int:
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _warn
-            if not {"-q", "--quiet"} & set(arguments):
-                name_unknown(os.environ)  # whether the command reads settings or not
+            # Whether the command reads settings or not; but not into the line that a shell completes.
+            if not {"-q", "--quiet"} & set(arguments) and "_GRAPHOPT_COMPLETE" not in os.environ:
+                name_unknown(os.environ)
             code = app(args=list(arguments), prog_name="graphopt", standalone_mode=False)
     except KeyboardInterrupt:
         code = EXIT_INTERRUPTED

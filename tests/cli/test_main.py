@@ -123,6 +123,12 @@ def test_a_misspelt_variable_is_none_of_the_errors_that_quiet_leaves(cli, model,
         assert "GRAPHOPT_THREDS" not in cli(*command, "-q").err
 
 
+def test_a_misspelt_variable_is_not_said_into_a_line_that_a_shell_completes(process):
+    asked = {"_GRAPHOPT_COMPLETE": "complete_bash", "COMP_WORDS": "graphopt insp", "COMP_CWORD": "1"}
+    outcome = process(GRAPHOPT_THREDS="4", **asked)
+    assert "inspect" in outcome.out and not outcome.err
+
+
 def test_version(cli):
     outcome = cli("--version")
     assert (outcome.code, outcome.out) == (0, f"graphopt {graphopt.__version__}\n")
