@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from graphopt.benchmark.plan import Plan
     from graphopt.benchmark.run import bench
     from graphopt.errors import (
+        CrashError,
         GraphoptError,
         InputsNeededError,
         MissingExtraError,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
         RuntimePackageError,
         SessionError,
         TooSlowError,
+        UnfinishedError,
         UnknownNameError,
         UnsupportedModelError,
         UsageError,
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from graphopt.retrace import bisect, replay
 
 __all__ = [
+    "CrashError",
     "GraphoptError",
     "InputsNeededError",
     "MissingExtraError",
@@ -52,6 +55,7 @@ __all__ = [
     "RuntimePackageError",
     "SessionError",
     "TooSlowError",
+    "UnfinishedError",
     "UnknownNameError",
     "UnsupportedModelError",
     "UsageError",

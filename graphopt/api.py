@@ -52,7 +52,7 @@ def optimize(
     inputs: str | Path | Mapping[str, Any] | None = None,
     trace: str | Path | None = None,
     report: str | Path | None = None,
-    sharing: Sequence[Path] = (),
+    sharing: Sequence[str | Path] = (),
     progress: Callable[[Progress], None] | None = None,
     interrupted: Callable[[], bool] | None = None,
     **changes: Any,
@@ -85,8 +85,10 @@ def optimize(
     from graphopt.pipeline.write import write
 
     check_model("model", model)
+    check_arguments(inputs=inputs, sharing=sharing, progress=progress, interrupted=interrupted)
     chosen = changed_settings(settings, changes)
-    targets = replace(check_targets(model, output=output, trace=trace, report=report), sharing=tuple(sharing))
+    targets = check_targets(model, output=output, trace=trace, report=report)
+    targets = replace(targets, sharing=tuple(map(Path, sharing or ())))
     context = prepare(model, chosen, targets, inputs, progress, interrupted)
     searched = search(context)
     verified = verify_found(context, searched)
@@ -118,7 +120,7 @@ def verify(
     check_model("b", b)
     check_arguments(
         provider=provider, provider_options=provider_options, threads=threads, rtol=rtol, atol=atol, seed=seed,
-        dims=dims, input_shapes=input_shapes,
+        dims=dims, input_shapes=input_shapes, inputs=inputs,
     )  # fmt: skip
     first, second = load(a), load(b)
     return verify_models(
@@ -148,8 +150,9 @@ def inspect_model(
     """
     check_model("path", path)
     check_arguments(
-        provider=provider, provider_options=provider_options, threads=threads, dims=dims, input_shapes=input_shapes
-    )
+        provider=provider, provider_options=provider_options, threads=threads, dims=dims, input_shapes=input_shapes,
+        inputs=inputs, runs=runs,
+    )  # fmt: skip
     model = load(path, dims=dims, input_shapes=input_shapes)
     graph = model.graph
     sizes: dict[str, int] = {}

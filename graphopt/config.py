@@ -23,6 +23,7 @@ from typing import Any
 
 from graphopt.errors import GraphoptError, UnknownNameError, UsageError, expect
 from graphopt.kinds import (
+    ARGUMENTS,
     PROVIDERS,
     checked,
     parse_dim,
@@ -34,7 +35,7 @@ from graphopt.settings import DECLARED, ENV_PREFIX, Settings
 
 __all__ = [
     "PROVIDERS", "Settings", "agents_dir", "cache_dir", "changed_settings", "check_arguments", "load_settings",
-    "nearest_file", "parse_dim", "parse_input_shape", "parse_provider_option", "provider_name", "rules_dir",
+    "name_unknown", "nearest_file", "parse_dim", "parse_input_shape", "parse_provider_option", "provider_name", "rules_dir",
 ]  # fmt: skip
 
 SECTION, PROFILES = "tool.graphopt", "profiles"
@@ -85,7 +86,7 @@ def load_settings(
         text = env.get(variable, "")
         if text:
             merged[name] = checked(variable, declared.kind, text, from_text=True)
-    _name_unknown(env)
+    name_unknown(env)
     for name, value in (given or {}).items():
         if value is not None:
             merged[name] = checked("--" + name.replace("_", "-"), DECLARED[name].kind, value)
@@ -96,8 +97,12 @@ class SettingWarning(UserWarning):
     """A setting that has no effect."""
 
 
-def _name_unknown(env: Mapping[str, str]) -> None:
-    """Warn of variables that look like settings and are none: a misspelt one would be passed over in silence."""
+def name_unknown(env: Mapping[str, str]) -> None:
+    """Warn of variables that look like settings and are none: a misspelt one would be passed over in silence.
+
+    Args:
+        env: The environment.
+    """
     known = {*OTHER_VARIABLES, *(ENV_PREFIX + name.upper() for name in DECLARED)}
     for variable in sorted(env):
         if variable.startswith(ENV_PREFIX) and variable not in known and env[variable]:
@@ -106,7 +111,7 @@ def _name_unknown(env: Mapping[str, str]) -> None:
 
 
 def check_arguments(**given: Any) -> dict[str, Any]:
-    """Hold arguments of a function against what the settings of their names may be.
+    """Hold arguments of a function against what they, or the settings of their names, may be.
 
     Args:
         given: Arguments by name; None stands for what was not given.
@@ -117,7 +122,11 @@ def check_arguments(**given: Any) -> dict[str, Any]:
     Raises:
         UsageError: A value is wrong; the message begins with the argument's name.
     """
-    return {name: checked(name, DECLARED[name].kind, value) for name, value in given.items() if value is not None}
+    return {
+        name: checked(name, ARGUMENTS[name] if name in ARGUMENTS else DECLARED[name].kind, value)
+        for name, value in given.items()
+        if value is not None
+    }
 
 
 def changed_settings(base: Settings | None, changes: Mapping[str, Any]) -> Settings:

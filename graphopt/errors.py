@@ -13,6 +13,7 @@
     |   +-- CrashError           exit 1  the model takes the runtime down, or has no end
     +-- OutputsDifferError       exit 3  two models that should agree do not
     +-- TooSlowError             exit 4  a model gains less than was asked for
+    +-- UnfinishedError          exit 130  Ctrl-C left some of the work for another run
 
 The command line prints ``str(error)`` on one line, then ``hint:`` and the hint, and exits with ``exit_code``.
 """
@@ -155,6 +156,12 @@ class TooSlowError(GraphoptError):
     """A model gains less than was asked for."""
 
     exit_code = 4
+
+
+class UnfinishedError(GraphoptError):
+    """Ctrl-C ended the work before all of it was done; what was done is kept, and another run goes on."""
+
+    exit_code = 130
 
 
 def unexpected(error: Exception) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from graphopt.errors import UsageError
@@ -207,6 +208,40 @@ SETS = Kind(
     list[str],
     "a list of tables of sizes",
 )
+
+
+def _kept(wanted: str, fits: Callable[[Any], bool]) -> Kind:
+    """What Python gives and no text can."""
+
+    def check(value: Any) -> Any:
+        if not fits(value):
+            raise ValueError(wanted)
+        return value
+
+    return Kind(check, str, object, wanted)
+
+
+def _is_path(value: Any) -> bool:
+    return isinstance(value, str | Path)
+
+
+_FUNCTION = _kept("a function", callable)
+ARGUMENTS = {
+    "inputs": _kept(
+        "a path or a mapping of arrays by input name",
+        lambda given: _is_path(given) or (isinstance(given, Mapping) and all(isinstance(name, str) for name in given)),
+    ),
+    "sharing": _kept(
+        "a list of paths",
+        lambda given: isinstance(given, Sequence) and not _is_path(given) and all(map(_is_path, given)),
+    ),
+    "runs": integer(1),
+    "steps": integer(0),
+    "seconds": number(),
+    "slower": SWITCH,
+    **dict.fromkeys(("progress", "interrupted", "on_case", "on_result", "on_stage"), _FUNCTION),
+}
+"""What arguments of Python functions accept that are no settings, by name."""
 
 
 def checked(where: str, kind: Kind, value: Any, *, from_text: bool = False) -> Any:

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
 
 from onnx import ModelProto
 
+from graphopt.config import check_arguments
 from graphopt.errors import SessionError, expect
 from graphopt.ir.graph import Graph
 from graphopt.ir.simplify import simplify
 from graphopt.onnxio.emit import Emitted, emit
 from graphopt.onnxio.load import Model
 from graphopt.onnxio.save import copy, save
-from graphopt.pipeline.opening import check_model, first_run, session_config
+from graphopt.pipeline.opening import check_model, first_run, open_names, open_sizes, session_config
 from graphopt.pipeline.prepare import check_targets, load_model, load_rules
 from graphopt.rewrite.library import Library
 from graphopt.search.arena import Arena
@@ -26,7 +27,7 @@ from graphopt.verification.ranges import input_ranges
 from graphopt.verification.sizes import size_hints
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Replayed:
     """A trace made again.
 
@@ -41,6 +42,9 @@ class Replayed:
     loaded: Model
     steps: int
     of: int
+
+    def __repr__(self) -> str:
+        return f"<Replayed {self.steps} of {self.of} steps, {self.nodes_before} to {self.nodes_after} nodes>"
 
     @property
     def nodes_before(self) -> int:
@@ -66,7 +70,9 @@ def replay(
 
     Raises:
         TraceError: It is not a trace of this model and of the present rules.
+        UsageError: An argument is wrong; the message names it.
     """
+    check_arguments(steps=steps)
     told = _read(trace, model)
     target = check_targets(model, output=output).output
     library, loaded = _opened(told, model)
@@ -85,10 +91,18 @@ def replay(
 
 
 def _arena(told: Trace, loaded: Model, threads: int, seed: int) -> Arena:
-    """Where graphs of a trace's model are measured."""
+    """Where graphs of a trace's model are measured: at the sizes that the trace was made at, as far as it says them."""
     config = session_config(told.settings.provider, told.settings.provider_options, threads)
-    _, feeds = first_run(loaded, config, input_ranges(loaded.graph), (), {}, seed)
+    ranges, open_ = input_ranges(loaded.graph), open_names(loaded)
+    # The others the trace's options have fixed.
+    sizes = {name: size for name, size in told.sizes.items() if name in open_}
+    _, feeds = first_run(loaded, config, ranges, (), sizes, seed)
     return Arena(loaded, loaded, config, feeds, told.max_bytes, seed)
+
+
+def _sizes(told: Trace, loaded: Model, arena: Arena) -> dict[str, int]:
+    """At which sizes is measured: those that the trace's options have fixed, and those of the inputs."""
+    return {**told.sizes, **open_sizes(loaded, arena.feeds)}
 
 
 def _read(trace: str | Path, model: str | Path | ModelProto) -> Trace:
@@ -120,6 +134,7 @@ class Culprit:
         node: Name of the value that it redefined.
         message: What is wrong after it.
         tried: How many prefixes of the trace were looked at.
+        sizes: With ``slower``, those at which dimensions that the model leaves open were measured.
     """
 
     step: int | None
@@ -127,6 +142,7 @@ class Culprit:
     node: str
     message: str
     tried: int
+    sizes: Mapping[str, int] = field(default_factory=dict)
 
 
 def bisect(
@@ -145,6 +161,7 @@ def bisect(
     Raises:
         TraceError: It is not a trace of this model and of the present rules.
     """
+    check_arguments(slower=slower, threads=threads, seed=seed, seconds=seconds)
     told = _read(trace, model)
     library, loaded = _opened(told, model)
     arena = _arena(told, loaded, threads, seed)
@@ -175,12 +192,13 @@ def bisect(
             return str(error)
         return "" if verdict.passed else verdict.message
 
+    sizes = _sizes(told, loaded, arena) if slower else {}
     number, wrong, tried = first_harm(len(told.steps), harm)
     if not number:
         speed = "no slower" if slower else "the same"
-        return Culprit(None, "", "", f"the model is {speed} after all {len(told.steps)} steps", tried)
+        return Culprit(None, "", "", f"the model is {speed} after all {len(told.steps)} steps", tried, sizes)
     step = told.steps[number - 1]
-    return Culprit(number, step.rule, step.node, wrong, tried)
+    return Culprit(number, step.rule, step.node, wrong, tried, sizes)
 
 
 @dataclass(frozen=True)
@@ -195,6 +213,7 @@ class Stage:
         predicted: Predicted milliseconds before them over those after them.
         measured: The same by the clock; ``None`` when not measured.
         ci95: Interval of ``measured``.
+        sizes: Those at which dimensions that the model leaves open were measured.
     """
 
     rule: str
@@ -204,6 +223,7 @@ class Stage:
     predicted: float
     measured: float | None = None
     ci95: tuple[float, float] | None = None
+    sizes: Mapping[str, int] = field(default_factory=dict)
 
 
 def stages(
@@ -228,6 +248,7 @@ def stages(
     Raises:
         TraceError: It is not a trace of this model and of the present rules.
     """
+    check_arguments(seconds=seconds, threads=threads, seed=seed, on_stage=on_stage)
     told = _read(trace, model)
     library, loaded = _opened(told, model)
     arena = None if seconds is None else _arena(told, loaded, threads, seed)
@@ -249,7 +270,7 @@ def stages(
         stage = Stage(rule, done + 1, len(steps), steps[0].node, cost)
         if arena is not None and seconds is not None:
             paired = arena.pair(before, after, seconds)
-            stage = replace(stage, measured=paired.speedup, ci95=paired.ci95)
+            stage = replace(stage, measured=paired.speedup, ci95=paired.ci95, sizes=_sizes(told, loaded, arena))
         found.append(stage)
         if on_stage is not None:
             on_stage(stage)

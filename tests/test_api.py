@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import warnings
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import onnx
@@ -11,8 +13,11 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import graphopt
+from graphopt import errors, retrace
 from graphopt.api import explain_model, inspect_model
+from graphopt.benchmark.results import Bench, Case
 from graphopt.errors import UnknownNameError
+from graphopt.onnxio.emit import emit
 
 
 def grouped(path, groups=8, channels=64, size=40):
@@ -74,6 +79,15 @@ def test_what_was_done_is_in_the_file_and_explained(optimised):
     assert json.loads(metadata["graphopt.rules"]) == result.report["rules"]
     told = explain_model(out)
     assert {r: len(n) for r, n in told["rules"].items()} == result.report["rules"]
+
+
+def test_sizes_stand_beside_the_latency_that_they_are_of(optimised):
+    result = optimised[3]
+    assert "graphopt.sizes" not in result.metadata  # nothing was measured
+    latency = {"baseline_ms": 2.0, "optimized_ms": 1.0, "speedup": 2.0, "ci95": [1.9, 2.1]}
+    measured = replace(result, report={**result.report, "latency": latency})
+    assert json.loads(measured.metadata["graphopt.sizes"]) == {"batch": 1}
+    assert "graphopt.sizes" not in replace(measured, report={**measured.report, "sizes": {}}).metadata
 
 
 def test_model_of_the_result_is_what_was_saved(optimised):
@@ -196,6 +210,28 @@ def test_none_is_no_model():
         graphopt.verify("a.onnx", "b.onnx", threads=0)
 
 
+def emitted_of(path):
+    loaded = graphopt.load(path)
+    return emit(loaded, loaded.graph)
+
+
+def test_no_models_to_share_weights_with_is_nothing_to_say(tmp_path):
+    source = grouped(tmp_path / "m.onnx", size=8)
+    for sharing in (None, [], (), [str(tmp_path / "other.onnx")]):
+        graphopt.optimize(source, output=tmp_path / "o.onnx", sharing=sharing, measure=False, strategy="none")
+    assert (tmp_path / "o.onnx").is_file()
+
+
+def test_what_is_given_back_is_short_in_a_console(optimised, tmp_path):
+    source, _, trace, result = optimised
+    replayed = graphopt.replay(trace, source)
+    assert repr(replayed) == "<Replayed 3 of 3 steps, 6 to 6 nodes>"
+    assert repr(replayed.loaded) == repr(graphopt.load(source)) == "<Model m.onnx: 6 nodes, 55.9 kB>"
+    assert repr(result.trace) == "<Trace of 3 steps>"
+    assert all(len(repr(each)) < 300 for each in (result, graphopt.verify(source, source), replayed.emitted))
+    assert repr(Bench((Case("a", "a", "cpu", 1, ()),), 0.1, True)) == "<Bench a: 1 case, ended early>"
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -207,6 +243,32 @@ def test_none_is_no_model():
         (lambda: graphopt.bench([]), "models must name one at least"),
         (lambda: graphopt.replay(None, "m.onnx"), "trace must be a path, not NoneType"),
         (lambda: graphopt.replay("t.json", None), "model must be a path or an onnx.ModelProto, not NoneType"),
+        *((partial(graphopt.replay, "t.json", "m.onnx", steps=steps), f"steps must be a whole number of at least 0, not {steps!r}")
+          for steps in ("x", -1, 1.5)),
+        (lambda: graphopt.bisect("t.json", "m.onnx", threads=0), "threads must be a whole number of at least 1, not 0"),
+        (lambda: graphopt.bisect("t.json", "m.onnx", seed="x"), "seed must be a whole number of at least 0, not 'x'"),
+        (lambda: graphopt.bisect("t.json", "m.onnx", seconds=-1), "seconds must be a number of at least 0, not -1"),
+        (lambda: graphopt.bisect("t.json", "m.onnx", slower="no"), "slower must be true or false, not 'no'"),
+        (lambda: retrace.stages("t.json", "m.onnx", seconds=-1), "seconds must be a number of at least 0, not -1"),
+        (lambda: retrace.stages("t.json", "m.onnx", threads=0), "threads must be a whole number of at least 1, not 0"),
+        *((partial(call, *models, inputs=inputs), f"inputs must be a path or a mapping of arrays by input name, not {inputs!r}")
+          for call, models in ((graphopt.optimize, ["m.onnx"]), (graphopt.inspect, ["m.onnx"]), (graphopt.verify, ["m.onnx"] * 2))
+          for inputs in (5, [1, 2], {5: 1})),
+        (lambda: graphopt.bench(["m.onnx"], graphopt.Plan(inputs=5)), "inputs must be a path or a mapping of arrays"),
+        *((partial(graphopt.inspect, "m.onnx", runs=runs), f"runs must be a whole number of at least 1, not {runs!r}") for runs in ("x", 0)),
+        *((partial(graphopt.optimize, "m.onnx", **{name: 5}), f"{name} must be a function, not 5") for name in ("progress", "interrupted")),
+        *((partial(graphopt.bench, ["m.onnx"], **{name: 5}), f"{name} must be a function, not 5")
+          for name in ("progress", "interrupted", "on_case", "on_result")),
+        *((partial(graphopt.optimize, "m.onnx", sharing=sharing), "sharing must be a list of paths, not ") for sharing in ("x.onnx", 5, [5])),
+        (lambda: graphopt.bench([5]), "each of models must be a path or a name of the zoo, not int"),
+        (lambda: graphopt.load("m.onnx", dims=5), "dims must be sizes by name, not int"),
+        (lambda: graphopt.load("m.onnx", dims={"batch": "x"}), "'batch': a dimension can't be 'x'"),
+        (lambda: graphopt.load("m.onnx", input_shapes=5), "input_shapes must be shapes by name, not int"),
+        (lambda: graphopt.load("m.onnx", input_shapes={"x": 5}), "input_shapes: 'x' must be a list of sizes, not int"),
+        (lambda: graphopt.load("m.onnx", freeze_initializers="no"), "freeze_initializers must be true or false, not str"),
+        (lambda: graphopt.save(emitted_of("m.onnx"), "o.onnx", external="no"), "external must be true or false, not str"),
+        (lambda: graphopt.save(emitted_of("m.onnx"), "o.onnx", metadata=5), "metadata must be texts by name, not int"),
+        (lambda: graphopt.save(emitted_of("m.onnx"), "o.onnx", metadata={"a": 5}), "metadata: 'a' must be a text, not int"),
         (lambda: graphopt.bisect("no.json", "m.onnx"), "no.json: no such file or directory"),
         (lambda: graphopt.optimize("m.onnx", inputs="no.npz"), "can't read inputs from no.npz: no such file or directory"),
     ],
@@ -248,6 +310,10 @@ def test_the_package_lists_what_it_has():
     for name in dir(graphopt):
         assert getattr(graphopt, name) is not None
     assert issubclass(graphopt.ModelError, graphopt.GraphoptError)
+    kinds = {name: each for name, each in vars(errors).items() if isinstance(each, type)}
+    ours = {name: each for name, each in kinds.items() if issubclass(each, graphopt.GraphoptError)}
+    assert len(ours) > 12 and {name: getattr(graphopt, name, None) for name in ours} == ours
+    assert set(ours) <= set(dir(graphopt))
 
 
 def test_open_dimensions_are_measured_at_every_set_of_sizes(optimised, tmp_path):

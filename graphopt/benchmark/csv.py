@@ -7,7 +7,7 @@ import io
 from typing import Any
 
 from graphopt.benchmark.results import Bench, Case, Variant
-from graphopt.wording import cell
+from graphopt.wording import cell, sized
 
 
 def to_csv(bench: Bench) -> str:
@@ -55,5 +55,6 @@ def _row(case: Case, variant: Variant) -> dict[str, Any]:
         "max_rel": check and check.max_rel,
         "sessions": case.sessions,
         "rounds": case.rounds,
+        "sizes": sized(case.sizes),
         "message": v.message,
     }

@@ -10,7 +10,7 @@ from typing import Any
 
 from graphopt.benchmark import peers
 from graphopt.benchmark.rivals import RIVALS
-from graphopt.config import provider_name
+from graphopt.config import check_arguments, provider_name
 from graphopt.errors import UnknownNameError, UsageError
 from graphopt.pipeline.opening import session_config
 from graphopt.pipeline.strategies import STRATEGIES
@@ -88,6 +88,7 @@ class Plan:
         Raises:
             UsageError: Something does not exist or makes no sense.
         """
+        check_arguments(inputs=self.inputs)
         _known("strategy", self.strategies, STRATEGIES)
         _known("level", self.levels, LEVELS)
         for name in self.opponents:

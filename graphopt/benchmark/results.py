@@ -18,6 +18,7 @@ from typing import Any, Literal, TypeVar
 from graphopt.documents import read_json
 from graphopt.errors import UsageError
 from graphopt.runtime.timing import Ratio
+from graphopt.wording import plural
 
 SCHEMA = "graphopt.bench/1"
 SAMPLES = 500
@@ -294,7 +295,7 @@ class Case:
         return [v for v in self.variants if v.kind == kind]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Bench:
     """A whole benchmark.
 
@@ -311,6 +312,10 @@ class Bench:
     interrupted: bool = False
     seconds: float = 0.0
     version: str = ""
+
+    def __repr__(self) -> str:
+        early = ", ended early" if self.interrupted else ""
+        return f"<Bench {', '.join(case.model for case in self.cases[:3])}: {plural(len(self.cases), 'case')}{early}>"
 
     def to_dict(self) -> dict[str, Any]:
         """The document, ready for JSON."""

@@ -121,10 +121,10 @@ def check_rules(
             whole = {r.id for file in inside for r in loaded[file]} if folder in chosen and not unknown else None
             write_evidence(folder / LOCK, [v for file in inside for v in verdicts[file]], whole)
     found = [v for file in loaded for v in verdicts[file]]
-    if json is not None:
-        write_json(_document(found, unread), json)
     missing = [] if update else sorted(v.rule for v in found if v.loads and v.rule in stale)
     _sum_up(screen, found, missing, len(unread), unchanged)
+    if json is not None:
+        write_json(_document(found, unread), json)
     if missing or unread or not all(v.loads for v in found):
         raise typer.Exit(1)
 

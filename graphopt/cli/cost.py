@@ -11,11 +11,9 @@ import typer
 
 from graphopt.cli import options, paths
 from graphopt.cli.options import option
-from graphopt.cli.screen import console, facts, table, write_json
+from graphopt.cli.screen import console, each, facts, present, table, write_json
 
 if TYPE_CHECKING:
-    from rich.status import Status
-
     from graphopt.experiments.calibration import Agreement
 
 app = typer.Typer(help="Show and manage the measured kernel times.", no_args_is_help=True, rich_markup_mode=None)
@@ -28,17 +26,20 @@ Environment = Annotated[
 @app.command("show")
 def show(json: options.Json = None) -> None:
     """Show how many kernel times are stored, by environment."""
-    from graphopt.cost.store import Store
-    from graphopt.runtime.environment import fingerprint
-    from graphopt.runtime.providers import available
-    from graphopt.runtime.session import SessionConfig
+    from graphopt.cli.progress import Waiting
 
-    here = {provider: fingerprint(SessionConfig(provider)).digest for provider in available()}
-    with Store() as store:
-        sizes, where = store.sizes(), store.path
-    if json is not None:
-        write_json({"schema": "graphopt.cost/1", "path": str(where), "here": here, "environments": sizes}, json)
-    if json != "-":
+    with Waiting("reading the store"):
+        from graphopt.cost.store import Store
+        from graphopt.runtime.environment import fingerprint
+        from graphopt.runtime.providers import available
+        from graphopt.runtime.session import SessionConfig
+
+        here = {provider: fingerprint(SessionConfig(provider)).digest for provider in available()}
+        with Store() as store:
+            sizes, where = store.sizes(), store.path
+    document = {"schema": "graphopt.cost/1", "path": str(where), "here": here, "environments": sizes}
+
+    def shown() -> None:
         screen = console(stderr=False)
         about = facts()
         about.add_row("store", str(where))
@@ -48,6 +49,8 @@ def show(json: options.Json = None) -> None:
         for name, count in sorted(sizes.items(), key=lambda item: -item[1]):
             rows.add_row(name, str(count), names.get(name, ""))
         screen.print(rows)
+
+    present(shown, document, json)
 
 
 @app.command("clear", short_help="Forget stored kernel times.")
@@ -133,44 +136,51 @@ def calibrate(
     if svg is not None:
         paths.writable(svg, reads=reads, writes={} if json in (None, "-") else {"the JSON results": Path(str(json))})
 
-    from graphopt.experiments.calibrate import ENOUGH, calibrate_model, keep_scale
-    from graphopt.experiments.calibration import agreement, scaled
+    from graphopt.cli.progress import WorkProgress
     from graphopt.files import write_text
-    from graphopt.report.plots import draw_scatter
 
     said = {name: value for name, value in given.items() if value is not None}
     points, screen = [], console()
-    for model in models:
-        with screen.status(f"measuring {model.name}") as status:
+    with WorkProgress(shown=not quiet) as progress:
+        from graphopt.experiments.calibrate import ENOUGH, calibrate_model, keep_scale
+        from graphopt.experiments.calibration import agreement, scaled
+        from graphopt.report.plots import draw_scatter
 
-            def told(done: int, name: str = model.name, status: Status = status) -> None:
-                status.update(f"measuring {name}: {done} of {graphs}")
+        for model in models:
 
-            found = calibrate_model(model, graphs=graphs, seconds=seconds, on_graph=told, **said)
-        points += found
+            def told(done: int, name: str = model.name) -> None:
+                progress(f"measuring {name}: {done} of {graphs}")
+
+            points += calibrate_model(model, graphs=graphs, seconds=seconds, on_graph=told, **said)
     factor, points = scaled(points)
     known = list(dict.fromkeys(p.model for p in points))
     about = {"models": known, "factor": factor, "points": [asdict(p) for p in points]}
-    if json is not None:
-        write_json({"schema": "graphopt.calibration/1", **about}, json)
-    if svg is not None and points:
-        write_text(svg, draw_scatter([(p.model, p.measured_ms, p.predicted_ms) for p in points]))
-    if json != "-" and not quiet:
+
+    def show() -> None:
         rows = table("model", "graphs", "rank correlation", "median error", "95 %", "slowest / fastest", numbers=5)
         for name in known:
             rows.add_row(name, *_agreement(agreement([p for p in points if p.model == name])))
         if len(known) > 1:
             rows.add_row("all", *_agreement(agreement(points)))
         console(stderr=False).print(rows)
-    if len(known) >= ENOUGH:
-        where = {name: said[name] for name in ("provider", "provider_options", "threads") if name in said}
-        scale = keep_scale(factor, **where)
+
+    def correct() -> None:
+        text = f"nothing was corrected: that takes {ENOUGH} models"
+        if len(known) >= ENOUGH:
+            where = {name: said[name] for name in ("provider", "provider_options", "threads") if name in said}
+            scale = keep_scale(factor, **where)
+            text = f"graphs take {scale:.3f} times the sum of their windows: predictions are scaled by that from now on"
         if not quiet:
-            screen.print(
-                f"graphs take {scale:.3f} times the sum of their windows: predictions are scaled by that from now on"
-            )
-    elif not quiet:
-        screen.print(f"nothing was corrected: that takes {ENOUGH} models", soft_wrap=True)
+            screen.print(text, soft_wrap=True)
+
+    def draw(target: Path) -> None:
+        write_text(target, draw_scatter([(p.model, p.measured_ms, p.predicted_ms) for p in points]))
+
+    each(
+        lambda: present(None if quiet else show, {"schema": "graphopt.calibration/1", **about}, json),
+        correct,
+        None if svg is None or not points else lambda: draw(svg),
+    )
 
 
 def _agreement(found: Agreement) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,7 +11,8 @@ import typer
 
 from graphopt.cli import options
 from graphopt.cli.options import option
-from graphopt.cli.screen import console, facts, one_line, seconds, table, write_json
+from graphopt.cli.screen import console, each, facts, one_line, seconds, table, write_json
+from graphopt.errors import GraphoptError, UsageError
 from graphopt.files import write_text
 
 if TYPE_CHECKING:
@@ -65,7 +67,6 @@ def evaluate_agent(
     """
     from graphopt.cli.paths import writable
     from graphopt.cli.progress import Interrupt, StepProgress, Waiting
-    from graphopt.errors import UsageError
 
     with Waiting("loading the libraries", shown=not quiet):
         from graphopt.rl.evaluation.protocol import EvaluationPlan, Evaluator, read_agents
@@ -97,22 +98,26 @@ def evaluate_agent(
             evaluator.tell = tell
             found = evaluator.found
             for found in evaluator.run():
-                _write(found, out)
+                with suppress(GraphoptError, OSError, ExceptionGroup):  # what fails is said in the end
+                    _write(found, out)
             if measure is not None and not interrupt():
                 found = _measure(evaluator, measure, tell)
-        _write(found, out)
     if found.interrupted and not found.scores:
         raise KeyboardInterrupt
-    if json is not None:
-        write_json(found.json(), json)
-    if not quiet:
-        _show(found, console(stderr=json == "-"))
-        console().print(f"written {one_line(str(out))}: index.html, results.csv, table.md, curves.svg", soft_wrap=True)
+
+    def write() -> None:
+        _write(found, out)
+        if not quiet:
+            screen.print(f"written {one_line(str(out))}: index.html, results.csv, table.md, curves.svg", soft_wrap=True)
+
+    each(
+        None if quiet else lambda: _show(found, console(stderr=json == "-")),
+        None if json is None else lambda: write_json(found.json(), json),
+        write,
+    )
 
 
 def _numbers(text: str) -> tuple[int, ...]:
-    from graphopt.errors import UsageError
-
     try:
         return tuple(int(part) for part in text.split(","))
     except ValueError:
@@ -120,8 +125,6 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 
 def _folder(out: Path) -> None:
-    from graphopt.errors import GraphoptError
-
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -131,7 +134,6 @@ def _folder(out: Path) -> None:
 def _measure(evaluator: Evaluator, seconds: float, tell: Callable[[str], None]) -> Evaluation:
     """Measure the first run of each algorithm and `auto` on the held-out graphs."""
     from graphopt.benchmark.agents import time_agents
-    from graphopt.errors import GraphoptError
 
     folders = {algorithm: group[0].folder for algorithm, group in evaluator.groups.items()}
     timings: list[Timing] = []
@@ -149,16 +151,17 @@ def _measure(evaluator: Evaluator, seconds: float, tell: Callable[[str], None]) 
 
 
 def _write(found: Evaluation, out: Path) -> None:
-    """Write the files, each whole or not at all."""
+    """Write the files, each whole or not at all, and whatever became of the others."""
     from graphopt.report.evaluation import to_csv, to_markdown
     from graphopt.report.evaluation_page import write_evaluation_page
     from graphopt.report.plots import draw_curves
 
-    write_text(out / "results.csv", to_csv(found))
-    write_text(out / "table.md", to_markdown(found))
-    write_evaluation_page(found, out / "index.html")
-    if found.curves:
-        write_text(out / "curves.svg", draw_curves(found.curves))
+    each(
+        lambda: write_text(out / "results.csv", to_csv(found)),
+        lambda: write_text(out / "table.md", to_markdown(found)),
+        lambda: write_evaluation_page(found, out / "index.html"),
+        lambda: write_text(out / "curves.svg", draw_curves(found.curves)) if found.curves else None,
+    )
 
 
 def _fitting(heads: Sequence[str], lines: Sequence[Sequence[str]], texts: int) -> Table:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,8 +12,9 @@ import typer
 
 from graphopt.cli import options, paths
 from graphopt.cli.options import option
-from graphopt.cli.screen import breakable, console, facts, milliseconds, one_line, table, write_json
+from graphopt.cli.screen import breakable, console, facts, milliseconds, one_line, present, table
 from graphopt.documents import parse_json
+from graphopt.wording import sized
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -40,10 +42,8 @@ def explain(
 ) -> None:
     """Show which rule made which node of a model that graphopt wrote, or what each step gained, predicted and measured."""
     paths.existing_file(model)
-    reads = {"the model": model}
-    if trace is not None:
-        reads["the trace"] = paths.existing_file(trace)
-    paths.report_file(json, reads)
+    others = {} if trace is None else {"the trace": paths.existing_file(trace)}
+    paths.report_file(json, {"the model": model}, others)
 
     from graphopt.cli.progress import WorkProgress
 
@@ -68,10 +68,7 @@ def explain(
                 "trace": str(trace),
                 "stages": [asdict(s) for s in found],
             }
-    if json is not None:
-        write_json(report, json)
-    if json != "-":
-        (show if trace is None else show_stages)(report)
+    present(lambda: (show if trace is None else show_stages)(report), report, json)
 
 
 def show_stages(report: Mapping[str, Any]) -> None:
@@ -93,6 +90,9 @@ def show_stages(report: Mapping[str, Any]) -> None:
             "" if interval is None else f"{interval[0]:.3f} to {interval[1]:.3f}",
         )
     screen.print(rows)
+    sizes = report["stages"][-1]["sizes"]
+    if sizes:
+        screen.print(f"\nmeasured with {sized(sizes)}")
 
 
 def show(report: Mapping[str, Any]) -> None:
@@ -127,6 +127,8 @@ def _recorded(metadata: Mapping[str, str]) -> Table:
         result.add_row("latency", f"{times}: {latency['speedup']:.3f}x (95 % interval {low:.3f} to {high:.3f})")
     except (KeyError, TypeError, ValueError):
         pass
+    with suppress(AttributeError, KeyError, ValueError):
+        result.add_row("sizes", f"measured with {one_line(sized(parse_json(metadata['graphopt.sizes'])))}")
     try:
         where = parse_json(metadata["graphopt.environment"])
         runtime = f"onnxruntime {where['onnxruntime']}, provider {where['provider']}, threads {where['threads']}"

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from graphopt.cli import options
-from graphopt.cli.progress import WorkProgress
-from graphopt.cli.screen import console, facts, seconds, size, write_json
+from graphopt.cli.progress import Waiting, WorkProgress
+from graphopt.cli.screen import console, facts, present, seconds, size
 
 if TYPE_CHECKING:
     from graphopt.synth.generate import Chain
@@ -44,10 +44,12 @@ def generate_rules(
     A run that is stopped, by its budget or by force, goes on where it stood when it is called again in the same way.
     """
     from graphopt.errors import UsageError
-    from graphopt.execution import make_executor
-    from graphopt.rewrite.library import load_library
-    from graphopt.synth.emit import check_folder, write_pack
-    from graphopt.synth.generate import Generator, Plan
+
+    with Waiting("loading the libraries", shown=not quiet):
+        from graphopt.execution import make_executor
+        from graphopt.rewrite.library import load_library
+        from graphopt.synth.emit import check_folder, write_pack
+        from graphopt.synth.generate import Generator, Plan
 
     names = tuple(name.strip() for given in ops or () for name in given.split(",") if name.strip())
     if not 1 <= depth <= 6:
@@ -78,10 +80,7 @@ def generate_rules(
         "out": str(out),
         "rules": sorted(ids),
     }
-    if json is not None:
-        write_json(document, json)
-    if json != "-" and not quiet:
-        _show(chain, out)
+    present(None if quiet else lambda: _show(chain, out), document, json)
 
 
 def _line(stage: str, chain: Chain) -> str:

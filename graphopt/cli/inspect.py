@@ -7,7 +7,7 @@ from typing import Any
 
 from graphopt import wording
 from graphopt.cli import options, paths
-from graphopt.cli.screen import console, facts, milliseconds, one_line, placed, size, table, write_json
+from graphopt.cli.screen import console, facts, milliseconds, one_line, placed, present, size, table
 
 
 @options.with_settings("provider", "provider_options", "threads", "dims", "input_shapes")
@@ -33,10 +33,7 @@ def inspect(
 
         chosen = {name: getattr(settings, name) for name in given}
         report = api.inspect_model(model, inputs=inputs, **chosen)
-    if json is not None:
-        write_json(report, json)
-    if json != "-":
-        show(report)
+    present(lambda: show(report), report, json)
 
 
 def show(report: Mapping[str, Any]) -> None:

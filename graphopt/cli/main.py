@@ -33,6 +33,7 @@ from graphopt.cli import (
 )
 from graphopt.cli.options import Command
 from graphopt.cli.screen import one_line
+from graphopt.config import name_unknown
 from graphopt.errors import GraphoptError, RuleError
 from graphopt.version import __version__
 
@@ -107,6 +108,9 @@ def run(arguments: Sequence[str]) -> int:
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _warn
+            # Whether the command reads settings or not; but not into the line that a shell completes.
+            if not {"-q", "--quiet"} & set(arguments) and "_GRAPHOPT_COMPLETE" not in os.environ:
+                name_unknown(os.environ)
             code = app(args=list(arguments), prog_name="graphopt", standalone_mode=False)
     except KeyboardInterrupt:
         code = EXIT_INTERRUPTED

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from graphopt.cli import paths
 from graphopt.cli.screen import console, each, milliseconds, one_line, plural, seconds, size, table, write_json
-from graphopt.errors import GraphoptError, TooSlowError, UsageError
+from graphopt.errors import GraphoptError, TooSlowError, UnfinishedError, UsageError
+from graphopt.wording import measured_at, sized
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -62,7 +63,8 @@ def run(
         verbose: Say what is being done.
 
     Raises:
-        GraphoptError: A model failed, or Ctrl-C left some for another run.
+        GraphoptError: A model failed.
+        UnfinishedError: Ctrl-C left some for another run.
         TooSlowError: A model could be faster, and nothing was to be written.
     """
     reads = {f"the model {path}": paths.existing_file(path) for path in models if path.is_file()}
@@ -112,20 +114,45 @@ def _lines(one: Done) -> list[str]:
         error = one.error.removeprefix(f"{one.job.source}: ")
         return [f"failed   {name}: {one_line(error, 300)}"]
     took = "done by an earlier run" if one.earlier else seconds(one.seconds)
-    return [f"{one.status:<8} {name}: {_speed(one, spread=True) or 'as it was'}, {took}"]
+    said = [_speed(one, spread=True) or "as it was"]
+    if sizes := _sizes(one):
+        said.append(f"measured with {sizes}")
+        elsewhere = [] if one.report is None or one.report["kept_original"] else one.report.get("elsewhere", ())
+        said += [f"{each['speedup']:.3f}x at {sized(each['sizes'])}" for each in elsewhere]
+    return [f"{one.status:<8} {name}: {', '.join([*said, took])}"]
+
+
+def _sizes(one: Done) -> str:
+    """At which sizes a model was measured; empty where none is open, or nothing was measured."""
+    return measured_at(one.report) if one.report and one.report["latency"] else ""
 
 
 def _speed(one: Done, *, spread: bool = False) -> str:
-    latency = one.report["latency"] if one.report and not one.report["kept_original"] else None
+    if one.report is None:
+        return ""
+    latency, kept = one.report["latency"], one.report["kept_original"]
     if not latency:
-        return "not measured" if one.report and not one.report["kept_original"] else ""
+        return "" if kept else "not measured"
     low, high = latency["ci95"]
-    return f"{latency['speedup']:.3f}x" + (f" ({low:.3f} to {high:.3f})" if spread else "")
+    ratio = f"{latency['speedup']:.3f}x" + (f" ({low:.3f} to {high:.3f})" if spread else "")
+    if not kept:
+        return ratio
+    if latency.get("verdict") != "unclear":
+        return ""
+    return f"too noisy to tell, a candidate measured {ratio}" if spread else "too noisy"
 
 
 def _show(done: Sequence[Done], screen: Console) -> None:
     screen.print()
     screen.print(_table(done))
+    sized_alike: dict[str, list[str]] = {}
+    for one in done:
+        if sizes := _sizes(one):
+            sized_alike.setdefault(sizes, []).append(one_line(str(one.job.source)))
+    if sized_alike:
+        screen.print()
+        for sizes, names in sized_alike.items():
+            screen.print(f"measured with {sizes}: {', '.join(names)}", soft_wrap=True)
 
 
 def _table(done: Sequence[Done]) -> Table:
@@ -149,7 +176,7 @@ def _judge(done: Sequence[Done], out: Path | None, *, stopped: bool) -> None:
     """Turn what went wrong into an error."""
     failed = [one for one in done if one.error]
     if stopped:
-        raise GraphoptError(f"stopped by Ctrl-C after {plural(len(done), 'model')}", "the same command goes on")
+        raise UnfinishedError(f"stopped by Ctrl-C after {plural(len(done), 'model')}", "the same command goes on")
     if failed:
         first = failed[0].error.removeprefix(f"{failed[0].job.source}: ")
         count = f"{len(failed)} of {plural(len(done), 'model')} failed, the first: "

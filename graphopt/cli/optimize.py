@@ -29,6 +29,7 @@ from graphopt.cli.screen import (
 )
 from graphopt.config import load_settings
 from graphopt.errors import TooSlowError, UsageError
+from graphopt.files import is_stream
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -169,7 +170,8 @@ def _next(report: Mapping[str, Any], *, page: Path | None) -> Table:
     if page is None and report["steps"] and source:
         rows.append(("see what changed", f"graphopt optimize {_word(source)} --report page.html"))
     if written and not report["kept_original"]:
-        rows.append(("which rule made what", f"graphopt explain {_word(written)}"))
+        if not is_stream(Path(written)):  # what went down a pipe is not there to be read
+            rows.append(("which rule made what", f"graphopt explain {_word(written)}"))
         rows.append(("session options worth using", f"graphopt bench {_word(source or written)} --tune-session"))
     elif report["kept_original"] and source:
         rows.append(("settings may gain instead", f"graphopt bench {_word(source)} --tune-session"))

@@ -101,8 +101,8 @@ def spare_weights(model: Path, targets: Iterable[Path]) -> None:
             raise UsageError(f"{path} would overwrite weights of the input", "choose another name")
 
 
-def report_file(json: str | None, models: dict[str, Path]) -> None:
-    """Check the value of ``--json`` of a command that reads `models` and writes nothing else.
+def report_file(json: str | None, models: dict[str, Path], others: dict[str, Path] | None = None) -> None:
+    """Check the value of ``--json`` of a command that reads `models`, perhaps `others`, and writes nothing else.
 
     Raises:
         UsageError: The report can't be written there without harm.
@@ -110,7 +110,7 @@ def report_file(json: str | None, models: dict[str, Path]) -> None:
     """
     if json is None or json == "-":
         return
-    target = writable(Path(json), reads=models, writes={})
+    target = writable(Path(json), reads={**models, **(others or {})}, writes={})
     for model in models.values():
         spare_weights(model, [target])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from graphopt.cli import options, paths
-from graphopt.cli.screen import console, facts, one_line, table, write_json
+from graphopt.cli.screen import console, each, facts, one_line, present, table
 
 _STATES = {"works": "works", "fails": "installed, does not start", "absent": "not installed"}
 
@@ -34,14 +34,13 @@ def providers(json: options.Json = None) -> None:
                 raise
             missing = error
         entries = survey()
-    if json is not None:
-        document = {
-            "schema": "graphopt.providers/1",
-            "packages": [{"name": package.name, "version": package.version} for package in installed],
-            "providers": [dataclasses.asdict(entry) for entry in entries],
-        }
-        write_json(document, json)
-    if json != "-":
+    document = {
+        "schema": "graphopt.providers/1",
+        "packages": [{"name": package.name, "version": package.version} for package in installed],
+        "providers": [dataclasses.asdict(entry) for entry in entries],
+    }
+
+    def show() -> None:
         screen = console(stderr=False)
         rows = table("provider", "", "from", "device", whole=True)
         for entry in entries:
@@ -54,5 +53,9 @@ def providers(json: options.Json = None) -> None:
         if notes.row_count:
             screen.print()
             screen.print(notes)
-    if missing is not None:
-        raise missing
+
+    def refuse() -> None:
+        if missing is not None:
+            raise missing
+
+    each(lambda: present(show, document, json), refuse)

@@ -8,8 +8,9 @@ from typing import Annotated
 import typer
 
 from graphopt.cli import options, paths
-from graphopt.cli.screen import console, facts, write_json
+from graphopt.cli.screen import console, facts, present
 from graphopt.errors import UsageError
+from graphopt.wording import sized
 
 TraceFile = Annotated[Path, typer.Argument(metavar="TRACE", help="What `optimize --trace` wrote.", show_default=False)]
 
@@ -71,15 +72,21 @@ def bisect(
         from graphopt import retrace
 
         found = retrace.bisect(trace, model, slower=slower, threads=threads or 1, seed=seed or 0)
-    if json is not None:
-        write_json({"schema": "graphopt.bisect/1", "step": found.step, "rule": found.rule, "node": found.node,
-                    "message": found.message, "tried": found.tried}, json)  # fmt: skip
-    if json != "-":
+    document = {
+        "schema": "graphopt.bisect/1", "step": found.step, "rule": found.rule, "node": found.node,
+        "message": found.message, "tried": found.tried, "sizes": found.sizes,
+    }  # fmt: skip
+
+    def show() -> None:
         screen = console(stderr=False)
         if found.step is None:
             screen.print(f"no step does harm: {found.message}", soft_wrap=True)
         else:
             screen.print(f"step {found.step}: {found.rule} at {found.node}: {found.message}", soft_wrap=True)
+        if found.sizes:
+            screen.print(f"measured with {sized(found.sizes)}", soft_wrap=True)
+
+    present(show, document, json)
     if found.step is not None:
         raise typer.Exit(1 if slower else 3)
 

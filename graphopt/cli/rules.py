@@ -11,7 +11,18 @@ import typer
 from graphopt.cli import options, paths
 from graphopt.cli.check import check_rules
 from graphopt.cli.generate import generate_rules
-from graphopt.cli.screen import breakable, change, console, facts, milliseconds, one_line, printable, table, write_json
+from graphopt.cli.screen import (
+    breakable,
+    change,
+    console,
+    each,
+    facts,
+    milliseconds,
+    one_line,
+    present,
+    printable,
+    table,
+)
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -75,29 +86,31 @@ def list_rules(
         evidence = _evidence(library.rules)
         with Store() as store:
             uses = store.uses()
-    if json is not None:
-        rows = [
-            {
-                "id": r.id,
-                "family": r.family,
-                "claim": _claim(r),
-                "verdict": _verdict(r, evidence),
-                "all_sizes": bool(evidence.get(r.id, {}).get("all_sizes")),
-                "hash": r.hash,
-                "used": uses.get(r.id, 0),
-                "doc": r.doc,
-            }
-            for r in library.rules
-        ]
-        write_json({"schema": "graphopt.rules/2", "hash": library.hash, "rules": rows}, json)
-    if json != "-":
+    rows = [
+        {
+            "id": r.id,
+            "family": r.family,
+            "claim": _claim(r),
+            "verdict": _verdict(r, evidence),
+            "all_sizes": bool(evidence.get(r.id, {}).get("all_sizes")),
+            "hash": r.hash,
+            "used": uses.get(r.id, 0),
+            "doc": r.doc,
+        }
+        for r in library.rules
+    ]
+
+    def show() -> None:
         screen = console(stderr=False)
         if library.rules:
             screen.print(_by_family(library.rules, evidence, uses, screen.width))
             screen.print(_shares(library.rules, evidence))
-    if problems:
-        # What loads was listed; `graphopt optimize` would refuse all of it.
-        raise RuleError.of(problems)
+
+    def refuse() -> None:
+        if problems:  # what loads was listed; `graphopt optimize` would refuse all of it
+            raise RuleError.of(problems)
+
+    each(lambda: present(show, {"schema": "graphopt.rules/2", "hash": library.hash, "rules": rows}, json), refuse)
 
 
 @app.command("show", short_help="Show what a rule does, where, and its proof.")
@@ -187,10 +200,7 @@ def rule_stats(
             measure=settings.measure,
             dims=settings.dims,
         )
-    if json is not None:
-        write_json(_stats_document(model, found), json)
-    if json != "-":
-        _show_stats(found, everything=everything)
+    present(lambda: _show_stats(found, everything=everything), _stats_document(model, found), json)
 
 
 def _by_family(rules: Sequence[Rule], evidence: Evidence, uses: Mapping[str, int], width: int) -> Table:

@@ -102,10 +102,30 @@ def each(*actions: Callable[[], object] | None) -> None:
                 action()
         except (GraphoptError, OSError) as error:
             failed.append(error)
+        except ExceptionGroup as several:  # of one that is made of several
+            failed += several.exceptions
     if len(failed) > 1:
         raise ExceptionGroup("several outputs can't be written", failed)
     if failed:
         raise failed[0]
+
+
+def present(show: Callable[[], object] | None, document: Mapping[str, Any], json: str | None) -> None:
+    """Tell what a command found: to people, unless the document takes the screen's place, then as the document.
+
+    In this order, for what took long to find out must not be lost with a document that finds no room.
+
+    Args:
+        show: Prints it; ``None`` where nobody wants to see it.
+        document: The same for programs.
+        json: Where the document goes, as ``--json`` says.
+
+    Raises:
+        GraphoptError: One of the two failed.
+        OSError: One of the two failed.
+        ExceptionGroup: Both did.
+    """
+    each(None if json == "-" else show, None if json is None else lambda: write_json(document, json))
 
 
 def _finite(value: Any) -> Any:
@@ -133,6 +153,7 @@ __all__ = [
     "one_line",
     "placed",
     "plural",
+    "present",
     "printable",
     "seconds",
     "size",

@@ -12,9 +12,12 @@ from graphopt.cli.options import option
 from graphopt.cli.screen import console, facts, one_line, seconds, table
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from rich.console import RenderableType
     from rich.table import Table
 
+    from graphopt.cli.progress import Interrupt
     from graphopt.rl.manifest import Manifest
     from graphopt.rl.task import Task
     from graphopt.rl.training.training_run import Status
@@ -83,7 +86,8 @@ def train_agent(
 ) -> None:
     """Train an agent and write it to a folder, for `graphopt optimize --strategy rl|world-model --agent DIR`.
 
-    Ctrl-C ends training with a checkpoint; --resume goes on from there, to the figures of an unbroken run.
+    Ctrl-C ends training with a checkpoint; --resume goes on from there, to the figures of an unbroken run. Before the first
+    episodes there is nothing to keep: it aborts.
     """
     from graphopt.cli.progress import Interrupt, Waiting
     from graphopt.errors import UsageError
@@ -113,8 +117,8 @@ def train_agent(
         for name, value in fixed.items():
             if value is not None and value != []:
                 raise UsageError(f"--{name} was chosen when the run began: --resume keeps it")
-        with Interrupt("this iteration") as interrupt, _View(shown=not quiet) as view:
-            manifest, folder = go_on(resume, view, interrupt, **free), resume
+        with Interrupt("this iteration", begun=False) as interrupt, _View(shown=not quiet) as view:
+            manifest, folder = go_on(resume, _heard(view, interrupt), interrupt, **free), resume
     else:
         chosen = load_task(task or "cost")
         if models:
@@ -123,10 +127,20 @@ def train_agent(
         given = {"algorithm": algo, "preset": preset, "seed": seed, "pretrain": pretrain, **free}
         given |= {"dynamics": dynamics, "temperature": temperature}
         run = Run(chosen, folder, **{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
-        with Interrupt("this iteration") as interrupt, _View(shown=not quiet) as view:
-            manifest = train(run, view, interrupt)
+        with Interrupt("this iteration", begun=False) as interrupt, _View(shown=not quiet) as view:
+            manifest = train(run, _heard(view, interrupt), interrupt)
     if not quiet:
         _show(manifest, folder)
+
+
+def _heard(view: _View, interrupt: Interrupt) -> Callable[[Status], None]:
+    """Shows how training goes, and knows from when on there is something that Ctrl-C can end with."""
+
+    def hear(status: Status) -> None:
+        interrupt.begun |= status.learning
+        view(status)
+
+    return hear
 
 
 def _on(task: Task, models: list[str]) -> Task:

@@ -11,7 +11,7 @@ import typer
 
 from graphopt import wording
 from graphopt.cli import options, paths
-from graphopt.cli.screen import console, facts, write_json
+from graphopt.cli.screen import console, each, facts, write_json
 from graphopt.errors import OutputsDifferError
 
 
@@ -43,11 +43,13 @@ def verify(
 
         chosen = {name: getattr(settings, name) for name in given}
         verdict = api.verify(original, other, inputs=inputs, **chosen)
-    if json is not None:
-        write_json({"schema": "graphopt.verification/1", **dataclasses.asdict(verdict)}, json)
-    if not verdict.passed:
-        raise OutputsDifferError(verdict.message or f"{original} and {other} differ", _hint(verdict.worst_output))
-    if not quiet:
+    document = {"schema": "graphopt.verification/1", **dataclasses.asdict(verdict)}
+
+    def show() -> None:
+        if not verdict.passed:
+            raise OutputsDifferError(verdict.message or f"{original} and {other} differ", _hint(verdict.worst_output))
+        if quiet:
+            return
         result = facts()
         result.add_row("same", "the outputs agree")
         result.add_row("trials", str(verdict.trials))
@@ -55,6 +57,8 @@ def verify(
             result.add_row("sizes", wording.one_line(wording.dimensions(verdict.sizes)))
         result.add_row("error", f"at most {verdict.max_abs:.2g} absolute, {verdict.max_rel:.2g} relative")
         console().print(result)
+
+    each(show, None if json is None else lambda: write_json(document, json))
 
 
 def _hint(worst_output: str | None) -> str | None:

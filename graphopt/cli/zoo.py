@@ -9,7 +9,7 @@ import typer
 
 from graphopt.cli import options
 from graphopt.cli.options import option
-from graphopt.cli.screen import console, table, write_json
+from graphopt.cli.screen import console, present, table
 from graphopt.errors import UnknownNameError
 
 app = typer.Typer(help="List and build models with random weights.", no_args_is_help=True, rich_markup_mode=None)
@@ -21,23 +21,24 @@ def list_models(json: options.Json = None) -> None:
     from graphopt import zoo
 
     models = [zoo.describe(name) for name in zoo.names()]
-    if json is not None:
-        rows = [
-            {
-                "name": model.name,
-                "family": model.family,
-                "doc": model.doc,
-                "parameters": dict(model.params),
-                "inputs": [str(spec) for spec in model.inputs],
-            }
-            for model in models
-        ]
-        write_json({"schema": "graphopt.zoo/1", "models": rows}, json)
-    if json != "-":
+    rows = [
+        {
+            "name": model.name,
+            "family": model.family,
+            "doc": model.doc,
+            "parameters": dict(model.params),
+            "inputs": [str(spec) for spec in model.inputs],
+        }
+        for model in models
+    ]
+
+    def show() -> None:
         result = table("name", "family", "what it is", whole=True)
         for model in models:
             result.add_row(model.name, model.family, model.doc)
         console(stderr=False).print(result)
+
+    present(show, {"schema": "graphopt.zoo/1", "models": rows}, json)
 
 
 @app.command("build")

@@ -22,6 +22,7 @@ from graphopt.ir.tensors import STRING, Constant, InFile, InMemory, InModel, to_
 from graphopt.onnxio.bodies import names_in, names_within, within
 from graphopt.onnxio.load import Model
 from graphopt.onnxio.read import INLINE
+from graphopt.wording import plural, size
 
 RULE_NOTE = "graphopt rule: "
 """Prefix of the ``doc_string`` of a node that a rule made; :func:`rule_of` reads it back."""
@@ -44,6 +45,9 @@ class Emitted:
     proto: ModelProto
     tensors: Mapping[str, Constant]
     unfolded: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"<Emitted {plural(len(self.proto.graph.node), 'node')}, {size(self.nbytes)}>"
 
     @property
     def nbytes(self) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 import numpy as np
@@ -23,9 +24,10 @@ from graphopt.onnxio import wire
 from graphopt.onnxio.build import graph_of
 from graphopt.onnxio.initializers import read_nested, tensor_at
 from graphopt.onnxio.read import freeze, read_model, specialise, validate
+from graphopt.wording import plural, size
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Model:
     """A loaded model.
 
@@ -42,6 +44,10 @@ class Model:
     tensors: Mapping[str, Constant]
     path: Path | None = None
     arrays: dict[int, np.ndarray[Any, Any]] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        name = self.path.name if self.path else "in memory"
+        return f"<Model {name}: {plural(len(self.proto.graph.node), 'node')}, {size(self.nbytes)}>"
 
     @property
     def base_dir(self) -> Path | None:
@@ -81,9 +87,12 @@ def load(
         ModelError: No such file, not ONNX, truncated, invalid, or external data missing.
         UnsupportedModelError: An operator-set version that graphopt does not know.
         UnknownNameError: A dimension or an input that the model does not have.
-        UsageError: The source is none of these.
+        UsageError: The source is none of these, or another argument is wrong; the message names it.
     """
     expect("source", source, (str, Path, bytes, ModelProto), "a path, bytes or an onnx.ModelProto")
+    expect("freeze_initializers", freeze_initializers, bool, "true or false")
+    expect("dims", dims, (Mapping, NoneType), "sizes by name")
+    expect("input_shapes", input_shapes, (Mapping, NoneType), "shapes by name")
     path = Path(source) if isinstance(source, str | Path) else None
     try:
         proto = read_model(source, path)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Iterator, Mapping, Sequence
+from numbers import Integral
 from pathlib import Path
+from typing import Any
 
 import onnx
 from google.protobuf.message import DecodeError
 from onnx import ModelProto, TensorShapeProto
 
-from graphopt.errors import ModelError, UnknownNameError, UnsupportedModelError, UsageError
+from graphopt.errors import ModelError, UnknownNameError, UnsupportedModelError, UsageError, expect
 from graphopt.ir.schema import RISKY, deadly
 from graphopt.onnxio import wire
 from graphopt.onnxio.bodies import graphs
@@ -149,6 +151,8 @@ def specialise(proto: ModelProto, dims: Mapping[str, int], shapes: Mapping[str, 
     """Put numbers in place of symbols, everywhere that a declared type names them."""
     if not dims and not shapes:
         return
+    for name, shape in shapes.items():
+        expect(f"input_shapes: {name!r}", shape, (list, tuple), "a list of sizes")
     inputs = {i.name: i for i in proto.graph.input}
     bound = dict(dims)
     known = {
@@ -160,9 +164,10 @@ def specialise(proto: ModelProto, dims: Mapping[str, int], shapes: Mapping[str, 
     for name in dims:
         if name not in known:
             raise UnknownNameError("dimension", name, known)
-    for name, size in [*dims.items(), *((name, size) for name, shape in shapes.items() for size in shape)]:
-        if size < 0:
-            raise UsageError(f"{name!r}: a dimension can't be {size}")
+    sizes: list[tuple[str, Any]] = [*dims.items(), *((name, size) for name, shape in shapes.items() for size in shape)]
+    for name, size in sizes:
+        if not isinstance(size, Integral) or size < 0:
+            raise UsageError(f"{name!r}: a dimension can't be {size!r}")
     for name, shape in shapes.items():
         if name not in inputs:
             raise UnknownNameError("input", name, inputs)

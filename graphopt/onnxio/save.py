@@ -16,6 +16,7 @@ from collections.abc import Collection, Iterable, Mapping
 from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 import numpy as np
@@ -55,6 +56,10 @@ def save(
     """
     expect("emitted", emitted, Emitted, "an Emitted, such as Result.emitted (or call Result.save)")
     expect("path", path, (str, Path), "a path")
+    expect("external", external, bool, "true or false")
+    expect("metadata", metadata, (Mapping, NoneType), "texts by name")
+    for name, text in (metadata or {}).items():
+        expect(f"metadata: {name!r}", text, str, "a text")
     with Staged(emitted, Path(path), external=external, metadata=metadata or {}) as staged:
         staged.commit(metadata or {})
 

@@ -223,14 +223,22 @@ def _sketch(feeds: Mapping[str, Any]) -> str:
 
 def open_sizes(model: Model, feeds: Mapping[str, Any]) -> dict[str, int]:
     """The sizes that some inputs give to the dimensions which a model leaves open."""
-    specs = [
+    return measured_sizes(_specs(model), feeds)
+
+
+def open_names(model: Model) -> set[str]:
+    """What those dimensions are called, as far as the model declares them."""
+    return {dim for spec in named(_specs(model)) for dim in spec.shape if isinstance(dim, str)}
+
+
+def _specs(model: Model) -> list[TensorSpec]:
+    graph = model.graph
+    return [
         TensorSpec(
             graph.values[key].name, "", graph.type(key).shape or (), "other" if graph.type(key).other else "tensor"
         )
-        for graph in [model.graph]
         for key in graph.inputs
     ]
-    return measured_sizes(specs, feeds)
 
 
 def bound_sizes(specialised: Model, original: Model) -> dict[str, int]:

@@ -191,6 +191,7 @@ def _trace(context: Context, judged: Judged, told: Mapping[str, Any]) -> Trace:
     return Trace(
         fingerprint(context.loaded.graph), context.library.hash, selection.problem.block, context.limit,
         options_of(context.settings), outcome.steps, fingerprint(judged.graph), _metadata(told), about,
+        dict(context.sizes),
     )  # fmt: skip
 
 
@@ -206,11 +207,13 @@ def _placements(arena: Arena, graph: Graph | None) -> list[Placement]:
 def _metadata(report: Mapping[str, Any]) -> dict[str, str]:
     if report["kept_original"]:
         return {}
+    sizes = report["sizes"] if report["latency"] else {}
     return {
         "graphopt.version": __version__,
         "graphopt.rules": json.dumps(report["rules"]),
         "graphopt.latency": json.dumps(report["latency"]),
         "graphopt.environment": json.dumps(report["environment"]),
+        **({"graphopt.sizes": json.dumps(sizes)} if sizes else {}),
     }
 
 

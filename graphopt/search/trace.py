@@ -23,6 +23,7 @@ from graphopt.rewrite.sites import Sites
 from graphopt.search.cleaning import alone, rewritten
 from graphopt.search.nested import within
 from graphopt.search.problem import Step
+from graphopt.wording import plural
 
 SCHEMA = "graphopt.trace/2"
 
@@ -61,7 +62,7 @@ class TraceError(GraphoptError):
     """A trace can't be read, or is not of this model or of these rules."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Trace:
     """What was done to a model.
 
@@ -74,6 +75,7 @@ class Trace:
         steps: The rewrites, in order.
         result: Fingerprint of the graph after them.
         metadata: What was recorded in the written model.
+        sizes: Those at which the dimensions that the model leaves open were measured; empty in traces of earlier versions.
         about: For people: strategy, seed, stop reason, predicted cost, environment.
     """
 
@@ -86,6 +88,10 @@ class Trace:
     result: str
     metadata: Mapping[str, str] = field(default_factory=dict)
     about: Mapping[str, Any] = field(default_factory=dict)
+    sizes: Mapping[str, int] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return f"<Trace of {plural(len(self.steps), 'step')}>"
 
     @property
     def settings(self) -> Settings:

@@ -75,6 +75,8 @@ CASE = Case(
     measured_s=1.5,
     noisy=("original (basic)",),
     environment={"cpu": "x", "isa": ["avx2"]},
+    sizes={"batch": 1, "seq": 8},
+    assumed=("seq",),
     tuning=Tuning(
         "original",
         (Trial("2 threads", {"intra_op_num_threads": 2}, RATIO, "no"),),
@@ -131,6 +133,7 @@ def test_csv():
     assert (basic["level"], basic["verdict"]) == ("basic", "slower")
     assert (peer["status"], peer["message"]) == ("missing", "not installed, sorry")
     assert (ours["ratio"], ours["same"], ours["max_rel"], ours["threads"]) == ("1.25", "True", "", "2")
+    assert all(row["sizes"] == "batch=1, seq=8" for row in rows)
     assert to_csv(Bench((), 0.02)).startswith("model,provider,threads,variant,")
 
 

@@ -246,11 +246,19 @@ def test_explain_a_model_that_nobody_optimised(cli, model):
     assert "none of the 5 nodes" in outcome.out
 
 
-def test_explain_survives_edited_metadata(cli, model):
-    proto = onnx.load(model)
-    for key, value in {"graphopt.version": "\x1b[31m", "graphopt.latency": "[]", "graphopt.environment": "{"}.items():
+@pytest.mark.parametrize("sizes", ["[]", "{", '{"\\u001b[31m": "\\u001b[31m"}'])
+def test_explain_survives_edited_metadata(cli, model, sizes):
+    proto, edited = onnx.load(model), {"graphopt.latency": "[]", "graphopt.environment": "{", "graphopt.sizes": sizes}
+    for key, value in {"graphopt.version": "\x1b[31m", **edited}.items():
         proto.metadata_props.add(key=key, value=value)
     onnx.save(proto, model)
     outcome = cli("explain", model)
     assert outcome.code == 0
     assert "\x1b" not in outcome.out
+
+
+def test_explain_says_at_which_sizes_a_latency_was_measured(cli, model):
+    proto = onnx.load(model)
+    proto.metadata_props.add(key="graphopt.sizes", value='{"batch": 1, "seq": 8}')
+    onnx.save(proto, model)
+    assert "measured with batch=1, seq=8" in cli("explain", model).out

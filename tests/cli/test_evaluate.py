@@ -80,6 +80,20 @@ def test_files_screen_and_document(cli, agent, tmp_path):
     assert again.code == 0 and json.loads(again.out)["task"] == "toy" and again.err == ""
 
 
+@pytest.mark.skipif(os.name == "nt", reason="makes pipes")
+def test_tables_are_shown_though_files_find_no_room(cli, agent, tmp_path):
+    (tmp_path / "evaluation").mkdir()
+    for name in ("evaluation/results.csv", "evaluation/index.html", "e.json"):
+        os.mkfifo(tmp_path / name)
+    done = cli("evaluate-agent", "agent", *QUICK, "--stages", "1,2", "--json", "e.json")
+    assert "Stage 2, many seeds: predicted saving in per cent" in done.out and done.code == 1
+    assert [line for line in done.err.splitlines() if line.startswith("error: ")] == [
+        f"error: {name}: can't be written: nobody reads from it"
+        for name in ("e.json", "evaluation/results.csv", "evaluation/index.html")
+    ]
+    assert "## Stage 2" in (tmp_path / "evaluation/table.md").read_text() and "written evaluation" not in done.err
+
+
 def test_ctrl_c_keeps_what_was_found(agent, tmp_path):
     command = [sys.executable, "-m", "graphopt", "evaluate-agent", "agent", *QUICK, "--stages", "5", "--seeds", "1"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}

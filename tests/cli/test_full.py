@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -84,6 +85,62 @@ def test_a_bench_is_shown_though_its_results_find_no_room(cli, tmp_path, model):
     assert outcome.out.count("baseline") == 2
     errors = [line.split(": can't")[0] for line in outcome.err.splitlines() if line.startswith("error: ")]
     assert errors == ["error: out.json", "error: out.html"] and outcome.code == 1
+
+
+CANT = "error: out.json: can't be written: nobody reads from it"
+
+
+@pytest.mark.parametrize(
+    ("command", "shown"),
+    [
+        ("inspect net.onnx", "kernel, as the runtime"),
+        ("verify net.onnx net.onnx", "the outputs agree"),
+        ("explain net.onnx", "none of the 5 nodes"),
+        ("explain net.onnx --trace t.json --seconds 0", "predicted"),
+        ("bisect t.json net.onnx", "no step does harm"),
+        ("rules list", "pad-into-conv"),
+        ("rules stats net.onnx --budget 1 --no-measure", "gain us"),
+        ("rules check flat.yaml", "unchanged since checked"),
+        ("providers", "works"),
+        ("cost show", "kernels"),
+        ("cost calibrate net.onnx --graphs 2 --seconds 0", "nothing was corrected"),
+        ("zoo list", "resnet50"),
+    ],
+    ids=lambda value: value if value.count(" ") else None,
+)
+def test_what_was_found_is_shown_though_its_document_finds_no_room(cli, tmp_path, model, command, shown):
+    if "t.json" in command:
+        assert cli("optimize", model, "--no-measure", "--strategy", "none", "--trace", "t.json").code == 0
+    if "flat.yaml" in command:
+        for name in ("flat.yaml", "evidence.lock"):
+            shutil.copy(ROOT / "rules" / name, tmp_path)
+    os.mkfifo(tmp_path / "out.json")
+    outcome = cli(*command.split(), "--json", "out.json")
+    assert outcome.code == 1 and outcome.err.splitlines()[-1] == CANT
+    assert shown in outcome.out + outcome.err
+
+
+def test_outputs_that_differ_are_told_beside_a_document_that_finds_no_room(cli, tmp_path, model, other_model):
+    os.mkfifo(tmp_path / "out.json")
+    outcome = cli("verify", model, other_model, "--json", "out.json")
+    assert outcome.code == 3
+    assert outcome.err.startswith("error: output 'y'") and outcome.err.splitlines()[-1] == CANT
+
+
+def test_rules_that_do_not_load_are_told_beside_a_document_that_finds_no_room(cli, tmp_path):
+    os.mkfifo(tmp_path / "out.json")
+    (tmp_path / "wrong.yaml").write_text("[")
+    errors = cli("rules", "list", "--rules", "wrong.yaml", "--json", "out.json").err.splitlines()
+    assert errors[0] == CANT and errors[1].startswith("error: wrong.yaml")
+
+
+def test_a_calibration_is_shown_though_neither_its_document_nor_its_drawing_finds_room(cli, tmp_path, model):
+    for name in ("out.json", "out.svg"):
+        os.mkfifo(tmp_path / name)
+    asked = "cost", "calibrate", model, "--graphs", "3", "--seconds", "0", "--json", "out.json", "--svg", "out.svg"
+    outcome = cli(*asked)
+    assert "rank correlation" in outcome.out and "nothing was corrected" in outcome.err
+    assert outcome.err.splitlines()[-2:] == [CANT, CANT.replace("json", "svg")] and outcome.code == 1
 
 
 @pytest.mark.parametrize("prelude", ["", POWERLESS], ids=["as-it-is", "without-the-powers-of-root"])

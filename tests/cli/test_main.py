@@ -103,6 +103,32 @@ def test_no_command_shows_help(cli):
     assert "Usage: graphopt" in outcome.out + outcome.err
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        "rules show pad-into-conv", "rules check none.yaml", "explain net.onnx", "replay t.json net.onnx",
+        "bisect t.json net.onnx", "zoo list", "cost show", "providers", "train-agent --resume none", "evaluate-agent none",
+        "rules list", "inspect net.onnx", "optimise",
+    ],
+)  # fmt: skip
+def test_a_misspelt_variable_is_named_by_every_command_once(cli, model, monkeypatch, command):
+    monkeypatch.setenv("GRAPHOPT_THREDS", "4")
+    warning = "warning: unknown variable 'GRAPHOPT_THREDS', which has no effect: did you mean 'GRAPHOPT_THREADS'?"
+    assert cli(*command.split()).err.splitlines().count(warning) == 1
+
+
+def test_a_misspelt_variable_is_none_of_the_errors_that_quiet_leaves(cli, model, monkeypatch):
+    monkeypatch.setenv("GRAPHOPT_THREDS", "4")
+    for command in (("verify", model, model), ("replay", "none.json", model)):
+        assert "GRAPHOPT_THREDS" not in cli(*command, "-q").err
+
+
+def test_a_misspelt_variable_is_not_said_into_a_line_that_a_shell_completes(process):
+    asked = {"_GRAPHOPT_COMPLETE": "complete_bash", "COMP_WORDS": "graphopt insp", "COMP_CWORD": "1"}
+    outcome = process(GRAPHOPT_THREDS="4", **asked)
+    assert "inspect" in outcome.out and not outcome.err
+
+
 def test_version(cli):
     outcome = cli("--version")
     assert (outcome.code, outcome.out) == (0, f"graphopt {graphopt.__version__}\n")

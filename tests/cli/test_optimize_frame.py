@@ -420,6 +420,20 @@ def test_a_candidate_that_was_not_written_is_not_shown_as_the_result(cli, librar
     assert "graphopt bench" in seen and "graphopt explain" not in seen
 
 
+@pytest.mark.skipif(os.name == "nt", reason="pipes of Unix")
+def test_what_went_down_a_pipe_is_not_advised_to_be_explained(cli, library, model, tmp_path, capfd):
+    from graphopt.cli.optimize import show
+
+    os.mkfifo(tmp_path / "pipe")
+    for output, there in (("/dev/stdout", False), (str(tmp_path / "pipe"), False), ("net.opt.onnx", True)):
+        show({**REPORT, "output": output})
+        seen = capfd.readouterr().err
+        assert ("graphopt explain" in seen) == there and "graphopt bench net.onnx --tune-session" in seen
+    library.report["output"] = "/dev/stdout"
+    outcome = cli("optimize", model, "-o", "/dev/stdout")
+    assert outcome.code == 0 and "graphopt explain" not in outcome.err and "optimised" in outcome.out
+
+
 def test_sizes_are_told_and_each_set_with_its_ratio(cli, library, model):
     there = {"sizes": {"batch": 8}, "speedup": 1.2, "ci95": [1.1, 1.3], "verdict": "faster"}
     library.report |= {"sizes": {"batch": 1, "seq": 8}, "sizes_assumed": ["seq"], "elsewhere": [there]}

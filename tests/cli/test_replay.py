@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from graphopt.search import arena
 from tests.test_api import grouped
 
 
@@ -50,6 +51,82 @@ def test_bisect(cli, optimised):
         assert cli("bisect", folder / "t.json", source, "--json", folder / "r.json").code == 0
 
 
+@pytest.fixture
+def at_two(cli, tmp_path):
+    """A symbolic model that was optimised at a batch of two, which is not what would be assumed."""
+    source = grouped(tmp_path / "m.onnx", size=8)
+    made = cli(*("optimize", source, "--rules", "grouped-conv", "--no-measure", "--at", "batch=2", "--trace", "t.json"))
+    assert made.code == 0, made.err
+    return source
+
+
+@pytest.fixture
+def measured_batches(monkeypatch):
+    """The batches of what is measured, which it is all the same."""
+    found, real = list[int](), arena.measure_pair
+
+    def measure(a, b, feeds, *more):
+        found.append(len(feeds["x"]))
+        return real(a, b, feeds, *more)
+
+    monkeypatch.setattr(arena, "measure_pair", measure)
+    return found
+
+
+def test_steps_are_measured_at_the_sizes_of_their_trace_and_say_so(cli, at_two, measured_batches):
+    explain = "explain", at_two, "--trace", "t.json", "--seconds", "0.01"
+    seen = cli(*explain)
+    assert seen.code == 0, seen.err
+    assert "measured with batch=2" in seen.out
+    for _ in range(2):  # the second time the report is there already
+        assert cli(*explain, "--json", "r.json").code == 0
+    stages = json.loads((at_two.parent / "r.json").read_text())["stages"]
+    assert stages and all(stage["sizes"] == {"batch": 2} for stage in stages)
+    assert set(measured_batches) == {2}
+    assert "measured with" not in cli(*explain[:-1], "0").out
+
+
+def test_a_slower_step_is_looked_for_at_the_sizes_of_the_trace(cli, at_two, measured_batches, monkeypatch):
+    from graphopt import retrace
+
+    monkeypatch.setattr(retrace.bisect, "__kwdefaults__", {**retrace.bisect.__kwdefaults__, "seconds": 0.01})
+    seen = cli("bisect", "t.json", at_two, "--slower", "--json", "r.json")
+    assert seen.code in (0, 1), seen.err
+    assert "measured with batch=2" in seen.out
+    assert json.loads((at_two.parent / "r.json").read_text())["sizes"] == {"batch": 2}
+    assert set(measured_batches) == {2}
+    assert "measured with" not in cli("bisect", "t.json", at_two).out  # the outputs are compared at several
+
+
+def test_what_the_options_of_a_trace_have_fixed_is_not_open_any_more(cli, at_two):
+    made = cli(
+        *("optimize", at_two, "--rules", "grouped-conv", "--no-measure", "--dim", "batch=3", "--trace", "fixed.json")
+    )
+    assert made.code == 0, made.err
+    seen = cli("explain", at_two, "--trace", "fixed.json", "--seconds", "0.01")
+    assert seen.code == 0, seen.err
+    assert "measured with batch=3" in seen.out
+
+
+@pytest.mark.parametrize("size", [-1, 10**15, 10**30])
+def test_a_trace_of_impossible_sizes_is_one_line(cli, at_two, size):
+    edited = json.loads((at_two.parent / "t.json").read_text())
+    edited["sizes"] = {"batch": size, "no such name": 5}
+    (at_two.parent / "edited.json").write_text(json.dumps(edited))
+    seen = cli("explain", at_two, "--trace", "edited.json", "--seconds", "0.01")
+    assert seen.code in (1, 2) and seen.error_lines(), seen.err
+
+
+def test_a_trace_of_an_earlier_version_says_no_sizes_and_is_read(cli, at_two, measured_batches):
+    old = json.loads((at_two.parent / "t.json").read_text())
+    del old["sizes"]
+    (at_two.parent / "old.json").write_text(json.dumps(old))
+    assert "measured with batch=1" in cli("explain", at_two, "--trace", "old.json", "--seconds", "0.01").out
+    for trace in ("t", "old"):
+        assert cli("replay", f"{trace}.json", at_two, "-o", f"{trace}.onnx").code == 0
+    assert (at_two.parent / "t.onnx").read_bytes() == (at_two.parent / "old.onnx").read_bytes()
+
+
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [
@@ -63,6 +140,8 @@ def test_bisect(cli, optimised):
         (["replay", "t.json", "m.onnx", "--steps", "-1"], 2),
         (["replay", "t.json", "a.onnx"], 1),
         (["bisect", "m.onnx", "m.onnx"], 1),
+        (["explain", "m.onnx", "--trace", "t.json", "--json", "t.json"], 2),
+        (["explain", "m.onnx", "--trace", "t.json", "--json", "m.onnx"], 2),
     ],
 )
 def test_rubbish_is_one_line(cli, optimised, monkeypatch, arguments, code):

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("torch")
 pytest.importorskip("torch_geometric")
+
+from graphopt.rl.training import train
 
 ROOT = Path(__file__).resolve().parents[2]
 DEMO = ROOT / "models" / "demo_regnet.onnx"
@@ -48,6 +52,54 @@ def test_from_training_to_an_optimised_model(cli, tmp_path):
     assert (tmp_path / "out.onnx").read_bytes() == (tmp_path / "again.onnx").read_bytes()
     again = cli("train-agent", "--resume", "agent", "--steps", "150", "-q")
     assert again.code == 0 and again.err == ""
+
+
+TRAIN = "train-agent", "--task", TOY, "--preset", "debug", "--steps", "50", "--out"
+
+
+@pytest.fixture
+def ctrl_c(monkeypatch):
+    """Has a function of the training be preceded by Ctrl-C."""
+
+    def press(owner, name):
+        real, pressed = getattr(owner, name), []
+
+        def interrupted(*arguments, **more):
+            if not pressed:
+                pressed.append(name)
+                os.kill(os.getpid(), signal.SIGINT)
+            return real(*arguments, **more)
+
+        monkeypatch.setattr(owner, name, interrupted)
+
+    return press
+
+
+@pytest.mark.parametrize("there", [False, True], ids=["new-folder", "old-folder"])
+@pytest.mark.parametrize("name", ["keep_prices", "_Trainer.save", "_Trainer.go"])
+def test_ctrl_c_before_anything_is_learned_aborts_and_leaves_nothing(cli, tmp_path, ctrl_c, name, there):
+    out = tmp_path / "some" / "agent"
+    if there:
+        out.mkdir(parents=True)
+        (out / "notes").touch()
+    owner, _, function = name.rpartition(".")
+    ctrl_c(getattr(train, owner) if owner else train, function)
+    done = cli(*TRAIN, out)
+    assert done.code == 130 and done.err.splitlines()[-1] == "error: aborted by Ctrl-C"
+    assert "written" not in done.err
+    assert [path.name for path in tmp_path.rglob("*")] == (["some", "agent", "notes"] if there else [])
+
+
+def test_ctrl_c_while_it_learns_keeps_a_checkpoint_and_before_it_goes_on_the_one_before(cli, tmp_path, ctrl_c):
+    ctrl_c(train._Trainer, "play")
+    done = cli(*TRAIN, "agent")
+    assert done.code == 0 and "stopping with this iteration" in done.err
+    assert "1 updates" in done.err and "written" in done.err
+    before = {path.name: path.read_bytes() for path in (tmp_path / "agent").iterdir() if path.is_file()}
+    ctrl_c(train._Trainer, "restore")
+    done = cli("train-agent", "--resume", "agent", "--steps", "500")
+    assert done.code == 130 and "written" not in done.err
+    assert {path.name: path.read_bytes() for path in (tmp_path / "agent").iterdir() if path.is_file()} == before
 
 
 @pytest.mark.parametrize(

@@ -18,11 +18,13 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from graphopt.cli.many import _lines, _show
+from graphopt.cli.screen import console
 from graphopt.config import Settings
 from graphopt.errors import UsageError
 from graphopt.many import child
 from graphopt.many.batch import Done, optimize_many
-from graphopt.many.find import find
+from graphopt.many.find import ModelJob, find
 from tests.cli.conftest import conv_net
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -167,7 +169,7 @@ def test_ctrl_c_leaves_the_rest_for_another_run(tmp_path):
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
-    assert process.returncode == 1, err
+    assert process.returncode == 130, err
     assert "error: stopped by Ctrl-C after" in err and "hint: the same command goes on" in err
     assert len(list((tmp_path / "out").glob("*.onnx"))) < 4
     done = graphopt("optimize", "in", "--out-dir", "out", *QUICK, cwd=tmp_path)
@@ -286,6 +288,40 @@ def test_check(tmp_path, monkeypatch, capfd):
     assert "hint: graphopt optimize m.onnx --out-dir DIR" in capfd.readouterr().err
     assert run(["optimize", "--check", "--quiet", "n.onnx", *QUICK]) == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == before
+
+
+MEASURED = {
+    "latency": {"baseline_ms": 2.0, "optimized_ms": 1.0, "speedup": 2.0, "ci95": [1.9, 2.1], "verdict": "faster"},
+    "kept_original": False, "tie": False, "nodes": {"after": 3}, "size": {"after": 100},
+    "sizes": {"batch": 1, "seq": 8}, "sizes_assumed": ["seq"],
+    "elsewhere": [{"sizes": {"batch": 4, "seq": 2}, "speedup": 1.5, "ci95": [1.4, 1.6]}],
+}  # fmt: skip
+
+
+def shown(capfd, *reports: dict[str, Any]) -> tuple[str, str]:
+    """The lines of models of which this was told, and their table."""
+    done = [Done(ModelJob(Path(f"m{number}.onnx"), None), report) for number, report in enumerate(reports)]
+    _show(done, console())
+    return "\n".join(line for one in done for line in _lines(one)), " ".join(capfd.readouterr().err.split())
+
+
+def test_lines_and_table_say_at_which_sizes_models_were_measured(capfd):
+    lines, table = shown(capfd, MEASURED, {**MEASURED, "sizes": {}, "elsewhere": []}, MEASURED)
+    sizes = "measured with batch=1, seq=8 (seq assumed; see --at and --dim)"
+    first, second, _ = lines.splitlines()
+    assert f"m0.onnx: 2.000x (1.900 to 2.100), {sizes}, 1.500x at batch=4, seq=2, " in first
+    assert "measured with" not in second
+    assert table.endswith(f"{sizes}: m0.onnx, m2.onnx")
+
+
+def test_a_model_of_which_noise_hides_whether_it_is_faster_is_said_to_be_so(capfd):
+    noisy = {**MEASURED["latency"], "speedup": 1.58, "ci95": [0.94, 2.67], "verdict": "unclear"}
+    kept = {**MEASURED, "kept_original": True, "latency": noisy, "sizes": {}}
+    lines, table = shown(capfd, kept, {**kept, "latency": {**noisy, "verdict": "equal"}})
+    first, second = lines.splitlines()
+    assert first.startswith("kept     m0.onnx: too noisy to tell, a candidate measured 1.580x (0.940 to 2.670), ")
+    assert second.startswith("kept     m1.onnx: as it was, ")
+    assert table.count("too noisy") == 1
 
 
 class TestFind:

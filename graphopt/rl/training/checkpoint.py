@@ -8,6 +8,7 @@ and at once, so whenever a run is killed, the folder holds a whole checkpoint.
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +22,26 @@ if TYPE_CHECKING:
 
 LOGS = "logs"
 _DECODER, _DECODER_BEFORE = "agent.model.decoder.", "agent.model.told."  # what it is called in older files
+
+
+def found(folder: Path) -> set[Path]:
+    """The folder of a run before it begins: which of it, of the folders around it and of what is in it is there."""
+    inside = folder.iterdir() if folder.is_dir() else ()
+    return {path for path in (folder, *folder.parents) if path.exists()} | set(inside)
+
+
+def forget(folder: Path, before: set[Path]) -> None:
+    """Remove what a run has made that came to nothing.
+
+    Args:
+        folder: Its folder.
+        before: What :func:`found` said before it began.
+    """
+    for path in sorted(found(folder) - before):
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)  # or gone with the folder that it was in
 
 
 def save(folder: Path, manifest: Manifest, tensors: Mapping[str, Tensor]) -> Manifest:

@@ -58,6 +58,7 @@ def train(run: Run, report: Report | None = None, interrupted: Callable[[], bool
     Raises:
         MissingExtraError: A library for training is not installed.
         UsageError: The run makes no sense, or the folder holds an agent already.
+        GraphoptError: It can't be trained; before the first update that leaves nothing behind, nor does a KeyboardInterrupt.
     """
     require(run)
     if (run.out / MANIFEST).exists():
@@ -71,23 +72,41 @@ def train(run: Run, report: Report | None = None, interrupted: Callable[[], bool
             tell(Status(f"finding {source.name}"))
             model_path(source)  # find what is missing before anything takes its time
         tell(Status("making the networks"))
+        learned = 0
+
+        def hear(status: Status) -> None:
+            nonlocal learned
+            learned = status.iteration
+            tell(status)
+
+        before = checkpoint.found(run.out)
         try:
-            run.out.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise GraphoptError(f"{run.out}: can't be made: {error.strerror or error}") from error
-        keep_prices(run, library, tell)
-        manifest = Manifest(
-            run.algorithm,
-            run.task,
-            {rule.id: rule.hash for rule in library.rules},
-            run.seed,
-            {"preset": run.preset, "pretrain": run.pretrain, "dynamics": run.dynamics, "tau": run.temperature},
-            environment_facts(),
-        )
-        trainer = _Trainer(run, manifest, library, executor, tell)
-        trainer.pretrain()
-        trainer.save()
-        return trainer.go(interrupted)
+            return _begun(run, library, executor, hear).go(interrupted)
+        except BaseException:
+            if not learned:
+                checkpoint.forget(run.out, before)
+            raise
+
+
+def _begun(run: Run, library: Library, executor: Executor, tell: Report) -> _Trainer:
+    """A run before its first iteration, in its folder."""
+    try:
+        run.out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise GraphoptError(f"{run.out}: can't be made: {error.strerror or error}") from error
+    keep_prices(run, library, tell)
+    manifest = Manifest(
+        run.algorithm,
+        run.task,
+        {rule.id: rule.hash for rule in library.rules},
+        run.seed,
+        {"preset": run.preset, "pretrain": run.pretrain, "dynamics": run.dynamics, "tau": run.temperature},
+        environment_facts(),
+    )
+    trainer = _Trainer(run, manifest, library, executor, tell)
+    trainer.pretrain()
+    trainer.save()
+    return trainer
 
 
 def resume(
@@ -228,7 +247,7 @@ class _Trainer:
         """Play episodes, learn from them."""
         begin = time.monotonic()
         number = self.manifest.iteration
-        self.tell(self.status(f"playing episodes, round {number + 1}"))
+        self.tell(replace(self.status(f"playing episodes, round {number + 1}"), learning=True))
         records, random = self.play(number)
         self.tell(self.status(f"learning, round {number + 1}"))
         played = [r.played for r in records]

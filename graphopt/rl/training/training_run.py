@@ -114,6 +114,7 @@ class Status:
         mean_return: Mean return of the last episodes.
         best: Best predicted saving met on each model, in percent.
         metrics: Metrics of the last update.
+        learning: Whether an iteration begins: from the first one on, training that is interrupted has something to keep.
     """
 
     message: str
@@ -125,6 +126,7 @@ class Status:
     mean_return: float = 0.0
     best: Mapping[str, float] = field(default_factory=dict)
     metrics: Mapping[str, float] = field(default_factory=dict)
+    learning: bool = False
 
     @property
     def left(self) -> float | None:
