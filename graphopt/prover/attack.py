@@ -403,7 +403,7 @@ class _Given(Floats):
 
 def _evaluated(graph: Graph, symbolic: frozenset[int], feeds: Mapping[int, Array]) -> list[Array]:
     exact = {k: a.astype(np.float64) if a.dtype.kind == "f" else a for k, a in feeds.items()}
-    domain = _Given({graph.values[k].name: exact[k] for k in symbolic})
+    domain = _Given({graph.values[k].name: exact[k] for k in symbolic if k in graph.values})
     with np.errstate(all="ignore"):
         return evaluate(graph, domain, {k: exact[k] for k in graph.inputs}, symbolic, symbolic)
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from graphopt.config import rules_dir
-from graphopt.prover.attack import Counterexample
-from graphopt.prover.cases import Instance
+from graphopt.prover.attack import Counterexample, attack
+from graphopt.prover.cases import Instance, build_instance, parse_case
 from graphopt.prover.instances import instances
 from graphopt.prover.proof import prove
 from graphopt.prover.symbolic import OUTSIDE, judge
@@ -115,6 +115,15 @@ def test_a_wrong_bound_is_refuted():
     examples: {accept: [{x: 2x3xf32}]}
 """)
     assert prove(rule).outcome == "failed"
+
+
+def test_a_divisor_that_the_replacement_leaves_out():
+    rule = LIBRARY["shape-of-binary"]
+    case = parse_case(rule, {"x": "Nx3x2xi8", "c": "const i8", "part": {"start": 1}, "f": "Div"})
+    instance = build_instance(rule, case)
+    assert instance is not None and instance.symbolic
+    made = attack(instance, rule)
+    assert made.runs and made.wrong is None
 
 
 @pytest.mark.parametrize(("there", "back"), [(10, 1), (16, 1)])
