@@ -177,7 +177,7 @@ class Trial:
             self._wrong(bind, fill, named, f"the pattern runs, the replacement does not: {error}")
             return
         self.found.runs += 1
-        if fill is ORDINARY:
+        if fill.name == ORDINARY.name:
             for (name, _), array in zip(self.instance.before.outputs, left, strict=True):
                 self._typical.setdefault(name, size(array))
         apart = self.rule.claim == "real" and (self.narrowed or not all(map(near, left, right)))
@@ -250,11 +250,11 @@ class Trial:
             return None
         for (name, _), a, b in zip(self.instance.before.outputs, made, left, strict=True):
             if a.shape != b.shape:
-                if fill is ORDINARY:
+                if fill.name == ORDINARY.name:
                     self.found.doubt = f"{name} has shape {b.shape} in the runtime, {a.shape} in the prover"
                 return None
         moved = furthest_of(made, others)
-        if fill is ORDINARY and not self.checked:
+        if fill.name == ORDINARY.name and not self.checked:
             self.checked = True
             self._doubt(made, moved, left)
         return made, moved

@@ -112,12 +112,12 @@ def mix(*arrays: Array | int) -> Array:
 
 
 class Floats:
-    """float64 numbers between 1/4 and 2 in size, of the given sign, 0 for either."""
+    """float64 numbers between an eighth of the largest and the largest in size, of the given sign, 0 for either."""
 
     name = "floats"
 
-    def __init__(self, seed: int, sign: int = 0) -> None:
-        self.seed, self.sign = seed, sign
+    def __init__(self, seed: int, sign: int = 0, largest: float = 2.0) -> None:
+        self.seed, self.sign, self.largest = seed, sign, largest
 
     def holds(self, a: Array) -> bool:
         return bool(a.dtype == np.float64)
@@ -125,7 +125,7 @@ class Floats:
     def fresh(self, name: str, shape: tuple[int, ...]) -> Array:
         rng = np.random.default_rng(seed_of(self.seed, name))
         sign = self.sign or rng.choice([-1.0, 1.0], shape)
-        return np.asarray(rng.uniform(0.25, 2.0, shape) * sign)
+        return np.asarray(rng.uniform(self.largest / 8, self.largest, shape) * sign)
 
     def constant(self, values: Array) -> Array:
         return np.asarray(values, np.float64)

@@ -187,9 +187,11 @@ def _attack(
     """Both sides on random float64 numbers; whether they could be computed."""
     computed = False
     for sign in signs:
-        domain = Floats(seed, sign)
+        domain = Floats(seed, sign, min(2.0, rule.domain or 2.0))
         with np.errstate(all="ignore"):
             for found in _patterns(instance, domain, bind):
+                if rule.domain is not None and any(np.abs(a).max(initial=0) > rule.domain for a in found[0].values()):
+                    continue
                 wrong = _compare(instance, domain, bind, found, rule.bound if rule.claim == "approx" else _ROUNDING)
                 if wrong is not None:
                     return wrong

@@ -8,7 +8,7 @@ ladder of magnitudes. Integers go over the whole range of their type, unless the
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
 from typing import Any
@@ -42,6 +42,7 @@ class Fill:
         truth: ``True`` or ``False`` for all truth values; ``None`` for either.
         finite: Whether all floats are, and of moderate size: what an integer can be made of.
         alike: Whether operands of one shape hold nearly the same, so that their difference is small.
+        within: The size of the largest integer.
     """
 
     name: str
@@ -53,6 +54,12 @@ class Fill:
     truth: bool | None = None
     finite: bool = True
     alike: bool = False
+    within: float = np.inf
+
+    @property
+    def largest(self) -> float:
+        """The size of the largest float that may be among them."""
+        return max(map(abs, self.pool), default=2 * self.magnitude) + abs(self.offset)
 
     def floats(self, shape: tuple[int, ...], rng: np.random.Generator) -> Array:
         """Floats, as float64."""
@@ -76,6 +83,10 @@ class Fill:
         if use == "divisor":
             made = np.asarray(rng.integers(2, 8, shape))
             return (made * rng.choice([-1, 1], shape) if info.min < 0 else made).astype(dtype)
+        made = self._any(dtype, info, shape, rng)
+        return made if self.within >= info.max else np.clip(made, max(int(-self.within), info.min), int(self.within))
+
+    def _any(self, dtype: Any, info: Any, shape: tuple[int, ...], rng: np.random.Generator) -> Array:
         if self.integers == "full":
             return np.asarray(rng.integers(info.min, info.max, shape, dtype, endpoint=True))
         if self.integers == "ends":
@@ -151,16 +162,17 @@ def fills(claim: str, domain: float | None, narrowed: bool = False) -> tuple[Fil
         chosen = (*chosen, *NARROWED)
     if domain is None:
         return chosen
-    inside = tuple(f for f in chosen if f.finite and 2 * f.magnitude + abs(f.offset) <= domain)
+    inside = tuple(f for f in chosen if f.finite and f.largest <= domain)
     ends = (domain, -domain, 0.99 * domain, -0.99 * domain, 0.9 * domain, -0.9 * domain, 0.0)
-    return (*inside, Fill("numbers of the whole domain", domain / 2), Fill("the ends of the domain", pool=ends))
+    inside = (*inside, Fill("numbers of the whole domain", domain / 2), Fill("the ends of the domain", pool=ends))
+    return tuple(replace(fill, within=domain) for fill in inside)
 
 
 def extreme(domain: float | None) -> Fill:
     """What approximations meet, element by element: tiny, denormal, huge, and no numbers at all."""
     # At the very end of the range the halves of a sum overflow: of no account to an approximation.
     kept = tuple(v for v in _EXTREME if (domain is None or abs(v) <= domain) and not 1e38 < abs(v) < np.inf)
-    return Fill("extreme numbers", pool=kept, finite=False)
+    return Fill("extreme numbers", pool=kept, finite=False, within=np.inf if domain is None else domain)
 
 
 @lru_cache(maxsize=4096)

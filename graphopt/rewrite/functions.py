@@ -324,6 +324,11 @@ def _range(env: Env, *bounds: int) -> tuple[int, ...]:
     return tuple(made)
 
 
+def _find(items: Sequence[Any], item: Any) -> int:
+    """The first place of an item, or behind the last. :class:`Unknown` where symbols may be it."""
+    return next((i for i, one in enumerate(items) if equal(one, item)), len(items))
+
+
 FUNCTIONS: dict[str, Function] = {
     f.__name__: f
     for f in (
@@ -337,6 +342,6 @@ FUNCTIONS: dict[str, Function] = {
     "sorted": _plain(lambda a: tuple(sorted(a))), "reversed": lambda env, a: tuple(reversed(a)),
     "all": _plain(all), "any": _plain(any), "zip": lambda env, *a: tuple(zip(*a, strict=True)),
     "enumerate": lambda env, a: tuple(enumerate(a)),
-    "find": lambda env, items, item: items.index(item) if item in items else len(items),
+    "find": lambda env, items, item: _find(items, item),
 }  # fmt: skip
 """Every function by name."""

@@ -126,6 +126,33 @@ def test_a_divisor_that_the_replacement_leaves_out():
     assert made.runs and made.wrong is None
 
 
+CUBIC = """
+  - id: sine-of-little
+    doc: The first terms of the series.
+    equal: approx(0.02)
+    domain: 1
+    match: ["y = Sin(x)"]
+    replace: ["z = Mul(x, x)", "c = Mul(z, x)", "t = Div(c, 6.0)", "y = Sub(x, t)"]
+    examples: {accept: [{x: 2x3xf32}]}
+"""
+INSIDE = """
+  - id: clip-of-little
+    doc: Nothing is clipped.
+    equal: approx(1e-6)
+    domain: 1
+    match: ["y = Clip(x, -1.0, 1.0)"]
+    replace: ["y = x"]
+    examples: {accept: [{x: 2x3xf32}]}
+"""
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("text", [CUBIC, INSIDE], ids=["sine", "clip"])
+def test_a_domain_is_kept_to(text: str, seed: int):
+    assert prove(_rule(text), seed=seed, limit=5, attacks=40).outcome in ("proved", "attacked")
+    assert prove(_rule(text.replace("    domain: 1\n", "")), seed=seed, limit=5, attacks=40).outcome == "failed"
+
+
 @pytest.mark.parametrize(("there", "back"), [(10, 1), (16, 1)])
 def test_a_type_of_fewer_digits_rounds_what_goes_through_it(there: int, back: int):
     rule = _rule(f"""

@@ -148,6 +148,7 @@ RESULTS: list[tuple[str, Any]] = [
     ("reversed(shape(y))[1] == dim(y, 0)", True),
     ("all([a > 0 for a in t]), any([a > 2 for a in t]), all(()), any(())", (True, True, True, False)),
     ("find(t, 3), find(t, 7), find((), 1)", (2, 3, 0)),
+    ("find(shape(x), dim(x, 0))", 0),
     ("zip(t, 'abc'), enumerate('ab')", (((1, "a"), (2, "b"), (3, "c")), ((0, "a"), (1, "b")))),
     # New constants.
     ("i64(3)", ["int64", 3]),
@@ -182,6 +183,7 @@ def test_every_function_is_tested() -> None:
         "dim(x, 0) > 0", "dim(x, 0) + 1", "-dim(x, 0)", "3 * dim(x, 0)", "shape(x) == shape(x)", "dim(x, 0) in (1, 2)",
         "dim(x, 0) not in (1, 2)", "max(shape(x))", "max(dim(x, 0), 1)", "prod(shape(x))", "sum(shape(y))", "sorted(shape(y))",
         "abs(dim(x, 0))", "i64(shape(y))", "like(half, dim(x, 0))", "full(half, shape(y), 0)", "size(x)",
+        "find(shape(x), 3)", "find(shape(x), dim(y, 1))", "find((5, 6), dim(x, 0))",
         "broadcast(shape(y), (2, 3))", "broadcasts_to(shape(y), (2, 3))", "not dim(x, 0) == 3",
         "dim(x, 0) == 3 or dim(x, 0) != 3", "[a for a in shape(x) if a > 1]", "3 if dim(x, 0) == 3 else 4",
         # The rank is not known, the value is not given, there is no such element.
