@@ -222,6 +222,10 @@ def test_inspect(cli, dynamic_model):
     assert not shown.err
     for text in ("BatchNormalization", "x: ", "share", "opset"):
         assert text in shown.out
+    assert "profiled with batch=1 (assumed; see --dim)" in " ".join(shown.out.split())
+    np.savez(dynamic_model.with_name("data.npz"), x=np.ones((3, 4, 12, 12), np.float32))
+    shown = cli("inspect", dynamic_model, "--inputs", "data.npz")
+    assert "profiled with batch=3 nodes" in " ".join(shown.out.split()).replace("operator ", "")
 
 
 def test_inspect_says_what_is_left_alone_and_why(cli, tmp_path):

@@ -78,6 +78,17 @@ def test_else_the_input_is_kept(source, monkeypatch, found, changes):
     assert out.read_bytes() == source.read_bytes()
 
 
+@pytest.mark.parametrize(
+    ("found", "speedup", "of"),
+    [(paired(1.2, 1.4), 1.3, "the written model"), (paired(0.9, 0.98), 1.0, "a candidate that was not written")],
+)
+def test_a_measurement_says_of_what_it_is(source, monkeypatch, found, speedup, of):
+    monkeypatch.setattr("graphopt.pipeline.judge.verdict", lambda *_: found)
+    result = graphopt.optimize(source, rules=["identity"])
+    assert result.report["latency"]["of"] == of and result.report["latency"]["speedup"] == found.speedup
+    assert result.speedup == pytest.approx(speedup)
+
+
 def test_opening_is_measured_beside_running():
     found = measure_pair(chain(400), chain(1), FEEDS, sampling=Sampling(0.5))
     assert found.opening.shape == (found.sessions, 2)

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from graphopt.cost.kernel import KernelCost
 from graphopt.cost.store import Store
 from graphopt.onnxio.load import load
+from graphopt.pipeline.search import _predicted
 from graphopt.runtime.session import SessionConfig
 from graphopt.search.arena import Arena
 from graphopt.search.auto import Auto
 from graphopt.search.backtracking import Backtracking
-from graphopt.search.effort import Purse
+from graphopt.search.effort import Effort, Purse
 from graphopt.search.greedy import Greedy
-from graphopt.search.problem import Budget, Problem
-from graphopt.search.select import select
+from graphopt.search.problem import Budget, Outcome, Problem
+from graphopt.search.select import _Clock, _Searches, select
 from tests.onnxio.models import library, rule
 
 SLOWER = library(
@@ -94,6 +98,35 @@ def test_a_graph_that_is_predicted_to_gain_and_loses_is_left_and_the_search_goes
     later = Problem(SLOWER, KernelCost(store), 16)
     start = later.start(model.graph)
     assert later.step(start, start.actions()[0]).cost > start.cost
+
+
+class Zigzag:
+    """A strategy that hears of costs as they come: its second step is worse than its first."""
+
+    name = "zigzag"
+
+    def run(self, problem, start, budget, report=None):
+        for cost in (3.0, 2.0, 2.5):
+            report(replace(start, costs=replace(start.costs, total=cost)))
+        return Outcome(start, (), 3, 0.0, "done")
+
+
+def test_a_predicted_time_does_not_rise_and_after_a_correction_there_is_none(store):
+    model, problem, _, _ = _two(store)
+    told, budget, purse = list[str](), Budget(), Purse(1.0)
+    clock = _Clock(None, problem.cost, purse, budget, lambda message, best: told.append(message))
+    searches = _Searches(Zigzag(), model.graph, budget, purse, clock, lambda number, state: None)
+    searches.run(problem)
+    falling = [f"searching, predicted {ms} ms" for ms in ("3.00", "2.00", "2.00")]
+    assert told == falling
+    searches.run(problem)
+    assert told[3:] == ["searching with measured prices, round 2"] * 3
+    told.clear()
+    unmeasured = SimpleNamespace(
+        tell=lambda stage, message, done: told.append(message), effort=Effort.of(None, 1, 1.0), strategy=Zigzag()
+    )
+    _predicted(unmeasured, problem, model.graph, budget, lambda number, state: None)
+    assert told == falling
 
 
 def test_plans_that_there_was_no_time_to_measure_are_told(store):
