@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +13,8 @@ import onnx
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper
+
+from tests.cli.conftest import ROOT
 
 RULE = """\
 family: mine
@@ -174,6 +179,32 @@ def test_an_optimised_model_may_be_written_again(cli, model):
     onnx.save(onnx.load(model), model, save_as_external_data=True, location="weights.bin", size_threshold=0)
     for _ in range(2):
         assert cli("optimize", model, "-o", "again.onnx", "--no-measure").code == 0
+
+
+@pytest.mark.skipif(os.name == "nt", reason="/dev/stdout of Unix")
+@pytest.mark.parametrize("external", [False, True], ids=["", "external data"])
+@pytest.mark.parametrize("kind", ["pipe", "appended"])
+def test_a_model_goes_to_standard_output(model, tmp_path, kind, external):
+    if external:
+        onnx.save(onnx.load(model), model, save_as_external_data=True, location="weights.bin", size_threshold=0)
+    command = [sys.executable, "-m", "graphopt", "optimize", model, "-o", "/dev/stdout", "--no-measure"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    log, before = tmp_path / "log", b"" if kind == "pipe" else b"what was there\n"
+    log.write_bytes(before)
+    with log.open("ab") as file:
+        where = subprocess.PIPE if kind == "pipe" else file
+        done = subprocess.run(
+            command, stdout=where, stderr=subprocess.PIPE, cwd=tmp_path, env=environment, check=False
+        )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found = done.stdout or log.read_bytes()
+    assert found.startswith(before)
+    alone = tmp_path / "elsewhere" / "m.onnx"
+    alone.parent.mkdir()
+    alone.write_bytes(found[len(before) :])
+    values = np.random.default_rng(0).normal(size=(1, 4, 12, 12)).astype(np.float32)
+    np.testing.assert_allclose(run(alone, values), run(model, values), rtol=1e-4, atol=1e-5)
+    assert len(onnx.load(alone).graph.node) < len(onnx.load(model).graph.node)
 
 
 def test_real_inputs(cli, negations, rules):
