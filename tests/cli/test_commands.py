@@ -182,8 +182,7 @@ def test_an_optimised_model_may_be_written_again(cli, model):
 
 
 @pytest.mark.skipif(os.name == "nt", reason="/dev/stdout of Unix")
-@pytest.mark.parametrize("external", [False, True], ids=["", "external data"])
-@pytest.mark.parametrize("kind", ["pipe", "appended"])
+@pytest.mark.parametrize(("kind", "external"), [("pipe", False), ("appended", True)])
 def test_a_model_goes_to_standard_output(model, tmp_path, kind, external):
     if external:
         onnx.save(onnx.load(model), model, save_as_external_data=True, location="weights.bin", size_threshold=0)
