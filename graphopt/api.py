@@ -166,7 +166,7 @@ def inspect_model(
         sizes = open_sizes(model, feeds)
         kernels = [asdict(k) for k in by_op(profile(loadable(model, emit(model, graph)), feeds, config, runs=runs))]
     except InputsNeededError as error:
-        unprofiled = str(error)
+        unprofiled = f"{error} ({error.hint})" if error.hint else str(error)
     return {
         "schema": "graphopt.inspect/1",
         "path": str(path),

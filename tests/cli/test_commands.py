@@ -14,7 +14,10 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 
-from tests.cli.conftest import ROOT
+from tests.cli.conftest import ROOT, weights
+from tests.cli.test_bench import QUICK
+
+CHOSEN = {"x[0]": 2, "x[1]": 3}
 
 RULE = """\
 family: mine
@@ -210,6 +213,46 @@ def test_real_inputs(cli, negations, rules):
     np.savez(negations.parent / "data.npz", x=np.ones((2, 1000), np.float32))
     outcome = cli("optimize", negations, "--rules", rules, "--no-measure", "--inputs", "data.npz")
     assert outcome.code == 0, outcome.err
+
+
+@pytest.fixture
+def shapeless(tmp_path: Path) -> Path:
+    """A model that says of its input not even how many dimensions it has."""
+    nodes = [helper.make_node("Identity", ["x"], ["i"]), helper.make_node("MatMul", ["i", "w"], ["y"])]
+    info = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in "xy"]
+    graph = helper.make_graph(nodes, "g", info[:1], info[1:], [weights("w", 3, 4)])
+    path = tmp_path / "shapeless.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("inspect",), lambda told: told["inputs"] == {"x": "f32[2,3]"} and told["profile"]),
+        (("verify", "shapeless.onnx"), lambda told: told["passed"]),
+        (("optimize", "--no-measure"), lambda told: (told["sizes"], told["sizes_assumed"]) == (CHOSEN, [])),
+        (("bench", *QUICK), lambda told: (told["cases"][0]["sizes"], told["cases"][0]["assumed"]) == (CHOSEN, [])),
+    ],
+    ids=lambda value: value[0] if isinstance(value, tuple) else "",
+)
+def test_a_model_without_shapes_is_given_some(cli, shapeless, arguments, told):
+    command, *more = arguments
+    done = cli(command, shapeless, *more, "--input-shape", "x:2x3", "--json", "t.json")
+    assert done.code == 0, done.err
+    assert told(json.loads(shapeless.with_name("t.json").read_text()))
+    done = cli(command, shapeless, *more)
+    said = " ".join(done.error_lines()) if command != "inspect" else done.out
+    assert done.code == (command != "inspect") and "--input-shape x:AxB" in said and "likely in the model" not in said
+
+
+def test_a_size_that_a_shape_gives_is_not_assumed(cli, dynamic_model):
+    for command, *more in (("optimize", "--no-measure"), ("bench", *QUICK)):
+        done = cli(command, dynamic_model, *more, "--input-shape", "x:2x4x12x12", "--json", "t.json")
+        assert done.code == 0, done.err
+        told = json.loads(dynamic_model.with_name("t.json").read_text())
+        told = told["cases"][0] if command == "bench" else told
+        assert told["sizes"] == {"batch": 2} and not (told.get("assumed") or told.get("sizes_assumed"))
 
 
 def test_verify_same(cli, model, tmp_path):
