@@ -96,8 +96,8 @@ def test_opening_is_measured_beside_running():
     assert low < ratio < high and ratio > 1.5
 
 
-@pytest.mark.parametrize(("first_s", "looks"), [(4.0, 2), (7.0, 1), (40.0, 1)])
-def test_a_second_look_keeps_to_the_limit(monkeypatch, first_s, looks):
+@pytest.mark.parametrize(("began", "first_s", "looks"), [(0.0, 4.0, 2), (0.0, 7.0, 1), (0.0, 40.0, 1), (8.0, 1.5, 2)])
+def test_a_second_look_keeps_to_the_limit(monkeypatch, began, first_s, looks):
     now, taken = [100.0], list[float]()
     monkeypatch.setattr("graphopt.search.problem.time", SimpleNamespace(monotonic=lambda: now[0]))
 
@@ -107,9 +107,10 @@ def test_a_second_look_keeps_to_the_limit(monkeypatch, first_s, looks):
         return paired(0.9, 1.4)
 
     clock = Budget(10.0)
+    now[0] += began
     verdict(SimpleNamespace(verdict=measure), None, clock, Effort.of(10.0, 50, 1.0))
     assert len(taken) == looks
-    assert clock.elapsed <= max(12.0, first_s)
+    assert clock.elapsed <= max(11.0, first_s)  # what is left of a fifth is for memory and for writing
 
 
 @pytest.mark.parametrize(

@@ -11,14 +11,17 @@ import pytest
 from graphopt.cost.kernel import KernelCost
 from graphopt.cost.store import Store
 from graphopt.onnxio.load import load
+from graphopt.pipeline.judge import verdict
 from graphopt.pipeline.search import _predicted
 from graphopt.runtime.session import SessionConfig
+from graphopt.runtime.timing import Paired, Ratio
 from graphopt.search.arena import Arena
 from graphopt.search.auto import Auto
 from graphopt.search.backtracking import Backtracking
 from graphopt.search.effort import Effort, Purse
+from graphopt.search.flat import Clock as ClockOfForms
 from graphopt.search.greedy import Greedy
-from graphopt.search.problem import Budget, Outcome, Problem
+from graphopt.search.problem import Budget, Outcome, Problem, Step
 from graphopt.search.select import _Clock, _Searches, select
 from tests.onnxio.models import library, rule
 
@@ -127,6 +130,42 @@ def test_a_predicted_time_does_not_rise_and_after_a_correction_there_is_none(sto
     )
     _predicted(unmeasured, problem, model.graph, budget, lambda number, state: None)
     assert told == falling
+
+
+@pytest.mark.parametrize("limit", [3.0, 10.0, 40.0, 300.0])
+def test_all_that_is_handed_out_keeps_to_the_limit(store, monkeypatch, limit):
+    """On a clock that goes on by what each stage is handed, and a little by every comparison, with a graph that seems to lose."""
+    model, _, first, second = _two(store)
+    problem, now = Problem(SLOWER, KernelCost(store, measure=False), 16), [100.0]
+    for module in ("effort", "select", "problem"):
+        monkeypatch.setattr(f"graphopt.search.{module}.time", SimpleNamespace(monotonic=lambda: now[0]))
+    steps = tuple(Step("rule", f"family {i}", "", "", 2.0, 1.0) for i in range(40))
+    found = Outcome(second, steps, 1, 0.0, "done")
+
+    class Slow:
+        def run(self, problem, start, budget, report=None):
+            now[0] += effort.pricing_s + budget.seconds
+            return replace(found, others=tuple(replace(found, state=first) for _ in range(9)))
+
+    def takes(seconds):
+        now[0] += seconds + 0.002 * limit
+
+    def pair(one, two, seconds, most):
+        takes(seconds)
+        return Paired(1.0, 1.0, Ratio.of(0.95, (0.9, 1.02)), 20, 4)
+
+    def verdict_of(graph, seconds, *_):
+        takes(seconds)
+        return Paired(1.0, 1.0, Ratio.of(1.1, (0.9, 1.4)), 20, 4)
+
+    arena, effort = SimpleNamespace(pair=pair, verdict=verdict_of), Effort.of(limit, 50, 1.0)
+    monkeypatch.setattr("graphopt.search.select._trial", lambda *_: (problem, replace(found, state=first)))
+    clock, budget, purse = Budget(limit), effort.searching(), effort.comparing()
+    chosen = select(problem, Slow(), model.graph, budget, arena, purse)
+    compared = [family for family in chosen.families if family.ratio is not None]
+    ClockOfForms(arena, purse).pair(first.graph, second.graph)
+    verdict(arena, second.graph, clock, effort)
+    assert compared and 0.8 * limit < clock.elapsed <= 1.2 * limit
 
 
 def test_plans_that_there_was_no_time_to_measure_are_told(store):
