@@ -160,7 +160,7 @@ def test_commands_with_workers_and_imports(tmp_path, plan):
 def test_sigterm_ends_what_takes_long(tmp_path, model, monkeypatch, arguments):
     stored(endless(), tmp_path / "loop.onnx")
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "torch"))  # torch would have it among temporary files
-    code, err, seconds = signalled(tmp_path, arguments, [(1.8, TERM)])
+    code, err, seconds = signalled(tmp_path, arguments, [(1.2, TERM)])
     assert code == 143 and seconds < 20, err
     assert "error" not in err
 

@@ -149,7 +149,7 @@ def to_first_sign(folder: Path, *arguments: str) -> float:
     ids=lambda command: command[0],
 )
 def test_the_first_sign_comes_within_half_a_second(model, command):
-    assert min(to_first_sign(model.parent, *command) for _ in range(3)) < 0.5
+    assert any(to_first_sign(model.parent, *command) < 0.5 for _ in range(3))
 
 
 @pytest.mark.slow

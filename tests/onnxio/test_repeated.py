@@ -72,23 +72,22 @@ def in_file(path: Path) -> None:
     path.write_bytes(b"".join(TensorProto.FromString(data).raw_data for data in (wrong, right)))
 
 
-@pytest.mark.parametrize("apart", [False, True], ids=["", "graph twice"])
+TENSORS = [
+    lambda bare, right, wrong: wrong + bare + right,
+    lambda bare, right, wrong: wrong + wrong + bare + right + located(0),
+    lambda bare, right, wrong: wrong + located(1) + bare + right + located(0),
+    lambda bare, right, wrong: bare + wrong + right + located(0, 7),  # a value that the enumeration lacks
+    lambda bare, right, wrong: TensorProto(name="v", data_type=TensorProto.INT32).SerializeToString() + bare + right,
+    lambda bare, right, wrong: ROW + TensorProto(dims=[N]).SerializeToString() + right,  # dimensions add up
+    lambda bare, right, wrong: bare + AT + external(offset=N * N * 4, length=N * N * 4) + located(0, 1),
+    lambda bare, right, wrong: bare + wrong + AT + external(offset=N * N * 4) + located(1),
+    lambda bare, right, wrong: bare + AT + right + external(offset=0) + located(1, 0),
+    lambda bare, right, wrong: bare + AT + right,  # said to lie elsewhere, and not located there
+]
+
+
 @pytest.mark.parametrize(
-    "tensor",
-    [
-        lambda bare, right, wrong: wrong + bare + right,
-        lambda bare, right, wrong: wrong + wrong + bare + right + located(0),
-        lambda bare, right, wrong: wrong + located(1) + bare + right + located(0),
-        lambda bare, right, wrong: bare + wrong + right + located(0, 7),  # a value that the enumeration lacks
-        lambda bare, right, wrong: (
-            TensorProto(name="v", data_type=TensorProto.INT32).SerializeToString() + bare + right
-        ),
-        lambda bare, right, wrong: ROW + TensorProto(dims=[N]).SerializeToString() + right,  # dimensions add up
-        lambda bare, right, wrong: bare + AT + external(offset=N * N * 4, length=N * N * 4) + located(0, 1),
-        lambda bare, right, wrong: bare + wrong + AT + external(offset=N * N * 4) + located(1),
-        lambda bare, right, wrong: bare + AT + right + external(offset=0) + located(1, 0),
-        lambda bare, right, wrong: bare + AT + right,  # said to lie elsewhere, and not located there
-    ],
+    ("tensor", "apart"), [*((tensor, False) for tensor in TENSORS), *((tensor, True) for tensor in TENSORS[::4])]
 )
 def test_the_last_counts(tmp_path, tensor, apart):
     bare, right, wrong, array = pieces()
