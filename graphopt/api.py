@@ -145,7 +145,7 @@ def inspect_model(
 
     Returns:
         ``operators`` (count by type), ``opaque`` (count by reason), ``inputs``, ``outputs``, ``nodes``, ``size``, ``opset``,
-        ``ir_version``, ``sizes`` (those at which open dimensions were measured), ``placement`` (``None`` on the CPU) and ``profile`` (milliseconds by operator as the runtime runs it; ``None``
+        ``ir_version``, ``sizes`` (those at which open dimensions were measured), ``sizes_assumed`` (which of them nobody chose), ``placement`` (``None`` on the CPU) and ``profile`` (milliseconds by operator as the runtime runs it; ``None``
         when it can't run).
     """
     check_model("path", path)
@@ -169,7 +169,7 @@ def inspect_model(
         sizes = open_sizes(model, feeds)
         kernels = [asdict(k) for k in by_op(profile(loadable(model, emit(model, graph)), feeds, config, runs=runs))]
     except InputsNeededError as error:
-        unprofiled = str(error)
+        unprofiled = f"{error} ({error.hint})" if error.hint else str(error)
     return {
         "schema": "graphopt.inspect/1",
         "path": str(path),
@@ -184,6 +184,7 @@ def inspect_model(
         "inputs": {graph.values[k].name: str(graph.type(k)) for k in graph.inputs},
         "outputs": {name: str(graph.type(k)) for name, k in graph.outputs},
         "sizes": sizes,
+        "sizes_assumed": [] if any(given) else list(sizes),
         "provider": config.provider,
         "placement": None if placement is None else asdict(placement),
         "profile": kernels,

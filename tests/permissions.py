@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 _NOBODY = 65534
@@ -24,11 +24,13 @@ def anyones_folder() -> Iterator[Path]:
 @contextmanager
 def permissions_apply() -> Iterator[None]:
     """For the while root is nobody. Import before what is needed: the interpreter's own files may be root's alone."""
-    root = os.geteuid() == 0
-    if root:
-        os.setresuid(_NOBODY, _NOBODY, 0)
+    switched = False
+    if os.geteuid() == 0:
+        with suppress(PermissionError):  # without its powers, as in many containers, root obeys permissions as it is
+            os.setresuid(_NOBODY, _NOBODY, 0)
+            switched = True
     try:
         yield
     finally:
-        if root:
+        if switched:
             os.setresuid(0, 0, 0)

@@ -26,7 +26,7 @@ from graphopt.errors import GraphoptError, SessionError, UsageError, expect
 from graphopt.ir.dtypes import Array
 from graphopt.onnxio.load import Model, load
 from graphopt.pipeline.context import Progress
-from graphopt.pipeline.opening import first_run, given_inputs, open_sizes
+from graphopt.pipeline.opening import first_run, given_inputs, open_sizes, shaped_sizes
 from graphopt.pipeline.write import Result
 from graphopt.runtime import guard
 from graphopt.runtime.environment import fingerprint, free_memory
@@ -172,7 +172,7 @@ class _Run:
         given = given_inputs(plan.inputs, model)
         _, feeds = first_run(model, self.config, ranges, given, plan.dims, plan.seed, plan.input_shapes)
         sizes = open_sizes(model, feeds)
-        chosen = {*plan.dims, *(f"{name}[{i}]" for name, shape in plan.input_shapes.items() for i in range(len(shape)))}
+        chosen = {*plan.dims, *shaped_sizes(model, feeds, plan.input_shapes)}
         assumed = () if any(given) else tuple(name for name in sizes if name not in chosen)
         made = [*variants.originals(self.path, plan.levels), *opponents()]
         for strategy in plan.strategies:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from graphopt.rl.evaluation.scores import Evaluation, Timing
 
 _STAGES = "1,2,3,4,5"
+_GAP = 3  # what rich puts between two columns
 
 
 def evaluate_agent(
@@ -164,19 +165,28 @@ def _write(found: Evaluation, out: Path) -> None:
     )
 
 
-def _fitting(heads: Sequence[str], lines: Sequence[Sequence[str]], texts: int) -> Table:
-    """A table whose heads, and cells of several figures, break at spaces where there is no room: no figure does.
+def _fitting(heads: Sequence[str], lines: Sequence[Sequence[str]], width: int, texts: int) -> Table:
+    """A table whose heads, and cells of several figures, break at spaces where there is no room: no figure does, a name at last.
 
     Args:
         heads: Of the columns.
         lines: Cells.
+        width: The room.
         texts: How many columns, counted from the first, are names.
     """
     result = table(*heads, whole=True, numbers=len(heads) - texts)
     for index, column in enumerate(result.columns):
-        words = [word for text in (heads[index], *(line[index] for line in lines)) for word in text.split()]
-        column.min_width = max(map(len, words), default=1)
+        cells = [line[index] for line in lines]
+        pieces = cells if index < texts else [word for cell in cells for word in cell.split()]
+        column.min_width = max(map(len, [*heads[index].split(), *pieces]), default=1)
         column.no_wrap = index < texts
+    least = [column.min_width or 1 for column in result.columns]
+    missing = sum(least) + _GAP * (len(least) - 1) - width
+    if missing > 0:
+        first = result.columns[0]
+        for column, needed in zip(result.columns, least, strict=True):
+            column.width = needed
+        first.no_wrap, first.min_width, first.width = False, None, max(len(heads[0]), least[0] - missing)
     for line in lines:
         result.add_row(*line)
     return result
@@ -206,21 +216,21 @@ def _show(found: Evaluation, screen: Console) -> None:
                 cells.append("" if best is None else f"{saved(best[0])}{which}")
             own = saved(section.saving(section.algorithm, model))
             lines.append([one_line(model), allowed(section, model), own, *cells])
-        screen.print(_fitting(["graph", "candidates", section.algorithm, *heads], lines, texts=1))
+        screen.print(_fitting(["graph", "candidates", section.algorithm, *heads], lines, screen.width, texts=1))
     screen.print()
     screen.print(summary_words(found), style="bold", soft_wrap=not screen.is_terminal)
-    screen.print(_fitting(*summary(found), texts=2))
+    screen.print(_fitting(*summary(found), screen.width, texts=2))
     if found.timings:
         screen.print()
         screen.print("Measured on the unseen families", style="bold")
-        rows = table("graph", "agent", "speed", "speed of auto", "over auto", "searched", "auto searched", numbers=5)
+        heads = ["graph", "agent", "speed", "speed of auto", "over auto", "searched", "auto searched"]
+        lines = []
         for t in found.timings:
             ratios = (measured(r) for r in (t.speedup, t.auto, t.over_auto))
-            rows.add_row(one_line(t.model), t.algorithm, *ratios, seconds(t.seconds), seconds(t.auto_seconds))
+            lines.append([one_line(t.model), t.algorithm, *ratios, seconds(t.seconds), seconds(t.auto_seconds)])
         for algorithm, means, times in found.timing_means():
-            cells = [f"{m:.3f}" for m in means] + [seconds(t) for t in times]
-            rows.add_row("geometric mean", algorithm, *cells)
-        screen.print(rows)
+            lines.append(["geometric mean", algorithm, *(f"{m:.3f}" for m in means), *map(seconds, times)])
+        screen.print(_fitting(heads, lines, screen.width, texts=2))
     told = facts()
     for reach in found.reaches:
         if "/" in reach.measure:

@@ -105,11 +105,13 @@ def show(report: Mapping[str, Any]) -> None:
     if not report["rules"]:
         screen.print(f"none of the {report['nodes']} nodes was made by a rule")
         return
-    nodes = table("rule", "operator", "node", whole=True)
+    # Ids are whole, for they are copied, unless that leaves the names no room.
+    whole = max(map(len, report["rules"])) <= 0.6 * screen.width
+    nodes = table("rule", "operator", "node", whole=whole)
     for rule, made in report["rules"].items():
         for row in made:
             name = row["name"] or ", ".join(row["outputs"])
-            nodes.add_row(one_line(rule), one_line(row["op"]), one_line(name))
+            nodes.add_row(one_line(rule) if whole else breakable(rule), one_line(row["op"]), one_line(name))
     screen.print(nodes)
     total = sum(map(len, report["rules"].values()))
     screen.print(f"\n{total} of {report['nodes']} nodes were made by rules")

@@ -47,7 +47,7 @@ def show(report: Mapping[str, Any]) -> None:
     for what in ("inputs", "outputs"):
         values = (one_line(f"{name}: {shape}") for name, shape in report[what].items())
         summary.add_row(what, "\n".join(values) or "none")
-    sizes = wording.measured_at({"sizes": report["sizes"], "sizes_assumed": list(report["sizes"])}, "--dim")
+    sizes = wording.measured_at(report, "--dim")
     if sizes:
         summary.add_row("profiled", f"with {sizes}")
     placement = report["placement"]

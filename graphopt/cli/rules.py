@@ -139,7 +139,7 @@ def show_rule(
         raise UnknownNameError("rule", rule, known)
     chosen = known[rule]
     about = facts()
-    about.add_row("rule", chosen.id)
+    about.add_row("rule", breakable(chosen.id))
     about.add_row("family", chosen.family)
     about.add_row("doc", one_line(chosen.doc))
     about.add_row("claim", _claim(chosen))
@@ -217,6 +217,11 @@ def _by_family(rules: Sequence[Rule], evidence: Evidence, uses: Mapping[str, int
         del columns["used"], widths["used"]  # a narrow screen
     room = max(width - sum(widths.values()), least)
     result = table(*columns, "law", whole=True)
+    if widths["rule"] > width // 2:  # the others would have no room beside such ids
+        result.columns[0].no_wrap, result.columns[0].max_width = (
+            False,
+            width - room - sum(widths.values()) + widths["rule"],
+        )
     for family in sorted({rule.family for rule in rules}):
         result.add_row(family, style="bold")
         for rule in rules:

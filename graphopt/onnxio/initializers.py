@@ -57,6 +57,8 @@ def tensor_at(proto: TensorProto, path: Path | None) -> InFile | InModel:
     if not all(isinstance(text, str) for entry in entries.items() for text in entry):
         raise ModelError(f"external data of {what}: not UTF-8 text")  # what is none comes out of protobuf as bytes
     inside = wire.inside(proto)
+    if not inside and sum(e.key == "location" for e in proto.external_data) > 1:
+        raise ModelError(f"external data of {what}: two locations are given")  # readers differ in which they take
     name = entries.get("location", "")
     try:
         offset = int(entries.get("offset", 0))

@@ -121,7 +121,9 @@ def _hidden_tie(paired: Paired) -> bool:
 
 def _memory(context: Context, verified: Verified) -> tuple[int | None, int | None]:
     """Peak memory of the two models, as files."""
-    if verified.staged is None or context.clock.interrupted_now:
+    clock, plan, limit = context.clock, context.effort.plan, context.effort.seconds
+    late = limit is not None and clock.elapsed > (1 + plan.overtime) * limit
+    if verified.staged is None or clock.interrupted_now or late:
         return None, None
     arena = context.arena
     context.tell("measure", "measuring peak memory")

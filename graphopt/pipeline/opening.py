@@ -123,9 +123,10 @@ def first_run(
 
         if fitting(choices, runs) is None:
             plain, free = not isinstance(errors[0][0], CrashError | InputsNeededError), choices[-1].free
-            zeros = plain and not (free or overrides) and _fails_on_zeros(session, errors[0][1])
-            blamed = blamed_inputs(original.graph, str(errors[0][0]))
-            raise _fails_everywhere(errors, free, blamed, given=bool(overrides), zeros=zeros)
+            shapeless = [name for name in _shapeless(original.graph) if name not in {*overrides, *(shapes or {})}]
+            zeros = plain and not (free or shapeless or overrides) and _fails_on_zeros(session, errors[0][1])
+            blamed, wanted = blamed_inputs(original.graph, str(errors[0][0])), sizes_wanted(free, shapeless)
+            raise _fails_everywhere(errors, wanted, blamed, given=bool(overrides), zeros=zeros)
         _see_others(session, specs, given, dims)
         return session.clock(accepted), accepted
 
@@ -152,7 +153,7 @@ def _see_others(
 
 def _fails_everywhere(
     errors: Sequence[tuple[SessionError, dict[str, Any]]],
-    symbols: Sequence[str],
+    wanted: str,
     blamed: Sequence[str],
     *,
     given: bool,
@@ -162,7 +163,7 @@ def _fails_everywhere(
     error, feeds = errors[0]
     if isinstance(error, InputsNeededError):
         return error  # they can't be made up
-    choose = f"choose sizes with {sizes_wanted(symbols)}, or " if symbols else ""
+    choose = f"choose sizes with {wanted}, or " if wanted else ""
     failed: SessionError
     if isinstance(error, CrashError):
         failed = CrashError(
@@ -197,6 +198,12 @@ def blamed_inputs(graph: Graph, message: str) -> list[str]:
                 seen.add(key)
                 stack.append(key)
     return [graph.values[key].name for key in graph.inputs if key in seen]
+
+
+def _shapeless(graph: Graph) -> list[str]:
+    """The inputs of which not even the number of dimensions is declared."""
+    types = ((graph.values[key].name, graph.type(key)) for key in graph.inputs)
+    return [name for name, type in types if type.shape is None and not type.other]
 
 
 def _fails_on_zeros(session: guard.Guarded | Session, feeds: Mapping[str, Any]) -> bool:
@@ -239,6 +246,11 @@ def _specs(model: Model) -> list[TensorSpec]:
         )
         for key in graph.inputs
     ]
+
+
+def shaped_sizes(model: Model, feeds: Mapping[str, Any], shapes: Mapping[str, Sequence[int]]) -> dict[str, int]:
+    """Those of them that the shapes chosen for whole inputs give."""
+    return open_sizes(model, {name: feeds[name] for name in shapes if name in feeds})
 
 
 def bound_sizes(specialised: Model, original: Model) -> dict[str, int]:

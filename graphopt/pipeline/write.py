@@ -24,6 +24,7 @@ from graphopt.onnxio.load import Model
 from graphopt.onnxio.save import Staged, copy, to_proto
 from graphopt.pipeline.context import Context
 from graphopt.pipeline.judge import Judged
+from graphopt.pipeline.opening import shaped_sizes
 from graphopt.report import make_report
 from graphopt.report.optimization import Found, write_report
 from graphopt.runtime.placement import Placement
@@ -169,13 +170,15 @@ def write(context: Context, judged: Judged) -> Result:
 def _report(context: Context, judged: Judged) -> dict[str, Any]:
     """What is told of all, ready for JSON."""
     given, settings, sizes = context.given, context.settings, context.sizes
+    chosen = [*context.bound, *(settings.at[0] if settings.at else {})]
+    chosen += shaped_sizes(context.original, context.arena.feeds, settings.input_shapes)
     return make_report(
         source=str(given) if isinstance(given, str | Path) else None, output=context.targets.output,
         strategy=settings.strategy, config=context.config, seed=settings.seed, selection=judged.verified.selection,
         paired=judged.paired, kept=judged.kept, verified=judged.verified.verification, original=context.original,
         final=judged.final, placements=_placements(context.arena, None if judged.kept else judged.graph),
         seconds=time.monotonic() - context.began, sizes=sizes,
-        given=[*sizes] if any(context.inputs) else [*context.bound, *(settings.at[0] if settings.at else {})],
+        given=[*sizes] if any(context.inputs) else chosen,
         elsewhere=judged.elsewhere, tie=judged.tie, memory=judged.memory, effort=context.effort.told(),
     )  # fmt: skip
 

@@ -20,7 +20,7 @@ from graphopt.search.problem import Budget
 LEAST_ROUNDS = 2 * MIN_CYCLES
 """Rounds for a comparison to mean anything: in each cycle both models run first once."""
 LEAST_SECONDS = 1.0
-"""The same by the clock."""
+"""The same by the clock; less where that is more than a quarter of what all comparisons have."""
 LEAST_CANDIDATES = 200
 """Rewrites that a search tries whatever the limit in seconds."""
 
@@ -55,7 +55,7 @@ class TimePlan:
     rest: float = 0.6
     second: float = 0.5
     second_s: float = 10.0
-    overtime: float = 0.2
+    overtime: float = 0.1
     elsewhere: float = 0.2
     hurry_s: float = 2.0
     round: float = 0.6
@@ -167,7 +167,7 @@ class Purse:
     dear: float = 0.0
     _used: int = 0
     _away: float = 0.0
-    _began: float = field(default_factory=time.monotonic)
+    _began: float = field(default_factory=lambda: time.monotonic())
 
     @property
     def limit(self) -> float:
@@ -189,7 +189,15 @@ class Purse:
     @property
     def least(self) -> float:
         """What a comparison takes to mean anything, in the purse's unit."""
-        return LEAST_ROUNDS if self.rounds is not None else LEAST_SECONDS
+        return LEAST_ROUNDS if self.rounds is not None else min(LEAST_SECONDS, self.limit / 4)
+
+    @property
+    def room(self) -> float:
+        """Seconds until the last measurement is due, whoever has spent those before; no bound where rounds are limited."""
+        if self.rounds is not None or self.seconds is None:
+            return math.inf
+        whole = self.seconds / self.plan.comparing
+        return (1 - self.plan.verdict) * whole - (time.monotonic() - self._began)
 
     @property
     def closed(self) -> bool:

@@ -196,11 +196,14 @@ class _Clock:
         A comparison is only begun if there is enough for the dearest one so far. What was not compared stays in ``others``.
         """
         best, left, count = outcome, list(outcome.others), len(outcome.others)
-        began = self.purse.spent
-        while left and not self.budget.interrupted_now and self.purse.spent - began + self.purse.dear <= amount:
+        purse = self.purse
+        began = purse.spent
+        while (
+            left and not self.budget.interrupted_now and purse.dear <= min(amount - (purse.spent - began), purse.room)
+        ):
             self.tell(f"measuring alternative {count - len(left) + 1} of {count}")
             other = left.pop(0)
-            if self.faster(best, other, max(self.purse.least, amount / count)):
+            if self.faster(best, other, max(purse.least, amount / count)):
                 best = other
         return replace(
             best, candidates=outcome.candidates, seconds=outcome.seconds, waiting=outcome.waiting, others=tuple(left)
@@ -233,7 +236,8 @@ def _settle(
     while questions := [f for f in by_gain(outcome) if f not in asked]:
         family = questions[-1 if losing else 0]
         used = purse.spent - began
-        if clock.budget.interrupted_now or used + purse.dear > amount * (plan.patience if losing else 1):
+        most = min(amount * (plan.patience if losing else 1), used + purse.room)
+        if clock.budget.interrupted_now or used + purse.dear > most:
             asked[family] = FamilyVerdict(family, None, None, True)
             continue
         clock.tell(f"measuring without {family}")

@@ -217,11 +217,15 @@ def inputs_needed(
         )
     which = " input " + " or ".join(repr(name) for name in blamed) if len(blamed) in (1, 2) else " inputs"
     real = "give real ones: --inputs, a file .npz or a folder"
-    if symbols:
-        real = f"say which sizes it takes: {sizes_wanted(symbols)}, or {real}"
+    # Of one without a shape the runtime says the same as of a number.
+    shapeless = [spec.name for spec in specs if spec.name in made_up and spec.kind == "tensor" and not spec.shape]
+    wanted = sizes_wanted(symbols, [name for name in shapeless if name not in inputs.shapes])
+    if wanted:
+        real = f"say which sizes it takes: {wanted}, or {real}"
     return InputsNeededError(f"the original model fails on made-up{which}: {text}", real)
 
 
-def sizes_wanted(symbols: Sequence[str]) -> str:
-    """The options that would choose sizes: ``--dim batch=N --dim seq=N``."""
-    return " ".join(f"--dim {symbol}=N" for symbol in symbols[:4]) + (" ..." if len(symbols) > 4 else "")
+def sizes_wanted(symbols: Sequence[str], shapeless: Sequence[str] = ()) -> str:
+    """The options that would choose sizes, and shapes of inputs that declare none: ``--dim batch=N --input-shape x:AxB``."""
+    wanted = [*(f"--dim {symbol}=N" for symbol in symbols), *(f"--input-shape {name}:AxB" for name in shapeless)]
+    return " ".join(wanted[:4]) + (" ..." if len(wanted) > 4 else "")

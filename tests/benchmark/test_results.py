@@ -85,6 +85,8 @@ CASE = Case(
         RATIO,
         "import x",
     ),
+    sizes={"batch": 1, "seq": 8},
+    assumed=("seq",),
 )
 BENCH = Bench((CASE, Case("b", "b", "cpu", 1, ())), precision=0.02, interrupted=True, seconds=3.0, version="0.1.0")
 
@@ -94,6 +96,8 @@ def test_round_trip(tmp_path):
     path.write_text(json.dumps(BENCH.to_dict()), encoding="utf-8")
     assert Bench.load(path) == BENCH
     assert BENCH.to_dict()["schema"] == "graphopt.bench/1"
+    told = json.loads(path.read_text())["cases"][0]
+    assert told["sizes"] == {"batch": 1, "seq": 8} and told["assumed"] == ["seq"]
 
 
 def test_fields_may_come_and_go():
@@ -162,12 +166,15 @@ def test_the_page_knows_the_families_of_steps(tmp_path) -> None:
         "provider": "cpu",
         "level": "all",
     }
-    case = Case("net.onnx", "net.onnx", "cpu", 1, (Variant("original", "level"), ours), environment=environment)
+    original = Variant("original", "level")
+    case = Case(
+        "net.onnx", "net.onnx", "cpu", 1, (original, ours), environment=environment, sizes={"batch": 1, "seq": 8}
+    )
     write_bench_page(Bench((case,), 0.02), {}, tmp_path / "b.html")
     text = (tmp_path / "b.html").read_text()
     assert '<th scope="row">merge</th><td>grouped-conv</td>' in text
     assert '<th scope="row">grouped-conv</th><td class="n">+25.00 %</td>' in text
-    assert "graphopt greedy runs net.onnx" in text
+    assert "graphopt greedy runs net.onnx" in text and "2 variants took turns with batch=1, seq=8 over" in text
     kept = dataclasses.replace(case, variants=(case.variants[0], dataclasses.replace(ours, search=dataclasses.replace(search, kept_original=True))))  # fmt: skip
     write_bench_page(Bench((kept,), 0.02), {}, tmp_path / "b.html")
     text = (tmp_path / "b.html").read_text()

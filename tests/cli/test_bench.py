@@ -179,6 +179,7 @@ def test_the_table_fits(capsys, width):
         assert {"P99", "opening", "file", "memory", "nodes"} < set(heads)
     assert "import x" in out and '{"a": 1}' in out and "worth using: 2 threads: 1.250" in out
     assert "missing: not installed, sorry" in out and "noisy" in out
+    assert "with batch=1, seq=8 (seq assumed; see --dim)" in " ".join(out.split())
 
 
 def test_best_level_is_named(capsys):

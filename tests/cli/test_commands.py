@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +13,11 @@ import onnx
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper
+
+from tests.cli.conftest import ROOT, weights
+from tests.cli.test_bench import QUICK
+
+CHOSEN = {"x[0]": 2, "x[1]": 3}
 
 RULE = """\
 family: mine
@@ -176,10 +184,75 @@ def test_an_optimised_model_may_be_written_again(cli, model):
         assert cli("optimize", model, "-o", "again.onnx", "--no-measure").code == 0
 
 
+@pytest.mark.skipif(os.name == "nt", reason="/dev/stdout of Unix")
+@pytest.mark.parametrize(("kind", "external"), [("pipe", False), ("appended", True)])
+def test_a_model_goes_to_standard_output(model, tmp_path, kind, external):
+    if external:
+        onnx.save(onnx.load(model), model, save_as_external_data=True, location="weights.bin", size_threshold=0)
+    command = [sys.executable, "-m", "graphopt", "optimize", model, "-o", "/dev/stdout", "--no-measure"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    log, before = tmp_path / "log", b"" if kind == "pipe" else b"what was there\n"
+    log.write_bytes(before)
+    with log.open("ab") as file:
+        where = subprocess.PIPE if kind == "pipe" else file
+        done = subprocess.run(
+            command, stdout=where, stderr=subprocess.PIPE, cwd=tmp_path, env=environment, check=False
+        )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found = done.stdout or log.read_bytes()
+    assert found.startswith(before)
+    alone = tmp_path / "elsewhere" / "m.onnx"
+    alone.parent.mkdir()
+    alone.write_bytes(found[len(before) :])
+    values = np.random.default_rng(0).normal(size=(1, 4, 12, 12)).astype(np.float32)
+    np.testing.assert_allclose(run(alone, values), run(model, values), rtol=1e-4, atol=1e-5)
+    assert len(onnx.load(alone).graph.node) < len(onnx.load(model).graph.node)
+
+
 def test_real_inputs(cli, negations, rules):
     np.savez(negations.parent / "data.npz", x=np.ones((2, 1000), np.float32))
     outcome = cli("optimize", negations, "--rules", rules, "--no-measure", "--inputs", "data.npz")
     assert outcome.code == 0, outcome.err
+
+
+@pytest.fixture
+def shapeless(tmp_path: Path) -> Path:
+    """A model that says of its input not even how many dimensions it has."""
+    nodes = [helper.make_node("Identity", ["x"], ["i"]), helper.make_node("MatMul", ["i", "w"], ["y"])]
+    info = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in "xy"]
+    graph = helper.make_graph(nodes, "g", info[:1], info[1:], [weights("w", 3, 4)])
+    path = tmp_path / "shapeless.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("inspect",), lambda told: told["inputs"] == {"x": "f32[2,3]"} and told["profile"]),
+        (("verify", "shapeless.onnx"), lambda told: told["passed"]),
+        (("optimize", "--no-measure"), lambda told: (told["sizes"], told["sizes_assumed"]) == (CHOSEN, [])),
+        (("bench", *QUICK), lambda told: (told["cases"][0]["sizes"], told["cases"][0]["assumed"]) == (CHOSEN, [])),
+    ],
+    ids=lambda value: value[0] if isinstance(value, tuple) else "",
+)
+def test_a_model_without_shapes_is_given_some(cli, shapeless, arguments, told):
+    command, *more = arguments
+    done = cli(command, shapeless, *more, "--input-shape", "x:2x3", "--json", "t.json")
+    assert done.code == 0, done.err
+    assert told(json.loads(shapeless.with_name("t.json").read_text()))
+    done = cli(command, shapeless, *more)
+    said = " ".join(done.error_lines()) if command != "inspect" else done.out
+    assert done.code == (command != "inspect") and "--input-shape x:AxB" in said and "likely in the model" not in said
+
+
+def test_a_size_that_a_shape_gives_is_not_assumed(cli, dynamic_model):
+    for command, *more in (("optimize", "--no-measure"), ("bench", *QUICK)):
+        done = cli(command, dynamic_model, *more, "--input-shape", "x:2x4x12x12", "--json", "t.json")
+        assert done.code == 0, done.err
+        told = json.loads(dynamic_model.with_name("t.json").read_text())
+        told = told["cases"][0] if command == "bench" else told
+        assert told["sizes"] == {"batch": 2} and not (told.get("assumed") or told.get("sizes_assumed"))
 
 
 def test_verify_same(cli, model, tmp_path):
@@ -222,6 +295,10 @@ def test_inspect(cli, dynamic_model):
     assert not shown.err
     for text in ("BatchNormalization", "x: ", "share", "opset"):
         assert text in shown.out
+    assert "profiled with batch=1 (assumed; see --dim)" in " ".join(shown.out.split())
+    np.savez(dynamic_model.with_name("data.npz"), x=np.ones((3, 4, 12, 12), np.float32))
+    shown = cli("inspect", dynamic_model, "--inputs", "data.npz")
+    assert "profiled with batch=3 nodes" in " ".join(shown.out.split()).replace("operator ", "")
 
 
 def test_inspect_says_what_is_left_alone_and_why(cli, tmp_path):

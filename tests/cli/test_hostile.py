@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests.faults import FAULTS, repetition
 from tests.hostile.cases import CASES
 from tests.hostile.run import SECONDS, Outcome
 from tests.hostile.texts import Case
@@ -40,6 +42,18 @@ def test_hostile_input(
     if case.name.startswith(("trace:", "manifest:", "task:", "kernel times:", "inputs:")):
         assert code in (1, 2), said
         assert any(line.startswith("error: ") for line in captured.err.splitlines()), said
+
+
+def test_there_are_as_many_as_there_were() -> None:
+    assert len({case.name for case in CASES}) == len(CASES) >= 150 and len(FAULTS) >= 15
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
+@pytest.mark.parametrize("kind", ["disk-full-for-the-model", "kill-9-while-writing"])
+def test_a_fault_loses_nothing(kind: str) -> None:
+    found = repetition(kind, 0)
+    assert found.expected and not found.lost and not found.left, found
 
 
 @pytest.mark.parametrize(

@@ -311,13 +311,15 @@ class OwnWarning(UserWarning):
 
 def test_warnings(cli, library, model):
     def warn(_):
-        warnings.warn("the cache is\nfull", OwnWarning, stacklevel=1)
+        for place in (1, 2):  # from two places of the code, which Python itself would tell apart
+            warnings.warn("the cache is\nfull", OwnWarning, stacklevel=place)
         warnings.warn("old style", DeprecationWarning, stacklevel=1)
         warnings.warn("a library's own affair", UserWarning, stacklevel=1)
 
     library.during = warn
     before = warnings.showwarning
-    assert cli("optimize", model).err.startswith("warning: the cache is full\n  ")
+    seen = cli("optimize", model).err
+    assert seen.startswith("warning: the cache is full\n  ") and seen.count("the cache is full") == 1
     assert warnings.showwarning is before
     assert not cli("optimize", model, "-q").err
 
@@ -358,6 +360,19 @@ def test_what_was_not_measured_is_not_claimed(cli, library, model):
     assert "not distinguishable" in cli("optimize", model).err
     library.report["kept_original"] = True
     assert "the original is kept" in cli("optimize", model).err
+
+
+def test_what_to_do_next(cli, library, model):
+    seen = " ".join(cli("optimize", "net.onnx").err.split())
+    for command in ("explain net.opt.onnx", "bench net.onnx --tune-session", "optimize net.onnx --report page.html"):
+        assert f"graphopt {command}" in seen
+    assert "settings may gain instead" not in seen
+    seen = " ".join(cli("optimize", "net.onnx", "--report", "p.html").err.split())
+    assert "graphopt explain net.opt.onnx" in seen and "--report" not in seen
+    library.report["kept_original"] = True
+    seen = " ".join(cli("optimize", "net.onnx").err.split())
+    assert "settings may gain instead graphopt bench net.onnx --tune-session" in seen
+    assert "graphopt explain" not in seen
 
 
 def test_differing_outputs(cli, library, model):

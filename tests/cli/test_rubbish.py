@@ -9,6 +9,9 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from tests.cli.test_bench import QUICK
+from tests.verification.test_sizes import CRASH, CRASHES, proto
+
 FLOAT = TensorProto.FLOAT
 
 
@@ -190,3 +193,27 @@ def test_an_archive_without_arrays_is_not_random_inputs(cli, model, tmp_path):
     np.savez(tmp_path / "none.npz")
     outcome = cli("verify", model, model, "--inputs", "none.npz")
     assert outcome.code == 2 and "none.npz holds no array" in outcome.error_lines()[0]
+
+
+@CRASHES
+@pytest.mark.parametrize(
+    "arguments",
+    [("optimize",), ("inspect",), ("verify", "crash.onnx"), ("bench", "net.onnx", *QUICK)],
+    ids=lambda a: a[0],
+)
+def test_a_model_that_ends_the_process_of_the_runtime(process, model, tmp_path, arguments):
+    """Of several models the others are measured, and no temporary folder stays."""
+    body = f"o = Constant<value_ints = [1]>() i = Cast<to = 7>(x) b = Equal(i, i) {CRASH}"
+    onnx.save(proto("float[1] x", "float[1] c", body), tmp_path / "crash.onnx")
+    (tmp_path / "tmp").mkdir()
+    command, *more = arguments
+    outcome = process(command, "crash.onnx", *more, TMPDIR=str(tmp_path / "tmp"))
+    assert outcome.code == 1
+    (line,) = [line for line in outcome.error_lines() if line.startswith("error: ")]
+    assert "crash.onnx: ONNX Runtime crashes (SIGFPE)" in line
+    if command == "bench":
+        assert "1 of 2 models" in line and "net.onnx (cpu, 1 thread): 4 sessions, 20 rounds" in outcome.out
+    else:
+        assert not outcome.out
+    assert not list((tmp_path / "tmp").iterdir())
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["crash.onnx", "net.onnx", "tmp"]

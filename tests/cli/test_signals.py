@@ -145,6 +145,26 @@ def test_commands_with_workers_and_imports(tmp_path, plan):
     assert err.count("error:") == (code == 130)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("bench", "net.onnx", "--strategy", "none", "--seconds", "600"),
+        ("optimize", "loop.onnx", "--out-dir", "out"),
+        ("train-agent", "--models", "net.onnx", "--preset", "debug", "--steps", "1000000", "--out", "agent"),
+        ("cost", "calibrate", "net.onnx", "--seconds", "60"),
+        ("rules", "check", "--all"),
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_sigterm_ends_what_takes_long(tmp_path, model, monkeypatch, arguments):
+    stored(endless(), tmp_path / "loop.onnx")
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "torch"))  # torch would have it among temporary files
+    code, err, seconds = signalled(tmp_path, arguments, [(1.2, TERM)])
+    assert code == 143 and seconds < 20, err
+    assert "error" not in err
+
+
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_that_hits_a_destructor_is_not_lost(number, code):
     program = f"""

@@ -131,6 +131,30 @@ def test_the_first_sign_comes_before_the_libraries(model):
         assert done.stdout == "[]\n", (command, done.stdout[:200], done.stderr)
 
 
+def to_first_sign(folder: Path, *arguments: str) -> float:
+    """Seconds of the processor that a command takes until something is on its terminal; what else runs decides nothing."""
+    terminal, end = pty.openpty()
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TERM": "xterm", "COLUMNS": "80"}
+    command = [sys.executable, "-m", "graphopt", *arguments]
+    with subprocess.Popen(command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=end, stderr=end) as it:
+        os.close(end)
+        assert os.read(terminal, 100).startswith(b"\x1b")  # a line that moves, not a complaint
+        times = Path(f"/proc/{it.pid}/stat").read_text().rpartition(")")[2].split()
+        it.kill()
+    os.close(terminal)
+    return (int(times[11]) + int(times[12])) / os.sysconf("SC_CLK_TCK")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="processor time by /proc")
+@pytest.mark.parametrize(
+    "command",
+    [("inspect", "net.onnx"), ("optimize", "net.onnx"), ("rules", "list"), ("replay", "net.onnx", "net.onnx")],
+    ids=lambda command: command[0],
+)
+def test_the_first_sign_comes_within_half_a_second(model, command):
+    assert any(to_first_sign(model.parent, *command) < 0.5 for _ in range(3))
+
+
 @pytest.mark.slow
 def test_training_tells_what_it_does_before_the_first_episodes(model):
     pytest.importorskip("torch")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from pathlib import Path
@@ -129,3 +130,15 @@ def test_another_provider_is_told_of(source):
     assert dict(subject.facts)["Where nodes run"] == "openvino 5 nodes, cpu 1 node (Erf)"
     assert "copies from and to the host are not counted" in subject.summary and "Some GPU" in subject.summary
     assert dict(environment_of(told))["Options of the provider"] == "device_type=GPU"
+
+
+def test_sizes_are_told_and_each_set_with_its_ratio(source):
+    result = graphopt.optimize(source, rules=["grouped-conv"], measure=False)
+    there = {"sizes": {"batch": 4}, "speedup": 1.2, "ci95": [1.1, 1.3], "verdict": "faster"}
+    told = {**result.report, "sizes": {"batch": 1, "seq": 8}, "sizes_assumed": ["seq"], "elsewhere": [there]}
+    found = dataclasses.replace(result.found, paired=Paired(4.0, 3.0, Ratio.of(1.33, (1.3, 1.36)), 20, 4))
+    subject = subject_of(told, found)
+    facts = dict(subject.facts)
+    assert facts["Measured with"] == "batch=1, seq=8 (seq assumed; see --at and --dim)"
+    assert facts["At batch=4"] == "1.200\N{MULTIPLICATION SIGN} (1.100 to 1.300), faster"
+    assert "; measured with batch=1, seq=8." in subject.summary

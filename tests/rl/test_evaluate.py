@@ -197,6 +197,12 @@ def test_an_agent_is_counted_against_the_best_of_a_kind() -> None:
     assert "| m | 5 | 10 | 5.00 | 3.50 | 4.00 | **6.00** |" in to_markdown(found)
 
 
+def test_a_graph_named_like_a_formula_is_text_in_a_table() -> None:
+    found = Evaluation("t", (), (score("ppo", -5.0, model="=1+1", run="@a"),))
+    (row,) = csv.DictReader(to_csv(found).splitlines())
+    assert (row["model"], row["run"], row["saving"]) == ("'=1+1", "'@a", "-5.0")
+
+
 # -- learning curves ------------------------------------------------------------------------------------------------
 
 

@@ -65,6 +65,7 @@ def test_a_purse_of_rounds_knows_no_clock():
     assert (purse.spent, purse.left, purse.dear, purse.closed) == (30, 70, 30, False)
     purse.take(purse.spent, 61)
     assert purse.closed and Purse(0.0).share(3.0) == (3.0, None)
+    assert purse.room == math.inf and Purse(35.0).room == pytest.approx(80.0, abs=5.0) and Purse(0.0).room <= 0
 
 
 def test_some_candidates_are_tried_whatever_the_clock_says():

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from graphopt.cost.kernel import KernelCost
 from graphopt.cost.store import Store
 from graphopt.onnxio.load import load
+from graphopt.pipeline.judge import verdict
+from graphopt.pipeline.search import _predicted
 from graphopt.runtime.session import SessionConfig
+from graphopt.runtime.timing import Paired, Ratio
 from graphopt.search.arena import Arena
 from graphopt.search.auto import Auto
 from graphopt.search.backtracking import Backtracking
-from graphopt.search.effort import Purse
+from graphopt.search.effort import Effort, Purse
+from graphopt.search.flat import Clock as ClockOfForms
 from graphopt.search.greedy import Greedy
-from graphopt.search.problem import Budget, Problem
-from graphopt.search.select import select
+from graphopt.search.problem import Budget, Outcome, Problem, Step
+from graphopt.search.select import _Clock, _Searches, select
 from tests.onnxio.models import library, rule
 
 SLOWER = library(
@@ -94,6 +101,71 @@ def test_a_graph_that_is_predicted_to_gain_and_loses_is_left_and_the_search_goes
     later = Problem(SLOWER, KernelCost(store), 16)
     start = later.start(model.graph)
     assert later.step(start, start.actions()[0]).cost > start.cost
+
+
+class Zigzag:
+    """A strategy that hears of costs as they come: its second step is worse than its first."""
+
+    name = "zigzag"
+
+    def run(self, problem, start, budget, report=None):
+        for cost in (3.0, 2.0, 2.5):
+            report(replace(start, costs=replace(start.costs, total=cost)))
+        return Outcome(start, (), 3, 0.0, "done")
+
+
+def test_a_predicted_time_does_not_rise_and_after_a_correction_there_is_none(store):
+    model, problem, _, _ = _two(store)
+    told, budget, purse = list[str](), Budget(), Purse(1.0)
+    clock = _Clock(None, problem.cost, purse, budget, lambda message, best: told.append(message))
+    searches = _Searches(Zigzag(), model.graph, budget, purse, clock, lambda number, state: None)
+    searches.run(problem)
+    falling = [f"searching, predicted {ms} ms" for ms in ("3.00", "2.00", "2.00")]
+    assert told == falling
+    searches.run(problem)
+    assert told[3:] == ["searching with measured prices, round 2"] * 3
+    told.clear()
+    unmeasured = SimpleNamespace(
+        tell=lambda stage, message, done: told.append(message), effort=Effort.of(None, 1, 1.0), strategy=Zigzag()
+    )
+    _predicted(unmeasured, problem, model.graph, budget, lambda number, state: None)
+    assert told == falling
+
+
+@pytest.mark.parametrize("limit", [3.0, 10.0, 40.0, 300.0])
+def test_all_that_is_handed_out_keeps_to_the_limit(store, monkeypatch, limit):
+    """On a clock that goes on by what each stage is handed, and a little by every comparison, with a graph that seems to lose."""
+    model, _, first, second = _two(store)
+    problem, now = Problem(SLOWER, KernelCost(store, measure=False), 16), [100.0]
+    for module in ("effort", "select", "problem"):
+        monkeypatch.setattr(f"graphopt.search.{module}.time", SimpleNamespace(monotonic=lambda: now[0]))
+    steps = tuple(Step("rule", f"family {i}", "", "", 2.0, 1.0) for i in range(40))
+    found = Outcome(second, steps, 1, 0.0, "done")
+
+    class Slow:
+        def run(self, problem, start, budget, report=None):
+            now[0] += effort.pricing_s + budget.seconds
+            return replace(found, others=tuple(replace(found, state=first) for _ in range(9)))
+
+    def takes(seconds):
+        now[0] += seconds + 0.002 * limit
+
+    def pair(one, two, seconds, most):
+        takes(seconds)
+        return Paired(1.0, 1.0, Ratio.of(0.95, (0.9, 1.02)), 20, 4)
+
+    def verdict_of(graph, seconds, *_):
+        takes(seconds)
+        return Paired(1.0, 1.0, Ratio.of(1.1, (0.9, 1.4)), 20, 4)
+
+    arena, effort = SimpleNamespace(pair=pair, verdict=verdict_of), Effort.of(limit, 50, 1.0)
+    monkeypatch.setattr("graphopt.search.select._trial", lambda *_: (problem, replace(found, state=first)))
+    clock, budget, purse = Budget(limit), effort.searching(), effort.comparing()
+    chosen = select(problem, Slow(), model.graph, budget, arena, purse)
+    compared = [family for family in chosen.families if family.ratio is not None]
+    ClockOfForms(arena, purse).pair(first.graph, second.graph)
+    verdict(arena, second.graph, clock, effort)
+    assert compared and 0.8 * limit < clock.elapsed <= 1.2 * limit
 
 
 def test_plans_that_there_was_no_time_to_measure_are_told(store):
