@@ -75,8 +75,6 @@ CASE = Case(
     measured_s=1.5,
     noisy=("original (basic)",),
     environment={"cpu": "x", "isa": ["avx2"]},
-    sizes={"batch": 1, "seq": 8},
-    assumed=("seq",),
     tuning=Tuning(
         "original",
         (Trial("2 threads", {"intra_op_num_threads": 2}, RATIO, "no"),),
