@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -262,6 +263,12 @@ def test_verify_same(cli, model, tmp_path):
     assert document["schema"] == "graphopt.verification/1"
     assert document["passed"] and document["trials"] >= 1
     assert "the outputs agree" in outcome.err
+
+
+def test_the_sizes_that_were_verified_are_told(cli, dynamic_model, tmp_path):
+    assert re.search(r"sizes +batch 1, \d", cli("verify", dynamic_model, dynamic_model).err)
+    outcome = cli("optimize", dynamic_model, "--no-measure", "-o", tmp_path / "out.onnx")
+    assert re.search(r"verified same outputs .* at batch 1, \d", " ".join((outcome.out + outcome.err).split()))
 
 
 @pytest.mark.parametrize("quiet", [[], ["-q"]])

@@ -64,11 +64,16 @@ def test_list_one_family_or_leave_a_rule_out(cli):
 def test_a_rule_is_one_line(cli, monkeypatch):
     rules = json.loads(cli("rules", "list", "--json", "-").out)["rules"]
     families = {rule["family"] for rule in rules}
+    count = len(rules)
+    proved, attacked = (sum(rule["verdict"] == verdict for rule in rules) for verdict in ("proved", "attacked"))
+    general = sum(rule["all_sizes"] for rule in rules)
+    shares = f"{count} rules: {proved} proved ({proved / count:.0%}), {attacked} attacked; {general} ({general / count:.0%}) for all sizes"
+    assert general < proved < count
     for columns in ("80", "120"):
         monkeypatch.setenv("COLUMNS", columns)
         lines = cli("rules", "list").out.splitlines()
         assert len(lines) == 3 + len(rules) + len(families)
-        assert lines[-1].startswith(f"{len(rules)} rules: ")
+        assert lines[-1] == shares
         assert max(map(len, lines)) <= int(columns)
 
 

@@ -26,6 +26,8 @@ DTYPES = (*FLOATS, "int64", "int32", "int16", "int8", "uint8", "uint16", "uint32
 _WEIGHTS = np.array([50, 9, 5, 2, 8, 8, 2, 3, 3, 1, 2, 1, 6], float)
 SYMBOLS = ("N", "S", "batch", "seq", "H", "W")
 _SIZES = (3, 2, 5, 4, 7, 6)
+_SPECIAL = 0.15  # share of the floating-point inputs that hold numbers which are none, or have a sign and no size
+_SPECIALS = np.array([np.nan, np.inf, -np.inf, -0.0, 0.0, 1e30, -1e-30])
 _LARGEST = 3000  # elements of a value
 
 Array = np.ndarray[Any, Any]
@@ -64,7 +66,13 @@ class Input:
     def array(self, sizes: Mapping[str, int], salt: int) -> Array:
         """Content at some sizes of the symbols."""
         rng = np.random.default_rng((salt, zlib.crc32(self.name.encode())))
-        return content(rng, numpy_type(self.dtype), [sizes[d] if isinstance(d, str) else d for d in self.dims])
+        made = content(rng, numpy_type(self.dtype), [sizes[d] if isinstance(d, str) else d for d in self.dims])
+        if self.dtype in FLOATS and rng.random() < _SPECIAL:
+            with np.errstate(over="ignore"):
+                made = np.where(
+                    rng.random(made.shape) < 0.2, rng.choice(_SPECIALS, made.shape).astype(made.dtype), made
+                )
+        return made
 
 
 def schema(op: str, opset: int, domain: str = "") -> Any:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
-from graphopt.rewrite.library import load_library
+from graphopt.rewrite.library import Library, load_library
+from graphopt.rewrite.schema import parse_rules
 from tests.fuzz.__main__ import BLOCK, guarded
-from tests.fuzz.regress import FOLDER, read
-from tests.fuzz.shrink import fails
-from tests.fuzz.trial import CHANGED, CRASHED, draw, trial
+from tests.fuzz.draft import Input
+from tests.fuzz.recipes import RECIPES
+from tests.fuzz.regress import FOLDER, read, write
+from tests.fuzz.shrink import fails, shrunk
+from tests.fuzz.trial import CHANGED, CRASHED, Case, difference, draw, trial
 
 MODELS, SEED = 2000, 20240
 STANDARD = load_library().whole
@@ -45,3 +49,44 @@ def test_a_model_is_made_again_from_its_number():
         if one is not None and two is not None:
             assert one.model.SerializeToString(deterministic=True) == two.model.SerializeToString(deterministic=True)
             assert one.bindings == two.bindings
+
+
+WRONG = """
+family: wrong
+doc: Wrong.
+rules:
+  - id: sine-is-its-argument
+    doc: Of small numbers alone.
+    equal: real
+    match: ["y = Sin(x)"]
+    replace: ["y = Identity(x)"]
+    examples: {accept: [{x: 2x3xf32}]}
+"""
+
+
+def test_what_a_wrong_rule_does_is_found_shrunk_and_written_down(tmp_path):
+    library = Library(tuple(parse_rules(WRONG, "wrong.yaml")))
+    drawn = (draw(1, index, library) for index in range(50))
+    case, verdict = next((c, v) for c in drawn if c and (v := trial(c, library, 0)) and v.outcome == CHANGED)
+    assert verdict.rule == "sine-is-its-argument" and verdict.model is not None
+    small = shrunk(Case(verdict.model, case.inputs, case.bindings), library, verdict.rule, CHANGED)
+    path = write(small, verdict, verdict.rule, "wrong", tmp_path)
+    again, rule = read(path)
+    assert rule == verdict.rule and len(again.model.graph.node) <= 3
+    assert fails(again, library, rule, CHANGED) is not None
+
+
+def test_exact_is_the_last_bit_and_the_sign_of_zero():
+    zero, nan = np.array([0.0, np.nan], np.float32), np.array([0.0, -np.nan], np.float32)
+    assert difference([zero], [nan], "exact") == ""
+    assert difference([zero], [np.array([-0.0, np.nan], np.float32)], "exact") and not difference(
+        [zero], [-zero], "real"
+    )
+    assert difference([zero[:1]], [zero[:1] + np.float32(1e-45)], "exact")
+
+
+def test_many_operators_and_numbers_that_are_none():
+    assert len(RECIPES) >= 60
+    arrays = [Input(f"x{i}", "float32", (4, 5)).array({}, 0) for i in range(100)]
+    assert 5 <= sum(not np.isfinite(a).all() for a in arrays) <= 30
+    assert any((np.signbit(a) & (a == 0)).any() for a in arrays)

@@ -414,7 +414,7 @@ def difference(one: Sequence[Any], two: Sequence[Any], claim: str) -> str:
             continue
         x, y = a.astype(np.float64), b.astype(np.float64)
         if claim == "exact":
-            if not np.array_equal(x, y, equal_nan=True):
+            if not np.array_equal(x, y, equal_nan=True) or (np.signbit(x) != np.signbit(y))[~np.isnan(x)].any():
                 return f"output {number} differs in some bits: {_worst(x, y)}"
             continue
         # What is no real number before is out of the reach of a law of real numbers; an approximation may underflow besides.

@@ -9,13 +9,14 @@ import pytest
 
 from graphopt.config import rules_dir
 from graphopt.prover.attack import Counterexample, attack
-from graphopt.prover.cases import Instance, build_instance, parse_case
+from graphopt.prover.cases import Instance, build_instance, operands, parse_case
 from graphopt.prover.instances import instances
 from graphopt.prover.proof import prove
 from graphopt.prover.symbolic import OUTSIDE, judge
 from graphopt.rewrite.library import load_library, rule_files
 from graphopt.rewrite.schema import parse_rules, read_rules
 from tests.prover.mutants import accepted, mutants, wrong
+from tests.prover.witness import wrong_rules
 
 LIBRARY = load_library(evidence=False).by_id
 WRONG = read_rules(Path(__file__).parent / "wrong_rules.yaml")
@@ -208,3 +209,46 @@ def test_exact_claims_are_not_proved_by_real_laws():
 def test_the_same_seed_gives_the_same_proof():
     rule = LIBRARY["merge-reductions"]
     assert prove(rule, seed=5) == prove(rule, seed=5)
+
+
+FAR = """
+  - id: relu-far-away
+    doc: Beyond a hundred it is not zero.
+    equal: real
+    match: ["a = Sub(x, 100.0)", "y = Relu(a)"]
+    replace: ["y = Mul(x, 0.0)"]
+    examples: {accept: [{x: 3xf32}]}
+"""
+
+
+def test_z3_finds_what_lies_beyond_the_numbers_that_are_drawn():
+    rule = _rule(FAR)
+    instance = instances(rule, limit=1)[0]
+    verdict = judge(instance, rule, 0, use_order=True)
+    assert isinstance(verdict, Counterexample), verdict
+    assert max(float(a.max()) for a in verdict.inputs.values()) > 100
+    assert not isinstance(judge(instance, rule, 0, use_order=False), Counterexample)
+
+
+@pytest.mark.parametrize("ident", ["integers-casts-through-a-narrow-type", "integers-there-and-back-through-int32"])
+def test_whole_numbers_that_wrap_prove_nothing(ident: str):
+    rule = next(r for r in wrong_rules() if r.id == ident)
+    found = [judge(i, rule, 0) for i in instances(rule, limit=12) if any(o.dtype[0] in "iu" for o in operands(i.case))]
+    assert found and all(isinstance(v, Counterexample) or v[0] in ("floats", "undefined", "large") for v in found), (
+        found
+    )
+
+
+def test_the_family_is_told():
+    family = prove(LIBRARY["merge-transposes"]).family
+    for said in (
+        "dtypes ",
+        "f32",
+        "ranks ",
+        "sizes 0 to ",
+        "and symbols",
+        "operator sets 7 to 25",
+        "values of p",
+        "values of q",
+    ):
+        assert said in family, family

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import pytest
@@ -18,4 +19,12 @@ RULES = [*read_rules(Path(__file__).parent / "wrong_rules.yaml"), *wrong_rules()
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
 def test_a_wrong_rule_does_not_load(rule):
     verdict = check_rule(rule, generic=False)
+    assert not verdict.loads, verdict
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("rule", random.Random(5).sample(RULES, 60), ids=lambda rule: rule.id)
+def test_it_does_not_with_other_instances_either(rule, seed):
+    verdict = check_rule(rule, seed=seed, generic=False)
     assert not verdict.loads, verdict

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from graphopt.config import rules_dir
@@ -35,6 +37,15 @@ def test_evidence_is_for_the_present_text(rule: Rule):
 def test_most_rules_are_proved():
     proved = sum(entry["verdict"] == "proved" for entry in EVIDENCE.values())
     assert proved >= 0.8 * len(EVIDENCE)
+
+
+def test_the_readme_says_how_many():
+    text = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    count = len(EVIDENCE)
+    proved = sum(entry["verdict"] == "proved" for entry in EVIDENCE.values())
+    general = sum(entry["all_sizes"] for entry in EVIDENCE.values())
+    assert f"{proved} of the {count} rules are proved ({proved / count:.0%})".replace("%", " %") in text
+    assert f"{general / count:.0%} are proved for tensors of all sizes".replace("%", " %") in text
 
 
 def test_nothing_stale_stands_in_the_evidence():

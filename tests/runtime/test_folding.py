@@ -75,7 +75,7 @@ def test_a_resize_that_aligns_corners():
     assert np.array_equal(folded(proto)[0], run(proto)[0])
 
 
-def test_one_session_for_many_and_what_fails_spoils_nothing():
+def test_one_session_for_many_and_what_fails_spoils_nothing(monkeypatch):
     names = [f"y{i}" for i in range(20)]
     nodes = [helper.make_node("Gather", ["w", f"i{i}"], [name]) for i, name in enumerate(names)]
     weights = [numpy_helper.from_array(np.arange(15, dtype=np.float32), "w")]
@@ -88,6 +88,11 @@ def test_one_session_for_many_and_what_fails_spoils_nothing():
     )
     graph = load(proto).graph
     keys = dict(graph.outputs)
+    opened = []
+    monkeypatch.setattr(
+        Session, "__init__", lambda self, *a, _init=Session.__init__, **k: (opened.append(1), _init(self, *a, **k))[1]
+    )
+    assert len(evaluate_all(graph, [keys[name] for name in names[:15]])) == 15 and len(opened) == 1
     found = evaluate_all(graph, keys.values())
     assert {name: found[keys[name]].tolist() for name in names[:15]} == {f"y{i}": [i] for i in range(15)}
     assert not {keys[name] for name in names[15:]} & set(found)

@@ -18,12 +18,13 @@ from graphopt.onnxio.emit import emit
 from graphopt.onnxio.load import load
 from graphopt.onnxio.save import to_proto
 from graphopt.rewrite.apply import apply
-from graphopt.rewrite.examples import build_example
+from graphopt.rewrite.examples import Operand, build_example
 from graphopt.rewrite.library import Library, lint_rule, load_library
 from graphopt.rewrite.schema import parse_rules
 from graphopt.rewrite.sites import Sites
+from graphopt.runtime.kernels import has_kernel
 from graphopt.runtime.session import SessionConfig
-from graphopt.search.cleaning import normal_form, rewritten
+from graphopt.search.cleaning import alone, normal_form, rewritten
 from graphopt.search.normal import Normal
 from graphopt.search.problem import Problem
 from graphopt.search.selection import lacking
@@ -289,3 +290,29 @@ def test_the_hash_of_a_library_tells_what_is_done_unasked():
     always = parse_rules(NOISE.replace("equal: real", "equal: real\n    always: true", 1), "rules.yaml")
     assert [r.hash for r in asked] == [r.hash for r in always]
     assert Library(tuple(asked)).hash != Library(tuple(always)).hash
+
+
+GLOBAL = """
+family: global
+doc: A rule that does not ask for the type.
+rules:
+  - id: mean-is-global-pool
+    doc: Of the last two of four axes.
+    equal: real
+    match: ["y = ReduceMean<axes = [2, 3], keepdims = 1>(x)"]
+    replace: ["y = GlobalAveragePool(x)"]
+    examples: {accept: [{x: 1x2x3x4xf32, opset: 17}]}
+"""
+
+
+@pytest.mark.parametrize(("dtype", "runs"), [("f32", True), ("f64", False)])
+def test_no_step_makes_a_node_that_has_no_kernel(dtype, runs):
+    assert has_kernel("GlobalAveragePool", "", 17, (dtype,), (dtype,)) is runs
+    rule = parse_rules(GLOBAL, "global.yaml")[0]
+    example = build_example(rule, {"x": Operand.parse("x", f"1x2x3x4x{dtype}"), "opset": 17})
+    assert example.match is not None
+    if runs:
+        assert [n.op for n in alone(example.graph, example.match)[0].nodes.values()] == ["GlobalAveragePool"]
+    else:
+        with pytest.raises(RefusedError, match="no kernel for GlobalAveragePool of f64"):
+            alone(example.graph, example.match)
