@@ -5,7 +5,9 @@ from __future__ import annotations
 import random
 
 import pytest
+from onnx import parser
 
+import graphopt
 from graphopt.config import rules_dir
 from graphopt.prover.evidence import check_rule
 from graphopt.rewrite.library import GENERATED, LOCK, STANDARD, VERDICTS, lint, load_library, read_evidence
@@ -29,6 +31,15 @@ def test_it_is_larger_than_the_pack_that_taso_shipped_and_over_more_operators():
     assert len(PACK) >= 133
     operators = {op for rule in PACK for line in rule.match for _, op in line.ops}
     assert len(operators) > 7
+
+
+def test_constants_that_can_not_be_joined_end_nothing(tmp_path):
+    model = parser.parse_model(
+        """<ir_version: 8, opset_import: ["": 17]> g (float[2, 3] a, float[2, 3] b) => (float[2, 6] y)
+        <float c = {1.5}, float d = {2.5}> { p = Add(a, c) q = Add(b, d) y = Concat<axis = -1>(p, q) }"""
+    )
+    result = graphopt.optimize(model, rules=["generated"], measure=False, strategy="backtracking")
+    assert result.report["nodes"]["after"] <= 3
 
 
 def test_it_loads_beside_the_library_and_not_by_default():
