@@ -38,7 +38,7 @@ CREATE TABLE IF NOT EXISTS corrections (
 # (Where a damaged file names something in bytes that are no text, not even SQLite's complaint can be read.)
 _FAULTS = (sqlite3.Error, OSError, UnicodeError)
 _BUSY_S = 5.0  # for another process to finish writing: the default of Python's sqlite3
-_LONGEST_S, _STEPS = 20.0, 100_000  # for one query; between two looks at the clock, in steps of SQLite's machine
+_LONGEST_S, _STEPS = 8.0, 100_000  # for one query; between two looks at the clock, in steps of SQLite's machine
 _CHUNK = 500  # SQLite limits the number of parameters of a statement
 _TABLE = """
 CREATE TABLE IF NOT EXISTS measurements (

@@ -4,7 +4,7 @@
 
 Each model (a file, or a name of the zoo) is optimised twice without a limit in seconds: on the machine as it is, and beside as many
 programs that do nothing but compute. Kernels are priced once, before both, and each run has a store of its own: what is
-compared is the search and the verdicts. Two plans that differ must differ by a measurement; the one that says so is named.
+compared is the search and the verdicts. Models that the JSON file holds already are not run again. Two plans that differ must differ by a measurement; the one that says so is named.
 """
 
 from __future__ import annotations
@@ -80,8 +80,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--burners", type=int, default=2)
     parser.add_argument("--json", type=Path)
     chosen = parser.parse_args(arguments)
-    found = []
-    for name in chosen.models:
+    held = chosen.json is not None and chosen.json.exists()
+    found = json.loads(chosen.json.read_text(encoding="utf-8")) if held else []
+    for name in [name for name in chosen.models if name not in {entry["model"] for entry in found}]:
         _, path = find_model(name)
         with tempfile.TemporaryDirectory() as folder:
             os.environ["GRAPHOPT_CACHE_DIR"] = folder

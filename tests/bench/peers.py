@@ -3,7 +3,8 @@
     python -m tests.bench.peers --ours DIR [NAME ...] [--exporter dynamo legacy] [--seconds 5] [--json FILE] [--markdown FILE]
 
 ``DIR`` holds what ``python -m tests.bench.zoo --keep DIR`` wrote. Each peer runs as in ``graphopt bench``, and its file is
-timed against ours under ``ORT_ENABLE_ALL`` on one thread, in interleaved rounds over several sessions. Above 1 ours is faster. Models that the JSON file holds already are not run again.
+timed against ours under ``ORT_ENABLE_ALL`` on one thread, in interleaved rounds over several sessions. Above 1 ours is faster. Models that the JSON file holds already are not run again;
+``NAME@batch=0`` is one with symbolic batch.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from graphopt.benchmark.peers import PEERS, run_peer
+from graphopt.benchmark.peers import PEERS, installed, run_peer
 from graphopt.runtime.feeds import make_feeds
 from graphopt.runtime.rounds import Sampling, measure_pair
 from graphopt.runtime.session import Session, SessionConfig
@@ -37,7 +38,7 @@ def run(name: str, exporter: str, ours: Path, seconds: float) -> dict[str, Any]:
                 continue
             paired = measure_pair(
                 theirs.path,
-                mine if mine.exists() else source,
+                mine,
                 feeds,
                 SessionConfig(threads=1),
                 Sampling(seconds, patience=1),
@@ -68,7 +69,7 @@ def markdown(entries: list[dict[str, Any]]) -> str:
 
 
 def main() -> int:
-    """Run what is missing and print the table; 1 when a peer's file is faster beyond the interval."""
+    """Run what is missing and print the table; 1 when a peer's file is faster beyond the interval, or one of ours is not there."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*")
     parser.add_argument("--ours", type=Path, required=True)
@@ -77,11 +78,18 @@ def main() -> int:
     parser.add_argument("--json", type=Path)
     parser.add_argument("--markdown", type=Path)
     given = parser.parse_args()
+    if missing := set(PEERS) - set(installed()):
+        parser.error(f"not installed: {', '.join(sorted(missing))}")
     entries: list[dict[str, Any]] = json.loads(given.json.read_text()) if given.json and given.json.exists() else []
+    absent = 0
     done = {(e["model"], e["exporter"]) for e in entries}
     for name in given.names or [n for n in names() if describe(n).family not in ("tiny", "demo")]:
         for exporter in given.exporter:
             if (name, exporter) in done:
+                continue
+            if not (given.ours / f"{name}.{exporter}.onnx").exists():
+                print(f"{name} {exporter}: nothing of ours in {given.ours}", flush=True)
+                absent += 1
                 continue
             entries.append(run(name, exporter, given.ours, given.seconds))
             print(markdown(entries[-1:]).splitlines()[2], flush=True)
@@ -99,7 +107,7 @@ def main() -> int:
     ]
     for line in behind:
         print("behind:", line)
-    return 1 if behind else 0
+    return 1 if behind or absent else 0
 
 
 if __name__ == "__main__":
