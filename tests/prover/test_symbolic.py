@@ -154,6 +154,14 @@ def test_a_domain_is_kept_to(text: str, seed: int):
     assert prove(_rule(text.replace("    domain: 1\n", "")), seed=seed, limit=5, attacks=40).outcome == "failed"
 
 
+def test_a_sum_beyond_float16_is_no_doubt_about_what_operators_mean():
+    rule = LIBRARY["merge-conv-groups-to-block"]
+    given = {"x": "2x16x9xf16", "w": "const 16x4x3xf16 = 10000.0", "g": 4, "conv": {"dilations": [2]}}
+    instance = build_instance(rule, parse_case(rule, given))
+    assert instance is not None
+    assert attack(instance, rule, seed=1).doubt == ""
+
+
 @pytest.mark.parametrize(("there", "back"), [(10, 1), (16, 1)])
 def test_a_type_of_fewer_digits_rounds_what_goes_through_it(there: int, back: int):
     rule = _rule(f"""
