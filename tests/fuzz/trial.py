@@ -130,10 +130,10 @@ def draw(seed: int, index: int, library: Library) -> Case | None:
 
 
 def _bindings(draft: Draft) -> list[dict[str, int]]:
-    """The sizes of a draft, all of them 1, all of them others, and one of them 0."""
+    """The sizes of a draft, all of them 1, all of them others, and one of them 0; without symbols other contents alone."""
     base = draft.sizes
     if not base:
-        return [{}]
+        return [{}, {}]
     found = [dict(base), dict.fromkeys(base, 1), {s: n + 2 + i for i, (s, n) in enumerate(base.items())}]
     if any(n.op_type in _DEADLY for n in draft.nodes):
         return found
