@@ -7,6 +7,7 @@ failed    there is a counterexample
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 from collections import Counter
@@ -85,22 +86,18 @@ def prove(
         seed: Of the instances, contents and random elements.
         limit: Instances to prove it at.
         attacks: Instances to attack it at.
-        tries: Variations of the examples made for them.
+        tries: Variations of the examples made for them, and points of the grid.
         seconds: Processor time for the whole rule; a rule that takes longer has timed out.
     """
     deadline = time.process_time() + seconds  # what else runs on the machine decides nothing
     found = _Found(rule, seed)
     # Attacked as they are drawn: what the runtime does not take does not count.
-    for instance in drawn(rule, seed=seed, tries=tries):
+    family = ((instance, False) for instance in drawn(rule, seed=seed, tries=tries))
+    points = ((instance, True) for instance in grid(rule, seed=seed, tries=tries))
+    for instance, brief in itertools.chain(itertools.takewhile(lambda _: found.attacked < attacks, family), points):
         if time.process_time() > deadline:
             return found.proof("timeout", f"{seconds:g} s were over after {found.attacked} instances")
-        found.attack(instance)
-        if found.wrong is not None:
-            return found.proof("failed")
-        if found.attacked >= attacks:
-            break
-    for instance in grid(rule, seed=seed):
-        found.attack(instance, brief=True)
+        found.attack(instance, brief)
         if found.wrong is not None:
             return found.proof("failed")
     ran, others = found.shares()
