@@ -228,6 +228,8 @@ class Draft:
         arrays = run_nodes(nodes, {n: self.arrays[n] for n in reads}, outputs, self.opset, self.constants)
         if arrays is None or any(a.size > _LARGEST for a in arrays.values()):
             return False
+        if any(_stretches(n, {**self.arrays, **arrays}) for n in nodes):
+            return False
         self.nodes.extend(nodes)
         self.arrays.update(arrays)
         self.constants |= {o for n in nodes if all(i in self.constants for i in n.input if i) for o in n.output if o}
@@ -268,6 +270,12 @@ class Draft:
             opset_imports=[helper.make_opsetid("", self.opset), helper.make_opsetid("com.microsoft", 1)],
             ir_version=version,
         )
+
+
+def _stretches(node: NodeProto, arrays: Mapping[str, Array]) -> bool:
+    """Whether a slope stretches its operand: ONNX allows it not, and the runtime until it uses memory again."""
+    shapes = [None if name not in arrays else arrays[name].shape for name in (node.input[:1] + node.output[:1])]
+    return node.op_type == "PRelu" and None not in shapes and shapes[0] != shapes[1]
 
 
 def _kind(array: Array) -> str:
