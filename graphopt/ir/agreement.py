@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import combinations, zip_longest
 from typing import Any
 
-from graphopt.ir.graph import Graph
+from graphopt.ir.graph import Graph, Node
 from graphopt.ir.ops import BROADCASTING
 from graphopt.ir.types import Dim, Shape, ValueType, known
 
@@ -19,6 +19,8 @@ Pair = frozenset[Dim]
 
 
 _DEMANDING = BROADCASTING | {"Concat", "MatMul", "Gemm"}
+# It takes a cut symbol for the same size, as ONNX does, and gives the result a buffer of that size.
+_MISTAKEN = "onnxruntime may mistake the size of a Slice of open dimensions at operator set 10"
 _ALIKE = frozenset({"Sum", "Max", "Min", "Mean"})
 
 
@@ -46,12 +48,22 @@ def disagreement(
         return f"{op} does not broadcast before operator set 8"
     first = types[0] if types else None
     if op == "Slice" and version == 10 and granted is not None and first is not None and not first.static:
-        # It takes a cut symbol for the same size, as ONNX does, and gives the result a buffer of that size.
-        return "onnxruntime may mistake the size of a Slice of open dimensions at operator set 10"
+        return _MISTAKEN
     if granted is None or op not in _DEMANDING:
         return ""
     asked = sorted(sorted(map(str, pair)) for pair in _demanded(op, attributes, types) - granted)
     return f"{op} wants {' and '.join(asked[0])} to be equal" if asked else ""
+
+
+def sliced_blindly(graph: Graph, added: Iterable[Node]) -> str:
+    """Why new nodes may not stand before the Slices that read them, as a message; empty for nothing.
+
+    What is before them may be all that has kept the runtime from knowing the symbols that it mistakes.
+    """
+    if graph.opsets.get("") != 10:
+        return ""
+    made = [key for node in added for key in node.outputs if key is not None and not graph.type(key).static]
+    return _MISTAKEN if any(graph.nodes[user].op == "Slice" for key in made for user in graph.users[key]) else ""
 
 
 def demands_of(graph: Graph, nodes: Iterable[int]) -> frozenset[Pair]:

@@ -98,9 +98,11 @@ def _joined(attributes: Mapping[str, Any], inputs: Sequence[ValueType | None], y
     if not y or len(shapes) < len(inputs) or any(len(shape) != len(y) for shape in shapes):
         return y
     filled = [shape for shape in shapes if all(isinstance(d, int) and d for d in shape)]
+    empty = any(0 in shape for shape in shapes)
     dims = list(y)
     for i in set(range(len(y))) - {attributes.get("axis", 1) % len(y)}:
-        if len({shape[i] for shape in shapes if known(shape[i])}) > 1:
+        said = {shape[i] for shape in shapes if known(shape[i])}
+        if len(said) > 1 or (empty and len({*said, *(None for shape in shapes if not known(shape[i]))}) > 1):
             dims[i] = filled[0][i] if filled else None
     return tuple(dims)
 

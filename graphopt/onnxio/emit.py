@@ -361,8 +361,10 @@ class _Emitter:
     def _result(self, node: Node, index: int) -> str:
         """The name of an output; empty where the original node leaves it out."""
         key = node.outputs[index]
-        if key is not None:
+        if key is not None and key not in self.folded:
             return self.names[key]
+        if key is not None:  # a constant by now, while another output has to be computed
+            return self._fresh(f"{self.names[key]}_computed")
         # What a rewrite defines elsewhere keeps some name here: not every operator may leave an output out (Split may not).
         label = f"{node.op}_{node.id & 0xFFFFFF:06x}_{index}" if node.source is None else node.source.output[index]
         return self._fresh(label) if label else ""

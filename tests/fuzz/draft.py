@@ -228,7 +228,7 @@ class Draft:
         arrays = run_nodes(nodes, {n: self.arrays[n] for n in reads}, outputs, self.opset, self.constants)
         if arrays is None or any(a.size > _LARGEST for a in arrays.values()):
             return False
-        if any(_stretches(n, {**self.arrays, **arrays}) for n in nodes):
+        if any(_undefined(n, {**self.arrays, **arrays}) for n in nodes):
             return False
         self.nodes.extend(nodes)
         self.arrays.update(arrays)
@@ -272,10 +272,16 @@ class Draft:
         )
 
 
-def _stretches(node: NodeProto, arrays: Mapping[str, Array]) -> bool:
-    """Whether a slope stretches its operand: ONNX allows it not, and the runtime until it uses memory again."""
-    shapes = [None if name not in arrays else arrays[name].shape for name in (node.input[:1] + node.output[:1])]
-    return node.op_type == "PRelu" and None not in shapes and shapes[0] != shapes[1]
+def _undefined(node: NodeProto, arrays: Mapping[str, Array]) -> bool:
+    """Whether the runtime takes a node that ONNX does not allow, and makes of it what its memory holds.
+
+    A slope that stretches its operand; operands of a Concat that are empty along another axis.
+    """
+    shapes = [arrays[name].shape for name in (*node.input, *node.output[:1]) if name in arrays]
+    if node.op_type == "PRelu":
+        return len(shapes) == 3 and shapes[0] != shapes[2]
+    axis = next((a.i for a in node.attribute if a.name == "axis"), 1)
+    return node.op_type == "Concat" and any(0 in np.delete(shape, axis) for shape in shapes if len(shape) > abs(axis))
 
 
 def _kind(array: Array) -> str:

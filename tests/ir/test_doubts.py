@@ -174,6 +174,14 @@ def test_what_is_empty_counts_for_nothing_in_a_concat():
     assert found["y"] == "f32[4,3]" and found["z"].endswith(",4]")
 
 
+def test_what_is_empty_says_nothing_of_what_nobody_knows():
+    found = inferred(
+        '<ir_version: 8, opset_import: ["": 13]> g (float[S, S, B, N] a, float[S, S, B, 0] b) => (float[S, S, C, D] y)'
+        "<int64[1] s = {-1}, int64[1] e = {1}, int64[1] k = {3}> { p = Slice(a, s, e, k) y = Concat<axis = 2>(b, p, p) }"
+    )
+    assert found["y"] == "f32[S,S,?,?]"  # of one element and more where N is 1
+
+
 def test_a_reshape_to_another_number_of_elements_is_refused():
     proto = parser.parse_model(
         '<ir_version: 8, opset_import: ["": 17]> g (float[8, 0, 3] x) => (float[y] y) { y = Relu(x) }'
