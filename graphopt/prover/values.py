@@ -254,9 +254,6 @@ def uses(*graphs: Graph, only: str = "") -> dict[int, str]:
         for node in graph.nodes.values():
             for i in SHAPES.get(node.op, ()):
                 _mark(graph, node, i, "shape", found)
-            base = node.inputs[0] if node.op == "Pow" else None
-            if base is not None and graph.type(base).dtype not in FLOATS:
-                _mark(graph, node, 0, "shape", found)  # an overflow is whatever the kernel for these shapes makes of it
             if node.op in ("Div", "Mod") and only != "shape":
                 _mark(graph, node, 1, "divisor", found)
     return found

@@ -23,7 +23,7 @@ def test_a_wrong_rule_does_not_load(rule):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1])
 @pytest.mark.parametrize("rule", random.Random(5).sample(RULES, 60), ids=lambda rule: rule.id)
 def test_it_does_not_with_other_instances_either(rule, seed):
     verdict = check_rule(rule, seed=seed, generic=False)
