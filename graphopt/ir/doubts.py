@@ -101,8 +101,8 @@ def _joined(attributes: Mapping[str, Any], inputs: Sequence[ValueType | None], y
     empty = any(0 in shape for shape in shapes)
     dims = list(y)
     for i in set(range(len(y))) - {attributes.get("axis", 1) % len(y)}:
-        said = {shape[i] for shape in shapes if known(shape[i])}
-        if len(said) > 1 or (empty and len({*said, *(None for shape in shapes if not known(shape[i]))}) > 1):
+        said = {shape[i] if known(shape[i]) else None for shape in shapes}
+        if len(said if empty else said - {None}) > 1:
             dims[i] = filled[0][i] if filled else None
     return tuple(dims)
 
