@@ -15,7 +15,7 @@ import numpy as np
 from immutables import Map
 
 from graphopt.ir import ops
-from graphopt.ir.agreement import Pair, disagreement
+from graphopt.ir.agreement import Below, disagreement
 from graphopt.ir.arrays import tensor_of
 from graphopt.ir.constants import known_content, shape_operand
 from graphopt.ir.content import Content, content, merged
@@ -42,11 +42,11 @@ class Edit:
         graph: The graph to start from; it stays as it is.
         rule: Name recorded on every new node.
         roots: Values that the rewrite redefines. They keep key, name and type.
-        granted: Dimensions that nodes may take to be equal, see :mod:`graphopt.ir.agreement`; ``None`` for any.
+        granted: What nodes may take for granted about dimensions, see :mod:`graphopt.ir.agreement`; ``None`` for any.
     """
 
     def __init__(
-        self, graph: Graph, rule: str | None = None, roots: Sequence[int] = (), granted: frozenset[Pair] | None = None
+        self, graph: Graph, rule: str | None = None, roots: Sequence[int] = (), granted: Below | None = None
     ) -> None:
         self.graph = graph
         self.rule = rule

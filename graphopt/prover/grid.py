@@ -105,7 +105,7 @@ def _drawn(factor: list[Change], rng: np.random.Generator) -> Change:
 
 
 def _shapes(vary: Variation, name: str, operand: Operand, case: Case) -> list[Operand]:
-    """An operand of every rank; a constant that lists axes, sizes or places, with others."""
+    """An operand of every rank, a single number of every rank as such too; a constant that lists axes, sizes or places, with others."""
     if operand.dtype in ("i64", "i32") and isinstance(operand.data, list):
         sizes = {d: SIZE for o in operands(case) for d in o.dims if isinstance(d, int) and d > 1}
         target = any(op in _SHAPED for _, op, _, _ in readers(vary.rule, name))
@@ -113,5 +113,7 @@ def _shapes(vary: Variation, name: str, operand: Operand, case: Case) -> list[Op
         found = [replace(operand, data=data, dims=(len(data),)) for data in lists if data != operand.data]
         more = [] if target else [replace(operand, data=0, dims=()), replace(operand, data=_PLACES, dims=(2, 2))]
         return [operand, *found, *more]
-    most = max(len(operand.dims), _MOST)
-    return [operand, *(reshaped(operand, (SIZE,) * rank) for rank in range(most + 1) if rank != len(operand.dims))]
+    most, single = max(len(operand.dims), _MOST), size_of(operand) == 1
+    ranks = [rank for rank in range(most + 1) if rank != len(operand.dims)]
+    ones = [reshaped(operand, (1,) * rank) for rank in ranks if rank] if single else []
+    return [operand, *(reshaped(operand, (SIZE,) * rank) for rank in ranks), *ones]

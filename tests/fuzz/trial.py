@@ -257,6 +257,7 @@ def misjudged(case: Case, graph: Graph, feeds: Sequence[Mapping[str, Array]]) ->
     values = {v.name: v.type for v in graph.values.values() if v.name in made}
     runs = asked(case.model, list(values), feeds)
     for sizes, arrays in zip(case.bindings, runs, strict=False):
+        hollow = 0 in sizes.values() or any(isinstance(a, np.ndarray) and a.size == 0 for a in arrays or ())
         for (name, type), array in zip(values.items(), arrays or (), strict=False):
             if type.shape is None or not isinstance(array, np.ndarray) or type.dtype in _PACKED:
                 continue
@@ -265,7 +266,7 @@ def misjudged(case: Case, graph: Graph, feeds: Sequence[Mapping[str, Array]]) ->
                 for d, n in zip(type.shape, array.shape, strict=False)
             ]
             # Where a dimension is 0, so is the target of a Reshape that is computed from it, and copies another one instead.
-            if 0 in sizes.values() and len(type.shape) == array.ndim and (array.size == 0 or _reshapes(case.model)):
+            if hollow and len(type.shape) == array.ndim and (array.size == 0 or _reshapes(case.model)):
                 continue
             if len(type.shape) != array.ndim or said != list(array.shape):
                 return f"{name} is believed to be {type} and is {list(array.shape)} at {dict(sizes)}"

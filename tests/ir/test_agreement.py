@@ -13,7 +13,7 @@ from graphopt.ir.agreement import demands_of, disagreement
 from graphopt.ir.types import ValueType
 from graphopt.onnxio.load import load
 
-NOTHING = frozenset()
+NOTHING: dict[str, frozenset[str]] = {}
 
 
 def of(*shapes):
@@ -40,9 +40,11 @@ def test_what_a_node_asks_for(op, attributes, shapes, said):
     assert disagreement(op, "", 17, attributes, of(*shapes), NOTHING) == said
     assert not disagreement(op, "custom", 1, attributes, of(*shapes), NOTHING)
     assert not disagreement(op, "", 17, attributes, of(*shapes), None)
-    assert not disagreement(
-        op, "", 17, attributes, of(*shapes), frozenset({frozenset({"S", "T"}), frozenset({"S", 8})})
-    )
+    same = frozenset({"S", "T", 8})
+    assert not disagreement(op, "", 17, attributes, of(*shapes), dict.fromkeys(same, same))
+    either = {"S": frozenset({"S", 8}), "T": frozenset({"T", 8})}
+    strict = op in ("Concat", "Gemm") or (op == "MatMul" and len(shapes[0]) == 2)
+    assert disagreement(op, "", 17, attributes, of(*shapes), either) == (said if strict else "")
 
 
 def test_operators_that_did_not_broadcast_once():
@@ -55,7 +57,7 @@ def test_operators_that_did_not_broadcast_once():
 def test_the_message_is_the_same_in_every_process():
     code = (
         "from graphopt.ir.agreement import disagreement; from graphopt.ir.types import ValueType as V;"
-        "print(disagreement('Concat', '', 17, {'axis': 0}, [V('f32', (1, *'DCBA')), V('f32', (1, *'WXYZ'))], frozenset()))"
+        "print(disagreement('Concat', '', 17, {'axis': 0}, [V('f32', (1, *'DCBA')), V('f32', (1, *'WXYZ'))], {}))"
     )
     said = {
         subprocess.check_output([sys.executable, "-c", code], env={**os.environ, "PYTHONHASHSEED": seed}, text=True)
@@ -71,11 +73,26 @@ def test_a_slice_of_open_dimensions_at_operator_set_10():
 
 
 def test_what_follows_from_two_sums():
+    """Each of three is 1 or what all of them make together; no two of them are equal for that."""
     sized = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [d]) for n, d in (("a", "S"), ("b", "T"), ("c", "U"))]
     nodes = [helper.make_node("Add", ["a", "b"], ["y"]), helper.make_node("Add", ["y", "c"], ["z"])]
     outputs = [helper.make_tensor_value_info("z", TensorProto.FLOAT, None)]
     graph = load(helper.make_model(helper.make_graph(nodes, "g", sized, outputs), ir_version=8)).graph
-    assert frozenset({"S", "T"}) in demands_of(graph, graph.nodes)
+    granted = demands_of(graph, graph.nodes)
+    for one, two in (("S", "T"), ("S", "U"), ("T", "U")):
+        assert not disagreement("Mul", "", 17, {}, of((one,), (two,)), granted)
+        assert disagreement("Concat", "", 17, {"axis": 1}, of((one, 1), (two, 1)), granted)
+
+
+def test_what_meets_one_in_the_middle_says_nothing_of_the_ends():
+    """Of 5 and 1, and 1 and 7, both sums run; of 5 and 7 none does."""
+    sized = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [d]) for n, d in (("a", "S"), ("b", "T"), ("c", "U"))]
+    nodes = [helper.make_node("Add", ["a", "b"], ["y"]), helper.make_node("Add", ["b", "c"], ["z"])]
+    outputs = [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in "yz"]
+    graph = load(helper.make_model(helper.make_graph(nodes, "g", sized, outputs), ir_version=8)).graph
+    granted = demands_of(graph, graph.nodes)
+    assert not disagreement("Mul", "", 17, {}, of(("S",), ("T",)), granted)
+    assert disagreement("Mul", "", 17, {}, of(("S",), ("U",)), granted)
 
 
 def test_what_the_nodes_of_a_pattern_ask_for():
@@ -91,5 +108,7 @@ def test_what_the_nodes_of_a_pattern_ask_for():
             helper.make_graph(nodes, "g", inputs, outputs), opset_imports=[helper.make_opsetid("", 17)], ir_version=8
         )
     ).graph
-    assert demands_of(graph, graph.nodes) == {frozenset({"S", "T"})}
+    granted = demands_of(graph, graph.nodes)
+    assert granted == dict.fromkeys("ST", frozenset("ST"))
+    assert not disagreement("Concat", "", 17, {"axis": 1}, of(("S", 4), ("T", 4)), granted)
     assert not demands_of(graph, [i for i, n in graph.nodes.items() if n.op == "Relu"])

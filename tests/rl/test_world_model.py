@@ -243,7 +243,7 @@ def test_the_feature_of_a_saving_can_be_read_back(demo_environment: TaskEnvironm
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_it_finds_what_lies_behind_a_costly_step(toy: Task, tmp_path: Path, seed: int) -> None:
     run = Run(toy, tmp_path / "agent", "world-model", preset="debug", seed=seed, steps=600, dynamics="deterministic")
     manifest = train(run)

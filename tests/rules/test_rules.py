@@ -18,8 +18,14 @@ EVIDENCE = read_evidence(rules_dir() / LOCK)
 
 @pytest.mark.parametrize("rule", LIBRARY.rules, ids=lambda rule: rule.id)
 def test_the_rule_is_true(rule: Rule):
-    verdict = check_rule(rule, seed=7, limit=8, attacks=20, tries=250)
+    verdict = check_rule(rule, seed=7, limit=8, attacks=20, tries=250, generic=False)
     assert verdict.loads, verdict.message
+
+
+@pytest.mark.parametrize("rule", LIBRARY.rules[::20], ids=lambda rule: rule.id)
+def test_the_evidence_says_whether_it_is_proved_for_all_sizes(rule: Rule):
+    generic = pytest.importorskip("graphopt.prover.generic", reason="z3 is not installed")
+    assert generic.prove_generic(rule, seconds=60.0).complete == EVIDENCE[rule.id]["all_sizes"]
 
 
 @pytest.mark.parametrize("rule", LIBRARY.rules, ids=lambda rule: rule.id)
