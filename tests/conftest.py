@@ -2,11 +2,36 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import signal
 import threading
+from pathlib import Path
+
+import pytest
 
 
 def pytest_configure() -> None:
     """Ctrl-C means what it means in a terminal, also where a shell started the suite in the background and ignores it."""
     if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(scope="session")
+def compiled_rules(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder in which a cache keeps the shipped rules compiled: that takes a second, and most commands want them."""
+    from graphopt.rewrite.library import PACKS, load_library
+
+    folder = tmp_path_factory.mktemp("compiled")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GRAPHOPT_CACHE_DIR", str(folder))
+        load_library(PACKS)
+    return folder / "rules"
+
+
+@pytest.fixture
+def fresh_cache(compiled_rules: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache folder of a test's own: no prices, nothing but the shipped rules."""
+    folder = tmp_path_factory.mktemp("cache")
+    shutil.copytree(compiled_rules, folder / "rules", copy_function=os.link)
+    return folder

@@ -23,7 +23,7 @@ OPSETS = (7, 25)
 
 _FLAGS = frozenset(
     {"keepdims", "transA", "transB", "count_include_pad", "ceil_mode", "allowzero", "exclusive", "reverse", "sorted",
-     "noop_with_empty_axes", "select_last_index", "largest", "saturate", "fmod", "upper", "training_mode", "detect_negative",
+     "noop_with_empty_axes", "select_last_index", "largest", "fmod", "upper", "training_mode", "detect_negative",
      "detect_positive", "align_corners", "is_causal", "storage_order", "antialias", "exclude_outside", "layout", "onesided", "inverse",
      "spatial"}
 )  # fmt: skip
@@ -64,6 +64,8 @@ def values_of(attribute: str, kind: Any, held: Any, rank: int, spatial: int, rng
     listed = held is not None and isinstance(held, list | tuple)
     if attribute in _FLAGS:
         return [0, 1, 2]
+    if attribute == "saturate":
+        return [0, 1]  # with any other number a Cast leaves what its memory held
     if attribute == "axis":
         return list(range(-rank, rank + 1))
     if attribute in ("start", "end"):

@@ -36,12 +36,12 @@ Command = Callable[..., Outcome]
 
 
 @pytest.fixture(autouse=True)
-def isolated(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+def isolated(monkeypatch: pytest.MonkeyPatch, fresh_cache: Path) -> None:
     """Nothing of the user's settings or caches reaches a test, and nothing of a test reaches them."""
     terminal = ("COLUMNS", "LINES", "TERMINAL_WIDTH", "NO_COLOR", "FORCE_COLOR")  # xdist sets some of these
     for name in [name for name in os.environ if name.startswith("GRAPHOPT_") or name in terminal]:
         monkeypatch.delenv(name)
-    monkeypatch.setenv("GRAPHOPT_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+    monkeypatch.setenv("GRAPHOPT_CACHE_DIR", str(fresh_cache))
 
 
 @pytest.fixture

@@ -33,10 +33,10 @@ N = 128  # 64 kB a weight
 
 
 @pytest.fixture(autouse=True)
-def isolated(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+def isolated(monkeypatch: pytest.MonkeyPatch, fresh_cache: Path) -> None:
     for name in [name for name in os.environ if name.startswith("GRAPHOPT_")]:
         monkeypatch.delenv(name)
-    monkeypatch.setenv("GRAPHOPT_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+    monkeypatch.setenv("GRAPHOPT_CACHE_DIR", str(fresh_cache))
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])))
 
 

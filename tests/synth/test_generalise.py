@@ -129,7 +129,6 @@ def test_a_shift_of_softmax_is_constant_along_its_axis():
     assert not accepts(rule, x="6x5xf32", c="6x5xf32", i=1, opset=18)
 
 
-@pytest.mark.xfail(strict=True, reason="the attack in the runtime refutes more than the generator has conditions for")
 def test_a_factor_that_varies_along_the_axis_stays_inside():
     # Where the axis is dropped and all dimensions are equal, types do not tell.
     rule = proved(
