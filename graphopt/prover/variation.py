@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -16,10 +17,12 @@ from graphopt.prover.contents import SYMBOLS, halved, hidden, mapped, named, ref
 from graphopt.prover.schemas import attributes_of, dtypes_of, opsets_of, readers, said_by, values_of
 from graphopt.prover.values import SHAPES
 from graphopt.rewrite.examples import DEFAULT_OPSET, Operand
+from graphopt.rewrite.pattern import Line
 from graphopt.rewrite.schema import Rule
 
 _WEIGHTED = frozenset({"MatMul", "Gemm", "Conv", "ConvTranspose", "Einsum"})
 _VALUED = 12  # drawn of each of four forms of an example
+_TOGETHER = 64  # choices of operators for all nodes of a pattern that are gone through
 _SIZES = (1, 2, 3, 4, 5, 6, 7)
 
 
@@ -314,20 +317,24 @@ class Variation:
         return [{**case, "opset": version} for version in self.opsets]
 
     def _operator(self, case: Case) -> list[Case]:
-        """Each operator that the pattern allows, with the attributes that it needs."""
-        made = []
+        """Each operator that the pattern allows, with the attributes that it needs; of several nodes all together, unless they are many."""
+        together = math.prod(len(line.ops) for _, line in self.operators) <= _TOGETHER
+        made = [case]
         for name, line in self.operators:
-            for domain, op in line.ops:
-                chosen = {**case, name: f"{domain}.{op}" if domain else op}
-                if line.rest and line.rest != "_":
-                    # What was written for another operator means nothing for this one.
-                    chosen[line.rest] = {}
-                    needed = [n for n, a in attributes_of(domain, op, DEFAULT_OPSET).items() if a.required]
-                    for attribute in needed:
-                        values = self._values(chosen, domain, op, attribute, None)
-                        chosen[line.rest][attribute] = self._pick(values) if values else 1
-                made.append(chosen)
+            chosen = [self._operated(c, name, line, *op) for c in (made if together else [case]) for op in line.ops]
+            made = chosen if together else made + chosen
         return made
+
+    def _operated(self, case: Case, name: str, line: Line, domain: str, op: str) -> Case:
+        chosen = {**case, name: f"{domain}.{op}" if domain else op}
+        if chosen[name] != case.get(name) and line.rest and line.rest != "_":
+            # What was written for another operator means nothing for this one.
+            chosen[line.rest] = {}
+            needed = [n for n, a in attributes_of(domain, op, DEFAULT_OPSET).items() if a.required]
+            for attribute in needed:
+                values = self._values(chosen, domain, op, attribute, None)
+                chosen[line.rest][attribute] = self._pick(values) if values else 1
+        return chosen
 
     def _attributes(self, case: Case) -> list[Case]:
         """Every attribute that the pattern captures takes every value, and is left out."""

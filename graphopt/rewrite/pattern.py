@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from graphopt.errors import RuleError
 from graphopt.ir import ops
@@ -122,6 +122,24 @@ def parse_line(text: str, where: str) -> Line:
         text, where, outputs, found, variable, operands, tuple(said.values), tuple(said.captures), tuple(said.lists),
         said.rest, "", each,
     )  # fmt: skip
+
+
+def parse_pattern_line(text: str, where: str) -> Line:
+    """Parse one line of a pattern: of several operators the one that is met has a name, or nobody would try the others.
+
+    Args:
+        text: The line.
+        where: ``file:line:column`` of its first character.
+
+    Raises:
+        RuleError: It does not follow the grammar.
+    """
+    line = parse_line(text, where)
+    return (
+        replace(line, op_variable=line.op_variable or f"operator of {', '.join(line.outputs)}")
+        if line.ops[1:]
+        else line
+    )
 
 
 @dataclass(slots=True)

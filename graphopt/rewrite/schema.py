@@ -24,7 +24,7 @@ from graphopt.documents import DocumentError, compose_yaml, read_text
 from graphopt.errors import RuleError
 from graphopt.rewrite.expr import Expression, compile_expression
 from graphopt.rewrite.functions import FUNCTIONS
-from graphopt.rewrite.pattern import Line, parse_line
+from graphopt.rewrite.pattern import Line, parse_line, parse_pattern_line
 from graphopt.rewrite.scope import misnamed
 
 T = TypeVar("T")
@@ -345,9 +345,8 @@ def _rule(data: Any, family: str, providers: tuple[str, ...], name: str, wrong: 
     at = data["__where__"]
     wrong.try_(_known, data, _RULE_KEYS, at)
     ident, doc = wrong.try_(_name, data, "id", at), wrong.try_(_text, data, "doc", at)
-    match, replace = (
-        wrong.all(lambda t: parse_line(t.text, t.where), wrong.try_(_texts, data, key)) for key in ("match", "replace")
-    )
+    match = wrong.all(lambda t: parse_pattern_line(t.text, t.where), wrong.try_(_texts, data, "match"))
+    replace = wrong.all(lambda t: parse_line(t.text, t.where), wrong.try_(_texts, data, "replace"))
     where, prefer = (
         wrong.all(lambda t: compile_expression(t.text, FUNCTIONS, t.where), wrong.try_(_texts, data, key))
         for key in ("where", "prefer")
