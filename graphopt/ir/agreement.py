@@ -67,9 +67,7 @@ def disagreement(
     if granted is None or op not in _DEMANDING:
         return ""
     asked = sorted(
-        sorted(map(str, pair))
-        for kind, *pair in _demanded(op, attributes, types)
-        if pair[0] != pair[1] and not _holds(granted, kind, *pair)
+        sorted(map(str, pair)) for kind, *pair in _demanded(op, attributes, types) if not _holds(granted, kind, *pair)
     )
     return f"{op} wants {' and '.join(asked[0])} to be equal" if asked else ""
 
@@ -109,7 +107,7 @@ def demands_of(graph: Graph, nodes: Iterable[int]) -> Below:
         made = None if node.outputs[0] is None else graph.type(node.outputs[0]).shape
         for dims in zip_longest(*(reversed(s) for s in (made or (), *_broadcast(node.op, types)))):
             for dim in dims[1:]:
-                if made is not None and dims[0] is not None and dim not in (1, None, dims[0]):
+                if dims[0] is not None and dim not in (1, None, dims[0]):
                     above[dim].add(dims[0])
     return {dim: _reached(above, dim) for dim in tuple(above)}
 

@@ -125,21 +125,11 @@ def parse_line(text: str, where: str) -> Line:
 
 
 def parse_pattern_line(text: str, where: str) -> Line:
-    """Parse one line of a pattern: of several operators the one that is met has a name, or nobody would try the others.
-
-    Args:
-        text: The line.
-        where: ``file:line:column`` of its first character.
-
-    Raises:
-        RuleError: It does not follow the grammar.
-    """
+    """As :func:`parse_line`, for a pattern: of several operators the one that is met has a name, or nobody would try the others."""
     line = parse_line(text, where)
-    return (
-        replace(line, op_variable=line.op_variable or f"operator of {', '.join(line.outputs)}")
-        if line.ops[1:]
-        else line
-    )
+    if line.op_variable or len(line.ops) < 2:
+        return line
+    return replace(line, op_variable=f"operator of {', '.join(line.outputs)}")
 
 
 @dataclass(slots=True)
