@@ -19,6 +19,9 @@ from typing import Generic, Protocol, TypeVar
 
 from graphopt.errors import GraphoptError, MissingExtraError, UnknownNameError
 
+EXTRA_OF = {"scipy": "egraph"}
+"""Which extra brings a module that a specification needs, where that is not ``train``."""
+
 
 @dataclass(frozen=True)
 class Table:
@@ -56,6 +59,8 @@ STRATEGIES = Table(
         "beam": "graphopt.search.backtracking:BEAM",
         "random": "graphopt.search.backtracking:RANDOM",
         "ils": "graphopt.search.local:SPEC",
+        "mcts": "graphopt.search.mcts:SPEC",
+        "egraph": "graphopt.search.egraph:SPEC",
         "none": "graphopt.search.normal:SPEC",
     },
 )
@@ -181,7 +186,7 @@ class Registry(Generic[S]):
             if find_spec(module) is None:
                 if name in self.table.added:
                     raise GraphoptError(f"{self.table.kind} {name!r} needs {module}, which is not installed")
-                raise MissingExtraError("train", module)
+                raise MissingExtraError(EXTRA_OF.get(module, "train"), module)
         return spec
 
     def all(self) -> list[S]:

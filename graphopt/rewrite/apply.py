@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from graphopt.ir.agreement import demands_of, sliced_blindly
+from graphopt.ir.agreement import demands_of
 from graphopt.ir.edit import Delta, Edit, RefusedError
 from graphopt.ir.graph import Graph
 from graphopt.rewrite import literals
@@ -45,11 +45,7 @@ def apply(graph: Graph, match: Match, block: int = 16) -> tuple[Graph, Delta]:
             _line(edit, env, line, names, roots)
     except (Unknown, KeyError) as error:
         raise RefusedError(f"{rule.id}: {error!r}: the replacement needs something unknown") from None
-    made, delta = edit.commit()
-    mistaken = sliced_blindly(made, delta.added)
-    if mistaken:
-        raise RefusedError(mistaken)
-    return made, delta
+    return edit.commit()
 
 
 def _line(edit: Edit, env: Env, line: Line, names: dict[str, Any], roots: dict[str, int]) -> None:

@@ -7,7 +7,7 @@ nodes, and a pattern with several roots joins on the readers of the value they s
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -189,16 +189,19 @@ def find(graph: Graph, plan: Plan, node: Node, block: int = 16, around: Around |
         block: Channel block of the target.
         around: What is around the node, for who tries many plans there.
     """
-    if not node.opaque and plan.may_start(around or Around.of(graph, node)):
+    if not node.hidden and plan.may_start(around or Around.of(graph, node)):
         yield from find_from(graph, plan, node, block)
 
 
-def find_from(graph: Graph, plan: Plan, node: Node, block: int = 16) -> Iterator[Match]:
-    """:func:`find` where the plan may start at the node, which is not asked again."""
+def find_from(
+    graph: Graph, plan: Plan, node: Node, block: int = 16, without: Container[int] = frozenset()
+) -> Iterator[Match]:
+    """:func:`find` where the plan may start at the node, which is not asked again; ``without`` matches of some other nodes."""
     rule = plan.rule
     line = rule.match[plan.anchor]
     best: dict[tuple[int, ...], Match] = {}
-    for names, nodes in _walk(graph, plan, 0, list(match_line(graph, line, node, {})), {plan.anchor: node.id}):
+    starts = list(match_line(graph, line, node, {}))
+    for names, nodes in _walk(graph, plan, 0, starts, {plan.anchor: node.id}, without):
         ids = tuple(nodes[i] for i in range(len(rule.match)))
         held = best.get(ids)
         if held is not None and held.preferred:
@@ -210,7 +213,7 @@ def find_from(graph: Graph, plan: Plan, node: Node, block: int = 16) -> Iterator
 
 
 def _walk(
-    graph: Graph, plan: Plan, step: int, starts: list[Names], nodes: dict[int, int]
+    graph: Graph, plan: Plan, step: int, starts: list[Names], nodes: dict[int, int], without: Container[int]
 ) -> Iterator[tuple[Names, dict[int, int]]]:
     if step == len(plan.steps):
         for names in starts:
@@ -228,11 +231,11 @@ def _walk(
             producer = graph.producer(key)
             candidates = [] if producer is None else [producer]
         for node in candidates:
-            if (node.domain, node.op) not in line.ops or node.opaque:
+            if (node.domain, node.op) not in line.ops or node.hidden or node.id in without:
                 continue
             extended = list(match_line(graph, line, node, names))
             if extended:
-                yield from _walk(graph, plan, step + 1, extended, {**nodes, todo.line: node.id})
+                yield from _walk(graph, plan, step + 1, extended, {**nodes, todo.line: node.id}, without)
 
 
 def _judge(graph: Graph, rule: Rule, names: Names, ids: tuple[int, ...], block: int) -> Match | None:

@@ -59,12 +59,14 @@ class Sites:
                     if other not in stale and other in by_node:
                         by_node[other] = tuple(k for k in by_node[other] if k != key)
         fresh: list[Key] = []
+        done: set[int] = set()  # all matches of these nodes are found
         for id in sorted((i for i in stale if i in graph.nodes), key=lambda i: (graph.order[i], i)):
             node = graph.nodes[id]
             for plan in self.library.plans(graph, node):
-                for match in find_from(graph, plan, node, self.block):
+                for match in find_from(graph, plan, node, self.block, done):
                     if _add(matches, by_node, match):
                         fresh.append((match.rule.id, match.nodes))
+            done.add(id)
         return Sites(self.library, matches.finish(), by_node.finish(), self.block, tuple(fresh))
 
     def only(self, rule: Rule) -> Sites:

@@ -1,4 +1,4 @@
-"""The normal form of the bodies of control flow.
+"""The bodies of control flow: their normal form, and what pays in them.
 
 A body is opened, rewritten, and put back into its node, which is an edit of the graph around it. A trace holds the steps of a body one
 after the other; a replay opens it once, too, so that it sees the same graphs.
@@ -7,33 +7,32 @@ after the other; a replay opens it once, too, so that it sees the same graphs.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeVar
 
 from graphopt.ir.edit import Delta
 from graphopt.ir.graph import Graph
 from graphopt.onnxio.bodies import HAS_BODY
 from graphopt.onnxio.inside import Path, body_paths, open_body
-from graphopt.rewrite.library import Library
-from graphopt.search.cleaning import Cleaned, normal_form
 
+T = TypeVar("T")
 _BODIES = 1000  # of a graph
 
 
-def normal_bodies(graph: Graph, library: Library, block: int = 16) -> tuple[Graph, list[tuple[Path, Cleaned]]]:
-    """A graph with its bodies in their normal form, and the steps to it, each with the body that it is made in.
+def better_bodies(graph: Graph, better: Callable[[Graph], tuple[Graph, list[T]]]) -> tuple[Graph, list[tuple[Path, T]]]:
+    """A graph with better bodies, and the steps to it, each with the body that it is made in.
 
     Args:
         graph: The graph.
-        library: The rules, of which those that say ``always`` count.
-        block: Channel block of the target's fast convolution layout.
+        better: What becomes of the graph of a body, and the steps to it.
     """
-    made = list[tuple[Path, Cleaned]]()
-    if not library.always.rules or not any(node.opaque == HAS_BODY for node in graph.nodes.values()):
+    made = list[tuple[Path, T]]()
+    if not any(node.opaque == HAS_BODY for node in graph.nodes.values()):
         return graph, made
     for path in list(body_paths(graph, set()))[:_BODIES]:
-        found: list[tuple[Graph, list[Cleaned]]] = []
+        found: list[tuple[Graph, list[T]]] = []
 
-        def once(body: Graph, found: list[tuple[Graph, list[Cleaned]]] = found) -> Graph | None:
-            found.append(normal_form(body, library, block))
+        def once(body: Graph, found: list[tuple[Graph, list[T]]] = found) -> Graph | None:
+            found.append(better(body))
             return found[0][0] if found[0][1] else None
 
         changed = within(graph, path, once)

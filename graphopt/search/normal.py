@@ -9,9 +9,12 @@ from graphopt.ir.graph import Graph
 from graphopt.ir.memo import collector_paused
 from graphopt.ir.simplify import simplify
 from graphopt.search.cleaning import Cleaned, normal_form
-from graphopt.search.nested import normal_bodies
+from graphopt.search.greedy import Greedy
+from graphopt.search.nested import better_bodies
 from graphopt.search.problem import Budget, Outcome, Problem, State, Step
 from graphopt.search.strategies import StrategySpec
+
+_SHARE = 0.25  # of what is left of a budget, for a body
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,7 +24,7 @@ class Normal:
     Attributes:
         start: The graph as the engine simplifies it: what a trace begins with.
         graph: The normal form.
-        steps: How the one became the other. Their costs are 0: nothing was priced.
+        steps: How the one became the other. Their costs are 0, as nothing was priced, but for those that pay in bodies.
     """
 
     start: Graph
@@ -36,14 +39,30 @@ class Normal:
         return cls.after(start, problem)
 
     @classmethod
-    def after(cls, start: Graph, problem: Problem) -> Normal:
-        """The normal form of a graph that is simplified already."""
+    def after(cls, start: Graph, problem: Problem, budget: Budget | None = None) -> Normal:
+        """The normal form of a graph that is simplified already.
+
+        Args:
+            start: The graph.
+            problem: Rules, prices and the target.
+            budget: What may be spent in bodies of control flow: after their normal form greedy looks for what pays there. ``None``: nothing.
+        """
+
+        def body(graph: Graph) -> tuple[Graph, list[Step]]:
+            found, made = normal_form(graph, problem.library, problem.block)
+            steps = [_record(problem, step) for step in made]
+            if budget is None:
+                return found, steps
+            part = budget.part(_SHARE)
+            outcome = Greedy().run(problem, problem.start(found), part)
+            budget.spent += part.spent
+            return outcome.state.graph, [*steps, *outcome.steps]
+
         with collector_paused():
             found, made = normal_form(start, problem.library, problem.block)
-            found, within = normal_bodies(found, problem.library, problem.block)
-        return cls(
-            start, found, tuple(_record(problem, step, path) for path, step in [*(((), s) for s in made), *within])
-        )
+            found, within = better_bodies(found, body)
+        steps = [_record(problem, step) for step in made] + [replace(step, inside=path) for path, step in within]
+        return cls(start, found, tuple(steps))
 
     def then(self, outcome: Outcome) -> Outcome:
         """What a search found from here, with all steps from the start."""
@@ -52,8 +71,8 @@ class Normal:
         )
 
 
-def _record(problem: Problem, step: Cleaned, path: tuple[str, ...]) -> Step:
-    return replace(problem.record(step.graph, step.match, 0.0, 0.0), alone=True, inside=path)
+def _record(problem: Problem, step: Cleaned) -> Step:
+    return replace(problem.record(step.graph, step.match, 0.0, 0.0), alone=True)
 
 
 class Cleaner:

@@ -102,7 +102,7 @@ def without(problem: Problem, graph: Graph, outcome: Outcome, family: str, budge
         graph, steps = normal.graph, [*normal.steps]
     state = problem.start(graph)
     for step in outcome.steps:
-        if step.alone or step.family == family:
+        if step.alone or step.inside or step.family == family:
             continue
         match = find(state.sites, step)
         if match is None:

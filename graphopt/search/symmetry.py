@@ -83,6 +83,8 @@ class ReducedState:
         region: Nodes around these moves; ``None`` where this is that state. A move that costs is made for
             the sake of what it makes possible, so only sites that touch the region follow: the others can be tried without it.
         known: What sites were found to change: predicted milliseconds with the move made at one place.
+        covered: Open sites of a class that the plan rewrites already, beside the place where it did: these are among the places that
+            counted then.
     """
 
     state: State
@@ -93,6 +95,11 @@ class ReducedState:
     detour_steps: int = 0
     region: frozenset[int] | None = None
     known: dict[Key, float] = field(default_factory=dict)
+    covered: frozenset[Key] = frozenset()
+
+    def counts(self, key: Key) -> int:
+        """At how many places a rewrite of an open site is one that is not in the plan yet."""
+        return 0 if key in self.covered else self.open[key]
 
     @classmethod
     def start(cls, state: State, site_classes: SiteClasses) -> ReducedState:
@@ -128,7 +135,8 @@ class ReducedState:
 
     def reached(self, state: State, match: Match, site_classes: SiteClasses) -> ReducedState:
         """The reduced state after a rewrite that made ``state``."""
-        times = self.open[match.rule.id, match.nodes]
+        here = match.rule.id, match.nodes
+        times = self.open[here]
         before, matches, fresh = self.state.sites.matches, state.sites.matches, state.sites.fresh
         left = {key: n for key, n in self.open.items() if key in matches}
         for key in fresh:
@@ -138,15 +146,19 @@ class ReducedState:
                 or site_classes.of(self.state.graph, before[key]) != site_classes.of(state.graph, matches[key])
             ):
                 left[key] = times
-        cost = self.cost + times * (state.cost - self.state.cost)
-        plan = (*self.plan, ClassRewrite(match.rule.id, site_classes.of(self.state.graph, match)))
+        move = ClassRewrite(match.rule.id, site_classes.of(self.state.graph, match))
+        cost, plan = self.cost + self.counts(here) * (state.cost - self.state.cost), (*self.plan, move)
+        alike = {k for k in left if k[0] == move.rule and k in before}
+        covered = self.covered.intersection(left).union(
+            k for k in alike if site_classes.of(self.state.graph, before[k]) == move.site_class
+        )
         near = frozenset(node for key in fresh for node in key[1])
         if state.cost < self.base:
             # Far from the rewrite nothing has changed, so prices still hold there; what is made of them is priced anew.
             known = {k: d for k, d in self.known.items() if k in left and near.isdisjoint(k[1])}
-            return ReducedState(state, left, cost, plan, state.cost, known=known)
+            return ReducedState(state, left, cost, plan, state.cost, known=known, covered=covered)
         region = near if self.region is None else self.region | near
-        return ReducedState(state, left, cost, plan, self.base, self.detour_steps + 1, region)
+        return ReducedState(state, left, cost, plan, self.base, self.detour_steps + 1, region, covered=covered)
 
 
 def disjoint(keys: Iterable[Key]) -> int:

@@ -18,6 +18,7 @@ from graphopt.search.greedy import Greedy
 from graphopt.search.problem import Budget, Problem
 from graphopt.search.symmetry import PlanExpansion, ReducedState, SiteClasses, disjoint
 from tests.ir.check import problems
+from tests.search.test_greedy import RULES as MERGING
 from tests.search.test_greedy import graph_of
 
 # Not laws: a search does not ask. The way to the cheap operator leads over a dearer graph.
@@ -97,6 +98,29 @@ def test_the_cost_of_a_reduced_state_is_that_of_the_graph_it_stands_for(problem)
     assert set(reduced.open.values()) <= {1, 5}
     found = Backtracking(alpha=3.0).run(problem, start, Budget())
     assert found.state.cost == pytest.approx(problem.start(found.state.graph).cost)
+
+
+def test_a_second_place_of_a_class_beside_the_first_counts_once(problem):
+    rules = Library(tuple(rule for rule in parse_rules(MERGING, "test.yaml") if rule.id == "merge"))
+    nodes = []
+    for i in range(3):
+        nodes += [helper.make_node("MatMul", [f"v{i}", f"w{i}{j}"], [f"m{i}{j}"]) for j in range(4)]
+        nodes.append(helper.make_node("Sum", [f"m{i}{j}" for j in range(4)], [f"v{i + 1}"]))
+    weights = {f"w{i}{j}": (64, 64) for i in range(3) for j in range(4)}
+    graph = graph_of(*nodes, weights=weights, inputs={"v0": [4, 64]}, outputs=["v3"])
+    problem, site_classes = replace(problem, library=rules), SiteClasses()
+    start = problem.start(graph)
+    reduced = ReducedState.start(start, site_classes)
+    pairs = sorted(reduced.open)
+    one = pairs[0]
+    other = next(key for key in pairs if not set(key[1]) & set(one[1]))
+    assert reduced.counts(one) == reduced.counts(other) == 6  # two beside each other in each of three layers
+    expansion = PlanExpansion(problem, start, site_classes)
+    after = reduced.after(problem, start.sites.matches[one], site_classes)
+    assert other in after.open and after.counts(other) == 0
+    both = after.after(problem, after.state.sites.matches[other], site_classes)
+    assert both.state.cost != after.state.cost
+    assert both.cost == after.cost == pytest.approx(expansion.of(both.plan)[0].cost)
 
 
 NEIGHBOURS = """

@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,9 @@ from graphopt.config import cache_dir
 
 ROOT = Path(__file__).resolve().parents[2]
 MODEL = ROOT / "models" / "demo_regnet.onnx"
-STRATEGIES = ("greedy", "backtracking", "ils", "auto", "beam", "random")
+STRATEGIES = ("greedy", "backtracking", "ils", "mcts", "auto", "beam", "random") + (
+    ("egraph",) if find_spec("scipy") else ()
+)
 RUN = """
 import sys, graphopt
 model, *strategies = sys.argv[1:]
@@ -63,4 +66,4 @@ def test_two_processes_write_the_same_bytes(store, tmp_path, prices):
     found = [written(tmp_path / f"{seed}", store if prices == "measured" else None, seed) for seed in (1, 2)]
     assert found[0] == found[1]
     rewritten = {name for name in STRATEGIES if json.loads((tmp_path / "1" / f"{name}.json").read_text())["steps"]}
-    assert rewritten >= {"greedy", "backtracking", "ils", "auto"}  # else equal bytes would say nothing
+    assert rewritten >= {"greedy", "backtracking", "ils", "mcts", "auto"}  # else equal bytes would say nothing
