@@ -11,10 +11,11 @@ from onnx import GraphProto, ModelProto, NodeProto
 
 from graphopt.errors import ModelError
 from graphopt.ir import ops
-from graphopt.ir.graph import Graph, Node, Opaque, Value, build, expression_id, output_key
+from graphopt.ir.agreement import MISTAKEN_SLICE
+from graphopt.ir.graph import QUANTISATION, Graph, Node, Opaque, Value, build, expression_id, output_key
 from graphopt.ir.infer import value_type
 from graphopt.ir.tensors import Constant
-from graphopt.ir.types import UNKNOWN, digest
+from graphopt.ir.types import UNKNOWN, ValueType, digest
 from graphopt.onnxio.bodies import HAS_BODY, captured, within
 from graphopt.onnxio.declared import types_of
 from graphopt.onnxio.initializers import attribute_of, constant_of, identify
@@ -74,6 +75,7 @@ class _Builder:
         self.inputs: list[int] = []
         self.nodes: list[Node] = []
         self._types = types_of(proto)
+        self._fragile = _mistakes_slices(proto, self._types)
         self._functions = {(f.domain, f.name) for f in proto.functions}
         self._seen: set[int] = set()
         self._source = g = proto.graph
@@ -111,7 +113,7 @@ class _Builder:
                 return
         attributes = {a.name: attribute_of(a) for a in source.attribute}
         domain = "" if source.domain == "ai.onnx" else source.domain
-        why = _opaque(source, self._functions, attributes, [values[k] for k in ins if k is not None])
+        why = _opaque(source, self._functions, attributes, [values[k] for k in ins if k is not None]) or self._fragile
         pure = not why and ops.pure(source.op_type, domain, attributes, len(source.input))
         while ins and ins[-1] is None:
             ins = ins[:-1]
@@ -194,10 +196,29 @@ def _opaque(
         calls = {(n.domain, n.op_type) for n in within(node)}
         return HAS_BODY if calls.isdisjoint(functions) else "has a body that calls functions"
     if node.op_type in _QUANTIZE:
-        return "quantisation"
+        return QUANTISATION
     if any(v.type.other is not None for v in operands) or node.op_type in _CONTAINERS:
         return "sequence, optional or map"
     return ""
+
+
+def _mistakes_slices(proto: ModelProto, types: Mapping[str, ValueType]) -> str:
+    """Why no rule may look at any node of a model; empty for most.
+
+    At operator set 10 the runtime takes a cut symbol for the same size, and gives the result of a Slice the memory of something of that
+    size, if there is any by then. Whether there is depends on everything else in the graph.
+    """
+    if not any(o.version == 10 for o in proto.opset_import if o.domain in STANDARD):
+        return ""
+    cut = [
+        types.get(n.input[0], UNKNOWN)
+        for n in proto.graph.node
+        if n.op_type == "Slice" and n.domain in STANDARD and n.input
+    ]
+    open_ones = [type for type in cut if not type.static]
+    fed = [types.get(i.name, UNKNOWN) for i in proto.graph.input] if open_ones else []
+    symbols = any(isinstance(d, str) for type in (*open_ones, *fed) for d in type.shape or ())
+    return MISTAKEN_SLICE if symbols else ""
 
 
 def _guard_quantised(nodes: list[Node], values: dict[int, Value]) -> list[Node]:

@@ -1,7 +1,7 @@
 """Bodies of control flow as graphs of their own, in which captured values are inputs of known type.
 
 What a body declares of shapes is not believed: exporters write those of a loop's first turn. Only element types are, and what follows
-from captured values.
+from captured values; and the shapes of what a loop carries, as far as they are after a turn what they were before it.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, helper
 from graphopt.errors import ModelError
 from graphopt.ir.edit import Delta, Edit
 from graphopt.ir.graph import Graph, Node
-from graphopt.ir.infer import type_proto
+from graphopt.ir.infer import type_proto, value_type
 from graphopt.ir.simplify import simplify
+from graphopt.ir.types import Shape, ValueType
 from graphopt.onnxio.bodies import HAS_BODY, captured, free_names, names_within
 from graphopt.onnxio.emit import emit
 from graphopt.onnxio.initializers import attribute_of
@@ -24,6 +25,7 @@ from graphopt.onnxio.save import to_proto
 
 _LARGEST = 16 << 20  # bytes of a body with its weights: each step writes it anew
 _NODES = 2000  # of a body
+_TURNS = 5  # in which shapes that are carried settle, or are given up
 
 Path = tuple[str, ...]
 """Where a body is: the first output of the node that has it, and the attribute; and so on, for a body within it."""
@@ -117,13 +119,70 @@ def open_body(graph: Graph, path: Path, taken: set[str]) -> Body | None:
     for info in [*proto.graph.input, *proto.graph.output]:
         if info.type.HasField("tensor_type"):
             info.type.tensor_type.ClearField("shape")
-    free = free_names(body)
+    first, free = _first_turn(graph, owner), free_names(body)
     for outer, key in zip(owner.captures, owner.inputs[len(owner.operands) :], strict=True):
         if outer in free and key is not None:
             proto.graph.input.add(name=outer).type.CopyFrom(type_proto(graph.type(key)))
     try:
-        model = load(proto)
+        model = _with_shapes(proto, *(first if len(first[0]) == len(body.input) else ([], range(0), 0)))
     except ModelError:
         return None
     around = taken | {each.name for each in graph.values.values()} | set(names_within(owner.source))
     return Body(owner, name, model, simplify(model.graph), around)
+
+
+def _first_turn(graph: Graph, owner: Node) -> tuple[list[Shape | None], range, int]:
+    """Shapes of a body's inputs in the first turn, which of them are carried, and the first output that is."""
+    shapes = [None if key is None else graph.type(key).shape for key in owner.operands]
+    if owner.op == "Loop":  # its own counter and condition may have a dimension of 1
+        return [None, None, *shapes[2:]], range(2, len(shapes)), 1
+    if owner.op != "Scan" or graph.opsets.get("", 0) < 9:
+        return [], range(0), 0
+    count = int(owner.attributes["num_scan_inputs"])
+    states = len(shapes) - count
+    axes = [int(axis) for axis in owner.attributes.get("scan_input_axes", (0,) * count)]
+    slices = [
+        None if shape is None else _without(shape, axis) for shape, axis in zip(shapes[states:], axes, strict=True)
+    ]
+    return [*shapes[:states], *slices], range(states), 0
+
+
+def _without(shape: Shape, axis: int) -> Shape | None:
+    if not -len(shape) <= axis < len(shape):
+        return None
+    return tuple(dim for i, dim in enumerate(shape) if i != axis % len(shape))
+
+
+def _with_shapes(proto: ModelProto, shapes: list[Shape | None], carried: range, out: int) -> Model:
+    """A body whose inputs have shapes that hold in every turn: what is carried has them after a turn as well.
+
+    Args:
+        proto: The body, without shapes.
+        shapes: Shapes of its inputs in the first turn, as far as they are known.
+        carried: Which of the inputs are carried from turn to turn.
+        out: The first output that is.
+
+    Raises:
+        ModelError: It can't be read.
+    """
+    believed = list(shapes)
+    for turn in range(_TURNS):
+        for info, shape in zip(proto.graph.input, believed, strict=False):
+            if info.type.HasField("tensor_type"):
+                info.type.CopyFrom(type_proto(ValueType(value_type(info.type).dtype, shape)))
+        model = load(proto)
+        after = [model.graph.type(key).shape for _, key in model.graph.outputs]
+        held = list(believed)
+        for i in carried:
+            held[i] = _common(believed[i], after[out + i - carried.start]) if turn < _TURNS - 2 else None
+        if held == believed:
+            break
+        believed = held
+    return model
+
+
+def _common(one: Shape | None, two: Shape | None) -> Shape | None:
+    """What two shapes have in common."""
+    if one is None or two is None or len(one) != len(two):
+        return None
+    return tuple(a if a == b else None for a, b in zip(one, two, strict=True))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,27 +14,28 @@ from onnx import ModelProto
 from graphopt.config import provider_name
 from graphopt.errors import CrashError, InputsNeededError, SessionError, UnknownNameError, UsageError, expect
 from graphopt.ir.graph import Graph
-from graphopt.onnxio.emit import emit
+from graphopt.onnxio.emit import Emitted, emit
 from graphopt.onnxio.load import Model
 from graphopt.onnxio.save import LARGEST_PROTOBUF
 from graphopt.onnxio.testdata import declared
 from graphopt.runtime import guard
 from graphopt.runtime.binding import TensorSpec
-from graphopt.runtime.environment import usable_cores
-from graphopt.runtime.feeds import Range, chosen_dims, flag_ways, make_feeds, measured_sizes, named, shaped
+from graphopt.runtime.environment import default_threads, usable_cores
+from graphopt.runtime.feeds import Fill, Range, chosen_dims, flag_ways, make_feeds, measured_sizes, named, shaped
 from graphopt.runtime.given import Given, read_inputs
 from graphopt.runtime.log import node_of
 from graphopt.runtime.session import LoadableModel, Session, SessionConfig
-from graphopt.runtime.sizes import Symbols, fitting
+from graphopt.runtime.sizes import Symbols, filled
 from graphopt.search.arena import loadable
 from graphopt.verification.reference import sizes_wanted
 from graphopt.verification.sizes import size_hints
+from graphopt.wording import plural
 
 _LOOKS_UP = frozenset({"Gather", "GatherElements", "GatherND", "ScatterElements", "ScatterND"})
 
 
 class ThreadsWarning(UserWarning):
-    """More threads were asked for than there are processors."""
+    """More threads were asked for than there are processors, or the runtime takes more by itself than this process may use."""
 
 
 def check_model(name: str, model: Any) -> None:
@@ -48,17 +50,23 @@ def check_model(name: str, model: Any) -> None:
 def session_config(
     provider: str = "cpu", provider_options: Mapping[str, Any] | None = None, threads: int = 1
 ) -> SessionConfig:
-    """How to open a model for a user: the provider by its short name, its options as texts."""
+    """How to open a model for a user: the provider by its short name, its options as texts, 0 threads for the runtime's default."""
     options = {key: str(value) for key, value in (provider_options or {}).items()}
-    if threads > usable_cores():
+    cores = usable_cores()
+    if threads > cores:
         # Each takes memory and spins: a hundred thousand of them take minutes to start.
-        warnings.warn(
-            f"{threads} threads asked for, and {usable_cores()} used: as many as processors",
-            ThreadsWarning,
-            stacklevel=2,
+        _warn(f"{threads} threads asked for, and {cores} used: as many as processors")
+        threads = cores
+    elif not threads and default_threads() > cores:
+        _warn(
+            f"ONNX Runtime takes {default_threads()} threads by itself, and this process may use {plural(cores, 'processor')}: choose "
+            f"--threads {cores}, and as many where the model will run"
         )
-        threads = usable_cores()
     return SessionConfig(provider_name(provider), threads, provider_options=options)
+
+
+def _warn(text: str) -> None:
+    warnings.warn(text, ThreadsWarning, stacklevel=3)
 
 
 def as_given(source: str | Path | ModelProto, loaded: Model) -> LoadableModel | Path:
@@ -96,7 +104,8 @@ def first_run(
     """
     overrides = given[0] if given else {}
     name = str(original.path or "the model")
-    with guard.open_guarded(loadable(original, emit(original, original.graph)), config, name=name) as session:
+    emitted = _all_named(emit(original, original.graph))
+    with guard.open_guarded(loadable(original, emitted), config, name=name) as session:
         found, dims = shaped(session.input_specs, shapes or {}, dims)
         hints = size_hints(original.graph)
         specs = named(hints.completed(found))
@@ -105,11 +114,13 @@ def first_run(
 
         accepted: dict[str, Any] = {}
 
-        def tried(sizes: Mapping[str, int], flags: int) -> bool:
+        def tried(sizes: Mapping[str, int], flags: int, fill: Fill) -> bool:
             nonlocal accepted
             feeds: dict[str, Any] = {}
             try:
-                feeds = make_feeds(specs, seed=seed, ranges=ranges, overrides=overrides, dims=sizes, flags=flags)
+                feeds = make_feeds(
+                    specs, seed=seed, ranges=ranges, overrides=overrides, dims=sizes, flags=flags, fill=fill
+                )
                 session.run(feeds)
             except SessionError as error:
                 errors.append((error, feeds))
@@ -118,17 +129,30 @@ def first_run(
             accepted = feeds
             return True
 
-        def runs(sizes: Mapping[str, int]) -> bool:
-            return any(tried(sizes, flags) for flags in flag_ways(specs))
+        def runs(sizes: Mapping[str, int], fill: Fill) -> bool:
+            return any(tried(sizes, flags, fill) for flags in flag_ways(specs))
 
-        if fitting(choices, runs) is None:
+        if filled([spec for spec in specs if spec.name not in overrides], choices, runs) is None:
             plain, free = not isinstance(errors[0][0], CrashError | InputsNeededError), choices[-1].free
             shapeless = [name for name in _shapeless(original.graph) if name not in {*overrides, *(shapes or {})}]
-            zeros = plain and not (free or shapeless or overrides) and _fails_on_zeros(session, errors[0][1])
             blamed, wanted = blamed_inputs(original.graph, str(errors[0][0])), sizes_wanted(free, shapeless)
+            # Zeros say nothing of what may have to be a size or a count.
+            counts = any(spec.name in blamed and spec.dtype in ("int32", "int64") for spec in specs)
+            zeros = plain and not (free or shapeless or overrides or counts) and _fails_on_zeros(session, errors[0][1])
             raise _fails_everywhere(errors, wanted, blamed, given=bool(overrides), zeros=zeros)
         _see_others(session, specs, given, dims)
         return session.clock(accepted), accepted
+
+
+def _all_named(emitted: Emitted) -> Emitted:
+    """A model of which every node has a name, for what the runtime says of it: that of its first output where it had none."""
+    if all(node.name for node in emitted.proto.graph.node):
+        return emitted
+    proto = ModelProto()
+    proto.CopyFrom(emitted.proto)
+    for node in proto.graph.node:
+        node.name = node.name or next((name for name in node.output if name), "")
+    return replace(emitted, proto=proto)
 
 
 def _see_others(
@@ -186,7 +210,11 @@ def _fails_everywhere(
 def blamed_inputs(graph: Graph, message: str) -> list[str]:
     """The inputs that what a node complains of is computed of: the indices of one that looks up, else all its operands."""
     name = node_of(message)
-    node = next((node for node in graph.nodes.values() if node.name == name), None) if name else None
+    named_so = (node for node in graph.nodes.values() if node.name == name)
+    makes_it = (
+        n for n in graph.nodes.values() for key in n.outputs if key is not None and graph.values[key].name == name
+    )
+    node = next(named_so, next(makes_it, None)) if name else None
     if node is None:
         return []
     stack = [key for key in (node.inputs[1:2] if node.op in _LOOKS_UP else node.inputs) if key is not None]

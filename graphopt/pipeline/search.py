@@ -12,7 +12,7 @@ from graphopt.ir.graph import Graph
 from graphopt.pipeline.context import Context
 from graphopt.pipeline.prepare import named_sizes
 from graphopt.search.flat import Clock, flattened
-from graphopt.search.normal import Normal
+from graphopt.search.normal import Cleaner, Normal
 from graphopt.search.problem import Budget, Problem, State
 from graphopt.search.select import Better, select
 from graphopt.search.selection import Selection
@@ -31,11 +31,13 @@ class Searched:
         selection: The best that was found.
         budget: What the search could spend, and has spent.
         curve: How the search came there.
+        predicted: How many times as fast as the normal form it is by the prices as they are at the end; ``None`` where one of them costs nothing.
     """
 
     selection: Selection
     budget: Budget
     curve: Curve
+    predicted: float | None
 
 
 def search(context: Context) -> Searched:
@@ -49,8 +51,8 @@ def search(context: Context) -> Searched:
             )
         )  # fmt: skip
         problem = Problem.where(context.library, cost, context.config)
-        normal = Normal.after(context.start, problem)
         budget = effort.searching(context.clock.interrupted)
+        normal = Normal.after(context.start, problem, None if context.strategy.name == Cleaner.name else budget)
 
         def better(number: int, state: State) -> None:
             curve.append((number, budget.elapsed, state.cost))
@@ -75,7 +77,9 @@ def search(context: Context) -> Searched:
         # What the form is worth is known for the CPU; elsewhere the clock must say so.
         if not context.clock.interrupted_now and (clock is not None or provider_name(context.config.provider) == "cpu"):
             found = flattened(found, clock)
-    return Searched(replace(found, outcome=normal.then(found.outcome)), budget, tuple(curve))
+        before, after = (cost.of(graph).total for graph in (normal.graph, found.outcome.state.graph))
+    predicted = before / after if before and after else None
+    return Searched(replace(found, outcome=normal.then(found.outcome)), budget, tuple(curve), predicted)
 
 
 def _predicted(context: Context, problem: Problem, graph: Graph, budget: Budget, better: Better) -> Selection:

@@ -101,7 +101,7 @@ def _is_right_on_cpu(context: Context, draft: _Draft, selection: Selection) -> b
     """Whether the CPU, at least, computes the same: other providers have errors of their own, which are not the rules' fault."""
     if context.config.provider == "cpu":
         return False
-    return draft.compared(selection.outcome.state.graph, session_config()).passed
+    return draft.compared(selection.outcome.state.graph, session_config(threads=1)).passed
 
 
 def _culprit(context: Context, selection: Selection, verified: Verification, draft: _Draft) -> Culprit:

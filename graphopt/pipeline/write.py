@@ -172,10 +172,12 @@ def _report(context: Context, judged: Judged) -> dict[str, Any]:
     given, settings, sizes = context.given, context.settings, context.sizes
     chosen = [*context.bound, *(settings.at[0] if settings.at else {})]
     chosen += shaped_sizes(context.original, context.arena.feeds, settings.input_shapes)
+    verified = judged.verified
+    untouched = verified.selection is verified.searched.selection  # nothing was taken back since
     return make_report(
         source=str(given) if isinstance(given, str | Path) else None, output=context.targets.output,
-        strategy=settings.strategy, config=context.config, seed=settings.seed, selection=judged.verified.selection,
-        paired=judged.paired, kept=judged.kept, verified=judged.verified.verification, original=context.original,
+        strategy=settings.strategy, config=context.config, seed=settings.seed, selection=verified.selection,
+        predicted=verified.searched.predicted if untouched else None, paired=judged.paired, kept=judged.kept, verified=verified.verification, original=context.original,
         final=judged.final, placements=_placements(context.arena, None if judged.kept else judged.graph),
         seconds=time.monotonic() - context.began, sizes=sizes,
         given=[*sizes] if any(context.inputs) else chosen,

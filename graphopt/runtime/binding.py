@@ -31,18 +31,18 @@ class TensorSpec:
             is not ``tensor``.
         shape: A size, a symbol or None (unknown) for each dimension; of a sequence or an optional those of its tensors, where known.
         kind: ``tensor``, ``sequence``, ``optional``, ``map`` or ``sparse``.
+        known_as: What it would be called elsewhere, by the operand that it is; for the table of interfaces.
     """
 
     name: str
     dtype: str
     shape: tuple[int | str | None, ...]
     kind: str = "tensor"
+    known_as: str = ""
 
     @property
     def element(self) -> TensorSpec | None:
-        """A tensor as a sequence or an optional holds them; ``None`` where it can't be passed, or nothing is known of its shape."""
-        if self.kind == "sequence" and not self.shape:
-            return None
+        """A tensor as a sequence or an optional holds them; ``None`` where it can't be passed."""
         inner = _ELEMENT.fullmatch(self.dtype)
         kind = BY_RUNTIME.get(inner[1]) if inner is not None else None
         return TensorSpec(self.name, kind.name, self.shape) if kind is not None and kind.native else None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import platform
 import re
@@ -40,7 +41,7 @@ class Environment:
         cpu: Model name of the processor.
         isa: Those of :data:`ISA_FLAGS` that it has, sorted.
         cores: Processors this process may use.
-        threads: Threads within an operator.
+        threads: Threads within an operator, the caller's own included; never 0.
         provider: Short name of the execution provider.
         level: The runtime's optimisation level.
         onnxruntime: Version of the runtime.
@@ -88,7 +89,7 @@ def fingerprint(config: SessionConfig) -> Environment:
         cpu=cpu_model(),
         isa=isa_flags(),
         cores=usable_cores(),
-        threads=config.threads,
+        threads=threads_used(config),
         provider=provider,
         level=config.level,
         onnxruntime=runtime_version(),
@@ -184,10 +185,37 @@ def peak_memory() -> int | None:
 
 
 def usable_cores() -> int:
-    """Processors this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    """Processors this process may use: those it may run on, and no more than the quota of its container pays for."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    with suppress(OSError, ValueError):  # "max" is no number: then there is no bound
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text(encoding="ascii").split()
+        cores = min(cores, max(1, math.ceil(int(quota) / int(period))))
+    return cores
+
+
+def threads_used(config: SessionConfig) -> int:
+    """Threads within an operator of a session: as many as were asked for, or as the runtime takes by itself."""
+    return config.threads or default_threads()
+
+
+@lru_cache(maxsize=1)
+def default_threads() -> int:
+    """Threads that the runtime uses for an operator where nobody tells it a number, the caller's own included.
+
+    It counts the physical cores of the machine, each system in its own way, and looks at neither affinity nor quota. So it is
+    asked: its profile lists the threads that wait beside the caller's.
+    """
+    import numpy as np
+    from onnx import TensorProto, helper
+
+    from graphopt.runtime.profile import workers
+    from graphopt.runtime.session import LoadableModel
+
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in "xy"]
+    graph = helper.make_graph([helper.make_node("Exp", ["x"], ["y"])], "probe", ends[:1], ends[1:])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    found = workers(LoadableModel(model.SerializeToString()), {"x": np.ones(1, np.float32)})
+    return usable_cores() if found is None else 1 + found
 
 
 @lru_cache(maxsize=1)

@@ -2,7 +2,7 @@
 
 Floats are standard normal, integers stay within a range the caller knows or within {0, 1} (legal for token and
 class ids of any table), symbolic dimensions get the same size everywhere. Inputs that many models have, masks, positions,
-lengths, are what their names say (:mod:`graphopt.runtime.interfaces`). Sequences hold two or three tensors,
+lengths, are what their names say (:mod:`graphopt.runtime.interfaces`). Sequences hold three or four tensors,
 optionals are there or not. What can't be guessed, maps and the like, is refused with the name of the input.
 """
 
@@ -36,7 +36,11 @@ _WORDS = ("alpha", "beta", "gamma", "delta")
 
 Bound = float | tuple[float, ...]
 Range = tuple[Bound, Bound]
-"""Inclusive low and exclusive high of the elements of an input; tuples are of each element."""
+"""Inclusive low and exclusive high of the elements of an input; tuples are of each element of the last dimension."""
+
+FILLS = (None, (1, True), (1, False), (0, False))
+"""What whole numbers are where random ones do not run: all the same, of vectors of declared length alone or of all inputs."""
+Fill = tuple[int, bool] | None
 
 
 def make_feeds(
@@ -48,6 +52,7 @@ def make_feeds(
     overrides: Mapping[str, Array] | None = None,
     scale: float = 1.0,
     flags: int = 0,
+    fill: Fill = None,
 ) -> dict[str, Array]:
     """Make an array for every input.
 
@@ -59,6 +64,7 @@ def make_feeds(
         overrides: Arrays to use as they are.
         scale: Standard deviation of the floats.
         flags: Which of the inputs of one truth value are true: bit by bit, in their order.
+        fill: One number for whole numbers of 32 and 64 bits in place of random ones, see :data:`FILLS`.
 
     Returns:
         An array for each input, by name.
@@ -96,6 +102,8 @@ def make_feeds(
             feeds[name] = None
         elif name in flagged:
             feeds[name] = np.full(shapes[name], bool(flags >> flagged.index(name) & 1))
+        elif fill is not None and _fillable(spec, vectors=fill[1]):
+            feeds[name] = np.full(shapes[name], fill[0], numpy_dtype(spec.dtype))
         else:
             # One stream for each name: adding an input to a model leaves the values of the others alone.
             rng = np.random.default_rng((seed, zlib.crc32(name.encode())))
@@ -104,10 +112,22 @@ def make_feeds(
     return feeds
 
 
+def _fillable(spec: TensorSpec, *, vectors: bool) -> bool:
+    """Whether an input holds sizes, counts or indices, as it seems; ``vectors``: sizes or counts."""
+    few = len(spec.shape) < 2 and not any(isinstance(dim, str) for dim in spec.shape)
+    return spec.dtype in ("int64", "int32") and (few or not vectors)
+
+
+def fills(specs: Iterable[TensorSpec]) -> list[Fill]:
+    """The fills that make a difference to some inputs."""
+    specs = list(specs)
+    return [fill for fill in FILLS if fill is None or any(_fillable(s, vectors=fill[1]) for s in specs)]
+
+
 def _held(spec: TensorSpec, shape: tuple[int, ...], seed: int, scale: float) -> Any:
-    """A tensor for an optional; for a sequence two or three of them, by the seed."""
+    """A tensor for an optional; for a sequence three or four of them, by the seed."""
     assert spec.element is not None
-    count = 1 if spec.kind == "optional" else 2 + seed % 2
+    count = 1 if spec.kind == "optional" else 3 + seed % 2
     made = [
         _values(spec.element, shape, np.random.default_rng((seed, zlib.crc32(spec.name.encode()), n)), None, scale)
         for n in range(count)
@@ -367,7 +387,7 @@ def _values(
     spec: TensorSpec, shape: tuple[int, ...], rng: np.random.Generator, limits: Range | None, scale: float
 ) -> Array:
     dtype = numpy_dtype(spec.dtype)
-    if limits is not None and isinstance(limits[0], tuple) and shape != (len(limits[0]),):
+    if limits is not None and isinstance(limits[0], tuple) and shape[-1:] != (len(limits[0]),):
         limits = None  # these are of another shape
     if spec.dtype == "str":
         words: Array = rng.choice(np.array(_WORDS, dtype=object), size=shape)

@@ -36,6 +36,7 @@ class InterfaceTable:
     entries: tuple[InterfaceEntry, ...]
     sums: Mapping[str, Sequence[str]]
     sizes: Mapping[str, Sequence[int]]
+    operands: Mapping[str, Mapping[int, str]]
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,9 @@ def recognise(specs: Iterable[TensorSpec]) -> Interface:
     roles: dict[str, Sequence[str]] = {}
     values: dict[str, str] = {}
     for spec in specs:
-        entry = next((each for each in table().entries if _fits(each, spec, specs)), None)
+        names = [name for name in (spec.name, spec.known_as) if name]
+        entries = (each for name in names for each in table().entries if _fits(each, name, spec, specs))
+        entry = next(entries, None)
         if entry is not None:
             roles[spec.name] = entry.axes
             if entry.values:
@@ -94,11 +97,11 @@ def recognise(specs: Iterable[TensorSpec]) -> Interface:
     return Interface(roles, values)
 
 
-def _fits(entry: InterfaceEntry, spec: TensorSpec, specs: Sequence[TensorSpec]) -> bool:
+def _fits(entry: InterfaceEntry, name: str, spec: TensorSpec, specs: Sequence[TensorSpec]) -> bool:
     return (
         spec.kind == "tensor"
         and len(entry.axes) == len(spec.shape)
-        and entry.match.fullmatch(spec.name) is not None
+        and entry.match.fullmatch(name) is not None
         and (entry.beside is None or any(entry.beside.fullmatch(other.name) for other in specs))
     )
 
@@ -119,7 +122,7 @@ def table() -> InterfaceTable:
     import yaml
 
     read: Mapping[str, Any] = yaml.safe_load(_FILE.read_text(encoding="utf-8"))
-    return InterfaceTable(tuple(_entry(each) for each in read["inputs"]), read["sums"], read["sizes"])
+    return InterfaceTable(tuple(_entry(each) for each in read["inputs"]), read["sums"], read["sizes"], read["operands"])
 
 
 def _entry(read: Mapping[str, Any]) -> InterfaceEntry:

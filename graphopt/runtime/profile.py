@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -70,18 +70,44 @@ def profile(
     """
     if runs < 1:
         raise UsageError(f"a profile needs at least one run, got {runs}")
-    with scratch.folder("profile") as folder:
-        config = replace(config or SessionConfig(), profile=folder / "p")
-        with Session(model, config) as session:
-            for _ in range(runs + 1):
-                session.run(feeds)
-            try:
-                events = json.loads(session.end_profiling().read_text(encoding="utf-8"))
-            except (OSError, ValueError) as error:  # the runtime does not say when it can't write
-                raise SessionError(
-                    "the runtime's profile is not whole", f"is there room in {folder.parent.parent}? see TMPDIR"
-                ) from error
-    return _kernels(events, runs + 1)
+    return _kernels(_events(model, feeds, config or SessionConfig(), runs + 1), runs + 1)
+
+
+def workers(model: Model, feeds: Mapping[str, Any]) -> int | None:
+    """How many threads of a session wait beside the caller's where nobody tells the runtime a number.
+
+    Args:
+        model: A model of one kernel, of the CPU provider.
+        feeds: Its inputs.
+
+    Returns:
+        Their number; ``None`` where the runtime does not tell it.
+
+    Raises:
+        SessionError: As for :func:`profile`.
+    """
+    # Pairs, not dictionaries: threads that have not begun yet are all listed under the same name.
+    events = [dict(event) for event in _events(model, feeds, SessionConfig(threads=0), 1, list)]
+    told = [dict(event["args"]) for event in events if event.get("cat") == "Node"]
+    stats = [each["thread_scheduling_stats"] for each in told if "thread_scheduling_stats" in each]
+    return len(dict(stats[-1]).get("sub_threads", ())) if stats else None
+
+
+def _events(
+    model: Model, feeds: Mapping[str, Any], config: SessionConfig, runs: int, pairs: Callable[..., Any] | None = None
+) -> list[Any]:
+    """What the runtime's profiler writes of some runs; what ``pairs`` makes of its objects, or dictionaries."""
+    with scratch.folder("profile") as folder, Session(model, replace(config, profile=folder / "p")) as session:
+        for _ in range(runs):
+            session.run(feeds)
+        try:
+            text = session.end_profiling().read_text(encoding="utf-8")
+            found: list[Any] = json.loads(text, object_pairs_hook=pairs)
+        except (OSError, ValueError) as error:  # the runtime does not say when it can't write
+            raise SessionError(
+                "the runtime's profile is not whole", f"is there room in {folder.parent.parent}? see TMPDIR"
+            ) from error
+    return found
 
 
 def by_op(kernels: Iterable[KernelTime]) -> list[OpTime]:

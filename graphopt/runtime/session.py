@@ -74,7 +74,7 @@ class SessionConfig:
 
     Attributes:
         provider: Short or full name of the execution provider; the CPU takes what it leaves.
-        threads: Threads within an operator, on the processor; 0 leaves the number to the runtime.
+        threads: Threads within an operator, on the processor; 0 leaves their number, and which core each keeps to, to the runtime.
         level: The runtime's own graph optimisation: ``all``, ``extended``, ``basic`` or ``disabled``.
         provider_options: Options of the execution provider.
         profile: Prefix of the profile file to write, or None for no profile.

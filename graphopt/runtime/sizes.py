@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from graphopt.runtime.binding import TensorSpec
-from graphopt.runtime.feeds import chosen_dims, likely_sizes, ties, whole
+from graphopt.runtime.feeds import Fill, chosen_dims, fills, likely_sizes, ties, whole
 from graphopt.runtime.interfaces import likely, recognise
 from graphopt.runtime.ties import Linear
 
@@ -37,16 +37,22 @@ class Hints:
         sizes: For each symbol the sizes that operators seem to ask of it, those of the most operators first.
         equal: Sums that operators hold against each other.
         elements: Shapes of the tensors in sequences, by input: what the runtime does not tell.
+        known_as: Names that inputs would have elsewhere, by the operands that they are.
     """
 
     sizes: Mapping[str, Sequence[int]] = field(default_factory=dict)
     equal: Sequence[tuple[Linear, Linear]] = ()
     elements: Mapping[str, tuple[int | str | None, ...]] = field(default_factory=dict)
+    known_as: Mapping[str, str] = field(default_factory=dict)
 
     def completed(self, specs: Iterable[TensorSpec]) -> list[TensorSpec]:
-        """Inputs with the shapes of what sequences hold, see :attr:`elements`."""
+        """Inputs with the shapes of what sequences hold, see :attr:`elements`, and what they would be called elsewhere."""
         return [
-            replace(s, shape=self.elements[s.name]) if s.kind == "sequence" and s.name in self.elements else s
+            replace(
+                s,
+                shape=self.elements[s.name] if s.kind == "sequence" and s.name in self.elements else s.shape,
+                known_as=self.known_as.get(s.name, ""),
+            )
             for s in specs
         ]
 
@@ -130,6 +136,21 @@ def fitting(choices: Sequence[Symbols], runs: Runs, seconds: float = SECONDS) ->
         sizes = first_that_run(symbols, runs, seconds)
         if sizes is not None:
             return symbols, sizes
+    return None
+
+
+def filled(
+    specs: Sequence[TensorSpec], choices: Sequence[Symbols], runs: Callable[[Sizes, Fill], bool]
+) -> tuple[Symbols, Sizes, Fill] | None:
+    """The first of some choices with sizes that a model runs at, and what its whole numbers are there."""
+    for fill in fills(specs):
+
+        def runs_so(sizes: Sizes, fill: Fill = fill) -> bool:
+            return runs(sizes, fill)
+
+        found = fitting(choices, runs_so, SECONDS if fill is None else SECONDS / 5)
+        if found is not None:
+            return *found, fill
     return None
 
 

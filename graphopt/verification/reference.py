@@ -9,8 +9,9 @@ from __future__ import annotations
 import math
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,13 +19,13 @@ from ml_dtypes import finfo
 
 from graphopt.errors import InputsNeededError, SessionError
 from graphopt.runtime.binding import TensorSpec
-from graphopt.runtime.feeds import Range, flag_ways, make_feeds, named, shaped
+from graphopt.runtime.feeds import Fill, Range, flag_ways, make_feeds, named, shaped
 from graphopt.runtime.given import Given
 from graphopt.runtime.guard import Guarded, open_guarded, revive
 from graphopt.runtime.precision import coarsest
 from graphopt.runtime.providers import short_name
 from graphopt.runtime.session import Model, Session, SessionConfig
-from graphopt.runtime.sizes import Hints, Sizes, Symbols, fitting, others
+from graphopt.runtime.sizes import Hints, Sizes, Symbols, filled, others
 from graphopt.verification.compare import Tolerance, compare, default_rtol
 
 _PATIENCE_S, _PATIENCE = 60.0, 10  # seconds, and multiples of the original's, for the other model to be opened or run
@@ -33,6 +34,10 @@ MOST = 0.05
 """But no model is so ill-conditioned that more than this would pass."""
 _FLOATS = ("float", "bfloat", "complex")
 _SCALE = 4.0  # of the last trial: saturates what saturates, so that errors in the tails show
+
+
+Safe = Callable[[], dict[str, Any]] | None
+"""Makes inputs that are known to run, in place of others that may not."""
 
 
 @dataclass(frozen=True)
@@ -47,33 +52,37 @@ class Inputs:
     trials: int
     seed: int
 
-    def make(self, session: Guarded | Session) -> tuple[list[dict[str, Any]], list[Sizes]]:
-        """Inputs for each trial, and the sizes that they have; one trial for each set in which the caller has given all of them.
+    def make(self, session: Guarded | Session) -> tuple[list[dict[str, Any]], list[Safe], list[Sizes]]:
+        """Inputs for each trial, others of the same sizes that are known to run, and the sizes.
+
+        There is one trial for each set in which the caller has given all of them, and nothing in its place.
 
         Raises:
             SessionError: The model runs at no size that was tried; what it says at the likeliest.
         """
         found, dims = shaped(session.input_specs, self.shapes, self.dims)
         specs, feeds, sizes = named(self.hints.completed(found)), list[dict[str, Any]](), list[Sizes]()
+        safe = list[Safe]()
         for overrides in self.given:
-            more, their_sizes = self._of(overrides, session, specs, dims)
-            feeds += more
+            more, in_place, their_sizes = self._of(overrides, session, specs, dims)
+            feeds, safe = [*feeds, *more], [*safe, *in_place]
             sizes += [each for each in their_sizes if each not in sizes]
-        return feeds, sizes
+        return feeds, safe, sizes
 
     def _of(
         self, overrides: Mapping[str, Any], session: Guarded | Session, specs: Sequence[TensorSpec], dims: Sizes
-    ) -> tuple[list[dict[str, Any]], list[Sizes]]:
+    ) -> tuple[list[dict[str, Any]], list[Safe], list[Sizes]]:
         """Inputs for each trial with some that were given."""
+        fill: Fill = None
 
         def made(sizes: Sizes, trial: int, scale: float = 1.0, flags: int = 0) -> dict[str, Any]:
             return make_feeds(
                 specs, seed=self.seed + trial, ranges=self.ranges, dims=sizes, overrides=overrides, scale=scale,
-                flags=flags,
+                flags=flags, fill=fill,
             )  # fmt: skip
 
         if all(spec.name in overrides for spec in specs):
-            return [made(dims, 0)], []
+            return [made(dims, 0)], [None], []
         choices = Symbols.choices(specs, dims, overrides, self.hints)
         error: SessionError | None = None
 
@@ -89,15 +98,17 @@ class Inputs:
                 return False
             return True
 
-        def runs(sizes: Sizes) -> bool:
+        def runs(sizes: Sizes, filled_with: Fill) -> bool:
+            nonlocal fill
+            fill = filled_with
             return any(accepts(sizes, flags) for flags in ways)
 
-        found = fitting(choices, runs)
+        found = filled([spec for spec in specs if spec.name not in overrides], choices, runs)
         if found is None:
             assert error is not None
             raise inputs_needed(error, specs, self, choices[-1].free) from error
-        symbols, base = found
-        sizes = [base, *others(symbols, base, runs)]
+        symbols, base, fill = found
+        sizes = [base, *others(symbols, base, lambda each: runs(each, fill))]
         # Each size with each setting of flags that runs; the larger inputs of the last trial come on top of one trial at each size.
         plan = [(each, f) for each in sizes for f in ways if len(ways) == 1 or accepts(each, f)]
         trials = max(self.trials, len(plan) + 1 if len(plan) > 2 else len(plan))
@@ -105,7 +116,9 @@ class Inputs:
             made(plan[n % len(plan)][0], n, _SCALE if 0 < n == trials - 1 else 1.0, plan[n % len(plan)][1])
             for n in range(trials)
         ]
-        return feeds, [{s: each[s] for s in symbols.free} for each in sizes] if symbols.free else []
+        safe: list[Safe] = [partial(made, each, 0, flags=flags) for each, flags in plan]
+        tried = [{s: each[s] for s in symbols.free} for each in sizes] if symbols.free else []
+        return feeds, [safe[n % len(plan)] for n in range(trials)], tried
 
 
 @dataclass(frozen=True)
@@ -146,9 +159,18 @@ def run_original(original: Model, config: SessionConfig, inputs: Inputs, toleran
 def _run_as(config: SessionConfig, original: Model, inputs: Inputs, tolerance: Tolerance) -> Reference:
     began = time.monotonic()
     with open_guarded(original, config) as session:
-        feeds, sizes = inputs.make(session)
+        feeds, safe, sizes = inputs.make(session)
+        outputs = list[list[Any]]()
         try:
-            outputs = [session.run(each) for each in feeds]
+            for n, in_place in enumerate(safe):
+                try:
+                    outputs.append(session.run(feeds[n]))
+                except SessionError:
+                    if in_place is None:
+                        raise
+                    revive(session)
+                    feeds[n] = in_place()
+                    outputs.append(session.run(feeds[n]))
             again = session.run(feeds[0])
             moved = outputs
             if tolerance.rtol is None and any(_is_float(value) for value in feeds[0].values()):

@@ -10,10 +10,12 @@ from graphopt.ir.graph import Graph, Node
 from graphopt.ir.infer import element_shape
 from graphopt.ir.ops import BROADCASTING
 from graphopt.ir.types import Dim, Shape, factors, product
+from graphopt.runtime.interfaces import table
 from graphopt.runtime.sizes import Hints
 from graphopt.runtime.ties import Linear, linear
 
 _WINDOWS = frozenset({"Conv", "MaxPool", "AveragePool", "ConvTranspose", "LpPool"})
+_HANDED_ON = frozenset({"SequenceAt", "SequenceInsert", "SequenceErase", "Identity", "Relu", "Cast"})
 _LARGEST = 4096
 
 
@@ -36,13 +38,44 @@ def size_hints(graph: Graph) -> Hints:
                 continue
             counted = votes.setdefault(parts[1][0], {})
             counted[size // parts[0]] = counted.get(size // parts[0], 0) + 1
-    held = {graph.values[key].name: element_shape(graph.type(key)) for key in graph.inputs}
-    elements = {name: tuple(shape) for name, shape in held.items() if shape is not None}
     return Hints(
         {s: sorted(counted, key=lambda n: (-counted[n], n)) for s, counted in votes.items()},
         _equations(graph),
-        elements,
+        {graph.values[key].name: _held(graph, key) for key in graph.inputs if graph.type(key).other},
+        _known_as(graph),
     )
+
+
+def _known_as(graph: Graph) -> dict[str, str]:
+    """What inputs would be called elsewhere, by the operand that they are."""
+    inputs, found = set(graph.inputs), dict[str, str]()
+    for node in graph.nodes.values():
+        operands = table().operands.get(f"{node.domain}.{node.op}" if node.domain else node.op, {})
+        for slot, key in enumerate(node.inputs):
+            if key in inputs and key is not None and slot in operands:
+                found.setdefault(graph.values[key].name, operands[slot])
+    return found
+
+
+def _held(graph: Graph, start: int) -> tuple[Dim, ...]:
+    """The shape of the tensors in a sequence, as declared or as far as what reads them tells; of two dimensions where nothing does."""
+    declared = element_shape(graph.type(start))
+    if declared is not None:
+        return tuple(declared)
+    stack, seen = [start], {start}
+    while stack:
+        for user in graph.users[stack.pop()]:
+            node = graph.nodes[user]
+            shapes = [graph.type(key).shape for key in node.inputs[1:2] if key is not None]
+            if node.op in ("SequenceInsert", *_WINDOWS) and shapes and shapes[0]:
+                return tuple(shapes[0]) if node.op == "SequenceInsert" else (None,) * len(shapes[0])
+            if node.op == "Transpose" and "perm" in node.attributes:
+                return (None,) * len(node.attributes["perm"])
+            for key in node.outputs if node.op in _HANDED_ON else ():
+                if key is not None and key not in seen:
+                    seen.add(key)
+                    stack.append(key)
+    return None, None
 
 
 def _equations(graph: Graph) -> list[tuple[Linear, Linear]]:

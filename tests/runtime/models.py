@@ -37,6 +37,15 @@ def model(*args: Any, tensors: Mapping[str, Any] | None = None, **kwargs: Any) -
     return LoadableModel(proto(*args, **kwargs).SerializeToString(), tensors or {})
 
 
+def of_map() -> LoadableModel:
+    """A vector of what a map ``m`` holds under 1 and 2."""
+    kind = helper.make_map_type_proto(LONG, helper.make_tensor_type_proto(F, []))
+    node = helper.make_node("DictVectorizer", ["m"], ["y"], domain="ai.onnx.ml", int64_vocabulary=[1, 2])
+    made = proto([node], [helper.make_value_info("m", kind)], [("y", F, [1, 2])])
+    made.opset_import.add(domain="ai.onnx.ml", version=1)
+    return LoadableModel(made.SerializeToString())
+
+
 def placeholder(name: str, code: int, dims: Sequence[int], location: str = "elsewhere") -> TensorProto:
     tensor = TensorProto(name=name, data_type=code, dims=dims, data_location=TensorProto.EXTERNAL)
     for key, value in (("location", location), ("offset", "0")):

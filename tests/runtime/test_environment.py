@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import onnxruntime
 import pytest
 
 from graphopt.errors import UnknownNameError, UsageError
 from graphopt.runtime import environment
-from graphopt.runtime.environment import block_size, fingerprint, rule_block
-from graphopt.runtime.session import SessionConfig
+from graphopt.runtime.environment import block_size, default_threads, fingerprint, rule_block
+from graphopt.runtime.session import Session, SessionConfig
+from tests.runtime.models import chain
 
 
 def test_fields():
@@ -23,6 +26,33 @@ def test_fields():
     assert found.cores >= 1 and found.cpu
     assert set(found.isa) <= set(environment.ISA_FLAGS) and list(found.isa) == sorted(found.isa)
     assert json.loads(found.to_json())["threads"] == 3
+
+
+def test_all_cores_are_the_threads_that_the_runtime_starts():
+    here = default_threads()
+    assert here >= 1
+    # Prices of so many threads are the same, whoever chose the number.
+    assert fingerprint(SessionConfig(threads=0)) == fingerprint(SessionConfig(threads=here))
+    tasks = Path("/proc/self/task")
+    if tasks.is_dir():
+        before = set(os.listdir(tasks))
+        with Session(chain(1), SessionConfig(threads=0)):
+            assert len(set(os.listdir(tasks)) - before) == here - 1
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="needs Linux")
+def test_a_process_that_may_use_fewer_processors_is_warned():
+    code = (
+        "import os, warnings; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\n"
+        "from graphopt.pipeline.opening import session_config\n"
+        "with warnings.catch_warnings(record=True) as told:\n"
+        "    warnings.simplefilter('always'); config = session_config(threads=0)\n"
+        "print(config.threads, *(w.message for w in told))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    here = default_threads()
+    warned = f"0 ONNX Runtime takes {here} threads by itself, and this process may use 1 processor: choose --threads 1"
+    assert done.stdout.startswith(warned if here > 1 else "0\n")
 
 
 def test_digest_follows_what_matters_and_nothing_else():

@@ -10,10 +10,10 @@ from onnx import TensorProto, helper
 from graphopt.errors import InputsNeededError, UnknownNameError, UsageError
 from graphopt.ir.dtypes import ELEMENT_TYPES, numpy_dtype
 from graphopt.runtime.binding import TensorSpec
-from graphopt.runtime.feeds import bind_dims, make_feeds
+from graphopt.runtime.feeds import FILLS, bind_dims, fills, make_feeds
 from graphopt.runtime.given import load_npz
 from graphopt.runtime.session import Session
-from tests.runtime.models import LONG, F, model
+from tests.runtime.models import model, of_map
 
 
 def one(spec, **kwargs):
@@ -153,15 +153,21 @@ def test_impossible_sizes_and_ranges():
     assert one(spec, dims={"n": 0}).shape == (0,)
 
 
-def test_sequences_cannot_be_made_up_but_given():
-    sequence = helper.make_value_info("xs", helper.make_sequence_type_proto(helper.make_tensor_type_proto(F, [2])))
-    graph = model([helper.make_node("SequenceLength", ["xs"], ["n"])], [sequence], [("n", LONG, [])])
-    with Session(graph) as session:
-        with pytest.raises(InputsNeededError, match="input 'xs'") as error:
+def test_maps_cannot_be_made_up_but_given():
+    with Session(of_map()) as session:
+        with pytest.raises(InputsNeededError, match="input 'm'") as error:
             make_feeds(session.input_specs)
         assert "--inputs" in error.value.hint
-        given = [np.zeros(2, np.float32)] * 3
-        assert session.run(make_feeds(session.input_specs, overrides={"xs": given}))[0] == 3
+        assert session.run(make_feeds(session.input_specs, overrides={"m": {2: 5.0}}))[0].tolist() == [[0, 5]]
+
+
+def test_whole_numbers_are_filled_with_one_number_where_random_ones_do_not_run():
+    ids, shape = TensorSpec("ids", "int64", ("b", 3)), TensorSpec("shape", "int32", (2,))
+    assert fills([TensorSpec("x", "float32", (2,))]) == [None] and fills([ids]) == [None, (1, False), (0, False)]
+    assert fills([ids, shape]) == list(FILLS)
+    made = make_feeds([ids, shape], fill=(1, True), ranges={"shape": (4, 9)})
+    assert made["shape"].tolist() == [1, 1] and (made["ids"] == make_feeds([ids])["ids"]).all()
+    assert not make_feeds([ids, shape], fill=(0, False))["ids"].any()
 
 
 def test_strings_run():

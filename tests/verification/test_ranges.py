@@ -9,7 +9,10 @@ from onnx import parser
 from graphopt.errors import InputsNeededError
 from graphopt.onnxio.load import load
 from graphopt.pipeline.opening import first_run, session_config
+from graphopt.runtime.session import LoadableModel
+from graphopt.verification.numeric import verify_models
 from graphopt.verification.ranges import input_ranges
+from graphopt.verification.sizes import size_hints
 
 TABLE = "c = Constant<value_floats = [0.0, 1.0, 2.0, 3.0, 4.0]>()"
 CASES = [
@@ -22,6 +25,10 @@ CASES = [
     ("int64[2] i", "k = Constant<value_ints = [1, 1]>() j = Concat<axis = 0>(k, i) y = Gather(c, j)", (0, 5)),
     ("int64[2] i", "k = Constant<value_int = 0>() b = Equal(i, k) j = Where(b, k, i) y = Gather(c, j)", (0, 5)),
     ("int64[2] i", "k = Constant<value_int = 1>() s = Gather(i, k) y = Gather(c, s)", (0, 5)),
+    ("int64[2] i", "k = Constant<value_int = 2>() j = Mul(i, k) y = Gather(c, j)", (0, 3)),
+    ("int64[2] i", "k = Constant<value_int = 0>() j = CumSum(i, k) y = Gather(c, j)", (0, 3)),
+    ("int64[3] i", "k = Constant<value_int = 0>() o = Constant<value_int = 1>() j = CumSum(i, k) l = Sub(j, o) y = Gather(c, l)", (1, 2)),
+    ("int64[2, 1] i", "k = Constant<value_ints = [1]>() j = Add(i, k) y = GatherND(c, j)", (0, 4)),
     ("int64[2] i", "k = Constant<value_int = 3>() j = Add(i, k) a = Gather(c, i) b = Gather(c, j) y = Add(a, b)", (0, 2)),
 ]  # fmt: skip
 
@@ -39,6 +46,7 @@ def test_an_index_stays_within_its_table_however_it_gets_there(inputs, body, wan
 
 
 OPERANDS = [
+    ("float[1, 2, 6] x, int64[7, 2] i", "y = GatherND(x, i)", ((0, 0), (1, 2))),
     ("int64[3] x, int64[3] i", "q = Div(x, i) y = Cast<to = 1>(q)", (1, 4)),
     ("float[2, 3] x, int64[1] i", "y = Unsqueeze(x, i)", ((0,), (1,))),
     ("float[2, 1, 3] x, int64[1] i", "y = Squeeze(x, i)", ((1,), (2,))),
@@ -77,3 +85,63 @@ def test_a_refusal_says_which_node_fails_with_which_index_and_what_to_give():
     with pytest.raises(InputsNeededError, match=r"node 'look up' \(Gather\) fails: .*idx=\d+") as error:
         first_run(load(model), session_config(), {}, (), {}, 0)
     assert "--dim n=N" in str(error.value.hint) and str(error.value.hint).endswith("comes of x")
+
+
+OPEN = [
+    ("float[b, 12, 6] x, int64[2] i, int64[2] k", "y = Col2Im(x, i, k)", 18),
+    ("float[1, 12, 15] x, int64[2] i, int64[2] k", "y = Col2Im<pads = [0, 1, 0, 1], strides = [1, 2]>(x, i, k)", 18),
+    ("float[6, 4] x, int64[2] i", "s = SplitToSequence<axis = 0>(x, i) y = ConcatFromSequence<axis = 0>(s)", 17),
+    ("float[b, 6] x, int64[2] i", "y, z = Split<axis = 1>(x, i)", 17),
+    ("float[b, 3, 4] x, int64[2] i", "y = Reshape(x, i)", 17),
+    ("float[b, s, 12] x, int64[4] i", "y = Reshape(x, i)", 17),
+    ("float[b, s, 12] x, int64[n] i", "y = Reshape(x, i)", 17),
+    ("float[b, 3, h, w] x, int64[4] i", 'y = Resize<mode = "nearest">(x, "", "", i)', 17),
+    ("float[b, 3, h, w] x, int64[2] i", 'y = Resize<axes = [2, 3]>(x, "", "", i)', 18),
+    ("float[b, 3, h, w] x, float[4] i", 'y = Resize<mode = "nearest">(x, "", i)', 17),
+    ("float[b, 3, 8, 8] x, float[4] i", "y = Upsample(x, i)", 9),
+    ("float[b, 2, 3] x, int64[4] i", "y = AffineGrid(x, i)", 20),
+    ("float[1, 1, 2, 2] x, int64[1, 1, 2, 2] j, int64[4] i", "y = MaxUnpool<kernel_shape = [2, 2], strides = [2, 2]>(x, j, i)", 17),
+    ("float[1, 3, 4] x, int64[3] lens", "y = ReverseSequence(x, lens)", 17),
+    ("float[4] x, int64 i", "y = CumSum(x, i)", 17),
+    ("float[3, 4] x, int64[2] i", "c = ConstantOfShape(i) y = Add(c, x)", 17),
+    ("float[b, 8] x, int64 i", "s = Constant<value_int = 0>() d = Constant<value_int = 1>() r = Range(s, i, d) f = Cast<to = 1>(r) y = Add(x, f)", 17),
+    ("float[b, s] x, int64[2] i", "y, z = Split<axis = 1>(x, i)", 17),  # runs with some numbers only
+    ("float[b, 16, 4] x, int64[n] s, int64[n] e, int64[n] i, int64[n] t", "y = Slice(x, s, e, i, t)", 17),
+    ("seq(float[]) x, float[4, 5] w", "i = Constant<value_int = -3>() s = SequenceAt(x, i) y = MatMul(s, w)", 17),
+    ("seq(float[]) x, float[5, 4] t, int64 i", "s = SequenceInsert(x, t, i) y = ConcatFromSequence<axis = 0>(s)", 17),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("inputs", "body", "opset"), OPEN)
+def test_operands_that_are_left_to_the_caller_do_not_keep_a_model_from_running(inputs, body, opset):
+    model = load(parsed(inputs, body, opset))
+    found = input_ranges(model.graph)
+    first_run(model, session_config(), found, (), {}, 0)
+    given = LoadableModel(model.proto.SerializeToString())
+    assert verify_models(given, given, ranges=found, hints=size_hints(model.graph)).passed
+
+
+GROUPED = "y, k, v = com.microsoft.GroupQueryAttention<num_heads = 4, kv_num_heads = 2>(a, b, c, d, e, f, g)"
+
+
+def test_operands_say_what_an_input_is_where_its_name_does_not():
+    inputs = "float[n, s, 64] a, float[n, s, 32] b, float[n, s, 32] c, float[n, 2, p, 16] d, float[n, 2, p, 16] e, int32[n] f, int32[1] g"
+    text = f'<ir_version: 8, opset_import: ["": 17, "com.microsoft": 1]> m ({inputs}) => (float y) {{ {GROUPED} }}'
+    model = load(parser.parse_model(text))
+    assert size_hints(model.graph).known_as["f"] == "seqlens_k"
+    _, feeds = first_run(model, session_config(), {}, (), {}, 0)
+    assert feeds["f"].tolist() == [15] and feeds["g"].tolist() == [16]
+
+
+def test_a_node_without_a_name_is_called_by_what_it_makes():
+    proto = parsed("float[b, 12] x, int64[3] i, float[4, 5] w", "r = Reshape(x, i) y = MatMul(r, w)")
+    with pytest.raises(InputsNeededError, match=r"node 'y' \(MatMul\) fails") as error:
+        first_run(load(proto), session_config(), {}, (), {}, 0)
+    assert str(error.value.hint).endswith("comes of x, i, w")
+
+
+def test_a_node_that_fails_on_numbers_that_are_left_open_is_not_said_to_be_faulty():
+    proto = parsed("float[1, 16] x, int64[1] i, int64[1] j, float[1, 8] z", "s = Slice(x, i, j) y = Add(s, z)")
+    with pytest.raises(InputsNeededError, match=r"node 'y' \(Add\) fails") as error:
+        first_run(load(proto), session_config(), {}, (), {}, 0)
+    assert str(error.value.hint).endswith("comes of x, i, j, z") and "fault" not in str(error.value.hint)
