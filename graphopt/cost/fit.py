@@ -20,7 +20,7 @@ from graphopt.ir.graph import Graph, Value, build
 from graphopt.ir.types import ValueType, digest
 from graphopt.runtime.session import SessionConfig
 
-_PREFIX = "roofline:"
+_PREFIX = "roofline-2:"  # the pace is that of one thread, whatever the sessions use
 _SCALE = "scale:graph"
 TYPICAL = 1.065
 """Time of a graph over the sum of its windows, where nobody has calibrated it: the mean of 19 models on a Zen 5."""

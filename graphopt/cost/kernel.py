@@ -37,6 +37,7 @@ ESTIMATE_MARKUP = 1.1
 """Factor on an estimate: a search should not prefer a window only because nobody measured it."""
 _OWN, _SHARED, _MEMORY = "", "-shared", "-memory"
 """Suffix of a signature that was measured with weights from a core's own cache, the last-level cache, or memory."""
+_FARTHER = 4.0  # how much longer it takes to read a weight from memory than from the cache, where that is not measured
 _BALLAST = 256 << 20  # bytes that are touched at most where twice the cache is less
 _FIRST = 0.6  # share of the time for measuring that a first look at a graph may use
 
@@ -183,15 +184,18 @@ class KernelCost(WindowCost):
         watch = self._stopwatch()
         return 1.0 if watch is None else watch.slowdown()
 
+    def signatures(self, graph: Graph, windows: Sequence[Window], layout: Layout) -> list[tuple[str, str]]:
+        """By which the store knows some windows: with their weights in the cache, and from memory."""
+        self.prices(graph, windows, layout)  # a correction may have come in between
+        return [self._signatures[self._key(graph, window, layout)] for window in windows]
+
     # -- parts ----------------------------------------------------------------------------------------------------
 
     def _census(self, graph: Graph, costs: Costs) -> dict[tuple[str, str], tuple[int, float]]:
         """How many windows of each signature a graph has, and what one costs in milliseconds."""
         windows = list({window.nodes[-1]: window for window in costs.partition.values()}.values())
-        self.prices(graph, windows, costs.layout)  # a correction may have come in between
         found: dict[tuple[str, str], tuple[int, float]] = {}
-        for window in windows:
-            pair = self._signatures[self._key(graph, window, costs.layout)]
+        for window, pair in zip(windows, self.signatures(graph, windows, costs.layout), strict=True):
             found[pair] = found.get(pair, (0, 0.0))[0] + 1, costs.by_node[window.head]
         return found
 
@@ -253,7 +257,7 @@ class KernelCost(WindowCost):
         stored = {
             s: ms for s, ms in self.store.get_many(self.environment, plans).items() if ms == FAILED or 0 < ms < math.inf
         }
-        analytic = {s: window_ms(graph, window, self.roofline, self.shapes) for s, (_, window) in plans.items()}
+        analytic = {s: self._estimate(graph, window, s) for s, (_, window) in plans.items()}
         for signature, ms in stored.items():
             if ms != FAILED:
                 self._set(signature, ms)
@@ -284,6 +288,13 @@ class KernelCost(WindowCost):
         for signature in left:
             self.estimated += 1
             self._set(signature, ESTIMATE_MARKUP * analytic[signature] * self._correction(graph, plans[signature][1]))
+
+    def _estimate(self, graph: Graph, window: Window, signature: str) -> float:
+        """Milliseconds of a window that is not measured."""
+        ms = window_ms(graph, window, self.roofline, self.shapes)
+        if signature.endswith(_MEMORY):
+            ms += (_FARTHER - 1) * sum(n for _, n in self._weights(graph, window)) / (self.roofline.gbytes * 1e6)
+        return ms
 
     def _stopwatch(self) -> Stopwatch | None:
         if self._watch is None and self.measure:

@@ -14,7 +14,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import combinations, zip_longest
 from typing import Any
 
-from graphopt.ir.graph import Graph, Node
+from graphopt.ir.graph import Graph
 from graphopt.ir.ops import BROADCASTING
 from graphopt.ir.types import Dim, Shape, ValueType, known
 
@@ -24,8 +24,8 @@ _VECTORS = {
     "Conv": (2,), "ConvTranspose": (2,), "QLinearConv": (8,), "BatchNormalization": (1, 2, 3, 4), "InstanceNormalization": (1, 2),
     "GroupNormalization": (1, 2),
 }  # fmt: skip
-# It takes a cut symbol for the same size, as ONNX does, and gives the result a buffer of that size.
-_MISTAKEN = "onnxruntime may mistake the size of a Slice of open dimensions at operator set 10"
+MISTAKEN_SLICE = "onnxruntime may mistake the size of a Slice of open dimensions at operator set 10"
+"""Why: it takes a cut symbol for the same size, as ONNX does, and gives the result a buffer of that size."""
 _ALIKE = frozenset({"Sum", "Max", "Min", "Mean"})
 
 Below = Mapping[Hashable, frozenset[Hashable]]
@@ -58,7 +58,7 @@ def disagreement(
         return f"{op} does not broadcast before operator set 8"
     first = types[0] if types else None
     if op == "Slice" and version == 10 and granted is not None and first is not None and not first.static:
-        return _MISTAKEN
+        return MISTAKEN_SLICE
     for place in _VECTORS.get(op, ()):
         type = types[place] if place < len(types) else None
         shape = None if type is None else type.shape
@@ -75,17 +75,6 @@ def disagreement(
 def _holds(granted: Below, kind: str, one: Dim, two: Dim) -> bool:
     above, over = (granted.get(dim, frozenset((dim,))) for dim in (one, two))
     return bool(above & over) if kind == _AGREE else two in above and one in over
-
-
-def sliced_blindly(graph: Graph, added: Iterable[Node]) -> str:
-    """Why new nodes may not stand before the Slices that read them, as a message; empty for nothing.
-
-    What is before them may be all that has kept the runtime from knowing the symbols that it mistakes.
-    """
-    if graph.opsets.get("") != 10:
-        return ""
-    made = [key for node in added for key in node.outputs if key is not None and not graph.type(key).static]
-    return _MISTAKEN if any(graph.nodes[user].op == "Slice" for key in made for user in graph.users[key]) else ""
 
 
 def demands_of(graph: Graph, nodes: Iterable[int]) -> Below:

@@ -34,7 +34,7 @@ def _doubtful(op: str, domain: str, version: int, attributes: Mapping[str, Any])
     # Before operator set 11 no axis was to be negative: ONNX lets one be and infers the shape without it, the runtime counts from behind.
     # A Squeeze whose axes are an empty list takes out all of length 1, and a flag of a reduction is set if it is 1.
     return (
-        (op == "Squeeze" and list(attributes.get("axes", (0,))) == [])
+        (op == "Squeeze" and (version >= 13 or list(attributes.get("axes", (0,))) == []))
         or (op in _FRAMES and version < 11 and any(axis < 0 for axis in attributes.get("axes", ())))
         or (op in _REDUCTIONS and not {attributes.get(a, 0) for a in ("keepdims", "noop_with_empty_axes")} <= {0, 1})
         or op in ("PRelu", "Einsum", "Concat", "Attention")
@@ -65,6 +65,8 @@ def believed(
     """
     first = inputs[0] if inputs else None
     if not _doubtful(op, domain, version, attributes) or first is None or not found:
+        return found
+    if op == "Squeeze" and version >= 13 and (len(inputs) < 2 or inputs[1] is None or inputs[1].shape != (0,)):
         return found
     if op in _FRAMES or op in _REDUCTIONS:
         return (ValueType(found[0].dtype), *found[1:])

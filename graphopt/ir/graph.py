@@ -18,6 +18,9 @@ from immutables import Map
 from graphopt.ir import ops
 from graphopt.ir.types import Dim, ValueType, digest
 
+QUANTISATION = "quantisation"
+"""Why nodes are opaque that quantise or take it back: they and their neighbours are units that the runtime fuses."""
+
 
 class TensorData(Protocol):
     """The bytes of a constant, read only when asked for (those of ``ir.tensors`` satisfy it)."""
@@ -127,6 +130,11 @@ class Node:
     def operands(self) -> tuple[int | None, ...]:
         """The inputs without the captured outer values."""
         return self.inputs[: len(self.inputs) - len(self.captures)] if self.captures else self.inputs
+
+    @property
+    def hidden(self) -> bool:
+        """Whether no rule may match the node. Quantisation is for rules that name its operators; what lies between is hidden from all."""
+        return bool(self.opaque) and self.opaque != QUANTISATION
 
     def __repr__(self) -> str:
         return f"Node({self.domain + '.' if self.domain else ''}{self.op} {self.id:016x})"

@@ -53,7 +53,7 @@ def _axes(c: Call) -> tuple[int, ...] | None:
 
 @operator("Squeeze")
 def _squeeze(c: Call) -> Result:
-    return np.squeeze(c.arg(0), _axes(c))
+    return np.squeeze(c.arg(0), _axes(c) or None)  # an empty list says as little as none, to the runtime
 
 
 @operator("Unsqueeze")

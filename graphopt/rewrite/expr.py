@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import difflib
+import marshal
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -25,6 +26,15 @@ LONGEST = 2_000
 """Characters of an expression."""
 DEEPEST = 50
 """Levels of its tree; the deepest that comes with graphopt has 14."""
+
+
+ARITHMETIC = frozenset(
+    {"len", "min", "max", "sum", "abs", "int", "prod", "sqrt", "range", "sorted", "reversed", "all", "any", "zip", "enumerate", "find"}
+)  # fmt: skip
+"""Functions that look at nothing but their arguments."""
+_NUMBERS = (int, float, bool, tuple)
+_REMEMBERED = 64  # results of a loop
+_WITHOUT_REFERENCES = 2  # the version of marshal whose bytes depend on the value alone
 
 
 class Ref(NamedTuple):
@@ -339,9 +349,36 @@ class _Compiler:
             env.steps = scope.steps
             return tuple(out)
 
-        return run
+        return run if local else self._remembered(node, run)
 
     _generatorexp = _listcomp
+
+    def _remembered(self, node: ast.AST, run: Compiled) -> Compiled:
+        """A loop over numbers alone is run once for what it reads: the matrices of Winograd are the same at every place."""
+        read = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+        if (
+            not {n.func.id for n in ast.walk(node) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)}
+            <= ARITHMETIC
+        ):
+            return run
+        names = sorted(read & self.names)
+        known: dict[bytes, Any] = {}
+
+        def again(env: Env) -> Any:
+            given = [env.names.get(name) for name in names]
+            if not all(type(value) in _NUMBERS for value in given):
+                return run(env)
+            try:
+                key = marshal.dumps(given, _WITHOUT_REFERENCES)
+            except ValueError:  # a symbol among them
+                return run(env)
+            if key not in known:
+                if len(known) >= _REMEMBERED:
+                    known.clear()
+                known[key] = run(env)
+            return known[key]
+
+        return again
 
     def _call(self, node: ast.Call, local: frozenset[str]) -> Compiled:
         if not isinstance(node.func, ast.Name) or node.keywords:

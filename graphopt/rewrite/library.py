@@ -126,7 +126,7 @@ class Library:
 
     def plans(self, graph: Graph, node: Node) -> Sequence[Plan]:
         """Plans that may start at a node, at any line: together they find every match with the node in it."""
-        if node.opaque:
+        if node.hidden:
             return ()
         around = Around.of(graph, node)
         found = self._near.get(around)

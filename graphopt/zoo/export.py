@@ -16,8 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-import platformdirs
-
+from graphopt.config import users_cache_dir
 from graphopt.errors import MissingExtraError, UnknownNameError
 from graphopt.zoo.registry import describe, example_inputs
 from graphopt.zoo.spec import ZooModel
@@ -34,7 +33,7 @@ _EXTRA_MODULES = frozenset({"torch", "torchvision", "transformers", "PIL", "onnx
 def cache_dir() -> Path:
     """Where built models are kept: ``GRAPHOPT_ZOO_DIR``, or the folder ``zoo`` of the user's cache."""
     override = os.environ.get("GRAPHOPT_ZOO_DIR")
-    return Path(override) if override else Path(platformdirs.user_cache_dir("graphopt")) / "zoo"
+    return Path(override) if override else users_cache_dir() / "zoo"
 
 
 def file_name(name: str, exporter: Exporter = "dynamo", seed: int = 0) -> str:
@@ -84,6 +83,10 @@ def build(
         with _extra():
             module, example = _instantiate(model, seed)
             (_export_dynamo if exporter == "dynamo" else _export_legacy)(model, module, example, partial)
+        if model.reduced:
+            # Sees to it that there is a runtime, and that it keeps quiet.
+            importlib.import_module("graphopt.runtime.ort")
+            getattr(importlib.import_module("graphopt.zoo.reduced"), model.reduced)(partial, model.name)
         os.replace(partial, target)
     return target
 

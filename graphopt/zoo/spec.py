@@ -42,12 +42,13 @@ class ZooModel:
 
     Attributes:
         name: Name under which it is built, overrides included.
-        family: ``cnn``, ``transformer``, ``search`` (found by architecture search), ``tiny`` (for tests) or ``demo``.
+        family: ``cnn``, ``transformer``, ``recurrent``, ``search`` (found by architecture search), ``tiny`` (for tests) or ``demo``.
         build: Dotted path ``module:function`` of the builder, which takes ``params`` as keywords and returns a module.
         inputs: The exported model's inputs, over parameters.
         doc: One line: what it is and which paper it comes from.
         params: Numeric parameters of the builder and of ``inputs``, with their values.
         outputs: The exported model's output names, with ``{layers}`` as for inputs.
+        reduced: Function of :mod:`graphopt.zoo.reduced` that brings the exported model to smaller types; none where empty.
     """
 
     name: str
@@ -57,6 +58,7 @@ class ZooModel:
     doc: str
     params: Mapping[str, Number] = field(default_factory=dict)
     outputs: tuple[str, ...] = ("logits",)
+    reduced: str = ""
 
     def __post_init__(self) -> None:
         """Freeze ``params``."""

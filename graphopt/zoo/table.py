@@ -1,4 +1,4 @@
-"""The table of models. To add one: an entry here and, if none of the builders fits, a builder.
+"""The table of models. To add one: an entry here or in ``table_cnn`` and, if none of the builders fits, a builder.
 
 Dimensions of inputs name parameters, so that an override changes both the module and its inputs. ``batch`` is 1
 throughout, and 0 stands for a symbolic batch.
@@ -6,39 +6,11 @@ throughout, and 0 stands for a symbolic batch.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import replace
 
-from graphopt.zoo.spec import Number, TensorSpec, ZooModel
-
-_NONE: Mapping[str, Number] = {}
-_IMAGENET = {"batch": 1, "size": 224, "classes": 1000}
-
-
-def _image(
-    name: str,
-    family: str,
-    build: str,
-    doc: str,
-    params: Mapping[str, Number] = _NONE,
-    outputs: tuple[str, ...] = ("logits",),
-) -> ZooModel:
-    pixels = TensorSpec("pixels", ("batch", 3, "size", "size"))
-    return ZooModel(name, family, f"graphopt.zoo.{build}", (pixels,), doc, {**_IMAGENET, **params}, outputs)
-
-
-def _tokens(
-    name: str,
-    family: str,
-    builder: str,
-    doc: str,
-    params: Mapping[str, Number],
-    extra: tuple[TensorSpec, ...] = (),
-    outputs: tuple[str, ...] = ("logits",),
-) -> ZooModel:
-    ids = TensorSpec("input_ids", ("batch", "seq"), "int64", 0, "vocab")
-    params = {"batch": 1, **params}
-    return ZooModel(name, family, f"graphopt.zoo.text:{builder}", (ids, *extra), doc, params, outputs)
-
+from graphopt.zoo.entries import image, tokens
+from graphopt.zoo.spec import TensorSpec, ZooModel
+from graphopt.zoo.table_cnn import CONVOLUTIONAL, LATENTS, REGNET_Y_400MF, RESNET50
 
 # All ones: padding is the user's business, but the mask has to reach the graph.
 _MASK = TensorSpec("attention_mask", ("batch", "seq"), "int64", 1, 2)
@@ -60,162 +32,56 @@ _HIDDEN = ("last_hidden_state",)
 _LLAMA = {"layers": 6, "hidden": 512, "heads": 8, "kv_heads": 2, "intermediate": 1376, "vocab": 8192}
 _GPT2 = {"layers": 12, "hidden": 768, "heads": 12, "vocab": 50257}
 _SMALL = {"size": 64, "classes": 10}
-_REGNET_Y_400MF: Mapping[str, Number] = {
-    "depth": 16,
-    "w0": 48,
-    "wa": 27.89,
-    "wm": 2.09,
-    "group": 8,
-    "multiplier": 1.0,
-    "se": 0.25,
-    "stem": 32,
-}
-_RESNET50 = {"d1": 3, "d2": 4, "d3": 6, "d4": 3, "bottleneck": 1, "groups": 1, "width": 64}
+
+_BERT_BASE = tokens(
+    "bert_base",
+    "transformer",
+    "bert",
+    "BERT-base encoder with an attention mask input (Devlin et al. 2018, arXiv 1810.04805)",
+    {"layers": 12, "hidden": 768, "heads": 12, "intermediate": 3072, "vocab": 30522, "seq": 128},
+    (_MASK, _SEGMENTS),
+    _HIDDEN,
+)
+_WHISPER_ENCODER = ZooModel(
+    "whisper_encoder",
+    "transformer",
+    "graphopt.zoo.deployed:whisper_encoder",
+    (TensorSpec("mel", ("batch", "mels", "frames")),),
+    "Whisper tiny's encoder over thirty seconds: attention over 1,500 states (Radford et al. 2022, arXiv 2212.04356)",
+    {"batch": 1, "layers": 4, "hidden": 384, "heads": 6, "mels": 80, "frames": 3000},
+    _HIDDEN,
+)
 
 MODELS = (
-    _image(
-        "squeezenet1_1",
-        "cnn",
-        "vision:squeezenet1_1",
-        "SqueezeNet 1.1: fire modules (Iandola et al. 2016, arXiv 1602.07360)",
-    ),
-    _image(
-        "resnet18",
-        "cnn",
-        "vision:resnet",
-        "ResNet-18: residual blocks of two 3x3 convolutions (He et al. 2015, arXiv 1512.03385)",
-        {"d1": 2, "d2": 2, "d3": 2, "d4": 2, "bottleneck": 0, "groups": 1, "width": 64},
-    ),
-    _image(
-        "resnet34",
-        "cnn",
-        "vision:resnet",
-        "ResNet-34: residual blocks of two 3x3 convolutions (He et al. 2015, arXiv 1512.03385)",
-        {"d1": 3, "d2": 4, "d3": 6, "d4": 3, "bottleneck": 0, "groups": 1, "width": 64},
-    ),
-    _image(
-        "resnet50",
-        "cnn",
-        "vision:resnet",
-        "ResNet-50: bottleneck residual blocks (He et al. 2015, arXiv 1512.03385)",
-        _RESNET50,
-    ),
-    _image(
-        "wide_resnet50_2",
-        "cnn",
-        "vision:resnet",
-        "Wide ResNet-50-2: twice the channels in the 3x3 convolutions (Zagoruyko and Komodakis 2016, arXiv 1605.07146)",
-        {**_RESNET50, "width": 128},
-    ),
-    _image(
-        "resnext50",
-        "cnn",
-        "vision:resnet",
-        "ResNeXt-50 32x4d: grouped 3x3 convolutions (Xie et al. 2016, arXiv 1611.05431)",
-        {**_RESNET50, "groups": 32, "width": 4},
-    ),
-    _image(
-        "vgg16",
-        "cnn",
-        "vision:vgg16",
-        "VGG-16: nothing but 3x3 convolutions and poolings before the head (Simonyan and Zisserman 2014, arXiv 1409.1556)",
-    ),
-    _image(
-        "unet",
-        "cnn",
-        "dense:unet",
-        "U-Net: an encoder and a decoder of 3x3 convolutions with skips (Ronneberger et al. 2015, arXiv 1505.04597)",
-        {"size": 256, "width": 32, "depth": 4, "classes": 2},
-        ("mask",),
-    ),
-    ZooModel(
-        "super_resolution",
-        "cnn",
-        "graphopt.zoo.dense:super_resolution",
-        (TensorSpec("pixels", ("batch", 3, "size", "size")),),
-        "EDSR, small: residual blocks of 3x3 convolutions, then a pixel shuffle (Lim et al. 2017, arXiv 1707.02921)",
-        {"batch": 1, "size": 64, "width": 64, "blocks": 8, "scale": 2},
-        ("image",),
-    ),
-    _image(
-        "inception_v3",
-        "cnn",
-        "vision:inception_v3",
-        "Inception v3: parallel and factorised convolutions (Szegedy et al. 2015, arXiv 1512.00567)",
-        {"size": 299},
-    ),
-    _image(
-        "regnet_y_400mf",
-        "cnn",
-        "vision:regnet",
-        "RegNetY-400MF: grouped convolutions, squeeze-excitation (Radosavovic et al. 2020, arXiv 2003.13678)",
-        _REGNET_Y_400MF,
-    ),
-    _image(
-        "shufflenet_v2",
-        "cnn",
-        "vision:shufflenet_v2",
-        "ShuffleNet v2 x1.0: channel shuffles (Ma et al. 2018, arXiv 1807.11164)",
-    ),
-    _image(
-        "shufflenet_v2_x0_5",
-        "cnn",
-        "vision:shufflenet_v2_x0_5",
-        "ShuffleNet v2 x0.5: channel shuffles of few channels (Ma et al. 2018, arXiv 1807.11164)",
-    ),
-    _image(
-        "mobilenet_v3",
-        "cnn",
-        "vision:mobilenet_v3",
-        "MobileNet v3 large: hard-swish, squeeze-excitation (Howard et al. 2019, arXiv 1905.02244)",
-    ),
-    _image(
-        "efficientnet_b0",
-        "cnn",
-        "vision:efficientnet_b0",
-        "EfficientNet-B0: inverted bottlenecks with SiLU (Tan and Le 2019, arXiv 1905.11946)",
-    ),
-    _image(
-        "densenet121",
-        "cnn",
-        "vision:densenet121",
-        "DenseNet-121: every layer concatenates all earlier ones (Huang et al. 2016, arXiv 1608.06993)",
-    ),
-    _image(
-        "convnext_tiny",
-        "cnn",
-        "vision:convnext",
-        "ConvNeXt-T: depthwise 7x7, LayerNorm, GELU (Liu et al. 2022, arXiv 2201.03545)",
-        {"embed": 96, "d1": 3, "d2": 3, "d3": 9, "d4": 3},
-    ),
-    _image(
+    *CONVOLUTIONAL,
+    image(
         "swin_t",
         "transformer",
         "vision:swin",
         "Swin-T: shifted-window attention with an additive mask of -100 (Liu et al. 2021, arXiv 2103.14030)",
         {"embed": 96, "heads": 3, "d1": 2, "d2": 2, "d3": 6, "d4": 2, "patch": 4, "window": 7},
     ),
-    _image(
+    image(
         "vit_b_16",
         "transformer",
         "vision:vit",
         "ViT-B/16: a transformer encoder over image patches (Dosovitskiy et al. 2020, arXiv 2010.11929)",
         {"layers": 12, "hidden": 768, "heads": 12, "intermediate": 3072, "patch": 16},
     ),
-    _image(
+    image(
         "swin_v2_t",
         "transformer",
         "vision:swin_v2_t",
         "Swin-V2-T: cosine attention, continuous position bias (Liu et al. 2021, arXiv 2111.09883)",
         {"size": 256},
     ),
-    _image(
+    image(
         "levit_128s",
         "transformer",
         "vision:levit_128s",
         "LeViT-128S: attention with BatchNorm, shrinking between stages (Graham et al. 2021, arXiv 2104.01136)",
     ),
-    _tokens(
+    tokens(
         "mobilebert",
         "transformer",
         "mobilebert",
@@ -237,23 +103,15 @@ MODELS = (
         {"batch": 1, "layers": 4, "hidden": 256, "heads": 4, "vocab": 8192, "seq": 32, "size": 128, "patch": 16},
         ("logits_per_image",),
     ),
-    _tokens(
-        "bert_base",
-        "transformer",
-        "bert",
-        "BERT-base encoder with an attention mask input (Devlin et al. 2018, arXiv 1810.04805)",
-        {"layers": 12, "hidden": 768, "heads": 12, "intermediate": 3072, "vocab": 30522, "seq": 128},
-        (_MASK, _SEGMENTS),
-        _HIDDEN,
-    ),
-    _tokens(
+    _BERT_BASE,
+    tokens(
         "gpt2",
         "transformer",
         "gpt2",
         "GPT-2 small with its language-model head, the whole prompt at once (Radford et al. 2019)",
         {**_GPT2, "seq": 128},
     ),
-    _tokens(
+    tokens(
         "gpt2_decode",
         "transformer",
         "gpt2_decode",
@@ -262,14 +120,14 @@ MODELS = (
         _PAST,
         _PRESENT,
     ),
-    _tokens(
+    tokens(
         "llama_small",
         "transformer",
         "llama",
         "A small Llama: RMSNorm, rotary positions, grouped queries, SiLU (Touvron et al. 2023, arXiv 2302.13971)",
         {**_LLAMA, "seq": 128},
     ),
-    _tokens(
+    tokens(
         "llama_decode",
         "transformer",
         "llama_decode",
@@ -278,7 +136,7 @@ MODELS = (
         _GROUPED_PAST,
         _PRESENT,
     ),
-    _tokens(
+    tokens(
         "t5_encoder",
         "transformer",
         "t5_encoder",
@@ -287,7 +145,7 @@ MODELS = (
         (_MASK,),
         _HIDDEN,
     ),
-    _tokens(
+    tokens(
         "minilm",
         "transformer",
         "bert",
@@ -296,7 +154,7 @@ MODELS = (
         (_MASK, _SEGMENTS),
         _HIDDEN,
     ),
-    _tokens(
+    tokens(
         "clip_text",
         "transformer",
         "clip_text",
@@ -305,15 +163,7 @@ MODELS = (
         (_MASK,),
         _HIDDEN,
     ),
-    ZooModel(
-        "whisper_encoder",
-        "transformer",
-        "graphopt.zoo.deployed:whisper_encoder",
-        (TensorSpec("mel", ("batch", "mels", "frames")),),
-        "Whisper tiny's encoder over thirty seconds: attention over 1,500 states (Radford et al. 2022, arXiv 2212.04356)",
-        {"batch": 1, "layers": 4, "hidden": 384, "heads": 6, "mels": 80, "frames": 3000},
-        _HIDDEN,
-    ),
+    _WHISPER_ENCODER,
     ZooModel(
         "whisper_decode",
         "transformer",
@@ -323,7 +173,7 @@ MODELS = (
         {"batch": 1, "layers": 4, "hidden": 384, "heads": 6, "mels": 80, "vocab": 51865, "source": 1500, "past": 63},
         _PRESENT,
     ),
-    _image(
+    image(
         "segformer_b0",
         "transformer",
         "deployed:segformer",
@@ -331,13 +181,41 @@ MODELS = (
         {"size": 256, "embed": 32, "classes": 150},
         ("mask",),
     ),
-    _image(
+    image(
         "detr",
         "transformer",
         "deployed:detr",
         "DETR-R50: an encoder and a decoder over a ResNet's last map (Carion et al. 2020, arXiv 2005.12872)",
         {"size": 512, "layers": 6, "hidden": 256, "heads": 8, "queries": 100, "depth": 3, "classes": 91},
         ("logits", "boxes"),
+    ),
+    image(
+        "resnet50_qdq",
+        "cnn",
+        "vision:resnet",
+        "ResNet-50, weights and activations of 8 bits between QuantizeLinear and DequantizeLinear",
+        RESNET50,
+        reduced="qdq",
+    ),
+    replace(
+        _BERT_BASE,
+        name="bert_base_int8",
+        doc="BERT-base, weights of 8 bits, activations quantised as they come",
+        reduced="dynamic",
+    ),
+    replace(
+        _WHISPER_ENCODER,
+        name="whisper_encoder_f16",
+        doc="Whisper tiny's encoder in float16, its input and output in float32",
+        reduced="half",
+    ),
+    ZooModel(
+        "lstm",
+        "recurrent",
+        "graphopt.zoo.sequence:lstm",
+        (TensorSpec("input_ids", ("batch", "seq"), "int64", 0, "vocab"),),
+        "A text classifier: two layers of LSTM over embedded tokens (Hochreiter and Schmidhuber 1997)",
+        {"batch": 1, "seq": 128, "layers": 2, "embed": 256, "hidden": 512, "vocab": 10000, "classes": 10},
     ),
     ZooModel(
         "nasrnn",
@@ -348,14 +226,14 @@ MODELS = (
         {"batch": 1, "hidden": 512, "steps": 8, "shared": 1},
         ("h",),
     ),
-    _image(
+    image(
         "nasnet_a",
         "search",
         "classic:nasnet_a",
         "NASNet-A mobile, 4 @ 1056: searched cells of separable convolutions (Zoph et al. 2017, arXiv 1707.07012)",
         {"filters": 44, "cells": 4, "stem": 32},
     ),
-    _image(
+    image(
         "demo_regnet",
         "demo",
         "vision:regnet",
@@ -372,35 +250,35 @@ MODELS = (
             "classes": 10,
         },
     ),
-    _image(
+    image(
         "tiny_regnet",
         "tiny",
         "vision:regnet",
         "regnet_y_400mf, smaller",
-        {**_REGNET_Y_400MF, "depth": 3, "w0": 16, "wa": 12.0, "wm": 2.0, "stem": 16, **_SMALL},
+        {**REGNET_Y_400MF, "depth": 3, "w0": 16, "wa": 12.0, "wm": 2.0, "stem": 16, **_SMALL},
     ),
-    _image(
+    image(
         "tiny_resnext",
         "tiny",
         "vision:resnet",
         "resnext50, smaller: one block in each of two stages",
         {"d1": 1, "d2": 1, "d3": 0, "d4": 0, "bottleneck": 1, "groups": 16, "width": 4, **_SMALL},
     ),
-    _image(
+    image(
         "tiny_convnext",
         "tiny",
         "vision:convnext",
         "convnext_tiny, smaller: two stages",
         {"embed": 24, "d1": 1, "d2": 2, "d3": 0, "d4": 0, **_SMALL},
     ),
-    _image(
+    image(
         "tiny_swin",
         "tiny",
         "vision:swin",
         "swin_t, smaller: two stages of a plain and a shifted block",
         {"embed": 24, "heads": 2, "d1": 2, "d2": 2, "d3": 0, "d4": 0, "patch": 4, "window": 4, **_SMALL},
     ),
-    _tokens(
+    tokens(
         "tiny_bert",
         "tiny",
         "bert",
@@ -409,12 +287,21 @@ MODELS = (
         (_MASK, _SEGMENTS),
         _HIDDEN,
     ),
-    _tokens(
+    tokens(
         "tiny_llama",
         "tiny",
         "llama",
         "llama_small, smaller",
         {"layers": 2, "hidden": 64, "heads": 4, "kv_heads": 2, "intermediate": 176, "vocab": 500, "seq": 16},
+    ),
+    ZooModel(
+        "tiny_diffusion",
+        "tiny",
+        "graphopt.zoo.diffusion:diffusion_unet",
+        LATENTS,
+        "diffusion_unet, smaller: two resolutions",
+        {"batch": 1, "size": 16, "width": 16, "levels": 2, "blocks": 1, "head": 8, "seq": 7, "text": 24},
+        ("noise",),
     ),
 )
 """Every entry, in the order in which they are listed."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -49,9 +49,9 @@ _ROUNDING = frozenset(
 )  # fmt: skip
 _JUMPS = frozenset(
     {"Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Equal", "Sign", "Round", "Floor", "Ceil", "Cast", "ArgMax", "ArgMin", "TopK",
-     "Hardmax", "Mod", "Shrink", "ThresholdedRelu", "LpNormalization", "Reciprocal", "Div", "Log", "Sin", "Cos", "Tan", "QuantizeLinear", "DynamicQuantizeLinear"}
+     "Hardmax", "Mod", "ReduceProd", "Shrink", "ThresholdedRelu", "LpNormalization", "Reciprocal", "Div", "Log", "Sin", "Cos", "Tan", "QuantizeLinear", "DynamicQuantizeLinear"}
 )  # fmt: skip
-"""Operators that make much of a last place."""
+"""Operators that make much of a last place, or of what takes the place of a zero."""
 _PACKED = frozenset({"i4", "u4", "i2", "u2"})  # several elements to a byte as an output of the runtime
 _RTOL = {"float32": 2e-4, "float64": 1e-9, "float16": 2e-2, "bfloat16": 1e-1}
 
@@ -246,9 +246,11 @@ def _rewritten(
         where = case.model if not graphs else _proto(model, graphs[-1])
         return Verdict(CRASHED, f"{at}: {_last_line()}", (*steps, at), compared, tuple(refusals), where, at)
     verdict = _judged(case, model, graphs[-1], feeds, before, _claim(library, steps))
-    if verdict is None:
+    found = None if verdict is None else _blamed(case, model, graphs, steps, library, feeds)
+    if found is None:
         return Verdict(SAME, "", tuple(steps), compared, tuple(refusals))
-    return _blamed(case, model, graphs, steps, library, feeds, before, verdict, tuple(refusals))
+    (outcome, reason), rule, earlier = found
+    return Verdict(outcome, reason, tuple(steps), compared, tuple(refusals), earlier, rule)
 
 
 def misjudged(case: Case, graph: Graph, feeds: Sequence[Mapping[str, Array]]) -> str:
@@ -280,18 +282,32 @@ def _reshapes(model: ModelProto) -> bool:
 
 
 def _blamed(
-    case: Case, model: Model, graphs: Sequence[Graph], steps: Sequence[str], library: Library,
-    feeds: Sequence[Mapping[str, Array]], before: Sequence[Any], found: tuple[str, str], refusals: tuple[tuple[str, str], ...],
-) -> Verdict:  # fmt: skip
-    """The first step that does harm, and the model before it."""
-    compared = sum(outputs is not None for outputs in before)
+    case: Case,
+    model: Model,
+    graphs: Sequence[Graph],
+    steps: Sequence[str],
+    library: Library,
+    feeds: Sequence[Mapping[str, Array]],
+) -> tuple[tuple[str, str], str, ModelProto] | None:
+    """What the first step does that does harm, its rule, and the model before it; ``None`` where each step keeps to its own claim.
+
+    Then what differs at the end has an excuse that only its own step can tell: a Floor behind a rounding, which a later step moved on.
+    """
+    earlier = case.model
     for number, graph in enumerate(graphs):
-        verdict = _judged(case, model, graph, feeds, before, _claim(library, steps[:number]))
+        rule = steps[number - 1] if number else ""
+        verdict = _judged(
+            replace(case, model=earlier),
+            model,
+            graph,
+            feeds,
+            run(earlier, feeds),
+            _claim(library, [rule] if rule else []),
+        )
         if verdict is not None:
-            rule = steps[number - 1] if number else ""
-            earlier = _proto(model, graphs[number - 1]) if number > 1 else case.model
-            return Verdict(verdict[0], verdict[1], tuple(steps), compared, refusals, earlier, rule)
-    return Verdict(found[0], found[1], tuple(steps), compared, refusals, case.model, "")
+            return verdict, rule, earlier
+        earlier = _proto(model, graph)
+    return None
 
 
 def _chosen(
@@ -362,7 +378,7 @@ def _excused(case: Case, proto: ModelProto, feeds: Mapping[str, Array], message:
 
 def _jumps(model: ModelProto, proto: ModelProto, feeds: Mapping[str, Array]) -> bool:
     """Whether every value that differs comes from another that does, or is what an operator that jumps makes of values that agree."""
-    one, two = _everything(model, feeds), _everything(proto, feeds)
+    one, two = ({**feeds, **_everything(each, feeds)} for each in (model, proto))
     agree = {name: not difference([one[name]], [two[name]], "real") for name in one.keys() & two.keys()}
     others = {(n.op_type, *n.output): n for n in proto.graph.node}
 
@@ -432,7 +448,8 @@ def difference(one: Sequence[Any], two: Sequence[Any], claim: str) -> str:
 
 
 def _worst(x: Array, y: Array) -> str:
-    gap = np.nan_to_num(np.abs(x - y), nan=0.0, posinf=0.0)
+    with np.errstate(invalid="ignore"):
+        gap = np.nan_to_num(np.abs(x - y), nan=0.0, posinf=0.0)
     place = np.unravel_index(int(gap.argmax()), gap.shape) if gap.ndim else ()
     return f"{x[place]:.9g} became {y[place]:.9g}"
 

@@ -365,3 +365,43 @@ def test_new_constants_have_the_dtype_of_a_value() -> None:
     assert evaluate("like(yes, (True, False))") == ["bool", [True, False]]
     assert evaluate("full(doubles, (2,), 0.1)") == ["float64", [0.1, 0.1]]
     assert ml_dtypes.bfloat16  # what `brain` is made of; numpy has no such type, so nothing can be like it
+
+
+def counted(text):
+    """An expression, and how often it has called ``abs``."""
+    calls = []
+
+    def spied(env, number):
+        calls.append(number)
+        return abs(number)
+
+    return compile_expression(text, {**FUNCTIONS, "abs": spied}), calls
+
+
+@pytest.mark.parametrize("given", [(1, 1.0, True), ((1, (2,)), (1, (2.0,))), (0.0, -0.0)])
+def test_a_loop_over_numbers_is_run_once_for_each_of_them(given):
+    expression, calls = counted("[[m, abs(i)] for i in range(3)]")
+    for _ in range(2):
+        made = [expression.run(Env(GRAPH, {"m": m})) for m in given]
+        assert [[repr(m) for m, _ in rows] for rows in made] == [[repr(m)] * 3 for m in given]
+    assert len(calls) == 3 * len(given)
+
+
+@pytest.mark.parametrize("text", ["[dim(x, 1) * abs(i) for i in range(2)]", "[m * abs(i) for i in range(2)]"])
+def test_a_loop_over_the_graph_or_a_symbol_is_run_each_time(text):
+    expression, calls = counted(text)
+    names = {**NAMES, "m": (Symbol("N"),)}
+    for _ in range(3):
+        try:
+            expression.run(Env(GRAPH, dict(names)))
+        except Unknown:
+            continue
+    assert len(calls) >= 3
+
+
+def test_of_many_numbers_not_all_results_of_a_loop_are_kept():
+    expression, calls = counted("[m + abs(i) for i in range(1)]")
+    for _ in range(2):
+        for m in range(1000):
+            assert expression.run(Env(GRAPH, {"m": m})) == (m,)
+    assert len(calls) > 1000
