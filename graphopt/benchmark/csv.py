@@ -56,5 +56,6 @@ def _row(case: Case, variant: Variant) -> dict[str, Any]:
         "sessions": case.sessions,
         "rounds": case.rounds,
         "sizes": sized(case.sizes),
+        "all_cores": case.all_cores,
         "message": v.message,
     }

@@ -11,10 +11,11 @@ from graphopt.report import view
 from graphopt.report.changes import compare, places
 from graphopt.report.optimization import environment_facts
 from graphopt.report.view import FamilyRow, GraphView, Page, SearchCurve, StepRow, Subject
+from graphopt.runtime.environment import threads_used
 from graphopt.runtime.profile import OpTime
 from graphopt.runtime.session import SessionConfig
 from graphopt.runtime.timing import Ratio
-from graphopt.wording import sized
+from graphopt.wording import sized, threads
 
 Graphs = dict[tuple[str, str, int, str], GraphView]
 """What graphopt did to a graph, by model, provider, threads and name of the variant: too large for the JSON document."""
@@ -27,7 +28,7 @@ def collector(graphs: Graphs) -> Callable[[str, SessionConfig, str, Result], Non
         found = result.found
         name = f"{variant}, not written" if result.report["kept_original"] else variant
         graph = compare(found.before, found.after, found.selection.outcome.steps, names=("original", name))
-        graphs[model, config.provider, config.threads, variant] = graph
+        graphs[model, config.provider, threads_used(config), variant] = graph
 
     return take
 
@@ -66,7 +67,7 @@ def _subject(case: Case, graphs: Mapping[tuple[str, str, int, str], GraphView], 
     if case.tuning is not None and case.tuning.advised:
         notes.append(f"Settings worth using on {case.tuning.variant}: {', '.join(case.tuning.advised)}.")
     return Subject(
-        name=f"{name}, {case.provider}, {_threads(case)}" if several else name,
+        name=f"{name}, {case.provider}, {threads(case.threads, all_cores=case.all_cores)}" if several else name,
         summary=_sentence(name, case, best),
         variants=tuple(_variant(v, i == 0) for i, v in enumerate(case.variants)),
         curves=tuple(curve for v in ours if v.search is not None for curve in _curves(v.name, v.search)),
@@ -82,7 +83,7 @@ def _sentence(name: str, case: Case, best: Variant | None) -> str:
     at = f" with {sized(case.sizes)}" if case.sizes else ""
     how = (
         f"{len(case.variants)} variants took turns{at} over {case.rounds} rounds in {case.sessions} sessions of each; "
-        f"ONNX Runtime {where['onnxruntime']}, {case.provider} provider, {_threads(case)}, {where['cpu']}."
+        f"ONNX Runtime {where['onnxruntime']}, {case.provider} provider, {threads(case.threads, all_cores=case.all_cores)}, {where['cpu']}."
     )
     if best is None or best.ratio is None:
         return f"{name}: {how}"
@@ -91,10 +92,6 @@ def _sentence(name: str, case: Case, best: Variant | None) -> str:
         return f"{best.name} found nothing that is surely faster, and left {name} unchanged: {how}"
     said = f"{best.name} runs {name} {ratio.value:.3f} times as fast as ORT_ENABLE_ALL alone"
     return f"{said} (95 % interval {ratio.low:.3f} to {ratio.high:.3f}, {ratio.verdict}): {how}"
-
-
-def _threads(case: Case) -> str:
-    return f"{case.threads} thread" + ("" if case.threads == 1 else "s")
 
 
 def _variant(v: Variant, baseline: bool) -> view.Variant:

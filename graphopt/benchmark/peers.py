@@ -16,6 +16,7 @@ from pathlib import Path
 
 from graphopt.benchmark import children
 from graphopt.errors import UnknownNameError
+from graphopt.runtime.environment import runtime_version
 
 LIMIT_S = 300.0
 """Time after which a peer is stopped."""
@@ -25,7 +26,12 @@ PEERS = {
     "onnxsim": "import onnxsim; begin(); model, valid = onnxsim.simplify(source); assert valid",
     "onnxslim": "import onnxslim; begin(); model = onnxslim.slim(source)",
     "onnxscript": "import onnxscript.optimizer as tool; begin(); model = tool.optimize(onnx.load(source))",
+    "ort-transformers": "from onnxruntime.transformers.optimizer import optimize_model; begin(); model = optimize_model(source).model",
 }
+_MODULES = {"ort-transformers": "onnxruntime"}
+"""Where the module is not called like the peer."""
+ASKED_FOR = frozenset({"ort-transformers"})
+"""Peers that are made for some models only, so run where they are named."""
 
 _CHILD = """
 import json, sys, time
@@ -68,7 +74,12 @@ class PeerRun:
 
 def installed() -> list[str]:
     """The peers that can be imported here."""
-    return [peer for peer in PEERS if importlib.util.find_spec(peer) is not None]
+    return [peer for peer in PEERS if importlib.util.find_spec(install(peer)) is not None]
+
+
+def install(peer: str) -> str:
+    """What pip has to install for a peer, and Python to import."""
+    return _MODULES.get(peer, peer)
 
 
 def run_peer(
@@ -94,8 +105,9 @@ def run_peer(
     if peer not in PEERS:
         raise UnknownNameError("peer", peer, PEERS)
     if peer not in installed():
-        return PeerRun(peer, missing=True, error=f"not installed: pip install {peer}")
-    version = importlib.metadata.version(peer)
+        return PeerRun(peer, missing=True, error=f"not installed: pip install {install(peer)}")
+    # The runtime comes in several distributions.
+    version = runtime_version() if peer in _MODULES else importlib.metadata.version(peer)
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / "model.onnx"
     command = [sys.executable, "-c", _CHILD.format(code=PEERS[peer]), str(source.resolve()), str(target.resolve())]

@@ -15,6 +15,7 @@ from graphopt.errors import UnknownNameError, UsageError
 from graphopt.pipeline.opening import session_config
 from graphopt.pipeline.strategies import STRATEGIES
 from graphopt.runtime import providers
+from graphopt.runtime.environment import threads_used
 from graphopt.runtime.rounds import MIN_CYCLES, MIN_ROUNDS, Sampling
 from graphopt.runtime.session import LEVELS, SessionConfig
 
@@ -30,11 +31,11 @@ class Plan:
         strategies: graphopt's strategies, each a variant; empty for none.
         against: Peers (names of :data:`graphopt.benchmark.peers.PEERS`), other runtimes (names of
             :data:`graphopt.benchmark.rivals.RIVALS`) and other ONNX files, each a variant; None stands for the peers
-            that are installed.
+            that are installed and for any model.
         levels: The runtime's own optimisation levels to measure the original at; ``all`` is the baseline and always is.
         providers: Execution providers, each a case of its own.
         provider_options: Options of the provider that is not the CPU.
-        threads: Numbers of threads, each a case of its own.
+        threads: Numbers of threads, each a case of its own; 0 for all cores, as the runtime takes them by itself.
         seconds: Time to measure each case; longer where it is too noisy for the precision.
         rounds: Rounds to measure each case, in place of the time.
         precision: How far an interval may reach to either side, relative.
@@ -65,17 +66,22 @@ class Plan:
     @property
     def opponents(self) -> list[str]:
         """Peers, other runtimes and files."""
-        named = peers.installed() if self.against is None else self.against
+        cleaners = [name for name in peers.installed() if name not in peers.ASKED_FOR]
+        named = cleaners if self.against is None else self.against
         return [name for name in dict.fromkeys(named) if name != ORIGINAL]
 
     @property
     def configs(self) -> list[SessionConfig]:
-        """How to open sessions: with each provider and number of threads."""
-        return [
+        """How to open sessions: with each provider and number of threads, none twice."""
+        configs = [
             session_config(provider, None if provider_name(provider) == "cpu" else self.provider_options, threads)
             for provider in self.providers
             for threads in self.threads
         ]
+        found: dict[tuple[str, int], SessionConfig] = {}
+        for config in configs:
+            found.setdefault((config.provider, threads_used(config)), config)
+        return list(found.values())
 
     @property
     def sampling(self) -> Sampling:
@@ -100,8 +106,8 @@ class Plan:
             providers.require(provider)
         if self.provider_options and sum(provider_name(p) != "cpu" for p in self.providers) != 1:
             raise UsageError("provider options need one provider that is not the CPU")
-        if not self.providers or not self.threads or min(self.threads) < 1:
-            raise UsageError("a benchmark needs a provider and at least 1 thread")
+        if not self.providers or not self.threads or min(self.threads) < 0:
+            raise UsageError("a benchmark needs a provider and a number of threads, 0 for all cores")
         if self.rounds is not None and self.rounds < MIN_CYCLES * MIN_ROUNDS:
             raise UsageError(f"need at least {MIN_CYCLES * MIN_ROUNDS} rounds, got {self.rounds}")
         if not 0 < self.seconds < math.inf or not 0 < self.precision < 1:

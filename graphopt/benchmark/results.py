@@ -268,6 +268,7 @@ class Case:
         tuning: The session's settings, if asked for.
         sizes: Those at which dimensions that the model leaves open were measured.
         assumed: Which of them nobody chose.
+        all_cores: Whether the runtime chose the number of threads.
     """
 
     model: str
@@ -284,6 +285,7 @@ class Case:
     tuning: Tuning | None = None
     sizes: Mapping[str, int] = dataclasses.field(default_factory=dict)
     assumed: tuple[str, ...] = ()
+    all_cores: bool = False
 
     @property
     def baseline(self) -> Variant:

@@ -98,6 +98,107 @@ def run(feeds):
     return [each.to_host() for each in (found if isinstance(found, (list, tuple)) else [found])]
 """,
     ),
+    "tvm": RivalRuntime(
+        ("tvm", "onnx"),
+        "apache-tvm onnx psutil cloudpickle xgboost-cpu",
+        "apache-tvm",
+        """
+import os
+os.environ["TVM_NUM_THREADS"] = str(threads)
+import onnx, tvm
+from tvm import relax
+from tvm.relax.frontend.onnx import from_onnx
+proto = onnx.load(model)
+weights = {tensor.name for tensor in proto.graph.initializer}
+names = [given.name for given in proto.graph.input if given.name not in weights]
+module = from_onnx(proto, shape_dict={name: list(feeds[name].shape) for name in names}, sanitize_input_names=False)
+target = tvm.target.Target({"kind": "llvm", "mcpu": tvm.target.codegen.llvm_get_system_cpu(), "num-cores": threads})
+with target:
+    prepare = [relax.transform.DecomposeOpsForInference(), relax.transform.CanonicalizeBindings(), relax.get_pipeline("zero")]
+    module = tvm.transform.Sequential(prepare)(module)
+    machine = relax.VirtualMachine(tvm.compile(module, target=target), tvm.cpu())
+def run(feeds):
+    found = machine["main"](*[tvm.runtime.tensor(feeds[name]) for name in names])
+    return [each.numpy() for each in ([found] if isinstance(found, tvm.runtime.Tensor) else found)]
+""",
+    ),
+    "xla": RivalRuntime(
+        ("jax", "jaxonnxruntime", "absl", "onnx"),
+        "jax jaxonnxruntime absl-py onnx",
+        "jax",
+        """
+import functools, os
+os.environ["NPROC"] = str(threads)  # the size of its pools of threads
+os.environ["JAX_PLATFORMS"] = "cpu"
+import jax, onnx
+jax.config.update("jax_enable_x64", True)  # int64 stays int64
+from jaxonnxruntime import call_onnx
+computed, weights = call_onnx.call_onnx_model(onnx.load(model), feeds)
+compiled = jax.jit(functools.partial(computed, weights))
+def run(feeds):
+    return [np.asarray(each) for each in compiled(feeds)]
+""",
+    ),
+    "tensorrt": RivalRuntime(
+        ("tensorrt", "cuda"),
+        "tensorrt cuda-python (and an NVIDIA GPU with its driver)",
+        "tensorrt",
+        """
+import tensorrt
+from cuda.bindings import runtime as cuda
+def done(answer):
+    if answer[0] != cuda.cudaError_t.cudaSuccess:
+        raise RuntimeError(f"CUDA: {answer[0].name}")
+    return answer[1] if len(answer) > 1 else None
+if done(cuda.cudaGetDeviceCount()) < 1:
+    raise RuntimeError("no NVIDIA GPU")
+logger = tensorrt.Logger(tensorrt.Logger.ERROR)
+builder = tensorrt.Builder(logger)
+network = builder.create_network(0)
+parser = tensorrt.OnnxParser(network, logger)
+if not parser.parse_from_file(model):
+    raise RuntimeError("; ".join(parser.get_error(i).desc() for i in range(parser.num_errors)))
+config = builder.create_builder_config()
+config.clear_flag(tensorrt.BuilderFlag.TF32)  # as precise as the model is written
+profile = builder.create_optimization_profile()
+for i in range(network.num_inputs):
+    given = network.get_input(i)
+    shape = feeds[given.name].shape
+    if given.is_shape_tensor:
+        raise RuntimeError(f"input {given.name} holds a shape")
+    profile.set_shape(given.name, shape, shape, shape)
+config.add_optimization_profile(profile)
+built = builder.build_serialized_network(network, config)
+if built is None:
+    raise RuntimeError("it could not build an engine")
+engine = tensorrt.Runtime(logger).deserialize_cuda_engine(built)
+context, stream = engine.create_execution_context(), done(cuda.cudaStreamCreate())
+places = {}
+def place(name, size):
+    if places.get(name, (None, -1))[1] < size:
+        places[name] = done(cuda.cudaMalloc(max(size, 1))), size
+    context.set_tensor_address(name, int(places[name][0]))
+    return places[name][0]
+def run(feeds):
+    for i in range(network.num_inputs):
+        name = network.get_input(i).name
+        value = np.ascontiguousarray(feeds[name])
+        context.set_input_shape(name, value.shape)
+        target = place(name, value.nbytes)
+        done(cuda.cudaMemcpy(target, value.ctypes.data, value.nbytes, cuda.cudaMemcpyKind.cudaMemcpyHostToDevice))
+    results = []
+    for i in range(network.num_outputs):
+        name = network.get_output(i).name
+        result = np.empty(tuple(context.get_tensor_shape(name)), tensorrt.nptype(engine.get_tensor_dtype(name)))
+        results.append((result, place(name, result.nbytes)))
+    if not context.execute_async_v3(stream):
+        raise RuntimeError("the engine did not run")
+    done(cuda.cudaStreamSynchronize(stream))
+    for result, source in results:
+        done(cuda.cudaMemcpy(result.ctypes.data, source, result.nbytes, cuda.cudaMemcpyKind.cudaMemcpyDeviceToHost))
+    return [result for result, _ in results]
+""",
+    ),
 }
 """What a user writes who follows the tool's manual."""
 

@@ -29,7 +29,7 @@ from graphopt.pipeline.context import Progress
 from graphopt.pipeline.opening import first_run, given_inputs, open_sizes, shaped_sizes
 from graphopt.pipeline.write import Result
 from graphopt.runtime import guard
-from graphopt.runtime.environment import fingerprint, free_memory
+from graphopt.runtime.environment import fingerprint, free_memory, threads_used
 from graphopt.runtime.feeds import Range
 from graphopt.runtime.given import Given
 from graphopt.runtime.rounds import Contender, Measured, Timed, in_process, measure
@@ -56,7 +56,7 @@ def bench(
 
     Args:
         models: Files, or names of the zoo.
-        plan: What to measure; the installed peers, greedy and all levels of the runtime, on one thread, by default.
+        plan: What to measure; the installed peers, greedy and all levels of the runtime, on all cores, by default.
         progress: Hears what is being done.
         on_case: Hears the results so far, the last case being the new one, whenever a case is done.
         on_result: Hears what graphopt makes of each model: the model, the provider and threads, the variant, the result.
@@ -215,6 +215,7 @@ class _Run:
             environment.provider,
             environment.threads,
             tuple(found),
+            all_cores=not self.config.threads,
             environment=json.loads(environment.to_json()),
         )
 
@@ -300,7 +301,7 @@ class _Run:
         tolerance = Tolerance(given.get("rtol") or RIVAL_RTOL, given.get("atol"))
         try:
             save_feeds(trials[0], self.feeds_file)
-            opened = stack.enter_context(Opened(name, self.path, self.config.threads, self.feeds_file, folder))
+            opened = stack.enter_context(Opened(name, self.path, threads_used(self.config), self.feeds_file, folder))
             made = replace(
                 made, variant=replace(made.variant, version=opened.version, peak=opened.peak, optimise_s=opened.opened)
             )

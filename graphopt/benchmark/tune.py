@@ -17,7 +17,7 @@ from graphopt.benchmark.results import Trial, Tuning
 from graphopt.benchmark.worker import Worker, in_workers
 from graphopt.errors import SessionError
 from graphopt.runtime import providers
-from graphopt.runtime.environment import usable_cores
+from graphopt.runtime.environment import threads_used, usable_cores
 from graphopt.runtime.rounds import Contender, Measured, Sampling, in_process, measure
 from graphopt.runtime.session import Session, SessionConfig
 from graphopt.runtime.timing import Ratio
@@ -54,7 +54,7 @@ class Setting:
 
 def thread_settings(config: SessionConfig, cores: int) -> list[Setting]:
     """Numbers of threads to try on a machine with so many cores, and operators in parallel."""
-    counts = sorted({cores, *(2**i for i in range(cores.bit_length()))} - {config.threads})
+    counts = sorted({cores, *(2**i for i in range(cores.bit_length()))} - {threads_used(config)})
     found = [Setting(f"{n} thread{'s' if n > 1 else ''}", {"threads": n}, "threads") for n in counts if n <= cores]
     if cores > 1:
         found.append(Setting(f"operators in parallel, up to {cores}", {"parallel": cores}, "threads"))

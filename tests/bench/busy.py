@@ -48,7 +48,7 @@ def optimised(path: Path, prices: Path) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         shutil.copytree(prices, Path(folder) / "cache")
         os.environ["GRAPHOPT_CACHE_DIR"] = str(Path(folder) / "cache")
-        result = graphopt.optimize(path)
+        result = graphopt.optimize(path, threads=1)
     told = result.report
     return {
         "graph": result.trace.result, "kept": told["kept_original"], "candidates": told["search"]["candidates"],
@@ -86,7 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _, path = find_model(name)
         with tempfile.TemporaryDirectory() as folder:
             os.environ["GRAPHOPT_CACHE_DIR"] = folder
-            graphopt.optimize(path)  # prices the kernels
+            graphopt.optimize(path, threads=1)  # prices the kernels
             quiet = optimised(path, Path(folder))
             with burning(chosen.burners):
                 busy = optimised(path, Path(folder))

@@ -353,7 +353,7 @@ def by_hand(row: Row, seconds: float) -> Paired | None:
 def run(name: str, budget: float) -> dict[str, Any]:
     """Optimise one micro-model; what came of it."""
     row = ROWS[name]
-    report = optimize(model(row, row.slow), inputs=feeds(row), budget=budget).report
+    report = optimize(model(row, row.slow), inputs=feeds(row), budget=budget, threads=1).report
     hand = by_hand(row, budget / 4)
     latency = report["latency"]
     return {

@@ -3,7 +3,7 @@
     python -m tests.bench.strategies [NAME ...] [--candidates 5000] [--exporter dynamo] [--rules PACK ...] [--only STRATEGY ...]
                                      [--json FILE] [--markdown FILE]
 
-Greedy ends by itself; backtracking (alpha swept), beam, random and auto may price the same number of rewrites. Prices come from
+Greedy ends by itself; the others (backtracking with alpha swept) may price the same number of rewrites. Prices come from
 the store, measured where it does not know them, before the strategies run: so all see the same prices, and how busy the machine
 is does not matter. A saving is the predicted cost before over that after. Results are written after each model.
 """
@@ -25,8 +25,10 @@ from graphopt.runtime.environment import block_size
 from graphopt.runtime.session import SessionConfig
 from graphopt.search.auto import Auto
 from graphopt.search.backtracking import Backtracking, Beam, RandomWalk
+from graphopt.search.egraph import EqualitySaturation
 from graphopt.search.greedy import Greedy
 from graphopt.search.local import IteratedLocalSearch
+from graphopt.search.mcts import GumbelSearch
 from graphopt.search.normal import Normal
 from graphopt.search.problem import Budget, Problem, Strategy
 from graphopt.zoo import build, describe, names
@@ -38,6 +40,8 @@ STRATEGIES: dict[str, Callable[[], Strategy]] = {
     "beam": Beam,
     "random": RandomWalk,
     "ils": IteratedLocalSearch,
+    "mcts": GumbelSearch,
+    "egraph": EqualitySaturation,
     "auto": Auto,
 }
 _MEASURING = 120.0  # seconds for kernels that the store does not know

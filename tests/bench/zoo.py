@@ -82,33 +82,44 @@ def ratio(entry: dict[str, Any]) -> float | None:
     return 1.0 if entry["kept_original"] else float(entry["latency"]["speedup"])
 
 
+def forecast(entry: dict[str, Any]) -> bool:
+    """Whether something is known of a model's gain besides what the clock says."""
+    return "error" not in entry and entry["latency"] is not None and entry["search"].get("predicted") is not None
+
+
 def markdown(entries: list[dict[str, Any]]) -> str:
     """The results as a table, best first, with the geometric mean."""
-    lines = ["| model | exporter | over `ORT_ENABLE_ALL` | 95 % interval | ms before | ms after | nodes | rules that stayed | seconds |",
-             "|---|---|---|---|---|---|---|---|---|"]  # fmt: skip
+    lines = ["| model | exporter | over `ORT_ENABLE_ALL` | 95 % interval | predicted | ms before | ms after | nodes | rules that stayed | seconds |",
+             "|---|---|---|---|---|---|---|---|---|---|"]  # fmt: skip
     for e in sorted(entries, key=lambda e: -(ratio(e) or 0)):
         if "error" in e:
             lines.append(
-                f"| {e['model']} | {e['exporter']} | failed | {e['error'].splitlines()[-1] if e['error'] else ''} | | | | | |"
+                f"| {e['model']} | {e['exporter']} | failed | {e['error'].splitlines()[-1] if e['error'] else ''} | | | | | | |"
             )
             continue
-        latency = e["latency"]
+        latency, predicted = e["latency"], e["search"].get("predicted")
+        expected = "" if predicted is None else f"{predicted:.3f}"
         if e["kept_original"]:
             measured = "" if latency is None else f"({latency['speedup']:.3f} measured)"
             lines.append(
-                f"| {e['model']} | {e['exporter']} | 1 (kept) | {measured} | | | {e['nodes']['before']} | | {e['seconds']:.0f} |"
+                f"| {e['model']} | {e['exporter']} | 1 (kept) | {measured} | {expected} | | | {e['nodes']['before']} | | {e['seconds']:.0f} |"
             )
             continue
         rules = ", ".join(f"{r} x{n}" for r, n in list(e["rules"].items())[:4])
         low, high = latency["ci95"]
         lines.append(
-            f"| {e['model']} | {e['exporter']} | **{latency['speedup']:.3f}** | {low:.3f} - {high:.3f} | {latency['baseline_ms']:.2f} "
+            f"| {e['model']} | {e['exporter']} | **{latency['speedup']:.3f}** | {low:.3f} - {high:.3f} | {expected} | {latency['baseline_ms']:.2f} "
             f"| {latency['optimized_ms']:.2f} | {e['nodes']['before']} → {e['nodes']['after']} | {rules} | {e['seconds']:.0f} |"
         )
     found = [r for e in entries if (r := ratio(e)) is not None]
     if found:
         mean = math.exp(sum(math.log(r) for r in found) / len(found))
         lines.append(f"\nGeometric mean over {len(found)} models: **{mean:.3f}**")
+        off = [abs(e["search"]["predicted"] - e["latency"]["speedup"]) for e in entries if forecast(e)]
+        if off:
+            lines.append(
+                f"Predicted and measured gain differ by {100 * sum(off) / len(off):.1f} points on average, at most by {100 * max(off):.1f}"
+            )
     return "\n".join(lines) + "\n"
 
 

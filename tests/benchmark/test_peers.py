@@ -9,6 +9,7 @@ import pytest
 
 from graphopt.benchmark import peers
 from graphopt.benchmark.peers import PEERS, installed, run_peer
+from graphopt.benchmark.plan import Plan
 from graphopt.errors import UnknownNameError
 from tests.runtime.models import chain
 
@@ -37,6 +38,11 @@ def test_real_peers(name, source, tmp_path):
     assert not run.error and run.path is not None and run.version
     assert 0 < run.seconds < 60
     assert onnx.load(run.path).graph.output[0].name == "y"
+
+
+def test_that_of_transformers_runs_where_it_is_named():
+    assert "ort-transformers" in installed() and "ort-transformers" not in Plan().opponents
+    assert Plan(against=("ort-transformers",)).opponents == ["ort-transformers"]
 
 
 def test_what_it_prints_does_not_matter(source, tmp_path, peer):

@@ -110,6 +110,14 @@ def test_all_of_them_in_a_benchmark(rival, net):
     assert itself.open_ms is not None and itself.optimise_s is not None and itself.latency is not None
 
 
+def test_tensorrt_says_what_is_missing(net, feeds, tmp_path):
+    """Where it is installed and there is a GPU, :func:`test_a_real_one` runs it."""
+    if python_of("tensorrt") is not None:
+        pytest.skip("tensorrt is installed")
+    with pytest.raises(SessionError, match=r"not installed: pip install tensorrt cuda-python .*GPU"):
+        opened("tensorrt", net, feeds, tmp_path)
+
+
 def test_an_environment_of_its_own(rival, net, feeds, tmp_path, monkeypatch):
     name = rival(ITSELF, modules=("nothing_of_that_name",))
     assert python_of(name) is None
@@ -136,4 +144,4 @@ def test_they_are_listed(capfd, monkeypatch):
     assert run(["bench", "--list-rivals"]) == 0
     lines = {line.split()[0]: line for line in capfd.readouterr().out.splitlines() if line.split()}
     assert "pip install openvino" in lines["openvino"] and "installed" in lines["iree"]
-    assert {"onnxsim", "onnxslim", "onnxscript", *RIVALS} <= lines.keys()
+    assert {"onnxsim", "onnxslim", "onnxscript", "ort-transformers", *RIVALS} <= lines.keys()

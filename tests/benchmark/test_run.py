@@ -11,16 +11,19 @@ import pytest
 from onnx import helper
 
 import graphopt
+from graphopt import wording
+from graphopt.benchmark.page import _sentence
 from graphopt.benchmark.peers import PEERS
 from graphopt.benchmark.plan import Plan
 from graphopt.benchmark.results import Bench, Ratio, Variant
 from graphopt.benchmark.run import _best_level, bench, find_model
 from graphopt.errors import UnknownNameError, UsageError
+from graphopt.runtime.environment import default_threads, usable_cores
 from graphopt.runtime.timing import verdict
 from tests.cli.conftest import conv_net
 from tests.runtime.models import chain
 
-QUICK = Plan(strategies=(), against=(), levels=("all",), rounds=20, precision=0.5)
+QUICK = Plan(strategies=(), against=(), levels=("all",), threads=(1,), rounds=20, precision=0.5)
 
 
 def plan(**changes):
@@ -118,6 +121,19 @@ def test_threads_are_cases(net):
     assert [(case.threads, case.environment["threads"]) for case in found.cases] == [(1, 1), (2, 2)]
 
 
+def test_all_cores_are_a_case_once():
+    here = default_threads()
+    numbers = (1, 0, here) if here <= usable_cores() else (1, 0)
+    assert [config.threads for config in plan(threads=numbers).configs] == ([1, 0] if here > 1 else [1])
+    assert [config.threads for config in Plan().configs] == [1]
+
+
+def test_a_case_of_all_cores_says_their_number(net):
+    (case,) = bench([net], plan(threads=(0,))).cases
+    assert case.all_cores and case.threads == case.environment["threads"] == default_threads()
+    assert wording.threads(case.threads, all_cores=True) in _sentence("net", case, None)
+
+
 def test_weights_in_a_file_of_their_own_count(net, tmp_path):
     apart = tmp_path / "apart.onnx"
     onnx.save(onnx.load(net), apart, save_as_external_data=True, location="apart.data", size_threshold=0)
@@ -186,7 +202,7 @@ def test_interrupted(net):
         ({"against": ("onnxsin",)}, "onnxsin"),
         ({"against": ("absent.onnx",)}, "no such file"),
         ({"providers": ("gpu",)}, "gpu"),
-        ({"threads": (0,)}, "thread"),
+        ({"threads": (-1,)}, "thread"),
         ({"threads": ()}, "thread"),
         ({"rounds": 19}, "20 rounds"),
         ({"seconds": 0.0}, "seconds"),

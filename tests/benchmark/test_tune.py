@@ -20,6 +20,7 @@ from graphopt.benchmark.tune import (
     thread_settings,
 )
 from graphopt.benchmark.worker import save_feeds
+from graphopt.runtime.environment import default_threads
 from graphopt.runtime.rounds import Sampling
 from graphopt.runtime.session import LEVELS, Session, SessionConfig
 from tests.runtime.models import chain, model
@@ -36,6 +37,11 @@ def test_threads():
     found = names(thread_settings(SessionConfig(), 6))
     assert found == ["2 threads", "4 threads", "6 threads", "operators in parallel, up to 6"]
     assert names(thread_settings(SessionConfig(threads=2), 2))[:1] == ["1 thread"]
+
+
+def test_all_cores_are_not_tried_against_themselves():
+    here = default_threads()
+    assert f"{here} thread{'s' if here > 1 else ''}" not in names(thread_settings(SessionConfig(threads=0), here))
 
 
 def test_what_depends_on_threads():

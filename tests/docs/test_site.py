@@ -25,7 +25,26 @@ def build(tree: Path, site: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=tree, capture_output=True, text=True, timeout=600, check=False)
 
 
-def test_the_site(tmp_path):
+@pytest.fixture(scope="module")
+def gallery() -> Path:
+    """The pages of the gallery, made by its own command where they are not there yet."""
+    folder = ROOT / "build/gallery"
+    command = [sys.executable, "docs/gallery.py", str(folder)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=1200, check=False)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def test_the_gallery(tmp_path, gallery):
+    assert build(ROOT, tmp_path / "site").returncode == 0
+    shown = {page.name: page.read_text(encoding="utf-8") for page in (tmp_path / "site/gallery").glob("*.html")}
+    index = shown.pop("index.html")
+    assert len(shown) == 3 and shown.keys() == {page.name for page in gallery.glob("*.html")}
+    for name, page in shown.items():
+        assert f'href="{name}"' in index and name.removesuffix(".html") in page and "ORT_ENABLE_ALL" in page
+
+
+def test_the_site(tmp_path, gallery):
     done = build(ROOT, tmp_path / "site")
     assert done.returncode == 0, done.stderr
     page = (tmp_path / "site/reference/python/index.html").read_text(encoding="utf-8")
@@ -39,7 +58,8 @@ def test_the_site(tmp_path):
 
 
 @pytest.mark.parametrize("link", ["[lost](nowhere.md)", "[lost](settings.md#nowhere)", "::: graphopt.api.nothing"])
-def test_what_leads_nowhere_is_an_error(tmp_path, link):
+def test_what_leads_nowhere_is_an_error(tmp_path, gallery, link):
+    shutil.copytree(gallery, tmp_path / "build/gallery")
     for name in ("docs", "graphopt"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "mkdocs.yml", tmp_path)
