@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 import numpy as np
@@ -52,11 +52,11 @@ class PricedAction:
 
     Attributes:
         saving_ms: Predicted milliseconds that it saves at one place, ``None`` when it is not legal.
-        step: The step that brought it.
+        since: The step that brought it.
     """
 
     saving_ms: float | None
-    step: int
+    since: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +84,13 @@ class CachedGraph:
         state: The graph, with its sites and predicted cost.
         features: Its features.
         identities: Maps each site, in a fixed order, to a number that it shares with those that look the same.
+        prices: Hash of the graph and milliseconds after the rewrites that were priced, ``None`` for impossible ones.
     """
 
     state: State
     features: GraphFeatures
     identities: Mapping[Key, int]
+    prices: dict[Key, tuple[int, float] | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,7 +103,7 @@ class EpisodeState:
         path: What was tried, as keys; it names the state.
         warm: How many of them were random rewrites before the episode began.
         visited: Hashes of the graphs on the way.
-        priced_actions: What is known of each place that was priced.
+        priced_actions: The price of each choice's place, in this graph.
         choices: The actions 1, 2, ...
         start_ms: Predicted milliseconds where the episode began.
         observation: What an agent sees.
@@ -151,7 +153,7 @@ class TaskEnvironment:
         self._states: LRUCache[tuple[int, tuple[Key, ...]], EpisodeState] = LRUCache(_CACHED_STATES)
         self._graphs: LRUCache[int, CachedGraph] = LRUCache(_CACHED_GRAPHS)
         self._rewrites: LRUCache[tuple[int, int], tuple[CachedGraph, tuple[Step, ...]]] = LRUCache(_CACHED_GRAPHS)
-        self.root = self._episode_state(self._cached_graph(start, None), None, (), (), 0, start.cost, {})
+        self.root = self._episode_state(self._cached_graph(start, None), None, (), (), 0, start.cost)
 
     def after(self, state: EpisodeState, action: int) -> EpisodeState:
         """The state after an action other than STOP.
@@ -173,7 +175,7 @@ class TaskEnvironment:
         if state is self.root:
             return state
         path = state.path
-        return self._episode_state(state.cached, state, state.steps, path, len(path), state.cost, state.priced_actions)
+        return self._episode_state(state.cached, state, state.steps, path, len(path), state.cost)
 
     def speedup(self, graph: Graph) -> float:
         """How many times as fast as the original a graph runs.
@@ -194,14 +196,11 @@ class TaskEnvironment:
         cached, steps = self._rewrites.get_or_make(
             (state.search_state.graph.hash, choice.identity), lambda: self._rewrite(state.cached, choice)
         )
-        path, priced_actions = (*state.path, choice.key), state.priced_actions
+        path = (*state.path, choice.key)
         if not steps or (not self.task.actions.revisit and cached.state.graph.hash in state.visited):
-            gone = {key: PricedAction(None, priced_actions[key].step) for key in choice.places if key in priced_actions}
-            return self._episode_state(
-                state.cached, state, state.steps, path, state.warm, state.start_ms, {**priced_actions, **gone}
-            )
-        steps = (*state.steps, *steps)
-        return self._episode_state(cached, state, steps, path, state.warm, state.start_ms, priced_actions)
+            gone = {*choice.places, *(key for key, priced in state.priced_actions.items() if priced.saving_ms is None)}
+            return self._episode_state(state.cached, state, state.steps, path, state.warm, state.start_ms, gone)
+        return self._episode_state(cached, state, (*state.steps, *steps), path, state.warm, state.start_ms)
 
     def _rewrite(self, cached: CachedGraph, choice: Choice) -> tuple[CachedGraph, tuple[Step, ...]]:
         state, steps = self._rewritten(cached.state, choice)
@@ -246,18 +245,20 @@ class TaskEnvironment:
         path: tuple[Key, ...],
         warm: int,
         start_ms: float,
-        known: Mapping[Key, PricedAction],
+        gone: Collection[Key] = (),
     ) -> EpisodeState:
         search_state = cached.state
         visited = (before.visited if before is not None else frozenset()) | {search_state.graph.hash}
+        earlier = {} if before is None else before.priced_actions
         classes: dict[int, list[Key]] = {}
         for key, identity in cached.identities.items():
             classes.setdefault(identity, []).append(key)
         priced_actions: dict[Key, PricedAction] = {}
         choices: list[Choice] = []
         for identity, places in classes.items():
-            key = next((key for key in places if key in known), places[0])
-            priced_actions[key] = known.get(key) or self._price(search_state, key, visited, len(path))
+            key = next((key for key in places if key in earlier), places[0])
+            since = earlier[key].since if key in earlier else len(path)
+            priced_actions[key] = PricedAction(None if key in gone else self._saving(cached, key, visited), since)
             choices.append(Choice(key, tuple(places), disjoint(places), identity))
         limit = self.task.actions.limit
         if len(choices) > limit:
@@ -269,16 +270,20 @@ class TaskEnvironment:
         observation = self._observe(search_state, cached.features, priced_actions, choices, start_ms, len(path), warm)
         return EpisodeState(cached, steps, path, warm, visited, priced_actions, tuple(choices), start_ms, observation)
 
-    def _price(self, state: State, key: Key, visited: frozenset[int], step: int) -> PricedAction:
-        """Try a rewrite: whether it can be made, and what it saves."""
-        self.priced += 1
-        try:
-            graph, cost = self.problem.price(state, state.sites.matches[key])
-        except RefusedError:
-            return PricedAction(None, step)
-        if not self.task.actions.revisit and graph.hash in visited:
-            return PricedAction(None, step)
-        return PricedAction(state.cost - cost, step)
+    def _saving(self, cached: CachedGraph, key: Key, visited: frozenset[int]) -> float | None:
+        """What a rewrite saves in this graph, far from others too, whose weights share the cache; ``None`` if it can't be made."""
+        state, prices = cached.state, cached.prices
+        if key not in prices:
+            self.priced += 1
+            try:
+                graph, cost = self.problem.price(state, state.sites.matches[key])
+                prices[key] = graph.hash, cost
+            except RefusedError:
+                prices[key] = None
+        found = prices[key]
+        if found is None or (not self.task.actions.revisit and found[0] in visited):
+            return None
+        return state.cost - found[1]
 
     def _observe(
         self, state: State, features: GraphFeatures, priced_actions: Mapping[Key, PricedAction], choices: Sequence[Choice], start_ms: float,
@@ -295,7 +300,7 @@ class TaskEnvironment:
             mask.append(priced.saving_ms is not None)
             here = priced.saving_ms or 0.0
             hints = bool(match.rule.prefer)
-            rows.append([here * times, here, times, hints, hints and match.preferred, priced.step == steps])
+            rows.append([here * times, here, times, hints, hints and match.preferred, priced.since == steps])
         actions = np.array(rows, np.float32)
         actions[:, :2] = scaled(100 * actions[:, :2] / max(start_ms, 1e-12))
         actions[1:, 2] = np.log2(actions[1:, 2]) / 8

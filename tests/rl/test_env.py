@@ -18,6 +18,7 @@ from gymnasium.utils.env_checker import check_env  # noqa: E402
 import graphopt.rl  # noqa: E402
 from graphopt.cost.store import Store  # noqa: E402
 from graphopt.errors import UnknownNameError, UsageError  # noqa: E402
+from graphopt.ir.edit import RefusedError  # noqa: E402
 from graphopt.retrace import replay  # noqa: E402
 from graphopt.rl.episode import Episode  # noqa: E402
 from graphopt.rl.task import RewardTerm, Task  # noqa: E402
@@ -195,3 +196,25 @@ def test_importing_the_package_imports_no_torch() -> None:
         "assert not {'torch', 'torch_geometric', 'onnx'} & set(sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_prices_and_masks_are_those_of_the_graph_as_it_is(demo_environment: TaskEnvironment, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    episode, problem, seen = Episode(demo_environment), demo_environment.problem, 0
+    while not episode.result.done:
+        state = episode.state
+        for choice in state.choices:
+            try:
+                graph, cost = problem.price(state.search_state, state.search_state.sites.matches[choice.key])
+                legal = graph.hash not in state.visited
+            except RefusedError:
+                legal = False
+            known = state.priced_actions[choice.key].saving_ms
+            # A rewrite that leads back to a graph of the episode may turn out to do so only when it is chosen.
+            assert known is None or (legal and known == pytest.approx(state.cost - cost, abs=1e-4 * state.start_ms))
+            assert known is not None or not legal or choice.key in state.path
+            seen += 1
+        legal = np.flatnonzero(episode.observation.mask[1:])
+        episode.step(1 + int(rng.choice(legal)) if len(legal) else 0)
+    assert seen > 50
