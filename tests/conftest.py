@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -29,9 +30,27 @@ def compiled_rules(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "rules"
 
 
+@pytest.fixture(scope="module")
+def shared_cache(compiled_rules: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache folder of a module's own: no prices, nothing but the shipped rules."""
+    return _cache(compiled_rules, tmp_path_factory)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _no_user_cache(shared_cache: Path) -> Iterator[None]:
+    """What a test measures or makes up is neither the user's nor another module's, nor theirs the test's."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GRAPHOPT_CACHE_DIR", str(shared_cache))
+        yield
+
+
 @pytest.fixture
 def fresh_cache(compiled_rules: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A cache folder of a test's own: no prices, nothing but the shipped rules."""
+    return _cache(compiled_rules, tmp_path_factory)
+
+
+def _cache(compiled_rules: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("cache")
     shutil.copytree(compiled_rules, folder / "rules", copy_function=os.link)
     return folder

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.pace import slowness
+
 pty = pytest.importorskip("pty")
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -152,7 +154,7 @@ def to_first_sign(folder: Path, *arguments: str) -> float:
     ids=lambda command: command[0],
 )
 def test_the_first_sign_comes_within_half_a_second(model, command):
-    assert any(to_first_sign(model.parent, *command) < 0.5 for _ in range(3))
+    assert any(to_first_sign(model.parent, *command) < 0.5 * slowness() for _ in range(3))
 
 
 @pytest.mark.slow

@@ -27,7 +27,8 @@ def page(path: Path) -> tuple[str, dict]:
 
 
 @pytest.fixture
-def source(tmp_path):
+def source(tmp_path, fresh_cache, monkeypatch):
+    monkeypatch.setenv("GRAPHOPT_CACHE_DIR", str(fresh_cache))  # made-up measurements are learnt from, too
     return grouped(tmp_path / "m.onnx")
 
 
