@@ -64,7 +64,7 @@ $(VENV)/.base: pyproject.toml | $(BIN)/python
 $(VENV)/.dev: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --retries 1 --extra-index-url $(TORCH_INDEX) $(TORCH)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --retries 1 --extra-index-url $(TORCH_INDEX) --no-deps $(TORCHVISION)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[cpu,prove,train,zoo,ray,docs,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[cpu,egraph,prove,train,zoo,ray,docs,dev]'
 	@touch $@
 
 # A Chromium for the tests of the HTML report, unless there is one; without any those tests are skipped.

@@ -162,17 +162,35 @@ def cache_dir() -> Path:
     """Where measurements are kept: ``GRAPHOPT_CACHE_DIR``, or the platform's place for a user's caches.
 
     Raises:
-        UsageError: The variable names the home of nobody.
+        UsageError: The variable names the home of nobody, or there is neither the variable nor a home.
     """
     chosen = os.environ.get("GRAPHOPT_CACHE_DIR")
     if chosen:
         try:
             return Path(chosen).expanduser()
         except RuntimeError as error:  # it says that there is no such home
-            raise UsageError(f"GRAPHOPT_CACHE_DIR: {chosen}: {error}") from error
+            hint = "set GRAPHOPT_CACHE_DIR to a full path"
+            raise UsageError(f"GRAPHOPT_CACHE_DIR: {chosen}: the home directory is not known", hint) from error
+    return users_cache_dir()
+
+
+def users_cache_dir() -> Path:
+    """The platform's place for a user's caches.
+
+    Raises:
+        UsageError: There is no home that it could be in.
+    """
     import platformdirs  # not needed for most commands
 
-    return Path(platformdirs.user_cache_dir("graphopt", appauthor=False))
+    try:
+        found = Path(platformdirs.user_cache_dir("graphopt", appauthor=False))
+    except RuntimeError:  # newer versions: no home
+        found = Path("~")
+    if found.parts[:1] == ("~",):
+        raise UsageError(
+            "the home directory is not known, so there is no cache folder", "set HOME or GRAPHOPT_CACHE_DIR"
+        )
+    return found
 
 
 def rules_dir() -> Path:

@@ -103,7 +103,9 @@ class Settings:
     provider_options: Mapping[str, str] = _setting(
         {}, OPTIONS, "An option of the provider, for ONNX Runtime", "KEY=VALUE", "", "provider-option"
     )
-    threads: int = _setting(1, integer(1), "Threads within an operator", "N")
+    threads: int = _setting(
+        1, integer(0), "Threads within an operator; 0 for all cores, as ONNX Runtime takes them by itself", "N"
+    )
     dims: Mapping[str, int] = _setting({}, DIMS, "Size of a symbolic dimension", "NAME=N", "", "dim")
     input_shapes: Mapping[str, tuple[int, ...]] = _setting(
         {}, SHAPES, "Shape of an input that declares none", "NAME:1x3x224x224", "", "input-shape"

@@ -82,6 +82,11 @@ def plural(count: int, noun: str) -> str:
     return f"{count} {noun}" + ("" if count == 1 else "s")
 
 
+def threads(used: int, *, all_cores: bool) -> str:
+    """A number of threads: ``all cores: 8`` where the runtime chose it, else ``4 threads``."""
+    return f"all cores: {used}" if all_cores else plural(used, "thread")
+
+
 def sized(sizes: Mapping[str, int]) -> str:
     """Sizes of dimensions: ``batch=1, seq=8``."""
     return ", ".join(f"{one_line(name, 40)}={size}" for name, size in sizes.items())

@@ -47,7 +47,7 @@ def _list_rivals(wanted: bool) -> None:
     rows = table("name", "what it is", "state", whole=True)
     here = peers.installed()
     for name in peers.PEERS:
-        rows.add_row(name, "optimiser", "installed" if name in here else f"pip install {name}")
+        rows.add_row(name, "optimiser", "installed" if name in here else f"pip install {peers.install(name)}")
     for name, rival in rivals.RIVALS.items():
         python = rivals.python_of(name)
         state = f"pip install {rival.install}" if python is None else "installed"
@@ -77,7 +77,7 @@ def bench(
         option(
             "--against",
             metavar="NAMES",
-            help="What else to measure: onnxsim, onnxslim, onnxscript, other runtimes (see --list-rivals), and ONNX files of "
+            help="What else to measure: onnxsim, onnxslim, onnxscript, ort-transformers, other runtimes (see --list-rivals), and ONNX files of "
             "your own, with commas (default: the installed optimisers; original: none).",
         ),
     ] = None,
@@ -106,7 +106,12 @@ def bench(
         ),
     ] = None,
     threads: Annotated[
-        list[int] | None, option("--threads", metavar="N", help="Threads within an operator (default 1); repeatable.")
+        list[int] | None,
+        option(
+            "--threads",
+            metavar="N",
+            help="Threads within an operator (default 1; 0 for all cores, as ONNX Runtime takes them by itself); repeatable.",
+        ),
     ] = None,
     seconds: Annotated[
         float | None, option(metavar="S", help="Time to measure each model (default 20); longer if it is too noisy.")

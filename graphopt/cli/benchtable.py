@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from graphopt.benchmark.results import Bench, Case, Tuning, Variant
-from graphopt.cli.screen import facts, milliseconds, one_line, placed, plural, seconds, size, table
+from graphopt.cli.screen import facts, milliseconds, one_line, placed, seconds, size, table
 from graphopt.runtime.timing import Ratio
-from graphopt.wording import measured_at, timing
+from graphopt.wording import measured_at, threads, timing
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -176,7 +176,7 @@ def _width(head: str, cells: Sequence[str]) -> int:
 
 
 def _label(case: Case) -> str:
-    return f"{case.model} ({case.provider}, {plural(case.threads, 'thread')})"
+    return f"{case.model} ({case.provider}, {threads(case.threads, all_cores=case.all_cores)})"
 
 
 def _number(ratio: Ratio | None) -> str:

@@ -223,6 +223,7 @@ def _story(report: Mapping[str, Any], *, interrupted: bool, page: Path | None, v
         low, high = there["ci95"]
         text = f"{there['speedup']:.3f}x at {wording.sized(there['sizes'])}"
         result.add_row("", f"{text} (95 % interval {low:.3f} to {high:.3f})")
+    result.add_row("threads", f"all cores: {report['threads']}" if report["all_cores"] else f"{report['threads']}")
     rules = sorted(report["rules"].items(), key=lambda item: (-item[1], item[0]))
     result.add_row("rules", ", ".join(f"{rule} x{count}" for rule, count in rules) or "none applied")
     placement = report["placement"]

@@ -27,6 +27,7 @@ from graphopt.wording import (
     seconds,
     size,
     sized,
+    threads,
     tie,
     timing,
 )
@@ -169,7 +170,7 @@ def _sentence(name: str, told: Mapping[str, Any], paired: Paired | None) -> str:
     environment = told["environment"]
     where = (
         f"ONNX Runtime {environment['onnxruntime']} at ORT_ENABLE_{environment['level'].upper()}, "
-        f"{environment['provider']} provider, {plural(environment['threads'], 'thread')}, "
+        f"{environment['provider']} provider, {threads(told['threads'], all_cores=told['all_cores'])}, "
         f"{environment['device'] or environment['cpu']}"
     )
     if told["timing"]:

@@ -13,7 +13,7 @@ import numpy as np
 from graphopt.onnxio.bodies import all_nodes
 from graphopt.onnxio.emit import Emitted
 from graphopt.onnxio.load import Model
-from graphopt.runtime.environment import fingerprint
+from graphopt.runtime.environment import fingerprint, threads_used
 from graphopt.runtime.placement import Placement
 from graphopt.runtime.session import SessionConfig
 from graphopt.runtime.timing import Paired
@@ -32,6 +32,7 @@ def make_report(
     config: SessionConfig,
     seed: int,
     selection: Selection,
+    predicted: float | None,
     paired: Paired | None,
     kept: bool,
     verified: Verification | None,
@@ -55,6 +56,7 @@ def make_report(
         config: How the runtime was opened.
         seed: Of everything random.
         selection: What the search and the measurement of families left.
+        predicted: How many times as fast it should be by what was priced; ``None`` where nothing says so.
         paired: The final measurement, ``None`` when nothing was measured.
         kept: Whether the input is written unchanged.
         verified: The comparison of outputs, ``None`` when there was nothing to compare.
@@ -77,7 +79,8 @@ def make_report(
         "strategy": strategy,
         "provider": config.provider,
         "provider_options": dict(config.provider_options),
-        "threads": config.threads,
+        "threads": threads_used(config),
+        "all_cores": not config.threads,
         "seed": seed,
         "latency": None if paired is None else _latency(paired, kept),
         "sizes": dict(sizes),
@@ -110,6 +113,7 @@ def make_report(
             "seconds": outcome.seconds,
             "stop_reason": outcome.stop_reason,
             "rounds": selection.rounds,
+            "predicted": predicted,
             "more": _more(selection),
         },
         "effort": effort,

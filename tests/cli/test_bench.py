@@ -109,7 +109,7 @@ def test_fail_under(cli, model):
         (["net.onnx", "--provider-option", "device_id=1"], "provider options need one provider"),
         (["net.onnx", "--level", "al"], "unknown level 'al'"),
         (["net.onnx", "--provider", "gpu"], "unknown provider 'gpu'"),
-        (["net.onnx", "--threads", "0"], "at least 1 thread"),
+        (["net.onnx", "--threads", "-1"], "0 for all cores"),
         (["net.onnx", "--rounds", "3"], "need at least 20 rounds"),
         (["net.onnx", "--rounds", "30", "--seconds", "3"], "exclude each other"),
         (["net.onnx", "--seconds", "-1"], "seconds must be positive"),

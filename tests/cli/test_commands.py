@@ -109,6 +109,10 @@ def test_optimize(cli, negations, rules):
     assert report["latency"] is None and not report["kept_original"]
     assert len(report["steps"]) == 3 and report["steps"][0].keys() >= {"rule", "site", "cost_before", "cost_after"}
     assert report["search"].keys() >= {"candidates", "seconds", "stop_reason"}
+    costs = [step["cost_before"] for step in report["steps"]], [step["cost_after"] for step in report["steps"]]
+    assert report["search"]["predicted"] == pytest.approx(max(costs[0]) / min(costs[1])) and max(costs[0]) > min(
+        costs[1]
+    )
     assert "drop-double-neg x3" in outcome.err
     assert json.loads((negations.parent / "trace.json").read_text())["steps"]
     values = np.random.default_rng(0).normal(size=(3, 1000)).astype(np.float32)

@@ -149,7 +149,7 @@ def test_every_setting_from_the_environment(tmp_path):
 @pytest.mark.parametrize(
     "line",
     [
-        "threads = 0",
+        "threads = -1",
         'threads = "4"',
         "threads = true",
         "threads = 2.0",
@@ -193,7 +193,7 @@ def test_unknown_key_in_the_file(tmp_path):
     ("variable", "text"),
     [
         ("GRAPHOPT_THREADS", "many"),
-        ("GRAPHOPT_THREADS", "0"),
+        ("GRAPHOPT_THREADS", "-1"),
         ("GRAPHOPT_BUDGET", "soon"),
         ("GRAPHOPT_PORTABLE", "maybe"),
         ("GRAPHOPT_DIMS", "batch"),
@@ -350,8 +350,8 @@ def test_a_file_of_our_own_comes_before_that_of_the_project(tmp_path):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("threads = 0", "graphopt.toml: threads must be"),
-        ("[profiles.edge]\nthreads = 0", "graphopt.toml: profiles.edge.threads must be"),
+        ("threads = -1", "graphopt.toml: threads must be"),
+        ("[profiles.edge]\nthreads = -1", "graphopt.toml: profiles.edge.threads must be"),
         ("[profiles.edge]\nthreds = 1", "graphopt.toml: profiles.edge: unknown setting 'threds'"),
         ("profiles = 3", "graphopt.toml: profiles must be tables"),
         ("threads", "graphopt.toml: "),

@@ -72,7 +72,7 @@ def test_files_screen_and_document(cli, agent, tmp_path, monkeypatch):
     assert told["schema"] == "graphopt.evaluation/1" and len(lines) == len(told["scores"]) > 2 * 3 * 6
     assert [float(line["saving"]) for line in lines] == [score["saving"] for score in told["scores"]]
     assert {line["strategy"] for line in lines} == {
-        "ppo", "world-model", "greedy", "backtracking 1", "backtracking 1.02", "backtracking 1.05", "backtracking 1.1", "random", "ils",
+        "ppo", "world-model", "greedy", "backtracking 1", "backtracking 1.02", "backtracking 1.05", "backtracking 1.1", "random", "ils", "mcts",
         "untrained",
     }  # fmt: skip
     markdown = (folder / "table.md").read_text()

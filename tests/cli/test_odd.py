@@ -65,3 +65,26 @@ def test_the_home_of_nobody(cli, model, monkeypatch):
     monkeypatch.setenv("GRAPHOPT_CACHE_DIR", "~no-such-user/cache")
     outcome = cli("optimize", model)
     assert outcome.code == 2 and "GRAPHOPT_CACHE_DIR: ~no-such-user" in outcome.error_lines()[0]
+
+
+@pytest.mark.parametrize("chosen", ["~/cache", ""])
+def test_a_cache_folder_of_a_user_without_a_home(cli, model, monkeypatch, tmp_path, chosen):
+    def nobody(uid):
+        raise KeyError(f"getpwuid(): uid not found: {uid}")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("pwd.getpwuid", nobody)  # as in a container that runs as a user of no name
+    for name in ("HOME", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("GRAPHOPT_CACHE_DIR", chosen)
+    outcome = cli("optimize", model)
+    assert outcome.code == 2 and "the home directory is not known" in outcome.error_lines()[0]
+    assert "GRAPHOPT_CACHE_DIR" in outcome.err and not (tmp_path / "~").exists()
+
+
+@pytest.mark.parametrize("command", ["optimize", "bench"])
+def test_a_strategy_whose_extra_is_missing(cli, model, monkeypatch, command):
+    monkeypatch.setattr("graphopt.registry.find_spec", lambda name: None)
+    outcome = cli(command, model, "--strategy", "egraph")
+    assert outcome.code == 2 and outcome.error_lines()[0] == "error: scipy is not installed"
+    assert "hint: pip install '.[egraph]' in graphopt's folder" in outcome.err

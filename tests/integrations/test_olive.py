@@ -69,6 +69,6 @@ def test_a_workflow(tmp_path, external):
 @pytest.mark.slow
 def test_a_wrong_parameter_is_named(tmp_path):
     onnx.save(conv_net(), tmp_path / "net.onnx")
-    done = run(workflow(tmp_path, threads=0))
+    done = run(workflow(tmp_path, threads=-1))
     assert done.returncode != 0 or not list((tmp_path / "out").rglob("*.onnx"))
     assert "threads must be" in done.stdout + done.stderr

@@ -83,7 +83,10 @@ def test_a_strategy_and_a_cost_model_from_outside(call):
     report = json.loads(done.stdout)
     assert report["strategy"] == "hasty" and report["steps"]
     help_ = " ".join(graphopt(call, "optimize", "--help").stdout.split())
-    assert "random, ils, none, hasty, broken, rl, world-model or copycat" in help_ and "operators or doubled" in help_
+    assert (
+        "random, ils, mcts, egraph, none, hasty, broken, rl, world-model or copycat" in help_
+        and "operators or doubled" in help_
+    )
     wrong = graphopt(call, "optimize", str(DEMO), "--strategy", "hasti")
     assert wrong.returncode == 2 and "did you mean 'hasty'?" in wrong.stderr
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from graphopt import registry
 from graphopt.errors import MissingExtraError, install
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -61,8 +62,9 @@ def test_every_hint_about_an_extra_is_the_one_form():
         for node in ast.walk(ast.parse(text)):
             called = node.func.id if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else ""
             if called in ("MissingExtraError", "install") and path.name != "errors.py":
-                named.add(ast.literal_eval(node.args[0]))
-    assert {"prove", "ray", "train", "zoo"} <= named <= EXTRAS
+                named |= {part.value for part in ast.walk(node.args[0]) if isinstance(part, ast.Constant)}
+    named |= set(registry.EXTRA_OF.values())
+    assert {"egraph", "prove", "ray", "train", "zoo"} <= named <= EXTRAS
     for extra in named:
         assert (
             MissingExtraError(extra, "torch").hint == install(extra) == f"pip install '.[{extra}]' in graphopt's folder"

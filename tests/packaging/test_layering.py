@@ -77,7 +77,7 @@ OWNERS = {
     ),
     "onnx_ir": (),
     "google": ("onnxio/", "runtime/", "zoo/"),
-    "onnxruntime": ("runtime/ort.py",),
+    "onnxruntime": ("runtime/ort.py", "zoo/reduced.py"),  # the second its tools, once the first has looked after it
     "onnxscript": ("zoo/",),
     "torch": ("rl/training/", "zoo/"),
     "torch_geometric": ("rl/training/",),
@@ -87,6 +87,7 @@ OWNERS = {
     "safetensors": ("rl/training/", "zoo/"),
     "tensorboard": ("rl/training/",),
     "ray": ("execution/",),
+    "scipy": ("search/extraction.py",),
     "z3": ("prover/",),
     "olive": ("integrations/olive.py",),
     "typer": ("cli/",),
@@ -178,7 +179,7 @@ def _requirements(lines: list[str]) -> set[str]:
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 BASE = _requirements(PROJECT["dependencies"])
 EXTRAS = {name: _requirements(lines) for name, lines in PROJECT["optional-dependencies"].items()}
-OPTIONAL = {"torch", "torch_geometric", "torchvision", "transformers", "onnxscript", "gymnasium", "ray", "z3"}
+OPTIONAL = {"torch", "torch_geometric", "torchvision", "transformers", "onnxscript", "gymnasium", "ray", "scipy", "z3"}
 
 
 def test_values_are_computed_by_the_runtime_alone():

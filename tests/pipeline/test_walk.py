@@ -51,8 +51,8 @@ def test_a_setting_that_does_not_exist_is_named(source):
         graphopt.optimize(source, thread=2)
     assert error.value.hint == "did you mean 'threads'?"
     with pytest.raises(graphopt.UsageError, match="threads must be a whole number"):
-        graphopt.optimize(source, Settings(threads=0))
-    assert "threads: Threads within an operator." in Settings.__doc__
+        graphopt.optimize(source, Settings(threads=-1))
+    assert "threads: Threads within an operator; 0 for all cores" in Settings.__doc__
 
 
 @pytest.mark.parametrize(
