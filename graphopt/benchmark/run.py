@@ -325,7 +325,11 @@ class _Run:
             there = opened.get(contender.name)
             return sessions(contender, stack) if there is None else (there.opened, there.turn().take)
 
-        contenders = [Contender(m.variant.name, m.path, self._config(m)) for m in ready if m.path is not None]
+        contenders = [
+            Contender(m.variant.name, m.path, self._config(m), foreign=m.variant.name in opened)
+            for m in ready
+            if m.path is not None
+        ]
 
         def on_round(used: float) -> None:
             going_on = ", noisy: going on" if used > 1 else ""

@@ -11,18 +11,20 @@ holds still is the *ratio* of sessions that run within the same milliseconds, so
   not be in memory at once, one session is open at a time.)
 - *Caches.* A session that runs after itself finds its weights in the cache, after another it does not, which is worth a few per
   cent to a model of some milliseconds. Short models therefore run once untimed in every turn.
-- *Threads.* Those of a session spin on for a while after its turn, so there is a pause before the next one.
+- *Threads.* Those of a session spin on for a while after its turn, and take the processors from whoever's turn is next. They are told to
+  sleep soon, and each turn begins after that.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
+import re
 import statistics
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -30,6 +32,7 @@ import numpy as np
 from graphopt.errors import UsageError
 from graphopt.ir.dtypes import Array
 from graphopt.ir.memo import collector_paused
+from graphopt.runtime.environment import runtime_version
 from graphopt.runtime.session import Model, Session, SessionConfig
 from graphopt.runtime.timing import NOISY, Paired, Ratio, ratio
 
@@ -39,9 +42,15 @@ MIN_ROUNDS = 5
 """Rounds of a cycle, at least."""
 PATIENCE = 3
 """How many times the planned time a measurement may take that is not precise enough."""
-SETTLE_S = 0.05
-"""Pause before each turn where sessions have threads of their own: after a run these spin for tens of milliseconds in
-wait of the next, and take the processors from whoever's turn it is then (twice the latency, with two threads on two cores)."""
+SPIN_S = 2e-3
+"""How long a measured session's threads wait for work before they sleep. The runs of a turn, and the operators of a run, follow each other
+faster: within a turn the threads are as awake as they are with the runtime's own limit, which is tens of milliseconds."""
+SETTLE_S = 3e-3
+"""Pause before each turn where sessions have threads of their own: these sleep by then (otherwise twice the latency, with two threads on two cores)."""
+LONG_SETTLE_S = 0.05
+"""The pause where threads can't be told: those of other runtimes, and of ONNX Runtime before 1.27."""
+_SPIN = "session.intra_op.spin_duration_us", "session.inter_op.spin_duration_us"
+_SPIN_SINCE = 1, 27
 GRAIN_S = 1e-9
 """No run takes less: on a coarse clock one of an empty model may take no time at all, and it is divided by."""
 _TURN_S = 5e-3  # a turn is timed for at least this long: far above the grain of the clock and the cost of a call
@@ -60,11 +69,27 @@ class Contender:
         name: Its name.
         model: What to open.
         config: How to open it.
+        foreign: Whether another runtime runs it, on threads that do as they like.
     """
 
     name: str
     model: Model
     config: SessionConfig
+    foreign: bool = False
+
+    @property
+    def pause(self) -> float:
+        """Seconds to wait after its turn until its threads sleep."""
+        if self.config.threads == 1 and self.config.parallel == 1:
+            return 0.0
+        return LONG_SETTLE_S if self.foreign or _SPIN[0] not in self.config.entries else SETTLE_S
+
+    def sleeping_soon(self) -> Contender:
+        """The same, its threads told to sleep after :data:`SPIN_S` where the runtime knows how."""
+        if self.foreign or (self.config.threads == 1 and self.config.parallel == 1) or not _can_tell():
+            return self
+        wanted = dict.fromkeys(_SPIN, str(round(SPIN_S * 1e6)))
+        return replace(self, config=replace(self.config, entries={**wanted, **self.config.entries}))
 
 
 Opener = Callable[[Contender, ExitStack], tuple[float, Timed]]
@@ -196,6 +221,7 @@ def measure(
         SessionError: One of them can't be opened or run.
     """
     begin = time.perf_counter()
+    contenders = [contender.sleeping_soon() for contender in contenders]
     cycles: list[Cycle] = []
     done = 0
 
@@ -285,7 +311,7 @@ def _cycle(
     opened, turns = [0.0] * count, dict[int, Timed]()
     rows: list[list[float]] = []
     runs: list[list[float]] = [[] for _ in contenders]
-    pause = pause_between(c.config for c in contenders)
+    pause = max(contender.pause for contender in contenders)
     begin = time.perf_counter()
     with ExitStack() as stack:
         for i in order:
@@ -395,9 +421,8 @@ class Turn:
         return [max(end - start, GRAIN_S) for start, end in itertools.pairwise(marks)]
 
 
-def pause_between(configs: Iterable[SessionConfig]) -> float:
-    """Seconds to wait before each turn of sessions that are opened like this: see :data:`SETTLE_S`."""
-    return SETTLE_S if any(config.threads != 1 or config.parallel > 1 for config in configs) else 0.0
+def _can_tell() -> bool:
+    return tuple(map(int, re.findall(r"\d+", runtime_version())[:2])) >= _SPIN_SINCE
 
 
 def turn_order(count: int, round_index: int) -> list[int]:

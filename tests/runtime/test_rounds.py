@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import itertools
+import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +13,10 @@ import pytest
 
 from graphopt.errors import SessionError, UsageError
 from graphopt.runtime.rounds import (
+    LONG_SETTLE_S,
     MIN_CYCLES,
     MIN_ROUNDS,
+    SETTLE_S,
     Contender,
     Sampling,
     in_process,
@@ -20,7 +24,7 @@ from graphopt.runtime.rounds import (
     measure_pair,
     turn_order,
 )
-from graphopt.runtime.session import LoadableModel, SessionConfig
+from graphopt.runtime.session import LoadableModel, Session, SessionConfig
 from tests.runtime.models import chain
 
 FEEDS = {"x": np.ones((4, 64), np.float32)}
@@ -189,3 +193,31 @@ def test_failures():
         Sampling(least=5, most=4)
     with pytest.raises(SessionError):
         measure_pair(chain(1), LoadableModel(b"junk"), FEEDS)
+
+
+def test_threads_sleep_before_the_next_turn():
+    """What a process uses of its processors in a tenth of a second after a turn, the pause over, is next to nothing."""
+    contender = Contender("x", chain(1, width=512, rows=512), SessionConfig(threads=2)).sleeping_soon()
+    with Session(contender.model, contender.config) as session:
+        run, used = session.prepare({"x": np.ones((512, 512), np.float32)}), []
+        for _ in range(5):
+            run()
+            time.sleep(contender.pause)
+            began = time.process_time()
+            time.sleep(0.1)
+            used.append(time.process_time() - began)
+    assert min(used) < 0.005, used  # spinning, they use all of it, up to the runtime's own limit
+
+
+def test_only_threads_that_spin_are_waited_for():
+    alone, several = (Contender("x", Path("x.onnx"), SessionConfig(threads=n)) for n in (1, 0))
+    assert alone.sleeping_soon() == alone and alone.pause == 0.0
+    assert (several.pause, several.sleeping_soon().pause) == (LONG_SETTLE_S, SETTLE_S)
+    foreign = replace(several, foreign=True)
+    assert foreign.sleeping_soon() == foreign and foreign.pause == LONG_SETTLE_S
+
+
+def test_what_the_user_says_of_spinning_stays():
+    own = {"session.intra_op.spin_duration_us": "7"}
+    config = Contender("x", Path("x.onnx"), SessionConfig(threads=2, entries=own)).sleeping_soon().config
+    assert config.entries["session.intra_op.spin_duration_us"] == "7"
