@@ -130,6 +130,7 @@ def run(feeds):
 import functools, os
 os.environ["NPROC"] = str(threads)  # the size of its pools of threads
 os.environ["JAX_PLATFORMS"] = "cpu"
+os.environ["JAX_TRACEBACK_FILTERING"] = "off"  # the last line then says what is wrong
 import jax, onnx
 jax.config.update("jax_enable_x64", True)  # int64 stays int64
 from jaxonnxruntime import call_onnx
