@@ -146,7 +146,7 @@ class Culprit:
 
 
 def bisect(
-    trace: str | Path, model: str | Path, *, slower: bool = False, threads: int = 1, seed: int = 0, seconds: float = 3.0
+    trace: str | Path, model: str | Path, *, slower: bool = False, threads: int = 0, seed: int = 0, seconds: float = 3.0
 ) -> Culprit:
     """Find the first step of a trace after which the model computes something else, or is slower.
 
@@ -231,7 +231,7 @@ def stages(
     model: str | Path,
     *,
     seconds: float | None = 2.0,
-    threads: int = 1,
+    threads: int = 0,
     seed: int = 0,
     on_stage: Callable[[Stage], None] | None = None,
 ) -> list[Stage]:

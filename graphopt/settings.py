@@ -104,7 +104,7 @@ class Settings:
         {}, OPTIONS, "An option of the provider, for ONNX Runtime", "KEY=VALUE", "", "provider-option"
     )
     threads: int = _setting(
-        1, integer(0), "Threads within an operator; 0 for all cores, as ONNX Runtime takes them by itself", "N"
+        0, integer(0), "Threads within an operator; 0 for all cores, as ONNX Runtime takes them by itself", "N"
     )
     dims: Mapping[str, int] = _setting({}, DIMS, "Size of a symbolic dimension", "NAME=N", "", "dim")
     input_shapes: Mapping[str, tuple[int, ...]] = _setting(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import shutil
 import signal
@@ -16,6 +17,19 @@ def pytest_configure() -> None:
     """Ctrl-C means what it means in a terminal, also where a shell started the suite in the background and ignores it."""
     if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_thread() -> Iterator[None]:
+    """Tests run beside each other: where one does not say how many threads it wants, it gets one and not all cores."""
+    from graphopt.config import Settings
+
+    made = inspect.signature(Settings).bind()
+    made.apply_defaults()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GRAPHOPT_THREADS", "1")
+        patch.setattr(Settings.__init__, "__defaults__", tuple({**made.arguments, "threads": 1}.values()))
+        yield
 
 
 @pytest.fixture(scope="session")

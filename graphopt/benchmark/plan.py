@@ -52,7 +52,7 @@ class Plan:
     levels: tuple[str, ...] = LEVELS
     providers: tuple[str, ...] = ("cpu",)
     provider_options: Mapping[str, str] = field(default_factory=dict)
-    threads: tuple[int, ...] = (1,)
+    threads: tuple[int, ...] = (0,)
     seconds: float = 20.0
     rounds: int | None = None
     precision: float = 0.02

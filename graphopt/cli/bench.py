@@ -110,7 +110,7 @@ def bench(
         option(
             "--threads",
             metavar="N",
-            help="Threads within an operator (default 1; 0 for all cores, as ONNX Runtime takes them by itself); repeatable.",
+            help="Threads within an operator (default 0: all cores, as ONNX Runtime takes them by itself); repeatable.",
         ),
     ] = None,
     seconds: Annotated[

@@ -33,7 +33,7 @@ def calibrate_model(
     exclude: Sequence[str] = (),
     provider: str = "cpu",
     provider_options: Mapping[str, str] | None = None,
-    threads: int = 1,
+    threads: int = 0,
     dims: Mapping[str, int] | None = None,
     seed: int = 0,
     on_graph: Callable[[int], None] | None = None,
@@ -73,7 +73,7 @@ def calibrate_model(
 
 
 def keep_scale(
-    factor: float, *, provider: str = "cpu", provider_options: Mapping[str, str] | None = None, threads: int = 1
+    factor: float, *, provider: str = "cpu", provider_options: Mapping[str, str] | None = None, threads: int = 0
 ) -> float:
     """Multiply later predictions by a factor; what graphs then take over the sum of their windows."""
     with Store() as store:

@@ -48,7 +48,7 @@ def check_model(name: str, model: Any) -> None:
 
 
 def session_config(
-    provider: str = "cpu", provider_options: Mapping[str, Any] | None = None, threads: int = 1
+    provider: str = "cpu", provider_options: Mapping[str, Any] | None = None, threads: int = 0
 ) -> SessionConfig:
     """How to open a model for a user: the provider by its short name, its options as texts, 0 threads for the runtime's default."""
     options = {key: str(value) for key, value in (provider_options or {}).items()}

@@ -125,7 +125,7 @@ def test_all_cores_are_a_case_once():
     here = default_threads()
     numbers = (1, 0, here) if here <= usable_cores() else (1, 0)
     assert [config.threads for config in plan(threads=numbers).configs] == ([1, 0] if here > 1 else [1])
-    assert [config.threads for config in Plan().configs] == [1]
+    assert [config.threads for config in Plan().configs] == [0]
 
 
 def test_a_case_of_all_cores_says_their_number(net):

@@ -24,14 +24,14 @@ def test_every_setting_is_an_option_with_its_text(cli):
         assert told.doc.format(**mentioned()).replace("- ", "-") in shown, name
 
 
-def test_all_cores_are_said(cli, model):
+def test_all_cores_are_the_default_and_said(process, cli, model):
     options = ("--strategy", "greedy", "--budget", "2")
-    done = cli("optimize", model, "-o", "out.onnx", *options, "--threads", "0", "--json", "out.json")
+    done = process("optimize", model, "-o", "out.onnx", *options, "--json", "out.json")
     assert done.code == 0 and f"all cores: {default_threads()}" in done.err
     told = json.loads((model.parent / "out.json").read_text())
     here = default_threads()
     assert (told["threads"], told["all_cores"], told["environment"]["threads"]) == (here, True, here)
-    one = cli("optimize", model, "-o", "one.onnx", *options, "--json", "one.json")
+    one = cli("optimize", model, "-o", "one.onnx", *options, "--threads", "1", "--json", "one.json")
     told = json.loads((model.parent / "one.json").read_text())
     assert (told["threads"], told["all_cores"]) == (1, False)
     assert re.search(r"threads +1\n", re.sub(" +\n", "\n", one.err))
