@@ -33,6 +33,7 @@ from graphopt.errors import UsageError
 from graphopt.ir.dtypes import Array
 from graphopt.ir.memo import collector_paused
 from graphopt.runtime.environment import runtime_version
+from graphopt.runtime.providers import CPU, full_name, on_host
 from graphopt.runtime.session import Model, Session, SessionConfig
 from graphopt.runtime.timing import NOISY, Paired, Ratio, ratio
 
@@ -48,7 +49,7 @@ faster: within a turn the threads are as awake as they are with the runtime's ow
 SETTLE_S = 3e-3
 """Pause before each turn where sessions have threads of their own: these sleep by then (otherwise twice the latency, with two threads on two cores)."""
 LONG_SETTLE_S = 0.05
-"""The pause where threads can't be told: those of other runtimes, and of ONNX Runtime before 1.27."""
+"""The pause where threads can't be told: those of other runtimes, of providers on the processor, and of ONNX Runtime before 1.27."""
 _SPIN = "session.intra_op.spin_duration_us", "session.inter_op.spin_duration_us"
 _SPIN_SINCE = 1, 27
 GRAIN_S = 1e-9
@@ -78,15 +79,22 @@ class Contender:
     foreign: bool = False
 
     @property
+    def several(self) -> bool:
+        """Whether it has threads of its own."""
+        return self.config.threads != 1 or self.config.parallel > 1
+
+    @property
     def pause(self) -> float:
         """Seconds to wait after its turn until its threads sleep."""
-        if self.config.threads == 1 and self.config.parallel == 1:
+        if not self.several:
             return 0.0
-        return LONG_SETTLE_S if self.foreign or _SPIN[0] not in self.config.entries else SETTLE_S
+        provider = full_name(self.config.provider)
+        others = self.foreign or (provider != CPU and on_host(provider, self.config.provider_options))
+        return LONG_SETTLE_S if others or _SPIN[0] not in self.config.entries else SETTLE_S
 
     def sleeping_soon(self) -> Contender:
         """The same, its threads told to sleep after :data:`SPIN_S` where the runtime knows how."""
-        if self.foreign or (self.config.threads == 1 and self.config.parallel == 1) or not _can_tell():
+        if self.foreign or not self.several or not _can_tell():
             return self
         wanted = dict.fromkeys(_SPIN, str(round(SPIN_S * 1e6)))
         return replace(self, config=replace(self.config, entries={**wanted, **self.config.entries}))

@@ -213,6 +213,10 @@ def test_only_threads_that_spin_are_waited_for():
     alone, several = (Contender("x", Path("x.onnx"), SessionConfig(threads=n)) for n in (1, 0))
     assert alone.sleeping_soon() == alone and alone.pause == 0.0
     assert (several.pause, several.sleeping_soon().pause) == (LONG_SETTLE_S, SETTLE_S)
+    device, host = (
+        replace(several, config=SessionConfig(name, threads=0)).sleeping_soon() for name in ("cuda", "openvino")
+    )
+    assert (device.pause, host.pause) == (SETTLE_S, LONG_SETTLE_S)
     foreign = replace(several, foreign=True)
     assert foreign.sleeping_soon() == foreign and foreign.pause == LONG_SETTLE_S
 

@@ -25,7 +25,7 @@ RUN = """
 import sys, graphopt
 model, *strategies = sys.argv[1:]
 for name in strategies:
-    graphopt.optimize(model, output=f"{name}.onnx", trace=f"{name}.json", strategy=name, measure=False)
+    graphopt.optimize(model, output=f"{name}.onnx", trace=f"{name}.json", strategy=name, measure=False, threads=1)
 """
 
 
