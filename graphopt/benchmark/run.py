@@ -32,8 +32,8 @@ from graphopt.runtime import guard
 from graphopt.runtime.environment import fingerprint, free_memory, threads_used
 from graphopt.runtime.feeds import Range
 from graphopt.runtime.given import Given
-from graphopt.runtime.rounds import Contender, Measured, Timed, in_process, measure
-from graphopt.runtime.session import SessionConfig
+from graphopt.runtime.rounds import Contender, Measured, Timed, Turn, in_process, measure
+from graphopt.runtime.session import Session, SessionConfig
 from graphopt.verification.compare import Difference, Tolerance, compare
 from graphopt.verification.numeric import verify_many
 from graphopt.verification.ranges import input_ranges
@@ -131,6 +131,9 @@ def find_model(model: str | Path) -> tuple[str, Path]:
 
 RIVAL_RTOL = 1e-3
 """How much another runtime may differ, relative to the largest result: it adds up in another order."""
+FAR_BEHIND = 10.0
+"""How many times as long as the original another runtime may take and still have its turns: where it is this far behind, single runs say so, and in
+turn with it all others would take hours."""
 
 
 @dataclass(frozen=True)
@@ -276,6 +279,8 @@ class _Run:
         trials = [feeds] + ([others] if {name: np.shape(value) for name, value in others.items()} == shapes else [])
         with guard.open_guarded(self.path, replace(self.config, level="disabled")) as session:
             expected = [session.run(each) for each in trials]
+        with Session(self.path, self.config) as session:
+            ours = min(Turn(session.prepare(feeds)).take())
         found = list[tuple[Made, Opened | None]]()
         for name in names:
             folder = self.folder / f"{name}-{self.config.threads}"
@@ -287,13 +292,14 @@ class _Run:
             elif self.config.provider != "cpu":
                 found.append((made.failed("skipped", "runs on the CPU only"), None))
             else:
-                found.append(self._rival(made, trials, expected, folder, stack))
+                found.append(self._rival(made, trials, expected, ours, folder, stack))
         return found
 
     def _rival(
-        self, made: Made, trials: Sequence[Mapping[str, Any]], expected: Sequence[Sequence[Any]], folder: Path, stack: ExitStack
+        self, made: Made, trials: Sequence[Mapping[str, Any]], expected: Sequence[Sequence[Any]], ours: float, folder: Path,
+        stack: ExitStack,
     ) -> tuple[Made, Opened | None]:  # fmt: skip
-        """Open the model in another runtime, and compare what it computes."""
+        """Open the model in another runtime, compare what it computes, and see whether it takes turns: ``ours`` is what the original takes, in seconds."""
         name = made.variant.name
         if rivals.python_of(name) is None:
             return made.failed("missing", f"not installed: pip install {RIVALS[name].install}"), None
@@ -306,6 +312,7 @@ class _Run:
                 made, variant=replace(made.variant, version=opened.version, peak=opened.peak, optimise_s=opened.opened)
             )
             checks = [compare(list(e), opened.outputs(t), tolerance) for t, e in zip(trials, expected, strict=True)]
+            theirs = min(opened.clock(2))
         except SessionError as error:
             return made.failed("failed", str(error)), None
         verdict = reduce(Difference.worse, checks)
@@ -314,6 +321,11 @@ class _Run:
         if not verdict.passed:
             opened.close()
             return made.failed("differs", verdict.message), None
+        if theirs > FAR_BEHIND * ours:
+            opened.close()
+            return made.failed(
+                "skipped", f"{ours / theirs:.2g} times as fast by a single run, too slow to take turns"
+            ), None
         return made, opened
 
     def _timed(

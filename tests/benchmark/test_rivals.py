@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -90,19 +91,20 @@ def test_one_that_fails(code, said, rival, net, feeds, tmp_path):
 
 
 def test_all_of_them_in_a_benchmark(rival, net):
-    """One that runs, one that computes something else, one that crashes when it is timed, one that is not there: the rest goes on."""
+    """One that runs, one that computes something else, one far behind, one that crashes, one that is not there: the rest goes on."""
     rival(ITSELF)
     rival(ITSELF + "def run(feeds):\n    return [2 * each for each in session.run(None, feeds)]", "double")
+    rival(ITSELF + "def run(feeds):\n    time.sleep(0.2)\n    return session.run(None, feeds)", "slow")
     rival("import nothing_of_that_name", "broken")
     rival(ITSELF, "absent", ("nothing_of_that_name",))
-    plan = Plan(
-        strategies=(), against=("itself", "double", "broken", "absent"), levels=("all",), rounds=20, precision=0.5
-    )
+    names = ("itself", "double", "slow", "broken", "absent")
+    plan = Plan(strategies=(), against=names, levels=("all",), rounds=20, precision=0.5, threads=(1,))
     (case,) = bench([net], plan).cases
     found = {variant.name: variant for variant in case.variants}
     assert {name: variant.status for name, variant in found.items()} == {
-        "original": "measured", "itself": "measured", "double": "differs", "broken": "failed", "absent": "missing",
+        "original": "measured", "itself": "measured", "double": "differs", "slow": "skipped", "broken": "failed", "absent": "missing",
     }  # fmt: skip
+    assert re.fullmatch(r"\S+ times as fast by a single run, too slow to take turns", found["slow"].message)
     assert "No module named 'nothing_of_that_name'" in found["broken"].message
     assert "pip install onnxruntime" in found["absent"].message
     itself = found["itself"]
