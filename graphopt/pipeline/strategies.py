@@ -20,7 +20,11 @@ def _of_agents() -> tuple[StrategySpec, ...]:
     found = []
     for algorithm in LEARNERS.names():
         name = strategy_of(algorithm)
-        found.append(StrategySpec(name, f"an agent that {algorithm} trained", partial(_learned, name), (AGENT, "seed")))
+        found.append(
+            StrategySpec(
+                name, f"an agent that {algorithm} trained; experimental", partial(_learned, name), (AGENT, "seed")
+            )
+        )
     return tuple(found)
 
 
