@@ -91,7 +91,7 @@ class _Queue:
         alike: dict[int, list[Key]] = {}
         for key in sorted(keys):
             match = state.sites.matches[key]
-            if match.preferred or not match.rule.prefer:
+            if not match.rule.prefer or match.preferred:
                 alike.setdefault(self._classes.of(state.graph, match), []).append(key)
         for group in alike.values():
             reason = self._price(state, group)

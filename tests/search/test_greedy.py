@@ -7,7 +7,9 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from graphopt.cost.base import Price
 from graphopt.cost.kernel import KernelCost
+from graphopt.cost.operators import OperatorCost
 from graphopt.cost.store import Store
 from graphopt.onnxio.load import load
 from graphopt.rewrite.library import Library
@@ -70,6 +72,30 @@ rules:
     replace: ["y = Mul(x, 2)"]
     examples: {accept: [{x: 3xf32}]}
 """
+
+
+CHEAPER = """
+family: test
+doc: One rule.
+rules:
+  - id: to-sum
+    doc: A sum of two is an addition.
+    equal: exact
+    match: ["y = Add(a, b)"]
+    replace: ["y = Sum(a, b)"]
+    examples: {accept: [{a: 3xf32, b: 3xf32}]}
+"""
+
+
+class OneIsDearer(OperatorCost):
+    """A window costs more than others of its look: the one that makes ``root``."""
+
+    root: int | None = None
+
+    def prices(self, graph, windows, layout):
+        dear = graph.values[self.root].producer if self.root is not None else None
+        found = super().prices(graph, windows, layout)
+        return [Price(2 * p.warm, 2 * p.cold) if dear in w.nodes else p for p, w in zip(found, windows, strict=True)]
 
 
 @pytest.fixture
@@ -166,3 +192,18 @@ def test_costs_in_the_trace_are_those_of_the_states(problem):
     outcome = Greedy().run(problem, start, Budget())
     assert outcome.steps[0].cost_before == start.cost
     assert outcome.steps[-1].cost_after == outcome.state.cost == problem.start(outcome.state.graph).cost
+
+
+@pytest.mark.parametrize(("differ", "priced"), [(False, 2), (True, 20)])
+def test_of_places_that_look_alike_two_are_priced_and_all_where_they_differ(differ, priced):
+    nodes = [helper.make_node("Add", [f"x{i}", "b"], [f"y{i}"]) for i in range(20)]
+    inputs = {f"x{i}": [3] for i in range(20)} | {"b": [3]}
+    graph = graph_of(*nodes, weights={}, inputs=inputs, outputs=[f"y{i}" for i in range(20)])
+    cost = OneIsDearer({"Add": 1.0, "Sum": 0.5})
+    problem = Problem(Library(tuple(parse_rules(CHEAPER, "test.yaml"))), cost)
+    if differ:
+        sites = problem.start(graph).sites.matches
+        (cost.root,) = sites[max(sites)].roots
+    outcome = Greedy().run(problem, problem.start(graph), Budget())
+    assert len(outcome.steps) == 20 and outcome.state.cost == pytest.approx(10.5 if differ else 10.0)
+    assert outcome.candidates == priced
