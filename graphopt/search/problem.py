@@ -71,7 +71,7 @@ class Step:
         cost_before: Predicted milliseconds before it.
         cost_after: Predicted milliseconds after it.
         alone: Whether nothing was cleaned up around it: so are the steps to the normal form.
-        inside: The body that it is made in, see :mod:`graphopt.search.nested`; empty for the graph itself.
+        inside: The body that it is made in, see :mod:`graphopt.search.normal`; empty for the graph itself.
     """
 
     rule: str

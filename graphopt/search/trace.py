@@ -21,7 +21,7 @@ from graphopt.rewrite.library import Library
 from graphopt.rewrite.match import Match
 from graphopt.rewrite.sites import Sites
 from graphopt.search.cleaning import alone, rewritten
-from graphopt.search.nested import within
+from graphopt.search.normal import within
 from graphopt.search.problem import Step
 from graphopt.wording import plural
 

@@ -198,7 +198,7 @@ def test_an_archive_without_arrays_is_not_random_inputs(cli, model, tmp_path):
 @CRASHES
 @pytest.mark.parametrize(
     "arguments",
-    [("optimize",), ("inspect",), ("verify", "crash.onnx"), ("bench", "net.onnx", *QUICK)],
+    [("optimize",), ("inspect",), ("verify", "crash.onnx"), ("bench", "net.onnx", "--threads", "1", *QUICK)],
     ids=lambda a: a[0],
 )
 def test_a_model_that_ends_the_process_of_the_runtime(process, model, tmp_path, arguments):

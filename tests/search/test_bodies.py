@@ -19,7 +19,7 @@ from graphopt.onnxio.save import to_proto
 from graphopt.retrace import bisect, replay, stages
 from graphopt.rewrite.library import load_library
 from graphopt.search.cleaning import normal_form
-from graphopt.search.nested import better_bodies
+from graphopt.search.normal import better_bodies
 from tests.ir.check import problems
 from tests.onnxio.models import run
 from tests.runtime.models import F, proto
