@@ -90,9 +90,11 @@ def replay(
     return Replayed(emitted, loaded, len(chosen), len(told.steps))
 
 
-def _arena(told: Trace, loaded: Model, threads: int, seed: int) -> Arena:
+def _arena(told: Trace, loaded: Model, threads: int | None, seed: int) -> Arena:
     """Where graphs of a trace's model are measured: at the sizes that the trace was made at, as far as it says them."""
-    config = session_config(told.settings.provider, told.settings.provider_options, threads)
+    config = session_config(
+        told.settings.provider, told.settings.provider_options, told.settings.threads if threads is None else threads
+    )
     ranges, open_ = input_ranges(loaded.graph), open_names(loaded)
     # The others the trace's options have fixed.
     sizes = {name: size for name, size in told.sizes.items() if name in open_}
@@ -146,7 +148,13 @@ class Culprit:
 
 
 def bisect(
-    trace: str | Path, model: str | Path, *, slower: bool = False, threads: int = 0, seed: int = 0, seconds: float = 3.0
+    trace: str | Path,
+    model: str | Path,
+    *,
+    slower: bool = False,
+    threads: int | None = None,
+    seed: int = 0,
+    seconds: float = 3.0,
 ) -> Culprit:
     """Find the first step of a trace after which the model computes something else, or is slower.
 
@@ -154,7 +162,7 @@ def bisect(
         trace: What :func:`optimize` wrote.
         model: The model it was written for.
         slower: Look for a loss of speed instead of a wrong result.
-        threads: Threads within an operator.
+        threads: Threads within an operator; ``None`` for as many as the trace was made with.
         seed: Of the inputs.
         seconds: For each comparison of speed.
 
@@ -231,7 +239,7 @@ def stages(
     model: str | Path,
     *,
     seconds: float | None = 2.0,
-    threads: int = 0,
+    threads: int | None = None,
     seed: int = 0,
     on_stage: Callable[[Stage], None] | None = None,
 ) -> list[Stage]:
@@ -241,7 +249,7 @@ def stages(
         trace: What :func:`optimize` wrote.
         model: The model it was written for.
         seconds: For each measurement; ``None`` to measure nothing.
-        threads: Threads within an operator.
+        threads: Threads within an operator; ``None`` for as many as the trace was made with.
         seed: Of the inputs.
         on_stage: Hears of each stage.
 

@@ -5,21 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from graphopt import scratch
 from graphopt.cost.store import Store
-from graphopt.ir.graph import Graph
-from graphopt.onnxio.emit import emit
-from graphopt.onnxio.load import Model
-from graphopt.onnxio.save import save
 from graphopt.pipeline.opening import first_run, open_sizes
 from graphopt.pipeline.prepare import effort_for
 from graphopt.rl.agent import Learned
 from graphopt.rl.evaluation.scores import RatioInterval, Timing
 from graphopt.rl.task import Source, Task
 from graphopt.rl.training.environments import library_of, open_environment
-from graphopt.runtime.rounds import Contender, Sampling, in_process, measure
+from graphopt.runtime.rounds import Sampling
 from graphopt.runtime.session import SessionConfig
-from graphopt.search.arena import most_bytes
+from graphopt.search.arena import Arena, most_bytes
 from graphopt.search.auto import Auto
 from graphopt.search.greedy import Greedy
 from graphopt.search.problem import Budget, Outcome, Strategy
@@ -90,43 +85,20 @@ def _timed(
         took[name] = budget.elapsed
         if interrupted():
             return []
-    # Equal graphs are one contender: a ratio of 1 needs no clock.
-    graphs: dict[int, Graph | None] = {environment.start.graph.hash: None}
-    places: dict[str, int] = {}
-    for name, outcome in outcomes.items():
-        graph = outcome.state.graph
-        graphs.setdefault(graph.hash, graph)
-        places[name] = list(graphs).index(graph.hash)
-    with scratch.folder("agents") as folder:
-        contenders = [
-            Contender(str(i), _written(model, graph, folder / f"{i}.onnx"), config)
-            for i, graph in enumerate(graphs.values())
-        ]
-        tell(f"{source.name}: measuring")
-        measured = None
-        if len(contenders) > 1:
-            measured = measure(
-                contenders, in_process(feeds), Sampling(seconds, precision=_PRECISION), interrupted=interrupted
-            )
-            if measured is None or interrupted():
-                return []
+    tell(f"{source.name}: measuring")
+    found = Arena(model, model, config, feeds, most_bytes(model)).compare(
+        {name: outcome.state.graph for name, outcome in outcomes.items()},
+        Sampling(seconds, precision=_PRECISION),
+        interrupted,
+    )
+    if found is None:
+        return []
 
-    def over(one: int, other: int) -> RatioInterval:
-        if one == other or measured is None:
-            return SAME
-        found = measured.over(one, other, _PRECISION)
-        return RatioInterval(found.value, found.low, found.high)
+    def over(one: str | None, other: str) -> RatioInterval:
+        ratio = found.over(one, other, _PRECISION)
+        return SAME if ratio is None else RatioInterval(ratio.value, ratio.low, ratio.high)
 
     return [
-        Timing(
-            source.name, name, over(0, places[name]), over(0, places[AUTO]), over(places[AUTO], places[name]), took[name],
-            took[AUTO],
-        )
+        Timing(source.name, name, over(None, name), over(None, AUTO), over(AUTO, name), took[name], took[AUTO])
         for name in agents
-    ]  # fmt: skip
-
-
-def _written(model: Model, graph: Graph | None, path: Path) -> Path:
-    """A graph of a model as a file; ``None`` stands for the model itself."""
-    save(emit(model, model.graph) if graph is None else emit(model, graph, max_bytes=most_bytes(model)), path)
-    return path
+    ]

@@ -34,11 +34,17 @@ def show(json: options.Json = None) -> None:
         from graphopt.runtime.providers import available
         from graphopt.runtime.session import SessionConfig
 
-        here = {provider: fingerprint(SessionConfig(provider)).digest for provider in available()}
-        on_all = {provider: fingerprint(SessionConfig(provider, threads=0)).digest for provider in here}
+        here = {provider: fingerprint(SessionConfig(provider, threads=0)).digest for provider in available()}
+        on_one = {provider: fingerprint(SessionConfig(provider)).digest for provider in here}
         with Store() as store:
             sizes, where = store.sizes(), store.path
-    document = {"schema": "graphopt.cost/1", "path": str(where), "here": here, "environments": sizes}
+    document = {
+        "schema": "graphopt.cost/1",
+        "path": str(where),
+        "here": here,
+        "one_thread": on_one,
+        "environments": sizes,
+    }
 
     def shown() -> None:
         screen = console(stderr=False)
@@ -46,8 +52,8 @@ def show(json: options.Json = None) -> None:
         about.add_row("store", str(where))
         screen.print(about)
         rows = table("environment", "kernels", "", whole=True)
-        names = {digest: f"this machine, {provider}, all cores" for provider, digest in on_all.items()}
-        names |= {digest: f"this machine, {provider}, one thread" for provider, digest in here.items()}
+        names = {digest: f"this machine, {provider}, all cores" for provider, digest in here.items()}
+        names |= {digest: f"this machine, {provider}, one thread" for provider, digest in on_one.items()}
         for name, count in sorted(sizes.items(), key=lambda item: -item[1]):
             rows.add_row(name, str(count), names.get(name, ""))
         screen.print(rows)

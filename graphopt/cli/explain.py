@@ -59,7 +59,7 @@ def explain(
                 trace,
                 model,
                 seconds=seconds or None,
-                threads=threads or 0,
+                threads=threads,
                 on_stage=lambda s: progress(f"step {s.first + s.steps - 1}: {s.rule}"),
             )
             report = {

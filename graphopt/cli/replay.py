@@ -71,7 +71,7 @@ def bisect(
     with Waiting("looking for the step"):
         from graphopt import retrace
 
-        found = retrace.bisect(trace, model, slower=slower, threads=threads or 0, seed=seed or 0)
+        found = retrace.bisect(trace, model, slower=slower, threads=threads, seed=seed or 0)
     document = {
         "schema": "graphopt.bisect/1", "step": found.step, "rule": found.rule, "node": found.node,
         "message": found.message, "tried": found.tried, "sizes": found.sizes,

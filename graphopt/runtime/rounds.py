@@ -49,8 +49,9 @@ faster: within a turn the threads are as awake as they are with the runtime's ow
 SETTLE_S = 3e-3
 """Pause before each turn where sessions have threads of their own: these sleep by then (otherwise twice the latency, with two threads on two cores)."""
 LONG_SETTLE_S = 0.05
-"""The pause where threads can't be told: those of other runtimes, of providers on the processor, and of ONNX Runtime before 1.27."""
+"""The pause where threads can't be told, or were told otherwise: those of other runtimes, of providers on the processor, and of ONNX Runtime before 1.27."""
 _SPIN = "session.intra_op.spin_duration_us", "session.inter_op.spin_duration_us"
+_SPIN_TEXT = str(round(SPIN_S * 1e6))
 _SPIN_SINCE = 1, 27
 GRAIN_S = 1e-9
 """No run takes less: on a coarse clock one of an empty model may take no time at all, and it is divided by."""
@@ -90,13 +91,14 @@ class Contender:
             return 0.0
         provider = full_name(self.config.provider)
         others = self.foreign or (provider != CPU and on_host(provider, self.config.provider_options))
-        return LONG_SETTLE_S if others or _SPIN[0] not in self.config.entries else SETTLE_S
+        told = self.config.entries.get(_SPIN[0]) == _SPIN_TEXT
+        return SETTLE_S if told and not others else LONG_SETTLE_S
 
     def sleeping_soon(self) -> Contender:
         """The same, its threads told to sleep after :data:`SPIN_S` where the runtime knows how."""
         if self.foreign or not self.several or not _can_tell():
             return self
-        wanted = dict.fromkeys(_SPIN, str(round(SPIN_S * 1e6)))
+        wanted = dict.fromkeys(_SPIN, _SPIN_TEXT)
         return replace(self, config=replace(self.config, entries={**wanted, **self.config.entries}))
 
 

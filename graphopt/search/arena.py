@@ -12,9 +12,18 @@ from graphopt.onnxio.emit import Emitted, emit
 from graphopt.onnxio.load import Model
 from graphopt.onnxio.save import LARGEST_PROTOBUF, by_reference
 from graphopt.runtime import guard
-from graphopt.runtime.rounds import MIN_CYCLES, MIN_ROUNDS, Sampling, measure_pair
+from graphopt.runtime.rounds import (
+    MIN_CYCLES,
+    MIN_ROUNDS,
+    Contender,
+    Measured,
+    Sampling,
+    in_process,
+    measure,
+    measure_pair,
+)
 from graphopt.runtime.session import LoadableModel, SessionConfig
-from graphopt.runtime.timing import Paired
+from graphopt.runtime.timing import NOISY, Paired, Ratio
 
 GROWTH = 0.10
 """How much larger a file may become unless someone says otherwise, as a fraction of it."""
@@ -36,6 +45,26 @@ def loadable(model: Model, emitted: Emitted) -> LoadableModel:
     """
     proto, arrays, folder = by_reference(emitted)
     return LoadableModel(proto, arrays, folder or model.base_dir)
+
+
+@dataclass(frozen=True, eq=False)
+class Compared:
+    """Graphs that ran in the same rounds.
+
+    Attributes:
+        measured: What was measured; None where all graphs are the original, of which nothing needs a clock.
+        places: Which contender each name is; the original is the first.
+    """
+
+    measured: Measured | None
+    places: Mapping[str, int]
+
+    def over(self, baseline: str | None, variant: str, precision: float = NOISY) -> Ratio | None:
+        """The time of one (None: the original) over that of another; None where both are the same graph."""
+        first, second = 0 if baseline is None else self.places[baseline], self.places[variant]
+        if first == second or self.measured is None:
+            return None
+        return self.measured.over(first, second, precision)
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,6 +150,34 @@ class Arena:
         """
         sampling = Sampling(seconds, each=session_rounds or MIN_ROUNDS, most=sessions, patience=1, early=_SURE)
         return self.over_sessions(None, variant, sampling, stop)
+
+    def compare(
+        self, graphs: Mapping[str, Graph], sampling: Sampling, interrupted: Callable[[], bool] = lambda: False
+    ) -> Compared | None:
+        """Run graphs and the original in the same interleaved rounds, equal ones once.
+
+        Args:
+            graphs: By name.
+            sampling: How long.
+            interrupted: Asked now and then; true ends it.
+
+        Returns:
+            What was measured; None if it was interrupted before there was anything to tell.
+
+        Raises:
+            SessionError: One of them does not run.
+        """
+        distinct: dict[int, Graph | None] = {self.original.graph.hash: None}
+        for graph in graphs.values():
+            distinct.setdefault(graph.hash, graph)
+        places = {name: list(distinct).index(graph.hash) for name, graph in graphs.items()}
+        if len(distinct) == 1:
+            return Compared(None, places)
+        contenders = [
+            Contender(str(place), self.loadable(graph), self.config) for place, graph in enumerate(distinct.values())
+        ]
+        measured = measure(contenders, in_process(self.feeds), sampling, interrupted=interrupted)
+        return None if measured is None or interrupted() else Compared(measured, places)
 
     def over_sessions(
         self, baseline: Graph | None, variant: Graph, sampling: Sampling, stop: Callable[[], bool] = lambda: False

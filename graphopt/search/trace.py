@@ -38,6 +38,7 @@ def options_of(settings: Settings) -> dict[str, Any]:
         "exclude": list(settings.exclude),
         "provider": settings.provider,
         "provider_options": dict(settings.provider_options),
+        "threads": settings.threads,
         "portable": settings.portable,
         "upgrade": settings.upgrade,
     }
@@ -55,6 +56,7 @@ class _Options:
     dims: Mapping[str, int]
     input_shapes: Mapping[str, tuple[int, ...]]
     provider_options: Mapping[str, str] = field(default_factory=dict)
+    threads: int = 0
     upgrade: bool = False
 
 

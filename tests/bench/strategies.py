@@ -24,7 +24,6 @@ from graphopt.config import Settings
 from graphopt.cost.kernel import KernelCost
 from graphopt.cost.store import Store
 from graphopt.ir.graph import Graph
-from graphopt.onnxio.emit import emit
 from graphopt.onnxio.load import Model, load
 from graphopt.pipeline.opening import first_run
 from graphopt.pipeline.strategies import STRATEGIES
@@ -32,9 +31,9 @@ from graphopt.rewrite.library import Library, load_library
 from graphopt.rl.agent import Untrained
 from graphopt.rl.task import load_task
 from graphopt.runtime.environment import block_size
-from graphopt.runtime.rounds import Contender, Sampling, in_process, measure
+from graphopt.runtime.rounds import Sampling
 from graphopt.runtime.session import SessionConfig
-from graphopt.search.arena import loadable
+from graphopt.search.arena import Arena, most_bytes
 from graphopt.search.normal import Normal
 from graphopt.search.problem import Budget, Outcome, Problem, Strategy
 from graphopt.verification.ranges import input_ranges
@@ -108,16 +107,12 @@ def _measured(model: Model, graphs: Mapping[str, Graph], given: argparse.Namespa
     """Ratio and interval of each graph against the model as it is."""
     if not given.measure:
         return {}
-    config, places = SessionConfig(), {model.graph.hash: 0}
-    contenders = [Contender("0", loadable(model, emit(model, model.graph)), config)]
-    for graph in graphs.values():
-        if graph.hash not in places:
-            places[graph.hash] = len(contenders)
-            contenders.append(Contender(str(len(contenders)), loadable(model, emit(model, graph)), config))
+    config = SessionConfig()
     _, feeds = first_run(model, config, input_ranges(model.graph), (), {}, 0)
-    found = measure(contenders, in_process(feeds), Sampling(given.measure)) if len(contenders) > 1 else None
-    ratios = [] if found is None else [[ratio.value, ratio.low, ratio.high] for ratio in found.ratios]
-    return {label: ([[1.0] * 3, *ratios])[places[graph.hash]] for label, graph in graphs.items()}
+    found = Arena(model, model, config, feeds, most_bytes(model)).compare(graphs, Sampling(given.measure))
+    assert found is not None  # nobody interrupts it
+    ratios = {label: found.over(None, label) for label in graphs}
+    return {label: [1.0] * 3 if ratio is None else [ratio.value, ratio.low, ratio.high] for label, ratio in ratios.items()}  # fmt: skip
 
 
 def _budget(given: argparse.Namespace) -> str:

@@ -32,11 +32,12 @@ def test_show_says_which_is_this_machine(cli, store):
     from graphopt.runtime.environment import fingerprint
     from graphopt.runtime.session import SessionConfig
 
-    digest = fingerprint(SessionConfig()).digest
-    store.put_many(digest, {"four": 4.0})
-    assert json.loads(cli("cost", "show", "--json", "-").out)["here"]["cpu"] == digest
-    (row,) = [line for line in cli("cost", "show").out.splitlines() if line.startswith(digest)]
-    assert "this machine, cpu, one thread" in row
+    for threads, key, called in ((0, "here", "all cores"), (1, "one_thread", "one thread")):
+        digest = fingerprint(SessionConfig(threads=threads)).digest
+        store.put_many(digest, {"four": 4.0})
+        assert json.loads(cli("cost", "show", "--json", "-").out)[key]["cpu"] == digest
+        (row,) = [line for line in cli("cost", "show").out.splitlines() if line.startswith(digest)]
+        assert f"this machine, cpu, {called}" in row
 
 
 def test_clear_one_and_all(cli, store):

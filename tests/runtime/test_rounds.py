@@ -223,5 +223,6 @@ def test_only_threads_that_spin_are_waited_for():
 
 def test_what_the_user_says_of_spinning_stays():
     own = {"session.intra_op.spin_duration_us": "7"}
-    config = Contender("x", Path("x.onnx"), SessionConfig(threads=2, entries=own)).sleeping_soon().config
-    assert config.entries["session.intra_op.spin_duration_us"] == "7"
+    found = Contender("x", Path("x.onnx"), SessionConfig(threads=2, entries=own)).sleeping_soon()
+    assert found.config.entries["session.intra_op.spin_duration_us"] == "7"
+    assert found.pause == LONG_SETTLE_S

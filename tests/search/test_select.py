@@ -13,6 +13,7 @@ from graphopt.cost.store import Store
 from graphopt.onnxio.load import load
 from graphopt.pipeline.judge import verdict
 from graphopt.pipeline.search import _predicted
+from graphopt.runtime.rounds import Sampling
 from graphopt.runtime.session import SessionConfig
 from graphopt.runtime.timing import Paired, Ratio
 from graphopt.search.arena import Arena
@@ -101,6 +102,22 @@ def test_a_graph_that_is_predicted_to_gain_and_loses_is_left_and_the_search_goes
     later = Problem(SLOWER, KernelCost(store), 16)
     start = later.start(model.graph)
     assert later.step(start, start.actions()[0]).cost > start.cost
+
+
+def test_graphs_are_compared_in_the_same_rounds_and_equal_ones_run_once(store):
+    model, _, first, second = _two(store)
+    arena = Arena(
+        model, model, SessionConfig(), {"x": np.random.default_rng(0).uniform(1, 2, 1 << 18).astype(np.float32)}
+    )
+    graphs = {"same": first.graph, "slow": second.graph, "slow again": second.graph}
+    found = arena.compare(graphs, Sampling(rounds=8))
+    assert found is not None and found.measured is not None and len(found.measured.ratios) == 1
+    assert found.over(None, "same") is None and found.over("slow", "slow again") is None
+    slower, faster = found.over(None, "slow"), found.over("slow", "same")
+    assert slower is not None and faster is not None and slower.high < 1 < faster.low
+    alone = arena.compare({"same": first.graph}, Sampling(rounds=8))
+    assert alone is not None and alone.measured is None and alone.over(None, "same") is None
+    assert arena.compare(graphs, Sampling(rounds=8), lambda: True) is None
 
 
 class Zigzag:

@@ -139,6 +139,18 @@ def _still(source: Path, library: Library, told: Trace, before, step) -> bool:
     return True
 
 
+def test_what_measures_a_trace_again_takes_its_threads(tmp_path, source, monkeypatch):
+    from graphopt import retrace
+
+    chosen, configure = list[int](), retrace.session_config
+    monkeypatch.setattr(retrace, "session_config", lambda *given: chosen.append(given[-1]) or configure(*given))
+    graphopt.optimize(source, trace=tmp_path / "t.json", strategy="none", measure=False, threads=2)
+    for threads in (None, 1):
+        retrace.stages(tmp_path / "t.json", source, seconds=0.1, threads=threads)
+    assert chosen == [2, 1]
+    assert read_trace(tmp_path / "t.json").settings.threads == 2
+
+
 def test_bisect_says_when_nothing_is_wrong(tmp_path, source):
     _, told = walk(source, load_library(["grouped-conv"]), 2, 0)
     told.write(tmp_path / "t.json")

@@ -98,7 +98,10 @@ class FileEnvironment(TaskEnvironment):
     def trace(self, state: EpisodeState) -> Trace:
         """What `graphopt replay` needs to make the steps of an episode again."""
         normal = Normal.of(self.model.graph, self.problem)
-        settings = Settings(dims=self.dims, rules=tuple(self.task.rules), exclude=tuple(self.task.exclude))
+        task = self.task
+        settings = Settings(
+            dims=self.dims, rules=tuple(task.rules), exclude=tuple(task.exclude), threads=task.pricing.threads
+        )
         return Trace(
             f"{self.model.graph.hash:016x}",
             self.problem.library.hash,
