@@ -36,9 +36,9 @@ def upgraded(source: str | Path | ModelProto) -> str | Path | ModelProto:
         known = source if isinstance(source, ModelProto) else onnx.load(source, load_external_data=False)
     except Exception:  # whatever protobuf says: loading says it better
         return source
-    version = next((o.version for o in known.opset_import if o.domain in ("", "ai.onnx")), 1)
-    if version >= OLDEST_OPSET:
+    if not _too_old(known):
         return source
+    version = _opset(known)
     name = "" if isinstance(source, ModelProto) else f"{source}: "
     try:
         whole = source if isinstance(source, ModelProto) else onnx.load(source)
@@ -86,15 +86,12 @@ def validate(proto: ModelProto) -> None:
     # What is no UTF-8 comes out of protobuf as bytes.
     if not all(isinstance(text, str) for text in _texts(proto)):
         raise ModelError("not a valid ONNX model: a name in it is not UTF-8 text")
-    versions = {o.domain: o.version for o in proto.opset_import}
-    version = versions.get("", versions.get("ai.onnx", 1))
-    newest = onnx.defs.onnx_opset_version()
-    standard = any(n.domain in STANDARD for n in proto.graph.node)
+    version, newest = _opset(proto), onnx.defs.onnx_opset_version()
     if version > newest:
         raise UnsupportedModelError(
             f"opset {version} is newer than the newest known, {newest}", "upgrade onnx and onnxruntime"
         )
-    if version < OLDEST_OPSET and standard:
+    if _too_old(proto):
         raise UnsupportedModelError(
             f"opset {version} is older than {OLDEST_OPSET}",
             "`graphopt optimize --upgrade` converts it, and so does onnx.version_converter.convert_version",
@@ -102,6 +99,17 @@ def validate(proto: ModelProto) -> None:
     if not proto.graph.output:
         raise ModelError("the graph has no output")
     _survivable(proto)
+
+
+def _opset(proto: ModelProto) -> int:
+    """Version of the standard operator set; 1 where a model names none."""
+    versions = {o.domain: o.version for o in proto.opset_import}
+    return versions.get("", versions.get("ai.onnx", 1))
+
+
+def _too_old(proto: ModelProto) -> bool:
+    """Whether it has standard operators of a set from before :data:`OLDEST_OPSET`; models of other domains alone may name none."""
+    return _opset(proto) < OLDEST_OPSET and any(n.domain in STANDARD for n in proto.graph.node)
 
 
 def _survivable(proto: ModelProto) -> None:

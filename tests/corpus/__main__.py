@@ -21,8 +21,10 @@ import random
 import select
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -110,17 +112,26 @@ def built(producer: str, names: Sequence[str], folder: Path, python: str) -> Ite
     while todo:
         batch, done = todo[:_BATCH], 0
         command = [python, "-m", "tests.corpus.produce", producer, str(folder), *batch]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-        try:
-            for name, why in _told(process):
+        with tempfile.TemporaryFile("w+") as said:
+            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=said, text=True)
+            try:
+                for name, why in _told(process):
+                    done += 1
+                    yield name, why
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(1.0)
+            finally:
+                ended = process.returncode is not None
+                process.kill()
+                process.communicate()
+            if done < len(batch):
+                said.seek(0)
+                last = (said.read().strip().splitlines() or [f"exit code {process.returncode}"])[-1]
+                yield (
+                    batch[done],
+                    f"its producer's process ended: {last}" if ended else f"not built within {_BUILD_S:.0f} s",
+                )
                 done += 1
-                yield name, why
-        finally:
-            process.kill()
-            process.communicate()
-        if done < len(batch):
-            yield batch[done], f"its producer's process ended, or took longer than {_BUILD_S:.0f} s"
-            done += 1
         todo = todo[done:]
 
 
@@ -147,7 +158,8 @@ def models(given: argparse.Namespace, journal: Journal) -> Iterator[tuple[str, P
             chosen = random.Random(0).sample(chosen, given.limit)
         wanted = [name for name in chosen if (producer, name) not in journal]
         folder = given.work / producer
-        for name, why in built(producer, wanted, folder, given.python):
+        # Those of the onnx package are taken by what graphopt itself is installed with.
+        for name, why in built(producer, wanted, folder, sys.executable if producer == "suite" else given.python):
             if why.startswith(MISSING):
                 print(f"{producer:14} {name:40} left out, {why}", flush=True)
             elif why:

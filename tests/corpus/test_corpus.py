@@ -12,6 +12,7 @@ import onnx
 import pytest
 from onnx import parser
 
+from tests.corpus.__main__ import built
 from tests.corpus.recipes import PRODUCERS, recipes
 from tests.corpus.table import markdown, table
 from tests.corpus.trial import Outcome
@@ -56,6 +57,15 @@ def test_a_folder_goes_through_and_the_journal_is_gone_on_with(tmp_path):
     second = corpus(tmp_path / "models", "--work", tmp_path / "work", "--seconds", 0.001)
     assert second.returncode == 1 and "no end within" in second.stdout
     assert [json.loads(line)["name"] for line in journal.read_text().splitlines()] == ["fine", "unrunnable", "slow"]
+
+
+def test_a_producer_that_ends_says_why(tmp_path):
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\necho no room >&2\nexit 3\n")
+    python.chmod(0o755)
+    assert [*built("skl2onnx", ["one", "two"], tmp_path / "models", str(python))] == [
+        (name, "its producer's process ended: no room") for name in ("one", "two")
+    ]
 
 
 def test_tables_count_what_happened():

@@ -18,6 +18,7 @@ from graphopt.errors import ModelError, UnknownNameError, UnsupportedModelError,
 from graphopt.ir.simplify import simplify
 from graphopt.onnxio.emit import RULE_NOTE, emit, rule_of
 from graphopt.onnxio.load import load
+from graphopt.onnxio.read import upgraded
 from graphopt.onnxio.save import save, to_proto
 from tests.ir.text import to_text
 from tests.onnxio.models import (
@@ -358,6 +359,17 @@ def test_an_old_model_is_converted_where_that_is_asked_for(tmp_path: Path) -> No
     result = optimize(path, output=out, strategy="greedy", measure=False, cost_model="analytic", upgrade=True)
     assert result.report["verified"]["passed"] and len(load(out).graph.nodes) == 1
     assert optimize(load(out).proto, strategy="none", measure=False, upgrade=True).report["nodes"]["before"] == 1
+
+
+def test_a_model_without_a_standard_operator_needs_no_conversion(tmp_path: Path) -> None:
+    """Trees by catboost and xgboost name no standard operator set, which stands for the first."""
+    scale = node("Scaler", ["x"], ["y"], domain="ai.onnx.ml", offset=[1.0], scale=[2.0])
+    proto = model([scale], [("x", F, [2, 3])], [("y", F, [2, 3])], domains={"ai.onnx.ml": 1})
+    del proto.opset_import[[o.domain for o in proto.opset_import].index("")]
+    path = tmp_path / "in.onnx"
+    path.write_bytes(proto.SerializeToString())
+    assert upgraded(path) == path
+    assert optimize(path, strategy="none", measure=False, upgrade=True).report["nodes"] == {"before": 1, "after": 1}
 
 
 def test_simplify_leaves_a_lean_model_alone() -> None:
