@@ -22,7 +22,7 @@ from graphopt.rewrite.library import Library
 from graphopt.search.arena import Arena
 from graphopt.search.culprit import first_harm
 from graphopt.search.trace import Trace, TraceError, carry_out, is_graph, read_trace
-from graphopt.verification.numeric import verify_models
+from graphopt.verification.numeric import Verifier
 from graphopt.verification.ranges import input_ranges
 from graphopt.verification.sizes import size_hints
 
@@ -173,8 +173,14 @@ def bisect(
     told = _read(trace, model)
     library, loaded = _opened(told, model)
     arena = _arena(told, loaded, threads, seed)
-    start, config = simplify(loaded.graph), arena.config
-    ranges, dims = input_ranges(loaded.graph), told.settings.dims or None
+    start = simplify(loaded.graph)
+    verifier = Verifier(
+        arena.loadable(None),
+        ranges=input_ranges(loaded.graph),
+        dims=told.settings.dims,
+        hints=size_hints(loaded.graph),
+        seed=seed,
+    )
 
     def after(steps: int) -> Graph:
         return carry_out(start, library, told.block, told.steps[:steps])
@@ -187,15 +193,7 @@ def bisect(
             paired = arena.pair(base, graph, seconds)
             return f"{1 / paired.speedup:.3f} times the time before it" if paired.ratio.verdict == "slower" else ""
         try:
-            verdict = verify_models(
-                arena.loadable(None),
-                arena.loadable(graph),
-                config=config,
-                ranges=ranges,
-                dims=dims,
-                hints=size_hints(loaded.graph),
-                seed=seed,
-            )
+            verdict = verifier.verify(arena.loadable(graph), arena.config)
         except SessionError as error:
             return str(error)
         return "" if verdict.passed else verdict.message

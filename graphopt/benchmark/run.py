@@ -35,7 +35,7 @@ from graphopt.runtime.given import Given
 from graphopt.runtime.rounds import Contender, Measured, Timed, Turn, in_process, measure
 from graphopt.runtime.session import Session, SessionConfig
 from graphopt.verification.compare import Difference, Tolerance, compare
-from graphopt.verification.numeric import verify_many
+from graphopt.verification.numeric import Verifier
 from graphopt.verification.ranges import input_ranges
 from graphopt.version import __version__
 
@@ -227,10 +227,8 @@ class _Run:
 
     def _checked(self, made: Sequence[Made], ranges: Mapping[str, Range], given: Given) -> list[Made]:
         """Compare what can be run with the original."""
-        ready = [m for m in made if m.path is not None]
-        outcomes = verify_many(
-            self.path, ((m.path, self._config(m)) for m in ready if m.path is not None), ranges=ranges,
-            overrides=given, dims=self.plan.dims, shapes=self.plan.input_shapes, rtol=self.plan.optimize.get("rtol"), atol=self.plan.optimize.get("atol"),
+        verifier = Verifier(
+            self.path, ranges=ranges, overrides=given, dims=self.plan.dims, shapes=self.plan.input_shapes, rtol=self.plan.optimize.get("rtol"), atol=self.plan.optimize.get("atol"),
             seed=self.plan.seed,
         )  # fmt: skip
         result = []
@@ -239,7 +237,7 @@ class _Run:
                 m = _skipped(m)
             elif m.path is not None:
                 self.tell(f"checking {m.variant.name}")
-                m = variants.checked(m, next(outcomes))
+                m = variants.checked(m, verifier.verify(m.path, self._config(m)))
             result.append(m)
         return result
 

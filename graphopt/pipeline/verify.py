@@ -18,7 +18,7 @@ from graphopt.search.culprit import Culprit, first_harm
 from graphopt.search.problem import Outcome
 from graphopt.search.selection import Selection, leave_out, take_back
 from graphopt.search.trace import carry_out
-from graphopt.verification.numeric import Verification, verify_models
+from graphopt.verification.numeric import Verification, Verifier
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +69,14 @@ class _Draft:
 
     def __init__(self, context: Context) -> None:
         self.context, self.staged = context, None  # type: tuple[Context, Staged | None]
-        self._reference = as_given(context.given, context.original)
+        s = context.settings
+        self._verifiers = [
+            Verifier(
+                as_given(context.given, context.original), ranges=context.ranges, overrides=context.inputs, dims=each,
+                shapes=dict(s.input_shapes), hints=context.hints, rtol=s.rtol, atol=s.atol, seed=s.seed,
+            )
+            for each in context.sets
+        ]  # fmt: skip
 
     def compare(self, outcome: Outcome) -> Verification | None:
         """Compare what was found, if anything was."""
@@ -87,14 +94,7 @@ class _Draft:
 
     def check(self, path: Path, where: SessionConfig | None = None) -> Verification:
         """Compare a file with the original at all sets of sizes."""
-        c, s = self.context, self.context.settings
-        return _agreed(
-            verify_models(
-                self._reference, path, config=where or c.config, ranges=c.ranges, overrides=c.inputs, dims=each,
-                shapes=dict(s.input_shapes), hints=c.hints, rtol=s.rtol, atol=s.atol, seed=s.seed,
-            )
-            for each in c.sets
-        )  # fmt: skip
+        return _agreed(each.verify(path, where or self.context.config) for each in self._verifiers)
 
 
 def _is_right_on_cpu(context: Context, draft: _Draft, selection: Selection) -> bool:

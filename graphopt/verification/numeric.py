@@ -23,7 +23,8 @@ is their outputs.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -95,118 +96,117 @@ class Verification:
     sizes: tuple[Mapping[str, int], ...] = ()
 
 
+class Verifier:
+    """Holds models against one original, which is run once; what is kept of it are inputs and outputs."""
+
+    def __init__(
+        self,
+        original: Model,
+        *,
+        ranges: Mapping[str, Range] | None = None,
+        overrides: Mapping[str, Array] | Given | None = None,
+        dims: Mapping[str, int] | None = None,
+        shapes: Mapping[str, Sequence[int]] | None = None,
+        hints: Hints | None = None,
+        rtol: float | None = None,
+        atol: float | None = None,
+        levels: int = 0,
+        trials: int = 3,
+        seed: int = 0,
+    ) -> None:
+        """Say what to compare with, and how.
+
+        Args:
+            original: The reference.
+            ranges: Legal ranges of integer inputs, see :func:`graphopt.runtime.feeds.make_feeds`.
+            overrides: Inputs to use as they are; or several sets of them.
+            dims: Sizes of the original's symbolic dimensions; those left out are chosen, two of each at least.
+            shapes: Shapes of whole inputs.
+            hints: Sizes that the graph speaks of, see :func:`graphopt.verification.sizes.size_hints`.
+            rtol: Tolerance relative to the largest element of an output; None is that of the type
+                (:data:`graphopt.verification.compare.RTOL`), or more where the original itself is more sensitive.
+            atol: Absolute tolerance, on top.
+            levels: By how many levels 8-bit integer outputs may differ.
+            trials: Sets of inputs, more where there are more sizes to try; with more than one, the floats of the last are larger.
+            seed: Seed of the inputs.
+
+        Raises:
+            UsageError: There are no trials.
+        """
+        if trials < 1:
+            raise UsageError(f"a comparison needs at least one trial, got {trials}")
+        given = [overrides or {}] if overrides is None or isinstance(overrides, Mapping) else overrides
+        self._original, self._tolerance = original, Tolerance(rtol, atol, levels=levels)
+        self._inputs = Inputs(ranges or {}, given, dims or {}, shapes or {}, hints or Hints(), trials, seed)
+        self._references: dict[str, Reference] = {}  # by provider
+        self._as_run: tuple[SessionConfig, Sequence[Sequence[Any]] | None] | None = None  # the original's outputs
+
+    def verify(self, optimised: Model, config: SessionConfig | None = None) -> Verification:
+        """Compare a model with the original.
+
+        Args:
+            optimised: The model that should compute the same; it may lack inputs of the original, not have more.
+            config: How it will be run.
+
+        Returns:
+            The outcome. A model that can't be opened or run where the original can is an outcome, not an error.
+
+        Raises:
+            SessionError: The runtime can't open the original.
+            InputsNeededError: The original fails on the inputs made up for it.
+            UsageError: An input, range or dimension given is wrong.
+        """
+        config = config or SessionConfig()
+        provider = short_name(config.provider)
+        if provider not in self._references:
+            self._references[provider] = run_original(self._original, config, self._inputs, self._tolerance)
+        before = self._references[provider]
+        try:
+            with open_guarded(optimised, config, seconds=before.patience) as session:
+                complaint = _signature_change(before, session)
+                if complaint:
+                    return Verification(False, 0, math.inf, math.inf, None, complaint)
+                used = [spec.name for spec in session.input_specs]
+                after = [session.run({name: feeds[name] for name in used}) for feeds in before.feeds]
+        except SessionError as error:
+            message = f"the optimised model fails where the original does not: {error}"
+            return Verification(False, 0, math.inf, math.inf, None, message)
+        checks = _check(before, after)
+        if before.config != config and not all(check.passed for check in checks):
+            checks = self._second_chance(config, before, after, checks)
+        return _summary(checks, before)
+
+    def _second_chance(
+        self,
+        config: SessionConfig,
+        before: Reference,
+        after: Sequence[Sequence[Any]],
+        checks: Sequence[OutputCheck],
+    ) -> list[OutputCheck]:
+        """Hold outputs that failed against the original as it is run."""
+        if self._as_run is None or self._as_run[0] != config:
+            found: Sequence[Sequence[Any]] | None = None
+            with suppress(SessionError), open_guarded(self._original, config) as session:
+                found = [session.run(feeds) for feeds in before.feeds]
+            self._as_run = config, found
+        outputs = self._as_run[1]
+        if outputs is None:  # the runtime's optimiser breaks the original: then what the model says stands alone
+            return list(checks)
+        as_run = replace(before, config=config, outputs=outputs)
+        if config.provider != before.config.provider and self._tolerance.rtol is None:
+            as_run = replace(as_run, tolerances=[
+                [_widened(*each) for each in zip(*trial, strict=True)]
+                for trial in zip(before.tolerances, before.outputs, outputs, strict=True)
+            ])  # fmt: skip
+        second = _check(as_run, after)
+        return [b if b.passed and not a.passed else a for a, b in zip(checks, second, strict=True)]
+
+
 def verify_models(
-    original: Model,
-    optimised: Model,
-    *,
-    config: SessionConfig | None = None,
-    ranges: Mapping[str, Range] | None = None,
-    overrides: Mapping[str, Array] | Given | None = None,
-    dims: Mapping[str, int] | None = None,
-    shapes: Mapping[str, Sequence[int]] | None = None,
-    hints: Hints | None = None,
-    rtol: float | None = None,
-    atol: float | None = None,
-    levels: int = 0,
-    trials: int = 3,
-    seed: int = 0,
+    original: Model, optimised: Model, *, config: SessionConfig | None = None, **how: Any
 ) -> Verification:
-    """Compare two models on made-up or given inputs.
-
-    Args:
-        original: The reference.
-        optimised: The model that should compute the same; it may lack inputs of the original, not have more.
-        config: How the optimised model will be run.
-        ranges: Legal ranges of integer inputs, see :func:`graphopt.runtime.feeds.make_feeds`.
-        overrides: Inputs to use as they are; or several sets of them.
-        dims: Sizes of the original's symbolic dimensions; those left out are chosen, two of each at least.
-        shapes: Shapes of whole inputs.
-        hints: Sizes that the graph speaks of, see :func:`graphopt.verification.sizes.size_hints`.
-        rtol: Tolerance relative to the largest element of an output; None is that of the type
-            (:data:`graphopt.verification.compare.RTOL`), or more where the original itself is more sensitive.
-        atol: Absolute tolerance, on top.
-        levels: By how many levels 8-bit integer outputs may differ.
-        trials: Sets of inputs, more where there are more sizes to try; with more than one, the floats of the last are larger.
-        seed: Seed of the inputs.
-
-    Returns:
-        The outcome. A model that can't be opened or run where the original can is an outcome, not an error.
-
-    Raises:
-        SessionError: The runtime can't open the original.
-        InputsNeededError: The original fails on the inputs made up for it.
-        UsageError: An input, range or dimension given is wrong, or there are no trials.
-    """
-    (verification,) = verify_many(
-        original, [(optimised, config or SessionConfig())], ranges=ranges, overrides=overrides, dims=dims,
-        shapes=shapes, hints=hints, rtol=rtol, atol=atol, levels=levels, trials=trials, seed=seed,
-    )  # fmt: skip
-    return verification
-
-
-def verify_many(
-    original: Model,
-    optimised: Iterable[tuple[Model, SessionConfig]],
-    *,
-    ranges: Mapping[str, Range] | None = None,
-    overrides: Mapping[str, Array] | Given | None = None,
-    dims: Mapping[str, int] | None = None,
-    shapes: Mapping[str, Sequence[int]] | None = None,
-    hints: Hints | None = None,
-    rtol: float | None = None,
-    atol: float | None = None,
-    levels: int = 0,
-    trials: int = 3,
-    seed: int = 0,
-) -> Iterator[Verification]:
-    """Compare several models with one reference, which is run once: as :func:`verify_models`, one after the other.
-
-    Args:
-        original: The reference.
-        optimised: The models that should compute the same, and how each will be run; all on one provider.
-        ranges: As for :func:`verify_models`, like all that follow.
-        overrides: Inputs to use as they are.
-        dims: Sizes of the original's symbolic dimensions.
-        shapes: Shapes of whole inputs.
-        hints: Sizes that the graph speaks of.
-        rtol: Relative tolerance.
-        atol: Absolute tolerance.
-        levels: Tolerance of 8-bit integers.
-        trials: Sets of inputs.
-        seed: Seed of the inputs.
-
-    Yields:
-        The outcome for each model, as it is found.
-    """
-    if trials < 1:
-        raise UsageError(f"a comparison needs at least one trial, got {trials}")
-    tolerance = Tolerance(rtol, atol, levels=levels)
-    given = [overrides or {}] if overrides is None or isinstance(overrides, Mapping) else overrides
-    inputs = Inputs(ranges or {}, given, dims or {}, shapes or {}, hints or Hints(), trials, seed)
-    before: Reference | None = None
-    for model, config in optimised:
-        before = before or run_original(original, config, inputs, tolerance)
-        yield _verify(original, before, model, config, strict=rtol is not None)
-
-
-def _verify(
-    original: Model, before: Reference, optimised: Model, config: SessionConfig, *, strict: bool
-) -> Verification:
-    """Compare a model with the reference."""
-    try:
-        with open_guarded(optimised, config, seconds=before.patience) as session:
-            complaint = _signature_change(before, session)
-            if complaint:
-                return Verification(False, 0, math.inf, math.inf, None, complaint)
-            used = [spec.name for spec in session.input_specs]
-            after = [session.run({name: feeds[name] for name in used}) for feeds in before.feeds]
-    except SessionError as error:
-        message = f"the optimised model fails where the original does not: {error}"
-        return Verification(False, 0, math.inf, math.inf, None, message)
-    checks = _check(before, after)
-    if before.config != config and not all(check.passed for check in checks):
-        checks = _check_as_run(original, config, before, after, checks, strict=strict)
-    return _summary(checks, before)
+    """Compare two models once; arguments, outcome and errors are those of :class:`Verifier`."""
+    return Verifier(original, **how).verify(optimised, config)
 
 
 def _signature_change(before: Reference, session: Guarded | Session) -> str:
@@ -242,30 +242,6 @@ def _check(before: Reference, after: Sequence[Sequence[Any]]) -> list[OutputChec
 def _described(config: SessionConfig) -> str:
     provider = short_name(config.provider)
     return config.level if provider == "cpu" else f"{provider}, {config.level}"
-
-
-def _check_as_run(
-    original: Model,
-    config: SessionConfig,
-    before: Reference,
-    after: Sequence[Sequence[Any]],
-    checks: Sequence[OutputCheck],
-    strict: bool,
-) -> list[OutputCheck]:
-    """Give outputs that failed a second chance, against the original as it is run; ``strict`` about the tolerance."""
-    try:
-        with open_guarded(original, config) as session:
-            outputs = [session.run(feeds) for feeds in before.feeds]
-    except SessionError:  # the runtime's optimiser breaks the original: then what the model says stands alone
-        return list(checks)
-    as_run = replace(before, config=config, outputs=outputs)
-    if config.provider != before.config.provider and not strict:
-        as_run = replace(as_run, tolerances=[
-            [_widened(*each) for each in zip(*trial, strict=True)]
-            for trial in zip(before.tolerances, before.outputs, outputs, strict=True)
-        ])  # fmt: skip
-    second = _check(as_run, after)
-    return [b if b.passed and not a.passed else a for a, b in zip(checks, second, strict=True)]
 
 
 def _widened(tolerance: Tolerance, reference: Any, as_run: Any) -> Tolerance:

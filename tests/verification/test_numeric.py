@@ -14,7 +14,8 @@ from graphopt.errors import InputsNeededError, SessionError, UnknownNameError, U
 from graphopt.runtime.guard import Guarded
 from graphopt.runtime.session import LoadableModel, SessionConfig
 from graphopt.runtime.sizes import Hints
-from graphopt.verification.numeric import verify_models
+from graphopt.verification import numeric, reference
+from graphopt.verification.numeric import Verifier, verify_models
 from tests.runtime.models import LONG, F, chain, model, of_map, placeholder, proto
 
 X, Y = [("x", F, ["batch", 8])], [("y", F, ["batch", 8])]
@@ -38,6 +39,23 @@ def test_a_model_equals_itself():
     assert found.passed and found.trials == 3 and found.message == ""
     (output,) = found.outputs
     assert output.name == found.worst_output == "y" and output.passed and output.reference == "disabled"
+
+
+def test_the_original_is_run_once_for_many_models(monkeypatch):
+    opened, how = list[tuple[bytes, str]](), numeric.open_guarded
+
+    def counted(asked, config, **limits):
+        opened.append((asked, config.level))
+        return how(asked, config, **limits)
+
+    monkeypatch.setattr(numeric, "open_guarded", counted)
+    monkeypatch.setattr(reference, "open_guarded", counted)
+    original, wrong = affine(), affine(op="Add")
+    verifier = Verifier(original)
+    outcomes = [verifier.verify(each).passed for each in (original, wrong, wrong, affine(order=("w", "x")))]
+    assert outcomes == [True, False, False, False]
+    # As it is, and, since something failed, as it is run; besides the one time that it was itself compared.
+    assert [level for asked, level in opened if asked == original] == ["disabled", "all", "all"]
 
 
 def test_another_order_of_summation_passes():
