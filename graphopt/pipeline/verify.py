@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -68,8 +68,9 @@ class _Draft:
     """Writes candidates beside their place and compares what lies there, so that neither reading nor writing can do harm unseen."""
 
     def __init__(self, context: Context) -> None:
-        self.context, self.staged = context, None  # type: tuple[Context, Staged | None]
-        s = context.settings
+        self.context, s = context, context.settings
+        self.staged: Staged | None = None
+        self._failed: tuple[Verifier, Sequence[int] | None] | None = None
         self._verifiers = [
             Verifier(
                 as_given(context.given, context.original), ranges=context.ranges, overrides=context.inputs, dims=each,
@@ -84,17 +85,33 @@ class _Draft:
 
     def compared(self, graph: Graph, where: SessionConfig | None = None) -> Verification:
         """Write a graph and compare it."""
+        return self.check(self._write(graph), where)
+
+    def _write(self, graph: Graph) -> Path:
         if self.staged is not None:
             self.staged.close()
         context = self.context
         emitted = emit(context.loaded, graph, max_bytes=context.limit)
         targets = context.targets
         self.staged = Staged(emitted, targets.output, external=context.original.external, sharing=targets.sharing)
-        return self.check(self.staged.path, where)
+        return self.staged.path
 
     def check(self, path: Path, where: SessionConfig | None = None) -> Verification:
         """Compare a file with the original at all sets of sizes."""
-        return _agreed(each.verify(path, where or self.context.config) for each in self._verifiers)
+        found = list[Verification]()
+        for verifier in self._verifiers:
+            found.append(verifier.verify(path, where or self.context.config))
+            if not found[-1].passed:
+                self._failed = verifier, found[-1].failed or None
+                return found[-1]
+        return _together(found)
+
+    def still_wrong(self, graph: Graph) -> str:
+        """What is wrong with a graph in the trials that failed when a graph was last compared; empty for nothing."""
+        assert self._failed is not None
+        verifier, trials = self._failed
+        found = verifier.verify(self._write(graph), self.context.config, trials=trials)
+        return "" if found.passed else found.message
 
 
 def _is_right_on_cpu(context: Context, draft: _Draft, selection: Selection) -> bool:
@@ -113,8 +130,7 @@ def _culprit(context: Context, selection: Selection, verified: Verification, dra
     steps, block = selection.outcome.steps, selection.problem.block
 
     def harm(low: int, high: int) -> str:
-        found = draft.compared(carry_out(context.start, context.library, block, steps[:high]))
-        return "" if found.passed else found.message
+        return draft.still_wrong(carry_out(context.start, context.library, block, steps[:high]))
 
     number, message, _ = first_harm(len(steps), harm, verified.message)
     if number == 1 and harm(0, 0):
@@ -126,13 +142,8 @@ def _culprit(context: Context, selection: Selection, verified: Verification, dra
     return Culprit(number, step.rule, step.family, step.node, message)
 
 
-def _agreed(checks: Iterable[Verification]) -> Verification:
-    """Comparisons at several sizes as one: the first that fails, else all together."""
-    found: list[Verification] = []
-    for check in checks:
-        if not check.passed:
-            return check
-        found.append(check)
+def _together(found: Sequence[Verification]) -> Verification:
+    """Comparisons at several sizes, all of which passed, as one."""
     return replace(
         found[0],
         trials=sum(v.trials for v in found),

@@ -58,6 +58,7 @@ class OutputCheck:
             is not the CPU.
         random: Whether the original disagrees with itself, so that only types and shapes were compared.
         message: What is wrong, empty if nothing is.
+        failed: In which of the trials it is.
     """
 
     name: str
@@ -68,6 +69,7 @@ class OutputCheck:
     reference: str
     random: bool = False
     message: str = ""
+    failed: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,7 @@ class Verification:
         message: What is wrong, or what to know about a pass; may be empty.
         outputs: What was found about each output.
         sizes: Sizes of the symbols that were tried, by name; none for a model without symbols.
+        failed: The trials in which an output differs.
     """
 
     passed: bool
@@ -94,6 +97,7 @@ class Verification:
     message: str
     outputs: tuple[OutputCheck, ...] = ()
     sizes: tuple[Mapping[str, int], ...] = ()
+    failed: tuple[int, ...] = ()
 
 
 class Verifier:
@@ -141,12 +145,15 @@ class Verifier:
         self._references: dict[str, Reference] = {}  # by provider
         self._as_run: tuple[SessionConfig, Sequence[Sequence[Any]] | None] | None = None  # the original's outputs
 
-    def verify(self, optimised: Model, config: SessionConfig | None = None) -> Verification:
+    def verify(
+        self, optimised: Model, config: SessionConfig | None = None, *, trials: Sequence[int] | None = None
+    ) -> Verification:
         """Compare a model with the original.
 
         Args:
             optimised: The model that should compute the same; it may lack inputs of the original, not have more.
             config: How it will be run.
+            trials: Those to make; all by default.
 
         Returns:
             The outcome. A model that can't be opened or run where the original can is an outcome, not an error.
@@ -160,7 +167,9 @@ class Verifier:
         provider = short_name(config.provider)
         if provider not in self._references:
             self._references[provider] = run_original(self._original, config, self._inputs, self._tolerance)
-        before = self._references[provider]
+        whole = self._references[provider]
+        trials = range(len(whole.feeds)) if trials is None else trials
+        before = whole.only(trials)
         try:
             with open_guarded(optimised, config, seconds=before.patience) as session:
                 complaint = _signature_change(before, session)
@@ -173,17 +182,19 @@ class Verifier:
             return Verification(False, 0, math.inf, math.inf, None, message)
         checks = _check(before, after)
         if before.config != config and not all(check.passed for check in checks):
-            checks = self._second_chance(config, before, after, checks)
-        return _summary(checks, before)
+            checks = self._second_chance(config, whole, trials, after, checks)
+        failed = sorted({trials[n] for check in checks if not check.passed for n in check.failed})
+        return replace(_summary(checks, before), failed=tuple(failed))
 
     def _second_chance(
         self,
         config: SessionConfig,
         before: Reference,
+        trials: Sequence[int],
         after: Sequence[Sequence[Any]],
         checks: Sequence[OutputCheck],
     ) -> list[OutputCheck]:
-        """Hold outputs that failed against the original as it is run."""
+        """Hold outputs that failed in some trials against the original as it is run."""
         if self._as_run is None or self._as_run[0] != config:
             found: Sequence[Sequence[Any]] | None = None
             with suppress(SessionError), open_guarded(self._original, config) as session:
@@ -198,7 +209,7 @@ class Verifier:
                 [_widened(*each) for each in zip(*trial, strict=True)]
                 for trial in zip(before.tolerances, before.outputs, outputs, strict=True)
             ])  # fmt: skip
-        second = _check(as_run, after)
+        second = _check(as_run.only(trials), after)
         return [b if b.passed and not a.passed else a for a, b in zip(checks, second, strict=True)]
 
 
@@ -222,8 +233,11 @@ def _check(before: Reference, after: Sequence[Sequence[Any]]) -> list[OutputChec
     for index, name in enumerate(before.names):
         total: Difference = SAME
         tolerances = [row[index] for row in before.tolerances]
-        for reference, value, tolerance in zip(before.outputs, after, tolerances, strict=True):
-            total = total.worse(compare(reference[index], value[index], tolerance))
+        failed = list[int]()
+        for trial, (reference, value) in enumerate(zip(before.outputs, after, strict=True)):
+            found = compare(reference[index], value[index], tolerances[trial])
+            total = total.worse(found)
+            failed += [] if found.passed else [trial]
         checks.append(
             OutputCheck(
                 name=name,
@@ -234,6 +248,7 @@ def _check(before: Reference, after: Sequence[Sequence[Any]]) -> list[OutputChec
                 reference=_described(before.config),
                 random=tolerances[0].structure_only,
                 message=total.message,
+                failed=tuple(failed),
             )
         )
     return checks

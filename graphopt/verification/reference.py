@@ -143,6 +143,15 @@ class Reference:
     sizes: Sequence[Mapping[str, int]]
     patience: float
 
+    def only(self, trials: Sequence[int]) -> Reference:
+        """The same of some trials."""
+        return replace(
+            self,
+            feeds=[self.feeds[n] for n in trials],
+            outputs=[self.outputs[n] for n in trials],
+            tolerances=[self.tolerances[n] for n in trials],
+        )
+
 
 def run_original(original: Model, config: SessionConfig, inputs: Inputs, tolerance: Tolerance) -> Reference:
     """Run the original on the CPU and unoptimised; optimised, or on the provider, where that is the only way to run it."""

@@ -58,6 +58,18 @@ def test_the_original_is_run_once_for_many_models(monkeypatch):
     assert [level for asked, level in opened if asked == original] == ["disabled", "all", "all"]
 
 
+def test_only_the_trials_that_failed_are_made_again():
+    verifier = Verifier(
+        unary("Identity"), overrides=[{"x": np.full((2, 8), value, np.float32)} for value in (1, 2, -3)]
+    )
+    wrong = unary("Abs")
+    found = verifier.verify(wrong)
+    assert found.failed == (2,) and found.trials == 3
+    again = verifier.verify(wrong, trials=found.failed)
+    assert again.failed == (2,) and again.trials == 1 and again.message == found.message
+    assert verifier.verify(wrong, trials=(0, 1)).passed
+
+
 def test_another_order_of_summation_passes():
     rng = np.random.default_rng(0)
     weight = rng.standard_normal((8, 4096)).astype(np.float32)
