@@ -36,6 +36,7 @@ OURS = "graphopt."
 """How the keys of ``metadata_props`` begin that graphopt writes."""
 _PAGE = 4096  # where weights begin in a file, so that they can be mapped
 _CHUNK = 1 << 24  # bytes that are copied at a time
+_WEIGHTS = re.compile(r"(.+)\.[0-9a-f]{16}\.data", re.DOTALL)  # what files of weights are called, after their model
 _MANY, _MUCH = 1000, 1 << 34  # files in a folder, and bytes: of more it takes too long to say what they name
 
 
@@ -223,13 +224,14 @@ def tidy(model: Path) -> None:
     Args:
         model: A model, as it is now.
     """
-    ours = re.compile(re.escape(model.name) + r"\.[0-9a-f]{16}\.data")
     with suppress(OSError):
         entries = [entry for entry in os.scandir(model.parent) if entry.is_file(follow_symlinks=False)]
-        old = [entry for entry in entries if ours.fullmatch(entry.name)]
-        if not old or len(entries) > _MANY or sum(entry.stat().st_size for entry in entries) > _MUCH:
+        weights = {entry: _WEIGHTS.fullmatch(entry.name) for entry in entries}
+        old = [entry for entry, found in weights.items() if found is not None and found[1] == model.name]
+        # Weights name nothing, and are large; the model itself is the likeliest to name its own.
+        others = sorted((entry for entry in entries if weights[entry] is None), key=lambda e: e.name != model.name)
+        if not old or len(entries) > _MANY or sum(entry.stat().st_size for entry in others) > _MUCH:
             return
-        others = [entry for entry in entries if entry not in old]
         for entry in old:
             if not any(_names(Path(other.path), entry.name) for other in others):
                 scratch.if_forsaken(Path(entry.path), partial(os.unlink, entry.path))

@@ -1,4 +1,4 @@
-"""The pass for Olive, in a workflow of the real package: `pip install olive-ai` in an environment of its own."""
+"""The pass for Olive, in a workflow of the real package: `pip install olive-ai requests` in an environment of its own."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ import numpy as np
 import onnx
 import pytest
 
-pytest.importorskip("olive", reason="olive-ai is not installed: pip install olive-ai in an environment of its own")
+pytest.importorskip(
+    "olive", reason="olive-ai is not installed: pip install olive-ai requests in an environment of its own"
+)
 
 from tests.cli.conftest import conv_net
 

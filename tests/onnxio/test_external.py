@@ -15,6 +15,7 @@ import pytest
 from onnx import ModelProto, TensorProto, external_data_helper
 from onnx.numpy_helper import from_array, to_array
 
+import graphopt.onnxio.save as saving
 from graphopt.errors import ModelError
 from graphopt.onnxio.emit import emit
 from graphopt.onnxio.load import load
@@ -287,3 +288,18 @@ def test_weights_of_another_model_are_not_written_again(tmp_path: Path, rng: np.
     with Staged(emit(third, third.graph), out / "c.onnx", external=True, sharing=[out / "b.onnx"]) as staged:
         staged.commit({})
     assert data_of(out / "c.onnx").startswith("c.onnx.")
+
+
+def test_weights_of_other_models_are_not_read(
+    tmp_path: Path, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside a model of gigabytes, a small one took gigabytes: they were searched for the name of a file."""
+    looked, names = list[str](), saving._names
+    monkeypatch.setattr(saving, "_names", lambda file, text: looked.append(file.name) or names(file, text))
+    (tmp_path / "config.json").write_text("{}")
+    for step in range(2):
+        for name in ("a", "b"):
+            given = load(stored(tmp_path / f"{name}{step}", normal(rng, N, N)))
+            save(emit(given, given.graph), tmp_path / f"{name}.onnx", external=True)
+    assert set(looked) == {"a.onnx", "b.onnx", "config.json"}
+    assert sum(path.suffix == ".data" for path in tmp_path.iterdir() if path.name.startswith(("a.", "b."))) == 2
