@@ -273,6 +273,7 @@ def test_builds_are_valid_and_run(name: str, exporter: Exporter, built: Callable
     path = built(name, exporter)
     proto = onnx.load(path)
     onnx.checker.check_model(proto, full_check=True)
+    assert name not in TINY or path.stat().st_size < 2_000_000
     model = describe(name)
     declared = [
         (i.name, tuple(d.dim_value for d in i.type.tensor_type.shape.dim), i.type.tensor_type.elem_type)
@@ -313,12 +314,11 @@ def test_both_exporters_export_the_same_function(name: str, built: Callable[[str
 
 @needs_zoo
 @pytest.mark.parametrize("exporter", EXPORTERS)
-@pytest.mark.parametrize("name", TINY)
+@pytest.mark.parametrize("name", ["tiny_regnet", "tiny_bert"])
 def test_same_seed_same_bytes(
     name: str, exporter: Exporter, built: Callable[[str, Exporter], Path], tmp_path: Path
 ) -> None:
     path = built(name, exporter)
-    assert path.stat().st_size < 2_000_000
     assert build(name, exporter, tmp_path).read_bytes() == path.read_bytes()
 
 
