@@ -102,7 +102,8 @@ class _Draft:
         for verifier in self._verifiers:
             found.append(verifier.verify(path, where or self.context.config))
             if not found[-1].passed:
-                self._failed = verifier, found[-1].failed or None
+                if where is None:
+                    self._failed = verifier, found[-1].failed or None
                 return found[-1]
         return _together(found)
 
