@@ -19,21 +19,6 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What is made once for a module or a folder is made by one worker: tests that share it go there together, the others anywhere."""
-    everywhere = {Path(__file__).parent.name, ""}
-    for item in items:
-        shared = {
-            definition.baseid
-            for found in item._fixtureinfo.name2fixturedefs.values()
-            for definition in found[-1:]
-            if definition.scope in ("module", "package", "session") and definition.baseid not in everywhere
-        }
-        if shared:
-            item.add_marker(pytest.mark.xdist_group(min(shared, key=len)))
-
-
 @pytest.fixture(scope="session", autouse=True)
 def _one_thread() -> Iterator[None]:
     """Tests run beside each other: where one does not say how many threads it wants, it gets one and not all cores."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -120,8 +121,9 @@ needs_zoo = pytest.mark.skipif(
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Exporter], Path]:
-    """Builds each model once for the whole module."""
-    folder = tmp_path_factory.mktemp("zoo")
+    """Builds each model once for the whole module, and for all workers where there are several."""
+    own = tmp_path_factory.getbasetemp()
+    folder = own.parent / "zoo" if "PYTEST_XDIST_WORKER" in os.environ else own / "zoo"
     return lambda name, exporter: build(name, exporter, folder)
 
 
