@@ -71,9 +71,10 @@ class _Draft:
         self.context, s = context, context.settings
         self.staged: Staged | None = None
         self._failed: tuple[Verifier, Sequence[int] | None] | None = None
+        original = as_given(context.given, context.original)  # one for all: it may hold the weights
         self._verifiers = [
             Verifier(
-                as_given(context.given, context.original), ranges=context.ranges, overrides=context.inputs, dims=each,
+                original, ranges=context.ranges, overrides=context.inputs, dims=each,
                 shapes=dict(s.input_shapes), hints=context.hints, rtol=s.rtol, atol=s.atol, seed=s.seed,
             )
             for each in context.sets

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -173,6 +173,7 @@ class Arena:
         places = {name: list(distinct).index(graph.hash) for name, graph in graphs.items()}
         if len(distinct) == 1:
             return Compared(None, places)
+        sampling = self._ready(distinct.values(), sampling)
         contenders = [
             Contender(str(place), self.loadable(graph), self.config) for place, graph in enumerate(distinct.values())
         ]
@@ -193,8 +194,12 @@ class Arena:
         Raises:
             SessionError: One of the two does not run.
         """
-        for graph in (baseline, variant):
+        sampling = self._ready((baseline, variant), sampling)
+        return measure_pair(self.loadable(baseline), self.loadable(variant), self.feeds, self.config, sampling, stop)
+
+    def _ready(self, graphs: Iterable[Graph | None], sampling: Sampling) -> Sampling:
+        """Vet graphs that will be measured; how, if no two of them should be in memory."""
+        for graph in graphs:
             if graph is not None:
                 self.vet(graph)
-        sampling = replace(sampling, alone=self.original.nbytes > LARGEST_PROTOBUF)
-        return measure_pair(self.loadable(baseline), self.loadable(variant), self.feeds, self.config, sampling, stop)
+        return replace(sampling, alone=self.original.nbytes > LARGEST_PROTOBUF)

@@ -26,7 +26,7 @@ from graphopt.runtime.precision import coarsest
 from graphopt.runtime.providers import short_name
 from graphopt.runtime.session import Model, Session, SessionConfig
 from graphopt.runtime.sizes import Hints, Sizes, Symbols, filled, others
-from graphopt.verification.compare import Difference, Tolerance, compare, default_rtol
+from graphopt.verification.compare import SAME, Difference, Tolerance, compare, default_rtol
 
 _PATIENCE_S, _PATIENCE = 60.0, 10  # seconds, and multiples of the original's, for the other model to be opened or run
 _GAIN = 30.0  # tolerated multiple of what moving the inputs by two units in the last place does
@@ -191,7 +191,7 @@ def _run_as(config: SessionConfig, original: Model, inputs: Inputs, tolerance: T
     least = default_rtol(coarsest(original)) if tolerance.rtol is None else 0.0
     random = [not compare(a, b, tolerance).passed for a, b in zip(outputs[0], again, strict=True)]
     changes = [
-        [compare(a, b, Tolerance(rtol=0.0)) for a, b in zip(before, after, strict=True)]
+        [SAME if a is b else compare(a, b, Tolerance(rtol=0.0)) for a, b in zip(before, after, strict=True)]
         for before, after in zip(outputs, moved, strict=True)
     ]
     wild = (change.max_rel > MOST for value, change in zip(outputs[-1], changes[-1], strict=True) if _is_float(value))

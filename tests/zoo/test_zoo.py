@@ -316,7 +316,7 @@ def test_both_exporters_export_the_same_function(name: str, built: Callable[[str
 
 @needs_zoo
 @pytest.mark.parametrize("exporter", EXPORTERS)
-@pytest.mark.parametrize("name", ["tiny_regnet", "tiny_bert"])
+@pytest.mark.parametrize("name", TINY)
 def test_same_seed_same_bytes(
     name: str, exporter: Exporter, built: Callable[[str, Exporter], Path], tmp_path: Path
 ) -> None:
