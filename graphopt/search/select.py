@@ -4,7 +4,7 @@ A sum over kernels does not see all that the runtime does to a graph, and the sa
 next. So the best few graphs are measured against each other, then the best with all its families against the same without one of
 them, family by family; a family goes when the whole interval says that the model is faster without it by more than the luck of
 a session. Where a pair contradicts the prediction, the prices are corrected, and as long as there is something left to spend the
-search goes on with the new prices.
+search goes on with the new prices; a family that went comes back once, for the places where it pays by these.
 
 :class:`_Searches` runs the strategy, :class:`_Clock` compares graphs, both within what they may spend (:mod:`graphopt.search.effort`).
 """
@@ -59,15 +59,21 @@ def select(
     clock = _Clock(arena, problem.cost, purse, budget, tell)
     searches = _Searches(strategy, graph, budget, purse, clock, hear)
     best = _settle(searches, clock, problem, searches.run(problem), ())
-    seen = {graph.hash, best.outcome.state.graph.hash}
+    seen, back = {graph.hash, best.outcome.state.graph.hash}, set[str]()
     while clock.learned and not (searches.over or purse.closed):
         clock.learned = False
-        found = searches.run(best.problem)
+        # A family goes as a whole: some of its places may pay all the same, and the corrected prices say which.
+        once = {v.family for v in best.families if not v.kept and v.ratio is not None} - back
+        back |= once
+        lost = [v.family for v in best.families if not v.kept and v.family not in once]
+        whole = lacking(problem, lost, normal=False) if once else best.problem
+        found = searches.run(whole)
         if found.state.graph.hash in seen:
             break
         seen.add(found.state.graph.hash)
         if clock.faster(best.outcome, found, purse.plan.round * purse.left):
-            best = _settle(searches, clock, best.problem, found, best.families)
+            asked = once & set(by_gain(found))
+            best = _settle(searches, clock, whole, found, tuple(v for v in best.families if v.family not in asked))
             seen.add(best.outcome.state.graph.hash)
     return replace(best, rounds=searches.rounds)
 

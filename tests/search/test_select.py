@@ -13,6 +13,7 @@ from graphopt.cost.store import Store
 from graphopt.onnxio.load import load
 from graphopt.pipeline.judge import verdict
 from graphopt.pipeline.search import _predicted
+from graphopt.rewrite.library import Library
 from graphopt.runtime.rounds import Sampling
 from graphopt.runtime.session import SessionConfig
 from graphopt.runtime.timing import Paired, Ratio
@@ -118,6 +119,57 @@ def test_graphs_are_compared_in_the_same_rounds_and_equal_ones_run_once(store):
     alone = arena.compare({"same": first.graph}, Sampling(rounds=8))
     assert alone is not None and alone.measured is None and alone.over(None, "same") is None
     assert arena.compare(graphs, Sampling(rounds=8), lambda: True) is None
+
+
+@pytest.mark.parametrize("strategy", [Greedy(), Auto(keep=1)], ids=["greedy", "auto"])
+def test_a_family_that_loses_as_a_whole_comes_back_where_it_pays(store, strategy):
+    """By the prices a form is good at two places, by the clock at one of them: first it goes, then it comes back there alone."""
+    from onnx import TensorProto, helper
+
+    sizes = {"a": 1 << 18, "b": (1 << 18) + 16, "c": 1 << 18}
+    nodes = [helper.make_node("Neg", [n], [f"r{n}"]) for n in "ab"]
+    nodes += [helper.make_node("Abs", ["c"], ["d"]), helper.make_node("Abs", ["d"], ["rc"])]
+    ins, outs = (
+        [helper.make_tensor_value_info(p + n, TensorProto.FLOAT, [sizes[n]]) for n in "abc"] for p in ("", "r")
+    )
+    made = helper.make_graph(nodes, "g", ins, outs)
+    model = load(helper.make_model(made, opset_imports=[helper.make_opsetid("", 17)], ir_version=8))
+    form, once = library(
+        rule("by-minus-one", ["y = Neg(x)"], ["y = Mul(x, -1)"]),
+        rule("once", ["d = Abs(c)", "y = Abs(d)"], ["y = Abs(c)"]),
+    ).rules
+    rules = Library((replace(form, family="form"), replace(once, family="other")))
+
+    # Prices by which the form takes half of what it replaces at the first place, nine tenths at the second.
+    problem = Problem(rules, KernelCost(store), 16)
+    start, wrong = problem.start(model.graph), {}
+    for match in start.actions():
+        if match.rule.id == "by-minus-one":
+            state = problem.step(start, match)
+            (head,) = (n.id for n in state.graph.in_order() if n.op == "Mul")
+            share = 0.5 if start.graph.type(match.roots[0]).shape[0] == sizes["a"] else 0.9
+            factor = share * start.costs.by_node[match.nodes[0]] / state.costs.by_node[head]
+            (pair,) = problem.cost.signatures(state.graph, [state.costs.partition[head]], state.costs.layout)
+            wrong |= dict.fromkeys(pair, factor)
+    store.put_corrections(problem.cost.environment, wrong)
+
+    def by_the_clock(graph):
+        formed = {graph.type(n.inputs[0]).shape[0] for n in graph.in_order() if n.op == "Mul"}
+        return (
+            2.0
+            - 0.5 * (sizes["a"] in formed)
+            + 0.6 * (sizes["b"] in formed)
+            + sum(n.op == "Abs" for n in graph.in_order())
+        )
+
+    def pair(one, two, seconds, most):
+        ratio = by_the_clock(one or model.graph) / by_the_clock(two)
+        return Paired(1.0, 1.0, Ratio.of(ratio, (ratio - 0.01, ratio + 0.01)), 20, 4)
+
+    fooled = Problem(rules, KernelCost(store), 16)
+    chosen = select(fooled, strategy, model.graph, Budget(candidates=200), SimpleNamespace(pair=pair), Purse(60.0))
+    assert by_the_clock(chosen.outcome.state.graph) == pytest.approx(2.5)
+    assert {v.family: v.kept for v in chosen.families} == {"form": True, "other": True}
 
 
 class Zigzag:
