@@ -135,8 +135,8 @@ class Sampling:
         least: Cycles at least, 2 or more; multiples of 4 balance the order of two.
         most: Cycles at most.
         patience: How many times ``seconds`` a measurement may take that is not precise enough.
-        early: Stop as soon as no interval reaches further than this to either side, relative; None uses the whole time. Stopping
-            at a lucky moment makes intervals a little too narrow.
+        early: Stop as soon as no interval reaches further than this to either side, relative, or than a tenth of the difference where
+            one is far from 1; None uses the whole time. Stopping at a lucky moment makes intervals a little too narrow.
         alone: Open one session at a time, for models of which no two should be in memory: each runs all rounds of a cycle before
             the next is opened, so that noise of seconds shows more.
     """
@@ -164,7 +164,7 @@ class Sampling:
         """Whether what was measured is enough, or as much as there may be."""
         if self.most is not None and len(measured.cycles) >= self.most:
             return True
-        if self.early is not None and max((each.half_width for each in measured.ratios), default=0.0) <= self.early:
+        if self.early is not None and all(_is_precise(each, self.early) for each in measured.ratios):
             return True
         if self.rounds is not None:
             return measured.rounds >= self.rounds
@@ -394,7 +394,12 @@ def _judged(cycles: Sequence[Cycle], count: int, precision: float, seconds: floa
 
 
 def _is_noisy(ratio: Ratio, precision: float) -> bool:
-    return ratio.verdict == "unclear" or ratio.half_width > max(precision, 0.1 * abs(ratio.value - 1))
+    return ratio.verdict == "unclear" or not _is_precise(ratio, precision)
+
+
+def _is_precise(ratio: Ratio, precision: float) -> bool:
+    """Whether an interval is as narrow as was asked for, or a tenth of what the ratio is away from 1."""
+    return ratio.half_width <= max(precision, 0.1 * abs(ratio.value - 1))
 
 
 class Turn:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from graphopt.benchmark.peers import PEERS, installed, run_peer
+from graphopt.errors import SessionError
 from graphopt.runtime.feeds import make_feeds
 from graphopt.runtime.rounds import Sampling, measure_pair
 from graphopt.runtime.session import Session, SessionConfig
@@ -27,6 +28,7 @@ def run(name: str, exporter: str, ours: Path, seconds: float) -> dict[str, Any]:
     """One model against every peer."""
     source = build(name, exporter)  # type: ignore[arg-type]
     mine = ours / f"{name}.{exporter}.onnx"
+    found: dict[str, Any]
     entry: dict[str, Any] = {"model": name, "exporter": exporter, "peers": {}}
     with Session(source, SessionConfig(threads=1)) as session:
         feeds = make_feeds(session.input_specs, seed=0)
@@ -36,14 +38,12 @@ def run(name: str, exporter: str, ours: Path, seconds: float) -> dict[str, Any]:
             if theirs.path is None:
                 entry["peers"][peer] = {"error": theirs.error}
                 continue
-            paired = measure_pair(
-                theirs.path,
-                mine,
-                feeds,
-                SessionConfig(threads=1),
-                Sampling(seconds, patience=1),
-            )
-            entry["peers"][peer] = {"speedup": paired.speedup, "ci95": list(paired.ci95), "seconds": theirs.seconds}
+            try:
+                paired = measure_pair(theirs.path, mine, feeds, SessionConfig(threads=1), Sampling(seconds, patience=1))
+                found = {"speedup": paired.speedup, "ci95": list(paired.ci95), "seconds": theirs.seconds}
+            except SessionError as error:  # a peer may write what the runtime does not open
+                found = {"error": str(error)}
+            entry["peers"][peer] = found
             theirs.path.unlink()
     return entry
 
