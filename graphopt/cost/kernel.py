@@ -366,9 +366,14 @@ def _ballast(signature: str) -> int:
 
 def _made(wanted: Wanted) -> KernelCost:
     return KernelCost(
-        wanted.store, wanted.config, seconds=wanted.seconds, kernels=wanted.kernels, measure=wanted.measure,
-        dims=wanted.dims, growth=wanted.growth,
-    )  # fmt: skip
+        wanted.store,
+        wanted.config,
+        seconds=wanted.seconds,
+        kernels=wanted.kernels,
+        measure=wanted.measure,
+        dims=wanted.dims,
+        growth=wanted.growth,
+    )
 
 
 SPEC = CostModelSpec("kernel", "windows of kernels, measured on this machine", _made, ("measure",))
