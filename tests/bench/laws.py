@@ -40,7 +40,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("pack", nargs="?", default=GENERATED, help="a folder of rules (default: the pack of graphopt)")
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--markdown", action="store_true", help="a table for docs/results.md")
+    parser.add_argument("--markdown", action="store_true", help="a table in Markdown")
     arguments = parser.parse_args()
     rewriter = Rewriter(load_library((arguments.pack,), evidence=False).rules)
     found = {law.id: derivation(law, rewriter) for law in read_rules(LAWS)}

@@ -3,7 +3,7 @@
     GRAPHOPT_RIVALS=DIR python -m tests.bench.rivals [NAME ...] [--threads 1 2] [--against NAME ...] [--seconds 20]
         [--budget SECONDS] --json FILE [--markdown FILE]
 
-``DIR`` holds the rivals' virtual environments (README, Benchmarks). Each model with each number of threads is one ``graphopt bench``; its result
+``DIR`` holds the rivals' virtual environments (docs/how-to/bench.md). Each model with each number of threads is one ``graphopt bench``; its result
 is written to the JSON file when it is there, and what the file holds is not run again (but for what failed as a whole). A cell is how many times
 as fast as ONNX Runtime under ``ORT_ENABLE_ALL``, with its interval and the seconds that opening took; without them by a single run, where it is
 less than a tenth; or why there is none.

@@ -1,4 +1,4 @@
-"""The zoo through ``graphopt optimize``: the table of measured results in the README.
+"""The zoo through ``graphopt optimize``: the first table of docs/results.md.
 
     python -m tests.bench.zoo [NAME ...] [--exporter dynamo legacy] [--threads 1 [0 ...]] [--provider cpu] [--strategy auto]
         [--budget SECONDS] [--json FILE] [--markdown FILE] [--families FILE] [--keep DIR]

@@ -1,4 +1,4 @@
-"""Every command of the README, in a clean environment with nothing but the wheel."""
+"""Every command of the README and of the pages of commands, in a clean environment with nothing but the wheel."""
 
 from __future__ import annotations
 
@@ -14,15 +14,30 @@ from onnx import TensorProto, helper, numpy_helper
 from tests.packaging.installed import ROOT, call, environment, source_tree
 
 pytestmark = [pytest.mark.slow, pytest.mark.network, pytest.mark.release]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
-COMMANDS = [
-    line.split(" # ")[0].strip()
-    for language, block in BLOCKS
-    if language != "python"
-    for line in block.splitlines()
-    if line.startswith(("graphopt ", "python -m graphopt "))
-]
+PAGES = {
+    name: (ROOT / name).read_text(encoding="utf-8")
+    for name in ("README.md", "docs/reference/commands.md", "docs/how-to/providers.md", "docs/how-to/bench.md")
+}
+PYTHON = ("README.md", "docs/reference/python.md")
+
+
+def blocks(text: str) -> list[tuple[str, str]]:
+    """The language and the lines of each fenced block."""
+    return re.findall(r"^```(\w*)\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+
+
+def commands(text: str) -> list[str]:
+    return [
+        line.split(" # ")[0].strip()
+        for language, block in blocks(text)
+        if language != "python"
+        for line in block.splitlines()
+        if line.startswith(("graphopt ", "python -m graphopt "))
+    ]
+
+
+# Each once, in the order of the pages: what a command writes may be what a later one reads.
+COMMANDS = [*dict.fromkeys(command for page in PAGES.values() for command in commands(page))]
 # What needs more than the wheel says so in a line: the command, and what it says.
 NEEDS = {
     "graphopt train-agent --models model.onnx --out agent": "pip install '.[train]'",
@@ -58,7 +73,7 @@ def small_model() -> onnx.ModelProto:
 
 @pytest.fixture(scope="module")
 def folder(installed, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the README's commands find: models, inputs, a rule, an agent, a trace."""
+    """What the commands find: models, inputs, a rule, an agent, a trace."""
     here = tmp_path_factory.mktemp("readme")
     for name in ("model.onnx", "a.onnx", "b.onnx", "mine.onnx", "models/one.onnx", "models/two.onnx"):
         (here / name).parent.mkdir(exist_ok=True)
@@ -86,16 +101,19 @@ def test_command(installed, folder, command):
 
 
 def test_exceptions_are_commands():
-    assert len(COMMANDS) > 30 and {*NEEDS, *MAY_FAIL, *SHORTER} <= {*COMMANDS}
+    assert len(COMMANDS) > 40 and {*NEEDS, *MAY_FAIL, *SHORTER} <= {*COMMANDS}
+    assert all(map(commands, PAGES.values()))
 
 
-def test_python(installed, folder):
-    """The Python of the README does what it says."""
-    for language, block in BLOCKS:
-        if language == "python":
-            (folder / "readme.py").write_text(block)
-            done = installed.shell("python readme.py", folder)
-            assert done.returncode == 0 and "<Result model.onnx: " in done.stdout, done.stderr
+@pytest.mark.parametrize("page", PYTHON)
+def test_python(installed, folder, page):
+    """The Python of a page does what it says."""
+    programs = [block for language, block in blocks((ROOT / page).read_text(encoding="utf-8")) if language == "python"]
+    assert programs
+    for program in programs:
+        (folder / "readme.py").write_text(program)
+        done = installed.shell("python readme.py", folder)
+        assert done.returncode == 0 and "<Result model.onnx: " in done.stdout, done.stderr
 
 
 def test_make_demo(tmp_path):
@@ -108,8 +126,10 @@ def test_extras_are_those_of_the_project():
     import tomllib
 
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    named = {extra for line in re.findall(r"pip install '\.\[([a-z,]+)\]'", README) for extra in line.split(",")}
-    assert named and named <= set(declared)
+    for name in ("README.md", "docs/how-to/providers.md"):
+        found = re.findall(r"pip install '\.\[([a-z,]+)\]'", PAGES[name])
+        named = {extra for extras in found for extra in extras.split(",")}
+        assert named and named <= set(declared), name
 
 
 def test_a_shell_completes(installed, tmp_path):
