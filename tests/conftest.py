@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.once import once
+
 
 def pytest_configure() -> None:
     """Ctrl-C means what it means in a terminal, also where a shell started the suite in the background and ignores it."""
@@ -37,11 +39,12 @@ def compiled_rules(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder in which a cache keeps the shipped rules compiled: that takes a second, and most commands want them."""
     from graphopt.rewrite.library import PACKS, load_library
 
-    folder = tmp_path_factory.mktemp("compiled")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("GRAPHOPT_CACHE_DIR", str(folder))
-        load_library(PACKS)
-    return folder / "rules"
+    def compile_(folder: Path) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("GRAPHOPT_CACHE_DIR", str(folder))
+            load_library(PACKS)
+
+    return once(tmp_path_factory, "compiled", compile_) / "rules"
 
 
 @pytest.fixture(scope="module")
