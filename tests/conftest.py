@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import inspect
 import os
 import shutil
@@ -16,9 +17,19 @@ from tests.once import once
 
 
 def pytest_configure() -> None:
-    """Ctrl-C means what it means in a terminal, also where a shell started the suite in the background and ignores it."""
+    """numpy and torch have one thread each, for two that wait for each other on a busy core cost ten times as much.
+
+    Ctrl-C means what it means in a terminal, also where a shell started the suite in the background and ignores it.
+    """
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
     if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_finish() -> None:
+    """Thousands of tests and their parameters stay to the end: no collection of garbage need go through them."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)
