@@ -13,14 +13,16 @@ from pathlib import Path
 
 import pytest
 
+from tests.daily import day
 from tests.once import once
 
 
 def pytest_configure() -> None:
-    """numpy and torch have one thread each, for two that wait for each other on a busy core cost ten times as much.
+    """Workers have one day, and numpy and torch one thread each, for two that wait for each other on a busy core cost ten times as much.
 
     Ctrl-C means what it means in a terminal, also where a shell started the suite in the background and ignores it.
     """
+    day()
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -30,6 +32,16 @@ def pytest_collection_finish() -> None:
     """Thousands of tests and their parameters stay to the end: no collection of garbage need go through them."""
     gc.collect()
     gc.freeze()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """What is `thorough` is left out unless an expression of marks names it."""
+    if "thorough" in config.option.markexpr:
+        return
+    left_out = [item for item in items if item.get_closest_marker("thorough")]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not item.get_closest_marker("thorough")]
 
 
 @pytest.fixture(scope="session", autouse=True)

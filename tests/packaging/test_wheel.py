@@ -72,6 +72,7 @@ def test_installed_elsewhere(installed, tmp_path):
     run(graphopt, "verify", models[0], output, cwd=tmp_path)
 
 
+@pytest.mark.release
 def test_pipx(wheel, tmp_path):
     """As an application of its own, by the real pipx."""
     call(sys.executable, "-m", "venv", "--without-pip", "env", cwd=tmp_path)
