@@ -119,15 +119,30 @@ def verify(
     check_model("a", a)
     check_model("b", b)
     check_arguments(
-        provider=provider, provider_options=provider_options, threads=threads, rtol=rtol, atol=atol, seed=seed,
-        dims=dims, input_shapes=input_shapes, inputs=inputs,
-    )  # fmt: skip
+        provider=provider,
+        provider_options=provider_options,
+        threads=threads,
+        rtol=rtol,
+        atol=atol,
+        seed=seed,
+        dims=dims,
+        input_shapes=input_shapes,
+        inputs=inputs,
+    )
     first, second = load(a), load(b)
     return verify_models(
-        as_given(a, first), as_given(b, second),
-        config=session_config(provider, provider_options, threads), ranges=input_ranges(first.graph), overrides=given_inputs(inputs, first),
-        dims=dims or {}, shapes=input_shapes, hints=size_hints(first.graph), rtol=rtol, atol=atol, seed=seed,
-    )  # fmt: skip
+        as_given(a, first),
+        as_given(b, second),
+        config=session_config(provider, provider_options, threads),
+        ranges=input_ranges(first.graph),
+        overrides=given_inputs(inputs, first),
+        dims=dims or {},
+        shapes=input_shapes,
+        hints=size_hints(first.graph),
+        rtol=rtol,
+        atol=atol,
+        seed=seed,
+    )
 
 
 def inspect_model(
@@ -150,9 +165,14 @@ def inspect_model(
     """
     check_model("path", path)
     check_arguments(
-        provider=provider, provider_options=provider_options, threads=threads, dims=dims, input_shapes=input_shapes,
-        inputs=inputs, runs=runs,
-    )  # fmt: skip
+        provider=provider,
+        provider_options=provider_options,
+        threads=threads,
+        dims=dims,
+        input_shapes=input_shapes,
+        inputs=inputs,
+        runs=runs,
+    )
     model = load(path, dims=dims, input_shapes=input_shapes)
     graph = model.graph
     sizes: dict[str, int] = {}

@@ -59,9 +59,12 @@ OTHER_VARIABLES = frozenset(
 
 
 def load_settings(
-    given: Mapping[str, Any] | None = None, *, profile: str | None = None, cwd: Path | None = None,
+    given: Mapping[str, Any] | None = None,
+    *,
+    profile: str | None = None,
+    cwd: Path | None = None,
     environ: Mapping[str, str] | None = None,
-) -> Settings:  # fmt: skip
+) -> Settings:
     """Merge the settings of the command line, the environment and the nearest file of settings.
 
     Args:

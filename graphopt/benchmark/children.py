@@ -59,9 +59,16 @@ def call(
     """
     limit = time.monotonic() + seconds
     with subprocess.Popen(
-        command, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        text=True, encoding="utf-8", errors="replace", start_new_session=True,
-    ) as process:  # fmt: skip
+        command,
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        encoding="utf-8",
+        errors="replace",
+        start_new_session=True,
+    ) as process:
         scratch.on_abandon(process, process.kill)
         try:
             while True:
@@ -107,9 +114,15 @@ class Respondent(Closing):
         self._limit = limit
         self._complaints = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115 (lives as long as the process)
         self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._complaints, text=True, cwd=folder,
-            start_new_session=True, env=environment,
-        )  # fmt: skip
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._complaints,
+            text=True,
+            cwd=folder,
+            start_new_session=True,
+            env=environment,
+        )
         scratch.on_abandon(self._process, self._process.kill)
         try:
             self.first: Any = self._answer()

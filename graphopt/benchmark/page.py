@@ -96,10 +96,18 @@ def _sentence(name: str, case: Case, best: Variant | None) -> str:
 
 def _variant(v: Variant, baseline: bool) -> view.Variant:
     return view.Variant(
-        v.name, baseline, () if v.latency is None else v.latency.samples_ms, v.ratio, v.nodes, v.size, v.open_ms, v.peak,
-        v.optimise_s, tuple(OpTime(o.op, o.count, o.ms, o.share) for o in v.operators),
+        v.name,
+        baseline,
+        () if v.latency is None else v.latency.samples_ms,
+        v.ratio,
+        v.nodes,
+        v.size,
+        v.open_ms,
+        v.peak,
+        v.optimise_s,
+        tuple(OpTime(o.op, o.count, o.ms, o.share) for o in v.operators),
         v.message if v.status == "measured" else f"{v.status}: {v.message}",
-    )  # fmt: skip
+    )
 
 
 def _curves(name: str, search: Search) -> list[SearchCurve]:

@@ -283,8 +283,10 @@ class Opened(Respondent):
         code = _CHILD.format(code=rival.code)
         super().__init__(
             [python, "-c", code, str(model.resolve()), str(feeds.resolve()), str(threads), rival.package],
-            folder=folder, environment={**os.environ, "OMP_NUM_THREADS": str(threads)}, limit=limit,
-        )  # fmt: skip
+            folder=folder,
+            environment={**os.environ, "OMP_NUM_THREADS": str(threads)},
+            limit=limit,
+        )
         self.opened: float = self.first["opened"]
         self.peak: int | None = self.first["peak"]
         self.version: str = self.first["version"]

@@ -228,9 +228,15 @@ class _Run:
     def _checked(self, made: Sequence[Made], ranges: Mapping[str, Range], given: Given) -> list[Made]:
         """Compare what can be run with the original."""
         verifier = Verifier(
-            self.path, ranges=ranges, overrides=given, dims=self.plan.dims, shapes=self.plan.input_shapes, rtol=self.plan.optimize.get("rtol"), atol=self.plan.optimize.get("atol"),
+            self.path,
+            ranges=ranges,
+            overrides=given,
+            dims=self.plan.dims,
+            shapes=self.plan.input_shapes,
+            rtol=self.plan.optimize.get("rtol"),
+            atol=self.plan.optimize.get("atol"),
             seed=self.plan.seed,
-        )  # fmt: skip
+        )
         result = []
         for m in made:
             if m.path is not None and self.stop():
@@ -265,9 +271,13 @@ class _Run:
         return result
 
     def _rivals(
-        self, model: Model, feeds: Mapping[str, Any], ranges: Mapping[str, Range], given: Given,
+        self,
+        model: Model,
+        feeds: Mapping[str, Any],
+        ranges: Mapping[str, Range],
+        given: Given,
         stack: ExitStack,
-    ) -> list[tuple[Made, Opened | None]]:  # fmt: skip
+    ) -> list[tuple[Made, Opened | None]]:
         """Open the model in other runtimes, for as long as the stack lives, and compare what they compute."""
         names = [name for name in self.plan.opponents if name in RIVALS]
         if not names:
@@ -294,9 +304,14 @@ class _Run:
         return found
 
     def _rival(
-        self, made: Made, trials: Sequence[Mapping[str, Any]], expected: Sequence[Sequence[Any]], ours: float, folder: Path,
+        self,
+        made: Made,
+        trials: Sequence[Mapping[str, Any]],
+        expected: Sequence[Sequence[Any]],
+        ours: float,
+        folder: Path,
         stack: ExitStack,
-    ) -> tuple[Made, Opened | None]:  # fmt: skip
+    ) -> tuple[Made, Opened | None]:
         """Open the model in another runtime, compare what it computes, and see whether it takes turns: ``ours`` is what the original takes, in seconds."""
         name = made.variant.name
         if rivals.python_of(name) is None:
@@ -326,9 +341,7 @@ class _Run:
             ), None
         return made, opened
 
-    def _timed(
-        self, ready: Sequence[Made], feeds: Mapping[str, Any], opened: Mapping[str, Opened]
-    ) -> Measured | None:  # fmt: skip
+    def _timed(self, ready: Sequence[Made], feeds: Mapping[str, Any], opened: Mapping[str, Opened]) -> Measured | None:
         sessions = in_process(feeds)
 
         def opener(contender: Contender, stack: ExitStack) -> tuple[float, Timed]:

@@ -90,9 +90,19 @@ def optimised(
         return made.failed("skipped", "interrupted"), None
     try:
         result = api.optimize(
-            source, strategy=strategy, provider=config.provider, provider_options=config.provider_options,
-            threads=config.threads, dims=plan.dims, input_shapes=plan.input_shapes, inputs=plan.inputs, seed=plan.seed, progress=lambda p: tell(f"graphopt {strategy}: {p.message}"), interrupted=interrupted, **plan.optimize,
-        )  # fmt: skip
+            source,
+            strategy=strategy,
+            provider=config.provider,
+            provider_options=config.provider_options,
+            threads=config.threads,
+            dims=plan.dims,
+            input_shapes=plan.input_shapes,
+            inputs=plan.inputs,
+            seed=plan.seed,
+            progress=lambda p: tell(f"graphopt {strategy}: {p.message}"),
+            interrupted=interrupted,
+            **plan.optimize,
+        )
         report = result.report
         if not report["kept_original"]:
             result.save(target)

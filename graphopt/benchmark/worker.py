@@ -51,8 +51,16 @@ class Worker(Respondent):
 
     def __init__(self, model: Path, config: SessionConfig, feeds: Path) -> None:
         super().__init__(
-            [sys.executable, "-c", _START, json.dumps(sys.path), str(model.resolve()), str(feeds), json.dumps(asdict(config))]
-        )  # fmt: skip
+            [
+                sys.executable,
+                "-c",
+                _START,
+                json.dumps(sys.path),
+                str(model.resolve()),
+                str(feeds),
+                json.dumps(asdict(config)),
+            ]
+        )
         self.opened: float = self.first["opened"]
         """Seconds that opening the session took."""
         self.peak: int | None = self.first["peak"]

@@ -142,10 +142,22 @@ def _faulty(rule: Rule, faults: Sequence[Problem]) -> Verdict:
 
 def _document(found: Sequence[Verdict], unread: Sequence[Problem]) -> dict[str, Any]:
     rows = [
-        {"id": v.rule, "hash": v.hash, "verdict": v.verdict, "method": v.method, "proved": v.proved, "attacked": v.attacked, "runs": v.runs, "family": v.family, "all_sizes": v.all_sizes,
-         "false_accept": v.false_accept, "worst": v.worst, "message": v.message}
+        {
+            "id": v.rule,
+            "hash": v.hash,
+            "verdict": v.verdict,
+            "method": v.method,
+            "proved": v.proved,
+            "attacked": v.attacked,
+            "runs": v.runs,
+            "family": v.family,
+            "all_sizes": v.all_sizes,
+            "false_accept": v.false_accept,
+            "worst": v.worst,
+            "message": v.message,
+        }
         for v in found
-    ]  # fmt: skip
+    ]
     wrong = [{"id": p.rule, "where": p.where, "message": p.message} for p in unread]
     return {"schema": "graphopt.check/3", "rules": rows, "unread": wrong}
 

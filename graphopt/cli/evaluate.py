@@ -143,9 +143,15 @@ def _measure(evaluator: Evaluator, seconds: float, tell: Callable[[str], None]) 
             break
         try:
             timings += time_agents(
-                evaluator.task, source, folders, evaluator.prices, seconds, rollouts=evaluator.plan.rollouts, tell=tell,
+                evaluator.task,
+                source,
+                folders,
+                evaluator.prices,
+                seconds,
+                rollouts=evaluator.plan.rollouts,
+                tell=tell,
                 interrupted=evaluator.interrupted,
-            )  # fmt: skip
+            )
         except GraphoptError as error:
             evaluator.note(f"{source.name} was not measured: {error}")
     return evaluator.add(timings)

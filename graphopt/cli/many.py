@@ -48,9 +48,15 @@ def asked(models: Sequence[Path], out: Path | None, *, check: bool, single: Mapp
 
 
 def run(
-    models: Sequence[Path], out: Path | None, settings: Settings, inputs: Path | None, json: str | None, *, quiet: bool,
+    models: Sequence[Path],
+    out: Path | None,
+    settings: Settings,
+    inputs: Path | None,
+    json: str | None,
+    *,
+    quiet: bool,
     verbose: bool,
-) -> None:  # fmt: skip
+) -> None:
     """Optimise many models, and tell what became of them.
 
     Args:

@@ -27,7 +27,17 @@ def existing_file(path: Path) -> Path:
     if path.parent.is_dir():
         near = difflib.get_close_matches(path.name, os.listdir(path.parent), n=1)
         hint = f"did you mean {path.parent / near[0]}?" if near else None
+    if hint is None and path.name == str(path) and not path.suffix:
+        hint = _in_the_zoo(path.name)
     raise UsageError(f"no such file: {path}", hint)
+
+
+def _in_the_zoo(name: str) -> str | None:
+    """How to get at the model of the zoo whose name that may be."""
+    from graphopt import zoo
+
+    near = [name] if name in zoo.names() else difflib.get_close_matches(name, zoo.names(), n=1)
+    return f"`graphopt zoo build {near[0]}` makes the model of that name and prints its path" if near else None
 
 
 def existing_inputs(path: Path) -> Path:

@@ -73,9 +73,14 @@ class Waiting(_Drawn):
 
         screen = console()
         self._line = Line(
-            SpinnerColumn("line"), TextColumn("{task.description}", markup=False), TimeElapsedColumn(),
-            console=screen, transient=True, refresh_per_second=4, disable=not (shown and screen.is_terminal),
-        )  # fmt: skip
+            SpinnerColumn("line"),
+            TextColumn("{task.description}", markup=False),
+            TimeElapsedColumn(),
+            console=screen,
+            transient=True,
+            refresh_per_second=4,
+            disable=not (shown and screen.is_terminal),
+        )
         self._task = self._line.add_task(one_line(what, 60), total=None)
 
 
@@ -153,9 +158,14 @@ class StepProgress(_Drawn):
 
         screen = console()
         self._line = Line(
-            BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}", markup=False),
-            console=screen, transient=True, disable=not (shown and screen.is_terminal),
-        )  # fmt: skip
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("{task.description}", markup=False),
+            console=screen,
+            transient=True,
+            disable=not (shown and screen.is_terminal),
+        )
         self._task = self._line.add_task("", total=steps)
 
     def __call__(self, done: str) -> None:
@@ -178,9 +188,14 @@ class WorkProgress(_Drawn):
         self._logged = shown and not screen.is_terminal
         self._last = -math.inf
         self._line = Line(
-            SpinnerColumn("line"), TextColumn("{task.description}", markup=False), TimeElapsedColumn(),
-            console=screen, transient=True, refresh_per_second=2, disable=not (shown and screen.is_terminal),
-        )  # fmt: skip
+            SpinnerColumn("line"),
+            TextColumn("{task.description}", markup=False),
+            TimeElapsedColumn(),
+            console=screen,
+            transient=True,
+            refresh_per_second=2,
+            disable=not (shown and screen.is_terminal),
+        )
         self._task = self._line.add_task("starting", total=None)
 
     def __call__(self, stage: str) -> None:

@@ -73,9 +73,14 @@ def bisect(
 
         found = retrace.bisect(trace, model, slower=slower, threads=threads, seed=seed or 0)
     document = {
-        "schema": "graphopt.bisect/1", "step": found.step, "rule": found.rule, "node": found.node,
-        "message": found.message, "tried": found.tried, "sizes": found.sizes,
-    }  # fmt: skip
+        "schema": "graphopt.bisect/1",
+        "step": found.step,
+        "rule": found.rule,
+        "node": found.node,
+        "message": found.message,
+        "tried": found.tried,
+        "sizes": found.sizes,
+    }
 
     def show() -> None:
         screen = console(stderr=False)

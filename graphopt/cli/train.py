@@ -99,9 +99,13 @@ def train_agent(
         from graphopt.rl.training.training_run import Run
 
     free = {
-        "steps": steps, "minutes": minutes, "device": device, "executor": executor, "workers": workers,
+        "steps": steps,
+        "minutes": minutes,
+        "device": device,
+        "executor": executor,
+        "workers": workers,
         "address": ray_address,
-    }  # fmt: skip
+    }
     if resume is not None:
         fixed = {
             "task": task,

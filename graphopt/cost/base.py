@@ -223,7 +223,7 @@ class WindowCost(ABC):
             else:
                 windows[id] = window
         old = [prices.pop(window.head) for window in gone]
-        new = self._price(graph, fresh, layout)
+        new = self._fresh(costs, old, graph, fresh, layout)
         prices.update(new)
         sums, changed = costs.sums.changed(old, new.values())
         if changed:
@@ -239,8 +239,8 @@ class WindowCost(ABC):
     def total_after(self, costs: Costs, graph: Graph, delta: Delta) -> float:
         """The total of :meth:`after` alone, in less time: nothing is copied that grows with the graph."""
         _, gone, fresh, layout = self._changes(costs, graph, delta)
-        prices = self._price(graph, fresh, layout)
-        return costs.sums.changed([costs.prices[window.head] for window in gone], prices.values())[0].ms
+        old = [costs.prices[window.head] for window in gone]
+        return costs.sums.changed(old, self._fresh(costs, old, graph, fresh, layout).values())[0].ms
 
     def correct(
         self, before: tuple[Graph, Costs], after: tuple[Graph, Costs], speedup: float, ci95: tuple[float, float]
@@ -269,6 +269,19 @@ class WindowCost(ABC):
                 fresh.append(window)
         return changes, gone, fresh, layout
 
+    def _fresh(
+        self, costs: Costs, old: Sequence[Price], graph: Graph, fresh: Sequence[Window], layout: Layout
+    ) -> dict[int, Price]:
+        """The prices of windows that take the place of others.
+
+        Where the weights would then take more memory than they may, the total is infinite whatever the windows take, and only measuring
+        them takes seconds and all memory there is: they have no price but their weights.
+        """
+        light = {window.head: Price(0, 0, self.weights(graph, window)) for window in fresh}
+        if costs.sums.changed(old, light.values())[0].bytes > costs.sums.most:
+            return light
+        return self._price(graph, fresh, layout)
+
     def _price(self, graph: Graph, windows: Sequence[Window], layout: Layout) -> dict[int, Price]:
         """The prices of some windows with the conversions that they pay for, by head."""
         found: dict[int, Price] = {}
@@ -284,6 +297,10 @@ class WindowCost(ABC):
     def _elsewhere(self, graph: Graph, delta: Delta) -> set[int]:
         """Nodes not near the edit whose price may depend on it all the same."""
         return set()
+
+    def weights(self, graph: Graph, window: Window) -> tuple[tuple[Packed, int], ...]:
+        """The constants of a window that are large enough for it to matter where they come from, and their bytes."""
+        return ()
 
     @abstractmethod
     def prices(self, graph: Graph, windows: Sequence[Window], layout: Layout) -> list[Price]:

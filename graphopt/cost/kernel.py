@@ -222,16 +222,11 @@ class KernelCost(WindowCost):
         found: dict[Any, tuple[str, str, tuple[tuple[Packed, int], ...]]] = {}
         for key, window in windows:
             plan = blueprint(graph, window, self.shapes, key[2], self._packs)
-            weights = self._weights(graph, window)
+            weights = self.weights(graph, window)
             sources = self._sources if weights else (_OWN, _OWN)
             found[key] = plan.signature + sources[0], plan.signature + sources[1], weights
             for signature in found[key][:2]:
-                if signature in self._prices:
-                    continue
-                if self.first is not None and sum(n for _, n in weights) > self.first + self.growth:
-                    # More than a graph may have: it is refused whatever this takes, and only trying takes all memory there is.
-                    self._set(signature, window_ms(graph, window, self.roofline, self.shapes))
-                else:
+                if signature not in self._prices:
                     plans.setdefault(signature, (plan, window))
         if plans:
             self._price_all(graph, plans)
@@ -239,8 +234,8 @@ class KernelCost(WindowCost):
             self._known[key] = Price(self._prices[warm], self._prices[cold], weights)
             self._signatures[key] = warm, cold
 
-    def _weights(self, graph: Graph, window: Window) -> tuple[tuple[Packed, int], ...]:
-        """The constants of a window that are large enough for it to matter where they come from."""
+    def weights(self, graph: Graph, window: Window) -> tuple[tuple[Packed, int], ...]:
+        """See :meth:`graphopt.cost.base.WindowCost.weights`."""
         found: dict[Packed, int] = {}
         for id in window.nodes:
             node = graph.nodes[id]
@@ -293,7 +288,7 @@ class KernelCost(WindowCost):
         """Milliseconds of a window that is not measured."""
         ms = window_ms(graph, window, self.roofline, self.shapes)
         if signature.endswith(_MEMORY):
-            ms += (_FARTHER - 1) * sum(n for _, n in self._weights(graph, window)) / (self.roofline.gbytes * 1e6)
+            ms += (_FARTHER - 1) * sum(n for _, n in self.weights(graph, window)) / (self.roofline.gbytes * 1e6)
         return ms
 
     def _stopwatch(self) -> Stopwatch | None:
@@ -371,9 +366,14 @@ def _ballast(signature: str) -> int:
 
 def _made(wanted: Wanted) -> KernelCost:
     return KernelCost(
-        wanted.store, wanted.config, seconds=wanted.seconds, kernels=wanted.kernels, measure=wanted.measure,
-        dims=wanted.dims, growth=wanted.growth,
-    )  # fmt: skip
+        wanted.store,
+        wanted.config,
+        seconds=wanted.seconds,
+        kernels=wanted.kernels,
+        measure=wanted.measure,
+        dims=wanted.dims,
+        growth=wanted.growth,
+    )
 
 
 SPEC = CostModelSpec("kernel", "windows of kernels, measured on this machine", _made, ("measure",))

@@ -67,9 +67,16 @@ def calibrate_model(
         problem = Problem.where(library, cost, config)
         start = problem.start(Normal.of(model.graph, problem).graph)
         return calibrate(
-            name or Path(path).name, problem, start, arena, graphs=graphs, seconds=seconds, seed=seed,
-            slowdown=cost.slowdown, on_graph=on_graph,
-        )  # fmt: skip
+            name or Path(path).name,
+            problem,
+            start,
+            arena,
+            graphs=graphs,
+            seconds=seconds,
+            seed=seed,
+            slowdown=cost.slowdown,
+            on_graph=on_graph,
+        )
 
 
 def keep_scale(

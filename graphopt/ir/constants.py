@@ -1,4 +1,4 @@
-"""The bytes of lazy constants.
+"""Constants that no file holds: arrays that a rule or the engine made, and the bytes of lazy ones.
 
 A rule that merges two weights adds a Concat of two constants. The search only needs its shape; here, when a model is
 measured or saved, it becomes an array. The runtime computes it (:mod:`graphopt.ir.kernels`), as it would have computed the node:
@@ -16,12 +16,13 @@ from onnx import NodeProto, TensorProto, helper
 
 from graphopt.ir import kernels
 from graphopt.ir.content import LIMIT, Content, content
+from graphopt.ir.delta import RefusedError
 from graphopt.ir.dtypes import BY_NAME
-from graphopt.ir.graph import Graph, Node, Value
+from graphopt.ir.graph import Graph, Node, Tensor, Value
 from graphopt.ir.infer import make_node, shape_data
 from graphopt.ir.memo import Memo
 from graphopt.ir.tensors import InMemory, to_tensor_proto
-from graphopt.ir.types import BITS, DTYPES, NUMPY_NAMES
+from graphopt.ir.types import BITS, DTYPES, NUMPY_NAMES, ValueType, digest
 
 Array = np.ndarray[Any, Any]
 
@@ -35,6 +36,40 @@ _INLINE = (
 
 class NotConstantError(Exception):
     """The value depends on the model's inputs, or the runtime has no kernel for an operator on its way."""
+
+
+class ArrayData:
+    """Bytes of a constant that a rule or the engine made.
+
+    Args:
+        array: The content.
+        meant: The number that it stands for, where the rule says so: 0.1 is none of the numbers of a float16.
+    """
+
+    def __init__(self, array: Array, meant: float | None = None) -> None:
+        self._array, self.meant = array, meant
+
+    @property
+    def nbytes(self) -> int:
+        """Size in bytes."""
+        return int(self._array.nbytes)
+
+    def numpy(self) -> Array:
+        """The array itself."""
+        return self._array
+
+
+def tensor_of(array: Array, meant: float | None = None) -> Tensor:
+    """A tensor known by its content; ``meant`` as in :class:`ArrayData`.
+
+    Raises:
+        RefusedError: ONNX has no such dtype.
+    """
+    row = BY_NAME.get(array.dtype.name)
+    if row is None or not (row.native and row.bits):
+        raise RefusedError(f"no ONNX dtype for {array.dtype}")
+    key = digest("tensor", row.short, array.shape, array.tobytes())
+    return Tensor(key, ValueType(row.short, tuple(array.shape)), ArrayData(array, meant))
 
 
 _small: Memo[tuple[int, int], Array | None] = Memo()

@@ -16,8 +16,7 @@ from immutables import Map
 
 from graphopt.ir import ops
 from graphopt.ir.agreement import Below, disagreement
-from graphopt.ir.arrays import tensor_of
-from graphopt.ir.constants import known_content, shape_operand
+from graphopt.ir.constants import known_content, shape_operand, tensor_of
 from graphopt.ir.content import Content, content, merged
 from graphopt.ir.delta import Delta, RefusedError
 from graphopt.ir.graph import Graph, Node, Value, expression_id, hash_outputs, output_key
@@ -156,7 +155,7 @@ class Edit:
         return key in self._values and key not in self._pending
 
     def constant(self, array: np.ndarray[Any, Any], name: str = "", meant: float | None = None) -> int:
-        """Key of a constant with this content; ``meant`` as in :class:`graphopt.ir.arrays.ArrayData`."""
+        """Key of a constant with this content; ``meant`` as in :class:`graphopt.ir.constants.ArrayData`."""
         tensor = tensor_of(array, meant)
         if tensor.key not in self._values:
             label = name or f"const_{tensor.key & 0xFFFFFFFF:08x}"

@@ -90,8 +90,21 @@ class Node:
         sig: Hash of id and outputs: this node's share of the graph's hash.
     """
 
-    __slots__ = ("attributes", "captures", "domain", "id", "inputs", "name", "op", "opaque", "outputs", "rule", "salt",
-                 "sig", "source")  # fmt: skip
+    __slots__ = (
+        "attributes",
+        "captures",
+        "domain",
+        "id",
+        "inputs",
+        "name",
+        "op",
+        "opaque",
+        "outputs",
+        "rule",
+        "salt",
+        "sig",
+        "source",
+    )
 
     def __init__(
         self,

@@ -132,9 +132,15 @@ def infer(
         InferenceError: The schema forbids the node.
     """
     key = (
-        op, domain, version, repr(sorted(attributes.items())) if attributes else "", tuple(inputs), n_outputs,
-        tuple(None if d is None else (d.shape, d.tobytes()) for d in data), tuple(contents),
-    )  # fmt: skip
+        op,
+        domain,
+        version,
+        repr(sorted(attributes.items())) if attributes else "",
+        tuple(inputs),
+        n_outputs,
+        tuple(None if d is None else (d.shape, d.tobytes()) for d in data),
+        tuple(contents),
+    )
     found = _memo.get(key)
     if found is None:
         found = _infer(op, domain, version, attributes, inputs, data, n_outputs)

@@ -65,10 +65,16 @@ class Done:
     def told(self) -> dict[str, Any]:
         """Ready for JSON."""
         return {
-            "input": str(self.job.source), "output": None if self.job.target is None else str(self.job.target),
-            "status": self.status, "error": self.error or None, "hint": self.hint, "earlier": self.earlier,
-            "seconds": self.seconds, "peak_memory": self.peak_memory, "report": self.report,
-        }  # fmt: skip
+            "input": str(self.job.source),
+            "output": None if self.job.target is None else str(self.job.target),
+            "status": self.status,
+            "error": self.error or None,
+            "hint": self.hint,
+            "earlier": self.earlier,
+            "seconds": self.seconds,
+            "peak_memory": self.peak_memory,
+            "report": self.report,
+        }
 
 
 def optimize_many(
@@ -145,9 +151,12 @@ def _made_with(settings: Settings, inputs: Path | None) -> dict[str, Any]:
     """
     config = session_config(settings.provider, settings.provider_options, settings.threads)
     return {
-        "graphopt": __version__, "settings": asdict(settings), "rules": str(load_rules(settings).hash),
-        "inputs": None if inputs is None else contents(inputs), "environment": asdict(fingerprint(config)),
-    }  # fmt: skip
+        "graphopt": __version__,
+        "settings": asdict(settings),
+        "rules": str(load_rules(settings).hash),
+        "inputs": None if inputs is None else contents(inputs),
+        "environment": asdict(fingerprint(config)),
+    }
 
 
 def _carry(found: FoundModels) -> None:
@@ -159,9 +168,14 @@ def _carry(found: FoundModels) -> None:
 
 
 def _one(
-    job: ModelJob, settings: Settings, inputs: str | Path | None, journal: FinishedModels | None, before: Sequence[Done],
-    hear: Callable[[Progress], None], stop: Callable[[], bool],
-) -> Done:  # fmt: skip
+    job: ModelJob,
+    settings: Settings,
+    inputs: str | Path | None,
+    journal: FinishedModels | None,
+    before: Sequence[Done],
+    hear: Callable[[Progress], None],
+    stop: Callable[[], bool],
+) -> Done:
     """Optimise a model, unless it is finished."""
     began = time.monotonic()
     hear(Progress("load", "starting"))
@@ -176,12 +190,15 @@ def _one(
         sharing = [each.job.target for each in before if each.report and each.job.target and each.job.target != target]
         answer = child.optimize(
             {
-                "model": str(job.source), "output": None if target is None else str(target),
-                "inputs": None if inputs is None else str(inputs), "settings": asdict(settings),
+                "model": str(job.source),
+                "output": None if target is None else str(target),
+                "inputs": None if inputs is None else str(inputs),
+                "settings": asdict(settings),
                 "sharing": [str(path) for path in sharing],
             },
-            hear, stop,
-        )  # fmt: skip
+            hear,
+            stop,
+        )
         for text in answer.get("warnings", ()):
             warnings.warn(text, ManyWarning, stacklevel=2)
         report = answer.get("report")

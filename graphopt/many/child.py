@@ -45,9 +45,14 @@ def optimize(
     """
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as complaints:
         process = subprocess.Popen(
-            [sys.executable, "-c", _START, json.dumps(sys.path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            stderr=complaints, text=True, encoding="utf-8", start_new_session=True,
-        )  # fmt: skip
+            [sys.executable, "-c", _START, json.dumps(sys.path)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=complaints,
+            text=True,
+            encoding="utf-8",
+            start_new_session=True,
+        )
         try:
             for line in _lines(process, job, interrupted):
                 told = json.loads(line)
@@ -142,9 +147,14 @@ def _optimized(
     try:
         sharing = [Path(path) for path in job["sharing"]]
         result = optimized(
-            job["model"], output=job["output"], inputs=job["inputs"], sharing=sharing, progress=hear,
-            interrupted=interrupted, **job["settings"],
-        )  # fmt: skip
+            job["model"],
+            output=job["output"],
+            inputs=job["inputs"],
+            sharing=sharing,
+            progress=hear,
+            interrupted=interrupted,
+            **job["settings"],
+        )
     except GraphoptError as error:
         return {"error": str(error), "hint": error.hint}
     except MemoryError:

@@ -131,10 +131,19 @@ class _Builder:
                 self._define(name, Value(key, name, self._types.get(name, UNKNOWN), const, None, node_id))
         self.nodes.append(
             Node(
-                source.op_type, ins, outs, attributes, domain=domain, name=source.name, source=source, opaque=why,
-                captures=captures, salt=salt, id=node_id,
+                source.op_type,
+                ins,
+                outs,
+                attributes,
+                domain=domain,
+                name=source.name,
+                source=source,
+                opaque=why,
+                captures=captures,
+                salt=salt,
+                id=node_id,
             )
-        )  # fmt: skip
+        )
 
     def _define(self, name: str, value: Value) -> None:
         if name in self.scope:

@@ -11,8 +11,7 @@ import numpy as np
 from onnx import AttributeProto, ModelProto, NodeProto, TensorProto
 
 from graphopt.errors import ModelError
-from graphopt.ir.arrays import tensor_of
-from graphopt.ir.constants import READABLE
+from graphopt.ir.constants import READABLE, tensor_of
 from graphopt.ir.graph import Opaque, Tensor
 from graphopt.ir.tensors import STRING, Constant, InFile, InModel
 from graphopt.ir.types import DTYPE_NAMES, ValueType, digest
@@ -105,8 +104,13 @@ def _inline(proto: TensorProto) -> InModel:
 def _lists(proto: TensorProto) -> tuple[Sized, ...]:
     """Where a tensor may hold its data, besides ``raw_data``."""
     return (
-        proto.float_data, proto.int32_data, proto.string_data, proto.int64_data, proto.double_data, proto.uint64_data,
-    )  # fmt: skip
+        proto.float_data,
+        proto.int32_data,
+        proto.string_data,
+        proto.int64_data,
+        proto.double_data,
+        proto.uint64_data,
+    )
 
 
 def tensor_type(tensor: Constant) -> ValueType:

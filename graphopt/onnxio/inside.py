@@ -105,9 +105,13 @@ def open_body(graph: Graph, path: Path, taken: set[str]) -> Body | None:
     """The body at a path of one node; ``None`` where there is none, or one that is too large or can't be read."""
     value, name = path
     owner = next(
-        (n for n in graph.nodes.values() if n.opaque == HAS_BODY
-         and next((graph.values[k].name for k in n.outputs if k is not None), None) == value), None,
-    )  # fmt: skip
+        (
+            n
+            for n in graph.nodes.values()
+            if n.opaque == HAS_BODY and next((graph.values[k].name for k in n.outputs if k is not None), None) == value
+        ),
+        None,
+    )
     body = None if owner is None else next((a.g for a in owner.source.attribute if a.name == name), None)
     if owner is None or body is None or len(body.node) > _NODES or body.ByteSize() > _LARGEST:
         return None

@@ -84,9 +84,14 @@ class Staged(Closing):
     """
 
     def __init__(
-        self, emitted: Emitted, target: Path | None, *, external: bool = False, metadata: Collection[str] = (OURS,),
+        self,
+        emitted: Emitted,
+        target: Path | None,
+        *,
+        external: bool = False,
+        metadata: Collection[str] = (OURS,),
         sharing: Iterable[Path] = (),
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._target = target
         self._stream = target is not None and is_stream(target)
         apart = emitted.nbytes > LARGEST_PROTOBUF or (external and not self._stream)

@@ -91,13 +91,27 @@ def prepare(
     limit, start = most_bytes(loaded, settings.max_growth), simplify(loaded.graph)
     seconds = _left(settings, time.monotonic() - began, opening_s, baseline_s, told=foreseen)
     return Context(
-        given=model, settings=settings, targets=targets, strategy=strategy, config=config, library=library,
-        original=original, loaded=loaded, start=start, ranges=ranges, hints=size_hints(original.graph),
-        inputs=given, bound=bound, sets=sets, sizes=sizes,
+        given=model,
+        settings=settings,
+        targets=targets,
+        strategy=strategy,
+        config=config,
+        library=library,
+        original=original,
+        loaded=loaded,
+        start=start,
+        ranges=ranges,
+        hints=size_hints(original.graph),
+        inputs=given,
+        bound=bound,
+        sets=sets,
+        sizes=sizes,
         arena=Arena(loaded, original, config, feeds, limit, settings.seed, patience(baseline_s)),
-        effort=effort_for(loaded, seconds, sizes, settings.measure), clock=Budget(seconds, None, interrupted),
-        began=began, hear=hear,
-    )  # fmt: skip
+        effort=effort_for(loaded, seconds, sizes, settings.measure),
+        clock=Budget(seconds, None, interrupted),
+        began=began,
+        hear=hear,
+    )
 
 
 def _foresee(settings: Settings, proto: ModelProto) -> bool:
@@ -118,8 +132,9 @@ def _foresee(settings: Settings, proto: ModelProto) -> bool:
     warnings.warn(
         f"a budget of {settings.budget:g} s is too short for a model of {plural(nodes, 'node')}{large}: up to "
         f"{math.ceil(expected)} s are expected, {math.ceil(nodes * _NODE_S + opening_s)} s of them to read it and open it once",
-        BudgetWarning, stacklevel=6,
-    )  # fmt: skip
+        BudgetWarning,
+        stacklevel=6,
+    )
     return True
 
 
@@ -137,8 +152,9 @@ def _left(settings: Settings, spent: float, opening_s: float, run_s: float, *, t
         warnings.warn(
             f"a budget of {budget:g} s is too short for this model: up to {math.ceil(least)} s are expected ({spent:.1f} s to read "
             f"it and run it once, {opening_s:.1f} s to open it, some {_OPENINGS[measured]} times over)",
-            BudgetWarning, stacklevel=4,
-        )  # fmt: skip
+            BudgetWarning,
+            stacklevel=4,
+        )
     return left
 
 

@@ -46,10 +46,15 @@ def search(context: Context) -> Searched:
     with Store() as store:
         cost = COST_MODELS.ready(context.settings.cost_model).make(
             Wanted(
-                store, context.config, context.settings.measure, effort.pricing_s, effort.kernels, named_sizes(context.sizes),
+                store,
+                context.config,
+                context.settings.measure,
+                effort.pricing_s,
+                effort.kernels,
+                named_sizes(context.sizes),
                 growth=context.settings.max_memory_growth * context.loaded.nbytes + _MEMORY_SLACK,
             )
-        )  # fmt: skip
+        )
         problem = Problem.where(context.library, cost, context.config)
         budget = effort.searching(context.clock.interrupted)
         normal = Normal.after(context.start, problem, None if context.strategy.name == Cleaner.name else budget)
@@ -68,9 +73,15 @@ def search(context: Context) -> Searched:
         context.tell("search", "pricing the model", done=0.0)
         if context.settings.measure:
             found = select(
-                problem, context.strategy, normal.graph, budget, context.arena, purse,
-                lambda message, best: context.tell("search", message, best, done()), better,
-            )  # fmt: skip
+                problem,
+                context.strategy,
+                normal.graph,
+                budget,
+                context.arena,
+                purse,
+                lambda message, best: context.tell("search", message, best, done()),
+                better,
+            )
             clock: Clock | None = Clock(context.arena, purse)
         else:
             found, clock = _predicted(context, problem, normal.graph, budget, better), None

@@ -74,11 +74,18 @@ class _Draft:
         original = as_given(context.given, context.original)  # one for all: it may hold the weights
         self._verifiers = [
             Verifier(
-                original, ranges=context.ranges, overrides=context.inputs, dims=each,
-                shapes=dict(s.input_shapes), hints=context.hints, rtol=s.rtol, atol=s.atol, seed=s.seed,
+                original,
+                ranges=context.ranges,
+                overrides=context.inputs,
+                dims=each,
+                shapes=dict(s.input_shapes),
+                hints=context.hints,
+                rtol=s.rtol,
+                atol=s.atol,
+                seed=s.seed,
             )
             for each in context.sets
-        ]  # fmt: skip
+        ]
 
     def compare(self, outcome: Outcome) -> Verification | None:
         """Compare what was found, if anything was."""

@@ -113,9 +113,7 @@ class Result:
         if self.report["kept_original"] and source is not None and (beside or not external):
             copy(source, path)
             return
-        with Staged(
-            self.emitted, path, external=external, metadata=self.metadata, sharing=self._sharing
-        ) as staged:  # fmt: skip
+        with Staged(self.emitted, path, external=external, metadata=self.metadata, sharing=self._sharing) as staged:
             _require(self._check(staged.path))
             staged.commit(self.metadata)
 
@@ -175,14 +173,27 @@ def _report(context: Context, judged: Judged) -> dict[str, Any]:
     verified = judged.verified
     untouched = verified.selection is verified.searched.selection  # nothing was taken back since
     return make_report(
-        source=str(given) if isinstance(given, str | Path) else None, output=context.targets.output,
-        strategy=settings.strategy, config=context.config, seed=settings.seed, selection=verified.selection,
-        predicted=verified.searched.predicted if untouched else None, paired=judged.paired, kept=judged.kept, verified=verified.verification, original=context.original,
-        final=judged.final, placements=_placements(context.arena, None if judged.kept else judged.graph),
-        seconds=time.monotonic() - context.began, sizes=sizes,
+        source=str(given) if isinstance(given, str | Path) else None,
+        output=context.targets.output,
+        strategy=settings.strategy,
+        config=context.config,
+        seed=settings.seed,
+        selection=verified.selection,
+        predicted=verified.searched.predicted if untouched else None,
+        paired=judged.paired,
+        kept=judged.kept,
+        verified=verified.verification,
+        original=context.original,
+        final=judged.final,
+        placements=_placements(context.arena, None if judged.kept else judged.graph),
+        seconds=time.monotonic() - context.began,
+        sizes=sizes,
         given=[*sizes] if any(context.inputs) else chosen,
-        elsewhere=judged.elsewhere, tie=judged.tie, memory=judged.memory, effort=context.effort.told(),
-    )  # fmt: skip
+        elsewhere=judged.elsewhere,
+        tie=judged.tie,
+        memory=judged.memory,
+        effort=context.effort.told(),
+    )
 
 
 def _trace(context: Context, judged: Judged, told: Mapping[str, Any]) -> Trace:
@@ -190,14 +201,25 @@ def _trace(context: Context, judged: Judged, told: Mapping[str, Any]) -> Trace:
     selection = judged.verified.selection
     outcome = selection.outcome
     about = {
-        "strategy": context.settings.strategy, "seed": context.settings.seed, "stop_reason": outcome.stop_reason,
-        "cost": outcome.state.cost, "kept_original": judged.kept, "environment": told["environment"],
-    }  # fmt: skip
+        "strategy": context.settings.strategy,
+        "seed": context.settings.seed,
+        "stop_reason": outcome.stop_reason,
+        "cost": outcome.state.cost,
+        "kept_original": judged.kept,
+        "environment": told["environment"],
+    }
     return Trace(
-        fingerprint(context.loaded.graph), context.library.hash, selection.problem.block, context.limit,
-        options_of(context.settings), outcome.steps, fingerprint(judged.graph), _metadata(told), about,
+        fingerprint(context.loaded.graph),
+        context.library.hash,
+        selection.problem.block,
+        context.limit,
+        options_of(context.settings),
+        outcome.steps,
+        fingerprint(judged.graph),
+        _metadata(told),
+        about,
         dict(context.sizes),
-    )  # fmt: skip
+    )
 
 
 def _placements(arena: Arena, graph: Graph | None) -> list[Placement]:

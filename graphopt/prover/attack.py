@@ -43,7 +43,7 @@ from graphopt.prover.values import (
     rng_of,
     uses,
     widened,
-)  # fmt: skip
+)
 from graphopt.rewrite.schema import Rule
 
 Array = np.ndarray[Any, Any]
@@ -192,9 +192,13 @@ class Trial:
             self._wrong(bind, fill, named, message)
 
     def _differences(
-        self, left: Sequence[Array], right: Sequence[Array], reference: tuple[list[Array], list[Array]] | None,
-        fill: Fill, feeds: Mapping[int, Array],
-    ) -> str:  # fmt: skip
+        self,
+        left: Sequence[Array],
+        right: Sequence[Array],
+        reference: tuple[list[Array], list[Array]] | None,
+        fill: Fill,
+        feeds: Mapping[int, Array],
+    ) -> str:
         """What differs first; empty for nothing."""
         for i, (name, _) in enumerate(self.instance.before.outputs):
             exact = None if reference is None else (reference[0][i], reference[1][i])

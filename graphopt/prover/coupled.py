@@ -44,10 +44,17 @@ _COLUMNS: tuple[tuple[tuple[int, ...], list[int], list[int], dict[str, list[int]
 def coupled(rule: Rule, case: Case, rng: np.random.Generator) -> list[Case]:
     """Cases that differ from one in several parts at once, each kind of change in turn; those to be tried first at the end."""
     kinds = [
-        _scaled(rule, case, rng), _permuted(rule, case, rng), _aged(rule, case, rng), _quoted(rule, case), _equations(rule, case),
-        _columns(rule, case), _split(rule, case, rng), _exchanged(case), _parted(rule, case),
+        _scaled(rule, case, rng),
+        _permuted(rule, case, rng),
+        _aged(rule, case, rng),
+        _quoted(rule, case),
+        _equations(rule, case),
+        _columns(rule, case),
+        _split(rule, case, rng),
+        _exchanged(case),
+        _parted(rule, case),
         _stretched(case),
-    ]  # fmt: skip
+    ]
     drawn = [list(kind) for kind in kinds]
     for kind in drawn:
         rng.shuffle(kind)
@@ -242,8 +249,11 @@ def _age(case: Case, line: Line, opset: int, rng: np.random.Generator) -> bool:
 def _old_value(op: str, name: str, attribute: Any, rank: int, length: int, rng: np.random.Generator) -> Any:
     if op in ("Pad", "Slice"):
         low, high, count = {
-            "pads": (0, 3, 2 * rank), "starts": (-2, 3, length), "ends": (-1, 120, length), "axes": (0, rank, length),
-        }.get(name, (0, 0, 0))  # fmt: skip
+            "pads": (0, 3, 2 * rank),
+            "starts": (-2, 3, length),
+            "ends": (-1, 120, length),
+            "axes": (0, rank, length),
+        }.get(name, (0, 0, 0))
         if name == "axes":
             return sorted(int(i) for i in rng.permutation(rank)[:count])
         if count:
@@ -301,5 +311,7 @@ def _columns(rule: Rule, case: Case) -> Iterator[Case]:
             for dims, size, window, attributes in _COLUMNS:
                 made = {**case, "opset": 18} | ({line.rest: attributes} if line.rest and line.rest != "_" else {})
                 yield made | {
-                    names[0]: replace(x, dims=dims), names[1]: replace(image, data=size), names[2]: replace(block, data=window),
-                }  # fmt: skip
+                    names[0]: replace(x, dims=dims),
+                    names[1]: replace(image, data=size),
+                    names[2]: replace(block, data=window),
+                }

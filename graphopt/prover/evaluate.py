@@ -64,8 +64,9 @@ def evaluate(
         operands = _alike(node.op, domain, [None if key is None else held.get(key) for key in node.inputs])
         to = [None if key is None else graph.type(key).dtype for key in node.outputs]
         of = [None if key is None else graph.type(key).dtype for key in node.inputs]
-        call = Call(node.op, domain, operands, node.attributes, graph.opset, to, of,
-                    [known.get(key) for key in node.inputs])  # fmt: skip
+        call = Call(
+            node.op, domain, operands, node.attributes, graph.opset, to, of, [known.get(key) for key in node.inputs]
+        )
         for out, array in zip(node.outputs, compute(call, node.domain), strict=False):
             if out is not None:
                 held[out] = np.asarray(array)

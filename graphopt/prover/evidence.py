@@ -122,9 +122,20 @@ def _verdict(rule: Rule, proof: Proof, seed: int) -> Verdict:
         refuted = written_case(proof.counterexample.instance)
     method = ", ".join(f"{name} {proof.methods[name]}" for name in (*METHODS, "attack") if proof.methods.get(name))
     return Verdict(
-        rule.id, rule.hash, proof.outcome, method, proof.proved, proof.attacked, proof.runs, proof.family,
-        proof.false_accept, proof.worst, message, refuted, seed,
-    )  # fmt: skip
+        rule.id,
+        rule.hash,
+        proof.outcome,
+        method,
+        proof.proved,
+        proof.attacked,
+        proof.runs,
+        proof.family,
+        proof.false_accept,
+        proof.worst,
+        message,
+        refuted,
+        seed,
+    )
 
 
 def check_files(work: Sequence[tuple[Path, str]], jobs: int = 1, seed: int = 0) -> Iterator[tuple[Path, Verdict]]:

@@ -72,8 +72,18 @@ def _reduced(c: Call, x: Array, operation: Callable[[Array, Array], Array], star
     return np.expand_dims(x, axes) if keep else x
 
 
-@operator("ReduceSum", "ReduceMean", "ReduceProd", "ReduceMax", "ReduceMin", "ReduceSumSquare", "ReduceL1", "ReduceL2",
-          "ReduceLogSum", "ReduceLogSumExp")  # fmt: skip
+@operator(
+    "ReduceSum",
+    "ReduceMean",
+    "ReduceProd",
+    "ReduceMax",
+    "ReduceMin",
+    "ReduceSumSquare",
+    "ReduceL1",
+    "ReduceL2",
+    "ReduceLogSum",
+    "ReduceLogSumExp",
+)
 def _reduction(c: Call) -> Result:
     x, d = c.arg(0), c.d
     if not d.holds(x):

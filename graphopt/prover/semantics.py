@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from graphopt.ir import ops
+from graphopt.ir.dtypes import ELEMENT_TYPES
 from graphopt.prover.domains import WIDER, Domain, RandomOrder
 
 Array = np.ndarray[Any, Any]
@@ -112,11 +113,27 @@ def _concrete(c: Call) -> bool:
 
 
 _NUMPY: dict[str, Any] = {
-    "Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Max": np.maximum, "Min": np.minimum, "Neg": np.negative,
-    "Abs": np.abs, "Sign": np.sign, "And": np.logical_and, "Or": np.logical_or, "Xor": np.logical_xor, "Not": np.logical_not,
-    "Greater": np.greater, "Less": np.less, "GreaterOrEqual": np.greater_equal, "LessOrEqual": np.less_equal,
-    "Equal": np.equal, "Pow": np.power, "Sum": np.add, "Mod": np.mod,
-}  # fmt: skip
+    "Add": np.add,
+    "Sub": np.subtract,
+    "Mul": np.multiply,
+    "Max": np.maximum,
+    "Min": np.minimum,
+    "Neg": np.negative,
+    "Abs": np.abs,
+    "Sign": np.sign,
+    "And": np.logical_and,
+    "Or": np.logical_or,
+    "Xor": np.logical_xor,
+    "Not": np.logical_not,
+    "Greater": np.greater,
+    "Less": np.less,
+    "GreaterOrEqual": np.greater_equal,
+    "LessOrEqual": np.less_equal,
+    "Equal": np.equal,
+    "Pow": np.power,
+    "Sum": np.add,
+    "Mod": np.mod,
+}
 
 
 def truncated(a: Array, b: Array) -> Array:
@@ -131,8 +148,7 @@ def truncated(a: Array, b: Array) -> Array:
     )
 
 
-@operator("Add", "Sub", "Mul", "Div", "Max", "Min", "Neg", "Abs", "Sign", "And", "Or", "Xor", "Not", "Greater", "Less",
-          "GreaterOrEqual", "LessOrEqual", "Equal", "Pow", "Sum", "Mean", "Mod")  # fmt: skip
+@operator(*_NUMPY, "Div", "Mean")
 def _elementwise(c: Call) -> Result:
     if _concrete(c):
         arrays = [c.arg(i) for i in range(len(c.x))]
@@ -382,8 +398,11 @@ def _where(c: Call) -> Result:
 
 
 _FLOATS = {"f16", "bf16", "f32", "f64"}
-_NUMPY_INT = {"i64": np.int64, "i32": np.int32, "i16": np.int16, "i8": np.int8, "u8": np.uint8, "u16": np.uint16,
-              "u32": np.uint32, "u64": np.uint64, "bool": np.bool_}  # fmt: skip
+_NUMPY_INT = {
+    row.short: np.dtype(row.name)
+    for row in ELEMENT_TYPES
+    if row.native and np.dtype(row.name).kind in "iub"  # whole numbers, with sign or without, and bool
+}
 
 
 @operator("Cast", "CastLike")

@@ -279,9 +279,8 @@ def widened(graph: Graph) -> bool:
         or (node.op in cast and str(graph.type(out).dtype) in WIDER.get(str(graph.type(key).dtype), ()))
         for node in graph.nodes.values()
         for key, out in zip(node.inputs[:1], node.outputs[:1], strict=True)
-        if key is not None and out is not None
-        and graph.type(key).dtype in FLOATS and graph.type(out).dtype in FLOATS
-    )  # fmt: skip
+        if key is not None and out is not None and graph.type(key).dtype in FLOATS and graph.type(out).dtype in FLOATS
+    )
 
 
 def makes_integers(*graphs: Graph) -> bool:

@@ -207,9 +207,10 @@ class Variation:
         sizes = sorted({d for o in operands(case) for d in o.dims if isinstance(d, int)})
         alone = [
             put(case, place, reshaped(operand, (*operand.dims[:i], 0, *operand.dims[i + 1 :])))
-            for place, operand in places(case) if not operand.const
+            for place, operand in places(case)
+            if not operand.const
             for i in range(len(operand.dims))
-        ]  # fmt: skip
+        ]
         return [self._resized(case, {size: 0}) for size in sizes] + alone
 
     def _dtypes(self, case: Case) -> list[Case]:
@@ -219,10 +220,8 @@ class Variation:
         held = sorted({o.dtype for o in operands(case)})
         for dtype in held:
             of = [name for (name, _), o in places(case) if o.dtype == dtype]
-            targets = dict.fromkeys(t for name in of for t in dtypes_of(self.rule, name, opset))
-            for to in targets:
-                changed = [retyped(o, to) for _, o in places(case) if o.dtype == dtype]
-                if to != dtype and all(o is not None for o in changed):
+            for to in dict.fromkeys(t for name in of for t in dtypes_of(self.rule, name, opset)):
+                if to != dtype and all(retyped(o, to) is not None for o in operands(case) if o.dtype == dtype):
                     made.append(self._each(case, lambda o, d=dtype, t=to: retyped(o, t) or o if o.dtype == d else o))  # type: ignore[misc]
         for place, operand in places(case):
             for to in dtypes_of(self.rule, place[0], opset):
@@ -235,8 +234,9 @@ class Variation:
         """One operand becomes a constant, or stops to be one."""
         return [
             put(case, place, replace(o, const=not o.const, data=None))
-            for place, o in places(case) if all(isinstance(d, int) for d in o.dims)
-        ]  # fmt: skip
+            for place, o in places(case)
+            if all(isinstance(d, int) for d in o.dims)
+        ]
 
     def _contents(self, case: Case) -> list[Case]:
         """A constant takes contents of each class: zeros, ones, negative, large, not all the same."""

@@ -164,11 +164,17 @@ def timings(found: Evaluation) -> tuple[str, list[str], list[list[str]]]:
     heads = ["graph", "agent", "speed", "speed of auto", "over auto", "searched", "auto searched", "share"]
     rows = [
         [
-            t.model, t.algorithm, measured(t.speedup), measured(t.auto), measured(t.over_auto), seconds(t.seconds),
-            seconds(t.auto_seconds), f"{t.seconds / t.auto_seconds:.2f}",
+            t.model,
+            t.algorithm,
+            measured(t.speedup),
+            measured(t.auto),
+            measured(t.over_auto),
+            seconds(t.seconds),
+            seconds(t.auto_seconds),
+            f"{t.seconds / t.auto_seconds:.2f}",
         ]
         for t in found.timings
-    ]  # fmt: skip
+    ]
     for algorithm, means, times in found.timing_means():
         share = f"**{times[0] / times[1]:.2f}**"
         rows.append(["geometric mean", algorithm, *(f"**{m:.3f}**" for m in means), *map(seconds, times), share])

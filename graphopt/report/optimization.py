@@ -154,15 +154,25 @@ def _variants(told: Mapping[str, Any], paired: Paired, other: str) -> tuple[Vari
     opening, memory = told.get("opening") or {}, told.get("memory") or {}
     return (
         Variant(
-            "original", True, samples[0], nodes=nodes["before"], file_bytes=sizes["before"],
-            session_ms=opening.get("before_ms"), peak_bytes=memory.get("before"),
+            "original",
+            True,
+            samples[0],
+            nodes=nodes["before"],
+            file_bytes=sizes["before"],
+            session_ms=opening.get("before_ms"),
+            peak_bytes=memory.get("before"),
         ),
         Variant(
-            other, False, samples[1], paired.ratio,
-            nodes=nodes["after"] if written else None, file_bytes=sizes["after"] if written else None,
-            session_ms=opening.get("after_ms"), peak_bytes=memory.get("after"),
+            other,
+            False,
+            samples[1],
+            paired.ratio,
+            nodes=nodes["after"] if written else None,
+            file_bytes=sizes["after"] if written else None,
+            session_ms=opening.get("after_ms"),
+            peak_bytes=memory.get("after"),
         ),
-    )  # fmt: skip
+    )
 
 
 def _sentence(name: str, told: Mapping[str, Any], paired: Paired | None) -> str:

@@ -59,9 +59,17 @@ def render(page: Page) -> str:
         finalize=lambda value: wording.one_line(value) if type(value) is str else value,
     )
     engine.filters.update(
-        ms=wording.milliseconds, size=wording.size, seconds=wording.seconds, percentiles=_percentiles, ratio=_ratio,
-        rules=_rules, families=_families, image=_image, numbers=_numbers, signed=wording.signed,
-    )  # fmt: skip
+        ms=wording.milliseconds,
+        size=wording.size,
+        seconds=wording.seconds,
+        percentiles=_percentiles,
+        ratio=_ratio,
+        rules=_rules,
+        families=_families,
+        image=_image,
+        numbers=_numbers,
+        signed=wording.signed,
+    )
     return engine.get_template("page.html").render(
         page=page,
         style=Markup(_text("style.css")),
@@ -273,10 +281,19 @@ def _graph(graph: GraphView) -> dict[str, Any]:
     nodes = []
     for node in graph.nodes:
         before, after = (None if w is None else [w.inputs, w.outputs] for w in (node.before, node.after))
-        nodes.append([
-            node.name, strings(node.op), strings(node.attributes), before, 0 if before == after else after,
-            None if node.rule is None else strings(node.rule), node.change, node.column, node.lane,
-        ])  # fmt: skip
+        nodes.append(
+            [
+                node.name,
+                strings(node.op),
+                strings(node.attributes),
+                before,
+                0 if before == after else after,
+                None if node.rule is None else strings(node.rule),
+                node.change,
+                node.column,
+                node.lane,
+            ]
+        )
     return {
         "names": [graph.before, graph.after],
         "values": [

@@ -22,7 +22,7 @@ from graphopt.rewrite.pattern import Line, Operand
 from graphopt.rewrite.schema import Rule, parse_file, rule_text
 from graphopt.version import __version__
 
-_PARSER = ("schema.py", "pattern.py", "expr.py", "functions.py", "scope.py", "limits.py", "cache.py")
+_PARSER = ("schema.py", "located.py", "pattern.py", "expr.py", "functions.py", "scope.py", "limits.py", "cache.py")
 
 
 def read_cached(path: Path) -> tuple[list[Rule], list[RuleError]]:

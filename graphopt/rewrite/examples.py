@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from graphopt.errors import GraphoptError
-from graphopt.ir.arrays import tensor_of
+from graphopt.ir.constants import tensor_of
 from graphopt.ir.delta import RefusedError
 from graphopt.ir.edit import Edit
 from graphopt.ir.graph import Graph, Value, build

@@ -119,9 +119,19 @@ def parse_line(text: str, where: str) -> Line:
     said = cursor.attributes()
     operands = cursor.operands()
     return Line(
-        text, where, outputs, found, variable, operands, tuple(said.values), tuple(said.captures), tuple(said.lists),
-        said.rest, "", each,
-    )  # fmt: skip
+        text,
+        where,
+        outputs,
+        found,
+        variable,
+        operands,
+        tuple(said.values),
+        tuple(said.captures),
+        tuple(said.lists),
+        said.rest,
+        "",
+        each,
+    )
 
 
 def parse_pattern_line(text: str, where: str) -> Line:

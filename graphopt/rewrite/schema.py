@@ -1,7 +1,6 @@
 """A rule, from YAML to a checked object.
 
-Positions come from the YAML parser, so that every complaint names file, line and column. Scalars are read as text and
-parsed here: YAML 1.1 takes ``1e-5`` for text and ``on`` for true.
+Positions come from the YAML parser, so that every complaint names file, line and column (:mod:`graphopt.rewrite.located`).
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -24,6 +22,18 @@ from graphopt.documents import DocumentError, compose_yaml, read_text
 from graphopt.errors import RuleError
 from graphopt.rewrite.expr import Expression, compile_expression
 from graphopt.rewrite.functions import FUNCTIONS
+from graphopt.rewrite.located import (
+    LINES,
+    Mistakes,
+    Text,
+    check_keys,
+    check_length,
+    list_of,
+    mapping_of,
+    read_node,
+    text_of,
+    texts_of,
+)
 from graphopt.rewrite.pattern import Line, parse_line, parse_pattern_line
 from graphopt.rewrite.scope import misnamed
 
@@ -31,22 +41,22 @@ T = TypeVar("T")
 
 CLAIMS = ("exact", "real", "approx")
 _FILE_KEYS = ("family", "doc", "providers", "rules")
-LINES = 64
-"""Of a pattern or a replacement, and conditions of a rule; the largest rule that comes with graphopt has 23."""
-LINE = 2_000
-"""Characters of a line."""
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,199}")
 _RULE_KEYS = (
-    "id", "doc", "equal", "domain", "always", "last", "match", "roots", "where", "prefer", "let", "replace", "examples",
-)  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Text:
-    """A YAML scalar and where it stands."""
-
-    text: str
-    where: str
+    "id",
+    "doc",
+    "equal",
+    "domain",
+    "always",
+    "last",
+    "match",
+    "roots",
+    "where",
+    "prefer",
+    "let",
+    "replace",
+    "examples",
+)
 
 
 @dataclass(frozen=True)
@@ -97,10 +107,16 @@ class Rule:
     def hash(self) -> str:
         """Hash of what the rule says (not of its prose, examples or hints); evidence is recorded under it."""
         content = [
-            [line.text for line in self.match], [line.text for line in self.replace], [e.text for e in self.where],
-            [[n, e.text] for n, e in self.let], list(self.roots), self.unordered, self.claim, self.bound,
+            [line.text for line in self.match],
+            [line.text for line in self.replace],
+            [e.text for e in self.where],
+            [[n, e.text] for n, e in self.let],
+            list(self.roots),
+            self.unordered,
+            self.claim,
+            self.bound,
             *([] if self.domain is None else [self.domain]),
-        ]  # fmt: skip
+        ]
         return hashlib.blake2b(json.dumps(content).encode(), digest_size=8).hexdigest()
 
     @property
@@ -179,20 +195,20 @@ def parse_file(text: str, name: str) -> tuple[list[Rule], list[RuleError]]:
         return [], [RuleError(str(error), error.at(name))]
     if not isinstance(root, yaml.MappingNode):
         return [], [RuleError("expected 'family', 'doc' and 'rules'", f"{name}:1:1")]
-    wrong = _Wrong()
+    wrong = Mistakes()
     given = next((v for k, v in root.value if getattr(k, "value", None) == "rules"), None)
-    head = _read(root, name, wrong, given)
-    wrong.try_(_known, head, _FILE_KEYS, f"{name}:1:1")
+    head = read_node(root, name, wrong, given)
+    wrong.try_(check_keys, head, _FILE_KEYS, f"{name}:1:1")
     family = wrong.try_(_name, head, "family", name)
-    providers = [wrong.try_(_provider, t) for t in wrong.try_(_texts, head, "providers") or []]
+    providers = [wrong.try_(_provider, t) for t in wrong.try_(texts_of, head, "providers") or []]
     if not isinstance(given, yaml.SequenceNode) or not given.value:
         wrong.errors.append(RuleError("expected a list of rules under 'rules'", f"{name}:1:1"))
         return [], wrong.errors
     rules: list[Rule] = []
     spoilt = bool(wrong.errors)
     for node in given.value:
-        own = _Wrong()
-        item = _read(node, name, own)
+        own = Mistakes()
+        item = read_node(node, name, own)
         rule = _rule(item, family or "", tuple(p for p in providers if p), name, own)
         if rule is not None and not own.errors and not spoilt:
             rules.append(rule)
@@ -208,94 +224,9 @@ def _place(error: RuleError) -> tuple[int, ...]:
     return tuple(int(part) for part in error.where.rsplit(":", 2)[1:] if part.isdecimal())
 
 
-class _Wrong:
-    """Collects what is wrong, so that the rest is looked at as well."""
-
-    def __init__(self) -> None:
-        self.errors: list[RuleError] = []
-
-    def try_(self, function: Callable[..., T], *arguments: Any) -> T | None:
-        """What a function returns; ``None`` where it raises a :class:`RuleError`, which is kept."""
-        try:
-            return function(*arguments)
-        except RuleError as error:
-            self.errors.append(error)
-            return None
-
-    def all(self, function: Callable[[Text], T], texts: Sequence[Text] | None) -> tuple[T, ...]:
-        """What a function makes of each text, without those that are wrong."""
-        made = [self.try_(function, text) for text in texts or ()]
-        return tuple(item for item in made if item is not None)
-
-
-def _read(node: Any, name: str, wrong: _Wrong, leave: Any = None) -> Any:
-    """:func:`_plain`, also of a node that holds itself by an alias."""
-    try:
-        return _plain(node, name, wrong, leave)
-    except RecursionError:
-        at = f"{name}:{node.start_mark.line + 1}:{node.start_mark.column + 1}"
-        wrong.errors.append(RuleError("nested too deeply", at))
-        return {"__where__": at}
-
-
-def _plain(node: Any, name: str, wrong: _Wrong, leave: Any = None) -> Any:
-    """YAML nodes as dicts, lists and :class:`Text`; ``leave`` names a node to leave out."""
-    if node is None or node is leave:
-        return None
-    where = f"{name}:{node.start_mark.line + 1}:{node.start_mark.column + 1}"
-    if isinstance(node, yaml.MappingNode):
-        out: dict[str, Any] = {}
-        for key, value in node.value:
-            at = f"{name}:{key.start_mark.line + 1}:{key.start_mark.column + 1}"
-            if not isinstance(key, yaml.ScalarNode):
-                wrong.errors.append(RuleError("expected plain text as a key", at))
-            elif key.value in out:
-                wrong.errors.append(RuleError(f"{key.value!r} is given twice", at))
-            else:
-                out[key.value] = _plain(value, name, wrong, leave)
-        out["__where__"] = where
-        return out
-    if isinstance(node, yaml.SequenceNode):
-        return [_plain(item, name, wrong, leave) for item in node.value]
-    quoted = node.style in ("'", '"')
-    return Text(node.value, f"{name}:{node.start_mark.line + 1}:{node.start_mark.column + 1 + quoted}")
-
-
-def _known(data: dict[str, Any], keys: tuple[str, ...], where: str) -> None:
-    for key in data:
-        if key != "__where__" and key not in keys:
-            near = difflib.get_close_matches(key, keys, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else None
-            raise RuleError(f"unknown key {key!r}", data.get("__where__", where), hint)
-
-
-def _text(data: dict[str, Any], key: str, where: str) -> str:
-    value = data.get(key)
-    if not isinstance(value, Text) or not value.text.strip():
-        raise RuleError(f"{key!r} is missing", data.get("__where__", where))
-    return value.text.strip()
-
-
-def _texts(data: dict[str, Any], key: str) -> list[Text]:
-    value = data.get(key) or []
-    items = value if isinstance(value, list) else [value]
-    for item in items:
-        if not isinstance(item, Text):
-            raise RuleError(f"{key!r}: expected one line of text an item", data["__where__"])
-        _short(item, key)
-    if len(items) > LINES:
-        raise RuleError(f"{key!r} has {len(items)} lines, more than {LINES}", items[LINES].where)
-    return items
-
-
-def _short(item: Text, key: str) -> None:
-    if len(item.text) > LINE:
-        raise RuleError(f"{key!r}: a line of {len(item.text)} characters, more than {LINE}", item.where)
-
-
 def _name(data: dict[str, Any], key: str, where: str) -> str:
     """A name that is shown and searched for as it is: no spaces, no control characters."""
-    name = _text(data, key, where)
+    name = text_of(data, key, where)
     if not _ID.fullmatch(name):
         message = f"{key!r} is letters, digits, '.', '_' and '-', at most 200 of them, not {name[:40]!r}"
         raise RuleError(message, data.get("__where__", where))
@@ -311,49 +242,36 @@ def _provider(given: Text) -> str:
     return name
 
 
-def _mapping(data: dict[str, Any], key: str) -> dict[str, Any]:
-    value = data.get(key) or {}
-    if not isinstance(value, dict):
-        raise RuleError(f"{key!r}: expected a mapping", data["__where__"])
-    return {k: v for k, v in value.items() if k != "__where__"}
-
-
-def _list(value: Any, key: str, where: str) -> list[Any]:
-    if value is None or isinstance(value, list):
-        return value or []
-    raise RuleError(f"{key!r}: expected a list", where)
-
-
 def _lets(data: dict[str, Any]) -> list[tuple[str, Text]]:
-    found = list(_mapping(data, "let").items())
+    found = list(mapping_of(data, "let").items())
     for name, value in found:
         if not isinstance(value, Text):
             hint = f'quote what looks like a list or a mapping to YAML: {name}: "[1, 2]"'
             raise RuleError(f"{name!r}: expected one line of text", data["__where__"], hint)
-        _short(value, name)
+        check_length(value, name)
     if len(found) > LINES:
         raise RuleError(f"'let' has {len(found)} lines, more than {LINES}", data["__where__"])
     return found
 
 
-def _rule(data: Any, family: str, providers: tuple[str, ...], name: str, wrong: _Wrong) -> Rule | None:
+def _rule(data: Any, family: str, providers: tuple[str, ...], name: str, wrong: Mistakes) -> Rule | None:
     """A rule as far as it can be read; what is wrong with it is collected."""
     if not isinstance(data, dict):
         at = data.where if isinstance(data, Text) else f"{name}:1:1"
         wrong.errors.append(RuleError("a rule is a mapping that starts with 'id'", at))
         return None
     at = data["__where__"]
-    wrong.try_(_known, data, _RULE_KEYS, at)
-    ident, doc = wrong.try_(_name, data, "id", at), wrong.try_(_text, data, "doc", at)
-    match = wrong.all(lambda t: parse_pattern_line(t.text, t.where), wrong.try_(_texts, data, "match"))
-    replace = wrong.all(lambda t: parse_line(t.text, t.where), wrong.try_(_texts, data, "replace"))
+    wrong.try_(check_keys, data, _RULE_KEYS, at)
+    ident, doc = wrong.try_(_name, data, "id", at), wrong.try_(text_of, data, "doc", at)
+    match = wrong.all(lambda t: parse_pattern_line(t.text, t.where), wrong.try_(texts_of, data, "match"))
+    replace = wrong.all(lambda t: parse_line(t.text, t.where), wrong.try_(texts_of, data, "replace"))
     where, prefer = (
-        wrong.all(lambda t: compile_expression(t.text, FUNCTIONS, t.where), wrong.try_(_texts, data, key))
+        wrong.all(lambda t: compile_expression(t.text, FUNCTIONS, t.where), wrong.try_(texts_of, data, key))
         for key in ("where", "prefer")
     )
     lets = wrong.try_(_lets, data) or []
     let = [(k, wrong.try_(compile_expression, v.text, FUNCTIONS, v.where)) for k, v in lets]
-    claim = wrong.try_(lambda: _claim(_text(data, "equal", at), data["equal"].where))
+    claim = wrong.try_(lambda: _claim(text_of(data, "equal", at), data["equal"].where))
     domain = wrong.try_(_domain, data, claim[0], at) if claim else None
     always, last = (wrong.try_(_flag, data, key, claim[0], at) if claim else None for key in ("always", "last"))
     if always and last:
@@ -368,18 +286,32 @@ def _rule(data: Any, family: str, providers: tuple[str, ...], name: str, wrong: 
     if roots is None:
         return None
     rule = Rule(
-        ident, family, doc, *claim, match, replace, where, prefer, tuple((k, e) for k, e in let if e is not None), *roots,
-        cases, providers, at, domain, bool(always), bool(last),
-    )  # fmt: skip
+        ident,
+        family,
+        doc,
+        *claim,
+        match,
+        replace,
+        where,
+        prefer,
+        tuple((k, e) for k, e in let if e is not None),
+        *roots,
+        cases,
+        providers,
+        at,
+        domain,
+        bool(always),
+        bool(last),
+    )
     wrong.errors += misnamed(rule.match, (*rule.where, *rule.prefer), rule.let, rule.replace, rule.roots)
     return rule
 
 
 def _cases(data: dict[str, Any], where: str) -> dict[str, list[dict[str, Any]]]:
-    examples = _mapping(data, "examples")
-    _known(examples, ("accept", "reject", "measure"), where)
+    examples = mapping_of(data, "examples")
+    check_keys(examples, ("accept", "reject", "measure"), where)
     kinds = ("accept", "reject", *(["measure"] if "measure" in examples else []))
-    return {k: [_example(c, where) for c in _list(examples.get(k), k, where)] for k in kinds}
+    return {k: [_example(c, where) for c in list_of(examples.get(k), k, where)] for k in kinds}
 
 
 def _claim(text: str, where: str) -> tuple[str, float]:
@@ -397,13 +329,13 @@ def _domain(data: dict[str, Any], claim: str, where: str) -> float | None:
     if claim != "approx":
         raise RuleError("'domain' belongs to approx(bound): other claims are made for all inputs", where)
     message = "'domain' is the largest absolute value of an input, a number"
-    return _positive(_text(data, "domain", where), message, where)
+    return _positive(text_of(data, "domain", where), message, where)
 
 
 def _flag(data: dict[str, Any], key: str, claim: str, where: str) -> bool:
     if key not in data:
         return False
-    if _text(data, key, where) != "true":
+    if text_of(data, key, where) != "true":
         raise RuleError(f"{key!r} is true, or is left out", where)
     if claim == "approx":
         raise RuleError(f"{key!r} is for rules that are exact or real: an approximation is a choice", where)
@@ -428,10 +360,10 @@ def _roots(
     given = data.get("roots")
     unordered = isinstance(given, dict)
     if isinstance(given, dict):
-        _known(given, ("unordered",), where)
-        named = [t.text for t in _texts(given, "unordered")]
+        check_keys(given, ("unordered",), where)
+        named = [t.text for t in texts_of(given, "unordered")]
     else:
-        named = redefined if given is None else [t.text for t in _texts(data, "roots")]
+        named = redefined if given is None else [t.text for t in texts_of(data, "roots")]
     if sorted(named) != sorted(set(redefined)) or not named:
         raise RuleError(f"the roots {named} are not what 'replace' redefines of 'match': {redefined}", where)
     return tuple(named), unordered

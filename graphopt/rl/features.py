@@ -237,9 +237,14 @@ class Featurizer:
         if before is None:
             none = np.zeros(0, np.int64)
             before = GraphFeatures(
-                graph, {}, none, _matrix([], self._fixed_width), none.reshape(2, 0), _matrix([], self.edge_width),
+                graph,
+                {},
+                none,
+                _matrix([], self._fixed_width),
+                none.reshape(2, 0),
+                _matrix([], self.edge_width),
                 np.zeros(1, np.int64),
-            )  # fmt: skip
+            )
         elif graph is before.graph:
             return before
         index = {id: i for i, id in enumerate(graph.nodes)}

@@ -109,18 +109,44 @@ class _Drawn:
             elif name and name in leaves:
                 source = leaves[name]
             else:
-                source = self._node(operator_bucket("graphopt", "number" if kind == "number" else "operand"), [
-                    0, 0, 1, 0, float(kind == "number"), float(kind == "variadic"), float(kind == "optional"), 0, 0, 0, 0, 0,
-                ])  # fmt: skip
+                source = self._node(
+                    operator_bucket("graphopt", "number" if kind == "number" else "operand"),
+                    [
+                        0,
+                        0,
+                        1,
+                        0,
+                        float(kind == "number"),
+                        float(kind == "variadic"),
+                        float(kind == "optional"),
+                        0,
+                        0,
+                        0,
+                        0,
+                        0,
+                    ],
+                )
                 if name:
                     leaves[name] = source
             sources.append((source, position))
         domain, op = line.ops[0] if line.ops else ("graphopt", "same" if line.alias else "any")
-        here = self._node(operator_bucket(domain, op), [
-            float(side == 0), float(side == 1), 0, float(any(o in self._roots for o in line.outputs)), 0,
-            float(line.variadic is not None), float(line.each), len(line.attributes) / 4, (len(line.captures) + len(line.lists)) / 4,
-            float(bool(line.rest)), len(line.ops) / 4, len(line.outputs) / 4,
-        ])  # fmt: skip
+        here = self._node(
+            operator_bucket(domain, op),
+            [
+                float(side == 0),
+                float(side == 1),
+                0,
+                float(any(o in self._roots for o in line.outputs)),
+                0,
+                float(line.variadic is not None),
+                float(line.each),
+                len(line.attributes) / 4,
+                (len(line.captures) + len(line.lists)) / 4,
+                float(bool(line.rest)),
+                len(line.ops) / 4,
+                len(line.outputs) / 4,
+            ],
+        )
         for source, position in sources:
             self._link(source, here, side, position)
         for out in line.outputs:
@@ -144,6 +170,13 @@ def _whole(rule: Rule) -> list[float]:
             calls[digest("call", name) % CALLS] += 0.5
     return [
         *(float(rule.claim == claim) for claim in CLAIMS),
-        len(rule.match) / 4, len(rule.replace) / 4, len(rule.where) / 4, len(rule.prefer) / 4, len(rule.let) / 4,
-        len(rule.roots) / 4, float(rule.unordered), float(rule.contributed), *calls,
-    ]  # fmt: skip
+        len(rule.match) / 4,
+        len(rule.replace) / 4,
+        len(rule.where) / 4,
+        len(rule.prefer) / 4,
+        len(rule.let) / 4,
+        len(rule.roots) / 4,
+        float(rule.unordered),
+        float(rule.contributed),
+        *calls,
+    ]

@@ -376,8 +376,11 @@ def _task(root: _Item, folder: Path | None) -> Task:
         "pricing": _record(
             Pricing,
             {
-                "model": lambda i: i.one_of(COST_MODELS.names()), "measure": lambda i: i.number(0), "seconds": lambda i: i.number(0.1),
-                "threads": lambda i: i.whole(1), "prices": _mapping(lambda i: i.number(0)),
+                "model": lambda i: i.one_of(COST_MODELS.names()),
+                "measure": lambda i: i.number(0),
+                "seconds": lambda i: i.number(0.1),
+                "threads": lambda i: i.whole(1),
+                "prices": _mapping(lambda i: i.number(0)),
             },
         ),
         "rules": lambda i: tuple(path(each.text()) for each in i.items()),
@@ -385,10 +388,14 @@ def _task(root: _Item, folder: Path | None) -> Task:
         "graphs": _record(
             Graphs,
             {
-                "train": sources, "shapes": sources, "family": sources, "held_out": sources,
-                "stage": lambda i: i.one_of(STAGES), "start_steps": lambda i: i.whole(0),
+                "train": sources,
+                "shapes": sources,
+                "family": sources,
+                "held_out": sources,
+                "stage": lambda i: i.one_of(STAGES),
+                "start_steps": lambda i: i.whole(0),
             },
         ),
-    }  # fmt: skip
+    }
     task: Task = _required(root, "name", _record(Task, readers))
     return task

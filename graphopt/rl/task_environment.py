@@ -286,9 +286,15 @@ class TaskEnvironment:
         return state.cost - found[1]
 
     def _observe(
-        self, state: State, features: GraphFeatures, priced_actions: Mapping[Key, PricedAction], choices: Sequence[Choice], start_ms: float,
-        steps: int, warm: int,
-    ) -> Observation:  # fmt: skip
+        self,
+        state: State,
+        features: GraphFeatures,
+        priced_actions: Mapping[Key, PricedAction],
+        choices: Sequence[Choice],
+        start_ms: float,
+        steps: int,
+        warm: int,
+    ) -> Observation:
         n = 1 + len(choices)
         matches, index = state.sites.matches, features.index
         rules, sites, rows, mask = [-1], [[-1] * self.site_width], [[0.0] * ACTION_WIDTH], [True]

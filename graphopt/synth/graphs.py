@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from graphopt.ir import ops
-from graphopt.ir.arrays import tensor_of
-from graphopt.ir.constants import small_array
+from graphopt.ir.constants import small_array, tensor_of
 from graphopt.ir.edit import Edit
 from graphopt.ir.graph import Graph, Node, Value, build
 from graphopt.ir.types import ValueType, digest

@@ -47,9 +47,14 @@ class Journal:
             write_text(head, json.dumps(about) + "\n")
 
     def map(
-        self, stage: str, executor: Executor, work: Callable[[Any], Any], tasks: Sequence[Any],
-        encode: Callable[[Any], Any], decode: Callable[[Any], Any],
-    ) -> Iterator[Any]:  # fmt: skip
+        self,
+        stage: str,
+        executor: Executor,
+        work: Callable[[Any], Any],
+        tasks: Sequence[Any],
+        encode: Callable[[Any], Any],
+        decode: Callable[[Any], Any],
+    ) -> Iterator[Any]:
         """The results of a stage in the order of its tasks.
 
         Args:

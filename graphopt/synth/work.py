@@ -166,10 +166,16 @@ def prove_group(task: ToProve) -> Proved:
     if not left:
         return Proved(True, [], Usage.now())
     found = [
-        {"outcome": f.outcome, "text": f.text, "message": f.message, "pairs": [p.to_json() for p in f.pairs],
-         "verdict": None if f.verdict is None else asdict(f.verdict), "fixed": dict(f.fixed)}
+        {
+            "outcome": f.outcome,
+            "text": f.text,
+            "message": f.message,
+            "pairs": [p.to_json() for p in f.pairs],
+            "verdict": None if f.verdict is None else asdict(f.verdict),
+            "fixed": dict(f.fixed),
+        }
         for f in generalise(left, seed, refuted)
-    ]  # fmt: skip
+    ]
     return Proved(False, found, Usage.now())
 
 

@@ -205,10 +205,13 @@ class Verifier:
             return list(checks)
         as_run = replace(before, config=config, outputs=outputs)
         if config.provider != before.config.provider and self._tolerance.rtol is None:
-            as_run = replace(as_run, tolerances=[
-                [_widened(*each) for each in zip(*trial, strict=True)]
-                for trial in zip(before.tolerances, before.outputs, outputs, strict=True)
-            ])  # fmt: skip
+            as_run = replace(
+                as_run,
+                tolerances=[
+                    [_widened(*each) for each in zip(*trial, strict=True)]
+                    for trial in zip(before.tolerances, before.outputs, outputs, strict=True)
+                ],
+            )
         second = _check(as_run.only(trials), after)
         return [b if b.passed and not a.passed else a for a, b in zip(checks, second, strict=True)]
 

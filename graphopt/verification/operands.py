@@ -201,8 +201,10 @@ def _folded(node: Node, x: _Dims | None, count: int) -> tuple[_Each, _Each] | No
     if not size or not columns or columns > _MOST_COLUMNS:
         return None
     steps, wide, pads = (
-        _windows(node, "strides", 1, count), _windows(node, "dilations", 1, count), _windows(node, "pads", 0, 2 * count),
-    )  # fmt: skip
+        _windows(node, "strides", 1, count),
+        _windows(node, "dilations", 1, count),
+        _windows(node, "pads", 0, 2 * count),
+    )
     ends = [pads[i] + pads[i + count] for i in range(count)]
     for block in product(range(min(size, 5), 0, -1), repeat=count):
         if size % prod(block):

@@ -77,9 +77,15 @@ class Inputs:
 
         def made(sizes: Sizes, trial: int, scale: float = 1.0, flags: int = 0) -> dict[str, Any]:
             return make_feeds(
-                specs, seed=self.seed + trial, ranges=self.ranges, dims=sizes, overrides=overrides, scale=scale,
-                flags=flags, fill=fill,
-            )  # fmt: skip
+                specs,
+                seed=self.seed + trial,
+                ranges=self.ranges,
+                dims=sizes,
+                overrides=overrides,
+                scale=scale,
+                flags=flags,
+                fill=fill,
+            )
 
         if all(spec.name in overrides for spec in specs):
             return [made(dims, 0)], [None], []

@@ -186,8 +186,11 @@ def clip(
 ) -> nn.Module:
     """CLIP with two encoders of the same size."""
     shared = {
-        "num_hidden_layers": layers, "hidden_size": hidden, "num_attention_heads": heads, "intermediate_size": 4 * hidden
-    }  # fmt: skip
+        "num_hidden_layers": layers,
+        "hidden_size": hidden,
+        "num_attention_heads": heads,
+        "intermediate_size": 4 * hidden,
+    }
     config = transformers.CLIPConfig(
         text_config={
             **shared,

@@ -34,6 +34,18 @@ def test_missing_file_suggests_its_neighbour(tmp_path):
     assert "resnet50.onnx" in str(caught.value.hint)
 
 
+@pytest.mark.parametrize("name", ["squeezenet1_1", "squeezenet"])
+def test_a_name_of_the_zoo_is_told_how_to_become_a_file(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match=f"no such file: {name}") as caught:
+        paths.existing_file(Path(name))
+    assert "graphopt zoo build squeezenet1_1" in str(caught.value.hint)
+    for other in ("squeezenet1_1.onnx", "qqqq"):
+        with pytest.raises(UsageError) as caught:
+            paths.existing_file(Path(other))
+        assert caught.value.hint is None
+
+
 def test_only_regular_files_are_read(tmp_path):
     with pytest.raises(UsageError, match="is a folder"):
         paths.existing_file(tmp_path)

@@ -230,15 +230,24 @@ WIDER = library(
 def test_a_rewrite_for_which_weights_outgrow_their_room_is_refused(store):
     size = 256 * 256 * 4
     nodes = [node("MatMul", ["x", "a"], ["y"]), node("MatMul", ["y", "b"], ["z"])]
-    g = graph(nodes, {"x": (4, 256)}, {"a": (256, 256), "b": (256, 256)})
+    g = graph(nodes, {"x": (4, 256)}, {"a": (256, 256), "b": (256, 320)})
     problem = Problem(WIDER, KernelCost(store, measure=False, growth=size))
     start = problem.start(g)
-    first, second = start.sites.matches.values()
+    first, second = sorted(start.sites, key=lambda match: g.type(match.roots[0]).shape[-1])
     one = problem.step(start, first)  # a weight of twice the size in place of one
     assert one.costs.sums.bytes - start.costs.sums.bytes == size
     with pytest.raises(RefusedError, match="more memory"):
         problem.price(one, second)
     with pytest.raises(RefusedError, match="more memory"):
         problem.step(one, second)
+    counting = KernelCost(store, growth=size)
+    heavy = Problem(WIDER, counting)
+    here = heavy.step(heavy.start(g), first)
+    known = counting.measured
+    with pytest.raises(RefusedError, match="more memory"):
+        heavy.price(here, second)
+    with pytest.raises(RefusedError, match="more memory"):
+        heavy.step(here, second)
+    assert counting.measured == known  # what is refused whatever it takes is not measured
     roomy = Problem(WIDER, KernelCost(store, measure=False))
     assert roomy.step(roomy.step(roomy.start(g), first), second).cost > 0

@@ -9,7 +9,7 @@ import pytest
 from graphopt.cost.blueprint import BLOCKED, blueprint
 from graphopt.cost.micro import UnbuildableError, _node, micro_model
 from graphopt.cost.shapes import Shapes
-from graphopt.ir.arrays import tensor_of
+from graphopt.ir.constants import tensor_of
 from graphopt.ir.graph import Node
 from graphopt.runtime.session import Session
 from tests.cost.graphs import graph, node, operators, residual_network, transformer, windows

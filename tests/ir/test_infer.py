@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from onnx import AttributeProto, numpy_helper
 
-from graphopt.ir.arrays import tensor_of
+from graphopt.ir.constants import tensor_of
 from graphopt.ir.infer import attribute, make_node
 
 

@@ -54,7 +54,7 @@ EXPERIMENTS = {
     "experiments": ("experiments/", "cli/cost.py", "cli/rules.py"),
     "synth": ("synth/", "cli/generate.py"),
     "prover": ("prover/", "synth/", "cli/check.py"),
-    "zoo": ("zoo/", "rl/training/", "benchmark/run.py", "cli/zoo.py"),
+    "zoo": ("zoo/", "rl/training/", "benchmark/run.py", "cli/zoo.py", "cli/paths.py"),  # the last for the names alone
 }
 
 # Only these import the library; a prefix stands for everything below it.

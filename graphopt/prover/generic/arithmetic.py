@@ -255,8 +255,14 @@ class Arithmetic:
                 left.remove(g)
         return frozenset(left)
 
-    def _moved(self, factors: tuple[Factor, ...], inner: tuple[Binder, ...], guards: frozenset[Cond], binders: list[Binder],
-               to: Mapping[Atom, Int]) -> Real:  # fmt: skip
+    def _moved(
+        self,
+        factors: tuple[Factor, ...],
+        inner: tuple[Binder, ...],
+        guards: frozenset[Cond],
+        binders: list[Binder],
+        to: Mapping[Atom, Int],
+    ) -> Real:
         """The same where an index is somewhere else."""
         change = replacing(self.facts, to)
         made = ONE
@@ -293,8 +299,11 @@ class Arithmetic:
             case "poly":
                 return self.of(atom("poly", self.changed(a.args[0], change)))
             case "if":
-                return self.select(self.truth_changed(a.args[0], change), self.changed(a.args[1], change),
-                                   self.changed(a.args[2], change))  # fmt: skip
+                return self.select(
+                    self.truth_changed(a.args[0], change),
+                    self.changed(a.args[1], change),
+                    self.changed(a.args[2], change),
+                )
         return self.other_rebuilt(a, change)
 
     def other_rebuilt(self, a: Atom, change: Change) -> Real:

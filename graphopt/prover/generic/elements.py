@@ -149,8 +149,16 @@ def _element(call: Call, items: Sequence[Any], dtype: str, whole_numbers: bool) 
     semantics = OPERATORS.get((call.domain, call.op))
     if semantics is None:
         raise OpenError(f"{call.op} has no semantics here")
-    made = ElementCall(call.op, Elements(d), [None if i is None else boxed(i) for i in items], call.attributes, call.scope.opset,
-                       [dtype], [None if x is None else x.dtype for x in call.x], known)  # fmt: skip
+    made = ElementCall(
+        call.op,
+        Elements(d),
+        [None if i is None else boxed(i) for i in items],
+        call.attributes,
+        call.scope.opset,
+        [dtype],
+        [None if x is None else x.dtype for x in call.x],
+        known,
+    )
     try:
         found = semantics(made)
     except UnsupportedError as error:

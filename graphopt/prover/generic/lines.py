@@ -168,9 +168,11 @@ def replacement(rule: Rule, world: World, before: Mapping[str, Any]) -> dict[str
             rows = []
             for row in zip(*many, strict=True):
                 items = iter(row)
-                operands = [next(items) if o.kind == "variadic" else t
-                            for o in line.operands
-                            for t in ([None] if o.kind == "variadic" else _operands(line, world, names, o))]  # fmt: skip
+                operands = [
+                    next(items) if o.kind == "variadic" else t
+                    for o in line.operands
+                    for t in ([None] if o.kind == "variadic" else _operands(line, world, names, o))
+                ]
                 rows.append(_call(line, world, names, operands, attributes)[0])
             names[line.outputs[0]] = env.names[line.outputs[0]] = tuple(rows)
             continue

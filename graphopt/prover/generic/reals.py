@@ -143,8 +143,12 @@ class Reals(Elementary):
         def both(p: Int) -> Int:
             return change(p.replaced(lambda b: put_inside(b, to)))
 
-        return self._over(kind, self.changed(inside, both), [(only_atom(to[v]), change(n)) for v, n in binders],
-                          [c.mapped(both) for c in conds])  # fmt: skip
+        return self._over(
+            kind,
+            self.changed(inside, both),
+            [(only_atom(to[v]), change(n)) for v, n in binders],
+            [c.mapped(both) for c in conds],
+        )
 
     # Equality ------------------------------------------------------------------------------------------------------
 

@@ -69,21 +69,36 @@ def _along(c: Call, x: Tensor, axes: Sequence[int], keep: bool, reduce: Callable
     return c.result(shape, at)
 
 
-@operator("ReduceSum", "ReduceMean", "ReduceProd", "ReduceMax", "ReduceMin", "ReduceSumSquare", "ReduceL1", "ReduceL2",
-          "ReduceLogSum", "ReduceLogSumExp")  # fmt: skip
+@operator(
+    "ReduceSum",
+    "ReduceMean",
+    "ReduceProd",
+    "ReduceMax",
+    "ReduceMin",
+    "ReduceSumSquare",
+    "ReduceL1",
+    "ReduceL2",
+    "ReduceLogSum",
+    "ReduceLogSumExp",
+)
 def _reduction(c: Call) -> Result:
     x, d = c.arg(0), c.d
     if x.dtype not in FLOATS and c.op not in ("ReduceSum", "ReduceMax", "ReduceMin"):
         raise OpenError(f"{c.op} of integers")
     axes, keep = _axes(c)
     before: dict[str, Callable[[Real], Real]] = {
-        "ReduceSumSquare": lambda v: d.times(v, v), "ReduceL2": lambda v: d.times(v, v),
-        "ReduceL1": lambda v: d.func("abs", v), "ReduceLogSumExp": lambda v: d.func("exp", v), "ReduceMin": d.neg,
-    }  # fmt: skip
+        "ReduceSumSquare": lambda v: d.times(v, v),
+        "ReduceL2": lambda v: d.times(v, v),
+        "ReduceL1": lambda v: d.func("abs", v),
+        "ReduceLogSumExp": lambda v: d.func("exp", v),
+        "ReduceMin": d.neg,
+    }
     after: dict[str, Callable[[Real], Real]] = {
-        "ReduceL2": lambda v: d.func("sqrt", v), "ReduceLogSum": lambda v: d.func("log", v),
-        "ReduceLogSumExp": lambda v: d.func("log", v), "ReduceMin": d.neg,
-    }  # fmt: skip
+        "ReduceL2": lambda v: d.func("sqrt", v),
+        "ReduceLogSum": lambda v: d.func("log", v),
+        "ReduceLogSumExp": lambda v: d.func("log", v),
+        "ReduceMin": d.neg,
+    }
     kind = {"ReduceMax": "max", "ReduceMin": "max", "ReduceProd": "product"}.get(c.op, "sum")
 
     def reduce(body: Body, sizes: list[Int]) -> Real:

@@ -149,8 +149,14 @@ class Call:
             raise OpenError(f"{self.op} names an axis twice")
         return found
 
-    def result(self, shape: Sequence[Int], at: Callable[[Index], Any], dtype: str | None = None,
-               ints: tuple[Int, ...] | None = None, fill: float | None = None) -> Tensor:  # fmt: skip
+    def result(
+        self,
+        shape: Sequence[Int],
+        at: Callable[[Index], Any],
+        dtype: str | None = None,
+        ints: tuple[Int, ...] | None = None,
+        fill: float | None = None,
+    ) -> Tensor:
         """A tensor, constant if all operands are."""
         const = all(t is None or t.const for t in self.x)
         return Tensor(dtype or self.arg(0).dtype, tuple(shape), at, const, ints, fill)

@@ -31,8 +31,10 @@ class Real:
             raise OpenError("too many terms")
         self._hash: int | None = None
         self._name: str | None = None
-        self.height = max((max(height_of(tuple(a for a, _ in f)), height_of(tuple(v for v, _ in b)))
-                           for f, b, _ in self.terms), default=0)  # fmt: skip
+        self.height = max(
+            (max(height_of(tuple(a for a, _ in f)), height_of(tuple(v for v, _ in b))) for f, b, _ in self.terms),
+            default=0,
+        )
         self.leaves: frozenset[Atom] = frozenset().union(*(_free(t) for t in self.terms))
 
     def __eq__(self, other: object) -> bool:

@@ -128,9 +128,14 @@ class Evaluator:
             model_path(source)  # find what is missing before anything takes its time
         learned = self._learned()
         self.found = Evaluation(
-            self.task.name, tuple(agent.trained for agent in agents), curves=tuple(curves(learned)),
-            reaches=tuple(reaches(learned)), graphs=len(self.sources), cap=plan.cap, notices=tuple(self._notices),
-        )  # fmt: skip
+            self.task.name,
+            tuple(agent.trained for agent in agents),
+            curves=tuple(curves(learned)),
+            reaches=tuple(reaches(learned)),
+            graphs=len(self.sources),
+            cap=plan.cap,
+            notices=tuple(self._notices),
+        )
 
     @property
     def groups(self) -> dict[str, list[Agent]]:

@@ -94,9 +94,15 @@ class RuleEncoder(nn.Module):
         self.out = mlp(2 * width, width)
 
     def forward(
-        self, operators: Tensor, nodes: Tensor, links: Tensor, edges: Tensor, graphs: Tensor, families: Tensor,
+        self,
+        operators: Tensor,
+        nodes: Tensor,
+        links: Tensor,
+        edges: Tensor,
+        graphs: Tensor,
+        families: Tensor,
         node_graph: Tensor,
-    ) -> Tensor:  # fmt: skip
+    ) -> Tensor:
         """Embeddings, (rules, width)."""
         _, whole = self.net(operators, nodes, links, edges, graphs, node_graph)
         out: Tensor = self.out(torch.cat([whole, self.family(families)], 1))

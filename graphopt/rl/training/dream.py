@@ -44,9 +44,15 @@ class Start:
 
     @classmethod
     def of(
-        cls, models: Sequence[str], latent: Tensor, memory: Tensor, actions: Sequence[Tensor], features: Sequence[Tensor],
-        near: Sequence[Tensor], room: int,
-    ) -> Start:  # fmt: skip
+        cls,
+        models: Sequence[str],
+        latent: Tensor,
+        memory: Tensor,
+        actions: Sequence[Tensor],
+        features: Sequence[Tensor],
+        near: Sequence[Tensor],
+        room: int,
+    ) -> Start:
         """Lay out states.
 
         Args:
@@ -196,9 +202,14 @@ def _happens(logits: Tensor, temperature: float, chance: torch.Generator) -> Ten
 
 
 def _add_born(
-    agent: Dreamer, expected: Tensor, chosen: Tensor, table: Tensor, slots: tuple[Tensor, Tensor, Tensor, Tensor], temperature: float,
+    agent: Dreamer,
+    expected: Tensor,
+    chosen: Tensor,
+    table: Tensor,
+    slots: tuple[Tensor, Tensor, Tensor, Tensor],
+    temperature: float,
     chance: torch.Generator,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Put new actions into free slots. They arise where the chosen one was, so they share its place with one another."""
     actions, features, near, legal = slots
     logits, embeddings, new_features = agent.model.predict_born(expected, chosen, table)
@@ -227,9 +238,14 @@ def _add_born(
 
 
 def _gathered(
-    models: Sequence[str], states: Sequence[tuple[Tensor, Tensor, Tensor, Tensor]], taken: list[Tensor],
-    log_probs: list[Tensor], rewards: list[Tensor], values: list[Tensor], ended: list[Tensor],
-) -> Dreams:  # fmt: skip
+    models: Sequence[str],
+    states: Sequence[tuple[Tensor, Tensor, Tensor, Tensor]],
+    taken: list[Tensor],
+    log_probs: list[Tensor],
+    rewards: list[Tensor],
+    values: list[Tensor],
+    ended: list[Tensor],
+) -> Dreams:
     n, steps = len(models), len(taken)
     over = torch.stack(ended).cpu().numpy()  # (steps, n), true from the step on that ended it
     lengths = np.where(over.any(0), over.argmax(0) + 1, steps)

@@ -133,9 +133,14 @@ def export(network: nn.Module, folder: Path) -> None:
         "action_graph": torch.tensor([0, 0, 1, 1]),
     }
     axes = {
-        "embedded": "n", "whole": "g", "table": "t", "rules": "a", "sites": (0, "a", 1, "w"), "actions": "a",
+        "embedded": "n",
+        "whole": "g",
+        "table": "t",
+        "rules": "a",
+        "sites": (0, "a", 1, "w"),
+        "actions": "a",
         "action_graph": "a",
-    }  # fmt: skip
+    }
     scores = {"scores": "a", "values": "g"}
     (folder / MEMORY).unlink(missing_ok=True)
     if not isinstance(network, Dreamer):
@@ -171,10 +176,15 @@ def _write(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that this exporter is the older one; the newer needs onnxscript
             torch.onnx.export(
-                module, tuple(inputs.values()), str(partial), dynamo=False, opset_version=_OPSET,
-                input_names=list(inputs), output_names=list(outputs),
+                module,
+                tuple(inputs.values()),
+                str(partial),
+                dynamo=False,
+                opset_version=_OPSET,
+                input_names=list(inputs),
+                output_names=list(outputs),
                 dynamic_axes={name: _axes(axes) for name, axes in {**dynamic, **outputs}.items()},
-            )  # fmt: skip
+            )
         os.replace(partial, path)
     finally:
         logger.setLevel(level)

@@ -125,12 +125,7 @@ def resume(
         CheckpointError: The folder holds no run, or the rules have changed.
     """
     manifest = read_manifest(folder)
-    settings = manifest.settings
-    run = Run(
-        manifest.task, folder, manifest.algorithm, settings["preset"], manifest.seed, settings.get("steps"),
-        settings.get("minutes"), settings["pretrain"], settings.get("dynamics"), settings.get("tau"),
-    )  # fmt: skip
-    run = replace(run, **{name: value for name, value in changes.items() if value is not None})
+    run = replace(Run.of(manifest, folder), **{name: value for name, value in changes.items() if value is not None})
     require(run)
     library = library_of(run.task)
     if {rule.id: rule.hash for rule in library.rules} != manifest.rules:
@@ -364,9 +359,14 @@ class _Trainer:
         """How it goes."""
         m, seconds = self.manifest, time.monotonic() - self.began
         return replace(
-            self._last, message=message, iteration=m.iteration, steps=m.steps, seconds=seconds, fraction=self.fraction,
+            self._last,
+            message=message,
+            iteration=m.iteration,
+            steps=m.steps,
+            seconds=seconds,
+            fraction=self.fraction,
             best=m.best,
-        )  # fmt: skip
+        )
 
     def save(self) -> None:
         """Write a checkpoint."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from graphopt.rl.manifest import Manifest
 from graphopt.rl.task import Task
 
 DYNAMICS = ("mdn-lstm", "deterministic")
@@ -52,15 +53,40 @@ class Preset:
 
 PRESETS: Mapping[str, Preset] = {
     "debug": Preset(
-        600, 8, 4, 32, 2, 4, {"learning_rate": 2e-3}, 600, 8,
-        {"fits": 20, "rounds": 4, "dreams": 96, "horizon": 8, "random": 0.4},
-        {**_IN_DREAMS, "learning_rate": 2e-3, "minibatch": 128, "entropy": 0.15},
+        steps=600,
+        episodes=8,
+        together=4,
+        width=32,
+        rounds=2,
+        rollouts=4,
+        ppo={"learning_rate": 2e-3},
+        dreamt_steps=600,
+        dreamt=8,
+        dreaming={"fits": 20, "rounds": 4, "dreams": 96, "horizon": 8, "random": 0.4},
+        dream_ppo={**_IN_DREAMS, "learning_rate": 2e-3, "minibatch": 128, "entropy": 0.15},
     ),
-    "small": Preset(50_000, 18, 18, 32, 3, 8, {"learning_rate": 1e-3, "entropy": 0.01}),
+    "small": Preset(
+        steps=50_000,
+        episodes=18,
+        together=18,
+        width=32,
+        rounds=3,
+        rollouts=8,
+        ppo={"learning_rate": 1e-3, "entropy": 0.01},
+    ),
     "paper": Preset(
-        1_000_000, 64, 8, 128, 4, 16, {"learning_rate": 3e-4, "minibatch": 256}, 200_000, 32, {"fits": 100, "dreams": 512}
+        steps=1_000_000,
+        episodes=64,
+        together=8,
+        width=128,
+        rounds=4,
+        rollouts=16,
+        ppo={"learning_rate": 3e-4, "minibatch": 256},
+        dreamt_steps=200_000,
+        dreamt=32,
+        dreaming={"fits": 100, "dreams": 512},
     ),
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True)
@@ -98,6 +124,23 @@ class Run:
     executor: str = "inline"
     workers: int = 2
     address: str | None = None
+
+    @classmethod
+    def of(cls, manifest: Manifest, folder: Path) -> Run:
+        """The run that a folder with this manifest holds."""
+        settings = manifest.settings
+        return cls(
+            manifest.task,
+            folder,
+            manifest.algorithm,
+            settings["preset"],
+            manifest.seed,
+            steps=settings.get("steps"),
+            minutes=settings.get("minutes"),
+            pretrain=settings["pretrain"],
+            dynamics=settings.get("dynamics"),
+            temperature=settings.get("tau"),
+        )
 
 
 @dataclass(frozen=True)
