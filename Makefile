@@ -20,12 +20,13 @@ MODEL ?= $(firstword $(filter-out %.opt.onnx,$(wildcard models/*.onnx)))
 # 'demo' runs on the machine's own terms; a short budget is enough for a small model.
 DEMO_ARGS ?=
 
-.PHONY: help demo test lint unit hostile clean
+.PHONY: help demo test lint unit thorough hostile clean
 help:
 	@echo "make demo   set up $(VENV) and optimise a committed model"
 	@echo "make test   lint, type check and test"
 	@echo "make lint   ruff and mypy only"
 	@echo "make unit   pytest only (PYTEST_ARGS=... to pass arguments)"
+	@echo "make thorough  more seeds and instances of what the tests hold (half an hour)"
 	@echo "make hostile  hostile inputs, and 17 kinds of faults 20 times each: two tables (an hour)"
 	@echo "make clean  remove $(VENV), caches and build output"
 
@@ -43,6 +44,9 @@ lint: $(VENV)/.dev
 
 unit: $(VENV)/.dev $(VENV)/.browser
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(PYTEST_ARGS)
+
+thorough: $(VENV)/.dev
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m thorough $(PYTEST_ARGS)
 
 hostile: $(VENV)/.dev
 	@mkdir -p build

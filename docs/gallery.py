@@ -1,6 +1,6 @@
 """The pages of the gallery: reports of three models, made anew wherever the site is built, since they are too large to be kept.
 
-    python docs/gallery.py DIR       # from the root of the repository; needs pip install '.[cpu,zoo]'
+    python docs/gallery.py DIR [SECONDS]   # from the root of the repository; needs pip install '.[cpu,zoo]'
 
 ``mkdocs`` calls :func:`on_files` (``hooks`` in ``mkdocs.yml``). Pages that lie in ``build/gallery`` already are used as they are.
 """
@@ -22,11 +22,16 @@ if TYPE_CHECKING:
 MODELS = ("demo_regnet", "tiny_bert", "shufflenet_v2_x0_5")
 """Of the zoo; the first is committed as well."""
 BUILD = "graphopt zoo build"
-OPTIMISE = "graphopt optimize --budget 6 -q"
+OPTIMISE = "graphopt optimize -q"
+SECONDS = 6
 
 
-def make(folder: Path) -> None:
+def make(folder: Path, seconds: int = SECONDS) -> None:
     """Write the pages that are not there.
+
+    Args:
+        folder: Where to.
+        seconds: Budget of the search in each model.
 
     Raises:
         RuntimeError: One of the commands failed; the message holds what it said.
@@ -39,9 +44,8 @@ def make(folder: Path) -> None:
         model = str(committed) if committed.is_file() else _run(f"{BUILD} {name}").splitlines()[-1]
         with tempfile.TemporaryDirectory() as place:
             page = Path(place) / f"{name}.html"
-            _run(
-                f"{OPTIMISE} {shlex.quote(model)} -o {shlex.quote(place)}/{name}.opt.onnx --report {shlex.quote(str(page))}"
-            )
+            output = f"{place}/{name}.opt.onnx"
+            _run(f"{OPTIMISE} --budget {seconds} {shlex.join([model, '-o', output, '--report', str(page)])}")
             shutil.move(page, folder / page.name)
 
 
@@ -70,4 +74,4 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 if __name__ == "__main__":
-    make(Path(sys.argv[1]))
+    make(Path(sys.argv[1]), *map(int, sys.argv[2:]))

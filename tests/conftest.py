@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import inspect
 import os
 import shutil
@@ -12,11 +13,35 @@ from pathlib import Path
 
 import pytest
 
+from tests.daily import day
+from tests.once import once
+
 
 def pytest_configure() -> None:
-    """Ctrl-C means what it means in a terminal, also where a shell started the suite in the background and ignores it."""
+    """Workers have one day, and numpy and torch one thread each, for two that wait for each other on a busy core cost ten times as much.
+
+    Ctrl-C means what it means in a terminal, also where a shell started the suite in the background and ignores it.
+    """
+    day()
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
     if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_finish() -> None:
+    """Thousands of tests and their parameters stay to the end: no collection of garbage need go through them."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """What is `thorough` is left out unless an expression of marks names it."""
+    if "thorough" in config.option.markexpr:
+        return
+    left_out = [item for item in items if item.get_closest_marker("thorough")]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not item.get_closest_marker("thorough")]
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -37,11 +62,12 @@ def compiled_rules(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder in which a cache keeps the shipped rules compiled: that takes a second, and most commands want them."""
     from graphopt.rewrite.library import PACKS, load_library
 
-    folder = tmp_path_factory.mktemp("compiled")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("GRAPHOPT_CACHE_DIR", str(folder))
-        load_library(PACKS)
-    return folder / "rules"
+    def compile_(folder: Path) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("GRAPHOPT_CACHE_DIR", str(folder))
+            load_library(PACKS)
+
+    return once(tmp_path_factory, "compiled", compile_) / "rules"
 
 
 @pytest.fixture(scope="module")

@@ -227,7 +227,7 @@ def test_judgement():
 
 
 def test_the_page(cli, model):
-    done = cli("bench", "net.onnx", *QUICK[2:], "--budget", "8", "--strategy", "greedy", "--html", "page.html", "-q")
+    done = cli("bench", "net.onnx", *QUICK[2:], "--budget", "2", "--strategy", "greedy", "--html", "page.html", "-q")
     assert done.code == 0, done.err
     page = model.with_name("page.html").read_text(encoding="utf-8")
     assert "Benchmark of net.onnx" in page and "graphopt greedy" in page

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.daily import part
 from tests.faults import FAULTS, repetition
 from tests.hostile.cases import CASES
 from tests.hostile.run import Outcome
@@ -20,7 +21,11 @@ _LONG = ("model: 20,000 nodes in a row",)
 
 
 @pytest.mark.parametrize(
-    "case", [pytest.param(c, id=c.name, marks=[pytest.mark.slow] if c.name in _LONG else []) for c in CASES]
+    "case",
+    [
+        pytest.param(c, id=c.name, marks=[pytest.mark.slow, pytest.mark.thorough] if c.name in _LONG else [])
+        for c in CASES
+    ],
 )
 def test_hostile_input(
     case: Case,
@@ -53,7 +58,7 @@ def test_there_are_as_many_as_there_were() -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
-@pytest.mark.parametrize("kind", ["disk-full-for-the-model", "kill-9-while-writing"])
+@pytest.mark.parametrize("kind", part(["disk-full-for-the-model", "kill-9-while-writing"], 2, str))
 def test_a_fault_loses_nothing(kind: str) -> None:
     found = repetition(kind, 0)
     assert found.expected and not found.lost and not found.left, found

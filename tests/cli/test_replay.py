@@ -3,29 +3,28 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import pytest
 
+from graphopt import optimize
 from graphopt.search import arena
 from tests.test_api import grouped
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A model, what was made of it, and how."""
+    folder = tmp_path_factory.mktemp("optimised")
+    source = grouped(folder / "m.onnx")
+    optimize(source, output=folder / "a.onnx", trace=folder / "t.json", measure=False, rules=["grouped-conv"])
+    return folder
+
+
 @pytest.fixture
-def optimised(cli, tmp_path):
-    source = grouped(tmp_path / "m.onnx")
-    done = cli(
-        "optimize",
-        source,
-        "-o",
-        tmp_path / "a.onnx",
-        "--trace",
-        tmp_path / "t.json",
-        "--no-measure",
-        "--rules",
-        "grouped-conv",
-    )
-    assert done.code == 0, done.err
-    return source, tmp_path
+def optimised(made, tmp_path):
+    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
+    return tmp_path / "m.onnx", tmp_path
 
 
 def test_replay(cli, optimised):

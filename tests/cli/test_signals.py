@@ -58,7 +58,7 @@ def test_a_model_without_end(tmp_path, command):
     optimise = command == "optimize"
     arguments = [command, path] + {"optimize": ["-v"], "verify": [path], "inspect": []}[command]
     for number in (INT, TERM):
-        plan = [(2.5 if optimise else 4, number)]
+        plan = [(1 if optimise else 2, number)]
         code, err, seconds = signalled(tmp_path, arguments, plan, ready="loading the model" if optimise else "")
         assert code == 128 + number
         assert seconds < 20  # it takes a fraction of one where the machine is free

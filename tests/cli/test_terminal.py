@@ -63,7 +63,7 @@ def on_terminal(
 
 
 def test_progress(model):
-    code, out, seen = on_terminal(model.parent, "optimize", "net.onnx", "--budget", "5")
+    code, out, seen = on_terminal(model.parent, "optimize", "net.onnx", "--budget", "1")
     assert code == 0, seen
     assert not out
     assert "measuring" in seen
@@ -74,13 +74,13 @@ def test_progress(model):
 def test_no_color(model):
     _, _, seen = on_terminal(model.parent, "explain", "no-such.onnx", NO_COLOR="1")
     assert "\x1b" not in seen
-    code, _, seen = on_terminal(model.parent, "optimize", "net.onnx", "--budget", "5", NO_COLOR="1")
+    code, _, seen = on_terminal(model.parent, "optimize", "net.onnx", "--budget", "1", NO_COLOR="1")
     assert code == 0, seen
     assert not any(f"\x1b[{color}" in seen for color in ("31", "32", "33", "34", "35", "36", "38;"))
 
 
 def test_quiet(model):
-    code, out, seen = on_terminal(model.parent, "optimize", "net.onnx", "-q", "--budget", "5")
+    code, out, seen = on_terminal(model.parent, "optimize", "net.onnx", "-q", "--budget", "1")
     assert (code, out, seen) == (0, "", "")
 
 

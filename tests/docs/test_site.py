@@ -25,11 +25,20 @@ def build(tree: Path, site: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=tree, capture_output=True, text=True, timeout=600, check=False)
 
 
+def copied(tree: Path, gallery: Path) -> Path:
+    """A tree of what the site is built from, with the pages of the gallery."""
+    shutil.copytree(gallery, tree / "build/gallery")
+    for name in ("docs", "graphopt"):
+        shutil.copytree(ROOT / name, tree / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "mkdocs.yml", tree)
+    return tree
+
+
 @pytest.fixture(scope="module")
-def gallery() -> Path:
-    """The pages of the gallery, made by its own command where they are not there yet."""
-    folder = ROOT / "build/gallery"
-    command = [sys.executable, "docs/gallery.py", str(folder)]
+def gallery(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The pages of the gallery, made by its own command in a second each: not those of a site that is shown."""
+    folder = tmp_path_factory.mktemp("pages") / "gallery"
+    command = [sys.executable, "docs/gallery.py", str(folder), "1"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=1200, check=False)
     assert done.returncode == 0, done.stderr
     return folder
@@ -39,7 +48,7 @@ def gallery() -> Path:
 def site(gallery: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The site as it is."""
     folder = tmp_path_factory.mktemp("built") / "site"
-    done = build(ROOT, folder)
+    done = build(copied(folder.parent / "tree", gallery), folder)
     assert done.returncode == 0, done.stderr
     return folder
 
@@ -73,10 +82,7 @@ def test_the_site(site):
     ids=["links", "reference"],
 )
 def test_what_leads_nowhere_is_an_error(tmp_path, gallery, lines, named):
-    shutil.copytree(gallery, tmp_path / "build/gallery")
-    for name in ("docs", "graphopt"):
-        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(ROOT / "mkdocs.yml", tmp_path)
+    copied(tmp_path, gallery)
     page = tmp_path / "docs/index.md"
     page.write_text(f"{page.read_text(encoding='utf-8')}\n\n{lines}\n", encoding="utf-8")
     done = build(tmp_path, tmp_path / "site")

@@ -8,7 +8,7 @@ import pytest
 
 from tests.docs.tutorial import BLOCK, TUTORIAL, outputs, prepare
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.thorough]
 # How fast it becomes, and with which rules, is a matter of the machine and of the second.
 VARIES = (
     "warning", "(# to read it", "with more", "opening", "peak memory", "session", "see what changed", "settings may gain", "which rule made",

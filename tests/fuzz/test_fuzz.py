@@ -7,6 +7,7 @@ import pytest
 
 from graphopt.rewrite.library import Library, load_library
 from graphopt.rewrite.schema import parse_rules
+from tests.daily import day
 from tests.fuzz.__main__ import BLOCK, guarded
 from tests.fuzz.draft import Input
 from tests.fuzz.recipes import RECIPES
@@ -14,22 +15,27 @@ from tests.fuzz.regress import FOLDER, read, write
 from tests.fuzz.shrink import fails, shrunk
 from tests.fuzz.trial import CHANGED, CRASHED, Case, difference, draw, trial
 
-MODELS, SEED = 2000, 20240
+MODELS, SEED = 600, 20240
 STANDARD = load_library().whole
 EVERY = load_library(("standard", "generated"), evidence=False).whole
 
 
 @pytest.mark.slow
-def test_random_models_compute_the_same():
+@pytest.mark.parametrize(
+    ("seed", "models"),
+    [(SEED, MODELS), pytest.param(day(), 6000, marks=pytest.mark.thorough)],
+    ids=["same", "of-the-day"],
+)
+def test_random_models_compute_the_same(seed: int, models: int) -> None:
     # In processes of their own: a model may end the process that runs it.
-    rows = [row for first in range(0, MODELS, BLOCK) for row in guarded(SEED, first, BLOCK, "all")]
+    rows = [row for first in range(0, models, BLOCK) for row in guarded(seed, first, BLOCK, "all")]
     wrong = [
-        f"{SEED}:{f['index']} {f['outcome']} by {f['rule'] or 'the engine'}: {f['reason'][:200]}"
+        f"{seed}:{f['index']} {f['outcome']} by {f['rule'] or 'the engine'}: {f['reason'][:200]}"
         for row in rows
         for f in row["failures"]
     ]
     assert not wrong, "\n".join(wrong)
-    assert sum(row["outcomes"].get("same", 0) for row in rows) > 0.8 * MODELS
+    assert sum(row["outcomes"].get("same", 0) for row in rows) > 0.8 * models
 
 
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*.onnxtxt")), ids=lambda path: path.stem)

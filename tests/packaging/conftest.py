@@ -6,14 +6,17 @@ from pathlib import Path
 
 import pytest
 
+from tests.once import once
 from tests.packaging.installed import Installed, build
 
 
 @pytest.fixture(scope="session")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build(tmp_path_factory.mktemp("dist"))
+    (built,) = once(tmp_path_factory, "dist", build).glob("*.whl")
+    return built
 
 
 @pytest.fixture(scope="session")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installed:
-    return Installed.of(wheel, tmp_path_factory.mktemp("installed") / "env")
+    """To be used, not to be changed: :meth:`Installed.copy` makes another."""
+    return Installed(once(tmp_path_factory, "installed", lambda folder: Installed.of(wheel, folder)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -11,12 +12,18 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 BIN = "Scripts" if os.name == "nt" else "bin"
+BARE = ("graphopt rules list", "graphopt providers")
+"""What is asked of an environment without a runtime."""
 
 
 def environment(**more: str) -> dict[str, str]:
-    """Variables in which nothing leads to the source tree, nor to settings of ours."""
+    """Variables in which nothing leads to the source tree, nor to settings of ours.
+
+    pip compiles nothing: of thousands of files a few are imported, and those Python compiles then.
+    """
     hidden = {"PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV"}
-    return {k: v for k, v in os.environ.items() if k not in hidden and not k.startswith("GRAPHOPT_")} | more
+    kept = {k: v for k, v in os.environ.items() if k not in hidden and not k.startswith("GRAPHOPT_")}
+    return kept | {"PIP_NO_COMPILE": "1"} | more
 
 
 def call(*command: object, cwd: Path, **more: str) -> str:
@@ -34,11 +41,9 @@ def call(*command: object, cwd: Path, **more: str) -> str:
     return done.stdout
 
 
-def build(folder: Path) -> Path:
-    """The wheel, made through the source distribution, as a release is built: it must hold all that the wheel needs."""
+def build(folder: Path) -> None:
+    """Make the wheel, through the source distribution, as a release is built: it must hold all that the wheel needs."""
     call(sys.executable, "-m", "build", "--outdir", folder, ROOT, cwd=folder)
-    (built,) = folder.glob("*.whl")
-    return built
 
 
 def source_tree(target: Path) -> Path:
@@ -63,11 +68,28 @@ class Installed:
 
     @staticmethod
     def of(wheel: Path, folder: Path) -> Installed:
-        """Make one."""
+        """Make one, from a new environment by way of one that has no runtime."""
         call(sys.executable, "-m", "venv", folder, cwd=folder.parent)
+        made = Installed(folder)
         # Nothing may have to be compiled: users need no compiler.
         pip = (folder / BIN / "python", "-m", "pip", "install", "--quiet", "--only-binary", ":all:")
+        call(*pip, wheel, cwd=folder.parent)
+        said = {}
+        for line in BARE:
+            done = made.shell(line, folder)
+            said[line] = [done.returncode, done.stdout, done.stderr]
+        made.bare.write_text(json.dumps(said), encoding="utf-8")
         call(*pip, f"{wheel}[cpu]", cwd=folder.parent)
+        return made
+
+    @property
+    def bare(self) -> Path:
+        """What the commands of ``BARE`` said before there was a runtime: exit code, stdout and stderr of each, as JSON."""
+        return self.folder / "bare.json"
+
+    def copy(self, folder: Path) -> Installed:
+        """Another one, in which packages may come and go; of its commands only ``python`` is its own."""
+        shutil.copytree(self.folder, folder, symlinks=True, copy_function=os.link)
         return Installed(folder)
 
     def shell(self, line: str, cwd: Path, **more: str) -> subprocess.CompletedProcess[str]:

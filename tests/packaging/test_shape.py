@@ -8,19 +8,25 @@ import os
 import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "graphopt"
-TREES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(PACKAGE.rglob("*.py"))}
 
 MODULE_LINES, BODY_LINES = 450, 60
 ENTERED = 114
 """Files whose functions a greedy `optimize` calls; where it only reads a class or a constant, it is not counted."""
 
 
+@cache
+def trees() -> dict[Path, ast.Module]:
+    """The package's files, parsed."""
+    return {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(PACKAGE.rglob("*.py"))}
+
+
 def test_no_module_is_too_long():
-    lines = {p.relative_to(PACKAGE).as_posix(): len(p.read_text(encoding="utf-8").splitlines()) for p in TREES}
+    lines = {p.relative_to(PACKAGE).as_posix(): len(p.read_text(encoding="utf-8").splitlines()) for p in trees()}
     assert {name: n for name, n in lines.items() if n > MODULE_LINES} == {}
 
 
@@ -33,7 +39,7 @@ def body_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
 
 def test_no_function_is_too_long():
     long = {}
-    for path, tree in TREES.items():
+    for path, tree in trees().items():
         for node in ast.walk(tree):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and body_lines(node) > BODY_LINES:
                 long[f"{path.relative_to(PACKAGE)}:{node.lineno} {node.name}"] = body_lines(node)
@@ -43,7 +49,7 @@ def test_no_function_is_too_long():
 def test_only_tables_are_laid_out_by_hand():
     """`fmt: skip` keeps the formatter from tables of constants, whose columns say something; code it lays out everywhere."""
     found = {}
-    for path, tree in TREES.items():
+    for path, tree in trees().items():
         tables = [
             range(n.lineno, (n.end_lineno or 0) + 1) for n in tree.body if isinstance(n, ast.Assign | ast.AnnAssign)
         ]
@@ -56,11 +62,11 @@ def test_only_tables_are_laid_out_by_hand():
 
 def test_no_files_import_each_other():
     """Not in a circle of any length; neither inside of functions, nor for the sake of types."""
-    names = {".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path for path in TREES}
+    names = {".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path for path in trees()}
     below = {}
     for name, path in names.items():
         found = set()
-        for node in ast.walk(TREES[path]):
+        for node in ast.walk(trees()[path]):
             if isinstance(node, ast.Import):
                 found.update(alias.name for alias in node.names)
             elif isinstance(node, ast.ImportFrom):

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 import zipfile
 from functools import partial
@@ -12,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.packaging.installed import BIN, ROOT, call
+from tests.packaging.installed import BARE, BIN, ROOT, call
 
 RULES = sorted(path.relative_to(ROOT / "rules").as_posix() for path in (ROOT / "rules").rglob("*") if path.is_file())
 AGENTS = {
@@ -33,27 +31,25 @@ def test_contents(wheel):
     assert {name.partition("/")[0] for name in names - info} == {"graphopt"}
 
 
-def test_installed_elsewhere(wheel, tmp_path):
+def test_without_a_runtime(installed):
+    """What needs none works, and the rest says what to install."""
+    said = json.loads(installed.bare.read_text(encoding="utf-8"))
+    (listed, *_), (code, _, error) = (said[line] for line in BARE)
+    assert listed == 0
+    assert code == 2 and "error: onnxruntime is not installed\nhint: pip install onnxruntime" in error
+
+
+def test_installed_elsewhere(installed, tmp_path):
     """The path of a user: install it into a clean environment and make a model faster."""
     run = partial(call, GRAPHOPT_CACHE_DIR=str(tmp_path / "cache"))
-    run(sys.executable, "-m", "venv", "env", cwd=tmp_path)
-    scripts = tmp_path / "env" / ("Scripts" if os.name == "nt" else "bin")
+    scripts = installed.folder / BIN
     python = scripts / "python"
-    run(python, "-m", "pip", "install", "--quiet", wheel, cwd=tmp_path)
-    # Without a runtime, what needs none works, and the rest says what to install.
-    run(scripts / "graphopt", "rules", "list", cwd=tmp_path)
-    bare = subprocess.run(
-        [scripts / "graphopt", "providers"], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
-    assert bare.returncode == 2 and "error: onnxruntime is not installed\nhint: pip install onnxruntime" in bare.stderr
-    run(python, "-m", "pip", "install", "--quiet", f"{wheel}[cpu]", cwd=tmp_path)
-
     where = Path(run(python, "-c", "import graphopt; print(graphopt.__file__)", cwd=tmp_path).strip())
-    assert where.is_relative_to(tmp_path)
-    installed = {
+    assert where.is_relative_to(installed.folder)
+    packages = {
         entry["name"].lower() for entry in json.loads(run(python, "-m", "pip", "list", "--format=json", cwd=tmp_path))
     }
-    assert not installed & {"torch", "ray", "transformers", "pytest"}
+    assert not packages & {"torch", "ray", "transformers", "pytest"}
 
     graphopt = scripts / "graphopt"
     assert run(graphopt, "--version", cwd=tmp_path).split()[0] == "graphopt"
@@ -65,7 +61,7 @@ def test_installed_elsewhere(wheel, tmp_path):
     output = tmp_path / "out.onnx"
     report = json.loads(
         run(
-            *(graphopt, "optimize", models[0], "-o", output, "--budget", "20", "--json", "-"),
+            *(graphopt, "optimize", models[0], "-o", output, "--budget", "5", "--json", "-"),
             *("--report", "page.html"),
             cwd=tmp_path,
         )
@@ -76,11 +72,12 @@ def test_installed_elsewhere(wheel, tmp_path):
     run(graphopt, "verify", models[0], output, cwd=tmp_path)
 
 
+@pytest.mark.release
 def test_pipx(wheel, tmp_path):
     """As an application of its own, by the real pipx."""
-    call(sys.executable, "-m", "venv", "env", cwd=tmp_path)
+    call(sys.executable, "-m", "venv", "--without-pip", "env", cwd=tmp_path)
     scripts = tmp_path / "env" / BIN
-    call(scripts / "python", "-m", "pip", "install", "--quiet", "pipx", cwd=tmp_path)
+    call(sys.executable, "-m", "pip", "--python", scripts / "python", "install", "--quiet", "pipx", cwd=tmp_path)
     places = {
         "PIPX_HOME": str(tmp_path / "home"),
         "PIPX_BIN_DIR": str(tmp_path / "bin"),

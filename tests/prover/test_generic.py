@@ -11,6 +11,7 @@ pytest.importorskip("z3")
 from graphopt.config import rules_dir
 from graphopt.prover.generic import prove_generic
 from graphopt.rewrite.schema import Rule, parse_rules, read_rules
+from tests.daily import part
 from tests.prover.mutants import mutants
 from tests.prover.other_sizes import counterexamples
 
@@ -124,8 +125,7 @@ def test_a_size_is_no_place_in_a_list() -> None:
     assert not prove_generic(rule).proved
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", part(FAMILIES, 2, str))
 def test_mutants_hold_at_the_ranks_and_attributes_where_they_are_proved(family: str) -> None:
     looked_at = 0
     for mutant in mutants(rules_dir() / f"{family}.yaml"):

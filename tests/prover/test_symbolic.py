@@ -43,7 +43,7 @@ def test_a_rule_equals_itself(ident: str):
 
 def _sample() -> list:
     chosen = random.Random(3)
-    found = [m for file in rule_files([rules_dir()]) for m in itertools.islice(mutants(file, chosen), 6)]
+    found = [m for file in rule_files([rules_dir()]) for m in itertools.islice(mutants(file, chosen), 4)]
     return [m for m in found if wrong(m)]
 
 
@@ -216,7 +216,7 @@ def test_exact_claims_are_not_proved_by_real_laws():
 
 def test_the_same_seed_gives_the_same_proof():
     rule = LIBRARY["merge-reductions"]
-    assert prove(rule, seed=5) == prove(rule, seed=5)
+    assert prove(rule, seed=5, limit=20, tries=400) == prove(rule, seed=5, limit=20, tries=400)
 
 
 FAR = """

@@ -21,7 +21,7 @@ def killed(out: str, algorithm: str, iteration: int) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
     task = load_task(Path(__file__).parent / "toy" / "toy.yaml")
-    train.train(Run(task, Path(out), algorithm, preset="debug", steps=300), report)
+    train.train(Run(task, Path(out), algorithm, preset="debug", steps=200), report)
 
 
 if __name__ == "__main__":

@@ -94,7 +94,7 @@ def test_an_update_trains_every_part_and_reports_every_metric(toy: Task, toy_env
     assert all(f"``{name}``" in (graphopt.rl.training.ppo.__doc__ or "") for name in METRICS)
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.thorough) for seed in range(1, 5))])
 def test_it_finds_what_lies_behind_a_costly_step(toy: Task, tmp_path: Path, seed: int) -> None:
     manifest = train(Run(toy, tmp_path / "agent", preset="debug", seed=seed, steps=1000))
     assert manifest.results["model"]["greedy"] == pytest.approx(25.0)

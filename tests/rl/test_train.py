@@ -36,6 +36,7 @@ from graphopt.rl.training.world_model import WorldShape  # noqa: E402
 from graphopt.search.greedy import Greedy  # noqa: E402
 from graphopt.search.problem import Budget  # noqa: E402
 from graphopt.search.trace import carry_out  # noqa: E402
+from tests.daily import part  # noqa: E402
 from tests.rl.conftest import DEMO, HERE  # noqa: E402
 
 ROOT = HERE.parents[1]
@@ -66,7 +67,7 @@ def same(a: Trajectory, b: Trajectory) -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "inline"])
+@pytest.mark.parametrize("kind", part([kind for kind in KINDS if kind != "inline"], 2, str))
 def test_the_same_seeds_give_the_same_episodes_on_every_executor(demo: Task, kind: str) -> None:
     if kind == "ray":
         pytest.importorskip("ray")
@@ -85,7 +86,7 @@ def test_the_same_seeds_give_the_same_episodes_on_every_executor(demo: Task, kin
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("algorithm", LEARNERS.names())
+@pytest.mark.parametrize("algorithm", part(LEARNERS.names(), 2, str))
 def test_a_run_that_was_killed_comes_to_the_same_figures(toy: Task, tmp_path: Path, algorithm: str) -> None:
     broken, whole = tmp_path / "broken", tmp_path / "whole"
     done = subprocess.run(
@@ -96,7 +97,7 @@ def test_a_run_that_was_killed_comes_to_the_same_figures(toy: Task, tmp_path: Pa
     assert done.returncode == -signal.SIGKILL
     assert read_manifest(broken).iteration == 3
     resumed = resume(broken)
-    unbroken = train(Run(toy, whole, algorithm, preset="debug", steps=300))
+    unbroken = train(Run(toy, whole, algorithm, preset="debug", steps=200))
     assert resumed.iteration == unbroken.iteration > 4
     assert resumed.results == unbroken.results and resumed.best == unbroken.best
 
@@ -118,7 +119,7 @@ def test_an_interrupted_run_goes_on(toy: Task, tmp_path: Path) -> None:
     assert done.steps >= 100 and done.results
 
 
-@pytest.mark.parametrize("dynamics", [None, *DYNAMICS])
+@pytest.mark.parametrize("dynamics", [None, *part(DYNAMICS, 2, str)])
 def test_both_paths_choose_the_same_actions(
     agent: Path, demo: Task, demo_environment: TaskEnvironment, dynamics: str | None, tmp_path: Path
 ) -> None:

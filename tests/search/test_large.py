@@ -22,7 +22,8 @@ FEEDS = {"x": np.ones((1, 64), np.float32)}
 def chain(folder, width, layers, *, external):
     """Products with square matrices."""
     rng = np.random.default_rng(0)
-    weights = {f"w{i}": (rng.standard_normal((width, width)) / width**0.5).astype(np.float32) for i in range(layers)}
+    square = rng.standard_normal((width, width), np.float32) / np.float32(width**0.5)
+    weights = {f"w{i}": np.roll(square, i, axis=0) for i in range(layers)}
     nodes = [helper.make_node("MatMul", [f"t{i}", f"w{i}"], [f"t{i + 1}"]) for i in range(layers)]
     model = proto(nodes, [("t0", F, [1, width])], [(f"t{layers}", F, [1, width])], weights)
     onnx.save(model, folder / "m.onnx", save_as_external_data=external, location="m.data", size_threshold=0)

@@ -21,7 +21,21 @@ from graphopt.synth.prune import Rewriter
 from tests.synth.sides import axis, node, pair, perm
 
 ROOT = Path(__file__).resolve().parents[2]
-OPS = ("--ops", "Neg,Concat,Transpose", "--depth", "3")
+OPS = ("--ops", "Relu,Transpose", "--depth", "2")
+MORE = ("--ops", "Neg,Concat,Transpose", "--depth", "3")
+LAWS = {
+    OPS: pair(
+        [node("Transpose", "x", form=perm(0, 2, 1)), node("Transpose", (0, 0), form=perm(2, 1, 0))],
+        [node("Transpose", "x", form=perm(1, 2, 0))],
+        x=(5, 7, 2),
+    ),
+    MORE: pair(
+        [node("Transpose", "x", form=perm(1, 0)), node("Transpose", "z", form=perm(1, 0)), node("Concat", (0, 0), (1, 0), form=axis(0))],
+        [node("Concat", "x", "z", form=axis(1)), node("Transpose", (0, 0), form=perm(1, 0))],
+        x=(5, 7), z=(5, 2),
+    ),
+}  # fmt: skip
+"""What everybody knows of these operators."""
 
 
 def command(*arguments: object) -> list[str]:
@@ -32,13 +46,19 @@ def content(folder: Path) -> dict[str, bytes]:
     return {file.name: file.read_bytes() for file in folder.iterdir()}
 
 
+@pytest.fixture(scope="module", params=[OPS, pytest.param(MORE, marks=pytest.mark.thorough)], ids=["few", "more"])
+def ops(request: pytest.FixtureRequest) -> tuple[str, ...]:
+    """Operators and depth."""
+    return request.param
+
+
 @pytest.fixture(scope="module")
-def pack(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def pack(ops: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What an undisturbed run writes."""
     folder = tmp_path_factory.mktemp("generated") / "pack"
     told = folder.parent / "chain.json"
     assert (
-        run(["rules", "generate", *OPS, "--executor", "inline", "--out", str(folder), "--json", str(told), "-q"]) == 0
+        run(["rules", "generate", *ops, "--executor", "inline", "--out", str(folder), "--json", str(told), "-q"]) == 0
     )
     return folder
 
@@ -53,16 +73,11 @@ def test_the_chain_is_told(pack: Path):
     assert not (pack / ".unfinished").exists()
 
 
-def test_the_pack_loads_and_holds_what_everybody_knows(pack: Path):
+def test_the_pack_loads_and_holds_what_everybody_knows(pack: Path, ops: tuple[str, ...]):
     rules = load_library((str(pack),)).rules
     assert not lint([pack])
     rewriter = Rewriter(rules)
-    turned = pair(
-        [node("Transpose", "x", form=perm(1, 0)), node("Transpose", "z", form=perm(1, 0)), node("Concat", (0, 0), (1, 0), form=axis(0))],
-        [node("Concat", "x", "z", form=axis(1)), node("Transpose", (0, 0), form=perm(1, 0))],
-        x=(5, 7), z=(5, 2),
-    )  # fmt: skip
-    assert rewriter.derives(turned), formula(turned)
+    assert rewriter.derives(LAWS[ops]), formula(LAWS[ops])
 
 
 def test_no_rule_follows_from_the_others(pack: Path):
@@ -74,9 +89,9 @@ def test_no_rule_follows_from_the_others(pack: Path):
         assert not Rewriter([r for r in rules if r is not rule]).path(example.graph, after), rule.id
 
 
-def test_a_killed_run_goes_on_to_the_same_pack_elsewhere(pack: Path, tmp_path: Path):
+def test_a_killed_run_goes_on_to_the_same_pack_elsewhere(pack: Path, ops: tuple[str, ...], tmp_path: Path):
     out = tmp_path / "pack"
-    started = subprocess.Popen(command(*OPS, "--executor", "inline", "--out", out), cwd=ROOT, stderr=subprocess.DEVNULL)
+    started = subprocess.Popen(command(*ops, "--executor", "inline", "--out", out), cwd=ROOT, stderr=subprocess.DEVNULL)
     try:
         # Killed in the middle of proofs.
         while started.poll() is None and not any(f.stat().st_size for f in (out / ".unfinished").glob("*prove*")):
@@ -89,7 +104,7 @@ def test_a_killed_run_goes_on_to_the_same_pack_elsewhere(pack: Path, tmp_path: P
     before = half.read_bytes()
     half.write_bytes(before + b'{"derived": fal')  # a line that was cut off
     ended = subprocess.run(
-        command(*OPS, "--executor", "processes", "--workers", 1, "--out", out), cwd=ROOT, capture_output=True, text=True
+        command(*ops, "--executor", "processes", "--workers", 1, "--out", out), cwd=ROOT, capture_output=True, text=True
     )
     assert ended.returncode == 0, ended.stderr
     assert content(out) == content(pack)
