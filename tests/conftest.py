@@ -35,8 +35,8 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """What is `thorough` is left out unless an expression of marks names it."""
-    if "thorough" in config.option.markexpr:
+    """What is `thorough` is left out unless an expression of marks names it, or is empty."""
+    if not config.option.markexpr or "thorough" in config.option.markexpr:
         return
     left_out = [item for item in items if item.get_closest_marker("thorough")]
     if left_out:

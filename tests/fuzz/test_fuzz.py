@@ -15,7 +15,7 @@ from tests.fuzz.regress import FOLDER, read, write
 from tests.fuzz.shrink import fails, shrunk
 from tests.fuzz.trial import CHANGED, CRASHED, Case, difference, draw, trial
 
-MODELS, SEED = 600, 20240
+MODELS, SEED = 400, 20240
 STANDARD = load_library().whole
 EVERY = load_library(("standard", "generated"), evidence=False).whole
 

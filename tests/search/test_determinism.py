@@ -16,6 +16,7 @@ import pytest
 
 import graphopt
 from graphopt.config import cache_dir
+from tests.daily import turn
 
 ROOT = Path(__file__).resolve().parents[2]
 MODEL = ROOT / "models" / "demo_regnet.onnx"
@@ -67,7 +68,7 @@ def _hash(file: Path) -> str:
     ("prices", "strategies"),
     [
         ("measured", USUAL),
-        ("none", USUAL),
+        pytest.param("none", USUAL, marks=turn(0, of=2)),
         *(pytest.param(prices, STRATEGIES, marks=pytest.mark.thorough) for prices in ("measured", "none")),
     ],
     ids=["measured", "none", "measured-all", "none-all"],

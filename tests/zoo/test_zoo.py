@@ -120,7 +120,7 @@ DEAR = {
     "ssdlite@classes=5",
     *(name for number, name in enumerate(SMALL) if (number + day()) % 3),
 }
-DEAR_TWICE = {"tiny_swin", "tiny_diffusion"}
+DEAR_TWICE = {"tiny_swin", "tiny_diffusion", "tiny_llama", "tiny_regnet"}
 DEAR_OPEN = {"tiny_diffusion@batch=0", "yolo@batch=0,classes=3,size=64,width=8"}
 
 
