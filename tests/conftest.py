@@ -13,16 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.daily import day
 from tests.once import once
 
 
 def pytest_configure() -> None:
-    """Workers have one day, and numpy and torch one thread each, for two that wait for each other on a busy core cost ten times as much.
+    """Give numpy and torch one thread each: two that wait for each other on a busy core cost ten times as much.
 
     Ctrl-C means what it means in a terminal, also where a shell started the suite in the background and ignores it.
     """
-    day()
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)

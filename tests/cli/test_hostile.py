@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.daily import part
 from tests.faults import FAULTS, repetition
 from tests.hostile.cases import CASES
 from tests.hostile.run import Outcome
 from tests.hostile.texts import Case
 from tests.pace import slowness
+from tests.share import part
 
 _LONG = ("model: 20,000 nodes in a row",)
 

@@ -26,7 +26,6 @@ from graphopt.many import child
 from graphopt.many.batch import Done, optimize_many
 from graphopt.many.find import ModelJob, find
 from tests.cli.conftest import conv_net
-from tests.daily import turn
 
 ROOT = Path(__file__).resolve().parents[2]
 QUICK = ("--strategy", "none", "--no-measure")
@@ -131,7 +130,7 @@ def test_six_models_of_which_one_is_broken(tmp_path):
     assert all(path.stat().st_mtime_ns == changed for path, changed in before.items())
 
 
-@turn(0, of=2)
+@pytest.mark.slow
 def test_killed_and_started_again(tmp_path):
     for number in range(4):
         (tmp_path / "in").mkdir(exist_ok=True)
@@ -157,7 +156,7 @@ def test_killed_and_started_again(tmp_path):
     assert left == {".graphopt.json", *(f"m{number}.onnx" for number in range(4))}
 
 
-@turn(1, of=2)
+@pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="sends a signal")
 def test_ctrl_c_leaves_the_rest_for_another_run(tmp_path):
     (tmp_path / "in").mkdir()

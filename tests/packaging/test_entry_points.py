@@ -11,8 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.daily import turn
-
 ROOT = Path(__file__).resolve().parents[2]
 DEMO = ROOT / "models" / "demo_regnet.onnx"
 TOY = ROOT / "tests" / "rl" / "toy" / "toy.yaml"
@@ -113,7 +111,7 @@ def test_tasks_and_evaluations_know_them(call):
     assert done.returncode == 0, done.stderr
 
 
-@turn(1, of=2)
+@pytest.mark.slow
 @pytest.mark.skipif(find_spec("torch_geometric") is None, reason="trains an agent")
 def test_an_algorithm_from_outside_trains_an_agent_that_is_used(call, tmp_path):
     trained = graphopt(

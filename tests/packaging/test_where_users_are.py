@@ -13,7 +13,6 @@ import pytest
 import yaml
 from onnx import TensorProto, helper
 
-from tests.daily import turn
 from tests.packaging.installed import ROOT, call, environment, source_tree
 
 pytestmark = [pytest.mark.slow, pytest.mark.network]
@@ -33,7 +32,7 @@ def repository(folder: Path) -> Path:
     return folder
 
 
-@turn(0, of=2)
+@pytest.mark.slow
 def test_the_hook(tmp_path):
     pytest.importorskip("pre_commit", reason="pre-commit is not installed")
     ours = repository(source_tree(tmp_path / "graphopt"))
@@ -61,7 +60,7 @@ def test_the_hook(tmp_path):
     assert "error: slow.onnx could be " in done.stdout
 
 
-@turn(1, of=2)
+@pytest.mark.slow
 def test_the_action(installed, tmp_path):
     """Its own steps, one after the other, as GitHub runs them: variables filled in, then bash."""
     action = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))

@@ -11,9 +11,9 @@ pytest.importorskip("z3")
 from graphopt.config import rules_dir
 from graphopt.prover.generic import prove_generic
 from graphopt.rewrite.schema import Rule, parse_rules, read_rules
-from tests.daily import part
 from tests.prover.mutants import mutants
 from tests.prover.other_sizes import counterexamples
+from tests.share import part
 
 WRONG = Path(__file__).parent / "wrong_rules.yaml"
 # Of a few families: mutants whose proof takes long say nothing more.

@@ -8,8 +8,8 @@ import pytest
 
 from graphopt.prover.evidence import check_rule
 from graphopt.rewrite.schema import read_rules
-from tests.daily import part
 from tests.pace import slowness
+from tests.share import part
 
 LAWS = read_rules(Path(__file__).parent / "laws.yaml")
 SECONDS = 10.0

@@ -8,8 +8,8 @@ import pytest
 
 from graphopt.prover.evidence import check_rule
 from graphopt.rewrite.schema import read_rules
-from tests.daily import part
 from tests.prover.witness import wrong_rules
+from tests.share import part
 
 pytest.importorskip("z3")
 

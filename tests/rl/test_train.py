@@ -36,8 +36,8 @@ from graphopt.rl.training.world_model import WorldShape  # noqa: E402
 from graphopt.search.greedy import Greedy  # noqa: E402
 from graphopt.search.problem import Budget  # noqa: E402
 from graphopt.search.trace import carry_out  # noqa: E402
-from tests.daily import part  # noqa: E402
 from tests.rl.conftest import DEMO, HERE  # noqa: E402
+from tests.share import part  # noqa: E402
 
 ROOT = HERE.parents[1]
 ROUNDS = {f"{n} episodes played" for n in (3, 6, 9)}

@@ -25,7 +25,6 @@ from graphopt.rl.training.replay_buffer import Record, Windows, shared, windows 
 from graphopt.rl.training.train import train  # noqa: E402
 from graphopt.rl.training.training_run import DYNAMICS, Run  # noqa: E402
 from graphopt.rl.training.world_model import TwoHotHead, WorldShape, saving_percent  # noqa: E402
-from tests.daily import turn  # noqa: E402
 
 SMALL = Dreaming(fits=3, windows=6, episodes=6, rounds=2, dreams=16, horizon=5)
 
@@ -243,7 +242,7 @@ def test_the_feature_of_a_saving_can_be_read_back(demo_environment: TaskEnvironm
                 )
 
 
-@turn(0, of=2)
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.thorough)])
 def test_it_finds_what_lies_behind_a_costly_step(toy: Task, tmp_path: Path, seed: int) -> None:
     run = Run(toy, tmp_path / "agent", "world-model", preset="debug", seed=seed, steps=600, dynamics="deterministic")

@@ -14,7 +14,7 @@ from graphopt.rewrite.library import GENERATED, LOCK, STANDARD, VERDICTS, lint, 
 from graphopt.rewrite.schema import Rule, read_rules
 from graphopt.synth.prune import Rewriter
 from tests.bench.laws import LAWS, derivation
-from tests.daily import part
+from tests.share import part
 
 PACK = load_library((GENERATED,), evidence=False).rules
 

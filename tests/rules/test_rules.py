@@ -13,7 +13,7 @@ from graphopt.prover.examples import UndefinedError, compare_sides
 from graphopt.rewrite.examples import build_example
 from graphopt.rewrite.library import LOCK, VERDICTS, load_library, read_evidence
 from graphopt.rewrite.schema import Rule
-from tests.daily import part
+from tests.share import part
 
 LIBRARY = load_library(evidence=False)
 EVIDENCE = read_evidence(rules_dir() / LOCK)

@@ -16,7 +16,6 @@ import pytest
 
 import graphopt
 from graphopt.config import cache_dir
-from tests.daily import turn
 
 ROOT = Path(__file__).resolve().parents[2]
 MODEL = ROOT / "models" / "demo_regnet.onnx"
@@ -68,7 +67,7 @@ def _hash(file: Path) -> str:
     ("prices", "strategies"),
     [
         ("measured", USUAL),
-        pytest.param("none", USUAL, marks=turn(0, of=2)),
+        pytest.param("none", USUAL, marks=pytest.mark.thorough),
         *(pytest.param(prices, STRATEGIES, marks=pytest.mark.thorough) for prices in ("measured", "none")),
     ],
     ids=["measured", "none", "measured-all", "none-all"],

@@ -18,7 +18,7 @@ import pytest
 
 from graphopt.errors import MissingExtraError, UnknownNameError, UsageError
 from graphopt.zoo import Exporter, build, cache_dir, describe, example_inputs, export, file_name, names
-from tests.daily import day, part
+from tests.share import part, share
 
 EXPECTED = {
     "squeezenet1_1",
@@ -114,11 +114,11 @@ REDUCED = {
     "whisper_encoder_f16@frames=40,heads=4,hidden=64,layers=2,mels=8": {"Cast", "MatMul"},
 }
 
-# Exports by torch's newer exporter take seconds: of the small models that have no tiny entry a third is made each day, but for the dearest.
+# Exports by torch's newer exporter take seconds: of the small models that have no tiny entry a third is made, but for the dearest.
 DEAR = {
     "nasnet_a@cells=1,filters=8,size=64",
     "ssdlite@classes=5",
-    *(name for number, name in enumerate(SMALL) if (number + day()) % 3),
+    *(name for number, name in enumerate(SMALL) if (number + share()) % 3),
 }
 DEAR_TWICE = {"tiny_swin", "tiny_diffusion", "tiny_llama", "tiny_regnet"}
 DEAR_OPEN = {"tiny_diffusion@batch=0", "yolo@batch=0,classes=3,size=64,width=8"}
