@@ -13,7 +13,7 @@ import re
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import yaml
 
@@ -36,8 +36,6 @@ from graphopt.rewrite.located import (
 )
 from graphopt.rewrite.pattern import Line, parse_line, parse_pattern_line
 from graphopt.rewrite.scope import misnamed
-
-T = TypeVar("T")
 
 CLAIMS = ("exact", "real", "approx")
 _FILE_KEYS = ("family", "doc", "providers", "rules")
