@@ -15,7 +15,7 @@ from graphopt.cost.denormals import readers, shares
 from graphopt.cost.fit import remember_pace, remembered, remembered_scale, stopwatch
 from graphopt.cost.layout import Layout, Move, arrives_blocked
 from graphopt.cost.measure import Stopwatch, cache_bytes
-from graphopt.cost.micro import UnbuildableError, micro_model
+from graphopt.cost.micro import UnbuildableError, micro_model, repeatable
 from graphopt.cost.models import CostModelSpec, Wanted
 from graphopt.cost.roofline import Roofline
 from graphopt.cost.store import FAILED, Store
@@ -39,6 +39,7 @@ _OWN, _SHARED, _MEMORY = "", "-shared", "-memory"
 """Suffix of a signature that was measured with weights from a core's own cache, the last-level cache, or memory."""
 _FARTHER = 4.0  # how much longer it takes to read a weight from memory than from the cache, where that is not measured
 _BALLAST = 256 << 20  # bytes that are touched at most where twice the cache is less
+_ROW, _MOST_COPIES = 24 << 20, 24  # bytes of all layers that are measured in a row, and how many they are at most
 _FIRST = 0.6  # share of the time for measuring that a first look at a graph may use
 
 Priced = tuple[Graph, Costs]
@@ -267,7 +268,7 @@ class KernelCost(WindowCost):
                 elif not self._may_measure():
                     left.append(signature)
                 else:
-                    found = self._run(graph, plan, _ballast(signature))
+                    found = self._run(graph, plan, signature, sum(n for _, n in self.weights(graph, window)))
                     fresh[signature] = FAILED if found is None else found
                     if found is None:
                         left.append(signature)
@@ -306,12 +307,15 @@ class KernelCost(WindowCost):
             and not (self.deadline is not None and self.deadline())
         )
 
-    def _run(self, graph: Graph, plan: Blueprint, evict: int) -> float | None:
+    def _run(self, graph: Graph, plan: Blueprint, signature: str, weights: int) -> float | None:
         start = time.monotonic()
+        copies = _copies(signature, weights) if self._packs and repeatable(graph, plan) else 1
         try:
-            micro = micro_model(graph, plan)
+            micro = micro_model(graph, plan, copies)
             watch = self._stopwatch()
-            return None if watch is None else watch.kernel_ms(micro.model, micro.feeds, evict=evict)
+            if watch is None:
+                return None
+            return watch.kernel_ms(micro.model, micro.feeds, evict=_ballast(signature), copies=copies)
         except UnbuildableError:
             return None
         finally:
@@ -362,6 +366,14 @@ def _ballast(signature: str) -> int:
         return 2 * own
     # Twice the cache leaves a third of a weight in it: what is read once does not push everything out.
     return max(2 * shared, min(4 * shared, _BALLAST)) if signature.endswith(_MEMORY) else 0
+
+
+def _copies(signature: str, weights: int) -> int:
+    """How many layers with weights of their own are measured in a row, so that a run reads what no core has in its own cache."""
+    if not weights or not signature.endswith((_SHARED, _MEMORY)):
+        return 1
+    row = cache_bytes()[1] // 4 if signature.endswith(_SHARED) else _ROW
+    return max(1, min(_MOST_COPIES, row // weights))
 
 
 def _made(wanted: Wanted) -> KernelCost:

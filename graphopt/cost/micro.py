@@ -51,12 +51,14 @@ class Micro:
     feeds: dict[str, Array]
 
 
-def micro_model(graph: Graph, plan: Blueprint) -> Micro:
+def micro_model(graph: Graph, plan: Blueprint, copies: int = 1) -> Micro:
     """Build the model of a window.
 
     Args:
         graph: Where the window stands.
         plan: Its blueprint.
+        copies: How many layers like this follow each other in the model, each with weights of its own (:func:`repeatable`). What
+            they compute is read at once and by nobody else, so that the next one finds its place in the cache, as in a real model.
 
     Raises:
         UnbuildableError: It can't be built.
@@ -78,20 +80,48 @@ def micro_model(graph: Graph, plan: Blueprint) -> Micro:
         if plan.marks.get(key) == BLOCKED:
             names[key] = _into_blocks(f"x{index}", type, context, initializers)
     arrays: dict[str, Array] = {}
+    made: list[tuple[TensorProto, Array | None]] = []
     for index, (key, counts) in enumerate(plan.constants.items()):
         names[key] = f"c{index}"
-        initializers.append(_initializer(graph, plan, key, names[key], counts, rng, arrays))
-    for index, node in enumerate(plan.nodes):
-        for slot, made in enumerate(node.outputs):
-            if made is not None:
-                names[made] = f"v{index}_{slot}"
-    outputs = [helper.make_value_info(names[key], _output_type(graph.type(key))) for key in plan.outputs]
-    nodes = [_node(graph, node, index, names) for index, node in enumerate(plan.nodes)]
+        made.append(_initializer(graph, plan, key, names[key], counts, rng))
+    nodes: list[NodeProto] = []
+    outputs = []
+    for copy in range(copies):
+        mark = f"_{copy}" if copy else ""
+        here = {key: f"{name}{mark}" if key in plan.constants else name for key, name in names.items()}
+        for known, array in made:
+            one = TensorProto()
+            one.CopyFrom(known)
+            one.name = f"{known.name}{mark}"
+            initializers.append(one)
+            if array is not None:
+                # Of weights that are equal, number by number, the runtime packs one and lets the others share it.
+                arrays[one.name] = np.roll(array, copy)
+        for index, node in enumerate(plan.nodes):
+            here |= {key: f"v{index}_{slot}{mark}" for slot, key in enumerate(node.outputs) if key is not None}
+        nodes += [_node(graph, node, f"w{index}{mark}", here) for index, node in enumerate(plan.nodes)]
+        for key in plan.outputs:
+            if copies == 1:
+                outputs.append(helper.make_value_info(here[key], _output_type(graph.type(key))))
+            else:
+                read = f"{CONTEXT}_{here[key]}"
+                nodes.append(helper.make_node("Size", [here[key]], [read], name=read))
+                outputs.append(helper.make_tensor_value_info(read, TensorProto.INT64, ()))
     body = helper.make_graph(context + nodes, "window", inputs, outputs, initializers)
     domains = {node.domain for node in plan.nodes} | {""}
     opsets = [helper.make_opsetid(d, graph.opsets.get(d, 1)) for d in sorted(domains)]
     proto = helper.make_model(body, opset_imports=opsets, ir_version=_IR_VERSION)
     return Micro(LoadableModel(proto.SerializeToString(), arrays), feeds)
+
+
+def repeatable(graph: Graph, plan: Blueprint) -> bool:
+    """Whether a window can stand in a model several times: all its nodes depend on a large weight, so no two of them are equal."""
+    own = {key for key, counts in plan.constants.items() if not counts and (graph.type(key).nbytes or 0) >= _INLINE}
+    for node in plan.nodes:
+        if not any(key in own for key in node.inputs):
+            return False
+        own |= {key for key in node.outputs if key is not None}
+    return all(graph.type(key).dtype == "f32" for key in plan.outputs)
 
 
 def _into_blocks(name: str, type: ValueType, context: list[NodeProto], initializers: list[TensorProto]) -> str:
@@ -112,13 +142,13 @@ def _output_type(type: ValueType) -> Any:
     return type_proto(ValueType(type.dtype, None, type.other))
 
 
-def _node(graph: Graph, node: Node, index: int, names: dict[int, str]) -> NodeProto:
+def _node(graph: Graph, node: Node, name: str, names: dict[int, str]) -> NodeProto:
     ins = ["" if key is None else names[key] for key in node.inputs]
     outs = ["" if key is None else names[key] for key in node.outputs]
     # What came with the model goes back as it was, whatever attributes it has.
     attributes = node.attributes if node.source is None else {}
     proto = make_node(node.op, node.domain, graph.opsets.get(node.domain, 1), ins, outs, attributes)
-    proto.name = f"w{index}"
+    proto.name = name
     if node.source is not None:
         proto.attribute.extend(node.source.attribute)
     return proto
@@ -134,8 +164,8 @@ def _initializer(
     name: str,
     counts: bool,
     rng: np.random.Generator,
-    arrays: dict[str, Array],
-) -> TensorProto:
+) -> tuple[TensorProto, Array | None]:
+    """A constant as it stands in the model, and its numbers where those are handed over apart from it."""
     type = graph.type(key)
     if counts:
         try:
@@ -147,12 +177,11 @@ def _initializer(
     else:
         array = _floats(type, _sizes(type), rng, *_constant_range(plan, key))
     if array.nbytes < _INLINE:
-        return numpy_helper.from_array(np.ascontiguousarray(array).reshape(array.shape), name)
-    arrays[name] = array
+        return numpy_helper.from_array(np.ascontiguousarray(array).reshape(array.shape), name), None
     proto = TensorProto(name=name, data_type=DTYPES[type.dtype or "f32"], dims=array.shape)
     proto.data_location = TensorProto.EXTERNAL
     proto.external_data.add(key="location", value="<array>")
-    return proto
+    return proto, array
 
 
 def _constant_range(plan: Blueprint, key: int) -> tuple[float, float, bool]:

@@ -51,7 +51,6 @@ SETTLE_S = 3e-3
 LONG_SETTLE_S = 0.05
 """The pause where threads can't be told, or were told otherwise: those of other runtimes, of providers on the processor, and of ONNX Runtime before 1.27."""
 _SPIN = "session.intra_op.spin_duration_us", "session.inter_op.spin_duration_us"
-_SPIN_TEXT = str(round(SPIN_S * 1e6))
 _SPIN_SINCE = 1, 27
 GRAIN_S = 1e-9
 """No run takes less: on a coarse clock one of an empty model may take no time at all, and it is divided by."""
@@ -91,15 +90,25 @@ class Contender:
             return 0.0
         provider = full_name(self.config.provider)
         others = self.foreign or (provider != CPU and on_host(provider, self.config.provider_options))
-        told = self.config.entries.get(_SPIN[0]) == _SPIN_TEXT
+        told = self.config.entries.get(_SPIN[0]) == _microseconds(SPIN_S)
         return SETTLE_S if told and not others else LONG_SETTLE_S
 
     def sleeping_soon(self) -> Contender:
         """The same, its threads told to sleep after :data:`SPIN_S` where the runtime knows how."""
-        if self.foreign or not self.several or not _can_tell():
+        if self.foreign or not self.several:
             return self
-        wanted = dict.fromkeys(_SPIN, _SPIN_TEXT)
-        return replace(self, config=replace(self.config, entries={**wanted, **self.config.entries}))
+        return replace(self, config=spinning(self.config, SPIN_S))
+
+
+def spinning(config: SessionConfig, seconds: float) -> SessionConfig:
+    """A session whose threads wait awake for so long before they sleep, unless it was told another time or the runtime can't be told."""
+    if not _can_tell():
+        return config
+    return replace(config, entries={**dict.fromkeys(_SPIN, _microseconds(seconds)), **config.entries})
+
+
+def _microseconds(seconds: float) -> str:
+    return str(round(seconds * 1e6))
 
 
 Opener = Callable[[Contender, ExitStack], tuple[float, Timed]]

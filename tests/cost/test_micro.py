@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from itertools import pairwise
+
 import numpy as np
 import onnx
 import pytest
 
 from graphopt.cost.blueprint import BLOCKED, blueprint
-from graphopt.cost.micro import UnbuildableError, _node, micro_model
+from graphopt.cost.measure import CONTEXT, REORDERS
+from graphopt.cost.micro import UnbuildableError, _node, micro_model, repeatable
 from graphopt.cost.shapes import Shapes
+from graphopt.cost.windows import Window
 from graphopt.ir.constants import tensor_of
 from graphopt.ir.graph import Node
+from graphopt.runtime.profile import profile
 from graphopt.runtime.session import Session
 from tests.cost.graphs import graph, node, operators, residual_network, transformer, windows
 
@@ -106,6 +112,48 @@ def test_weights_are_constants_and_large_ones_are_passed_on():
     assert weight.shape == (256, 256) and np.abs(weight).min() > 1e-3
 
 
+@pytest.mark.parametrize(
+    "nodes, x, weights",
+    [
+        (DENSE, (128, 256), {"w": (256, 256), "b": (256,)}),
+        (
+            [*DENSE[:1], node("Add", ["m", "b"], ["a"]), node("Gelu", ["a"], ["y"])],
+            (1, 64, 256),
+            {"w": (256, 256), "b": (256,)},
+        ),
+        (
+            [node("Conv", ["x", "w"], ["c"], pads=[1] * 4), node("Relu", ["c"], ["y"])],
+            (1, 64, 14, 14),
+            {"w": (64, 64, 3, 3)},
+        ),
+    ],
+)
+def test_copies_are_layers_each_as_it_is_alone(nodes, x, weights):
+    """The runtime fuses none of them with another, and takes none for another: each has weights of its own."""
+    g = graph(nodes, {"x": x}, weights)
+    window = plan(g)
+    assert len(windows(g)) == 1 and repeatable(g, window)
+
+    def kernels(copies):
+        micro = micro_model(g, window, copies)
+        found = profile(micro.model, micro.feeds, runs=1)
+        return Counter(k.op_type for k in found if not k.node_name.startswith(CONTEXT) and k.op_type not in REORDERS)
+
+    alone = kernels(1)
+    assert kernels(3) == Counter({op: 3 * n for op, n in alone.items()})
+    large = [array for array in micro_model(g, window, 3).model.tensors.values() if array.ndim > 1]
+    assert len(large) == 3 and not any((a == b).all() for a, b in pairwise(large))
+
+
+def test_what_could_be_taken_for_one_is_not_copied():
+    turned = [node("Transpose", ["x"], ["t"], perm=[1, 0]), node("MatMul", ["t", "w"], ["y"])]
+    g = graph(turned, {"x": (256, 128)}, {"w": (256, 256)})
+    order = tuple(n.id for n in g.in_order())
+    assert not repeatable(g, blueprint(g, Window(order, order[-1]), Shapes()))  # all transpose the same
+    small = graph(DENSE, {"x": (4, 8)}, SIZES)
+    assert not repeatable(small, plan(small))  # weights that stay in the cache
+
+
 def test_a_rule_may_write_a_whole_number_for_a_float():
     from graphopt.ir.edit import Edit
 
@@ -119,7 +167,7 @@ def test_a_rule_may_write_a_whole_number_for_a_float():
 
 def test_an_attribute_that_a_rule_writes_keeps_its_shape_and_type():
     made = Node("Constant", (), (1,), {"value": tensor_of(np.array(3, np.float32))})
-    written = _node(graph([node("Relu", ["x"], ["y"])], {"x": (2,)}), made, 0, {1: "v"})
+    written = _node(graph([node("Relu", ["x"], ["y"])], {"x": (2,)}), made, "w0", {1: "v"})
     assert list(written.attribute[0].t.dims) == []
 
 
