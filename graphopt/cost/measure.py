@@ -57,7 +57,8 @@ class Stopwatch:
 
     Between the runs of a model it runs another, always the same. When that one is slower than it has ever been, so is the
     machine (a neighbour, a lower clock), and the result is corrected by as much: two windows measured in different
-    minutes stay comparable.
+    minutes stay comparable. Where sessions have threads of their own nothing is corrected: two of them disturb each other, and what a
+    product on several threads takes varies more from one run to the next than machines do from one minute to the next.
 
     Args:
         config: Provider, threads and level.
@@ -72,13 +73,13 @@ class Stopwatch:
         reference: tuple[LoadableModel, Mapping[str, Any]] | None = None,
     ) -> None:
         self.outside = full_name(config.provider) != CPU
-        self.config = config if self.outside or config.threads == 1 else spinning(config, AWAKE_S)
+        several = not self.outside and config.threads != 1
+        self.config = spinning(config, AWAKE_S) if several else config
         self.roofline = roofline
         self.best_ms = roofline.pace_ms
         self._pace: Callable[[], None] | None = None
-        if reference is not None:
-            # On one thread: workers go on spinning after a run, and would take the processors from the window that comes next.
-            self._session = Session(reference[0], config if self.outside else replace(config, threads=1))
+        if reference is not None and not several:
+            self._session = Session(reference[0], config)
             self._pace = self._session.prepare(reference[1])
 
     def kernel_ms(
@@ -153,7 +154,7 @@ class Stopwatch:
             return _typical([wall * 1e3 for wall, _ in times], times) / slowdown
 
     def slowdown(self) -> float:
-        """How much slower than ever seen the machine is just now; 1 when that is not known."""
+        """How much slower than ever seen the machine is just now; 1 where that is not known."""
         if self._pace is None:
             return 1.0
         self._pace()

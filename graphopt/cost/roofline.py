@@ -18,7 +18,7 @@ class Roofline:
         overhead_ms: What the runtime spends on a node whatever it does, in milliseconds.
         profiler_ms: What measuring adds to the time of a window, in milliseconds: the profiler to a kernel, or where windows
             are timed from outside, the call into the runtime.
-        pace_ms: Time of the model that tells how fast the machine is at the moment, at its best.
+        pace_ms: Time of the model that tells how fast the machine is at the moment, at its best; 0 where none does.
     """
 
     gflops: float = 150.0

@@ -7,6 +7,7 @@ import pickle
 import numpy as np
 import pytest
 
+from graphopt.cost.fit import stopwatch
 from graphopt.cost.kernel import ESTIMATE_MARKUP, KernelCost
 from graphopt.cost.store import FAILED, Store
 from graphopt.errors import UnknownNameError
@@ -251,3 +252,11 @@ def test_a_rewrite_for_which_weights_outgrow_their_room_is_refused(store):
     assert counting.measured == known  # what is refused whatever it takes is not measured
     roomy = Problem(WIDER, KernelCost(store, measure=False))
     assert roomy.step(roomy.step(roomy.start(g), first), second).cost > 0
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_the_numbers_of_a_machine_are_measured_once(threads, tmp_path):
+    config = SessionConfig(threads=threads)
+    first = stopwatch(Store(tmp_path / "s.sqlite"), "here", config)
+    assert stopwatch(Store(tmp_path / "s.sqlite"), "here", config).roofline == first.roofline
+    assert (first.slowdown() >= 1) if threads == 1 else (first.slowdown() == 1)
