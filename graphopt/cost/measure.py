@@ -28,8 +28,8 @@ from graphopt.cost.roofline import Roofline
 from graphopt.cost.windows import VIEWS
 from graphopt.errors import GraphoptError
 from graphopt.runtime.providers import CPU, full_name
-from graphopt.runtime.rounds import GRAIN_S, spinning
-from graphopt.runtime.session import LoadableModel, Session, SessionConfig
+from graphopt.runtime.rounds import GRAIN_S
+from graphopt.runtime.session import LoadableModel, Session, SessionConfig, spinning
 
 REORDERS = frozenset({"ReorderInput", "ReorderOutput"})
 CONTEXT = "ctx"

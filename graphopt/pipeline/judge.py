@@ -15,6 +15,7 @@ from graphopt.pipeline.opening import as_given, first_run, open_sizes
 from graphopt.pipeline.prepare import patience
 from graphopt.pipeline.verify import Verified
 from graphopt.runtime import guard
+from graphopt.runtime.environment import Neighbours
 from graphopt.runtime.timing import Paired
 from graphopt.search.arena import Arena
 from graphopt.search.effort import Effort
@@ -38,6 +39,7 @@ class Judged:
         tie: Whether the candidate is written because it is simpler, and as fast.
         final: What is written.
         memory: Peak bytes of a process that runs the original, and of one that runs the candidate; ``None`` where not measured.
+        others: Processors that other programs took during the measurement; ``None`` where nobody knows.
     """
 
     verified: Verified
@@ -48,6 +50,7 @@ class Judged:
     tie: bool
     final: Emitted
     memory: tuple[int | None, int | None] = (None, None)
+    others: float | None = None
 
 
 def judge(context: Context, verified: Verified) -> Judged:
@@ -61,13 +64,15 @@ def judge(context: Context, verified: Verified) -> Judged:
         return Judged(verified, graph, None, (), False, False, candidate)
     context.tell("measure", "measuring against the original")
     smaller = not context.settings.keep_ties and _smaller(original, candidate)
+    neighbours = Neighbours()
     paired = verdict(context.arena, graph, context.clock, context.effort, smaller)
+    others = neighbours.cores()
     elsewhere = _elsewhere(context, graph)
     faster = paired.ci95[0] > 1.0
     tie = not faster and smaller and is_tie(paired)
     memory = _memory(context, verified) if faster or tie else (None, None)
     final = candidate if faster or tie else emit(original, original.graph)
-    return Judged(verified, graph, paired, elsewhere, not (faster or tie), tie, final, memory)
+    return Judged(verified, graph, paired, elsewhere, not (faster or tie), tie, final, memory, others)
 
 
 def is_tie(paired: Paired) -> bool:

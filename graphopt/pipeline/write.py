@@ -192,6 +192,7 @@ def _report(context: Context, judged: Judged) -> dict[str, Any]:
         elsewhere=judged.elsewhere,
         tie=judged.tie,
         memory=judged.memory,
+        others=judged.others,
         effort=context.effort.told(),
     )
 

@@ -13,13 +13,13 @@ import numpy as np
 from graphopt.onnxio.bodies import all_nodes
 from graphopt.onnxio.emit import Emitted
 from graphopt.onnxio.load import Model
-from graphopt.runtime.environment import fingerprint, threads_used
+from graphopt.runtime.environment import disturbs, fingerprint, threads_used, usable_cores
 from graphopt.runtime.placement import Placement
 from graphopt.runtime.session import SessionConfig
 from graphopt.runtime.timing import Paired
 from graphopt.search.selection import FamilyVerdict, Selection
 from graphopt.verification.numeric import Verification
-from graphopt.wording import sized
+from graphopt.wording import plural, sized
 
 SCHEMA = "graphopt.report/1"
 
@@ -45,6 +45,7 @@ def make_report(
     elsewhere: Sequence[tuple[Mapping[str, int], Paired]] = (),
     tie: bool = False,
     memory: tuple[int | None, int | None] = (None, None),
+    others: float | None = None,
     effort: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The report of an optimisation, ready for JSON.
@@ -69,6 +70,7 @@ def make_report(
         elsewhere: Measurements at other sizes.
         tie: Whether the result is written because it is simpler, and as fast.
         memory: Peak bytes of a process that runs the original, and of one that runs the result.
+        others: Processors that other programs took during the last measurement; ``None`` where nobody knows.
         effort: What search and measurement could spend, and who of it what.
     """
     outcome = selection.outcome
@@ -91,6 +93,7 @@ def make_report(
         "tie": tie,
         "opening": None if paired is None else _opening(paired),
         "memory": None if None in memory else {"before": memory[0], "after": memory[1]},
+        "other_programs": None if others is None else round(others, 2),
         "nodes": {"before": all_nodes(original.proto.graph), "after": all_nodes(final.proto.graph)},
         "placement": _placement(placements),
         "timing": None if not placements else {"device": placements[0].device, "copies": placements[0].copies},
@@ -119,7 +122,7 @@ def make_report(
         "effort": effort,
         "seconds": seconds,
         "environment": asdict(fingerprint(config)),
-        "warnings": _warnings(selection, kept, final, config.provider, paired, elsewhere),
+        "warnings": _warnings(selection, kept, final, config, paired, elsewhere, others),
     }
 
 
@@ -201,11 +204,19 @@ def _warnings(
     selection: Selection,
     kept: bool,
     final: Emitted,
-    provider: str,
+    config: SessionConfig,
     paired: Paired | None,
     elsewhere: Sequence[tuple[Mapping[str, int], Paired]],
+    others: float | None,
 ) -> list[str]:
     warnings = []
+    threads = threads_used(config)
+    if config.provider == "cpu" and disturbs(others, threads):
+        fewer = ", or choose --threads 1, which they disturb less" if threads > 1 else ""
+        warnings.append(
+            f"other programs took {others:.1f} processors while {plural(threads, 'thread')} of {usable_cores()} processors were measured, "
+            f"and small gains don't show beside them: end them{fewer}"
+        )
     for c in selection.culprits:
         warnings.append(
             f"step {c.step}, {c.rule} at {c.node}, changes the outputs: family {c.family} taken back ({c.message})"
@@ -213,7 +224,7 @@ def _warnings(
     blamed = {c.family for c in selection.culprits}
     wrong = [v.family for v in selection.families if v.wrong and v.family not in blamed]
     if wrong:
-        warnings.append(f"provider {provider} computes something else with {', '.join(wrong)}: taken back")
+        warnings.append(f"provider {config.provider} computes something else with {', '.join(wrong)}: taken back")
     if kept and paired is not None and verdict(paired) == "unclear":
         found = f"{paired.speedup:.2f}x ({paired.ci95[0]:.2f} to {paired.ci95[1]:.2f})"
         warnings.append(

@@ -14,6 +14,7 @@ import platform
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
@@ -31,6 +32,8 @@ ISA_FLAGS = ("amx_int8", "avx2", "avx512_bf16", "avx512_vnni", "avx512f", "avx_v
 
 _ALIASES = {"asimd": "neon"}  # what Linux calls it on arm64
 _BLOCK_SIZES = (16, 8)
+_CORE = 0.15
+"""Of a processor; less than that the system itself takes, and what starts and ends."""
 
 
 @dataclass(frozen=True)
@@ -329,3 +332,38 @@ def _output(command: Sequence[str]) -> str:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
         return ""
+
+
+class Neighbours:
+    """Watches, from now on, the processors that this process may run on.
+
+    Linux tells what all programs have taken of each processor (the hypervisor's part included) and what this one and its children have.
+    """
+
+    def __init__(self) -> None:
+        self._before = _taken()
+
+    def cores(self) -> float | None:
+        """How many processors other programs took on average; ``None`` where the system does not tell."""
+        before, now = self._before, _taken()
+        if before is None or now is None or now[0] <= before[0]:
+            return None
+        return max(0.0, (now[1] - before[1]) / (now[0] - before[0]))
+
+
+def disturbs(cores: float | None, threads: int) -> bool:
+    """Whether what other programs take leaves too few processors for so many threads."""
+    return cores is not None and cores > len(os.sched_getaffinity(0)) - threads + _CORE
+
+
+def _taken() -> tuple[float, float] | None:
+    """The time, and the seconds that other programs have had on these processors."""
+    with suppress(OSError, ValueError, AttributeError):  # the latter: another system
+        wanted = {f"cpu{core}" for core in os.sched_getaffinity(0)}
+        rows = [line.split() for line in Path("/proc/stat").read_text(encoding="ascii").splitlines()]
+        # user, nice, system, then idle and waiting, then interrupts and what a hypervisor took; guests are part of the first two
+        ticks = sum(sum(map(int, [*row[1:4], *row[6:9]])) for row in rows if row[0] in wanted)
+        own = os.times()
+        mine = own.user + own.system + own.children_user + own.children_system
+        return time.monotonic(), ticks / os.sysconf("SC_CLK_TCK") - mine
+    return None

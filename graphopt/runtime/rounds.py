@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import re
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -32,9 +31,8 @@ import numpy as np
 from graphopt.errors import UsageError
 from graphopt.ir.dtypes import Array
 from graphopt.ir.memo import collector_paused
-from graphopt.runtime.environment import runtime_version
 from graphopt.runtime.providers import CPU, full_name, on_host
-from graphopt.runtime.session import Model, Session, SessionConfig
+from graphopt.runtime.session import Model, Session, SessionConfig, spinning, spins
 from graphopt.runtime.timing import NOISY, Paired, Ratio, ratio
 
 MIN_CYCLES = 4
@@ -50,8 +48,6 @@ SETTLE_S = 3e-3
 """Pause before each turn where sessions have threads of their own: these sleep by then (otherwise twice the latency, with two threads on two cores)."""
 LONG_SETTLE_S = 0.05
 """The pause where threads can't be told, or were told otherwise: those of other runtimes, of providers on the processor, and of ONNX Runtime before 1.27."""
-_SPIN = "session.intra_op.spin_duration_us", "session.inter_op.spin_duration_us"
-_SPIN_SINCE = 1, 27
 GRAIN_S = 1e-9
 """No run takes less: on a coarse clock one of an empty model may take no time at all, and it is divided by."""
 _TURN_S = 5e-3  # a turn is timed for at least this long: far above the grain of the clock and the cost of a call
@@ -90,7 +86,7 @@ class Contender:
             return 0.0
         provider = full_name(self.config.provider)
         others = self.foreign or (provider != CPU and on_host(provider, self.config.provider_options))
-        told = self.config.entries.get(_SPIN[0]) == _microseconds(SPIN_S)
+        told = spins(self.config, SPIN_S)
         return SETTLE_S if told and not others else LONG_SETTLE_S
 
     def sleeping_soon(self) -> Contender:
@@ -98,17 +94,6 @@ class Contender:
         if self.foreign or not self.several:
             return self
         return replace(self, config=spinning(self.config, SPIN_S))
-
-
-def spinning(config: SessionConfig, seconds: float) -> SessionConfig:
-    """A session whose threads wait awake for so long before they sleep, unless it was told another time or the runtime can't be told."""
-    if not _can_tell():
-        return config
-    return replace(config, entries={**dict.fromkeys(_SPIN, _microseconds(seconds)), **config.entries})
-
-
-def _microseconds(seconds: float) -> str:
-    return str(round(seconds * 1e6))
 
 
 Opener = Callable[[Contender, ExitStack], tuple[float, Timed]]
@@ -443,10 +428,6 @@ class Turn:
             self._run()
             marks.append(time.perf_counter())
         return [max(end - start, GRAIN_S) for start, end in itertools.pairwise(marks)]
-
-
-def _can_tell() -> bool:
-    return tuple(map(int, re.findall(r"\d+", runtime_version())[:2])) >= _SPIN_SINCE
 
 
 def turn_order(count: int, round_index: int) -> list[int]:

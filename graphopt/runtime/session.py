@@ -8,9 +8,10 @@ arrays may be read-only, unaligned views of a memory-mapped file and may be rele
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,8 @@ _LEVELS = {
     "disabled": onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL,
 }
 LEVELS = tuple(_LEVELS)
+_SPIN = "session.intra_op.spin_duration_us", "session.inter_op.spin_duration_us"
+_SPIN_SINCE = 1, 27
 
 # The runtime's status exceptions share no base but Exception; the binding adds Python's own.
 _RUNTIME_ERRORS: tuple[type[Exception], ...] = (
@@ -97,6 +100,22 @@ class SessionConfig:
     parallel: int = 1
     arena: bool = True
     pattern: bool = True
+
+
+def spinning(config: SessionConfig, seconds: float) -> SessionConfig:
+    """A session whose threads wait awake for so long before they sleep, unless it was told another time or the runtime can't be told."""
+    if tuple(map(int, re.findall(r"\d+", onnxruntime.__version__)[:2])) < _SPIN_SINCE:
+        return config
+    return replace(config, entries={**dict.fromkeys(_SPIN, _microseconds(seconds)), **config.entries})
+
+
+def spins(config: SessionConfig, seconds: float) -> bool:
+    """Whether a session is told to wait for so long."""
+    return config.entries.get(_SPIN[0]) == _microseconds(seconds)
+
+
+def _microseconds(seconds: float) -> str:
+    return str(round(seconds * 1e6))
 
 
 class Session(Closing):

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +15,14 @@ import pytest
 
 from graphopt.errors import UnknownNameError, UsageError
 from graphopt.runtime import environment
-from graphopt.runtime.environment import block_size, default_threads, fingerprint, rule_block
+from graphopt.runtime.environment import (
+    Neighbours,
+    block_size,
+    default_threads,
+    disturbs,
+    fingerprint,
+    rule_block,
+)
 from graphopt.runtime.session import Session, SessionConfig
 from tests.runtime.models import chain
 
@@ -125,3 +133,40 @@ def test_block_size_can_be_chosen(monkeypatch):
 def test_importing_the_environment_loads_no_runtime():
     code = "import graphopt.runtime.environment, sys; sys.exit('onnxruntime' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells")
+
+
+@linux
+def test_what_another_program_takes_is_seen_and_what_this_one_takes_is_not():
+    """Compared, not held against a number: other tests run beside this one."""
+
+    def burned(here: bool) -> float:
+        other = None if here else subprocess.Popen([sys.executable, "-c", "while True: pass"])
+        try:
+            time.sleep(0.3)  # it starts
+            watch, began = Neighbours(), time.monotonic()
+            while time.monotonic() - began < 1.0:
+                if not here:
+                    time.sleep(0.01)
+            seen = watch.cores()
+        finally:
+            if other is not None:
+                other.kill()
+                other.wait()
+        assert seen is not None
+        return seen
+
+    here, there = (sorted(burned(where) for _ in range(3))[0 if where else 2] for where in (True, False))
+    assert there > here and there > 0.3
+
+
+@linux
+def test_what_disturbs():
+    cores = len(os.sched_getaffinity(0))
+    assert not disturbs(None, cores)
+    assert not disturbs(0.05, cores)  # what a system does by itself
+    assert disturbs(0.5, cores)
+    assert not disturbs(0.5, cores - 1)  # it has a processor of its own
+    assert disturbs(1.5, cores - 1)
