@@ -59,7 +59,7 @@ class TimePlan:
     elsewhere: float = 0.2
     hurry_s: float = 2.0
     round: float = 0.6
-    alternatives: float = 0.4
+    alternatives: float = 0.25
     look: float = 0.2
     again: float = 0.1
     end: float = 0.1
@@ -74,9 +74,9 @@ _KERNELS = 400
 _CANDIDATES, _CANDIDATES_PER_NODE = 3000, 4
 # In place of the first where no clock judges: 2,000 find no more on nine models, 500 the same on eight and 1.455 in place of 1.568 on the ninth.
 _UNMEASURED = 1000
-# Of all comparisons together, at least and at most. Times 2.5, as the milliseconds below, finds the same in 1.6 times the time (decisions).
-_ROUNDS = (4 * LEAST_ROUNDS, 160)
-_COMPARING_MS = 16_000.0  # typical milliseconds for them, opening included
+# Of all comparisons together, at least and at most. Times 3.3, as the milliseconds below, finds the same in 1.9 times the time (decisions).
+_ROUNDS = (4 * LEAST_ROUNDS, 120)
+_COMPARING_MS = 12_000.0  # typical milliseconds for them, opening included
 _OPEN_MS, _OPEN_MS_PER_MB = 10.0, 1.2  # to open a session, typically
 _TURN_MS = 6.0  # a turn takes no less (graphopt.runtime.rounds)
 _SESSION_ROUNDS = (MIN_ROUNDS, 25)  # with each pair of sessions of the last measurement
