@@ -15,7 +15,7 @@ from graphopt.cli.screen import console, one_line
 from graphopt.cli.signals import Stoppable
 
 if TYPE_CHECKING:
-    from rich.progress import Progress as Line
+    from rich.progress import ProgressColumn
 
     from graphopt.pipeline.context import Progress
 
@@ -25,9 +25,25 @@ _EVERY = 60.0
 
 
 class _Drawn:
-    """What rich draws on stderr between entering and leaving a block."""
+    """What rich draws on stderr between entering and leaving a block; nothing where stderr is no terminal.
 
-    _line: Line
+    Args:
+        columns: Of the line.
+        shown: Draw it, if stderr is a terminal.
+        often: Times a second that it is drawn anew.
+    """
+
+    def __init__(self, *columns: ProgressColumn, shown: bool, often: float) -> None:
+        from rich.progress import Progress as Line
+
+        self._console = screen = console()
+        self._line = Line(
+            *columns,
+            console=screen,
+            transient=True,
+            refresh_per_second=often,
+            disable=not (shown and screen.is_terminal),
+        )
 
     def __enter__(self) -> Self:
         """Start to draw."""
@@ -59,6 +75,13 @@ class _Drawn:
         self._line.start()
 
 
+def _spinner() -> tuple[ProgressColumn, ProgressColumn, ProgressColumn]:
+    """Something that turns, what is being done, and for how long."""
+    from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    return SpinnerColumn("line"), TextColumn("{task.description}", markup=False), TimeElapsedColumn()
+
+
 class Waiting(_Drawn):
     """A spinner on stderr while something loads; nothing where stderr is no terminal.
 
@@ -68,19 +91,7 @@ class Waiting(_Drawn):
     """
 
     def __init__(self, what: str, *, shown: bool = True) -> None:
-        from rich.progress import Progress as Line
-        from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
-
-        screen = console()
-        self._line = Line(
-            SpinnerColumn("line"),
-            TextColumn("{task.description}", markup=False),
-            TimeElapsedColumn(),
-            console=screen,
-            transient=True,
-            refresh_per_second=4,
-            disable=not (shown and screen.is_terminal),
-        )
+        super().__init__(*_spinner(), shown=shown, often=4)
         self._task = self._line.add_task(one_line(what, 60), total=None)
 
 
@@ -93,8 +104,7 @@ class SearchProgress(_Drawn):
     """
 
     def __init__(self, *, shown: bool, verbose: bool) -> None:
-        from rich.progress import Progress as Line
-        from rich.progress import ProgressColumn, SpinnerColumn, Task, TextColumn, TimeElapsedColumn
+        from rich.progress import ProgressColumn, Task, TextColumn
         from rich.text import Text
 
         progress = self
@@ -105,22 +115,13 @@ class SearchProgress(_Drawn):
             def render(self, task: Task) -> Text:
                 return Text(progress.share(task.elapsed or 0.0))
 
-        self._console = console()
+        spinner, message, elapsed = _spinner()
+        columns = spinner, message, TextColumn("{task.fields[best]}", markup=False), Share(), elapsed
+        super().__init__(*columns, shown=shown, often=4)  # drawing takes time from what is being measured
         self._verbose = verbose
         self._last = ""
         self._done: float | None = None  # part of the work
         self._budget: tuple[float, float] | None = None  # when it began, on the line's clock, and its seconds
-        self._line = Line(
-            SpinnerColumn("line"),
-            TextColumn("{task.description}", markup=False),
-            TextColumn("{task.fields[best]}", markup=False),
-            Share(),
-            TimeElapsedColumn(),
-            console=self._console,
-            transient=True,
-            refresh_per_second=4,  # drawing takes time from what is being measured
-            disable=not (shown and self._console.is_terminal),
-        )
         self._task = self._line.add_task("starting", total=None, best="")
 
     def __call__(self, report: Progress) -> None:
@@ -153,19 +154,10 @@ class StepProgress(_Drawn):
     """
 
     def __init__(self, steps: int, *, shown: bool = True) -> None:
-        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
-        from rich.progress import Progress as Line
+        from rich.progress import BarColumn, MofNCompleteColumn
 
-        screen = console()
-        self._line = Line(
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TextColumn("{task.description}", markup=False),
-            console=screen,
-            transient=True,
-            disable=not (shown and screen.is_terminal),
-        )
+        _, message, elapsed = _spinner()
+        super().__init__(BarColumn(), MofNCompleteColumn(), elapsed, message, shown=shown, often=10)
         self._task = self._line.add_task("", total=steps)
 
     def __call__(self, done: str) -> None:
@@ -181,21 +173,9 @@ class WorkProgress(_Drawn):
     """
 
     def __init__(self, *, shown: bool) -> None:
-        from rich.progress import Progress as Line
-        from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
-
-        screen = self._console = console()
-        self._logged = shown and not screen.is_terminal
+        super().__init__(*_spinner(), shown=shown, often=2)
+        self._logged = shown and not self._console.is_terminal
         self._last = -math.inf
-        self._line = Line(
-            SpinnerColumn("line"),
-            TextColumn("{task.description}", markup=False),
-            TimeElapsedColumn(),
-            console=screen,
-            transient=True,
-            refresh_per_second=2,
-            disable=not (shown and screen.is_terminal),
-        )
         self._task = self._line.add_task("starting", total=None)
 
     def __call__(self, stage: str) -> None:

@@ -58,7 +58,7 @@ def select(
     tell, hear = report or (lambda message, best: None), better or (lambda number, state: None)
     clock = _Clock(arena, problem.cost, purse, budget, tell)
     searches = _Searches(strategy, graph, budget, purse, clock, hear)
-    best = _settle(searches, clock, problem, searches.run(problem), ())
+    best, losing = _settle(searches, clock, problem, searches.run(problem), ())
     seen, back = {graph.hash, best.outcome.state.graph.hash}, set[str]()
     while clock.learned and not (searches.over or purse.closed):
         clock.learned = False
@@ -73,8 +73,12 @@ def select(
         seen.add(found.state.graph.hash)
         if clock.faster(best.outcome, found, purse.plan.round * purse.left):
             asked = once & set(by_gain(found))
-            best = _settle(searches, clock, whole, found, tuple(v for v in best.families if v.family not in asked))
-            seen.add(best.outcome.state.graph.hash)
+            verdicts = tuple(v for v in best.families if v.family not in asked)
+            settled, worse = _settle(searches, clock, whole, found, verdicts)
+            seen.add(settled.outcome.state.graph.hash)
+            # Quick looks can contradict each other: what loses to the original is no better than what gained over it.
+            if losing or not worse:
+                best, losing = settled, worse
     return replace(best, rounds=searches.rounds)
 
 
@@ -229,8 +233,8 @@ class _Clock:
 
 def _settle(
     searches: _Searches, clock: _Clock, problem: Problem, outcome: Outcome, verdicts: tuple[FamilyVerdict, ...]
-) -> Selection:
-    """Keep the fastest of what a search found, without the families that lose."""
+) -> tuple[Selection, bool]:
+    """Keep the fastest of what a search found, without the families that lose; and whether what is left loses to the original all the same."""
     purse, plan = clock.purse, clock.purse.plan
     amount = plan.round * purse.left
     outcome = clock.fastest(outcome, plan.alternatives * amount)
@@ -257,7 +261,7 @@ def _settle(
         if not verdict.kept:
             outcome, problem = trial, smaller
             losing = losing and bool(outcome.steps) and not clock.gains(searches.graph, outcome, plan.again * amount)
-    return Selection(outcome, problem, tuple(asked.values()))
+    return Selection(outcome, problem, tuple(asked.values())), losing
 
 
 def _trial(searches: _Searches, problem: Problem, outcome: Outcome, family: str) -> tuple[Problem, Outcome]:
