@@ -74,7 +74,7 @@ _KERNELS = 400
 _CANDIDATES, _CANDIDATES_PER_NODE = 3000, 4
 # In place of the first where no clock judges: 2,000 find no more on nine models, 500 the same on eight and 1.455 in place of 1.568 on the ninth.
 _UNMEASURED = 1000
-# Of all comparisons together, at least and at most. Times 3.3, as the milliseconds below, finds the same in 1.9 times the time (decisions).
+# Of all comparisons together, at least and at most. 400, and 40,000 of the milliseconds below, find the same in more time (decisions).
 _ROUNDS = (4 * LEAST_ROUNDS, 120)
 _COMPARING_MS = 12_000.0  # typical milliseconds for them, opening included
 _OPEN_MS, _OPEN_MS_PER_MB = 10.0, 1.2  # to open a session, typically
