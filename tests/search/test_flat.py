@@ -71,6 +71,63 @@ def test_a_stack_of_linear_layers_stays_a_matrix(batch):
     assert flat_form(graph, LIBRARY)[1] == []
 
 
+def decoder(tokens: int) -> onnx.ModelProto:
+    """A layer of GPT-2 as torch exports it: Gemms between Reshapes that keep zeros, queries, keys and values split, GELU spelled out."""
+    weights = [
+        weight(name, RANDOM.standard_normal(size).astype(np.float32) / 8)
+        for name, size in {
+            "wq": (64, 192),
+            "bq": (192,),
+            "wo": (64, 64),
+            "bo": (64,),
+            "w1": (64, 96),
+            "b1": (96,),
+        }.items()
+    ]
+    shapes = {
+        "rows": [-1, 64],
+        "three": [1, tokens, 192],
+        "heads": [1, tokens, 4, 16],
+        "one": [1, tokens, 64],
+        "wide": [1, tokens, 96],
+        "flat": [-1, 96],
+    }
+    weights += [weight(name, np.array(shape, np.int64)) for name, shape in shapes.items()]
+    weights += [weight(f"c{i}", np.float32(c)) for i, c in enumerate((0.5, 3, 0.044715, 0.7978845608, 1))]
+
+    def reshape(x: str, shape: str, y: str) -> onnx.NodeProto:
+        return node("Reshape", [x, shape], [y], allowzero=1)
+
+    nodes = [
+        reshape("x", "rows", "r0"), node("Gemm", ["r0", "wq", "bq"], ["g0"]), reshape("g0", "three", "qkv"),
+        node("Split", ["qkv"], ["q0", "k0", "v0"], axis=2),
+    ]  # fmt: skip
+    for name, perm in {"q": [0, 2, 1, 3], "k": [0, 2, 3, 1], "v": [0, 2, 1, 3]}.items():
+        nodes += [reshape(f"{name}0", "heads", f"{name}1"), node("Transpose", [f"{name}1"], [name], perm=perm)]
+    nodes += [
+        node("MatMul", ["q", "k"], ["s0"]), node("Softmax", ["s0"], ["s1"]), node("MatMul", ["s1", "v"], ["h0"]),
+        node("Transpose", ["h0"], ["h1"], perm=[0, 2, 1, 3]), reshape("h1", "rows", "h2"), node("Gemm", ["h2", "wo", "bo"], ["h3"]),
+        reshape("h3", "one", "h4"), reshape("h4", "rows", "h5"), node("Gemm", ["h5", "w1", "b1"], ["g1"]), reshape("g1", "wide", "a"),
+        node("Mul", ["a", "c0"], ["half"]), node("Pow", ["a", "c1"], ["a3"]), node("Mul", ["a3", "c2"], ["a4"]),
+        node("Add", ["a", "a4"], ["a5"]), node("Mul", ["a5", "c3"], ["a6"]), node("Tanh", ["a6"], ["a7"]),
+        node("Add", ["a7", "c4"], ["a8"]), node("Mul", ["half", "a8"], ["gelu"]), reshape("gelu", "flat", "y"),
+    ]  # fmt: skip
+    return model(nodes, [("x", F, [1, tokens, 64])], [("y", F, [tokens, 96])], weights)
+
+
+@pytest.mark.parametrize(("tokens", "transposes"), [(5, 4), (1, 0)])
+def test_a_layer_of_a_decoder_is_reshaped_to_heads_and_back_alone(tokens, transposes):
+    proto = decoder(tokens)
+    loaded = load(proto)
+    graph, _ = flat_form(simplify(loaded.graph), LIBRARY)
+    counts = Counter(n.op for n in graph.nodes.values() if not graph.is_lazy(n))
+    assert (counts["Reshape"], counts["Transpose"]) == (5, transposes)
+    x = RANDOM.standard_normal((1, tokens, 64)).astype(np.float32)
+    np.testing.assert_allclose(
+        run(to_proto(emit(loaded, graph)), {"x": x})[0], run(proto, {"x": x})[0], rtol=1e-4, atol=1e-4
+    )
+
+
 def test_no_search_sees_the_rules_that_come_last():
     graph = simplify(load(stack(1)).graph)
     last = {rule.id for rule in LIBRARY.rules if rule.last}
