@@ -25,6 +25,7 @@ from graphopt.runtime.session import SessionConfig
 from graphopt.runtime.timing import Paired
 from graphopt.search.arena import Arena
 from graphopt.search.problem import Problem, State
+from tests.bench.table import show
 
 SHAPES = (
     "128,3072,768", "197,3072,768", "512,3072,768", "512,768,3072", "512,768,768", "512,1024,4096", "512,4096,1024", "512,2048,2048",
@@ -97,14 +98,9 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=3.0, help="for each ratio")
     parser.add_argument("--markdown", type=Path, help="where to write the table, too")
     given = parser.parse_args()
-    lines = ["| layers | direct ms | last by seven products | both | predicted |", "|---|--:|--:|--:|--:|"]
-    print("\n".join(lines), flush=True)
+    head = ["layers", "direct ms", "last by seven products", "both", "predicted"]
     with Store() as store:
-        for shape in given.shape or SHAPES:
-            lines.append(f"| {' | '.join(row(shape, given.threads, given.seconds, store))} |")
-            print(lines[-1], flush=True)
-    if given.markdown:
-        given.markdown.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        show(head, (row(shape, given.threads, given.seconds, store) for shape in given.shape or SHAPES), given.markdown)
 
 
 if __name__ == "__main__":

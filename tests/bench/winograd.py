@@ -28,6 +28,7 @@ from graphopt.rewrite.sites import Sites
 from graphopt.runtime.session import Session, SessionConfig
 from graphopt.search.arena import loadable
 from graphopt.search.problem import Problem
+from tests.bench.table import show
 
 SHAPES = (
     "64,64,56", "128,128,28", "256,256,14", "512,512,7", "64,128,112", "128,128,112", "128,256,56", "256,256,56", "256,512,28",
@@ -106,14 +107,8 @@ def main() -> None:
     parser.add_argument("--markdown", type=Path, help="where to write the table, too")
     given = parser.parse_args()
     head = ["layer", "direct ms", *(f"{form} (error)" for form in FORMS), "chosen"]
-    lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
-    print("\n".join(lines), flush=True)
     with Store() as store:
-        for shape in given.shape or SHAPES:
-            lines.append(f"| {' | '.join(row(shape, given.seconds, store))} |")
-            print(lines[-1], flush=True)
-    if given.markdown:
-        given.markdown.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        show(head, (row(shape, given.seconds, store) for shape in given.shape or SHAPES), given.markdown)
 
 
 if __name__ == "__main__":

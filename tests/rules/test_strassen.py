@@ -9,11 +9,11 @@ import numpy as np
 from graphopt.cost.analytic import AnalyticCost
 from graphopt.ir.simplify import simplify
 from graphopt.onnxio.emit import emit
+from graphopt.onnxio.save import to_proto
 from graphopt.rewrite.library import load_library
-from graphopt.runtime.session import Session, SessionConfig
-from graphopt.search.arena import loadable
 from graphopt.search.problem import Problem
 from tests.bench.strassen import in_blocks, layers, stepped
+from tests.onnxio.models import run
 
 
 def test_two_layers_in_blocks():
@@ -25,8 +25,5 @@ def test_two_layers_in_blocks():
     assert (count["Concat"], count["Gelu"]) == (3, 4)
     assert sum(node.op == "Slice" and node.inputs[0] in both.graph.inputs for node in both.graph.nodes.values()) == 4
     feeds = {"x": np.random.default_rng(0).standard_normal((8, 6), np.float32)}
-    ran = []
-    for graph in (simplify(model.graph), both.graph):
-        with Session(loadable(model, emit(model, graph)), SessionConfig()) as session:
-            ran.append(session.run(feeds)[0])
+    ran = [run(to_proto(emit(model, graph)), feeds)[0] for graph in (model.graph, both.graph)]
     np.testing.assert_allclose(*ran, rtol=1e-4, atol=1e-5)
