@@ -153,6 +153,11 @@ class Stopwatch:
             times, slowdown = self._repeat(session.prepare(feeds))
             return _typical([wall * 1e3 for wall, _ in times], times) / slowdown
 
+    @property
+    def paced(self) -> bool:
+        """Whether it knows how slow the machine is while it measures."""
+        return self._pace is not None
+
     def slowdown(self) -> float:
         """How much slower than ever seen the machine is just now; 1 where that is not known."""
         if self._pace is None:

@@ -3,8 +3,9 @@
 A sum over kernels does not see all that the runtime does to a graph, and the same family of rules helps one model and hurts the
 next. So the best few graphs are measured against each other, then the best with all its families against the same without one of
 them, family by family; a family goes when the whole interval says that the model is faster without it by more than the luck of
-a session. Where a pair contradicts the prediction, the prices are corrected, and as long as there is something left to spend the
-search goes on with the new prices; a family that went comes back once, for the places where it pays by these.
+a session. Graphs that hardly differ are not compared: noise would decide. Where a pair contradicts the prediction, the prices are
+corrected, and as long as there is something left to spend the search goes on with the new prices; a family that went comes back
+once, for the places where it pays by these.
 
 :class:`_Searches` runs the strategy, :class:`_Clock` compares graphs, both within what they may spend (:mod:`graphopt.search.effort`).
 """
@@ -16,7 +17,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from graphopt.cost.base import CostModel
+from graphopt.cost.base import CostModel, Costs
 from graphopt.errors import SessionError
 from graphopt.ir.graph import Graph
 from graphopt.runtime.timing import Paired
@@ -28,6 +29,10 @@ from graphopt.search.selection import FamilyVerdict, Selection, by_gain, lacking
 
 Report = Callable[[str, float | None], None]
 """Told what is being done and the best ratio measured so far."""
+
+_VISIBLE = 0.05
+"""Share of the time that must go into different kernels for two graphs to be compared: a price errs by a part of itself, and a
+comparison of ten rounds by two per cent."""
 
 Better = Callable[[int, State], None]
 """Told the number of the round, from 1, and a state: prices of different rounds can't be compared."""
@@ -189,6 +194,17 @@ class _Clock:
         self.learned |= self.cost.correct((one, before), (two, after), paired.speedup, paired.ci95)
         return paired, before.total / after.total if after.total else 1.0  # nothing is left to compute
 
+    def apart(self, one: Graph, two: Graph) -> float:
+        """Share of the time of a graph that goes into kernels, or conversions, that another one does not have; the larger of the two shares."""
+        costs = self.cost.of(one), self.cost.of(two)
+
+        def own(mine: Costs, other: Costs) -> float:
+            times = mine.by_node
+            alone = sum(times[id] for id, price in mine.prices.items() if other.prices.get(id) != price)
+            return alone / mine.total if mine.total else 0.0
+
+        return max(own(*costs), own(*costs[::-1]))
+
     def faster(self, best: Outcome, other: Outcome, amount: float) -> bool:
         """Whether another outcome is clearly faster than the best."""
         found = self.pair(best.state.graph, other.state.graph, amount)
@@ -211,8 +227,10 @@ class _Clock:
         while (
             left and not self.budget.interrupted_now and purse.dear <= min(amount - (purse.spent - began), purse.room)
         ):
-            self.tell(f"measuring alternative {count - len(left) + 1} of {count}")
             other = left.pop(0)
+            if self.apart(best.state.graph, other.state.graph) < _VISIBLE:
+                continue
+            self.tell(f"measuring alternative {count - len(left)} of {count}")
             if self.faster(best, other, max(purse.least, amount / count)):
                 best = other
         return replace(
@@ -250,12 +268,15 @@ def _settle(
         if clock.budget.interrupted_now or used + purse.dear > most:
             asked[family] = FamilyVerdict(family, None, None, True)
             continue
-        clock.tell(f"measuring without {family}")
         smaller, trial = _trial(searches, problem, outcome, family)
         if not trial.steps and len(by_gain(outcome)) == 1:
             # All or nothing: the final measurement against the original answers this.
             asked[family] = FamilyVerdict(family, None, None, True)
             continue
+        if not losing and clock.apart(trial.state.graph, outcome.state.graph) < _VISIBLE:
+            asked[family] = FamilyVerdict(family, None, None, True)
+            continue
+        clock.tell(f"measuring without {family}")
         share = max(purse.least, (amount - (purse.spent - began)) / (len(questions) + 1))
         asked[family] = verdict = clock.family(family, trial, outcome, share)
         if not verdict.kept:

@@ -39,7 +39,7 @@ def store(tmp_path):
         yield found
 
 
-def _two(store):
+def _two(store, threads=1):
     """A problem, and two states of which the second is slower."""
     from onnx import TensorProto, helper
 
@@ -49,7 +49,7 @@ def _two(store):
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1 << 18])],
     )  # fmt: skip
     model = load(helper.make_model(made, opset_imports=[helper.make_opsetid("", 17)], ir_version=8))
-    problem = Problem(SLOWER, KernelCost(store), 16)
+    problem = Problem(SLOWER, KernelCost(store, SessionConfig(threads=threads)), 16)
     first = problem.start(model.graph)
     second = problem.step(first, first.actions()[0])
     return model, problem, first, second
@@ -73,6 +73,25 @@ def test_a_pair_that_contradicts_the_prediction_corrects_the_prices_and_the_stor
     assert not third.correct((first.graph, a), (second.graph, b), ratio, (0.99 * ratio, 1.01 * ratio))
     assert not third.correct((first.graph, a), (second.graph, b), 3 * ratio, (0.9 * ratio, 5 * ratio))
     assert third.of(second.graph) == b
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_price_from_a_slow_moment_is_measured_again_before_a_kernel_is_blamed(store, threads):
+    """With threads of their own sessions have no stopwatch that tells slow moments; with one thread the price stands, and is corrected."""
+    _, problem, first, second = _two(store, threads)
+    config, environment = SessionConfig(threads=threads), problem.cost.environment
+    (head,) = (n.id for n in first.graph.in_order() if n.op == "Sqrt")
+    (pair,) = problem.cost.signatures(first.graph, [first.costs.partition[head]], first.costs.layout)
+    store.put_many(environment, {each: 50 * ms for each, ms in store.get_many(environment, pair).items()})
+
+    cost = KernelCost(store, config)
+    before, after = cost.of(first.graph), cost.of(second.graph)
+    slow, true = before.total / after.total, first.cost / second.cost
+    assert slow > 20 * true
+    assert cost.correct((first.graph, before), (second.graph, after), true, (true / 4, 4 * true))
+    mended = cost.of(first.graph).total
+    assert (mended < 10 * first.cost) == (threads == 2)
+    assert bool(store.corrections(environment)) == (threads == 1)
 
 
 def test_a_correction_has_a_limit(store):
@@ -176,6 +195,44 @@ def test_a_family_that_loses_as_a_whole_comes_back_where_it_pays(store, strategy
     chosen = select(fooled, strategy, model.graph, Budget(candidates=200), SimpleNamespace(pair=pair), Purse(60.0))
     assert by_the_clock(chosen.outcome.state.graph) == pytest.approx(3.0 if contradicted else 2.5)
     assert {v.family: v.kept for v in chosen.families} == {"form": not contradicted, "other": True}
+
+
+@pytest.mark.parametrize("ms, asked", [(0.02, False), (0.5, True)])
+def test_a_family_in_which_no_comparison_could_see_a_difference_is_not_asked_about(store, ms, asked):
+    from onnx import TensorProto, helper
+
+    nodes = [
+        helper.make_node("Abs", ["a"], ["d"]), helper.make_node("Abs", ["d"], ["ra"]), helper.make_node("Neg", ["b"], ["rb"]),
+    ]  # fmt: skip
+    sizes = {"a": 1 << 10, "b": 1 << 11}
+    ins, outs = ([helper.make_tensor_value_info(p + n, TensorProto.FLOAT, [sizes[n]]) for n in "ab"] for p in ("", "r"))
+    made = helper.make_graph(nodes, "g", ins, outs)
+    model = load(helper.make_model(made, opset_imports=[helper.make_opsetid("", 17)], ir_version=8))
+    once, form = library(
+        rule("once", ["d = Abs(c)", "y = Abs(d)"], ["y = Abs(c)"]),
+        rule("by-minus-one", ["y = Neg(x)"], ["y = Mul(x, -1)"]),
+    ).rules
+    rules = Library((replace(once, family="large"), replace(form, family="form")))
+
+    # Whatever they take here: two Abs a millisecond, one the half of it, the form half of what it replaces.
+    problem = Problem(rules, KernelCost(store, measure=False), 16)
+    start = problem.start(model.graph)
+    states = [start, *(problem.step(start, match) for match in start.actions())]
+    for state in states:
+        for window in {each.nodes: each for each in state.costs.partition.values()}.values():
+            (pair,) = problem.cost.signatures(state.graph, [window], state.costs.layout)
+            op = state.graph.nodes[window.head].op
+            price = {"Abs": 0.5 * len(window.nodes), "Neg": ms, "Mul": ms / 2}[op]
+            store.put_many(problem.cost.environment, dict.fromkeys(pair, price))
+
+    def alike(one, two, seconds, most):
+        return Paired(1.0, 1.0, Ratio.of(1.5, (1.2, 1.8)), 20, 4)
+
+    known = Problem(rules, KernelCost(store, measure=False), 16)
+    arena = SimpleNamespace(pair=alike)
+    chosen = select(known, Greedy(), model.graph, Budget(candidates=200), arena, Purse(60.0))
+    assert {v.family for v in chosen.families} == {"large", "form"} and all(v.kept for v in chosen.families)
+    assert {v.family for v in chosen.families if v.ratio is not None} == ({"large", "form"} if asked else {"large"})
 
 
 class Zigzag:
