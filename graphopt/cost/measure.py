@@ -27,6 +27,7 @@ from graphopt import scratch
 from graphopt.cost.roofline import Roofline
 from graphopt.cost.windows import VIEWS
 from graphopt.errors import GraphoptError
+from graphopt.runtime.distance import distance
 from graphopt.runtime.providers import CPU, full_name
 from graphopt.runtime.rounds import GRAIN_S
 from graphopt.runtime.session import LoadableModel, Session, SessionConfig, spinning
@@ -58,7 +59,8 @@ class Stopwatch:
     Between the runs of a model it runs another, always the same. When that one is slower than it has ever been, so is the
     machine (a neighbour, a lower clock), and the result is corrected by as much: two windows measured in different
     minutes stay comparable. Where sessions have threads of their own nothing is corrected: two of them disturb each other, and what a
-    product on several threads takes varies more from one run to the next than machines do from one minute to the next.
+    product on several threads takes varies more from one run to the next than machines do from one minute to the next. But it waits for
+    processors that are far from each other for the moment (:mod:`graphopt.runtime.distance`).
 
     Args:
         config: Provider, threads and level.
@@ -78,6 +80,7 @@ class Stopwatch:
         self.roofline = roofline
         self.best_ms = roofline.pace_ms
         self._pace: Callable[[], None] | None = None
+        self._distance = distance(config.threads) if several else None
         if reference is not None and not several:
             self._session = Session(reference[0], config)
             self._pace = self._session.prepare(reference[1])
@@ -110,6 +113,8 @@ class Stopwatch:
         """
         if self.outside:
             return None if reorders else self._from_outside(model, feeds, evict)
+        if self._distance is not None:
+            self._distance.settle()
         try:
             with (
                 scratch.folder("window") as folder,

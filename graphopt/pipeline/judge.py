@@ -40,6 +40,7 @@ class Judged:
         final: What is written.
         memory: Peak bytes of a process that runs the original, and of one that runs the candidate; ``None`` where not measured.
         others: Processors that other programs took during the measurement; ``None`` where nobody knows.
+        apart: Whether processors were seen far from each other; ``None`` where nobody knows.
     """
 
     verified: Verified
@@ -51,6 +52,7 @@ class Judged:
     final: Emitted
     memory: tuple[int | None, int | None] = (None, None)
     others: float | None = None
+    apart: bool | None = None
 
 
 def judge(context: Context, verified: Verified) -> Judged:
@@ -67,12 +69,14 @@ def judge(context: Context, verified: Verified) -> Judged:
     neighbours = Neighbours()
     paired = verdict(context.arena, graph, context.clock, context.effort, smaller)
     others = neighbours.cores()
+    distance = context.arena.distance
+    apart = distance.far() or distance.spells if distance is not None else None
     elsewhere = _elsewhere(context, graph)
     faster = paired.ci95[0] > 1.0
     tie = not faster and smaller and is_tie(paired)
     memory = _memory(context, verified) if faster or tie else (None, None)
     final = candidate if faster or tie else emit(original, original.graph)
-    return Judged(verified, graph, paired, elsewhere, not (faster or tie), tie, final, memory, others)
+    return Judged(verified, graph, paired, elsewhere, not (faster or tie), tie, final, memory, others, apart)
 
 
 def is_tie(paired: Paired) -> bool:

@@ -193,6 +193,7 @@ def _report(context: Context, judged: Judged) -> dict[str, Any]:
         tie=judged.tie,
         memory=judged.memory,
         others=judged.others,
+        apart=judged.apart,
         effort=context.effort.told(),
     )
 

@@ -46,6 +46,7 @@ def make_report(
     tie: bool = False,
     memory: tuple[int | None, int | None] = (None, None),
     others: float | None = None,
+    apart: bool | None = None,
     effort: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The report of an optimisation, ready for JSON.
@@ -71,6 +72,7 @@ def make_report(
         tie: Whether the result is written because it is simpler, and as fast.
         memory: Peak bytes of a process that runs the original, and of one that runs the result.
         others: Processors that other programs took during the last measurement; ``None`` where nobody knows.
+        apart: Whether processors were seen far from each other; ``None`` where nobody knows.
         effort: What search and measurement could spend, and who of it what.
     """
     outcome = selection.outcome
@@ -94,6 +96,7 @@ def make_report(
         "opening": None if paired is None else _opening(paired),
         "memory": None if None in memory else {"before": memory[0], "after": memory[1]},
         "other_programs": None if others is None else round(others, 2),
+        "processors_apart": apart,
         "nodes": {"before": all_nodes(original.proto.graph), "after": all_nodes(final.proto.graph)},
         "placement": _placement(placements),
         "timing": None if not placements else {"device": placements[0].device, "copies": placements[0].copies},
@@ -122,7 +125,7 @@ def make_report(
         "effort": effort,
         "seconds": seconds,
         "environment": asdict(fingerprint(config)),
-        "warnings": _warnings(selection, kept, final, config, paired, elsewhere, others),
+        "warnings": _warnings(selection, kept, final, config, paired, elsewhere, others, bool(apart)),
     }
 
 
@@ -208,6 +211,7 @@ def _warnings(
     paired: Paired | None,
     elsewhere: Sequence[tuple[Mapping[str, int], Paired]],
     others: float | None,
+    apart: bool,
 ) -> list[str]:
     warnings = []
     threads = threads_used(config)
@@ -216,6 +220,11 @@ def _warnings(
         warnings.append(
             f"other programs took {others:.1f} processors while {plural(threads, 'thread')} of {usable_cores()} processors were measured, "
             f"and small gains don't show beside them: end them{fewer}"
+        )
+    if apart:
+        warnings.append(
+            "at times the processors are far from each other, as a virtual machine's may be: what one thread writes then reaches the others "
+            "late. The figures are of other times, as far as it could wait for them; a plan may lose at these: choose --threads 1 where that matters"
         )
     for c in selection.culprits:
         warnings.append(

@@ -2,7 +2,7 @@
 
 An absolute time on a shared machine is worth little: clocks, neighbours and caches move it by ten per cent within seconds. What
 holds still is the *ratio* of sessions that run within the same milliseconds, so they take turns, and
-:mod:`graphopt.runtime.timing` makes ratios of that. Three things that rounds do not average out are dealt with apart:
+:mod:`graphopt.runtime.timing` makes ratios of that. Four things that rounds do not average out are dealt with apart:
 
 - *Luck.* Where its memory happens to lie makes a session faster or slower for as long as it lives: two sessions of one model
   differ by up to two per cent, and more rounds only make that difference surer. A *cycle* is therefore: open a session of every
@@ -11,6 +11,8 @@ holds still is the *ratio* of sessions that run within the same milliseconds, so
   not be in memory at once, one session is open at a time.)
 - *Caches.* A session that runs after itself finds its weights in the cache, after another it does not, which is worth a few per
   cent to a model of some milliseconds. Short models therefore run once untimed in every turn.
+- *Processors.* Those of a virtual machine move: a cycle begins when they are near each other, as far as there is patience
+  (:mod:`graphopt.runtime.distance`).
 - *Threads.* Those of a session spin on for a while after its turn, and take the processors from whoever's turn is next. They are told to
   sleep soon, and each turn begins after that.
 """
@@ -31,6 +33,7 @@ import numpy as np
 from graphopt.errors import UsageError
 from graphopt.ir.dtypes import Array
 from graphopt.ir.memo import collector_paused
+from graphopt.runtime.distance import distance
 from graphopt.runtime.providers import CPU, full_name, on_host
 from graphopt.runtime.session import Model, Session, SessionConfig, spinning, spins
 from graphopt.runtime.timing import NOISY, Paired, Ratio, ratio
@@ -226,6 +229,10 @@ def measure(
     """
     begin = time.perf_counter()
     contenders = [contender.sleeping_soon() for contender in contenders]
+    threads = {
+        each.config.threads for each in contenders if full_name(each.config.provider) == CPU and not each.foreign
+    }
+    distances = [found for each in threads if (found := distance(each)) is not None]
     cycles: list[Cycle] = []
     done = 0
 
@@ -240,6 +247,8 @@ def measure(
 
     while True:
         left = None if sampling.rounds is None else max(1, sampling.rounds - done)
+        for each in distances:
+            each.settle()
         run = _one_by_one if sampling.alone else _cycle
         cycle = run(contenders, opener, len(cycles), sampling, left, told, interrupted)
         if cycle is not None:

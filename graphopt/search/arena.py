@@ -12,6 +12,8 @@ from graphopt.onnxio.emit import Emitted, emit
 from graphopt.onnxio.load import Model
 from graphopt.onnxio.save import LARGEST_PROTOBUF, by_reference
 from graphopt.runtime import guard
+from graphopt.runtime.distance import Distance, distance
+from graphopt.runtime.providers import CPU, full_name
 from graphopt.runtime.rounds import (
     MIN_CYCLES,
     MIN_ROUNDS,
@@ -90,6 +92,11 @@ class Arena:
     seed: int = 0
     patience: float = guard.LIMIT_S
     known: set[int] = field(default_factory=set)
+
+    @property
+    def distance(self) -> Distance | None:
+        """How far apart the processors are that it measures on; ``None`` for one, and for other devices."""
+        return distance(self.config.threads) if full_name(self.config.provider) == CPU else None
 
     def vet(self, graph: Graph) -> None:
         """Run a graph for the first time, out of harm's way (:mod:`graphopt.runtime.guard`).

@@ -38,6 +38,8 @@ class TimePlan:
         second: Of the limit, for a second look where noise hides a gain or a tie.
         second_s: Seconds that this look takes at most.
         overtime: Of the limit, how far beyond it this look may go.
+        waiting: Of the limit, for processors that are far from each other to come near; all told ...
+        waiting_s: ... and no more seconds than this, limit or not.
         elsewhere: Of the limit, and on top of it, for each further set of sizes.
         hurry_s: Seconds for the last measurement after Ctrl-C.
         round: Of what is left for searching and for comparing, what a round may use: the rest is for rounds with corrected prices.
@@ -56,6 +58,8 @@ class TimePlan:
     second: float = 0.5
     second_s: float = 10.0
     overtime: float = 0.1
+    waiting: float = 0.05
+    waiting_s: float = 20.0
     elsewhere: float = 0.2
     hurry_s: float = 2.0
     round: float = 0.6
@@ -134,6 +138,11 @@ class Effort:
     def pricing_s(self) -> float:
         """Seconds for measuring kernels."""
         return math.inf if self.seconds is None else self.plan.pricing * self.seconds
+
+    @property
+    def waiting_s(self) -> float:
+        """Seconds to wait for processors that are far from each other."""
+        return min(self.plan.waiting_s, math.inf if self.seconds is None else self.plan.waiting * self.seconds)
 
     def searching(self, interrupted: Callable[[], bool] | None = None) -> Budget:
         """What all rounds of the search may spend."""

@@ -229,3 +229,19 @@ def test_what_the_user_says_of_spinning_stays():
     found = Contender("x", Path("x.onnx"), SessionConfig(threads=2, entries=own)).sleeping_soon()
     assert found.config.entries["session.intra_op.spin_duration_us"] == "7"
     assert found.pause == LONG_SETTLE_S
+
+
+def test_a_cycle_of_several_threads_begins_when_their_processors_are_near(monkeypatch):
+    asked = []
+
+    class Near:
+        def settle(self):
+            asked.append(True)
+
+    monkeypatch.setattr("graphopt.runtime.rounds.distance", lambda threads: Near() if threads == 2 else None)
+    counts = []
+    for threads in (1, 2):
+        asked.clear()
+        two = [Contender(str(depth), chain(depth), SessionConfig(threads=threads)) for depth in (3, 4)]
+        counts.append((len(measure(two, in_process(FEEDS), Sampling(rounds=20, precision=0.5)).cycles), len(asked)))
+    assert counts == [(4, 0), (4, 4)]

@@ -235,6 +235,23 @@ def test_a_family_in_which_no_comparison_could_see_a_difference_is_not_asked_abo
     assert {v.family for v in chosen.families if v.ratio is not None} == ({"large", "form"} if asked else {"large"})
 
 
+@pytest.mark.parametrize(
+    "looks, gains",
+    [
+        pytest.param([(1.02, 0.95, 1.10)], True, id="it seems to gain"),
+        pytest.param([(0.95, 0.93, 0.97)], False, id="it loses"),
+        pytest.param([(0.98, 0.90, 1.07), (1.05, 1.03, 1.07)], True, id="noise hid a gain"),
+        pytest.param([(0.99, 0.96, 1.02), (1.01, 0.80, 1.30)], False, id="the second look says less than the first"),
+    ],
+)
+def test_a_look_that_cannot_tell_a_loss_from_noise_is_followed_by_another(store, looks, gains):
+    _, problem, first, second = _two(store)
+    left = [Paired(1.0, 1.0, Ratio.of(value, (low, high)), 8, 4) for value, low, high in looks]
+    arena = SimpleNamespace(pair=lambda *_: left.pop(0))
+    clock = _Clock(arena, problem.cost, Purse(60.0), Budget(), lambda message, best: None)
+    assert clock.gains(first.graph, Outcome(second, (), 1, 0.0, "done"), 10.0) == gains and not left
+
+
 class Zigzag:
     """A strategy that hears of costs as they come: its second step is worse than its first."""
 

@@ -1,0 +1,100 @@
+"""How far the processors of a session's threads are from each other, and waiting until they are near.
+
+A hypervisor moves the processors of a virtual machine. While two of them share a last-level cache, what one thread wrote reaches
+the other in 50 ns, else in 340 ns and more (an AMD EPYC, two virtual processors, spells of 20 to 90 seconds). Then a Transpose of a
+megabyte takes three times as long, a plan full of such kernels one and a half times, the original next to nothing: a ratio that
+was measured in one state says little of the other. Threads that pass a matrix to each other tell, next to one thread that has it for
+itself: nearby two of them take 0.7 of its time, beside other programs as long, far apart 2.3 times as long.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable
+from functools import lru_cache
+
+import numpy as np
+from onnx import TensorProto, helper
+
+from graphopt.errors import SessionError
+from graphopt.runtime.session import LoadableModel, Session, SessionConfig, spinning
+
+_SIZE, _TURNS = 512, 8  # of a square matrix of a megabyte, which several threads turn so many times
+_FAR = 1.6  # times as long as one thread
+_ALIKE = 1.1  # times as long as ever: as fast
+_TRIES = 8  # one fast run shows that they are near: what disturbs it only adds to it
+_FRESH_S = 0.3  # for so long an answer holds
+_POLL_S = 0.5
+_SPIN_S = 2e-3
+
+
+class Distance:
+    """Tells whether processors are far from each other.
+
+    Args:
+        one: Runs the matrix through one thread.
+        several: Through all.
+
+    Attributes:
+        patience: Seconds that may still be waited, all told.
+        spells: Whether they have been far at any time when that was asked.
+    """
+
+    def __init__(self, one: Callable[[], None], several: Callable[[], None]) -> None:
+        self._one, self._several = one, several
+        self.patience = 0.0
+        self.spells = False
+        self._near = False  # whether they have ever been
+        self._answer: tuple[float, bool] | None = None
+        self._alone = _least(one, 0.0)
+
+    def far(self) -> bool:
+        """Whether they are far from each other now."""
+        if self._answer is None or time.monotonic() - self._answer[0] > _FRESH_S:
+            self._alone = min(self._alone, _least(self._one, _ALIKE * self._alone))
+            found = _least(self._several, _FAR * self._alone) > _FAR * self._alone
+            self._answer = time.monotonic(), found
+            self._near |= not found
+            self.spells |= found
+        return self._answer[1]
+
+    def settle(self) -> None:
+        """Wait until they are near each other, if they have been before, and as long as there is patience."""
+        while self.patience > 0 and self.far() and self._near:
+            self.patience -= _POLL_S
+            time.sleep(_POLL_S)
+
+
+@lru_cache
+def distance(threads: int) -> Distance | None:
+    """The distance of the threads of a session on the processor; ``None`` where there are none to compare, or it can't be told."""
+    if threads == 1:
+        return None
+    names = ["x", *(f"v{turn}" for turn in range(1, _TURNS)), "y"]
+    nodes = [helper.make_node("Transpose", [a], [b]) for a, b in itertools.pairwise(names)]
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [_SIZE, _SIZE]) for name in ("x", "y")]
+    graph = helper.make_graph(nodes, "distance", ends[:1], ends[1:])
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    model, feeds = LoadableModel(proto.SerializeToString()), {"x": np.ones((_SIZE, _SIZE), np.float32)}
+    try:
+        one, several = (
+            Session(model, spinning(SessionConfig(threads=each, level="disabled"), _SPIN_S)).prepare(feeds)
+            for each in (1, threads)
+        )
+        return Distance(one, several)
+    except SessionError:
+        return None
+
+
+def _least(run: Callable[[], None], enough: float) -> float:
+    """Seconds of the fastest of some runs, or of the first that takes no more than ``enough``."""
+    run()
+    least = float("inf")
+    for _ in range(_TRIES):
+        begin = time.perf_counter()
+        run()
+        least = min(least, time.perf_counter() - begin)
+        if least <= enough:
+            break
+    return least
