@@ -59,11 +59,17 @@ class Distance:
             self.spells |= found
         return self._answer[1]
 
-    def settle(self) -> None:
-        """Wait until they are near each other, if they have been before, and as long as there is patience."""
+    def settle(self) -> float:
+        """Wait until they are near each other, if they have been before, and as long as there is patience.
+
+        Returns:
+            Seconds waited.
+        """
+        begin = time.monotonic()
         while self.patience > 0 and self.far() and self._near:
             self.patience -= _POLL_S
             time.sleep(_POLL_S)
+        return time.monotonic() - begin
 
 
 @lru_cache

@@ -247,8 +247,7 @@ def measure(
 
     while True:
         left = None if sampling.rounds is None else max(1, sampling.rounds - done)
-        for each in distances:
-            each.settle()
+        begin += sum(each.settle() for each in distances)
         run = _one_by_one if sampling.alone else _cycle
         cycle = run(contenders, opener, len(cycles), sampling, left, told, interrupted)
         if cycle is not None:

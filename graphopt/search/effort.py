@@ -59,7 +59,7 @@ class TimePlan:
     second_s: float = 10.0
     overtime: float = 0.1
     waiting: float = 0.05
-    waiting_s: float = 20.0
+    waiting_s: float = 60.0
     elsewhere: float = 0.2
     hurry_s: float = 2.0
     round: float = 0.6

@@ -50,8 +50,8 @@ def test_a_spell_is_waited_for_until_patience_ends(clock):
     found.settle()
     assert clock.now[0] < 101
     clock.now[0] = 110.0
-    found.settle()
-    assert 117 <= clock.now[0] < 118 and not found.far()
+    assert 7 <= found.settle() < 8
+    assert clock.now[0] < 118 and not found.far()
     clock.now[0] = 200.0
     found.settle()
     assert 212 < clock.now[0] < 214 and found.far() and found.patience <= 0
