@@ -16,12 +16,11 @@ from immutables import Map
 
 from graphopt.ir import ops
 from graphopt.ir.agreement import Below, disagreement
-from graphopt.ir.constants import known_content, shape_operand, tensor_of
+from graphopt.ir.constants import known_content, known_of, shape_operand, tensor_of
 from graphopt.ir.content import Content, content, merged
 from graphopt.ir.delta import Delta, RefusedError
 from graphopt.ir.graph import Graph, Node, Value, expression_id, hash_outputs, output_key
 from graphopt.ir.infer import InferenceError, infer
-from graphopt.ir.knowledge import known_of
 from graphopt.ir.moved import MOVES, shortened
 from graphopt.ir.ranks import Ranks
 from graphopt.ir.schema import complaint

@@ -10,10 +10,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from graphopt.ir import ops
-from graphopt.ir.constants import SMALL
+from graphopt.ir.constants import SMALL, known_of
 from graphopt.ir.content import merged
 from graphopt.ir.graph import Graph, Node, Value, build, expression_id
-from graphopt.ir.knowledge import known_of
 from graphopt.ir.memo import collector_paused
 from graphopt.ir.types import merge
 
