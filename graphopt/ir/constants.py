@@ -1,4 +1,4 @@
-"""Constants that no file holds: arrays that a rule or the engine made, and the bytes of lazy ones.
+"""Constants that no file holds: arrays that a rule or the engine made, and the bytes of lazy ones; and what is known of results before they are one.
 
 A rule that merges two weights adds a Concat of two constants. The search only needs its shape; here, when a model is
 measured or saved, it becomes an array. The runtime computes it (:mod:`graphopt.ir.kernels`), as it would have computed the node:
