@@ -1,7 +1,7 @@
 """How far the processors of a session's threads are from each other, and waiting until they are near.
 
-A hypervisor moves the processors of a virtual machine. While two of them share a last-level cache, what one thread wrote reaches
-the other in 50 ns, else in 340 ns and more (an AMD EPYC, two virtual processors, spells of 20 to 90 seconds). Then a Transpose of a
+A hypervisor moves the processors of a virtual machine. At most times what one thread wrote goes to the other and back in 50 ns, at
+others, most likely when they share no cache, in 340 ns and more (an AMD EPYC, two virtual processors, spells of 3 to 110 seconds). Then a Transpose of a
 megabyte takes three times as long, a plan full of such kernels one and a half times, the original next to nothing: a ratio that
 was measured in one state says little of the other. Threads that pass a matrix to each other tell, next to one thread that has it for
 itself: nearby two of them take 0.7 of its time, beside other programs as long, far apart 2.3 times as long.
