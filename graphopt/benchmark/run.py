@@ -29,7 +29,6 @@ from graphopt.pipeline.context import Progress
 from graphopt.pipeline.opening import first_run, given_inputs, open_sizes, shaped_sizes
 from graphopt.pipeline.write import Result
 from graphopt.runtime import guard
-from graphopt.runtime.distance import distance
 from graphopt.runtime.environment import fingerprint, free_memory, threads_used
 from graphopt.runtime.feeds import Range
 from graphopt.runtime.given import Given
@@ -359,11 +358,9 @@ class _Run:
             going_on = ", noisy: going on" if used > 1 else ""
             self.tell(f"measuring {len(contenders)} variants{going_on}", used)
 
-        for threads in {each.config.threads for each in contenders}:
-            if (processors := distance(threads)) is not None:
-                processors.patience = (
-                    self.plan.sampling.seconds
-                )  # of each model: what was waited for another is forgotten
+        for each in contenders:
+            if (processors := each.distance) is not None:
+                processors.wait_for(self.plan.sampling.seconds, self.stop)
         return measure(contenders, opener, self.plan.sampling, on_round=on_round, interrupted=self.stop)
 
     def _enter(self, made: list[Made], ready: Sequence[int], measured: Measured) -> str:

@@ -161,7 +161,7 @@ class KernelCost(WindowCost):
         off = _off(before, after, ci95)
         if not off:
             return False
-        # Where nobody knows whether the machine was slow for a moment, that is likelier than a kernel that is no kernel's time.
+        # That the machine was slow while a kernel was measured is likelier than that the kernel takes another time in the model.
         again = self._measure_again(before, after)
         if again:
             before, after = (before[0], self.of(before[0])), (after[0], self.of(after[0]))
@@ -217,21 +217,23 @@ class KernelCost(WindowCost):
             (abs(n - (there[pair][0] if pair in there else 0)) * ms, graph, costs, pair, window)
             for (graph, costs), here, there in ((before, had, has), (after, has, had))
             for pair, (n, ms, window) in here.items()
+            if ms and (pair not in there or there[pair][0] != n)
         ]
         lesser: dict[str, float] = {}
-        for ms, graph, costs, pair, window in sorted(differ, key=lambda row: -row[0]):
+        for _, graph, costs, pair, window in sorted(differ, key=lambda row: -row[0]):
             plan = blueprint(graph, window, self.shapes, self._key(graph, window, costs.layout)[2], self._packs)
             known = self.store.get_many(self.environment, pair)
-            for signature in set(known) - self._twice:
-                if not ms or known[signature] == FAILED or not self._may_measure():
+            for signature, ms in known.items():
+                if signature in self._twice or ms == FAILED or not self._may_measure():
                     continue
                 self._twice.add(signature)
                 self.measured += 1
                 found = self._run(graph, plan, signature, sum(n for _, n in self.weights(graph, window)))
-                if found is not None and found < known[signature]:
+                if found is not None and found < ms:
                     lesser[signature] = found
-        self.store.put_many(self.environment, lesser)
-        self._forget()
+        if lesser:
+            self.store.put_many(self.environment, lesser)
+            self._forget()
         return bool(lesser)
 
     def _forget(self) -> None:

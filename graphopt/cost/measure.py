@@ -80,7 +80,7 @@ class Stopwatch:
         self.roofline = roofline
         self.best_ms = roofline.pace_ms
         self._pace: Callable[[], None] | None = None
-        self._distance = distance(config.threads) if several else None
+        self._distance = distance(config)
         if reference is not None and not several:
             self._session = Session(reference[0], config)
             self._pace = self._session.prepare(reference[1])

@@ -44,7 +44,7 @@ def search(context: Context) -> Searched:
     """Search within the effort, from the normal form of the context's start."""
     effort, curve = context.effort, list[tuple[int, float, float]]()
     if context.settings.measure and (distance := context.arena.distance) is not None:
-        distance.patience = effort.waiting_s
+        distance.wait_for(effort.waiting_s, lambda: context.clock.interrupted_now)
     with Store() as store:
         cost = COST_MODELS.ready(context.settings.cost_model).make(
             Wanted(

@@ -18,6 +18,7 @@ import numpy as np
 from onnx import TensorProto, helper
 
 from graphopt.errors import SessionError
+from graphopt.runtime.providers import CPU, full_name
 from graphopt.runtime.session import LoadableModel, Session, SessionConfig, spinning
 
 _SIZE, _TURNS = 512, 8  # of a square matrix of a megabyte, which several threads turn so many times
@@ -45,6 +46,7 @@ class Distance:
         self._one, self._several = one, several
         self.patience = 0.0
         self.spells = False
+        self._stop: Callable[[], bool] = lambda: False
         self._near = False  # whether they have ever been
         self._answer: tuple[float, bool] | None = None
         self._alone = _least(one, 0.0)
@@ -59,6 +61,10 @@ class Distance:
             self.spells |= found
         return self._answer[1]
 
+    def wait_for(self, seconds: float, stop: Callable[[], bool] = lambda: False) -> None:
+        """Allow it to wait so long from now on, all told, and until ``stop`` says otherwise."""
+        self.patience, self._stop = seconds, stop
+
     def settle(self) -> float:
         """Wait until they are near each other, if they have been before, and as long as there is patience.
 
@@ -66,17 +72,23 @@ class Distance:
             Seconds waited.
         """
         begin = time.monotonic()
-        while self.patience > 0 and self.far() and self._near:
+        while self.patience > 0 and not self._stop() and self.far() and self._near:
             self.patience -= _POLL_S
             time.sleep(_POLL_S)
         return time.monotonic() - begin
 
 
+def distance(config: SessionConfig) -> Distance | None:
+    """How far apart the processors of a session's threads are.
+
+    Returns:
+        The same object for the same number of threads; ``None`` for one thread, for other devices, and where it can't be told.
+    """
+    return None if config.threads == 1 or full_name(config.provider) != CPU else _of(config.threads)
+
+
 @lru_cache
-def distance(threads: int) -> Distance | None:
-    """The distance of the threads of a session on the processor; ``None`` where there are none to compare, or it can't be told."""
-    if threads == 1:
-        return None
+def _of(threads: int) -> Distance | None:
     names = ["x", *(f"v{turn}" for turn in range(1, _TURNS)), "y"]
     nodes = [helper.make_node("Transpose", [a], [b]) for a, b in itertools.pairwise(names)]
     ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [_SIZE, _SIZE]) for name in ("x", "y")]

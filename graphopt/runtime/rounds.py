@@ -33,7 +33,7 @@ import numpy as np
 from graphopt.errors import UsageError
 from graphopt.ir.dtypes import Array
 from graphopt.ir.memo import collector_paused
-from graphopt.runtime.distance import distance
+from graphopt.runtime.distance import Distance, distance
 from graphopt.runtime.providers import CPU, full_name, on_host
 from graphopt.runtime.session import Model, Session, SessionConfig, spinning, spins
 from graphopt.runtime.timing import NOISY, Paired, Ratio, ratio
@@ -91,6 +91,11 @@ class Contender:
         others = self.foreign or (provider != CPU and on_host(provider, self.config.provider_options))
         told = spins(self.config, SPIN_S)
         return SETTLE_S if told and not others else LONG_SETTLE_S
+
+    @property
+    def distance(self) -> Distance | None:
+        """How far apart the processors are that it runs on; ``None`` where nothing tells."""
+        return None if self.foreign else distance(self.config)
 
     def sleeping_soon(self) -> Contender:
         """The same, its threads told to sleep after :data:`SPIN_S` where the runtime knows how."""
@@ -229,10 +234,7 @@ def measure(
     """
     begin = time.perf_counter()
     contenders = [contender.sleeping_soon() for contender in contenders]
-    threads = {
-        each.config.threads for each in contenders if full_name(each.config.provider) == CPU and not each.foreign
-    }
-    distances = [found for each in threads if (found := distance(each)) is not None]
+    distances = {found for each in contenders if (found := each.distance) is not None}
     cycles: list[Cycle] = []
     done = 0
 

@@ -13,7 +13,6 @@ from graphopt.onnxio.load import Model
 from graphopt.onnxio.save import LARGEST_PROTOBUF, by_reference
 from graphopt.runtime import guard
 from graphopt.runtime.distance import Distance, distance
-from graphopt.runtime.providers import CPU, full_name
 from graphopt.runtime.rounds import (
     MIN_CYCLES,
     MIN_ROUNDS,
@@ -96,7 +95,7 @@ class Arena:
     @property
     def distance(self) -> Distance | None:
         """How far apart the processors are that it measures on; ``None`` for one, and for other devices."""
-        return distance(self.config.threads) if full_name(self.config.provider) == CPU else None
+        return distance(self.config)
 
     def vet(self, graph: Graph) -> None:
         """Run a graph for the first time, out of harm's way (:mod:`graphopt.runtime.guard`).

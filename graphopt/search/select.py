@@ -30,12 +30,12 @@ from graphopt.search.selection import FamilyVerdict, Selection, by_gain, lacking
 Report = Callable[[str, float | None], None]
 """Told what is being done and the best ratio measured so far."""
 
-_VISIBLE = 0.05
-"""Share of the time that must go into different kernels for two graphs to be compared: a price errs by a part of itself, and a
-comparison of ten rounds by two per cent."""
-
 Better = Callable[[int, State], None]
 """Told the number of the round, from 1, and a state: prices of different rounds can't be compared."""
+
+_APART = 0.05
+"""Share of the time that must go into different kernels for two graphs to be compared: a price errs by a part of itself, and a
+comparison of ten rounds by two per cent."""
 
 
 def select(
@@ -237,7 +237,7 @@ class _Clock:
             left and not self.budget.interrupted_now and purse.dear <= min(amount - (purse.spent - began), purse.room)
         ):
             other = left.pop(0)
-            if self.apart(best.state.graph, other.state.graph) < _VISIBLE:
+            if self.apart(best.state.graph, other.state.graph) < _APART:
                 continue
             self.tell(f"measuring alternative {count - len(left)} of {count}")
             if self.faster(best, other, max(purse.least, amount / count)):
@@ -278,11 +278,9 @@ def _settle(
             asked[family] = FamilyVerdict(family, None, None, True)
             continue
         smaller, trial = _trial(searches, problem, outcome, family)
-        if not trial.steps and len(by_gain(outcome)) == 1:
-            # All or nothing: the final measurement against the original answers this.
-            asked[family] = FamilyVerdict(family, None, None, True)
-            continue
-        if not losing and clock.apart(trial.state.graph, outcome.state.graph) < _VISIBLE:
+        # All or nothing: the final measurement against the original answers this.
+        last = not trial.steps and len(by_gain(outcome)) == 1
+        if last or (not losing and clock.apart(trial.state.graph, outcome.state.graph) < _APART):
             asked[family] = FamilyVerdict(family, None, None, True)
             continue
         clock.tell(f"measuring without {family}")

@@ -92,8 +92,9 @@ def test_a_measurement_says_of_what_it_is(source, monkeypatch, found, speedup, o
 @pytest.mark.parametrize(("far", "spells"), [(True, True), (False, True), (False, False)])
 def test_it_is_told_when_processors_were_seen_far_from_each_other(source, monkeypatch, far, spells):
     monkeypatch.setattr("graphopt.pipeline.judge.verdict", lambda *_: paired(1.2, 1.4))
-    found = SimpleNamespace(far=lambda: far, spells=spells, settle=lambda: 0.0, patience=0.0)
-    monkeypatch.setattr("graphopt.search.arena.distance", lambda threads: found if threads == 2 else None)
+    found = SimpleNamespace(far=lambda: far, spells=spells, settle=lambda: 0.0)
+    found.wait_for = lambda seconds, stop: setattr(found, "patience", seconds)
+    monkeypatch.setattr("graphopt.search.arena.distance", lambda config: found if config.threads == 2 else None)
     told = graphopt.optimize(source, rules=["identity"], threads=2).report
     assert told["processors_apart"] == (far or spells)
     assert any("far from each other" in each for each in told["warnings"]) == (far or spells)

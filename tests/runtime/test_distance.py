@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from graphopt.runtime.distance import Distance, distance
+from graphopt.runtime.session import SessionConfig
 
 
 @pytest.fixture
@@ -46,7 +47,7 @@ def test_one_fast_run_shows_that_they_are_near(clock):
 
 def test_a_spell_is_waited_for_until_patience_ends(clock):
     found = _apart(clock, [(110, 117), (200, 300)])
-    found.patience = 20.0
+    found.wait_for(20.0)
     found.settle()
     assert clock.now[0] < 101
     clock.now[0] = 110.0
@@ -57,15 +58,23 @@ def test_a_spell_is_waited_for_until_patience_ends(clock):
     assert 212 < clock.now[0] < 214 and found.far() and found.patience <= 0
 
 
+def test_whoever_interrupts_waits_no_longer(clock):
+    found = _apart(clock, [(110, 200)])
+    found.wait_for(60.0, lambda: clock.now[0] >= 113)
+    found.settle()
+    clock.now[0] = 110.0
+    assert 3 <= found.settle() < 4
+
+
 def test_processors_that_were_never_near_are_not_waited_for(clock):
     found = _apart(clock, [(0, 1000)])
-    found.patience = 20.0
+    found.wait_for(20.0)
     found.settle()
     assert clock.now[0] < 101 and found.far()
 
 
 def test_real_threads_tell_and_a_single_one_has_no_distance():
-    assert distance(1) is None
-    found = distance(2)
-    assert found is not None and found.far() in (False, True) and distance(2) is found
+    assert distance(SessionConfig(threads=1)) is None
+    found = distance(SessionConfig(threads=2))
+    assert found is not None and found.far() in (False, True) and distance(SessionConfig(threads=2)) is found
     assert found.patience == 0

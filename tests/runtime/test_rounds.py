@@ -239,7 +239,8 @@ def test_a_cycle_of_several_threads_begins_when_their_processors_are_near(monkey
             asked.append(True)
             return 3600.0  # which is not the measurement's
 
-    monkeypatch.setattr("graphopt.runtime.rounds.distance", lambda threads: Near() if threads == 2 else None)
+    near = Near()
+    monkeypatch.setattr("graphopt.runtime.rounds.distance", lambda config: near if config.threads == 2 else None)
     counts = []
     for threads in (1, 2):
         asked.clear()
