@@ -40,6 +40,8 @@ _OWN, _SHARED, _MEMORY = "", "-shared", "-memory"
 _FARTHER = 4.0  # how much longer it takes to read a weight from memory than from the cache, where that is not measured
 _BALLAST = 256 << 20  # bytes that are touched at most where twice the cache is less
 _ROW, _MOST_COPIES = 24 << 20, 24  # bytes of all layers that are measured in a row, and how many they are at most
+_ROW_MS = 20.0  # what they take together by estimate, at most: one that takes longer is timed well enough by itself
+_FELT = 0.01  # share of a window's time below which nobody can tell where its weights came from
 _FIRST = 0.6  # share of the time for measuring that a first look at a graph may use
 
 Priced = tuple[Graph, Costs]
@@ -228,7 +230,7 @@ class KernelCost(WindowCost):
                     continue
                 self._twice.add(signature)
                 self.measured += 1
-                found = self._run(graph, plan, signature, sum(n for _, n in self.weights(graph, window)))
+                found = self._run(graph, plan, signature, window)
                 if found is not None and found < ms:
                     lesser[signature] = found
         if lesser:
@@ -267,7 +269,7 @@ class KernelCost(WindowCost):
         for key, window in windows:
             plan = blueprint(graph, window, self.shapes, key[2], self._packs)
             weights = self.weights(graph, window)
-            sources = self._sources if weights else (_OWN, _OWN)
+            sources = self._sources if self._feels(graph, window, weights) else (_OWN, _OWN)
             found[key] = plan.signature + sources[0], plan.signature + sources[1], weights
             for signature in found[key][:2]:
                 if signature not in self._prices:
@@ -311,7 +313,7 @@ class KernelCost(WindowCost):
                 elif not self._may_measure():
                     left.append(signature)
                 else:
-                    found = self._run(graph, plan, signature, sum(n for _, n in self.weights(graph, window)))
+                    found = self._run(graph, plan, signature, window)
                     fresh[signature] = FAILED if found is None else found
                     if found is None:
                         left.append(signature)
@@ -332,8 +334,16 @@ class KernelCost(WindowCost):
         """Milliseconds of a window that is not measured."""
         ms = window_ms(graph, window, self.roofline, self.shapes)
         if signature.endswith(_MEMORY):
-            ms += (_FARTHER - 1) * sum(n for _, n in self.weights(graph, window)) / (self.roofline.gbytes * 1e6)
+            ms += (_FARTHER - 1) * self._reading_ms(self.weights(graph, window))
         return ms
+
+    def _reading_ms(self, weights: tuple[tuple[Packed, int], ...]) -> float:
+        """What it takes to read weights from the cache."""
+        return sum(nbytes for _, nbytes in weights) / (self.roofline.gbytes * 1e6)
+
+    def _feels(self, graph: Graph, window: Window, weights: tuple[tuple[Packed, int], ...]) -> bool:
+        """Whether it shows in the time of a window where its weights come from."""
+        return _FARTHER * self._reading_ms(weights) > _FELT * window_ms(graph, window, self.roofline, self.shapes)
 
     def _stopwatch(self) -> Stopwatch | None:
         if self._watch is None and self.measure:
@@ -350,9 +360,12 @@ class KernelCost(WindowCost):
             and not (self.deadline is not None and self.deadline())
         )
 
-    def _run(self, graph: Graph, plan: Blueprint, signature: str, weights: int) -> float | None:
+    def _run(self, graph: Graph, plan: Blueprint, signature: str, window: Window) -> float | None:
         start = time.monotonic()
-        copies = _copies(signature, weights) if self._packs and repeatable(graph, plan) else 1
+        copies = 1
+        if self._packs and repeatable(graph, plan):
+            weights = sum(nbytes for _, nbytes in self.weights(graph, window))
+            copies = _copies(signature, weights, self._estimate(graph, window, signature))
         try:
             micro = micro_model(graph, plan, copies)
             watch = self._stopwatch()
@@ -421,12 +434,18 @@ def _ballast(signature: str) -> int:
     return max(2 * shared, min(4 * shared, _BALLAST)) if signature.endswith(_MEMORY) else 0
 
 
-def _copies(signature: str, weights: int) -> int:
-    """How many layers with weights of their own are measured in a row, so that a run reads what no core has in its own cache."""
+def _copies(signature: str, weights: int, ms: float) -> int:
+    """How many layers with weights of their own are measured in a row, so that a run reads what no core has in its own cache.
+
+    Args:
+        signature: What is measured.
+        weights: Bytes of the weights of one.
+        ms: What one takes by estimate.
+    """
     if not weights or not signature.endswith((_SHARED, _MEMORY)):
         return 1
     row = cache_bytes()[1] // 4 if signature.endswith(_SHARED) else _ROW
-    return max(1, min(_MOST_COPIES, row // weights))
+    return max(1, min(_MOST_COPIES, row // weights, int(_ROW_MS / ms)))
 
 
 def _made(wanted: Wanted) -> KernelCost:

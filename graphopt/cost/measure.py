@@ -45,6 +45,7 @@ _GRAIN_S = 5e-6  # what the clocks of thread and wall may differ by
 _ENOUGH = 3  # clean runs
 _PATIENCE_S, _PATIENCE_RUNS = 0.3, 50  # for as long a busy machine gets another chance to let a run through
 _MIN_RUNS, _MAX_RUNS = 8, 40
+_LEAST_RUNS = 5  # of what takes long
 _COLD_RUNS, _COPIED_RUNS = 7, 4  # from memory: all of the ballast is read before each
 AWAKE_S = 0.1
 """How long the threads of a window's session wait awake: longer than it takes to fill the caches with something else. In a model they are awake
@@ -177,7 +178,7 @@ class Stopwatch:
     ) -> tuple[list[tuple[float, float]], float]:
         """Wall and processor seconds of some runs, few for a slow model, and how much slower than best the machine was."""
         first = min(_timed(run))
-        runs = max(_MIN_RUNS if first < 0.05 else 3, min(_MAX_RUNS, math.ceil(TARGET_MS / 1e3 / max(first, 1e-6))))
+        runs = max(_MIN_RUNS if first < 0.05 else _LEAST_RUNS, min(_MAX_RUNS, math.ceil(TARGET_MS / 1e3 / max(first, 1e-6))))
         if evict > _QUICK:
             runs = min(runs, _COLD_RUNS if copies == 1 else _COPIED_RUNS)
         times: list[tuple[float, float]] = []
@@ -249,7 +250,7 @@ def _kernels(events: list[dict[str, Any]], timed: int) -> list[tuple[str, str, l
     return kernels
 
 
-@lru_cache(maxsize=1)  # up to 256 MB
+@lru_cache(maxsize=2)  # one that is a core's own cache, one that is up to 256 MB
 def _ballast(nbytes: int) -> np.ndarray[Any, np.dtype[np.int64]]:
     return np.ones(nbytes // 8, np.int64)
 

@@ -92,7 +92,7 @@ def _smaller(original: Model, candidate: Emitted) -> bool:
 
 
 def verdict(arena: Arena, graph: Graph, clock: Budget, effort: Effort, smaller: bool = False) -> Paired:
-    """The measurement against the original; a gain (for a smaller graph, a tie) that noise hides gets a second, longer look."""
+    """The measurement against the original; where noise hides a gain (for a smaller graph, a tie) as many sessions again."""
     plan, limit = effort.plan, effort.seconds
     if clock.interrupted_now:
         return arena.verdict(graph, plan.hurry_s)
@@ -106,15 +106,11 @@ def verdict(arena: Arena, graph: Graph, clock: Budget, effort: Effort, smaller: 
     first = arena.verdict(graph, seconds, rounds, sessions, stop)
     if clock.interrupted_now or not (_hidden_gain(first) or (smaller and _hidden_tie(first))):
         return first
-    if limit is None:
-        second = arena.verdict(graph, math.inf, rounds, 2 * sessions, stop)
-    elif 2 * clock.elapsed - began > (1 + plan.overtime) * limit:
-        return first  # opening a large model takes what it takes
-    else:
-        left = (1 + plan.overtime) * limit - clock.elapsed
-        second = arena.verdict(graph, min(plan.second * limit, plan.second_s, left), rounds, sessions, stop)
-    # Cut short, it may say less than the first did.
-    return min(first, second, key=lambda paired: paired.ratio.half_width) if stop() else second
+    if limit is not None:
+        if 2 * clock.elapsed - began > (1 + plan.overtime) * limit:
+            return first  # opening a large model takes what it takes
+        seconds = min(plan.second * limit, plan.second_s, (1 + plan.overtime) * limit - clock.elapsed)
+    return first.joined(arena.verdict(graph, seconds, rounds, sessions, stop))
 
 
 def _hidden_gain(paired: Paired) -> bool:

@@ -149,7 +149,7 @@ def _curves(strategy: str, found: Found) -> tuple[SearchCurve, ...]:
 
 
 def _variants(told: Mapping[str, Any], paired: Paired, other: str) -> tuple[Variant, Variant]:
-    samples = [()] * 2 if paired.samples is None else [tuple(map(float, column)) for column in paired.samples.T]
+    samples = [tuple(map(float, column)) for column in paired.samples.T]
     nodes, sizes, written = told["nodes"], told["size"], not told["kept_original"]
     opening, memory = told.get("opening") or {}, told.get("memory") or {}
     return (

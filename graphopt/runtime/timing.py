@@ -73,7 +73,7 @@ class Paired:
         ratio: Baseline time over variant time.
         rounds: Rounds measured.
         sessions: Sessions opened of each model.
-        samples: Milliseconds of one run in each round (rows), of the baseline and of the variant (columns).
+        cycles: Seconds of one run in each round (rows), of the baseline and of the variant (columns), a table for each session.
         opening: Seconds that opening a session took (rows), of the baseline and of the variant (columns); ``None`` where it was
             not timed.
     """
@@ -83,8 +83,34 @@ class Paired:
     ratio: Ratio
     rounds: int
     sessions: int
-    samples: Array | None = field(default=None, repr=False, compare=False)
+    cycles: tuple[Array, ...] = field(default=(), repr=False, compare=False)
     opening: Array | None = field(default=None, repr=False, compare=False)
+
+    @classmethod
+    def of(cls, cycles: Sequence[Array], opening: Array | None = None) -> Paired:
+        """What sessions of two models say.
+
+        Args:
+            cycles: See above; two at least.
+            opening: See above.
+        """
+        baseline_ms, variant_ms = (float(ms) for ms in np.median(np.concatenate(cycles), axis=0) * 1e3)
+        rounds = sum(map(len, cycles))
+        return cls(baseline_ms, variant_ms, ratio(cycles, 0, 1), rounds, len(cycles), tuple(cycles), opening)
+
+    def joined(self, more: Paired) -> Paired:
+        """Both as one measurement, where this one alone did not say enough.
+
+        Whoever looks a second time only where the first time said nothing has two chances to be wrong. They are fewer where the second
+        look holds the first than where it forgets it: the two then tend to be wrong together.
+        """
+        opening = None if self.opening is None or more.opening is None else np.concatenate([self.opening, more.opening])
+        return Paired.of(self.cycles + more.cycles, opening)
+
+    @property
+    def samples(self) -> Array:
+        """Milliseconds of one run in each round (rows), of the baseline and of the variant (columns)."""
+        return np.concatenate(self.cycles) * 1e3 if self.cycles else np.empty((0, 2))
 
     @property
     def speedup(self) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,7 +14,7 @@ import graphopt
 from graphopt.cli.optimize import _speed
 from graphopt.pipeline.judge import is_tie, verdict
 from graphopt.runtime.rounds import Sampling, measure_pair
-from graphopt.runtime.timing import Paired, Ratio
+from graphopt.runtime.timing import Paired, student
 from graphopt.search.effort import Effort
 from graphopt.search.problem import Budget
 from tests.runtime.test_rounds import FEEDS, chain
@@ -23,7 +24,13 @@ NO_FASTER = np.array([[1.1, 1.0], [0.9, 1.0], [1.1, 1.0], [0.9, 1.0]])
 
 
 def paired(low: float, high: float, opening: np.ndarray | None = FASTER) -> Paired:
-    return Paired(4.0, 4.0, Ratio.of((low + high) / 2, (low, high)), 60, 4, opening=opening)
+    """What four sessions say whose interval is this one."""
+    middle, half = math.log(low * high) / 2, math.log(high / low) / 2
+    apart = half / student(3) * math.sqrt(3)  # of two and two
+    cycles = [np.array([[4e-3 * math.exp(middle + sign * apart), 4e-3]]) for sign in (1, -1, 1, -1)]
+    found = Paired.of(cycles, opening)
+    assert found.ci95 == pytest.approx((low, high))
+    return found
 
 
 @pytest.fixture
@@ -86,7 +93,7 @@ def test_a_measurement_says_of_what_it_is(source, monkeypatch, found, speedup, o
     monkeypatch.setattr("graphopt.pipeline.judge.verdict", lambda *_: found)
     result = graphopt.optimize(source, rules=["identity"])
     assert result.report["latency"]["of"] == of and result.report["latency"]["speedup"] == found.speedup
-    assert result.speedup == pytest.approx(speedup)
+    assert result.speedup == pytest.approx(speedup, rel=1e-2)
 
 
 @pytest.mark.parametrize(("far", "spells"), [(True, True), (False, True), (False, False)])
@@ -129,7 +136,7 @@ def test_a_second_look_keeps_to_the_limit(monkeypatch, began, first_s, looks):
 
 @pytest.mark.parametrize(
     ("first", "looks"),
-    [(paired(0.93, 1.05), 2), (paired(0.97, 1.005), 1), (paired(0.994, 1.012), 2), (paired(1.01, 1.2), 1)],
+    [(paired(0.93, 1.05), 2), (paired(0.97, 1.005), 1), (paired(0.994, 1.013), 2), (paired(1.01, 1.2), 1)],
 )
 def test_what_noise_may_hide_is_looked_at_again(first, looks):
     """Also where the middle of a wide interval lies below 1: beside other work it says nothing."""
@@ -139,5 +146,6 @@ def test_what_noise_may_hide_is_looked_at_again(first, looks):
         taken.append(given)
         return first
 
-    verdict(SimpleNamespace(verdict=measure), None, Budget(), Effort.of(None, 50, 1.0))
-    assert len(taken) == looks
+    found = verdict(SimpleNamespace(verdict=measure), None, Budget(), Effort.of(None, 50, 1.0))
+    assert len(taken) == looks and found.sessions == looks * first.sessions and found.rounds == looks * first.rounds
+    assert found.opening.shape == (found.sessions, 2) and (found.ratio.half_width < first.ratio.half_width) == (looks > 1)
