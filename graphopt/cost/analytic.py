@@ -203,18 +203,6 @@ def _einsum(node: Node, shapes: list[tuple[int, ...]]) -> float:
     return float(prod(extent.values()))
 
 
-def move_ms(graph: Graph, move: Move, roofline: Roofline, shapes: Shapes) -> float:
-    """Milliseconds of a conversion into or out of the blocked layout.
-
-    Args:
-        graph: Where it takes place.
-        move: The conversion.
-        roofline: What this machine can do.
-        shapes: Static shapes of the graph's values.
-    """
-    return roofline.overhead_ms + shapes.nbytes(graph, move.key) / (roofline.reorder_gbytes * 1e6)
-
-
 class AnalyticCost(WindowCost):
     """Prices every window by the roofline.
 
@@ -237,7 +225,7 @@ class AnalyticCost(WindowCost):
 
     def move_price(self, graph: Graph, move: Move) -> int:
         """The price of a conversion into or out of the blocked layout, in picoseconds."""
-        return round(move_ms(graph, move, self.roofline, self.shapes) * TICKS_PER_MS)
+        return round(self.roofline.reorder_ms(self.shapes.nbytes(graph, move.key)) * TICKS_PER_MS)
 
 
 SPEC = CostModelSpec(

@@ -10,7 +10,7 @@ import numpy as np
 from graphopt.cost.blueprint import blueprint
 from graphopt.cost.measure import Stopwatch
 from graphopt.cost.micro import Micro, micro_model
-from graphopt.cost.roofline import Roofline
+from graphopt.cost.roofline import FAR, NEAR, Roofline
 from graphopt.cost.shapes import Shapes
 from graphopt.cost.store import Store
 from graphopt.cost.windows import Window
@@ -26,7 +26,6 @@ TYPICAL = 1.043
 """Time of a graph over the sum of its windows, where nobody has calibrated it: the mean of nine models on a Zen 4."""
 _SHORT, _LONG = 10, 50  # operators of two chains: what one more takes is their difference, over 40 of them
 _NUMBERS = 1 << 18  # elements of an elementwise test: in the second-level cache, as a layer's activations are
-_FEATURES = (1, 96, 56, 56)  # of an early layer of an image network: beyond a core's own cache, as there
 
 
 def stopwatch(store: Store, environment: str, config: SessionConfig) -> Stopwatch:
@@ -105,10 +104,10 @@ def fit(config: SessionConfig) -> Roofline:
             found["gbytes"] = 2 * 2 * 4 * _NUMBERS / (copy * 1e6)
         if erf:
             found["scalar_gops"] = 15 * _NUMBERS / (erf * 1e6)
-        pool = _whole(_pool(_FEATURES))
-        reorders = bare.kernel_ms(pool.model, pool.feeds, reorders=True)
-        if reorders:
-            found["reorder_gbytes"] = 2 * 4 * math.prod(_FEATURES) / (reorders * 1e6)
+        for name, nbytes in (("reorder_gbytes", NEAR), ("reorder_far_gbytes", FAR)):
+            pool = _whole(_pool(nbytes))
+            if reorders := bare.kernel_ms(pool.model, pool.feeds, reorders=True):
+                found[name] = 2 * nbytes / (reorders * 1e6)
         return Roofline(**found)
     except SessionError:
         return Roofline()
@@ -145,9 +144,10 @@ def _product(rows: int, inner: int, columns: int) -> Graph:
     return _finish(edit, edit.add("MatMul", [key, edit.constant(np.ones((inner, columns), np.float32))])[0])
 
 
-def _pool(shape: tuple[int, ...]) -> Graph:
-    """A pooling that the runtime does in blocks, between two conversions."""
-    edit, key = _start(shape)
+def _pool(nbytes: int) -> Graph:
+    """A pooling of a map that the runtime does in blocks, between two conversions."""
+    side = math.isqrt(nbytes // (4 * 64))
+    edit, key = _start((1, 64, side, side))
     return _finish(edit, edit.add("MaxPool", [key], {"kernel_shape": (1, 1)})[0])
 
 

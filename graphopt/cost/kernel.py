@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from graphopt.cost.analytic import move_ms, window_ms
+from graphopt.cost.analytic import window_ms
 from graphopt.cost.base import COLD, TICKS_PER_MS, WARM, Costs, Packed, Price, WindowCost
 from graphopt.cost.blueprint import BLOCKED, Blueprint, blueprint
 from graphopt.cost.denormals import readers, shares
@@ -19,7 +19,7 @@ from graphopt.cost.micro import UnbuildableError, micro_model, repeatable
 from graphopt.cost.models import CostModelSpec, Wanted
 from graphopt.cost.roofline import Roofline
 from graphopt.cost.store import FAILED, Store
-from graphopt.cost.windows import NORMALISATIONS, VIEWS, Window, result
+from graphopt.cost.windows import NORMALISATIONS, POINTWISE, VIEWS, Window, result
 from graphopt.ir.edit import Delta
 from graphopt.ir.graph import Graph
 from graphopt.runtime.environment import block_size, machine_of
@@ -99,6 +99,9 @@ class KernelCost(WindowCost):
         self._watch: Stopwatch | None = None
         self._known_roofline: Roofline | None = None
         self._sources: tuple[str, str] | None = None
+        self._far = (
+            False  # whether what is computed is more than the caches hold, so that a node's output goes to memory
+        )
         self._prices: dict[str, int] = {}
         self._known: dict[Any, Price] = {}
         self._signatures: dict[Any, tuple[str, str]] = {}
@@ -121,8 +124,11 @@ class KernelCost(WindowCost):
         if self._sources is None:
             weights = sum(v.type.nbytes or 0 for v in graph.values.values() if v.tensor is not None)
             # The caches are the processor's.
-            host = on_host(self.config.provider, self.config.provider_options)
-            self._sources = _sources(weights) if host else (_OWN, _OWN)
+            if on_host(self.config.provider, self.config.provider_options):
+                self._far = 2 * self.shapes.live_bytes(graph) > cache_bytes()[1]
+                self._sources = (_MEMORY, _MEMORY) if self._far else _sources(weights)
+            else:
+                self._sources = _OWN, _OWN
         # New windows appear throughout a search: something must be left for them.
         self._limit = self.spent + _FIRST * (self.seconds - self.spent)
         self._most = self.measured + _FIRST * (self.kernels - self.measured)
@@ -141,7 +147,7 @@ class KernelCost(WindowCost):
 
     def move_price(self, graph: Graph, move: Move) -> int:
         """The price of a conversion into or out of the blocked layout, in picoseconds."""
-        return round(move_ms(graph, move, self.roofline, self.shapes) * TICKS_PER_MS)
+        return round(self.roofline.reorder_ms(self.shapes.nbytes(graph, move.key), self._far) * TICKS_PER_MS)
 
     def correct(self, before: Priced, after: Priced, speedup: float, ci95: tuple[float, float]) -> bool:
         """Learn from a comparison of two graphs by the clock.
@@ -263,13 +269,12 @@ class KernelCost(WindowCost):
 
     def _learn(self, graph: Graph, windows: Sequence[tuple[Any, Window]]) -> None:
         """Find the price of windows not seen before."""
-        assert self._sources is not None
         plans: dict[str, tuple[Blueprint, Window]] = {}
         found: dict[Any, tuple[str, str, tuple[tuple[Packed, int], ...]]] = {}
         for key, window in windows:
             plan = blueprint(graph, window, self.shapes, key[2], self._packs)
             weights = self.weights(graph, window)
-            sources = self._sources if self._feels(graph, window, weights) else (_OWN, _OWN)
+            sources = self._places(graph, window, weights)
             found[key] = plan.signature + sources[0], plan.signature + sources[1], weights
             for signature in found[key][:2]:
                 if signature not in self._prices:
@@ -334,16 +339,21 @@ class KernelCost(WindowCost):
         """Milliseconds of a window that is not measured."""
         ms = window_ms(graph, window, self.roofline, self.shapes)
         if signature.endswith(_MEMORY):
-            ms += (_FARTHER - 1) * self._reading_ms(self.weights(graph, window))
+            ms += (_FARTHER - 1) * _size(self.weights(graph, window)) / (self.roofline.gbytes * 1e6)
         return ms
 
-    def _reading_ms(self, weights: tuple[tuple[Packed, int], ...]) -> float:
-        """What it takes to read weights from the cache."""
-        return sum(nbytes for _, nbytes in weights) / (self.roofline.gbytes * 1e6)
-
-    def _feels(self, graph: Graph, window: Window, weights: tuple[tuple[Packed, int], ...]) -> bool:
-        """Whether it shows in the time of a window where its weights come from."""
-        return _FARTHER * self._reading_ms(weights) > _FELT * window_ms(graph, window, self.roofline, self.shapes)
+    def _places(self, graph: Graph, window: Window, weights: tuple[tuple[Packed, int], ...]) -> tuple[str, str]:
+        """Where to measure a window's weights and outputs, for its warm and for its cold price: as far away as they are, where that shows in its time."""
+        assert self._sources is not None
+        least = _FELT * window_ms(graph, window, self.roofline, self.shapes) * self.roofline.gbytes * 1e6 / _FARTHER
+        if _size(weights) > least:
+            return self._sources
+        nodes = [graph.nodes[id] for id in window.nodes]
+        if self._far and not all(node.op in POINTWISE for node in nodes):  # those write where they read
+            made = sum(self.shapes.nbytes(graph, key) for key in nodes[-1].outputs if key is not None)
+            if made > least:
+                return _MEMORY, _MEMORY
+        return _OWN, _OWN
 
     def _stopwatch(self) -> Stopwatch | None:
         if self._watch is None and self.measure:
@@ -363,8 +373,10 @@ class KernelCost(WindowCost):
     def _run(self, graph: Graph, plan: Blueprint, signature: str, window: Window) -> float | None:
         start = time.monotonic()
         copies = 1
-        if self._packs and repeatable(graph, plan):
-            weights = sum(nbytes for _, nbytes in self.weights(graph, window))
+        if (
+            self._packs and not self._far and repeatable(graph, plan)
+        ):  # copies find their place for the result in the cache
+            weights = _size(self.weights(graph, window))
             copies = _copies(signature, weights, self._estimate(graph, window, signature))
         try:
             micro = micro_model(graph, plan, copies)
@@ -408,6 +420,10 @@ def _off(before: Priced, after: Priced, ci95: tuple[float, float]) -> float:
     believed = min(max(predicted, ci95[0]), ci95[1])
     off = before[1].total / believed - after[1].total
     return 0.0 if abs(off) < _TRIFLE * after[1].total else off
+
+
+def _size(weights: tuple[tuple[Packed, int], ...]) -> int:
+    return sum(nbytes for _, nbytes in weights)
 
 
 def _sources(weights: int) -> tuple[str, str]:

@@ -178,7 +178,9 @@ class Stopwatch:
     ) -> tuple[list[tuple[float, float]], float]:
         """Wall and processor seconds of some runs, few for a slow model, and how much slower than best the machine was."""
         first = min(_timed(run))
-        runs = max(_MIN_RUNS if first < 0.05 else _LEAST_RUNS, min(_MAX_RUNS, math.ceil(TARGET_MS / 1e3 / max(first, 1e-6))))
+        runs = max(
+            _MIN_RUNS if first < 0.05 else _LEAST_RUNS, min(_MAX_RUNS, math.ceil(TARGET_MS / 1e3 / max(first, 1e-6)))
+        )
         if evict > _QUICK:
             runs = min(runs, _COLD_RUNS if copies == 1 else _COPIED_RUNS)
         times: list[tuple[float, float]] = []

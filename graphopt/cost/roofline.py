@@ -5,6 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+NEAR = 4 * 64 * 64 * 64
+"""Bytes of an early layer's feature map in an image network: beyond a core's own cache, in the last."""
+FAR = 4 * 64 * 384 * 384
+"""Bytes of a feature map that shares no cache with a second one."""
+
 
 @dataclass(frozen=True)
 class Roofline:
@@ -14,7 +19,8 @@ class Roofline:
         gflops: Floating-point operations of a matrix product whose weights are in the cache, 10^9 a second.
         gbytes: Bytes read and written by elementwise operators, 10^9 a second.
         scalar_gops: Elementwise operations (those that :mod:`graphopt.cost.analytic` counts), 10^9 a second.
-        reorder_gbytes: Bytes of a feature map converted into or out of the blocked layout, 10^9 a second.
+        reorder_gbytes: Bytes of a feature map of ``NEAR`` bytes converted into or out of the blocked layout, 10^9 a second.
+        reorder_far_gbytes: The same of one of ``FAR`` bytes, which comes from memory and goes there.
         overhead_ms: What the runtime spends on a node whatever it does, in milliseconds.
         profiler_ms: What measuring adds to the time of a window, in milliseconds: the profiler to a kernel, or where windows
             are timed from outside, the call into the runtime.
@@ -25,6 +31,18 @@ class Roofline:
     gbytes: float = 40.0
     scalar_gops: float = 30.0
     reorder_gbytes: float = 25.0
+    reorder_far_gbytes: float = 8.0
     overhead_ms: float = 0.0003
     profiler_ms: float = 0.001
     pace_ms: float = math.inf
+
+    def reorder_ms(self, nbytes: int, far: bool = False) -> float:
+        """Milliseconds of converting a feature map into or out of the blocked layout.
+
+        Args:
+            nbytes: Its size.
+            far: Whether the map comes from memory whatever its size.
+        """
+        share = 1.0 if far else min(max(math.log(max(nbytes, 1) / NEAR) / math.log(FAR / NEAR), 0.0), 1.0)
+        gbytes = self.reorder_gbytes ** (1 - share) * self.reorder_far_gbytes**share
+        return self.overhead_ms + nbytes / (gbytes * 1e6)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import prod
 
+from graphopt.cost.windows import VIEWS
 from graphopt.ir.constants import small_array
 from graphopt.ir.graph import Graph, Node
 from graphopt.ir.infer import InferenceError, infer, shape_data
@@ -59,6 +60,29 @@ class Shapes:
         """Size of a value in bytes; strings and unknown types count 8 bytes an element."""
         type = self.type(graph, key)
         return ((type.elements or 0) * BITS.get(type.dtype or "", 64) + 7) // 8
+
+    def live_bytes(self, graph: Graph) -> int:
+        """Bytes of computed values that are alive at once, at most, where each node writes to memory of its own and views cost nothing."""
+        outputs = {key for _, key in graph.outputs}
+        shown: dict[int, int] = {}  # by a computed value: itself, or what it is a view of
+        left: dict[int, int] = {}  # nodes that still read a value or a view of it
+        alive = most = 0
+        for node in graph.in_order():
+            if graph.is_lazy(node):
+                continue
+            read = {shown[key] for key in node.inputs if key is not None and key in shown}
+            made = [key for key in node.outputs if key is not None]
+            for key in made:
+                first = node.inputs[0] if node.inputs else None
+                view = node.op in VIEWS and first is not None and first in shown
+                shown[key] = shown[first] if view and first is not None else key
+                alive += 0 if view else self.nbytes(graph, key)
+                left[shown[key]] = left.get(shown[key], 0) + len(graph.users[key]) + (key in outputs)
+            most = max(most, alive)
+            for key in read:
+                left[key] -= 1
+            alive -= sum(self.nbytes(graph, key) for key in {*read, *made} if left.get(key) == 0)
+        return most
 
     def _resolve(self, graph: Graph, key: int, depth: int) -> ValueType:
         type = graph.type(key)

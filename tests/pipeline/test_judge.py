@@ -148,4 +148,6 @@ def test_what_noise_may_hide_is_looked_at_again(first, looks):
 
     found = verdict(SimpleNamespace(verdict=measure), None, Budget(), Effort.of(None, 50, 1.0))
     assert len(taken) == looks and found.sessions == looks * first.sessions and found.rounds == looks * first.rounds
-    assert found.opening.shape == (found.sessions, 2) and (found.ratio.half_width < first.ratio.half_width) == (looks > 1)
+    assert found.opening.shape == (found.sessions, 2) and (found.ratio.half_width < first.ratio.half_width) == (
+        looks > 1
+    )
