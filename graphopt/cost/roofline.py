@@ -44,5 +44,5 @@ class Roofline:
             far: Whether the map comes from memory whatever its size.
         """
         share = 1.0 if far else min(max(math.log(max(nbytes, 1) / NEAR) / math.log(FAR / NEAR), 0.0), 1.0)
-        gbytes = self.reorder_gbytes ** (1 - share) * self.reorder_far_gbytes**share
+        gbytes = self.reorder_gbytes * math.pow(self.reorder_far_gbytes / self.reorder_gbytes, share)
         return self.overhead_ms + nbytes / (gbytes * 1e6)

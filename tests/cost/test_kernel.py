@@ -9,6 +9,7 @@ import pytest
 
 from graphopt.cost.fit import stopwatch
 from graphopt.cost.kernel import ESTIMATE_MARKUP, KernelCost
+from graphopt.cost.roofline import FAR, NEAR, Roofline
 from graphopt.cost.store import FAILED, Store
 from graphopt.errors import UnknownNameError
 from graphopt.ir.edit import Edit, RefusedError
@@ -260,3 +261,29 @@ def test_the_numbers_of_a_machine_are_measured_once(threads, tmp_path):
     first = stopwatch(Store(tmp_path / "s.sqlite"), "here", config)
     assert stopwatch(Store(tmp_path / "s.sqlite"), "here", config).roofline == first.roofline
     assert (first.slowdown() >= 1) if threads == 1 else (first.slowdown() == 1)
+
+
+def test_conversions_go_by_size():
+    roofline = Roofline(reorder_gbytes=40.0, reorder_far_gbytes=10.0, overhead_ms=0.0)
+    assert roofline.reorder_ms(NEAR) == pytest.approx(NEAR / 40e6) and roofline.reorder_ms(FAR) == pytest.approx(
+        FAR / 10e6
+    )
+    assert roofline.reorder_ms(2 * FAR) == pytest.approx(2 * FAR / 10e6)
+    assert NEAR / 40e6 < roofline.reorder_ms(2 * NEAR) / 2 < NEAR / 10e6  # between the two
+    assert roofline.reorder_ms(NEAR, far=True) == pytest.approx(NEAR / 10e6)
+
+
+@pytest.mark.parametrize(("rows", "far"), [(64, False), (4096, True)])
+def test_results_that_do_not_fit_the_caches_are_priced_to_memory(monkeypatch, rows, far):
+    """A Transpose of a large model; not what may write where it reads, nor where it can't show."""
+    monkeypatch.setattr("graphopt.cost.kernel.cache_bytes", lambda: (1 << 18, 1 << 22))
+    nodes = [node("Transpose", ["x"], ["t"], perm=[1, 0]), node("Sigmoid", ["t"], ["s"]), node("Softmax", ["s"], ["y"])]
+    g = graph(nodes, {"x": (rows, 256)})
+    model = KernelCost(Store(":memory:"), measure=False)
+    costs = model.of(g)
+    windows = list({window.nodes[-1]: window for window in costs.partition.values()}.values())
+    at = {
+        g.nodes[window.head].op: pair[1].endswith("-memory")
+        for window, pair in zip(windows, model.signatures(g, windows, costs.layout), strict=True)
+    }
+    assert at["Transpose"] == far and not at["Sigmoid"]

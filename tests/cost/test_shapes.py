@@ -48,3 +48,15 @@ def test_what_cannot_be_known_is_assumed():
 def test_a_deep_graph(depth):
     nodes = [node("Relu", [f"v{i}"], [f"v{i + 1}"]) for i in range(depth)]
     assert only(graph(nodes, {"v0": ("n", "m")})) == (1, ASSUMED)
+
+
+def test_what_is_alive_at_once():
+    """Two of three maps at a time; a view is none, an unread result goes at once, the graph's own input is not computed."""
+    nodes = [node("Relu", ["x"], ["a"]), node("Reshape", ["a", "to"], ["v"]), node("Neg", ["v"], ["b"])]
+    nodes += [node("Abs", ["b"], ["c"]), node("Neg", ["c"], ["y"])]
+    g = graph(nodes, {"x": (4, 8)}, {"to": np.array([8, 4])})
+    shapes = Shapes()
+    shapes.resolve(g)
+    assert shapes.live_bytes(g) == 2 * 4 * 8 * 4
+    kept = graph([node("Relu", ["x"], ["a"]), node("Neg", ["a"], ["b"]), node("Abs", ["b"], ["c"]), node("Add", ["a", "c"], ["y"])], {"x": (4, 8)})  # fmt: skip
+    assert Shapes().live_bytes(kept) == 3 * 4 * 8 * 4  # the first is read by the last
