@@ -7,6 +7,7 @@ measured on a Zen 5 (``python -m tests.bench.estimates`` compares them).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -14,7 +15,7 @@ from math import prod
 from graphopt.cost.base import TICKS_PER_MS, Price, WindowCost
 from graphopt.cost.layout import Layout, Move
 from graphopt.cost.models import CostModelSpec
-from graphopt.cost.roofline import Roofline
+from graphopt.cost.roofline import FAR, NEAR, Roofline
 from graphopt.cost.shapes import Shapes
 from graphopt.cost.windows import VIEWS, Window, result
 from graphopt.ir.graph import Graph, Node
@@ -203,6 +204,19 @@ def _einsum(node: Node, shapes: list[tuple[int, ...]]) -> float:
     return float(prod(extent.values()))
 
 
+def move_ms(nbytes: int, roofline: Roofline, far: bool = False) -> float:
+    """Milliseconds of a conversion into or out of the blocked layout.
+
+    Args:
+        nbytes: Size of the feature map.
+        roofline: What this machine can do.
+        far: Whether the map comes from memory whatever its size.
+    """
+    share = 1.0 if far else min(max(math.log(max(nbytes, 1) / NEAR) / math.log(FAR / NEAR), 0.0), 1.0)
+    gbytes = roofline.reorder_gbytes * math.pow(roofline.reorder_far_gbytes / roofline.reorder_gbytes, share)
+    return roofline.overhead_ms + nbytes / (gbytes * 1e6)
+
+
 class AnalyticCost(WindowCost):
     """Prices every window by the roofline.
 
@@ -225,7 +239,7 @@ class AnalyticCost(WindowCost):
 
     def move_price(self, graph: Graph, move: Move) -> int:
         """The price of a conversion into or out of the blocked layout, in picoseconds."""
-        return round(self.roofline.reorder_ms(self.shapes.nbytes(graph, move.key)) * TICKS_PER_MS)
+        return round(move_ms(self.shapes.nbytes(graph, move.key), self.roofline) * TICKS_PER_MS)
 
 
 SPEC = CostModelSpec(

@@ -8,13 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from graphopt.cost.analytic import window_ms
-from graphopt.cost.base import COLD, TICKS_PER_MS, WARM, Costs, Packed, Price, WindowCost
+from graphopt.cost.analytic import move_ms, window_ms
+from graphopt.cost.base import TICKS_PER_MS, Costs, Packed, Price, WindowCost
 from graphopt.cost.blueprint import BLOCKED, Blueprint, blueprint
 from graphopt.cost.denormals import readers, shares
 from graphopt.cost.fit import remember_pace, remembered, remembered_scale, stopwatch
 from graphopt.cost.layout import Layout, Move, arrives_blocked
-from graphopt.cost.measure import Stopwatch, cache_bytes
+from graphopt.cost.measure import MEMORY, OWN, Stopwatch, cache_bytes, evicted, in_a_row, sources
 from graphopt.cost.micro import UnbuildableError, micro_model, repeatable
 from graphopt.cost.models import CostModelSpec, Wanted
 from graphopt.cost.roofline import Roofline
@@ -35,12 +35,7 @@ _FARTHEST = 5.0
 LOOKUPS = frozenset({"Gather", "GatherND", "GatherElements"})
 ESTIMATE_MARKUP = 1.1
 """Factor on an estimate: a search should not prefer a window only because nobody measured it."""
-_OWN, _SHARED, _MEMORY = "", "-shared", "-memory"
-"""Suffix of a signature that was measured with weights from a core's own cache, the last-level cache, or memory."""
 _FARTHER = 4.0  # how much longer it takes to read a weight from memory than from the cache, where that is not measured
-_BALLAST = 256 << 20  # bytes that are touched at most where twice the cache is less
-_ROW, _MOST_COPIES = 24 << 20, 24  # bytes of all layers that are measured in a row, and how many they are at most
-_ROW_MS = 20.0  # what they take together by estimate, at most: one that takes longer is timed well enough by itself
 _FELT = 0.01  # share of a window's time below which nobody can tell where its weights came from
 _FIRST = 0.6  # share of the time for measuring that a first look at a graph may use
 
@@ -126,9 +121,9 @@ class KernelCost(WindowCost):
             # The caches are the processor's.
             if on_host(self.config.provider, self.config.provider_options):
                 self._far = 2 * self.shapes.live_bytes(graph) > cache_bytes()[1]
-                self._sources = (_MEMORY, _MEMORY) if self._far else _sources(weights)
+                self._sources = (MEMORY, MEMORY) if self._far else sources(weights)
             else:
-                self._sources = _OWN, _OWN
+                self._sources = OWN, OWN
         # New windows appear throughout a search: something must be left for them.
         self._limit = self.spent + _FIRST * (self.seconds - self.spent)
         self._most = self.measured + _FIRST * (self.kernels - self.measured)
@@ -147,7 +142,7 @@ class KernelCost(WindowCost):
 
     def move_price(self, graph: Graph, move: Move) -> int:
         """The price of a conversion into or out of the blocked layout, in picoseconds."""
-        return round(self.roofline.reorder_ms(self.shapes.nbytes(graph, move.key), self._far) * TICKS_PER_MS)
+        return round(move_ms(self.shapes.nbytes(graph, move.key), self.roofline, self._far) * TICKS_PER_MS)
 
     def correct(self, before: Priced, after: Priced, speedup: float, ci95: tuple[float, float]) -> bool:
         """Learn from a comparison of two graphs by the clock.
@@ -338,7 +333,7 @@ class KernelCost(WindowCost):
     def _estimate(self, graph: Graph, window: Window, signature: str) -> float:
         """Milliseconds of a window that is not measured."""
         ms = window_ms(graph, window, self.roofline, self.shapes)
-        if signature.endswith(_MEMORY):
+        if signature.endswith(MEMORY):
             ms += (_FARTHER - 1) * _size(self.weights(graph, window)) / (self.roofline.gbytes * 1e6)
         return ms
 
@@ -352,8 +347,8 @@ class KernelCost(WindowCost):
         if self._far and not all(node.op in POINTWISE for node in nodes):  # those write where they read
             made = sum(self.shapes.nbytes(graph, key) for key in nodes[-1].outputs if key is not None)
             if made > least:
-                return _MEMORY, _MEMORY
-        return _OWN, _OWN
+                return MEMORY, MEMORY
+        return OWN, OWN
 
     def _stopwatch(self) -> Stopwatch | None:
         if self._watch is None and self.measure:
@@ -377,13 +372,13 @@ class KernelCost(WindowCost):
             self._packs and not self._far and repeatable(graph, plan)
         ):  # copies find their place for the result in the cache
             weights = _size(self.weights(graph, window))
-            copies = _copies(signature, weights, self._estimate(graph, window, signature))
+            copies = in_a_row(signature, weights, self._estimate(graph, window, signature))
         try:
             micro = micro_model(graph, plan, copies)
             watch = self._stopwatch()
             if watch is None:
                 return None
-            return watch.kernel_ms(micro.model, micro.feeds, evict=_ballast(signature), copies=copies)
+            return watch.kernel_ms(micro.model, micro.feeds, evict=evicted(signature), copies=copies)
         except UnbuildableError:
             return None
         finally:
@@ -424,44 +419,6 @@ def _off(before: Priced, after: Priced, ci95: tuple[float, float]) -> float:
 
 def _size(weights: tuple[tuple[Packed, int], ...]) -> int:
     return sum(nbytes for _, nbytes in weights)
-
-
-def _sources(weights: int) -> tuple[str, str]:
-    """Where the weights of a model come from, for its warm and for its cold price.
-
-    Args:
-        weights: Their size in bytes. Far from where it matters one measurement is enough: a weight is read a few times in
-            an inference at most, and rewrites make the weights a little larger or smaller.
-    """
-    own, shared = cache_bytes()
-    if weights < own / 2:
-        return _OWN, _OWN
-    if weights < WARM * shared / 2:
-        return _SHARED, _SHARED
-    return (_MEMORY, _MEMORY) if weights > 4 * COLD * shared else (_SHARED, _MEMORY)
-
-
-def _ballast(signature: str) -> int:
-    """Bytes to touch so that the weights come from where a signature says."""
-    own, shared = cache_bytes()
-    if signature.endswith(_SHARED):
-        return 2 * own
-    # Twice the cache leaves a third of a weight in it: what is read once does not push everything out.
-    return max(2 * shared, min(4 * shared, _BALLAST)) if signature.endswith(_MEMORY) else 0
-
-
-def _copies(signature: str, weights: int, ms: float) -> int:
-    """How many layers with weights of their own are measured in a row, so that a run reads what no core has in its own cache.
-
-    Args:
-        signature: What is measured.
-        weights: Bytes of the weights of one.
-        ms: What one takes by estimate.
-    """
-    if not weights or not signature.endswith((_SHARED, _MEMORY)):
-        return 1
-    row = cache_bytes()[1] // 4 if signature.endswith(_SHARED) else _ROW
-    return max(1, min(_MOST_COPIES, row // weights, int(_ROW_MS / ms)))
 
 
 def _made(wanted: Wanted) -> KernelCost:

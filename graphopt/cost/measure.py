@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from graphopt import scratch
+from graphopt.cost.base import COLD, WARM
 from graphopt.cost.roofline import Roofline
 from graphopt.cost.windows import VIEWS
 from graphopt.errors import GraphoptError
@@ -52,6 +53,11 @@ AWAKE_S = 0.1
 when a layer begins, because the layers follow each other; woken up they add up to a tenth of a millisecond to a run."""
 _QUICK = 8 << 20  # bytes that are touched in a fraction of a millisecond
 _SUFFIX = "_kernel_time"
+OWN, SHARED, MEMORY = "", "-shared", "-memory"
+"""Suffix of a signature that was measured with weights from a core's own cache, the last-level cache, or memory."""
+_MOST_EVICTED = 256 << 20  # bytes that are touched at most where twice the cache is less
+_ROW, _MOST_COPIES = 24 << 20, 24  # bytes of all layers that are measured in a row, and how many they are at most
+_ROW_MS = 20.0  # what they take together by estimate, at most: one that takes longer is timed well enough by itself
 
 
 class Stopwatch:
@@ -288,3 +294,41 @@ def _low(times: list[float]) -> float:
     """
     quarter = sorted(times)[: max(3, len(times) // 4)]
     return sum(quarter) / len(quarter)
+
+
+def sources(weights: int) -> tuple[str, str]:
+    """Where the weights of a model come from, for its warm and for its cold price.
+
+    Args:
+        weights: Their size in bytes. Far from where it matters one measurement is enough: a weight is read a few times in
+            an inference at most, and rewrites make the weights a little larger or smaller.
+    """
+    own, shared = cache_bytes()
+    if weights < own / 2:
+        return OWN, OWN
+    if weights < WARM * shared / 2:
+        return SHARED, SHARED
+    return (MEMORY, MEMORY) if weights > 4 * COLD * shared else (SHARED, MEMORY)
+
+
+def evicted(signature: str) -> int:
+    """Bytes to touch so that the weights come from where a signature says."""
+    own, shared = cache_bytes()
+    if signature.endswith(SHARED):
+        return 2 * own
+    # Twice the cache leaves a third of a weight in it: what is read once does not push everything out.
+    return max(2 * shared, min(4 * shared, _MOST_EVICTED)) if signature.endswith(MEMORY) else 0
+
+
+def in_a_row(signature: str, weights: int, ms: float) -> int:
+    """How many layers with weights of their own are measured in a row, so that a run reads what no core has in its own cache.
+
+    Args:
+        signature: What is measured.
+        weights: Bytes of the weights of one.
+        ms: What one takes by estimate.
+    """
+    if not weights or not signature.endswith((SHARED, MEMORY)):
+        return 1
+    row = cache_bytes()[1] // 4 if signature.endswith(SHARED) else _ROW
+    return max(1, min(_MOST_COPIES, row // weights, int(_ROW_MS / ms)))

@@ -35,14 +35,3 @@ class Roofline:
     overhead_ms: float = 0.0003
     profiler_ms: float = 0.001
     pace_ms: float = math.inf
-
-    def reorder_ms(self, nbytes: int, far: bool = False) -> float:
-        """Milliseconds of converting a feature map into or out of the blocked layout.
-
-        Args:
-            nbytes: Its size.
-            far: Whether the map comes from memory whatever its size.
-        """
-        share = 1.0 if far else min(max(math.log(max(nbytes, 1) / NEAR) / math.log(FAR / NEAR), 0.0), 1.0)
-        gbytes = self.reorder_gbytes * math.pow(self.reorder_far_gbytes / self.reorder_gbytes, share)
-        return self.overhead_ms + nbytes / (gbytes * 1e6)

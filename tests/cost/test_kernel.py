@@ -7,6 +7,7 @@ import pickle
 import numpy as np
 import pytest
 
+from graphopt.cost.analytic import move_ms
 from graphopt.cost.fit import stopwatch
 from graphopt.cost.kernel import ESTIMATE_MARKUP, KernelCost
 from graphopt.cost.roofline import FAR, NEAR, Roofline
@@ -265,12 +266,10 @@ def test_the_numbers_of_a_machine_are_measured_once(threads, tmp_path):
 
 def test_conversions_go_by_size():
     roofline = Roofline(reorder_gbytes=40.0, reorder_far_gbytes=10.0, overhead_ms=0.0)
-    assert roofline.reorder_ms(NEAR) == pytest.approx(NEAR / 40e6) and roofline.reorder_ms(FAR) == pytest.approx(
-        FAR / 10e6
-    )
-    assert roofline.reorder_ms(2 * FAR) == pytest.approx(2 * FAR / 10e6)
-    assert NEAR / 40e6 < roofline.reorder_ms(2 * NEAR) / 2 < NEAR / 10e6  # between the two
-    assert roofline.reorder_ms(NEAR, far=True) == pytest.approx(NEAR / 10e6)
+    assert move_ms(NEAR, roofline) == pytest.approx(NEAR / 40e6) and move_ms(FAR, roofline) == pytest.approx(FAR / 10e6)
+    assert move_ms(2 * FAR, roofline) == pytest.approx(2 * FAR / 10e6)
+    assert NEAR / 40e6 < move_ms(2 * NEAR, roofline) / 2 < NEAR / 10e6  # between the two
+    assert move_ms(NEAR, roofline, far=True) == pytest.approx(NEAR / 10e6)
 
 
 @pytest.mark.parametrize(("rows", "far"), [(64, False), (4096, True)])
