@@ -7,10 +7,9 @@ measured on a Zen 5 (``python -m tests.bench.estimates`` compares them).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
+from math import exp, log, prod
 
 from graphopt.cost.base import TICKS_PER_MS, Price, WindowCost
 from graphopt.cost.layout import Layout, Move
@@ -212,8 +211,8 @@ def move_ms(nbytes: int, roofline: Roofline, far: bool = False) -> float:
         roofline: What this machine can do.
         far: Whether the map comes from memory whatever its size.
     """
-    share = 1.0 if far else min(max(math.log(max(nbytes, 1) / NEAR) / math.log(FAR / NEAR), 0.0), 1.0)
-    gbytes = roofline.reorder_gbytes * math.pow(roofline.reorder_far_gbytes / roofline.reorder_gbytes, share)
+    share = 1.0 if far else min(max(log(max(nbytes, 1) / NEAR) / log(FAR / NEAR), 0.0), 1.0)
+    gbytes = exp((1 - share) * log(roofline.reorder_gbytes) + share * log(roofline.reorder_far_gbytes))
     return roofline.overhead_ms + nbytes / (gbytes * 1e6)
 
 

@@ -94,9 +94,7 @@ class KernelCost(WindowCost):
         self._watch: Stopwatch | None = None
         self._known_roofline: Roofline | None = None
         self._sources: tuple[str, str] | None = None
-        self._far = (
-            False  # whether what is computed is more than the caches hold, so that a node's output goes to memory
-        )
+        self._far = False  # whether outputs go to memory, because the caches do not hold what a model computes
         self._prices: dict[str, int] = {}
         self._known: dict[Any, Price] = {}
         self._signatures: dict[Any, tuple[str, str]] = {}
@@ -269,8 +267,8 @@ class KernelCost(WindowCost):
         for key, window in windows:
             plan = blueprint(graph, window, self.shapes, key[2], self._packs)
             weights = self.weights(graph, window)
-            sources = self._places(graph, window, weights)
-            found[key] = plan.signature + sources[0], plan.signature + sources[1], weights
+            warm, cold = self._places(graph, window, weights)
+            found[key] = plan.signature + warm, plan.signature + cold, weights
             for signature in found[key][:2]:
                 if signature not in self._prices:
                     plans.setdefault(signature, (plan, window))
@@ -338,17 +336,17 @@ class KernelCost(WindowCost):
         return ms
 
     def _places(self, graph: Graph, window: Window, weights: tuple[tuple[Packed, int], ...]) -> tuple[str, str]:
-        """Where to measure a window's weights and outputs, for its warm and for its cold price: as far away as they are, where that shows in its time."""
+        """From where to measure a window, for its warm and for its cold price: from where its weights come, or its output goes, if its time shows it."""
         assert self._sources is not None
-        least = _FELT * window_ms(graph, window, self.roofline, self.shapes) * self.roofline.gbytes * 1e6 / _FARTHER
-        if _size(weights) > least:
-            return self._sources
         nodes = [graph.nodes[id] for id in window.nodes]
+        made = 0
         if self._far and not all(node.op in POINTWISE for node in nodes):  # those write where they read
             made = sum(self.shapes.nbytes(graph, key) for key in nodes[-1].outputs if key is not None)
-            if made > least:
-                return MEMORY, MEMORY
-        return OWN, OWN
+        if not weights and not made:
+            return OWN, OWN
+        # Where outputs go to memory, weights come from there.
+        felt = _FELT * window_ms(graph, window, self.roofline, self.shapes) * self.roofline.gbytes * 1e6 / _FARTHER
+        return self._sources if max(_size(weights), made) > felt else (OWN, OWN)
 
     def _stopwatch(self) -> Stopwatch | None:
         if self._watch is None and self.measure:
@@ -368,9 +366,8 @@ class KernelCost(WindowCost):
     def _run(self, graph: Graph, plan: Blueprint, signature: str, window: Window) -> float | None:
         start = time.monotonic()
         copies = 1
-        if (
-            self._packs and not self._far and repeatable(graph, plan)
-        ):  # copies find their place for the result in the cache
+        # Copies find the place for their result in the cache.
+        if self._packs and not self._far and repeatable(graph, plan):
             weights = _size(self.weights(graph, window))
             copies = in_a_row(signature, weights, self._estimate(graph, window, signature))
         try:
@@ -418,6 +415,7 @@ def _off(before: Priced, after: Priced, ci95: tuple[float, float]) -> float:
 
 
 def _size(weights: tuple[tuple[Packed, int], ...]) -> int:
+    """Bytes of all weights of a window."""
     return sum(nbytes for _, nbytes in weights)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 NEAR = 4 * 64 * 64 * 64
 """Bytes of an early layer's feature map in an image network: beyond a core's own cache, in the last."""
 FAR = 4 * 64 * 384 * 384
-"""Bytes of a feature map that shares no cache with a second one."""
+"""Bytes of a feature map that has no room beside a second one in a last-level cache of the usual size."""
 
 
 @dataclass(frozen=True)

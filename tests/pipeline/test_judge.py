@@ -87,13 +87,16 @@ def test_else_the_input_is_kept(source, monkeypatch, found, changes):
 
 @pytest.mark.parametrize(
     ("found", "speedup", "of"),
-    [(paired(1.2, 1.4), 1.3, "the written model"), (paired(0.9, 0.98), 1.0, "a candidate that was not written")],
+    [
+        (paired(1.3 / 1.1, 1.3 * 1.1), 1.3, "the written model"),
+        (paired(0.9, 0.98), 1.0, "a candidate that was not written"),
+    ],
 )
 def test_a_measurement_says_of_what_it_is(source, monkeypatch, found, speedup, of):
     monkeypatch.setattr("graphopt.pipeline.judge.verdict", lambda *_: found)
     result = graphopt.optimize(source, rules=["identity"])
     assert result.report["latency"]["of"] == of and result.report["latency"]["speedup"] == found.speedup
-    assert result.speedup == pytest.approx(speedup, rel=1e-2)
+    assert result.speedup == pytest.approx(speedup)
 
 
 @pytest.mark.parametrize(("far", "spells"), [(True, True), (False, True), (False, False)])
