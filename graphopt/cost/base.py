@@ -99,7 +99,7 @@ class Sums:
     readers: Map[Packed, int] = field(default_factory=Map, repr=False)
     bytes: int = 0
     read: int = 0
-    cache: int = 1
+    cache: float = 1.0
     scale: float = 1.0
     most: float = math.inf
 
@@ -184,10 +184,8 @@ class WindowCost(ABC):
     spent = 0.0
     settled = False
 
-    def __init__(
-        self, dims: Mapping[str, int] | None = None, block: int = 1, cache: int = 1, growth: float = math.inf
-    ) -> None:
-        self.cache = cache
+    def __init__(self, dims: Mapping[str, int] | None = None, block: int = 1, growth: float = math.inf) -> None:
+        self.cache = 1.0  # bytes of the last-level cache
         self.scale = 1.0
         self.growth = growth
         self.first: int | None = None  # bytes of weights of the graph that was priced first

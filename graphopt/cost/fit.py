@@ -8,7 +8,7 @@ from dataclasses import asdict, fields, replace
 import numpy as np
 
 from graphopt.cost.blueprint import blueprint
-from graphopt.cost.measure import Stopwatch
+from graphopt.cost.measure import Stopwatch, shared_bytes
 from graphopt.cost.micro import Micro, micro_model
 from graphopt.cost.roofline import FAR, NEAR, Roofline
 from graphopt.cost.shapes import Shapes
@@ -108,6 +108,8 @@ def fit(config: SessionConfig) -> Roofline:
             pool = _whole(_pool(nbytes))
             if reorders := bare.kernel_ms(pool.model, pool.feeds, reorders=True):
                 found[name] = 2 * nbytes / (reorders * 1e6)
+        if not bare.outside:
+            found["shared_bytes"] = shared_bytes()
         return Roofline(**found)
     except SessionError:
         return Roofline()

@@ -14,7 +14,7 @@ from graphopt.cost.blueprint import BLOCKED, Blueprint, blueprint
 from graphopt.cost.denormals import readers, shares
 from graphopt.cost.fit import remember_pace, remembered, remembered_scale, stopwatch
 from graphopt.cost.layout import Layout, Move, arrives_blocked
-from graphopt.cost.measure import MEMORY, OWN, Stopwatch, cache_bytes, evicted, in_a_row, sources
+from graphopt.cost.measure import MEMORY, OWN, Stopwatch, evicted, in_a_row, sources
 from graphopt.cost.micro import UnbuildableError, micro_model, repeatable
 from graphopt.cost.models import CostModelSpec, Wanted
 from graphopt.cost.roofline import Roofline
@@ -77,7 +77,7 @@ class KernelCost(WindowCost):
         # Only the CPU provider, at its highest level, keeps tensors in blocks from one node to the next.
         self._packs = full_name(config.provider) == CPU
         blocked = self._packs and config.level == "all"
-        super().__init__(dims, block_size() if blocked else 1, cache_bytes()[1], growth)
+        super().__init__(dims, block_size() if blocked else 1, growth)
         self.store = store
         # A window of operators that the provider lacks runs elsewhere, as it does in the model.
         self.config = replace(config, profile=None, save_optimized=None, required=False)
@@ -115,11 +115,12 @@ class KernelCost(WindowCost):
     def of(self, graph: Graph) -> Costs:
         """The cost of a graph, from scratch; measures the windows not yet known, the largest first."""
         if self._sources is None:
+            self.cache = self.roofline.shared_bytes
             weights = sum(v.type.nbytes or 0 for v in graph.values.values() if v.tensor is not None)
             # The caches are the processor's.
             if on_host(self.config.provider, self.config.provider_options):
-                self._far = 2 * self.shapes.live_bytes(graph) > cache_bytes()[1]
-                self._sources = (MEMORY, MEMORY) if self._far else sources(weights)
+                self._far = 2 * self.shapes.live_bytes(graph) > self.cache
+                self._sources = (MEMORY, MEMORY) if self._far else sources(weights, self.cache)
             else:
                 self._sources = OWN, OWN
         # New windows appear throughout a search: something must be left for them.
@@ -369,13 +370,13 @@ class KernelCost(WindowCost):
         # Copies find the place for their result in the cache.
         if self._packs and not self._far and repeatable(graph, plan):
             weights = _size(self.weights(graph, window))
-            copies = in_a_row(signature, weights, self._estimate(graph, window, signature))
+            copies = in_a_row(signature, weights, self._estimate(graph, window, signature), self.cache)
         try:
             micro = micro_model(graph, plan, copies)
             watch = self._stopwatch()
             if watch is None:
                 return None
-            return watch.kernel_ms(micro.model, micro.feeds, evict=evicted(signature), copies=copies)
+            return watch.kernel_ms(micro.model, micro.feeds, evict=evicted(signature, self.cache), copies=copies)
         except UnbuildableError:
             return None
         finally:

@@ -56,6 +56,7 @@ _SUFFIX = "_kernel_time"
 OWN, SHARED, MEMORY = "", "-shared", "-memory"
 """Suffix of a signature that was measured with weights from a core's own cache, the last-level cache, or memory."""
 _MOST_EVICTED = 256 << 20  # bytes that are touched at most where twice the cache is less
+_CERTAIN = 64 << 20  # what processors have that are a single user's, or that few cores of a larger one share
 _ROW, _MOST_COPIES = 24 << 20, 24  # bytes of all layers that are measured in a row, and how many they are at most
 _ROW_MS = 20.0  # what they take together by estimate, at most: one that takes longer is timed well enough by itself
 
@@ -283,7 +284,28 @@ def cache_bytes() -> tuple[int, int]:
         except (OSError, ValueError):
             continue
     last = sizes[max(sizes)] if sizes else 32 << 20
-    return min(sizes.get(2, 1 << 20), last), min(last, 256 << 20)
+    return min(sizes.get(2, 1 << 20), last), last
+
+
+def shared_bytes() -> int:
+    """How much of the last-level cache this process gets.
+
+    Who rents some cores of a large processor is told the cache of all of them, most of which holds what others compute. So where
+    it is larger than that of a small processor the speed of reading says from which size on data comes from memory.
+    """
+    own, told = cache_bytes()
+    if told <= _CERTAIN:
+        return told
+    sizes = [size for n in range(_MOST_EVICTED.bit_length()) if _CERTAIN // 4 <= (size := 1 << n) <= _MOST_EVICTED]
+    ballast = np.ones(_MOST_EVICTED // 8, np.int64)
+    speed = {size: _reading_speed(ballast[: size // 8]) for size in (max(4 * own, sizes[0] // 2), *sizes)}
+    step = math.sqrt(next(iter(speed.values())) * speed[_MOST_EVICTED])
+    return max((size for size in sizes if speed[size] > step), default=sizes[0])
+
+
+def _reading_speed(array: np.ndarray[Any, Any]) -> float:
+    """Bytes a second."""
+    return array.nbytes / min(_timed(array.max)[0] for _ in range(4))
 
 
 def _low(times: list[float]) -> float:
@@ -296,39 +318,39 @@ def _low(times: list[float]) -> float:
     return sum(quarter) / len(quarter)
 
 
-def sources(weights: int) -> tuple[str, str]:
+def sources(weights: int, shared: float) -> tuple[str, str]:
     """Where the weights of a model come from, for its warm and for its cold price.
 
     Args:
         weights: Their size in bytes. Far from where it matters one measurement is enough: a weight is read a few times in
             an inference at most, and rewrites make the weights a little larger or smaller.
+        shared: Bytes of the last-level cache.
     """
-    own, shared = cache_bytes()
-    if weights < own / 2:
+    if weights < cache_bytes()[0] / 2:
         return OWN, OWN
     if weights < WARM * shared / 2:
         return SHARED, SHARED
     return (MEMORY, MEMORY) if weights > 4 * COLD * shared else (SHARED, MEMORY)
 
 
-def evicted(signature: str) -> int:
-    """Bytes to touch so that the weights come from where a signature says."""
-    own, shared = cache_bytes()
+def evicted(signature: str, shared: float) -> int:
+    """Bytes to touch so that the weights come from where a signature says; ``shared`` is the size of the last-level cache."""
     if signature.endswith(SHARED):
-        return 2 * own
+        return 2 * cache_bytes()[0]
     # Twice the cache leaves a third of a weight in it: what is read once does not push everything out.
-    return max(2 * shared, min(4 * shared, _MOST_EVICTED)) if signature.endswith(MEMORY) else 0
+    return int(max(2 * shared, min(4 * shared, _MOST_EVICTED))) if signature.endswith(MEMORY) else 0
 
 
-def in_a_row(signature: str, weights: int, ms: float) -> int:
+def in_a_row(signature: str, weights: int, ms: float, shared: float) -> int:
     """How many layers with weights of their own are measured in a row, so that a run reads what no core has in its own cache.
 
     Args:
         signature: What is measured.
         weights: Bytes of the weights of one.
         ms: What one takes by estimate.
+        shared: Bytes of the last-level cache.
     """
     if not weights or not signature.endswith((SHARED, MEMORY)):
         return 1
-    row = cache_bytes()[1] // 4 if signature.endswith(SHARED) else _ROW
-    return max(1, min(_MOST_COPIES, row // weights, int(_ROW_MS / ms)))
+    row = shared / 4 if signature.endswith(SHARED) else _ROW
+    return max(1, min(_MOST_COPIES, int(row / weights), int(_ROW_MS / ms)))

@@ -22,6 +22,7 @@ class Roofline:
         reorder_gbytes: Bytes of a feature map of ``NEAR`` bytes converted into or out of the blocked layout, 10^9 a second.
         reorder_far_gbytes: The same of one of ``FAR`` bytes, which comes from memory and goes there.
         overhead_ms: What the runtime spends on a node whatever it does, in milliseconds.
+        shared_bytes: How much this process gets of the last-level cache.
         profiler_ms: What measuring adds to the time of a window, in milliseconds: the profiler to a kernel, or where windows
             are timed from outside, the call into the runtime.
         pace_ms: Time of the model that tells how fast the machine is at the moment, at its best; 0 where none does.
@@ -32,6 +33,7 @@ class Roofline:
     scalar_gops: float = 30.0
     reorder_gbytes: float = 25.0
     reorder_far_gbytes: float = 8.0
+    shared_bytes: float = 32 << 20
     overhead_ms: float = 0.0003
     profiler_ms: float = 0.001
     pace_ms: float = math.inf

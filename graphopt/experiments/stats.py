@@ -99,7 +99,7 @@ def tally(graph: Graph, library: Library, block: int = 16) -> list[Tally]:
         for plan in library.first_plans(node):
             entry = found[plan.rule.id]
             begin = clock()
-            matches = list(find(graph, plan, node, block, around))
+            matches = list(filter(library.shows, find(graph, plan, node, block, around)))
             entry.seconds += clock() - begin
             entry.tries += 1
             entry.hits += len(matches)

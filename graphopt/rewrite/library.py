@@ -19,7 +19,7 @@ from graphopt.ir.graph import Graph, Node
 from graphopt.rewrite.apply import apply
 from graphopt.rewrite.cache import read_cached
 from graphopt.rewrite.examples import Example, ExampleError, build_example
-from graphopt.rewrite.match import Around, Operator, Plan, plans
+from graphopt.rewrite.match import Around, Match, Operator, Plan, plans
 from graphopt.rewrite.schema import Rule, read_file
 
 _CONTRIBUTED = ("cpu", "cuda", "directml")
@@ -66,7 +66,7 @@ class Library:
 
     Attributes:
         rules: In file order.
-        ending: Whether those that say ``last`` are matched, too: no search sees them.
+        ending: Whether what no search sees is matched, too: rules that say ``last``, and those that say ``hinted`` where no hint holds.
     """
 
     rules: tuple[Rule, ...]
@@ -80,11 +80,11 @@ class Library:
     @cached_property
     def hash(self) -> str:
         """One hash for the whole pack."""
-        # The hints of a rule decide where it is carried out without being asked for.
+        # The hints of such a rule decide where it is carried out without being asked for, or seen at all.
         text = "".join(
             sorted(
                 r.id + r.hash + "".join([name, *(e.text for e in r.prefer)])
-                if (name := "always" if r.always else "last" if r.last else "")
+                if (name := "always" if r.always else "last" if r.last else "hinted" if r.hinted else "")
                 else r.id + r.hash
                 for r in self.rules
             )
@@ -103,8 +103,12 @@ class Library:
 
     @cached_property
     def whole(self) -> Library:
-        """All of the rules, those that come last among them."""
+        """All of the rules wherever they are true."""
         return Library(self.rules, ending=True)
+
+    def shows(self, match: Match) -> bool:
+        """Whether a match is one of those that are looked for."""
+        return self.ending or match.preferred or not match.rule.hinted
 
     @cached_property
     def _plans(self) -> dict[Operator, list[Plan]]:

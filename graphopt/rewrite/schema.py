@@ -47,6 +47,7 @@ _RULE_KEYS = (
     "domain",
     "always",
     "last",
+    "hinted",
     "match",
     "roots",
     "where",
@@ -80,6 +81,7 @@ class Rule:
         where_at: ``file:line:column`` of the rule.
         always: Whether it never costs where its conditions and hints hold, so that it is part of the normal form.
         last: Whether it belongs to the form in which a model is written, and no search sees it.
+        hinted: Whether a search sees it only where its hints hold.
     """
 
     id: str
@@ -100,6 +102,7 @@ class Rule:
     domain: float | None = None
     always: bool = False
     last: bool = False
+    hinted: bool = False
 
     @cached_property
     def hash(self) -> str:
@@ -271,9 +274,14 @@ def _rule(data: Any, family: str, providers: tuple[str, ...], name: str, wrong: 
     let = [(k, wrong.try_(compile_expression, v.text, FUNCTIONS, v.where)) for k, v in lets]
     claim = wrong.try_(lambda: _claim(text_of(data, "equal", at), data["equal"].where))
     domain = wrong.try_(_domain, data, claim[0], at) if claim else None
-    always, last = (wrong.try_(_flag, data, key, claim[0], at) if claim else None for key in ("always", "last"))
+    always, last, hinted = (wrong.try_(_flag, data, key, at) for key in ("always", "last", "hinted"))
     if always and last:
         wrong.errors.append(RuleError("'always' and 'last' exclude each other", at))
+    if (form := "always" if always else "last" if last else "") and claim and claim[0] == "approx":
+        message = f"{form!r} is for rules that are exact or real: an approximation is a choice"
+        wrong.errors.append(RuleError(message, at))
+    if hinted and not data.get("prefer"):
+        wrong.errors.append(RuleError("'hinted' is for rules with 'prefer' lines", at))
     cases = wrong.try_(_cases, data, at)
     if not all(data.get(key) for key in ("match", "replace")):
         wrong.errors.append(RuleError(f"rule {ident!r} needs 'match' and 'replace'", at))
@@ -300,6 +308,7 @@ def _rule(data: Any, family: str, providers: tuple[str, ...], name: str, wrong: 
         domain,
         bool(always),
         bool(last),
+        bool(hinted),
     )
     wrong.errors += misnamed(rule.match, (*rule.where, *rule.prefer), rule.let, rule.replace, rule.roots)
     return rule
@@ -330,14 +339,10 @@ def _domain(data: dict[str, Any], claim: str, where: str) -> float | None:
     return _positive(text_of(data, "domain", where), message, where)
 
 
-def _flag(data: dict[str, Any], key: str, claim: str, where: str) -> bool:
-    if key not in data:
-        return False
-    if text_of(data, key, where) != "true":
+def _flag(data: dict[str, Any], key: str, where: str) -> bool:
+    if key in data and text_of(data, key, where) != "true":
         raise RuleError(f"{key!r} is true, or is left out", where)
-    if claim == "approx":
-        raise RuleError(f"{key!r} is for rules that are exact or real: an approximation is a choice", where)
-    return True
+    return key in data
 
 
 def _positive(text: str, message: str, where: str) -> float:

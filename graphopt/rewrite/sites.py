@@ -43,7 +43,7 @@ class Sites:
         for node in graph.in_order():
             for plan in library.plans(graph, node):
                 if plan.anchor == 0:
-                    for match in find_from(graph, plan, node, block):
+                    for match in filter(library.shows, find_from(graph, plan, node, block)):
                         _add(matches, by_node, match)
         return cls(library, Map(matches), Map(by_node), block, tuple(matches))
 
@@ -63,7 +63,7 @@ class Sites:
         for id in sorted((i for i in stale if i in graph.nodes), key=lambda i: (graph.order[i], i)):
             node = graph.nodes[id]
             for plan in self.library.plans(graph, node):
-                for match in find_from(graph, plan, node, self.block, done):
+                for match in filter(self.library.shows, find_from(graph, plan, node, self.block, done)):
                     if _add(matches, by_node, match):
                         fresh.append((match.rule.id, match.nodes))
             done.add(id)

@@ -10,6 +10,7 @@ import pytest
 from graphopt.cost.analytic import move_ms
 from graphopt.cost.fit import stopwatch
 from graphopt.cost.kernel import ESTIMATE_MARKUP, KernelCost
+from graphopt.cost.measure import shared_bytes
 from graphopt.cost.roofline import FAR, NEAR, Roofline
 from graphopt.cost.store import FAILED, Store
 from graphopt.errors import UnknownNameError
@@ -275,7 +276,7 @@ def test_conversions_go_by_size():
 @pytest.mark.parametrize(("rows", "far"), [(64, False), (4096, True)])
 def test_results_that_do_not_fit_the_caches_are_priced_to_memory(monkeypatch, rows, far):
     """A Transpose of a large model; not what may write where it reads, nor where it can't show."""
-    monkeypatch.setattr("graphopt.cost.kernel.cache_bytes", lambda: (1 << 18, 1 << 22))
+    monkeypatch.setattr(KernelCost, "roofline", Roofline(shared_bytes=1 << 22))
     nodes = [node("Transpose", ["x"], ["t"], perm=[1, 0]), node("Sigmoid", ["t"], ["s"]), node("Softmax", ["s"], ["y"])]
     g = graph(nodes, {"x": (rows, 256)})
     model = KernelCost(Store(":memory:"), measure=False)
@@ -286,3 +287,18 @@ def test_results_that_do_not_fit_the_caches_are_priced_to_memory(monkeypatch, ro
         for window, pair in zip(windows, model.signatures(g, windows, costs.layout), strict=True)
     }
     assert at["Transpose"] == far and not at["Sigmoid"]
+
+
+@pytest.mark.parametrize(
+    ("told", "holds", "found"),
+    [
+        (32 << 20, 8 << 20, 32 << 20),  # what belongs to so few cores is believed
+        (480 << 20, 64 << 20, 64 << 20),
+        (480 << 20, 100 << 20, 64 << 20),
+        (480 << 20, 1 << 30, 16 << 20),  # no step: where it is makes no difference
+    ],
+)
+def test_of_a_large_cache_counts_what_this_process_gets(monkeypatch, told, holds, found):
+    monkeypatch.setattr("graphopt.cost.measure.cache_bytes", lambda: (2 << 20, told))
+    monkeypatch.setattr("graphopt.cost.measure._reading_speed", lambda array: 30e9 if array.nbytes <= holds else 15e9)
+    assert shared_bytes() == found

@@ -11,6 +11,7 @@ from graphopt.ir.simplify import simplify
 from graphopt.onnxio.emit import emit
 from graphopt.onnxio.save import to_proto
 from graphopt.rewrite.library import load_library
+from graphopt.rewrite.sites import Sites
 from graphopt.search.problem import Problem
 from tests.bench.strassen import in_blocks, layers, stepped
 from tests.onnxio.models import run
@@ -18,7 +19,7 @@ from tests.onnxio.models import run
 
 def test_two_layers_in_blocks():
     model = layers(8, (6, 8, 4))
-    problem = Problem(load_library(), AnalyticCost())
+    problem = Problem(load_library().whole, AnalyticCost())
     both = in_blocks(problem, stepped(problem, problem.start(simplify(model.graph)), "strassen-gemm"))
     count = Counter(node.op for node in both.graph.nodes.values())
     # Nothing is put together or cut between the layers: only the input is cut into four blocks, and the output made of four.
@@ -27,3 +28,11 @@ def test_two_layers_in_blocks():
     feeds = {"x": np.random.default_rng(0).standard_normal((8, 6), np.float32)}
     ran = [run(to_proto(emit(model, graph)), feeds)[0] for graph in (model.graph, both.graph)]
     np.testing.assert_allclose(*ran, rtol=1e-4, atol=1e-5)
+
+
+def test_no_search_tries_what_is_too_small_to_pay():
+    for size, seen in ((8, False), (1024, True)):
+        graph = simplify(layers(size, (size, size)).graph)
+        rules = load_library()
+        assert any(match.rule.family == "strassen" for match in Sites.of(graph, rules)) == seen
+        assert any(match.rule.family == "strassen" for match in Sites.of(graph, rules.whole))

@@ -180,6 +180,7 @@ def test_its_steps_are_in_the_trace_and_are_made_again(tmp_path):
         ("equal: real\n    always: true\n    last: true", "'always' and 'last' exclude each other"),
         ("equal: approx(1e-3)\n    last: true", "'last' is for rules that are exact or real"),
         ("equal: real\n    last: yes", "'last' is true, or is left out"),
+        ("equal: real\n    hinted: true", "'hinted' is for rules with 'prefer' lines"),
     ],
 )
 def test_last_is_a_plain_flag(head, message):
