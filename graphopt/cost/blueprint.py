@@ -20,7 +20,7 @@ from graphopt.ir.graph import Graph, Node, Opaque, Tensor
 from graphopt.ir.types import ValueType
 
 _NUMERIC = CONVOLUTIONS | PRODUCTS | POINTWISE | NORMALISATIONS | {"InstanceNormalization", "GroupNormalization"}
-METHOD = 4
+METHOD = 5
 """Raised whenever windows are measured differently, so that no process takes an old time for a new one."""
 BLOCKED = -1
 """Mark of an operand that arrives in the runtime's blocked convolution layout and is used in it."""

@@ -14,12 +14,12 @@ from graphopt.cost.blueprint import BLOCKED, Blueprint, blueprint
 from graphopt.cost.denormals import readers, shares
 from graphopt.cost.fit import remember_pace, remembered, remembered_scale, stopwatch
 from graphopt.cost.layout import Layout, Move, arrives_blocked
-from graphopt.cost.measure import MEMORY, OWN, Stopwatch, evicted, in_a_row, sources
+from graphopt.cost.measure import MEMORY, OWN, Stopwatch, destination, evicted, farther, in_a_row, sources
 from graphopt.cost.micro import UnbuildableError, micro_model, repeatable
 from graphopt.cost.models import CostModelSpec, Wanted
 from graphopt.cost.roofline import Roofline
 from graphopt.cost.store import FAILED, Store
-from graphopt.cost.windows import NORMALISATIONS, POINTWISE, VIEWS, Window, result
+from graphopt.cost.windows import IN_PLACE, NORMALISATIONS, VIEWS, Window, result
 from graphopt.ir.edit import Delta
 from graphopt.ir.graph import Graph
 from graphopt.runtime.environment import block_size, machine_of
@@ -94,7 +94,7 @@ class KernelCost(WindowCost):
         self._watch: Stopwatch | None = None
         self._known_roofline: Roofline | None = None
         self._sources: tuple[str, str] | None = None
-        self._far = False  # whether outputs go to memory, because the caches do not hold what a model computes
+        self._outputs = OWN  # where outputs go, by which cache holds what a model computes
         self._prices: dict[str, int] = {}
         self._known: dict[Any, Price] = {}
         self._signatures: dict[Any, tuple[str, str]] = {}
@@ -119,8 +119,8 @@ class KernelCost(WindowCost):
             weights = sum(v.type.nbytes or 0 for v in graph.values.values() if v.tensor is not None)
             # The caches are the processor's.
             if on_host(self.config.provider, self.config.provider_options):
-                self._far = 2 * self.shapes.live_bytes(graph) > self.cache
-                self._sources = (MEMORY, MEMORY) if self._far else sources(weights, self.cache)
+                self._outputs = destination(self.shapes.live_bytes(graph), self.cache)
+                self._sources = (MEMORY, MEMORY) if self._outputs == MEMORY else sources(weights, self.cache)
             else:
                 self._sources = OWN, OWN
         # New windows appear throughout a search: something must be left for them.
@@ -141,7 +141,9 @@ class KernelCost(WindowCost):
 
     def move_price(self, graph: Graph, move: Move) -> int:
         """The price of a conversion into or out of the blocked layout, in picoseconds."""
-        return round(move_ms(self.shapes.nbytes(graph, move.key), self.roofline, self._far) * TICKS_PER_MS)
+        return round(
+            move_ms(self.shapes.nbytes(graph, move.key), self.roofline, self._outputs == MEMORY) * TICKS_PER_MS
+        )
 
     def correct(self, before: Priced, after: Priced, speedup: float, ci95: tuple[float, float]) -> bool:
         """Learn from a comparison of two graphs by the clock.
@@ -341,13 +343,13 @@ class KernelCost(WindowCost):
         assert self._sources is not None
         nodes = [graph.nodes[id] for id in window.nodes]
         made = 0
-        if self._far and not all(node.op in POINTWISE for node in nodes):  # those write where they read
+        if self._outputs != OWN and not all(node.op in IN_PLACE for node in nodes):
             made = sum(self.shapes.nbytes(graph, key) for key in nodes[-1].outputs if key is not None)
         if not weights and not made:
             return OWN, OWN
-        # Where outputs go to memory, weights come from there.
         felt = _FELT * window_ms(graph, window, self.roofline, self.shapes) * self.roofline.gbytes * 1e6 / _FARTHER
-        return self._sources if max(_size(weights), made) > felt else (OWN, OWN)
+        warm, cold = self._sources if _size(weights) > felt else (OWN, OWN)
+        return (farther(warm, self._outputs), farther(cold, self._outputs)) if made > felt else (warm, cold)
 
     def _stopwatch(self) -> Stopwatch | None:
         if self._watch is None and self.measure:
@@ -368,11 +370,11 @@ class KernelCost(WindowCost):
         start = time.monotonic()
         copies = 1
         # Copies find the place for their result in the cache.
-        if self._packs and not self._far and repeatable(graph, plan):
+        if self._packs and self._outputs != MEMORY and repeatable(graph, plan):
             weights = _size(self.weights(graph, window))
             copies = in_a_row(signature, weights, self._estimate(graph, window, signature), self.cache)
         try:
-            micro = micro_model(graph, plan, copies)
+            micro = micro_model(graph, plan, copies, computed=self._packs)
             watch = self._stopwatch()
             if watch is None:
                 return None

@@ -305,7 +305,7 @@ def shared_bytes() -> int:
 
 def _reading_speed(array: np.ndarray[Any, Any]) -> float:
     """Bytes a second."""
-    return array.nbytes / min(_timed(array.max)[0] for _ in range(4))
+    return array.nbytes / min(_timed(array.max)[0] for _ in range(8))
 
 
 def _low(times: list[float]) -> float:
@@ -331,6 +331,19 @@ def sources(weights: int, shared: float) -> tuple[str, str]:
     if weights < WARM * shared / 2:
         return SHARED, SHARED
     return (MEMORY, MEMORY) if weights > 4 * COLD * shared else (SHARED, MEMORY)
+
+
+def destination(alive: int, shared: float) -> str:
+    """Where outputs go in a model of which so many bytes are alive at once: another output was there a while ago.
+
+    Half of a cache is left to what else is in it. ``shared`` is the size of the last-level cache.
+    """
+    return OWN if 2 * alive <= cache_bytes()[0] else SHARED if 2 * alive <= shared else MEMORY
+
+
+def farther(one: str, other: str) -> str:
+    """The place that is farther from a core."""
+    return max(one, other, key=(OWN, SHARED, MEMORY).index)
 
 
 def evicted(signature: str, shared: float) -> int:

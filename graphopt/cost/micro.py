@@ -16,6 +16,7 @@ from onnx import NodeProto, TensorProto, helper, numpy_helper
 from graphopt.cost.blueprint import BLOCKED, Blueprint
 from graphopt.cost.denormals import PARTS
 from graphopt.cost.measure import CONTEXT
+from graphopt.cost.windows import IN_PLACE
 from graphopt.ir.constants import NotConstantError, evaluate
 from graphopt.ir.graph import Graph, Node
 from graphopt.ir.infer import make_node, type_proto
@@ -51,7 +52,7 @@ class Micro:
     feeds: dict[str, Array]
 
 
-def micro_model(graph: Graph, plan: Blueprint, copies: int = 1) -> Micro:
+def micro_model(graph: Graph, plan: Blueprint, copies: int = 1, computed: bool = False) -> Micro:
     """Build the model of a window.
 
     Args:
@@ -59,6 +60,8 @@ def micro_model(graph: Graph, plan: Blueprint, copies: int = 1) -> Micro:
         plan: Its blueprint.
         copies: How many layers like this follow each other in the model, each with weights of its own (:func:`repeatable`). What
             they compute is read at once and by nobody else, so that the next one finds its place in the cache, as in a real model.
+        computed: Whether another node hands over what may be overwritten, and one takes what is written there: an input or an output of the
+            model has a place of its own.
 
     Raises:
         UnbuildableError: It can't be built.
@@ -73,12 +76,18 @@ def micro_model(graph: Graph, plan: Blueprint, copies: int = 1) -> Micro:
     feeds: dict[str, Array] = {}
     initializers: list[TensorProto] = []
     context: list[NodeProto] = []
+    over = False
     for index, (key, type) in enumerate(plan.externals.items()):
         names[key] = f"x{index}"
         inputs.append(helper.make_value_info(names[key], type_proto(type)))
         feeds[names[key]] = _feed(plan, key, type, rng)
         if plan.marks.get(key) == BLOCKED:
             names[key] = _into_blocks(f"x{index}", type, context, initializers)
+        elif computed and copies == 1 and _overwritten(graph, plan, key, type):
+            over = True
+            names[key] = f"{CONTEXT}_{index}"
+            # Of one operand it is a copy, and the runtime has no rule that drops it.
+            context.append(helper.make_node("Max", [f"x{index}"], [names[key]], name=names[key]))
     arrays: dict[str, Array] = {}
     made: list[tuple[TensorProto, Array | None]] = []
     for index, (key, counts) in enumerate(plan.constants.items()):
@@ -101,7 +110,7 @@ def micro_model(graph: Graph, plan: Blueprint, copies: int = 1) -> Micro:
             here |= {key: f"v{index}_{slot}{mark}" for slot, key in enumerate(node.outputs) if key is not None}
         nodes += [_node(graph, node, f"w{index}{mark}", here) for index, node in enumerate(plan.nodes)]
         for key in plan.outputs:
-            if copies == 1:
+            if copies == 1 and not over:
                 outputs.append(helper.make_value_info(here[key], _output_type(graph.type(key))))
             else:
                 read = f"{CONTEXT}_{here[key]}"
@@ -135,6 +144,15 @@ def _into_blocks(name: str, type: ValueType, context: list[NodeProto], initializ
     context.append(helper.make_node("Conv", [name, weight], [plain], name=plain, group=channels))
     context.append(helper.make_node("Relu", [plain], [made], name=made))
     return made
+
+
+def _overwritten(graph: Graph, plan: Blueprint, key: int, type: ValueType) -> bool:
+    """Whether a window may write a result over an operand: half of the traffic with memory, where it is the only one."""
+    if type.dtype != "f32":
+        return False
+    first = next(node for node in plan.nodes if key in node.inputs)
+    out = next(k for k in first.outputs if k is not None)
+    return first.op in IN_PLACE and graph.type(out).shape == graph.type(key).shape
 
 
 def _output_type(type: ValueType) -> Any:

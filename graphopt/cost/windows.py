@@ -29,6 +29,8 @@ POINTWISE = ops.UNARY | frozenset(
         "FastGelu", "BiasGelu", "Softsign", "IsNaN",
     }
 )  # fmt: skip
+IN_PLACE = POINTWISE | {"Softmax", "LogSoftmax"}
+"""Operators whose kernels may write their result where they read an operand, if nothing else reads it and it was computed."""
 REDUCTIONS = frozenset({"ReduceMean", "ReduceSum", "ReduceSumSquare", "ReduceL2"})
 VIEWS = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity"})
 _DOMAINS = frozenset({"", "com.microsoft"})

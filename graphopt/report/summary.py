@@ -192,7 +192,7 @@ def _more(selection: Selection) -> list[str]:
         found.append(f"{selection.outcome.waiting} graphs wait to be searched from")
     if selection.outcome.others:
         found.append(f"plans not measured: {len(selection.outcome.others)}")
-    unmeasured = [v.family for v in selection.families if v.ratio is None and v.kept]
+    unmeasured = [v.family for v in selection.families if v.predicted is None and v.kept]
     if len(selection.families) > 1 and unmeasured:
         found.append(f"not measured apart: {', '.join(unmeasured)}")
     return found

@@ -192,7 +192,7 @@ class _Clock:
         # They may have been priced before a correction: only prices of the same moment can be compared.
         before, after = self.cost.of(one), self.cost.of(two)
         self.learned |= self.cost.correct((one, before), (two, after), paired.speedup, paired.ci95)
-        return paired, before.total / after.total if after.total else 1.0  # nothing is left to compute
+        return paired, _speedup(before.total, after.total)
 
     def apart(self, one: Graph, two: Graph) -> float:
         """Share of the time of a graph that goes into kernels, or conversions, that another one does not have; the larger of the two shares."""
@@ -281,7 +281,7 @@ def _settle(
         # All or nothing: the final measurement against the original answers this.
         last = not trial.steps and len(by_gain(outcome)) == 1
         if last or (not losing and clock.apart(trial.state.graph, outcome.state.graph) < _APART):
-            asked[family] = FamilyVerdict(family, None, None, True)
+            asked[family] = FamilyVerdict(family, None, None, True, _speedup(trial.state.cost, outcome.state.cost))
             continue
         clock.tell(f"measuring without {family}")
         share = max(purse.least, (amount - (purse.spent - began)) / (len(questions) + 1))
@@ -290,6 +290,11 @@ def _settle(
             outcome, problem = trial, smaller
             losing = losing and bool(outcome.steps) and not clock.gains(searches.graph, outcome, plan.again * amount)
     return Selection(outcome, problem, tuple(asked.values())), losing
+
+
+def _speedup(before: float, after: float) -> float:
+    """Ratio of two predicted times; 1 where nothing is left to compute."""
+    return before / after if after else 1.0
 
 
 def _trial(searches: _Searches, problem: Problem, outcome: Outcome, family: str) -> tuple[Problem, Outcome]:

@@ -23,7 +23,8 @@ class FamilyVerdict:
         ratio: Latency without the family over latency with it; above 1 the family pays. ``None`` when not measured.
         ci95: Interval of the ratio.
         kept: Whether its rewrites stay.
-        predicted: What the ratio was predicted to be; ``None`` when not measured.
+        predicted: What the ratio was predicted to be; ``None`` where there was no time to ask. Without a ``ratio`` no comparison
+            could have seen it, or the last one answers it.
         wrong: Whether it was taken back because the model computes something else with it.
     """
 

@@ -145,6 +145,36 @@ def test_copies_are_layers_each_as_it_is_alone(nodes, x, weights):
     assert len(large) == 3 and not any((a == b).all() for a, b in pairwise(large))
 
 
+@pytest.mark.parametrize(
+    ("nodes", "over"),
+    [
+        ([node("Softmax", ["x"], ["y"])], True),
+        ([node("Mul", ["x", "row"], ["m"]), node("Tanh", ["m"], ["y"])], True),
+        ([node("Mul", ["row", "x"], ["y"])], True),
+        ([node("Transpose", ["x"], ["y"], perm=[1, 0])], False),
+        ([node("Add", ["small", "x"], ["y"])], True),  # over the large one
+        ([node("Add", ["small", "other"], ["y"])], False),
+    ],
+)
+def test_what_a_kernel_may_overwrite_is_computed_and_what_it_writes_is_no_output(nodes, over):
+    """The runtime may reuse neither an input nor the place of an output; what stands around the window counts in no price."""
+    used = {name for n in nodes for name in n.input}
+    shapes = {name: s for name, s in {"x": (64, 32), "small": (1, 32), "other": (64, 1)}.items() if name in used}
+    g = graph(nodes, shapes, {"row": (32,)} if "row" in used else {})
+    (window,) = windows(g)
+    around = [
+        n.op_type
+        for n in onnx.load_model_from_string(
+            micro_model(g, blueprint(g, window, Shapes()), computed=True).model.proto
+        ).graph.node
+        if n.name.startswith(CONTEXT)
+    ]
+    assert around == (["Max", "Size"] if over else [])
+    micro = micro_model(g, blueprint(g, window, Shapes()), computed=True)
+    kernels = {k.op_type for k in profile(micro.model, micro.feeds, runs=1)}
+    assert not over or "Max" in kernels  # the runtime has left it in
+
+
 def test_what_could_be_taken_for_one_is_not_copied():
     turned = [node("Transpose", ["x"], ["t"], perm=[1, 0]), node("MatMul", ["t", "w"], ["y"])]
     g = graph(turned, {"x": (256, 128)}, {"w": (256, 256)})
