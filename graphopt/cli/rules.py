@@ -257,7 +257,7 @@ def _verdict(rule: Rule, evidence: Evidence) -> str | None:
 
 
 def _conditions(rule: Rule) -> Table:
-    """Where a rule is true, where it is likely to pay, and what it computes first."""
+    """Where a rule is true, where it is likely to pay, what it computes first, and who uses it if not every search."""
     result = facts()
     for name, texts in {
         "where": [e.text for e in rule.where] or ["everywhere"],
@@ -266,6 +266,12 @@ def _conditions(rule: Rule) -> Table:
     }.items():
         for number, text in enumerate(texts):
             result.add_row("" if number else name, one_line(text))
+    if rule.always:
+        result.add_row("used", "in the normal form, without a price")
+    elif rule.last:
+        result.add_row("used", "in the form in which a model is written")
+    elif rule.hinted:
+        result.add_row("used", "by a search only where 'prefer' holds")
     return result
 
 

@@ -102,6 +102,20 @@ def test_show_draws_both_sides(cli, monkeypatch, columns):
     assert "uses(m) == 1 and uses(n) == 1" in " ".join(out.split())
 
 
+@pytest.mark.parametrize(
+    ("rule", "words"),
+    [
+        ("drop-identity", "in the normal form"),
+        ("linear-of-rows-is-gemm", "is written"),
+        ("strassen-matmul", "only where 'prefer' holds"),
+        ("sum-of-weights", None),
+    ],
+)
+def test_show_says_who_uses_a_rule(cli, rule, words):
+    used = [line.split(maxsplit=1)[1] for line in cli("rules", "show", rule).out.splitlines() if line.startswith("used ")]
+    assert (words in used[0]) if words else not used
+
+
 def test_show_in_ascii(process):
     outcome = process("rules", "show", "sum-of-weights", PYTHONIOENCODING="ascii", PYTHONUTF8="0")
     assert outcome.code == 0, outcome.err
