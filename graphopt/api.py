@@ -78,7 +78,7 @@ def optimize(
         OutputsDifferError: The model differs without a step of any rule: a fault of graphopt itself. (A step that changes the
             outputs is found, and its family taken back.)
     """
-    from graphopt.pipeline.judge import judge
+    from graphopt.pipeline.judge import fall_back, judge
     from graphopt.pipeline.prepare import check_targets, prepare
     from graphopt.pipeline.search import search
     from graphopt.pipeline.verify import verify as verify_found
@@ -92,7 +92,7 @@ def optimize(
     context = prepare(model, chosen, targets, inputs, progress, interrupted)
     searched = search(context)
     verified = verify_found(context, searched)
-    judged = judge(context, verified)
+    judged = fall_back(context, judge(context, verified))
     return write(context, judged)
 
 

@@ -110,6 +110,12 @@ def tie(told: Mapping[str, Any]) -> str:
     return text + (f", opens {opening['ratio']:.1f} times as fast" if opening else "")
 
 
+def lost(told: Mapping[str, Any]) -> str:
+    """Why a JSON report is about the normal form: what the search found, measured."""
+    low, high = told["ci95"]
+    return f"the normal form: what the search found measured {told['speedup']:.3f}x (95 % interval {low:.3f} to {high:.3f})"
+
+
 def effort(told: Mapping[str, Any]) -> str:
     """What an optimisation could spend, and who of it what."""
     plan, limit = told["plan"], told["seconds"]

@@ -216,6 +216,8 @@ def _story(report: Mapping[str, Any], *, interrupted: bool, page: Path | None, v
     """What was done, checked and written."""
     result = facts()
     result.add_row("speed", _speed(report))
+    if lost := report["search"].get("lost"):
+        result.add_row("", wording.lost(lost))
     sizes = wording.measured_at(report)
     if sizes and latency_of(report):
         result.add_row("measured", f"with {sizes}")

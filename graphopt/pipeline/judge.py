@@ -13,7 +13,7 @@ from graphopt.onnxio.load import Model
 from graphopt.pipeline.context import Context
 from graphopt.pipeline.opening import as_given, first_run, open_sizes
 from graphopt.pipeline.prepare import patience
-from graphopt.pipeline.verify import Verified
+from graphopt.pipeline.verify import Verified, verify
 from graphopt.runtime import guard
 from graphopt.runtime.environment import Neighbours
 from graphopt.runtime.timing import Paired
@@ -41,6 +41,7 @@ class Judged:
         memory: Peak bytes of a process that runs the original, and of one that runs the candidate; ``None`` where not measured.
         others: Processors that other programs took during the measurement; ``None`` where nobody knows.
         apart: Whether processors were seen far from each other; ``None`` where nobody knows.
+        lost: The measurement of what the search found, where the normal form is written in its place.
     """
 
     verified: Verified
@@ -53,6 +54,7 @@ class Judged:
     memory: tuple[int | None, int | None] = (None, None)
     others: float | None = None
     apart: bool | None = None
+    lost: Paired | None = None
 
 
 def judge(context: Context, verified: Verified) -> Judged:
@@ -77,6 +79,21 @@ def judge(context: Context, verified: Verified) -> Judged:
     memory = _memory(context, verified) if faster or tie else (None, None)
     final = candidate if faster or tie else emit(original, original.graph)
     return Judged(verified, graph, paired, elsewhere, not (faster or tie), tie, final, memory, others, apart)
+
+
+def fall_back(context: Context, judged: Judged) -> Judged:
+    """Where what the search found loses to the original, the normal form in its place, if that does not."""
+    plain, clock, effort = judged.verified.searched.plain, context.clock, context.effort
+    ends = clock.elapsed + effort.plan.verdict * (effort.seconds or 0.0)
+    late = effort.seconds is not None and ends > (1 + effort.plan.overtime) * effort.seconds
+    if not judged.kept or plain is None or clock.interrupted_now or late:
+        return judged
+    context.tell("verify", "comparing outputs of the normal form")
+    other = judge(context, verify(context, plain))
+    loser = other if other.kept else judged
+    if loser.verified.staged is not None:
+        loser.verified.staged.close()
+    return judged if other.kept else replace(other, lost=judged.paired)
 
 
 def is_tie(paired: Paired) -> bool:

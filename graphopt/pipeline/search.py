@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import partial
 
 from graphopt.config import provider_name
 from graphopt.cost.models import COST_MODELS, Wanted
@@ -11,6 +12,7 @@ from graphopt.cost.store import Store
 from graphopt.ir.graph import Graph
 from graphopt.pipeline.context import Context
 from graphopt.pipeline.prepare import named_sizes
+from graphopt.rewrite.sites import Sites
 from graphopt.search.flat import Clock, flattened
 from graphopt.search.normal import Cleaner, Normal
 from graphopt.search.problem import Budget, Problem, State
@@ -32,12 +34,14 @@ class Searched:
         budget: What the search could spend, and has spent.
         curve: How the search came there.
         predicted: How many times as fast as the normal form it is by the prices as they are at the end; ``None`` where one of them costs nothing.
+        plain: The normal form, where something else was found: what is left if that loses.
     """
 
     selection: Selection
     budget: Budget
     curve: Curve
     predicted: float | None
+    plain: Searched | None = None
 
 
 def search(context: Context) -> Searched:
@@ -88,11 +92,30 @@ def search(context: Context) -> Searched:
         else:
             found, clock = _predicted(context, problem, normal.graph, budget, better), None
         # What the form is worth is known for the CPU; elsewhere the clock must say so.
-        if not context.clock.interrupted_now and (clock is not None or provider_name(context.config.provider) == "cpu"):
+        flat, unflattened = provider_name(context.config.provider) == "cpu", found
+        if not context.clock.interrupted_now and (clock is not None or flat):
             found = flattened(found, clock)
-        before, after = (cost.of(graph).total for graph in (normal.graph, found.outcome.state.graph))
-    predicted = before / after if before and after else None
-    return Searched(replace(found, outcome=normal.then(found.outcome)), budget, tuple(curve), predicted)
+
+        def searched(selection: Selection, plain: Searched | None = None) -> Searched:
+            before, after = (cost.of(graph).total for graph in (normal.graph, selection.outcome.state.graph))
+            predicted = before / after if before and after else None
+            whole = replace(selection, outcome=normal.then(selection.outcome))
+            return Searched(whole, budget, tuple(curve), predicted, plain)
+
+        if not context.settings.measure or not unflattened.outcome.steps:
+            return searched(found)
+        bare = _bare(found, normal.graph)
+        slower = found is not unflattened and found.outcome is unflattened.outcome  # by the clock
+        plain = searched(flattened(bare) if flat and not slower else bare)
+        return searched(found, plain if plain.selection.outcome.steps else None)
+
+
+def _bare(selection: Selection, graph: Graph) -> Selection:
+    """The normal form in place of what was found from it."""
+    problem, outcome = selection.problem, selection.outcome
+    state = State(graph, partial(Sites.of, graph, problem.library, problem.block), problem.cost.of(graph))
+    families = tuple(replace(family, kept=False) for family in selection.families)
+    return replace(selection, outcome=replace(outcome, state=state, steps=(), others=(), waiting=0), families=families)
 
 
 def _predicted(context: Context, problem: Problem, graph: Graph, budget: Budget, better: Better) -> Selection:

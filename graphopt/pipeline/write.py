@@ -194,6 +194,7 @@ def _report(context: Context, judged: Judged) -> dict[str, Any]:
         memory=judged.memory,
         others=judged.others,
         apart=judged.apart,
+        lost=judged.lost,
         effort=context.effort.told(),
     )
 

@@ -20,6 +20,7 @@ from graphopt.wording import (
     change,
     dimensions,
     effort,
+    lost,
     measured_at,
     milliseconds,
     placement,
@@ -248,6 +249,8 @@ def _facts(told: Mapping[str, Any]) -> Facts:
     facts.append(("Rewrites", made))
     facts.append(("Search", f"{plural(search['candidates'], 'candidate')} in {seconds(search['seconds'])}"))
     facts.append(("Search ended", search["stop_reason"]))
+    if search.get("lost"):
+        facts.append(("Written", lost(search["lost"])))
     if told.get("effort"):
         facts.append(("Effort", effort(told["effort"])))
     if search["more"]:

@@ -47,6 +47,7 @@ def make_report(
     memory: tuple[int | None, int | None] = (None, None),
     others: float | None = None,
     apart: bool | None = None,
+    lost: Paired | None = None,
     effort: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The report of an optimisation, ready for JSON.
@@ -73,6 +74,7 @@ def make_report(
         memory: Peak bytes of a process that runs the original, and of one that runs the result.
         others: Processors that other programs took during the last measurement; ``None`` where nobody knows.
         apart: Whether processors were seen far from each other; ``None`` where nobody knows.
+        lost: The measurement of what the search found, where the normal form is written in its place.
         effort: What search and measurement could spend, and who of it what.
     """
     outcome = selection.outcome
@@ -120,6 +122,7 @@ def make_report(
             "stop_reason": outcome.stop_reason,
             "rounds": selection.rounds,
             "predicted": predicted,
+            "lost": None if lost is None else {"speedup": lost.speedup, "ci95": list(lost.ci95)},
             "more": _more(selection),
         },
         "effort": effort,

@@ -19,7 +19,7 @@ from onnx import TensorProto, helper
 
 from graphopt.errors import SessionError
 from graphopt.runtime.providers import CPU, full_name
-from graphopt.runtime.session import LoadableModel, Session, SessionConfig, spinning
+from graphopt.runtime.session import SPIN_S, LoadableModel, Session, SessionConfig, spinning
 
 _SIZE, _TURNS = 512, 8  # of a square matrix of a megabyte, which several threads turn so many times
 _FAR = 1.6  # times as long as one thread
@@ -27,7 +27,6 @@ _ALIKE = 1.1  # times as long as ever: as fast
 _TRIES = 8  # one fast run shows that they are near: what disturbs it only adds to it
 _FRESH_S = 0.3  # for so long an answer holds
 _POLL_S = 0.5
-_SPIN_S = 2e-3
 
 
 class Distance:
@@ -97,7 +96,7 @@ def _of(threads: int) -> Distance | None:
     model, feeds = LoadableModel(proto.SerializeToString()), {"x": np.ones((_SIZE, _SIZE), np.float32)}
     try:
         one, several = (
-            Session(model, spinning(SessionConfig(threads=each, level="disabled"), _SPIN_S)).prepare(feeds)
+            Session(model, spinning(SessionConfig(threads=each, level="disabled"), SPIN_S)).prepare(feeds)
             for each in (1, threads)
         )
         return Distance(one, several)

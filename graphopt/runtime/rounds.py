@@ -35,7 +35,7 @@ from graphopt.ir.dtypes import Array
 from graphopt.ir.memo import collector_paused
 from graphopt.runtime.distance import Distance, distance
 from graphopt.runtime.providers import CPU, full_name, on_host
-from graphopt.runtime.session import Model, Session, SessionConfig, spinning, spins
+from graphopt.runtime.session import SPIN_S, Model, Session, SessionConfig, spinning, spins
 from graphopt.runtime.timing import NOISY, Paired, Ratio, ratio
 
 MIN_CYCLES = 4
@@ -44,9 +44,6 @@ MIN_ROUNDS = 5
 """Rounds of a cycle, at least."""
 PATIENCE = 3
 """How many times the planned time a measurement may take that is not precise enough."""
-SPIN_S = 2e-3
-"""How long a measured session's threads wait for work before they sleep. The runs of a turn, and the operators of a run, follow each other
-faster: within a turn the threads are as awake as they are with the runtime's own limit, which is tens of milliseconds."""
 SETTLE_S = 3e-3
 """Pause before each turn where sessions have threads of their own: these sleep by then (otherwise twice the latency, with two threads on two cores)."""
 LONG_SETTLE_S = 0.05
@@ -99,7 +96,7 @@ class Contender:
         return None if self.foreign else distance(self.config)
 
     def sleeping_soon(self) -> Contender:
-        """The same, its threads told to sleep after :data:`SPIN_S` where the runtime knows how."""
+        """The same, its threads told to sleep after :data:`graphopt.runtime.session.SPIN_S` where the runtime knows how."""
         if self.foreign or not self.several:
             return self
         return replace(self, config=spinning(self.config, SPIN_S))

@@ -37,6 +37,9 @@ _LEVELS = {
 LEVELS = tuple(_LEVELS)
 _SPIN = "session.intra_op.spin_duration_us", "session.inter_op.spin_duration_us"
 _SPIN_SINCE = 1, 27
+SPIN_S = 2e-3
+"""How long a measured session's threads wait for work before they sleep. The runs of a turn, and the operators of a run, follow each other
+faster: within a turn the threads are as awake as they are with the runtime's own limit, which is tens of milliseconds."""
 
 # The runtime's status exceptions share no base but Exception; the binding adds Python's own.
 _RUNTIME_ERRORS: tuple[type[Exception], ...] = (

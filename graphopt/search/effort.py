@@ -14,7 +14,9 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from graphopt.errors import SessionError
 from graphopt.runtime.rounds import MIN_CYCLES, MIN_ROUNDS
+from graphopt.runtime.timing import Paired
 from graphopt.search.problem import Budget
 
 LEAST_ROUNDS = 2 * MIN_CYCLES
@@ -230,6 +232,23 @@ class Purse:
         """
         self._used += rounds
         self.dear = max(self.dear, self.spent - before)
+
+    def pay(self, amount: float, pair: Callable[[float, int | None], Paired]) -> Paired | None:
+        """A comparison; ``None`` where one of the two does not run.
+
+        Args:
+            amount: What it may spend, in the purse's unit.
+            pair: Compares in at most so many seconds and rounds.
+        """
+        before, rounds = self.spent, 0
+        try:
+            found = pair(*self.share(amount))
+            rounds = found.rounds
+            return found
+        except SessionError:
+            return None
+        finally:
+            self.take(before, rounds)
 
     def set_aside(self, seconds: float) -> None:
         """Seconds that were spent on something else."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import partial
 
-from graphopt.errors import SessionError
 from graphopt.ir.graph import Graph
 from graphopt.ir.memo import collector_paused
 from graphopt.rewrite.sites import Sites
@@ -32,17 +31,8 @@ class Clock:
 
     def pair(self, before: Graph, after: Graph) -> Paired | None:
         """A quick comparison; ``None`` where one of the two does not run."""
-        began = self.purse.spent
         amount = max(self.purse.least, self.purse.plan.look * self.purse.left)
-        rounds = 0
-        try:
-            paired = self.arena.pair(before, after, *self.purse.share(amount))
-            rounds = paired.rounds
-        except SessionError:
-            return None
-        finally:
-            self.purse.take(began, rounds)
-        return paired
+        return self.purse.pay(amount, partial(self.arena.pair, before, after))
 
 
 def flattened(selection: Selection, clock: Clock | None = None) -> Selection:

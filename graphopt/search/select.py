@@ -16,9 +16,9 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 from graphopt.cost.base import CostModel, Costs
-from graphopt.errors import SessionError
 from graphopt.ir.graph import Graph
 from graphopt.runtime.timing import Paired
 from graphopt.search.arena import Arena
@@ -180,15 +180,9 @@ class _Clock:
         Returns:
             The measurement and the ratio that was predicted; ``None`` when one of the two does not run.
         """
-        began, rounds = self.purse.spent, 0
-        seconds, most = self.purse.share(amount)
-        try:
-            paired = self.arena.pair(None if original else one, two, seconds, most)
-            rounds = paired.rounds
-        except SessionError:
+        paired = self.purse.pay(amount, partial(self.arena.pair, None if original else one, two))
+        if paired is None:
             return None
-        finally:
-            self.purse.take(began, rounds)
         # They may have been priced before a correction: only prices of the same moment can be compared.
         before, after = self.cost.of(one), self.cost.of(two)
         self.learned |= self.cost.correct((one, before), (two, after), paired.speedup, paired.ci95)

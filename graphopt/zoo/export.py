@@ -160,10 +160,11 @@ def _export_dynamo(model: ZooModel, module: nn.Module, example: tuple[Tensor, ..
 
 
 def _by_parameter(module: nn.Module, dims: list[Any]) -> tuple[Any, ...]:
-    """The dimensions of the inputs as torch wants them: those taken by ``*rest`` in ``forward`` as one tuple."""
+    """The dimensions of the inputs as torch wants them: those taken by ``*rest`` in ``forward``, if any, as one tuple."""
     parameters = inspect.signature(module.forward).parameters.values()
     named = sum(p.kind is not inspect.Parameter.VAR_POSITIONAL for p in parameters)
-    return tuple(dims) if named == len(parameters) else (*dims[:named], tuple(dims[named:]))
+    rest = dims[named:]
+    return (*dims[:named], tuple(rest)) if rest else tuple(dims)
 
 
 def _export_legacy(model: ZooModel, module: nn.Module, example: tuple[Tensor, ...], path: Path) -> None:

@@ -112,7 +112,9 @@ def test_show_draws_both_sides(cli, monkeypatch, columns):
     ],
 )
 def test_show_says_who_uses_a_rule(cli, rule, words):
-    used = [line.split(maxsplit=1)[1] for line in cli("rules", "show", rule).out.splitlines() if line.startswith("used ")]
+    used = [
+        line.split(maxsplit=1)[1] for line in cli("rules", "show", rule).out.splitlines() if line.startswith("used ")
+    ]
     assert (words in used[0]) if words else not used
 
 

@@ -16,7 +16,9 @@ from graphopt.pipeline.judge import is_tie, verdict
 from graphopt.runtime.rounds import Sampling, measure_pair
 from graphopt.runtime.timing import Paired, student
 from graphopt.search.effort import Effort
-from graphopt.search.problem import Budget
+from graphopt.search.problem import Budget, Outcome
+from graphopt.search.selection import FamilyVerdict, Selection
+from graphopt.wording import lost
 from tests.runtime.test_rounds import FEEDS, chain
 
 FASTER = np.array([[2.1, 1.0], [2.0, 1.0], [2.1, 0.9], [2.0, 1.0]])
@@ -83,6 +85,63 @@ def test_else_the_input_is_kept(source, monkeypatch, found, changes):
     told = graphopt.optimize(source, output=out, rules=["identity"], **changes).report
     assert told["kept_original"] and not told["tie"]
     assert out.read_bytes() == source.read_bytes()
+
+
+@pytest.fixture
+def searched(tmp_path, monkeypatch):
+    """A model with something to clean, of which a search makes a graph of which :func:`graphopt.pipeline.judge.verdict` says what a test wants."""
+    made = helper.make_graph(
+        [helper.make_node("Identity", ["x"], ["i"]), helper.make_node("Gemm", ["i", "w", "b"], ["y"])],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [8, 64])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [8, 64])],
+        [numpy_helper.from_array(np.ones(shape, np.float32), name) for name, shape in (("w", (64, 64)), ("b", (64,)))],
+    )
+    onnx.save(helper.make_model(made, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "m.onnx")
+
+    def found(problem, strategy, graph, *_):
+        start = problem.start(graph)
+        (match,) = start.actions()
+        state = problem.step(start, match)
+        steps = (problem.record(graph, match, start.cost, state.cost),)
+        return Selection(
+            Outcome(state, steps, 1, 0.0, "taken"), problem, (FamilyVerdict("matmul", 1.1, None, True, 1.1),)
+        )
+
+    monkeypatch.setattr("graphopt.pipeline.search.select", found)
+
+    def run(*verdicts, **changes):
+        left = list(verdicts)
+        monkeypatch.setattr("graphopt.pipeline.judge.verdict", lambda *_: left.pop(0))
+        rules = changes.pop("rules", ["drop-identity", "gemm-is-matmul-and-bias"])
+        told = graphopt.optimize(tmp_path / "m.onnx", output=tmp_path / "o.onnx", rules=rules, **changes).report
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["m.onnx", "o.onnx"] and not left
+        return told, [node.op_type for node in onnx.load(tmp_path / "o.onnx").graph.node]
+
+    return run
+
+
+def test_where_a_search_loses_the_normal_form_is_what_is_left(searched):
+    told, ops = searched(paired(0.95, 0.98), paired(1.02, 1.05))
+    assert ops == ["Gemm"] and not told["kept_original"] and list(told["rules"]) == ["drop-identity"]
+    assert told["search"]["lost"]["ci95"] == pytest.approx([0.95, 0.98])
+    assert told["latency"]["ci95"] == pytest.approx([1.02, 1.05])
+    assert [family["kept"] for family in told["families"]] == [False]
+    assert "what the search found measured 0.965x" in lost(told["search"]["lost"])
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "changes", "ops"),
+    [
+        ([paired(1.02, 1.05)], {}, ["MatMul", "Add"]),  # it does not lose
+        ([paired(0.95, 0.98), paired(0.96, 1.01)], {}, ["Identity", "Gemm"]),  # the other one loses, too
+        ([paired(0.95, 0.98)], {"rules": ["gemm-is-matmul-and-bias"]}, ["Identity", "Gemm"]),  # there is no other
+    ],
+)
+def test_else_what_the_search_found_is_told(searched, verdicts, changes, ops):
+    told, written = searched(*verdicts, **changes)
+    assert written == ops and told["search"]["lost"] is None
+    assert told["latency"]["ci95"] == pytest.approx(list(verdicts[0].ci95))
 
 
 @pytest.mark.parametrize(

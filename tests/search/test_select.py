@@ -233,7 +233,9 @@ def test_a_family_in_which_no_comparison_could_see_a_difference_is_not_asked_abo
     chosen = select(known, Greedy(), model.graph, Budget(candidates=200), arena, Purse(60.0))
     assert {v.family for v in chosen.families} == {"large", "form"} and all(v.kept for v in chosen.families)
     assert {v.family for v in chosen.families if v.ratio is not None} == ({"large", "form"} if asked else {"large"})
-    assert all(v.predicted is not None for v in chosen.families)  # the clock was not asked because it could not have told
+    assert all(
+        v.predicted is not None for v in chosen.families
+    )  # the clock was not asked because it could not have told
 
 
 @pytest.mark.parametrize(

@@ -362,6 +362,7 @@ def test_other_seed_other_weights(tmp_path: Path) -> None:
             "yolo@batch=0,classes=3,size=64,width=8",
             "tcn@batch=0,classes=16,layers=3,seq=48,skip=16,stacks=2,width=16",
             "lstm@batch=0,classes=5,embed=16,hidden=32,seq=12,vocab=100",
+            "t5_encoder@batch=0,head_dim=8,heads=2,hidden=16,intermediate=32,layers=1,seq=12,vocab=100",
         ],
         DEAR_OPEN,
     ),
