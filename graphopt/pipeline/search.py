@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -21,7 +22,8 @@ from graphopt.search.selection import Selection
 
 _MEMORY_SLACK = 64 << 20  # bytes that the weights of a session may grow besides ``max_memory_growth``
 
-Curve = tuple[tuple[int, float, float], ...]
+Point = tuple[int, float, float]
+Curve = tuple[Point, ...]
 """See :class:`graphopt.report.optimization.Found`."""
 
 
@@ -46,7 +48,7 @@ class Searched:
 
 def search(context: Context) -> Searched:
     """Search within the effort, from the normal form of the context's start."""
-    effort, curve = context.effort, list[tuple[int, float, float]]()
+    effort, curve = context.effort, list[Point]()
     if context.settings.measure and (distance := context.arena.distance) is not None:
         distance.wait_for(effort.waiting_s, lambda: context.clock.interrupted_now)
     with Store() as store:
@@ -92,22 +94,25 @@ def search(context: Context) -> Searched:
         else:
             found, clock = _predicted(context, problem, normal.graph, budget, better), None
         # What the form is worth is known for the CPU; elsewhere the clock must say so.
-        flat, unflattened = provider_name(context.config.provider) == "cpu", found
-        if not context.clock.interrupted_now and (clock is not None or flat):
-            found = flattened(found, clock)
+        known, result = provider_name(context.config.provider) == "cpu", found
+        if not context.clock.interrupted_now and (clock is not None or known):
+            result = flattened(found, clock)
+        plain = None
+        if context.settings.measure and found.outcome.steps:
+            slower = result is not found and result.outcome is found.outcome  # the flat form, by the clock
+            bare = _bare(found, normal.graph)
+            plain = _searched(flattened(bare) if known and not slower else bare, normal, budget, curve)
+        return _searched(result, normal, budget, curve, plain if plain and plain.selection.outcome.steps else None)
 
-        def searched(selection: Selection, plain: Searched | None = None) -> Searched:
-            before, after = (cost.of(graph).total for graph in (normal.graph, selection.outcome.state.graph))
-            predicted = before / after if before and after else None
-            whole = replace(selection, outcome=normal.then(selection.outcome))
-            return Searched(whole, budget, tuple(curve), predicted, plain)
 
-        if not context.settings.measure or not unflattened.outcome.steps:
-            return searched(found)
-        bare = _bare(found, normal.graph)
-        slower = found is not unflattened and found.outcome is unflattened.outcome  # by the clock
-        plain = searched(flattened(bare) if flat and not slower else bare)
-        return searched(found, plain if plain.selection.outcome.steps else None)
+def _searched(
+    selection: Selection, normal: Normal, budget: Budget, curve: Sequence[Point], plain: Searched | None = None
+) -> Searched:
+    """What was found from the normal form, with all steps from the start."""
+    outcome, cost = selection.outcome, selection.problem.cost
+    before, after = (cost.of(graph).total for graph in (normal.graph, outcome.state.graph))
+    predicted = before / after if before and after else None
+    return Searched(replace(selection, outcome=normal.then(outcome)), budget, tuple(curve), predicted, plain)
 
 
 def _bare(selection: Selection, graph: Graph) -> Selection:
