@@ -27,6 +27,7 @@ _memo: Memo[Any, tuple[ValueType, ...]] = Memo()
 _SHAPE_DATA_LIMIT = 256  # elements; larger constants never steer a shape
 _FACTORS_LIMIT = 5  # elements; the factors of a Resize, one for each axis
 
+SCALING = frozenset({"Resize", "Upsample"})
 _EARLIER = frozenset({"LayerNormalization"})
 """Operators that the runtime had before ONNX: it has kernels for them in any version of the operator set."""
 
@@ -148,12 +149,26 @@ def infer(
         dims = shape(op, attributes, inputs, contents) if contents and found and domain == "" else None
         if dims is not None:
             found = (refined(found[0], ValueType(found[0].dtype, dims)), *found[1:])
+        if op in SCALING and domain == "" and found:
+            kept = ValueType(found[0].dtype, _unscaled(attributes, inputs, data))
+            found = (refined(found[0], kept), *found[1:])
         if op == "Reshape" and domain == "" and inputs[0] is not None:
             before, after = inputs[0].elements, found[0].elements
             if before is not None and after is not None and before != after:  # ONNX does not count
                 raise InferenceError(f"Reshape: {inputs[0]} can't be {found[0]}")
         _memo[key] = found
     return found
+
+
+def _unscaled(
+    attributes: Mapping[str, Any], inputs: Sequence[ValueType | None], data: Sequence[np.ndarray[Any, Any] | None]
+) -> tuple[Dim, ...] | None:
+    """The dimensions of a Resize that a factor of 1 leaves as they are, symbols among them: ONNX names what it can't compute anew."""
+    factors = next((d for d in data if d is not None and d.dtype == np.float32 and d.size), None)
+    shape = None if inputs[0] is None else inputs[0].shape
+    if factors is None or shape is None or len(factors) != len(shape) or attributes.get("axes"):
+        return None
+    return tuple(d if factor == 1 else None for d, factor in zip(shape, factors, strict=True))
 
 
 def refined(type: ValueType, other: ValueType) -> ValueType:

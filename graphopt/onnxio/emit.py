@@ -8,16 +8,16 @@ would grow too much; then the nodes that compute them stay, and the runtime fold
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
 from graphopt.ir.constants import evaluate_all
 from graphopt.ir.graph import Graph, Node, Value
-from graphopt.ir.infer import make_node
+from graphopt.ir.infer import SCALING, make_node, type_proto
 from graphopt.ir.tensors import STRING, Constant, InFile, InMemory, InModel, to_tensor_proto
 from graphopt.onnxio.bodies import names_in, names_within, within
 from graphopt.onnxio.load import Model
@@ -135,6 +135,7 @@ class _Emitter:
         g.node.extend(nodes)
         made = {o for n in nodes for o in n.output}
         g.value_info.extend(i for i in model.proto.graph.value_info if i.name in made)
+        g.value_info.extend(self._scaled({i.name for i in (*g.value_info, *g.output)}))
         self._import_domains(proto, nodes)
         return Emitted(proto, tensors, tuple(self.names[k] for k in self.unfolded))
 
@@ -331,6 +332,23 @@ class _Emitter:
         for source, name in self.extra:
             if name not in emitted_names:
                 yield helper.make_node("Identity", [source], [name])
+
+    def _scaled(self, declared: Container[str]) -> Iterator[ValueInfoProto]:
+        """Shapes of Resizes that leave a symbol as it is.
+
+        The runtime takes another symbol there. A product with such a result, of sizes that are equal in truth, it then computes outside of
+        its blocked layout.
+        """
+        graph = self.graph
+        symbols = {d for key in graph.inputs for d in graph.type(key).shape or () if isinstance(d, str)}
+        for node in graph.in_order():
+            key = node.outputs[0] if node.id in self.needed and node.op in SCALING and not node.domain else None
+            if key is None or key in self.folded or self.names[key] in declared:
+                continue
+            type = graph.type(key)
+            shape = type.shape or ()
+            if type.dtype and not type.static and shape and all(isinstance(d, int) or d in symbols for d in shape):
+                yield helper.make_value_info(self.names[key], type_proto(type))
 
     def _constants(self, keys: Iterable[int], done: set[int]) -> Iterator[NodeProto]:
         for key in keys:

@@ -9,6 +9,13 @@ from onnx import helper, numpy_helper
 from graphopt.cost.layout import Layouts, arrives_blocked
 from graphopt.cost.shapes import Shapes
 from graphopt.ir.edit import Edit
+from graphopt.ir.simplify import simplify
+from graphopt.onnxio.emit import emit
+from graphopt.onnxio.load import load
+from graphopt.onnxio.save import to_proto
+from graphopt.rewrite.apply import apply
+from graphopt.rewrite.library import load_library
+from graphopt.rewrite.sites import Sites
 from graphopt.runtime.environment import block_size
 from graphopt.runtime.profile import optimised_ops
 from graphopt.runtime.session import LoadableModel
@@ -99,6 +106,25 @@ def test_conversions_are_those_of_the_runtime(name):
     constants = {k: s for k, s in {**W, **weights}.items() if k in read}
     g = graph(nodes, inputs, constants, ["y"])
     assert conversions(g) == actual(nodes, inputs, constants, ["y"])
+
+
+@pytest.mark.parametrize("batch", [2, "N"])
+def test_a_gate_stays_in_blocks_whatever_the_batch(batch):
+    """Of a Resize the runtime infers a batch of another name; then it would compute the product outside."""
+    gate = [node("GlobalAveragePool", ["a"], ["p"]), node("Sigmoid", ["p"], ["s"]), node("Mul", ["a", "s"], ["m"])]
+    rng = np.random.default_rng(0)
+    body = helper.make_graph(
+        [conv("x", "a", "w"), *gate, conv("m", "y", "v")], "g",
+        [helper.make_tensor_value_info("x", 1, [batch, C, 8, 8])], [helper.make_tensor_value_info("y", 1, None)],
+        [numpy_helper.from_array(rng.standard_normal(shape).astype(np.float32), name) for name, shape in W.items()],
+    )  # fmt: skip
+    model = load(helper.make_model(body, opset_imports=[helper.make_opsetid("", 20)], ir_version=10))
+    before = simplify(model.graph)
+    (match,) = Sites.of(before, load_library(["gate-in-blocked-layout"]), BLOCK)
+    after, _ = apply(before, match, BLOCK)
+    ops = optimised_ops(LoadableModel(to_proto(emit(model, after)).SerializeToString()))
+    assert conversions(after) == tuple(sum(n for op, n in ops.items() if op.endswith(e)) for e in ("Input", "Output"))
+    assert conversions(after) == (1, 1) and conversions(before) == (2, 3)
 
 
 def test_no_blocks():
