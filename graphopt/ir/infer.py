@@ -168,6 +168,8 @@ def _unscaled(
     shape = None if inputs[0] is None else inputs[0].shape
     if factors is None or shape is None or len(factors) != len(shape) or attributes.get("axes"):
         return None
+    if attributes.get("coordinate_transformation_mode") == "tf_crop_and_resize":  # of what is left the size is another
+        return None
     return tuple(d if factor == 1 else None for d, factor in zip(shape, factors, strict=True))
 
 

@@ -7,7 +7,8 @@ import pytest
 from onnx import AttributeProto, numpy_helper
 
 from graphopt.ir.constants import tensor_of
-from graphopt.ir.infer import attribute, make_node
+from graphopt.ir.infer import attribute, infer, make_node
+from graphopt.ir.types import ValueType
 
 
 @pytest.mark.parametrize(
@@ -50,3 +51,20 @@ def test_none_is_left_out():
     assert [a.name for a in make_node("Gemm", "", 18, ["a", "b"], ["y"], {"alpha": None, "beta": 2}).attribute] == [
         "beta"
     ]
+
+
+@pytest.mark.parametrize(
+    ("factors", "attributes", "kept"),
+    [
+        ((1, 1, 2, 2), {}, "N"),
+        ((1, 1, 2, 2), {"coordinate_transformation_mode": "tf_crop_and_resize"}, None),  # a part of it, perhaps
+        ((2, 1, 2, 2), {}, None),
+        ((1, 2), {"axes": (2, 3)}, None),
+        (None, {}, None),
+    ],
+)
+def test_what_a_resize_does_not_scale_keeps_its_symbol(factors, attributes, kept):
+    x, scales = ValueType("f32", ("N", 8, 4, 4)), ValueType("f32", (4 if factors is None else len(factors),))
+    data = [None, None, None if factors is None else np.array(factors, np.float32)]
+    (found,) = infer("Resize", "", 19, attributes, [x, None, scales], data, 1)
+    assert found.shape[0] == kept
