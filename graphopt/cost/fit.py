@@ -8,12 +8,12 @@ from dataclasses import asdict, fields, replace
 import numpy as np
 
 from graphopt.cost.blueprint import blueprint
-from graphopt.cost.measure import Stopwatch, shared_bytes
+from graphopt.cost.measure import REORDERS, Stopwatch, shared_bytes
 from graphopt.cost.micro import Micro, micro_model
 from graphopt.cost.roofline import FAR, NEAR, Roofline
 from graphopt.cost.shapes import Shapes
 from graphopt.cost.store import Store
-from graphopt.cost.windows import Window
+from graphopt.cost.windows import VIEWS, Window
 from graphopt.errors import SessionError
 from graphopt.ir.edit import Edit
 from graphopt.ir.graph import Graph, Value, build
@@ -25,6 +25,7 @@ _SCALE = "scale:graph"
 TYPICAL = 1.043
 """Time of a graph over the sum of its windows, where nobody has calibrated it: the mean of nine models on a Zen 4."""
 _SHORT, _LONG = 10, 50  # operators of two chains: what one more takes is their difference, over 40 of them
+_VIEWS = 16  # of a chain, with products in between
 _NUMBERS = 1 << 18  # elements of an elementwise test: in the second-level cache, as a layer's activations are
 
 
@@ -106,8 +107,13 @@ def fit(config: SessionConfig) -> Roofline:
             found["scalar_gops"] = 15 * _NUMBERS / (erf * 1e6)
         for name, nbytes in (("reorder_gbytes", NEAR), ("reorder_far_gbytes", FAR)):
             pool = _whole(_pool(nbytes))
-            if reorders := bare.kernel_ms(pool.model, pool.feeds, reorders=True):
+            if reorders := bare.kernel_ms(pool.model, pool.feeds, only=REORDERS):
                 found[name] = 2 * nbytes / (reorders * 1e6)
+        views = _whole(_views(_VIEWS))
+        viewed = (
+            bare.kernel_ms(views.model, views.feeds, only=VIEWS) or 0.0
+        )  # none where windows are timed from outside
+        found["view_ms"] = max(found["overhead_ms"], viewed / _VIEWS - found["profiler_ms"])
         if not bare.outside:
             found["shared_bytes"] = shared_bytes()
         return Roofline(**found)
@@ -144,6 +150,15 @@ def _chain(shape: tuple[int, ...], length: int, operators: tuple[str, ...] = ("N
 def _product(rows: int, inner: int, columns: int) -> Graph:
     edit, key = _start((rows, inner))
     return _finish(edit, edit.add("MatMul", [key, edit.constant(np.ones((inner, columns), np.float32))])[0])
+
+
+def _views(count: int) -> Graph:
+    """Products with weights that fill a core's own cache, and a Reshape after each."""
+    edit, key = _start((64, 512))
+    for i in range(count):
+        key = edit.add("MatMul", [key, edit.constant(np.full((512, 512), 0.01 + i / 1e4, np.float32))])[0]
+        key = edit.add("Reshape", [key, edit.constant(np.array([64, 512] if i % 2 else [1, 64, 512], np.int64))])[0]
+    return _finish(edit, key)
 
 
 def _pool(nbytes: int) -> Graph:

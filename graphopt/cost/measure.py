@@ -100,12 +100,12 @@ class Stopwatch:
         *,
         evict: int = 0,
         copies: int = 1,
-        reorders: bool = False,
+        only: frozenset[str] | None = None,
     ) -> float | None:
         """Time of a model's kernels.
 
         Conversions into and out of the blocked layout are left out: whether there is one at the border of a window
-        depends on its neighbours (:mod:`graphopt.cost.layout`). A view (Reshape and the like) counts as the runtime's overhead for a node; by
+        depends on its neighbours (:mod:`graphopt.cost.layout`). A view (Reshape and the like) counts as one between two products; by
         itself it would have to copy an input of the model to an output.
 
         Args:
@@ -114,13 +114,13 @@ class Stopwatch:
             evict: Bytes to touch before each run, so that weights have left the caches of that size, as they have in a
                 model by the time a layer runs again: all others have run. The inputs are in the cache all the same.
             copies: How many times the window stands in the model; the time is that of one.
-            reorders: Count the conversions, and nothing but them.
+            only: Operators to count, and nothing but them.
 
         Returns:
             Milliseconds; ``None`` when the model does not run.
         """
         if self.outside:
-            return None if reorders else self._from_outside(model, feeds, evict)
+            return None if only else self._from_outside(model, feeds, evict)
         if self._distance is not None:
             self._distance.settle()
         try:
@@ -136,15 +136,15 @@ class Stopwatch:
         total = 0.0
         kernels = _kernels(events, len(times))
         for name, op, each in kernels:
-            if (op in REORDERS) != reorders or name.startswith((CONTEXT, _WIDENED)):
+            if (op in REORDERS if only is None else op not in only) or name.startswith((CONTEXT, _WIDENED)):
                 continue
-            if op in VIEWS:
-                total += floor
+            if op in VIEWS and only is None:
+                total += self.roofline.view_ms
             else:
                 total += max(floor, _typical(each, times) / slowdown - self.roofline.profiler_ms)
-        if not kernels and not reorders:
+        if not kernels and only is None:
             total = _typical([wall * 1e3 for wall, _ in times], times) / slowdown
-        return total if reorders else max(total / copies, floor)
+        return total if only else max(total / copies, floor)
 
     def _from_outside(self, model: LoadableModel, feeds: Mapping[str, Any], evict: int) -> float | None:
         """Time of a run without that of an empty one."""

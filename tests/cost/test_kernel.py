@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from graphopt.cost.analytic import move_ms
+from graphopt.cost.analytic import AnalyticCost, move_ms
 from graphopt.cost.fit import stopwatch
 from graphopt.cost.kernel import ESTIMATE_MARKUP, KernelCost
 from graphopt.cost.measure import shared_bytes
@@ -263,6 +264,15 @@ def test_the_numbers_of_a_machine_are_measured_once(threads, tmp_path):
     first = stopwatch(Store(tmp_path / "s.sqlite"), "here", config)
     assert stopwatch(Store(tmp_path / "s.sqlite"), "here", config).roofline == first.roofline
     assert (first.slowdown() >= 1) if threads == 1 else (first.slowdown() == 1)
+
+
+def test_a_view_costs_what_it_costs_between_products(store):
+    """Not what a tenth operator of its kind in a row does: a model has hundreds of them, each with cold code."""
+    found = stopwatch(store, "here", SessionConfig(threads=1)).roofline
+    assert found.overhead_ms <= found.view_ms < 0.1
+    g = graph([node("Reshape", ["x", "dims"], ["y"])], {"x": (4, 4)}, {"dims": np.array([16])})
+    slow = replace(Roofline(), view_ms=0.5)
+    assert AnalyticCost(slow).of(g).total == pytest.approx(0.5)
 
 
 def test_conversions_go_by_size():
