@@ -110,12 +110,10 @@ def fit(config: SessionConfig) -> Roofline:
             if reorders := bare.kernel_ms(pool.model, pool.feeds, only=REORDERS):
                 found[name] = 2 * nbytes / (reorders * 1e6)
         views = _whole(_views(_VIEWS))
-        viewed = (
-            bare.kernel_ms(views.model, views.feeds, only=VIEWS) or 0.0
-        )  # none where windows are timed from outside
+        # Where windows are timed from outside, nobody knows.
+        viewed = bare.kernel_ms(views.model, views.feeds, only=VIEWS) or 0.0
         found["view_ms"] = max(found["overhead_ms"], viewed / _VIEWS - found["profiler_ms"])
-        if not bare.outside:
-            found["shared_bytes"] = shared_bytes()
+        found["shared_bytes"] = shared_bytes()
         return Roofline(**found)
     except SessionError:
         return Roofline()
