@@ -133,7 +133,7 @@ def _attention(
 def node_ms(graph: Graph, node: Node, roofline: Roofline, shapes: Shapes) -> float:
     """Milliseconds of a node that runs by itself."""
     done = work(graph, node, shapes)
-    return roofline.view_ms if done.view else roofline.overhead_ms + _ms(done, roofline)
+    return roofline.overhead_ms + (0.0 if done.view else _ms(done, roofline))
 
 
 def window_ms(graph: Graph, window: Window, roofline: Roofline, shapes: Shapes) -> float:
@@ -146,10 +146,10 @@ def window_ms(graph: Graph, window: Window, roofline: Roofline, shapes: Shapes) 
         shapes: Shapes of symbolic dimensions.
     """
     inner = {result(graph.nodes[id]) for id in window.nodes[:-1]}
-    works = [work(graph, graph.nodes[id], shapes) for id in window.nodes]
-    total = roofline.view_ms if all(done.view for done in works) else roofline.overhead_ms
-    for id, done in zip(window.nodes, works, strict=True):
+    total = roofline.overhead_ms
+    for id in window.nodes:
         node = graph.nodes[id]
+        done = work(graph, node, shapes)
         kept = sum(shapes.nbytes(graph, k) for k in (*node.operands, *node.outputs) if k is not None and k in inner)
         total += _ms(Work(done.flops, done.scalar, max(0.0, done.nbytes - kept)), roofline)
     return total

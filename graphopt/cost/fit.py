@@ -110,9 +110,9 @@ def fit(config: SessionConfig) -> Roofline:
             if reorders := bare.kernel_ms(pool.model, pool.feeds, only=REORDERS):
                 found[name] = 2 * nbytes / (reorders * 1e6)
         views = _whole(_views(_VIEWS))
-        # Where windows are timed from outside, nobody knows.
-        viewed = bare.kernel_ms(views.model, views.feeds, only=VIEWS) or 0.0
-        found["view_ms"] = max(found["overhead_ms"], viewed / _VIEWS - found["profiler_ms"])
+        # One of many like it finds its code in the cache. Where windows are timed from outside, nobody knows what another takes.
+        apart = (bare.kernel_ms(views.model, views.feeds, only=VIEWS) or 0.0) / _VIEWS - found["profiler_ms"]
+        found["overhead_ms"] = max(found["overhead_ms"], apart)
         found["shared_bytes"] = shared_bytes()
         return Roofline(**found)
     except SessionError:

@@ -310,7 +310,7 @@ class KernelCost(WindowCost):
             for signature in sorted(plans.keys() - stored.keys(), key=lambda s: -analytic[s]):
                 plan, window = plans[signature]
                 if all(node.op in VIEWS for node in plan.nodes):
-                    self._set(signature, self.roofline.view_ms)
+                    self._set(signature, self.roofline.overhead_ms)
                 elif not self._may_measure():
                     left.append(signature)
                 else:

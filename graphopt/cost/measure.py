@@ -139,7 +139,7 @@ class Stopwatch:
             if (op in REORDERS if only is None else op not in only) or name.startswith((CONTEXT, _WIDENED)):
                 continue
             if op in VIEWS and only is None:
-                total += self.roofline.view_ms
+                total += floor
             else:
                 total += max(floor, _typical(each, times) / slowdown - self.roofline.profiler_ms)
         if not kernels and only is None:

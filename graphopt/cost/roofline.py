@@ -21,9 +21,9 @@ class Roofline:
         scalar_gops: Elementwise operations (those that :mod:`graphopt.cost.analytic` counts), 10^9 a second.
         reorder_gbytes: Bytes of a feature map of ``NEAR`` bytes converted into or out of the blocked layout, 10^9 a second.
         reorder_far_gbytes: The same of one of ``FAR`` bytes, which comes from memory and goes there.
-        overhead_ms: What the runtime spends on a node whatever it does, in milliseconds.
+        overhead_ms: What the runtime spends on a node whatever it does, in milliseconds: where it is measured, what a Reshape between two
+            products takes, whose code and shape have left the cache by then.
         shared_bytes: How much this process gets of the last-level cache.
-        view_ms: What a Reshape between two products takes: it moves nothing, but its code and the shape that it reads have left the cache.
         profiler_ms: What measuring adds to the time of a window, in milliseconds: the profiler to a kernel, or where windows
             are timed from outside, the call into the runtime.
         pace_ms: Time of the model that tells how fast the machine is at the moment, at its best; 0 where none does.
@@ -36,6 +36,5 @@ class Roofline:
     reorder_far_gbytes: float = 8.0
     shared_bytes: float = 32 << 20
     overhead_ms: float = 0.0003
-    view_ms: float = 0.002
     profiler_ms: float = 0.001
     pace_ms: float = math.inf

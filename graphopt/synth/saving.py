@@ -22,7 +22,7 @@ from graphopt.synth.pairs import Pair, Side
 from graphopt.synth.worlds import FLOW
 
 _LARGER = (16, 128)
-_ROOFLINE = replace(Roofline(), view_ms=Roofline.overhead_ms)  # an operator is an operator here
+_ROOFLINE = Roofline()
 _LEAST = 0.1  # relative; the prices of single operators are no better than that
 
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import pickle
-from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from graphopt.cost.analytic import AnalyticCost, move_ms
+from graphopt.cost.analytic import move_ms
 from graphopt.cost.fit import stopwatch
 from graphopt.cost.kernel import ESTIMATE_MARKUP, KernelCost
 from graphopt.cost.measure import shared_bytes
@@ -266,13 +265,15 @@ def test_the_numbers_of_a_machine_are_measured_once(threads, tmp_path):
     assert (first.slowdown() >= 1) if threads == 1 else (first.slowdown() == 1)
 
 
-def test_a_view_costs_what_it_costs_between_products(store):
-    """Not what a tenth operator of its kind in a row does: a model has hundreds of them, each with cold code."""
-    found = stopwatch(store, "here", SessionConfig(threads=1)).roofline
-    assert found.overhead_ms <= found.view_ms < 0.1
-    g = graph([node("Reshape", ["x", "dims"], ["y"])], {"x": (4, 4)}, {"dims": np.array([16])})
-    slow = replace(Roofline(), view_ms=0.5)
-    assert AnalyticCost(slow).of(g).total == pytest.approx(0.5)
+def test_the_least_that_a_node_takes_is_what_it_takes_between_products(store):
+    """Not what one of many like it takes in a row, 0.3 us: a model has hundreds of small ones, each with cold code."""
+    floor = stopwatch(store, "here", SessionConfig(threads=1)).roofline.overhead_ms
+    assert 0 < floor < 0.1
+    g = graph(
+        [node("Reshape", ["x", "dims"], ["r"]), node("Neg", ["r"], ["y"])], {"x": (2, 2)}, {"dims": np.array([4])}
+    )
+    model = KernelCost(Store(None), SessionConfig(threads=1))
+    assert model.of(g).total >= 2 * model.roofline.overhead_ms
 
 
 def test_conversions_go_by_size():
