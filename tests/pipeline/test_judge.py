@@ -121,13 +121,15 @@ def searched(tmp_path, monkeypatch):
     return run
 
 
-def test_where_a_search_loses_the_normal_form_is_what_is_left(searched):
-    told, ops = searched(paired(0.95, 0.98), paired(1.02, 1.05))
+def test_where_a_search_loses_the_normal_form_is_what_is_left(searched, tmp_path_factory):
+    page = tmp_path_factory.mktemp("page") / "page.html"
+    told, ops = searched(paired(0.95, 0.98), paired(1.02, 1.05), report=page)
     assert ops == ["Gemm"] and not told["kept_original"] and list(told["rules"]) == ["drop-identity"]
     assert told["search"]["lost"]["ci95"] == pytest.approx([0.95, 0.98])
     assert told["latency"]["ci95"] == pytest.approx([1.02, 1.05])
     assert [family["kept"] for family in told["families"]] == [False]
     assert "what the search found measured 0.965x" in lost(told["search"]["lost"])
+    assert lost(told["search"]["lost"]) in page.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(
