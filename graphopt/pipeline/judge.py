@@ -23,7 +23,7 @@ from graphopt.search.problem import Budget
 
 _VISIBLE = 1.003  # a measured ratio below which a second look is not worth its time
 TIE = 0.01
-"""How far below 1 the interval of a ratio may reach for the variant to be as fast."""
+"""How far from 1 the interval of a ratio may reach for the two models to be as fast as each other."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,8 +97,9 @@ def fall_back(context: Context, judged: Judged) -> Judged:
 
 
 def is_tie(paired: Paired) -> bool:
-    """Whether the variant is surely as fast, and surely opens faster; that it may be faster speaks for it."""
-    return paired.ci95[0] >= 1 - TIE and paired.opens is not None and paired.opens[1][0] > 1.0
+    """Whether the two models are surely as fast as each other, and the variant surely opens faster."""
+    low, high = paired.ci95
+    return low >= 1 - TIE and high <= 1 + TIE and paired.opens is not None and paired.opens[1][0] > 1.0
 
 
 def _smaller(original: Model, candidate: Emitted) -> bool:
