@@ -296,10 +296,10 @@ def shared_bytes() -> int:
     own, told = cache_bytes()
     if told <= _CERTAIN:
         return told
-    sizes = [size for n in range(_MOST_EVICTED.bit_length()) if _CERTAIN // 4 <= (size := 1 << n) <= _MOST_EVICTED]
-    ballast = np.ones(_MOST_EVICTED // 8, np.int64)
-    speed = {size: _reading_speed(ballast[: size // 8]) for size in (max(4 * own, sizes[0] // 2), *sizes)}
-    step = math.sqrt(next(iter(speed.values())) * speed[_MOST_EVICTED])
+    near, sizes = max(4 * own, _CERTAIN // 8), [_CERTAIN // 4 << n for n in range(5)]
+    ballast = np.ones(max(near, sizes[-1]) // 8, np.int64)
+    speed = {size: _reading_speed(ballast[: size // 8]) for size in (near, *sizes)}
+    step = math.sqrt(speed[near] * speed[sizes[-1]])
     return max((size for size in sizes if speed[size] > step), default=sizes[0])
 
 

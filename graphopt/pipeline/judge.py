@@ -83,10 +83,13 @@ def judge(context: Context, verified: Verified) -> Judged:
 
 def fall_back(context: Context, judged: Judged) -> Judged:
     """Where what the search found loses to the original, the normal form in its place, if that does not."""
-    plain, clock, effort = judged.verified.searched.plain, context.clock, context.effort
+    make, clock, effort = judged.verified.searched.plain, context.clock, context.effort
     ends = clock.elapsed + effort.plan.verdict * (effort.seconds or 0.0)
     late = effort.seconds is not None and ends > (1 + effort.plan.overtime) * effort.seconds
-    if not judged.kept or plain is None or clock.interrupted_now or late:
+    if not judged.kept or make is None or clock.interrupted_now or late:
+        return judged
+    plain = make()
+    if not plain.selection.outcome.steps:
         return judged
     context.tell("verify", "comparing outputs of the normal form")
     other = judge(context, verify(context, plain))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -13,7 +13,6 @@ from graphopt.cost.store import Store
 from graphopt.ir.graph import Graph
 from graphopt.pipeline.context import Context
 from graphopt.pipeline.prepare import named_sizes
-from graphopt.rewrite.sites import Sites
 from graphopt.search.flat import Clock, flattened
 from graphopt.search.normal import Cleaner, Normal
 from graphopt.search.problem import Budget, Problem, State
@@ -36,14 +35,14 @@ class Searched:
         budget: What the search could spend, and has spent.
         curve: How the search came there.
         predicted: How many times as fast as the normal form it is by the prices as they are at the end; ``None`` where one of them costs nothing.
-        plain: The normal form, where something else was found: what is left if that loses.
+        plain: Makes the same of the normal form, where something else was found: what is left if that loses.
     """
 
     selection: Selection
     budget: Budget
     curve: Curve
     predicted: float | None
-    plain: Searched | None = None
+    plain: Callable[[], Searched] | None = None
 
 
 def search(context: Context) -> Searched:
@@ -97,30 +96,28 @@ def search(context: Context) -> Searched:
         known, result = provider_name(context.config.provider) == "cpu", found
         if not context.clock.interrupted_now and (clock is not None or known):
             result = flattened(found, clock)
-        plain = None
-        if context.settings.measure and found.outcome.steps:
-            slower = result is not found and result.outcome is found.outcome  # the flat form, by the clock
-            bare = _bare(found, normal.graph)
-            plain = _searched(flattened(bare) if known and not slower else bare, normal, budget, curve)
-        return _searched(result, normal, budget, curve, plain if plain and plain.selection.outcome.steps else None)
+        searched = _searched(result, normal, budget, curve)
+        if not context.settings.measure or not found.outcome.steps:
+            return searched
+        slower = result is not found and result.outcome is found.outcome  # the flat form, by the clock
+        return replace(searched, plain=partial(_plain, found, normal, budget, curve, known and not slower))
 
 
-def _searched(
-    selection: Selection, normal: Normal, budget: Budget, curve: Sequence[Point], plain: Searched | None = None
-) -> Searched:
+def _searched(selection: Selection, normal: Normal, budget: Budget, curve: Sequence[Point]) -> Searched:
     """What was found from the normal form, with all steps from the start."""
     outcome, cost = selection.outcome, selection.problem.cost
     before, after = (cost.of(graph).total for graph in (normal.graph, outcome.state.graph))
     predicted = before / after if before and after else None
-    return Searched(replace(selection, outcome=normal.then(outcome)), budget, tuple(curve), predicted, plain)
+    return Searched(replace(selection, outcome=normal.then(outcome)), budget, tuple(curve), predicted)
 
 
-def _bare(selection: Selection, graph: Graph) -> Selection:
-    """The normal form in place of what was found from it."""
-    problem, outcome = selection.problem, selection.outcome
-    state = State(graph, partial(Sites.of, graph, problem.library, problem.block), problem.cost.of(graph))
-    families = tuple(replace(family, kept=False) for family in selection.families)
-    return replace(selection, outcome=replace(outcome, state=state, steps=(), others=(), waiting=0), families=families)
+def _plain(found: Selection, normal: Normal, budget: Budget, curve: Sequence[Point], flat: bool) -> Searched:
+    """The normal form, as matrices if it may be, in place of what was found from it."""
+    state = found.problem.priced(normal.graph, found.problem.cost.of(normal.graph))
+    families = tuple(replace(family, kept=False) for family in found.families)
+    outcome = replace(found.outcome, state=state, steps=(), others=(), waiting=0)
+    bare = replace(found, outcome=outcome, families=families)
+    return _searched(flattened(bare) if flat else bare, normal, budget, curve)
 
 
 def _predicted(context: Context, problem: Problem, graph: Graph, budget: Budget, better: Better) -> Selection:

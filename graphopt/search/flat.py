@@ -11,12 +11,11 @@ from functools import partial
 
 from graphopt.ir.graph import Graph
 from graphopt.ir.memo import collector_paused
-from graphopt.rewrite.sites import Sites
 from graphopt.runtime.timing import Paired
 from graphopt.search.arena import Arena
 from graphopt.search.cleaning import flat_form
 from graphopt.search.effort import Purse
-from graphopt.search.problem import LEEWAY, Problem, State
+from graphopt.search.problem import LEEWAY, Problem
 from graphopt.search.selection import FamilyVerdict, Selection
 
 _SLOWER = 0.99  # a quick comparison errs; by how much a smaller graph may seem slower and still go to the last one
@@ -65,7 +64,7 @@ def flattened(selection: Selection, clock: Clock | None = None) -> Selection:
         return told
     cost = outcome.state.cost
     steps = [replace(problem.record(step.graph, step.match, cost, cost), alone=True) for step in made]
-    state = State(graph, partial(Sites.of, graph, problem.library, problem.block), costs)
+    state = problem.priced(graph, costs)
     return replace(told, outcome=replace(outcome, state=state, steps=(*outcome.steps, *steps)))
 
 

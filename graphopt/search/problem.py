@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Protocol
 
 from graphopt.config import provider_name
@@ -110,6 +110,10 @@ class Problem:
         """The state of a graph, from scratch."""
         with collector_paused():
             return State(graph, Sites.of(graph, self.library, self.block), self.cost.of(graph))
+
+    def priced(self, graph: Graph, costs: Costs) -> State:
+        """The state of a graph whose costs are known; where rules apply is found once someone asks."""
+        return State(graph, partial(Sites.of, graph, self.library, self.block), costs)
 
     def rewrite(self, graph: Graph, match: Match) -> tuple[Graph, Delta]:
         """The graph after a rewrite and the cleaning around it, and what changed.
