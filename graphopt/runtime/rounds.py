@@ -9,8 +9,9 @@ holds still is the *ratio* of sessions that run within the same milliseconds, so
   contender, run some rounds, close them all. The contenders are opened and run in an order that changes from cycle to cycle, and
   within a cycle the rounds rotate and turn round, so that nobody always follows the same neighbour. (Of models so large that two should
   not be in memory at once, one session is open at a time.)
-- *Caches.* A session that runs after itself finds its weights in the cache, after another it does not, which is worth a few per
-  cent to a model of some milliseconds. Short models therefore run once untimed in every turn.
+- *Caches.* A session that runs after itself finds its weights in the cache, after another it does not, which is worth some per
+  cent. Short models therefore run once untimed in every turn, every other round runs backwards, and what is told of a session
+  weighs both orders alike (:mod:`graphopt.runtime.timing`). The first round after opening is like none that follow: it is not timed.
 - *Processors.* Those of a virtual machine move: a cycle begins when they are near each other, as far as there is patience
   (:mod:`graphopt.runtime.distance`).
 - *Threads.* Those of a session spin on for a while after its turn, and take the processors from whoever's turn is next. They are told to
@@ -321,6 +322,15 @@ def _cycle(
     rows: list[list[float]] = []
     runs: list[list[float]] = [[] for _ in contenders]
     pause = max(contender.pause for contender in contenders)
+
+    def take_turns(index: int) -> list[list[float]]:
+        taken: list[list[float]] = [[] for _ in contenders]
+        for place in turn_order(count, index + number // count):
+            if pause:
+                time.sleep(pause)
+            taken[order[place]] = turns[order[place]]()
+        return taken
+
     begin = time.perf_counter()
     with ExitStack() as stack:
         for i in order:
@@ -329,20 +339,16 @@ def _cycle(
             opened[i], turns[i] = opener(contenders[i], stack)
         stack.callback(turns.clear)  # before the sessions close: they hold their inputs and outputs
         seconds = time.perf_counter() - begin
-        begin = time.perf_counter()
         with collector_paused():  # a collection in the middle of a turn would be charged to whoever runs
+            take_turns(-1)
+            begin = time.perf_counter()
             while len(rows) < sampling.each or (not sampling.counted and time.perf_counter() - begin < seconds):
                 if interrupted() or len(rows) == left:
                     break
-                row = [0.0] * count
-                for place in turn_order(count, len(rows) + number // count):
-                    i = order[place]
-                    if pause:
-                        time.sleep(pause)
-                    taken = turns[i]()
-                    runs[i].extend(taken)
-                    row[i] = statistics.fmean(taken)
-                rows.append(row)
+                taken = take_turns(len(rows))
+                for all_runs, some in zip(runs, taken, strict=True):
+                    all_runs.extend(some)
+                rows.append([statistics.fmean(some) for some in taken])
                 on_round()
     return Cycle(tuple(opened), np.array(rows), tuple(map(np.array, runs))) if rows else None
 

@@ -1,10 +1,11 @@
 """From cycles to a ratio with an interval and a verdict: the one way in which two models are told apart.
 
-A round of a measurement gives one ratio (:mod:`graphopt.runtime.rounds`). The median of a session's rounds is free of slow spells,
-but not of the session's luck, and rounds of one session share it: so the unit of the statistics is the cycle (one session of
-each; random effects, as Kalibera and Jones, "Rigorous Benchmarking in Reasonable Time", 2013). The ratio is the mean over cycles of
-those medians, on a logarithmic scale, a fifth trimmed at either end, because a cycle may fall into a slow spell as a whole. Its
-interval is Student's for the trimmed mean (Tukey and McLaughlin, 1963): it holds the true ratio in 95 of 100 measurements.
+A round of a measurement gives one ratio (:mod:`graphopt.runtime.rounds`). Whose turn follows the other's finds the other's data in the
+caches, and is slower by up to a fifth in spite of a run to warm up, so ratios of rounds in either order lie in two heaps: a session's ratio is the mean of
+the two orders' medians. Medians are free of slow spells, but not of the session's luck, and rounds of one session share it: so the unit of the
+statistics is the cycle (one session of each; random effects, as Kalibera and Jones, "Rigorous Benchmarking in Reasonable Time", 2013). The
+ratio is the mean over cycles of those means, on a logarithmic scale, a fifth trimmed at either end, because a cycle may fall into a
+slow spell as a whole. Its interval is Student's for the trimmed mean (Tukey and McLaughlin, 1963): it holds the true ratio in 95 of 100 measurements.
 """
 
 from __future__ import annotations
@@ -140,7 +141,7 @@ def ratio(cycles: Sequence[Array], baseline: int, variant: int, precision: float
         variant: Column of the other; above 1 it is the faster.
         precision: How far from 1 an interval around 1 may reach to mean ``equal``.
     """
-    middle, half = _middle(np.array([np.median(np.log(table[:, baseline] / table[:, variant])) for table in cycles]))
+    middle, half = _middle(np.array([_of_session(np.log(table[:, baseline] / table[:, variant])) for table in cycles]))
     return Ratio.of(math.exp(middle), (math.exp(middle - half), math.exp(middle + half)), precision)
 
 
@@ -151,6 +152,12 @@ def verdict(low: float, high: float, precision: float) -> Verdict:
     if high < 1:
         return "slower"
     return "equal" if low >= 1 - precision and high <= 1 + precision else "unclear"
+
+
+def _of_session(rounds: Array) -> float:
+    """What the rounds of a session say, of which every other one runs backwards."""
+    orders = (rounds[::2], rounds[1::2]) if len(rounds) > 1 else (rounds,)
+    return float(np.mean([np.median(order) for order in orders]))
 
 
 def _middle(values: Array) -> tuple[float, float]:

@@ -85,8 +85,8 @@ _ROUNDS = (4 * LEAST_ROUNDS, 120)
 _COMPARING_MS = 12_000.0  # typical milliseconds for them, opening included
 _OPEN_MS, _OPEN_MS_PER_MB = 10.0, 1.2  # to open a session, typically
 _TURN_MS = 6.0  # a turn takes no less (graphopt.runtime.rounds)
-_SESSION_ROUNDS = (MIN_ROUNDS, 25)  # with each pair of sessions of the last measurement
-_SESSION_MS = 600.0  # typical milliseconds for them
+_SESSION_ROUNDS = (MIN_ROUNDS, 8)  # with each pair of sessions of the last measurement
+_SESSION_MS = 100.0  # typical milliseconds for them
 _SESSIONS = 12  # of each model in the last measurement, at most
 
 

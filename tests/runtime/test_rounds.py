@@ -114,6 +114,16 @@ def test_places_and_neighbours_change():
     assert len(neighbours) > 8
 
 
+def test_the_first_round_is_not_timed():
+    def opener(contender, stack):
+        turns = itertools.count()
+        return 1e-4, lambda: [9.0 if next(turns) == 0 else float(contender.name)]
+
+    measured = measure(named("2.0", "1.0"), opener, Sampling(rounds=20))
+    assert measured is not None and measured.rounds == 20 and measured.over(0, 1).low == pytest.approx(2.0)
+    assert [sum(map(len, cycle.runs)) for cycle in measured.cycles] == [10] * 4
+
+
 def test_twenty_times_the_work_is_slower():
     few = Sampling(rounds=20)
     worse = measure_pair(chain(1), chain(40), FEEDS, sampling=few)

@@ -86,9 +86,20 @@ def test_the_interval_holds_the_truth_in_spite_of_luck_and_slow_spells(count):
 def test_the_interval_is_no_wider_than_it_must_be(count):
     """Without slow spells it holds the truth in 95 of 100, not in all: rounds of one session share its luck, and count once."""
     rng = np.random.default_rng(count)
-    found = [ratio(cycles(rng, count, luck=0.02, noise=0.01, rounds=9), 0, 1) for _ in range(600)]
+    found = [ratio(cycles(rng, count, luck=0.02, noise=0.01, rounds=9), 0, 1) for _ in range(3000)]
     covered = sum(r.low <= 1 <= r.high for r in found)
-    assert 600 * 0.95 - 16 <= covered <= 600 * 0.95 + 24
+    assert 3000 * 0.95 - 80 <= covered <= 3000 * 0.95 + 120
+
+
+@pytest.mark.parametrize("rounds", [2, 5, 8, 25])
+def test_whoever_comes_second_is_slower_and_that_does_not_show(rounds):
+    """A fifth slower after the other's turn: the rounds of either order lie far apart, sessions do not."""
+    rng = np.random.default_rng(rounds)
+    order = 0.2 * (-1.0) ** np.arange(rounds)
+    tables = cycles(rng, 12, 1.05, luck=0.002, noise=0.005, rounds=rounds)
+    first = [table * np.exp(np.stack([order * (-1) ** (n // 2), 0 * order], axis=1)) for n, table in enumerate(tables)]
+    found = ratio(first, 0, 1)
+    assert found.value == pytest.approx(1.05, abs=0.006) and found.half_width < 0.006
 
 
 def test_what_may_be_claimed():
