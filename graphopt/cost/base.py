@@ -32,6 +32,20 @@ WARM, COLD = 0.25, 1.0
 """Size of all weights as a share of the last-level cache: up to the first they stay there, from the second on all come from memory.
 Between the two lies what activations and the neighbours of a virtual machine take (measured on models of 5 to 21 MB, cache 32 MB)."""
 
+
+def cold_share(nbytes: int, read: int, cache: float) -> float:
+    """Share of a graph's weights that come from memory.
+
+    Args:
+        nbytes: Size of all of them.
+        read: Bytes of them that an inference reads.
+        cache: Bytes of the last-level cache.
+    """
+    # One that is read n times waits n times shorter, but what others take of the cache comes and goes: hence the root.
+    size = nbytes * math.sqrt(nbytes / read) if read else 0.0
+    return min(1.0, max(0.0, (size / cache - WARM) / (COLD - WARM)))
+
+
 Packed = tuple[int, str]
 """Key of a weight, and the type of the operators that it is packed for."""
 
@@ -106,9 +120,7 @@ class Sums:
     @property
     def share(self) -> float:
         """Share of the weights that come from memory."""
-        # One that is read n times waits n times shorter, but what others take of the cache comes and goes: hence the root.
-        size = self.bytes * math.sqrt(self.bytes / self.read) if self.read else 0.0
-        return min(1.0, max(0.0, (size / self.cache - WARM) / (COLD - WARM)))
+        return cold_share(self.bytes, self.read, self.cache)
 
     @property
     def ms(self) -> float:

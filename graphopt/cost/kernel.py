@@ -116,11 +116,11 @@ class KernelCost(WindowCost):
         """The cost of a graph, from scratch; measures the windows not yet known, the largest first."""
         if self._sources is None:
             self.cache = self.roofline.shared_bytes
-            weights = sum(v.type.nbytes or 0 for v in graph.values.values() if v.tensor is not None)
+            weights, read = _held(graph)
             # The caches are the processor's.
             if on_host(self.config.provider, self.config.provider_options):
                 self._outputs = destination(self.shapes.live_bytes(graph), self.cache)
-                self._sources = (MEMORY, MEMORY) if self._outputs == MEMORY else sources(weights, self.cache)
+                self._sources = (MEMORY, MEMORY) if self._outputs == MEMORY else sources(weights, read, self.cache)
             else:
                 self._sources = OWN, OWN
         # New windows appear throughout a search: something must be left for them.
@@ -415,6 +415,17 @@ def _off(before: Priced, after: Priced, ci95: tuple[float, float]) -> float:
     believed = min(max(predicted, ci95[0]), ci95[1])
     off = before[1].total / believed - after[1].total
     return 0.0 if abs(off) < _TRIFLE * after[1].total else off
+
+
+def _held(graph: Graph) -> tuple[int, int]:
+    """Bytes of a graph's weights, and of those that an inference reads."""
+    held = read = 0
+    for key, value in graph.values.items():
+        if value.tensor is not None:
+            readers = sum(graph.nodes[id].op not in LOOKUPS for id in graph.users[key])
+            held += (value.type.nbytes or 0) * min(1, readers)
+            read += (value.type.nbytes or 0) * readers
+    return held, read
 
 
 def _size(weights: tuple[tuple[Packed, int], ...]) -> int:

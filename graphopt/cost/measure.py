@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from graphopt import scratch
-from graphopt.cost.base import COLD, WARM
+from graphopt.cost.base import cold_share
 from graphopt.cost.roofline import Roofline
 from graphopt.cost.windows import VIEWS
 from graphopt.errors import GraphoptError
@@ -51,6 +51,7 @@ _COLD_RUNS, _COPIED_RUNS = 7, 4  # from memory: all of the ballast is read befor
 AWAKE_S = 0.1
 """How long the threads of a window's session wait awake: longer than it takes to fill the caches with something else. In a model they are awake
 when a layer begins, because the layers follow each other; woken up they add up to a tenth of a millisecond to a run."""
+_UNFELT = 0.15  # a share of the weights that is priced like the others: one measurement of a kernel in place of two
 _QUICK = 8 << 20  # bytes that are touched in a fraction of a millisecond
 _SUFFIX = "_kernel_time"
 OWN, SHARED, MEMORY = "", "-shared", "-memory"
@@ -318,19 +319,18 @@ def _low(times: list[float]) -> float:
     return sum(quarter) / len(quarter)
 
 
-def sources(weights: int, shared: float) -> tuple[str, str]:
+def sources(weights: int, read: int, shared: float) -> tuple[str, str]:
     """Where the weights of a model come from, for its warm and for its cold price.
 
     Args:
-        weights: Their size in bytes. Far from where it matters one measurement is enough: a weight is read a few times in
-            an inference at most, and rewrites make the weights a little larger or smaller.
+        weights: Their size in bytes.
+        read: Bytes of them that an inference reads.
         shared: Bytes of the last-level cache.
     """
     if weights < cache_bytes()[0] / 2:
         return OWN, OWN
-    if weights < WARM * shared / 2:
-        return SHARED, SHARED
-    return (MEMORY, MEMORY) if weights > 4 * COLD * shared else (SHARED, MEMORY)
+    share = cold_share(weights, read, shared)
+    return SHARED if share <= 1 - _UNFELT else MEMORY, MEMORY if share >= _UNFELT else SHARED
 
 
 def destination(alive: int, shared: float) -> str:
