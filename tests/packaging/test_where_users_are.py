@@ -40,7 +40,7 @@ def test_the_hook(tmp_path):
     theirs.mkdir()
     as_fast_as_can_be(theirs / "good.onnx")
     revision = call("git", "rev-parse", "HEAD", cwd=ours).strip()
-    hook = {"id": "graphopt-check", "args": ["--budget", "10", "--threads", "1"]}
+    hook = {"id": "graphopt-check", "args": ["--budget", "5", "--threads", "1"]}
     config = {"repos": [{"repo": str(ours), "rev": revision, "hooks": [hook]}]}
     (theirs / ".pre-commit-config.yaml").write_text(yaml.safe_dump(config))
     repository(theirs)
