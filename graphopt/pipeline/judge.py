@@ -23,7 +23,7 @@ from graphopt.search.problem import Budget
 
 _VISIBLE = 1.003  # a measured ratio below which a second look is not worth its time
 TIE = 0.01
-"""How far from 1 the interval of a ratio may reach for the two models to be as fast as each other."""
+"""How far from 1 an interval that holds it may reach for the two models to be as fast as each other."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,9 +100,9 @@ def fall_back(context: Context, judged: Judged) -> Judged:
 
 
 def is_tie(paired: Paired) -> bool:
-    """Whether the two models are surely as fast as each other, and the variant surely opens faster."""
+    """Whether the two models are as fast as each other by all that is known, and the variant surely opens faster."""
     low, high = paired.ci95
-    return low >= 1 - TIE and high <= 1 + TIE and paired.opens is not None and paired.opens[1][0] > 1.0
+    return 1 - TIE <= low and 1 <= high <= 1 + TIE and paired.opens is not None and paired.opens[1][0] > 1.0
 
 
 def _smaller(original: Model, candidate: Emitted) -> bool:
@@ -141,7 +141,7 @@ def _hidden_gain(paired: Paired) -> bool:
 
 def _hidden_tie(paired: Paired) -> bool:
     low, high = paired.ci95
-    return low <= 1.0 and not is_tie(paired) and low <= 1 + TIE and high >= 1 - TIE and abs(paired.speedup - 1) < TIE
+    return low <= 1.0 <= high and not is_tie(paired) and abs(paired.speedup - 1) < TIE
 
 
 def _memory(context: Context, verified: Verified) -> tuple[int | None, int | None]:

@@ -54,6 +54,7 @@ def source(tmp_path):
         (paired(0.991, 1.009), True),
         (paired(0.985, 1.005), False),  # slower, perhaps, by more than a per cent
         (paired(0.995, 1.02), False),
+        (paired(0.991, 0.998), False),  # slower, surely
         (paired(0.991, 1.009, NO_FASTER), False),
         (paired(0.991, 1.009, None), False),
     ],
@@ -119,6 +120,11 @@ def searched(tmp_path, monkeypatch):
         return told, [node.op_type for node in onnx.load(tmp_path / "o.onnx").graph.node]
 
     return run
+
+
+def test_where_a_search_loses_by_little_the_normal_form_is_what_is_left(searched):
+    told, ops = searched(paired(0.991, 0.998), paired(1.02, 1.05))
+    assert ops == ["Gemm"] and told["search"]["lost"]["ci95"] == pytest.approx([0.991, 0.998])
 
 
 def test_where_a_search_loses_the_normal_form_is_what_is_left(searched, tmp_path_factory):
