@@ -31,7 +31,7 @@ class Progress:
         message: One line for people.
         fraction: Part of the budget that is used, or of the work that is done where there is none, 0 to 1; ``None`` before the
             search begins.
-        best: The last speed-up measured over the original, when known.
+        best: The last speed-up measured over the normal form, when known.
         budget: Seconds for all of it; ``None`` before the search begins, and where none was given.
     """
 

@@ -82,27 +82,33 @@ def judge(context: Context, verified: Verified) -> Judged:
 
 
 def fall_back(context: Context, judged: Judged) -> Judged:
-    """Where what the search found loses to the original, the normal form in its place, if that does not."""
-    make, clock, effort = judged.verified.searched.plain, context.clock, context.effort
+    """Where what the search found loses to the original, or seemed to lose to the normal form, the normal form in its place, if that is faster."""
+    searched, clock, effort = judged.verified.searched, context.clock, context.effort
     ends = clock.elapsed + effort.plan.verdict * (effort.seconds or 0.0)
     late = effort.seconds is not None and ends > (1 + effort.plan.overtime) * effort.seconds
-    if not judged.kept or make is None or clock.interrupted_now or late:
+    beaten = judged.kept or (judged.paired is not None and searched.selection.losing)
+    if not beaten or searched.plain is None or clock.interrupted_now or late:
         return judged
-    plain = make()
+    plain = searched.plain()
     if not plain.selection.outcome.steps:
         return judged
     context.tell("verify", "comparing outputs of the normal form")
     other = judge(context, verify(context, plain))
-    loser = other if other.kept else judged
+    better = not other.kept and (judged.kept or _ratio(other) > _ratio(judged))
+    loser = judged if better else other
     if loser.verified.staged is not None:
         loser.verified.staged.close()
-    return judged if other.kept else replace(other, lost=judged.paired)
+    return replace(other, lost=judged.paired) if better else judged
+
+
+def _ratio(judged: Judged) -> float:
+    return 0.0 if judged.paired is None else judged.paired.speedup
 
 
 def is_tie(paired: Paired) -> bool:
     """Whether the two models are as fast as each other by all that is known, and the variant surely opens faster."""
     low, high = paired.ci95
-    return 1 - TIE <= low and 1 <= high <= 1 + TIE and paired.opens is not None and paired.opens[1][0] > 1.0
+    return low >= 1 - TIE and 1 <= high <= 1 + TIE and paired.opens is not None and paired.opens[1][0] > 1.0
 
 
 def _smaller(original: Model, candidate: Emitted) -> bool:

@@ -63,7 +63,7 @@ def select(
     tell, hear = report or (lambda message, best: None), better or (lambda number, state: None)
     clock = _Clock(arena, problem.cost, purse, budget, tell)
     searches = _Searches(strategy, graph, budget, purse, clock, hear)
-    best, losing = _settle(searches, clock, problem, searches.run(problem), ())
+    best = _settle(searches, clock, problem, searches.run(problem), ())
     seen, back = {graph.hash, best.outcome.state.graph.hash}, set[str]()
     while clock.learned and not (searches.over or purse.closed):
         clock.learned = False
@@ -79,11 +79,11 @@ def select(
         if clock.faster(best.outcome, found, purse.plan.round * purse.left):
             asked = once & set(by_gain(found))
             verdicts = tuple(v for v in best.families if v.family not in asked)
-            settled, worse = _settle(searches, clock, whole, found, verdicts)
+            settled = _settle(searches, clock, whole, found, verdicts)
             seen.add(settled.outcome.state.graph.hash)
-            # Quick looks can contradict each other: what loses to the original is no better than what gained over it.
-            if losing or not worse:
-                best, losing = settled, worse
+            # Quick looks can contradict each other: what loses to the start is no better than what gained over it.
+            if best.losing or not settled.losing:
+                best = settled
     return replace(best, rounds=searches.rounds)
 
 
@@ -153,7 +153,7 @@ class _Clock:
 
     Attributes:
         learned: Whether a price has changed; whoever acts upon it sets it back.
-        best: The last ratio measured over the original.
+        best: The last ratio measured over where the search started.
     """
 
     arena: Arena
@@ -168,19 +168,18 @@ class _Clock:
         """Report what is being done."""
         self.report(message, self.best)
 
-    def pair(self, one: Graph, two: Graph, amount: float, original: bool = False) -> tuple[Paired, float] | None:
+    def pair(self, one: Graph, two: Graph, amount: float) -> tuple[Paired, float] | None:
         """Measure two graphs, and correct the prices where they differ.
 
         Args:
             one: The first.
             two: The second.
             amount: What it may spend of the purse.
-            original: Measure the model as it was in place of the first.
 
         Returns:
             The measurement and the ratio that was predicted; ``None`` when one of the two does not run.
         """
-        paired = self.purse.pay(amount, partial(self.arena.pair, None if original else one, two))
+        paired = self.purse.pay(amount, partial(self.arena.pair, one, two))
         if paired is None:
             return None
         # They may have been priced before a correction: only prices of the same moment can be compared.
@@ -205,13 +204,14 @@ class _Clock:
         return found is not None and found[0].ratio.verdict == "faster"
 
     def gains(self, start: Graph, outcome: Outcome, amount: float) -> bool:
-        """Whether a quick look says that the graph is faster than the original; where it can't tell a loss from noise, a second one.
+        """Whether a quick look says that the graph is faster than where the search started; where it can't tell a loss from noise, a second one.
 
-        To take a loss for one asks about all families, which costs more than a look.
+        To take a loss for one asks about all families, which costs more than a look. The original is left to the last measurement: what the
+        runtime makes of it is in no price of the search's, and the start may be faster than both.
         """
         looks = list[Paired]()
         while len(looks) < 2 and not (looks and (looks[0].speedup > 1.0 or looks[0].ratio.verdict == "slower")):
-            found = self.pair(start, outcome.state.graph, amount, original=True)
+            found = self.pair(start, outcome.state.graph, amount)
             if found is None:
                 return False
             looks.append(found[0])
@@ -254,8 +254,8 @@ class _Clock:
 
 def _settle(
     searches: _Searches, clock: _Clock, problem: Problem, outcome: Outcome, verdicts: tuple[FamilyVerdict, ...]
-) -> tuple[Selection, bool]:
-    """Keep the fastest of what a search found, without the families that lose; and whether what is left loses to the original all the same."""
+) -> Selection:
+    """Keep the fastest of what a search found, without the families that lose."""
     purse, plan = clock.purse, clock.purse.plan
     amount = plan.round * purse.left
     outcome = clock.fastest(outcome, plan.alternatives * amount)
@@ -283,7 +283,7 @@ def _settle(
         if not verdict.kept:
             outcome, problem = trial, smaller
             losing = losing and bool(outcome.steps) and not clock.gains(searches.graph, outcome, plan.again * amount)
-    return Selection(outcome, problem, tuple(asked.values())), losing
+    return Selection(outcome, problem, tuple(asked.values()), losing=losing)
 
 
 def _speedup(before: float, after: float) -> float:

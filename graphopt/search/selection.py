@@ -46,6 +46,7 @@ class Selection:
         families: A verdict for each family that was used.
         rounds: How often the search ran, each time with prices that measurements had corrected.
         culprits: Steps that changed what the model computes; their families were taken back.
+        losing: Whether a quick look did not see that it gains over where the search started.
     """
 
     outcome: Outcome
@@ -53,6 +54,7 @@ class Selection:
     families: tuple[FamilyVerdict, ...]
     rounds: int = 1
     culprits: tuple[Culprit, ...] = ()
+    losing: bool = False
 
 
 def take_back(selection: Selection, graph: Graph, budget: Budget, agrees: Callable[[Outcome], bool]) -> Selection:
