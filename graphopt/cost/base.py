@@ -23,7 +23,7 @@ from immutables import Map
 
 from graphopt.cost.layout import Layout, Layouts, Move
 from graphopt.cost.shapes import Shapes
-from graphopt.cost.windows import Partition, Window, partition, update
+from graphopt.cost.windows import LOOKUPS, Partition, Window, partition, update
 from graphopt.ir.edit import Delta
 from graphopt.ir.graph import Graph
 
@@ -44,6 +44,17 @@ def cold_share(nbytes: int, read: int, cache: float) -> float:
     # One that is read n times waits n times shorter, but what others take of the cache comes and goes: hence the root.
     size = nbytes * math.sqrt(nbytes / read) if read else 0.0
     return min(1.0, max(0.0, (size / cache - WARM) / (COLD - WARM)))
+
+
+def held(graph: Graph) -> tuple[int, int]:
+    """Bytes of a graph's weights, and of those that an inference reads."""
+    nbytes = read = 0
+    for key, value in graph.values.items():
+        if value.tensor is not None:
+            readers = sum(graph.nodes[id].op not in LOOKUPS for id in graph.users[key])
+            nbytes += (value.type.nbytes or 0) * min(1, readers)
+            read += (value.type.nbytes or 0) * readers
+    return nbytes, read
 
 
 Packed = tuple[int, str]

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from graphopt.cost.analytic import move_ms, window_ms
-from graphopt.cost.base import TICKS_PER_MS, Costs, Packed, Price, WindowCost
+from graphopt.cost.base import TICKS_PER_MS, Costs, Packed, Price, WindowCost, held
 from graphopt.cost.blueprint import BLOCKED, Blueprint, blueprint
 from graphopt.cost.denormals import readers, shares
 from graphopt.cost.fit import remember_pace, remembered, remembered_scale, stopwatch
@@ -19,7 +19,7 @@ from graphopt.cost.micro import UnbuildableError, micro_model, repeatable
 from graphopt.cost.models import CostModelSpec, Wanted
 from graphopt.cost.roofline import Roofline
 from graphopt.cost.store import FAILED, Store
-from graphopt.cost.windows import IN_PLACE, NORMALISATIONS, VIEWS, Window, result
+from graphopt.cost.windows import IN_PLACE, LOOKUPS, NORMALISATIONS, VIEWS, Window, result
 from graphopt.ir.edit import Delta
 from graphopt.ir.graph import Graph
 from graphopt.runtime.environment import block_size, machine_of
@@ -32,7 +32,6 @@ _TRIFLE = 0.01
 """Share of a graph's time that sessions of the same model differ by."""
 _FARTHEST = 5.0
 """Limit of a correction: beyond, something else is wrong."""
-LOOKUPS = frozenset({"Gather", "GatherND", "GatherElements"})
 ESTIMATE_MARKUP = 1.1
 """Factor on an estimate: a search should not prefer a window only because nobody measured it."""
 _FARTHER = 4.0  # how much longer it takes to read a weight from memory than from the cache, where that is not measured
@@ -40,6 +39,7 @@ _FELT = 0.01  # share of a window's time below which nobody can tell where its w
 _FIRST = 0.6  # share of the time for measuring that a first look at a graph may use
 
 Priced = tuple[Graph, Costs]
+_Census = dict[tuple[str, str], tuple[int, float, Window]]
 
 
 class KernelCost(WindowCost):
@@ -101,6 +101,7 @@ class KernelCost(WindowCost):
         self._factors: dict[str, float] | None = None
         self._ratios: dict[str, list[float]] = {}
         self._twice: set[str] = set()
+        self._corrected: set[str] = set()  # by the clock, since this object is there
 
     @property
     def roofline(self) -> Roofline:
@@ -116,7 +117,7 @@ class KernelCost(WindowCost):
         """The cost of a graph, from scratch; measures the windows not yet known, the largest first."""
         if self._sources is None:
             self.cache = self.roofline.shared_bytes
-            weights, read = _held(graph)
+            weights, read = held(graph)
             # The caches are the processor's.
             if on_host(self.config.provider, self.config.provider_options):
                 self._outputs = destination(self.shapes.live_bytes(graph), self.cache)
@@ -150,8 +151,9 @@ class KernelCost(WindowCost):
 
         Where their predicted ratio lies outside of the measured interval, the windows in which they differ are measured again where
         the first time may have fallen into a slow moment of the machine. If that does not explain it, those that only the second graph
-        has are taken to be the cause, in proportion to their prices. The correction goes to the store and holds for all graphs that
-        are priced from now on; graphs that were priced before must be priced again.
+        has are taken to be the cause, in proportion to their prices; if the clock has corrected all of these before, those that only
+        the first has. The correction goes to the store and holds for all graphs that are priced from now on; graphs that were priced
+        before must be priced again.
 
         Args:
             before: The first graph and its costs.
@@ -171,15 +173,16 @@ class KernelCost(WindowCost):
             before, after = (before[0], self.of(before[0])), (after[0], self.of(after[0]))
             off = _off(before, after, ci95)
         had, has = self._census(*before), self._census(*after)
-        fresh = {pair: (n - had[pair][0] if pair in had else n, ms) for pair, (n, ms, _) in has.items()}
-        fresh = {pair: (n, ms) for pair, (n, ms) in fresh.items() if n > 0 and ms > 0}
-        total = sum(n * ms for n, ms in fresh.values())
+        blamed, total = _more(has, had)
+        if blamed <= self._corrected:
+            blamed, total = _more(had, has)
+            off *= -before[1].total / (after[1].total + off)
         if not total or not off:
             return again
         factor = min(max(1 + off / total, 1 / _FARTHEST), _FARTHEST)
         known = self.store.corrections(self.environment)
-        changed = {s: known.get(s, 1.0) * factor for pair in fresh for s in pair}
-        changed = {s: min(max(f, 1 / _FARTHEST), _FARTHEST) for s, f in changed.items()}
+        changed = {s: min(max(known.get(s, 1.0) * factor, 1 / _FARTHEST), _FARTHEST) for s in blamed}
+        self._corrected |= blamed
         self.store.put_corrections(self.environment, changed)
         self._forget()
         return True
@@ -196,10 +199,10 @@ class KernelCost(WindowCost):
 
     # -- parts ----------------------------------------------------------------------------------------------------
 
-    def _census(self, graph: Graph, costs: Costs) -> dict[tuple[str, str], tuple[int, float, Window]]:
+    def _census(self, graph: Graph, costs: Costs) -> _Census:
         """How many windows of each signature a graph has, what one costs in milliseconds, and the last of them."""
         windows = list({window.nodes[-1]: window for window in costs.partition.values()}.values())
-        found: dict[tuple[str, str], tuple[int, float, Window]] = {}
+        found: _Census = {}
         for window, pair in zip(windows, self.signatures(graph, windows, costs.layout), strict=True):
             n = found[pair][0] if pair in found else 0
             found[pair] = n + 1, costs.by_node[window.head], window
@@ -417,15 +420,11 @@ def _off(before: Priced, after: Priced, ci95: tuple[float, float]) -> float:
     return 0.0 if abs(off) < _TRIFLE * after[1].total else off
 
 
-def _held(graph: Graph) -> tuple[int, int]:
-    """Bytes of a graph's weights, and of those that an inference reads."""
-    held = read = 0
-    for key, value in graph.values.items():
-        if value.tensor is not None:
-            readers = sum(graph.nodes[id].op not in LOOKUPS for id in graph.users[key])
-            held += (value.type.nbytes or 0) * min(1, readers)
-            read += (value.type.nbytes or 0) * readers
-    return held, read
+def _more(one: _Census, other: _Census) -> tuple[set[str], float]:
+    """Signatures of which one graph has more windows than another, and the milliseconds that these take."""
+    more = {pair: (n - other[pair][0] if pair in other else n) * ms for pair, (n, ms, _) in one.items()}
+    found = {pair: ms for pair, ms in more.items() if ms > 0}
+    return {signature for pair in found for signature in pair}, sum(found.values())
 
 
 def _size(weights: tuple[tuple[Packed, int], ...]) -> int:

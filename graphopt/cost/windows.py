@@ -32,6 +32,7 @@ POINTWISE = ops.UNARY | frozenset(
 IN_PLACE = POINTWISE | {"Softmax", "LogSoftmax"}
 """Operators whose kernels may write their result where they read an operand, if nothing else reads it and it was computed."""
 REDUCTIONS = frozenset({"ReduceMean", "ReduceSum", "ReduceSumSquare", "ReduceL2"})
+LOOKUPS = frozenset({"Gather", "GatherND", "GatherElements"})
 VIEWS = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity"})
 _DOMAINS = frozenset({"", "com.microsoft"})
 _PADDED = frozenset({"Conv", "MaxPool", "AveragePool"})

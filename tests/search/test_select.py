@@ -75,6 +75,20 @@ def test_a_pair_that_contradicts_the_prediction_corrects_the_prices_and_the_stor
     assert third.of(second.graph) == b
 
 
+def test_what_the_clock_has_corrected_is_not_blamed_again(store):
+    _, problem, first, second = _two(store)
+    cost = problem.cost
+    ratio = first.cost / second.cost
+    once, twice = ((value, (0.99 * value, 1.01 * value)) for value in (1.5 * ratio, 2.5 * ratio))
+    assert cost.correct((first.graph, first.costs), (second.graph, second.costs), *once)
+    before, after = cost.of(first.graph), cost.of(second.graph)
+    assert before.total == first.cost and before.total / after.total == pytest.approx(once[1][0])
+    # Another comparison says something else: now it is the other graph's turn.
+    assert cost.correct((first.graph, before), (second.graph, after), *twice)
+    assert cost.of(second.graph).total == after.total
+    assert cost.of(first.graph).total / after.total == pytest.approx(twice[1][0])
+
+
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_price_from_a_slow_moment_is_measured_again_before_a_kernel_is_blamed(store, threads):
     """With threads of their own sessions have no stopwatch that tells slow moments; with one thread the price stands, and is corrected."""
