@@ -32,31 +32,6 @@ WARM, COLD = 0.25, 1.0
 """Size of all weights as a share of the last-level cache: up to the first they stay there, from the second on all come from memory.
 Between the two lies what activations and the neighbours of a virtual machine take (measured on models of 5 to 21 MB, cache 32 MB)."""
 
-
-def cold_share(nbytes: int, read: int, cache: float) -> float:
-    """Share of a graph's weights that come from memory.
-
-    Args:
-        nbytes: Size of all of them.
-        read: Bytes of them that an inference reads.
-        cache: Bytes of the last-level cache.
-    """
-    # One that is read n times waits n times shorter, but what others take of the cache comes and goes: hence the root.
-    size = nbytes * math.sqrt(nbytes / read) if read else 0.0
-    return min(1.0, max(0.0, (size / cache - WARM) / (COLD - WARM)))
-
-
-def held(graph: Graph) -> tuple[int, int]:
-    """Bytes of a graph's weights, and of those that an inference reads."""
-    nbytes = read = 0
-    for key, value in graph.values.items():
-        if value.tensor is not None:
-            readers = sum(graph.nodes[id].op not in LOOKUPS for id in graph.users[key])
-            nbytes += (value.type.nbytes or 0) * min(1, readers)
-            read += (value.type.nbytes or 0) * readers
-    return nbytes, read
-
-
 Packed = tuple[int, str]
 """Key of a weight, and the type of the operators that it is packed for."""
 
@@ -340,3 +315,27 @@ def _with_outputs(graph: Graph, before: tuple[tuple[str, int], ...], delta: Delt
     shifted = {key for _, key in before} ^ graph.output_keys
     makers = (graph.values[key].producer for key in shifted if key in graph.values)
     return Delta(delta.added, delta.removed, delta.touched + tuple(id for id in makers if id is not None))
+
+
+def cold_share(nbytes: int, read: int, cache: float) -> float:
+    """Share of a graph's weights that come from memory.
+
+    Args:
+        nbytes: Size of all of them.
+        read: Bytes of them that an inference reads.
+        cache: Bytes of the last-level cache.
+    """
+    # One that is read n times waits n times shorter, but what others take of the cache comes and goes: hence the root.
+    size = nbytes * math.sqrt(nbytes / read) if read else 0.0
+    return min(1.0, max(0.0, (size / cache - WARM) / (COLD - WARM)))
+
+
+def held(graph: Graph) -> tuple[int, int]:
+    """Bytes of a graph's weights, and of those that an inference reads."""
+    nbytes = read = 0
+    for key, value in graph.values.items():
+        if value.tensor is not None:
+            readers = sum(graph.nodes[id].op not in LOOKUPS for id in graph.users[key])
+            nbytes += (value.type.nbytes or 0) * min(1, readers)
+            read += (value.type.nbytes or 0) * readers
+    return nbytes, read

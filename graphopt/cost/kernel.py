@@ -151,8 +151,8 @@ class KernelCost(WindowCost):
 
         Where their predicted ratio lies outside of the measured interval, the windows in which they differ are measured again where
         the first time may have fallen into a slow moment of the machine. If that does not explain it, those that only the second graph
-        has are taken to be the cause, in proportion to their prices; if the clock has corrected all of these before, those that only
-        the first has. The correction goes to the store and holds for all graphs that are priced from now on; graphs that were priced
+        has are taken to be the cause, in proportion to their prices; if there are none that the clock has not corrected before, those
+        that only the first has. The correction goes to the store and holds for all graphs that are priced from now on; graphs that were priced
         before must be priced again.
 
         Args:
