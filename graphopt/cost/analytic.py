@@ -216,6 +216,11 @@ def move_ms(nbytes: int, roofline: Roofline, far: bool = False) -> float:
     return roofline.overhead_ms + nbytes / (gbytes * 1e6)
 
 
+def fetch_ms(nbytes: int, roofline: Roofline) -> float:
+    """How many milliseconds longer it takes to read so many bytes of weights from memory than from the cache."""
+    return nbytes * max(0.0, 1 / roofline.far_gbytes - 1 / roofline.gbytes) / 1e6
+
+
 class AnalyticCost(WindowCost):
     """Prices every window by the roofline.
 

@@ -8,7 +8,7 @@ from dataclasses import asdict, fields, replace
 import numpy as np
 
 from graphopt.cost.blueprint import blueprint
-from graphopt.cost.measure import REORDERS, Stopwatch, shared_bytes
+from graphopt.cost.measure import REORDERS, Stopwatch, last_level
 from graphopt.cost.micro import Micro, micro_model
 from graphopt.cost.roofline import FAR, NEAR, Roofline
 from graphopt.cost.shapes import Shapes
@@ -113,7 +113,8 @@ def fit(config: SessionConfig) -> Roofline:
         # One of many like it finds its code in the cache. Where windows are timed from outside, nobody knows what another takes.
         apart = (bare.kernel_ms(views.model, views.feeds, only=VIEWS) or 0.0) / _VIEWS - found["profiler_ms"]
         found["overhead_ms"] = max(found["overhead_ms"], apart)
-        found["shared_bytes"] = shared_bytes()
+        found["shared_bytes"], speed = last_level()
+        found["far_gbytes"] = speed / 1e9
         return Roofline(**found)
     except SessionError:
         return Roofline()

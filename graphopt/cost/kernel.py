@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from graphopt.cost.analytic import move_ms, window_ms
+from graphopt.cost.analytic import fetch_ms, move_ms, window_ms
 from graphopt.cost.base import TICKS_PER_MS, Costs, Packed, Price, WindowCost, held
 from graphopt.cost.blueprint import BLOCKED, Blueprint, blueprint
 from graphopt.cost.denormals import readers, shares
@@ -34,8 +34,7 @@ _FARTHEST = 5.0
 """Limit of a correction: beyond, something else is wrong."""
 ESTIMATE_MARKUP = 1.1
 """Factor on an estimate: a search should not prefer a window only because nobody measured it."""
-_FARTHER = 4.0  # how much longer it takes to read a weight from memory than from the cache, where that is not measured
-_FELT = 0.01  # share of a window's time below which nobody can tell where its weights came from
+_FELT = 0.01  # share of a window's time below which nobody can tell where from it reads something
 _FIRST = 0.6  # share of the time for measuring that a first look at a graph may use
 
 Priced = tuple[Graph, Costs]
@@ -94,6 +93,7 @@ class KernelCost(WindowCost):
         self._watch: Stopwatch | None = None
         self._known_roofline: Roofline | None = None
         self._sources: tuple[str, str] | None = None
+        self._fits = False  # whether the first graph's weights fit the cache: cold prices are estimates then
         self._outputs = OWN  # where outputs go, by which cache holds what a model computes
         self._prices: dict[str, int] = {}
         self._known: dict[Any, Price] = {}
@@ -122,6 +122,7 @@ class KernelCost(WindowCost):
             if on_host(self.config.provider, self.config.provider_options):
                 self._outputs = destination(self.shapes.live_bytes(graph), self.cache)
                 self._sources = (MEMORY, MEMORY) if self._outputs == MEMORY else sources(weights, read, self.cache)
+                self._fits = self._sources[1] != MEMORY
             else:
                 self._sources = OWN, OWN
         # New windows appear throughout a search: something must be left for them.
@@ -281,7 +282,8 @@ class KernelCost(WindowCost):
         if plans:
             self._price_all(graph, plans)
         for key, (warm, cold, weights) in found.items():
-            self._known[key] = Price(self._prices[warm], self._prices[cold], weights)
+            fetched = fetch_ms(_size(weights), self.roofline) if self._fits else 0.0
+            self._known[key] = Price(self._prices[warm], self._prices[cold] + round(fetched * TICKS_PER_MS), weights)
             self._signatures[key] = warm, cold
 
     def weights(self, graph: Graph, window: Window) -> tuple[tuple[Packed, int], ...]:
@@ -338,7 +340,7 @@ class KernelCost(WindowCost):
         """Milliseconds of a window that is not measured."""
         ms = window_ms(graph, window, self.roofline, self.shapes)
         if signature.endswith(MEMORY):
-            ms += (_FARTHER - 1) * _size(self.weights(graph, window)) / (self.roofline.gbytes * 1e6)
+            ms += fetch_ms(_size(self.weights(graph, window)), self.roofline)
         return ms
 
     def _places(self, graph: Graph, window: Window, weights: tuple[tuple[Packed, int], ...]) -> tuple[str, str]:
@@ -350,7 +352,7 @@ class KernelCost(WindowCost):
             made = sum(self.shapes.nbytes(graph, key) for key in nodes[-1].outputs if key is not None)
         if not weights and not made:
             return OWN, OWN
-        felt = _FELT * window_ms(graph, window, self.roofline, self.shapes) * self.roofline.gbytes * 1e6 / _FARTHER
+        felt = _FELT * window_ms(graph, window, self.roofline, self.shapes) * self.roofline.far_gbytes * 1e6
         warm, cold = self._sources if _size(weights) > felt else (OWN, OWN)
         return (farther(warm, self._outputs), farther(cold, self._outputs)) if made > felt else (warm, cold)
 

@@ -288,20 +288,21 @@ def cache_bytes() -> tuple[int, int]:
     return min(sizes.get(2, 1 << 20), last), last
 
 
-def shared_bytes() -> int:
-    """How much of the last-level cache this process gets.
+def last_level() -> tuple[int, float]:
+    """How much of the last-level cache this process gets, and how many bytes a second it reads from beyond.
 
     Who rents some cores of a large processor is told the cache of all of them, most of which holds what others compute. So where
     it is larger than that of a small processor the speed of reading says from which size on data comes from memory.
     """
     own, told = cache_bytes()
     if told <= _CERTAIN:
-        return told
+        return told, _reading_speed(np.ones(2 * told // 8, np.int64))
     near, sizes = max(4 * own, _CERTAIN // 8), [_CERTAIN // 4 << n for n in range(5)]
     ballast = np.ones(max(near, sizes[-1]) // 8, np.int64)
     speed = {size: _reading_speed(ballast[: size // 8]) for size in (near, *sizes)}
-    step = math.sqrt(speed[near] * speed[sizes[-1]])
-    return max((size for size in sizes if speed[size] > step), default=sizes[0])
+    beyond = speed[sizes[-1]]
+    step = math.sqrt(speed[near] * beyond)
+    return max((size for size in sizes if speed[size] > step), default=sizes[0]), beyond
 
 
 def _reading_speed(array: np.ndarray[Any, Any]) -> float:

@@ -18,6 +18,7 @@ class Roofline:
     Attributes:
         gflops: Floating-point operations of a matrix product whose weights are in the cache, 10^9 a second.
         gbytes: Bytes read and written by elementwise operators, 10^9 a second.
+        far_gbytes: Bytes read from memory, 10^9 a second.
         scalar_gops: Elementwise operations (those that :mod:`graphopt.cost.analytic` counts), 10^9 a second.
         reorder_gbytes: Bytes of a feature map of ``NEAR`` bytes converted into or out of the blocked layout, 10^9 a second.
         reorder_far_gbytes: The same of one of ``FAR`` bytes, which comes from memory and goes there.
@@ -31,6 +32,7 @@ class Roofline:
 
     gflops: float = 150.0
     gbytes: float = 40.0
+    far_gbytes: float = 10.0
     scalar_gops: float = 30.0
     reorder_gbytes: float = 25.0
     reorder_far_gbytes: float = 8.0

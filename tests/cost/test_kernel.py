@@ -7,10 +7,10 @@ import pickle
 import numpy as np
 import pytest
 
-from graphopt.cost.analytic import move_ms
+from graphopt.cost.analytic import fetch_ms, move_ms
 from graphopt.cost.fit import stopwatch
 from graphopt.cost.kernel import ESTIMATE_MARKUP, KernelCost
-from graphopt.cost.measure import shared_bytes
+from graphopt.cost.measure import last_level
 from graphopt.cost.roofline import FAR, NEAR, Roofline
 from graphopt.cost.store import FAILED, Store
 from graphopt.errors import UnknownNameError
@@ -257,6 +257,22 @@ def test_a_rewrite_for_which_weights_outgrow_their_room_is_refused(store):
     assert roomy.step(roomy.step(roomy.start(g), first), second).cost > 0
 
 
+def test_weights_that_outgrow_the_cache_come_from_memory(monkeypatch):
+    """One matrix read eight times, as in an unrolled recurrent network, is priced in the cache; eight of them do not fit."""
+    monkeypatch.setattr("graphopt.cost.measure.cache_bytes", lambda: (1 << 20, 4 << 20))
+    monkeypatch.setattr(KernelCost, "roofline", Roofline(shared_bytes=4 << 20))
+    steps = [node("MatMul", [f"x{n}", f"w{n}"], [f"x{n + 1}"]) for n in range(8)]
+    apart = graph(steps, {"x0": (1, 512)}, {f"w{n}": (512, 512) for n in range(8)})
+    again = graph(
+        [node("MatMul", [f"x{n}", "w0"], [f"x{n + 1}"]) for n in range(8)], {"x0": (1, 512)}, {"w0": (512, 512)}
+    )
+    model = KernelCost(Store(":memory:"), measure=False)
+    one, eight = model.of(again), model.of(apart)
+    assert (one.sums.share, eight.sums.share) == (0, 1)
+    assert eight.total - one.total == pytest.approx(model.scale * 8 * fetch_ms(1 << 20, model.roofline))
+    assert KernelCost(Store(":memory:"), measure=False).of(apart).total > one.total
+
+
 @pytest.mark.parametrize("threads", [1, 2])
 def test_the_numbers_of_a_machine_are_measured_once(threads, tmp_path):
     config = SessionConfig(threads=threads)
@@ -312,4 +328,4 @@ def test_results_that_do_not_fit_the_caches_are_priced_to_memory(monkeypatch, ro
 def test_of_a_large_cache_counts_what_this_process_gets(monkeypatch, told, holds, found):
     monkeypatch.setattr("graphopt.cost.measure.cache_bytes", lambda: (2 << 20, told))
     monkeypatch.setattr("graphopt.cost.measure._reading_speed", lambda array: 30e9 if array.nbytes <= holds else 15e9)
-    assert shared_bytes() == found
+    assert last_level() == (found, 15e9 if holds < 1 << 30 else 30e9)
