@@ -14,7 +14,7 @@ from math import exp, log, prod
 from graphopt.cost.base import TICKS_PER_MS, Price, WindowCost
 from graphopt.cost.layout import Layout, Move
 from graphopt.cost.models import CostModelSpec
-from graphopt.cost.roofline import FAR, NEAR, Roofline
+from graphopt.cost.roofline import FAR, NEAR, WAY, Roofline
 from graphopt.cost.shapes import Shapes
 from graphopt.cost.windows import VIEWS, Window, result
 from graphopt.ir.graph import Graph, Node
@@ -203,17 +203,20 @@ def _einsum(node: Node, shapes: list[tuple[int, ...]]) -> float:
     return float(prod(extent.values()))
 
 
-def move_ms(nbytes: int, roofline: Roofline, far: bool = False) -> float:
+def move_ms(nbytes: int, channels: int, roofline: Roofline, far: bool = False) -> float:
     """Milliseconds of a conversion into or out of the blocked layout.
 
     Args:
         nbytes: Size of the feature map.
+        channels: How many it has, those of all images of a batch.
         roofline: What this machine can do.
         far: Whether the map comes from memory whatever its size.
     """
+    aliased = nbytes // max(channels, 1) % WAY == 0
+    near = roofline.reorder_aliased_gbytes if aliased else roofline.reorder_gbytes
     share = 1.0 if far else min(max(log(max(nbytes, 1) / NEAR) / log(FAR / NEAR), 0.0), 1.0)
-    gbytes = exp((1 - share) * log(roofline.reorder_gbytes) + share * log(roofline.reorder_far_gbytes))
-    return roofline.overhead_ms + nbytes / (gbytes * 1e6)
+    gbytes = exp((1 - share) * log(near) + share * log(roofline.reorder_far_gbytes))
+    return max(roofline.overhead_ms, nbytes / (gbytes * 1e6))
 
 
 def fetch_ms(nbytes: int, roofline: Roofline) -> float:
@@ -243,7 +246,7 @@ class AnalyticCost(WindowCost):
 
     def move_price(self, graph: Graph, move: Move) -> int:
         """The price of a conversion into or out of the blocked layout, in picoseconds."""
-        return round(move_ms(self.shapes.nbytes(graph, move.key), self.roofline) * TICKS_PER_MS)
+        return round(move_ms(*self.shapes.map_size(graph, move.key), self.roofline) * TICKS_PER_MS)
 
 
 SPEC = CostModelSpec(

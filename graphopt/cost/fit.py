@@ -10,7 +10,7 @@ import numpy as np
 from graphopt.cost.blueprint import blueprint
 from graphopt.cost.measure import REORDERS, Stopwatch, last_level
 from graphopt.cost.micro import Micro, micro_model
-from graphopt.cost.roofline import FAR, NEAR, Roofline
+from graphopt.cost.roofline import ALIASED, FAR, NEAR, Roofline
 from graphopt.cost.shapes import Shapes
 from graphopt.cost.store import Store
 from graphopt.cost.windows import VIEWS, Window
@@ -105,10 +105,10 @@ def fit(config: SessionConfig) -> Roofline:
             found["gbytes"] = 2 * 2 * 4 * _NUMBERS / (copy * 1e6)
         if erf:
             found["scalar_gops"] = 15 * _NUMBERS / (erf * 1e6)
-        for name, nbytes in (("reorder_gbytes", NEAR), ("reorder_far_gbytes", FAR)):
+        for name, nbytes in (("", NEAR), ("aliased_", ALIASED), ("far_", FAR)):
             pool = _whole(_pool(nbytes))
             if reorders := bare.kernel_ms(pool.model, pool.feeds, only=REORDERS):
-                found[name] = 2 * nbytes / (reorders * 1e6)
+                found[f"reorder_{name}gbytes"] = 2 * nbytes / (reorders * 1e6)
         views = _whole(_views(_VIEWS))
         # One of many like it finds its code in the cache. Where windows are timed from outside, nobody knows what another takes.
         apart = (bare.kernel_ms(views.model, views.feeds, only=VIEWS) or 0.0) / _VIEWS - found["profiler_ms"]

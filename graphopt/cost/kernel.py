@@ -143,9 +143,8 @@ class KernelCost(WindowCost):
 
     def move_price(self, graph: Graph, move: Move) -> int:
         """The price of a conversion into or out of the blocked layout, in picoseconds."""
-        return round(
-            move_ms(self.shapes.nbytes(graph, move.key), self.roofline, self._outputs == MEMORY) * TICKS_PER_MS
-        )
+        size = self.shapes.map_size(graph, move.key)
+        return round(move_ms(*size, self.roofline, self._outputs == MEMORY) * TICKS_PER_MS)
 
     def correct(self, before: Priced, after: Priced, speedup: float, ci95: tuple[float, float]) -> bool:
         """Learn from a comparison of two graphs by the clock.

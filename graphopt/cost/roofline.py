@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-NEAR = 4 * 64 * 64 * 64
-"""Bytes of an early layer's feature map in an image network: beyond a core's own cache, in the last."""
+NEAR, ALIASED = 4 * 64 * 56 * 56, 4 * 64 * 64 * 64
+"""Bytes of an early layer's feature map in an image network; the channels of the second lie whole numbers of ``WAY`` apart."""
 FAR = 4 * 64 * 384 * 384
 """Bytes of a feature map that has no room beside a second one in a last-level cache of the usual size."""
+WAY = 4096
+"""Bytes after which addresses share a set of a core's first cache: so do a block's channels whose size is a multiple, more than a set has lines."""
 
 
 @dataclass(frozen=True)
@@ -21,6 +23,7 @@ class Roofline:
         far_gbytes: Bytes read from memory, 10^9 a second.
         scalar_gops: Elementwise operations (those that :mod:`graphopt.cost.analytic` counts), 10^9 a second.
         reorder_gbytes: Bytes of a feature map of ``NEAR`` bytes converted into or out of the blocked layout, 10^9 a second.
+        reorder_aliased_gbytes: The same of one of ``ALIASED`` bytes, whose channels are in each other's way in the cache.
         reorder_far_gbytes: The same of one of ``FAR`` bytes, which comes from memory and goes there.
         overhead_ms: What the runtime spends on a node whatever it does, in milliseconds: where it is measured, what a Reshape between two
             products takes, whose code and shape have left the cache by then.
@@ -34,7 +37,8 @@ class Roofline:
     gbytes: float = 40.0
     far_gbytes: float = 10.0
     scalar_gops: float = 30.0
-    reorder_gbytes: float = 25.0
+    reorder_gbytes: float = 40.0
+    reorder_aliased_gbytes: float = 25.0
     reorder_far_gbytes: float = 8.0
     shared_bytes: float = 32 << 20
     overhead_ms: float = 0.0003

@@ -61,6 +61,10 @@ class Shapes:
         type = self.type(graph, key)
         return ((type.elements or 0) * BITS.get(type.dtype or "", 64) + 7) // 8
 
+    def map_size(self, graph: Graph, key: int) -> tuple[int, int]:
+        """Size of a feature map in bytes, and its channels, those of all images of a batch."""
+        return self.nbytes(graph, key), prod(self.shape(graph, key)[:2])
+
     def live_bytes(self, graph: Graph) -> int:
         """Bytes of computed values that are alive at once, at most, where each node writes to memory of its own and views cost nothing."""
         outputs = {key for _, key in graph.outputs}

@@ -293,11 +293,14 @@ def test_the_least_that_a_node_takes_is_what_it_takes_between_products(store):
 
 
 def test_conversions_go_by_size():
-    roofline = Roofline(reorder_gbytes=40.0, reorder_far_gbytes=10.0, overhead_ms=0.0)
-    assert move_ms(NEAR, roofline) == pytest.approx(NEAR / 40e6) and move_ms(FAR, roofline) == pytest.approx(FAR / 10e6)
-    assert move_ms(2 * FAR, roofline) == pytest.approx(2 * FAR / 10e6)
-    assert NEAR / 40e6 < move_ms(2 * NEAR, roofline) / 2 < NEAR / 10e6  # between the two
-    assert move_ms(NEAR, roofline, far=True) == pytest.approx(NEAR / 10e6)
+    roofline = Roofline(reorder_gbytes=40.0, reorder_aliased_gbytes=20.0, reorder_far_gbytes=10.0, overhead_ms=0.0)
+    assert move_ms(NEAR, 64, roofline) == pytest.approx(NEAR / 40e6)
+    assert move_ms(FAR, 64, roofline) == pytest.approx(FAR / 10e6)
+    assert move_ms(2 * FAR, 64, roofline) == pytest.approx(2 * FAR / 10e6)
+    assert NEAR / 40e6 < move_ms(2 * NEAR, 128, roofline) / 2 < NEAR / 10e6  # between the two
+    assert move_ms(NEAR, 64, roofline, far=True) == pytest.approx(NEAR / 10e6)
+    # 32 x 32 numbers are 4 KB: all channels of a block want the same places of the cache.
+    assert move_ms(4 * 64 * 32 * 32, 64, roofline) == pytest.approx(2 * move_ms(4 * 64 * 32 * 32, 63, roofline))
 
 
 @pytest.mark.parametrize(("rows", "far"), [(64, False), (4096, True)])
