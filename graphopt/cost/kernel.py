@@ -93,7 +93,6 @@ class KernelCost(WindowCost):
         self._watch: Stopwatch | None = None
         self._known_roofline: Roofline | None = None
         self._sources: tuple[str, str] | None = None
-        self._fits = False  # whether the first graph's weights fit the cache: cold prices are estimates then
         self._outputs = OWN  # where outputs go, by which cache holds what a model computes
         self._prices: dict[str, int] = {}
         self._known: dict[Any, Price] = {}
@@ -116,15 +115,14 @@ class KernelCost(WindowCost):
     def of(self, graph: Graph) -> Costs:
         """The cost of a graph, from scratch; measures the windows not yet known, the largest first."""
         if self._sources is None:
-            self.cache = self.roofline.shared_bytes
-            weights, read = held(graph)
             # The caches are the processor's.
             if on_host(self.config.provider, self.config.provider_options):
+                self.cache = self.roofline.shared_bytes
+                weights, read = held(graph)
                 self._outputs = destination(self.shapes.live_bytes(graph), self.cache)
                 self._sources = (MEMORY, MEMORY) if self._outputs == MEMORY else sources(weights, read, self.cache)
-                self._fits = self._sources[1] != MEMORY
             else:
-                self._sources = OWN, OWN
+                self.cache, self._sources = math.inf, (OWN, OWN)
         # New windows appear throughout a search: something must be left for them.
         self._limit = self.spent + _FIRST * (self.seconds - self.spent)
         self._most = self.measured + _FIRST * (self.kernels - self.measured)
@@ -280,8 +278,11 @@ class KernelCost(WindowCost):
                     plans.setdefault(signature, (plan, window))
         if plans:
             self._price_all(graph, plans)
+        assert self._sources is not None
+        # Where the first graph's weights fit the cache, what it costs others to outgrow it is estimated.
+        fits = self._sources[1] != MEMORY
         for key, (warm, cold, weights) in found.items():
-            fetched = fetch_ms(_size(weights), self.roofline) if self._fits else 0.0
+            fetched = fetch_ms(_size(weights), self.roofline) if fits else 0.0
             self._known[key] = Price(self._prices[warm], self._prices[cold] + round(fetched * TICKS_PER_MS), weights)
             self._signatures[key] = warm, cold
 
