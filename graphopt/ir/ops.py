@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from graphopt.ir.schema import schema_default
+
 # Operators whose operands may be swapped freely (all of them, when variadic).
 COMMUTATIVE = frozenset(
     {"Add", "Mul", "And", "Or", "Xor", "Equal", "Max", "Min", "Sum", "Mean", "BitwiseAnd", "BitwiseOr", "BitwiseXor"}
@@ -102,7 +104,8 @@ def default(op: str, attribute: str, *, opset: int, spatial_rank: int | None = N
         return -1 if opset >= 13 else 1
     if op.startswith("Reduce"):
         return _REDUCE.get(attribute)
-    return _DEFAULTS.get(op, {}).get(attribute)
+    known = _DEFAULTS.get(op, {})
+    return known[attribute] if attribute in known else schema_default(op, attribute, opset)
 
 
 def said(op: str, domain: str, attributes: Mapping[str, Any]) -> list[tuple[str, Any]]:

@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 import onnx.defs
+import onnx.helper
 
 from graphopt.ir.dtypes import ELEMENT_TYPES
 
@@ -28,6 +29,17 @@ def schema_of(op: str, domain: str, version: int) -> Any | None:
     except onnx.defs.SchemaError:
         return None
     return None if found.deprecated else found
+
+
+@lru_cache(maxsize=4096)
+def schema_default(op: str, attribute: str, version: int) -> Any | None:
+    """The default that ONNX's schema of a version of the operator set gives to an attribute; ``None`` where it gives none."""
+    schema = schema_of(op, "", version)
+    found = schema.attributes.get(attribute) if schema is not None else None
+    if found is None or not found.default_value.name:
+        return None
+    value = onnx.helper.get_attribute_value(found.default_value)
+    return value.decode() if isinstance(value, bytes) else tuple(value) if isinstance(value, list) else value
 
 
 def formal(schema: Any, i: int) -> Any | None:

@@ -120,6 +120,20 @@ def _gather_nd(c: Call) -> Result:
     return x[tuple(columns)]
 
 
+@operator("ScatterND")
+def _scatter_nd(c: Call) -> Result:
+    x, indices, updates = c.arg(0), c.arg(1), c.arg(2)
+    if c.attributes.get("reduction", "none") != "none":
+        raise UnsupportedError("ScatterND that reduces")
+    columns = np.stack([_inside(indices[..., i], x.shape[i]) for i in range(indices.shape[-1])], -1)
+    places = columns.reshape(-1, columns.shape[-1])
+    if len(np.unique(places, axis=0)) != len(places):
+        raise UnsupportedError("ScatterND that writes a place twice")
+    result = x.copy()
+    result[tuple(columns[..., i] for i in range(columns.shape[-1]))] = updates
+    return result
+
+
 def _inside(indices: Array, n: int) -> Array:
     if np.any(indices < -n) or np.any(indices >= n):
         raise ContradictionError("positions outside the tensor")

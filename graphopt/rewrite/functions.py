@@ -17,6 +17,7 @@ from graphopt.rewrite.symbols import Symbol, equal
 
 _extremes: Memo[int | None, tuple[float, float]] = Memo()
 _distinct: Memo[int | None, tuple[float, ...] | None] = Memo()
+_rises: Memo[int | None, int | None] = Memo()
 
 
 def _type(env: Env, x: Ref) -> ValueType:
@@ -178,6 +179,18 @@ def distinct(env: Env, x: Ref) -> tuple[float, ...]:
     return result
 
 
+def rises_from(env: Env, x: Ref) -> int:
+    """First element of an integer constant whose elements rise by one in their order; undecided for any other content."""
+    if x.key not in _rises:
+        found = _array(env, x).ravel()
+        rises = found.size > 0 and found.dtype.kind == "i" and bool((found == found[0] + np.arange(found.size)).all())
+        _rises[x.key] = int(found[0]) if rises else None
+    result = _rises[x.key]
+    if result is None:
+        raise Unknown
+    return result
+
+
 def opset(env: Env) -> int:
     """Version of ONNX's operator set in this model."""
     return env.graph.opset
@@ -333,7 +346,7 @@ FUNCTIONS: dict[str, Function] = {
     f.__name__: f
     for f in (
         shape, rank, dim, size, dtype, is_float, is_const, present, uses, is_output, value, values, min_of, max_of,
-        distinct, content, target, opset, block, axis, axes, broadcast, broadcasts_to, permute, invert, close, is_int, is_static,
+        distinct, rises_from, content, target, opset, block, axis, axes, broadcast, broadcasts_to, permute, invert, close, is_int, is_static,
         i64, like, eye, full, lowest,
     )
 } | {
