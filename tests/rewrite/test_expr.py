@@ -30,6 +30,7 @@ def graph() -> Graph:
         weight("pair", np.array([3, -1], np.int64)),
         weight("grid", np.array([[1, 2], [2, 1]], np.float32)),
         weight("big", big),
+        weight("rows", np.arange(5, 20_005)[:, None]),  # beyond what `values` reads
         weight("empty", np.zeros((0, 3), np.float32)),
         weight("yes", np.array(True)),
         weight("halves", np.array([1.5, -2.0], np.float16)),
@@ -124,6 +125,7 @@ RESULTS: list[tuple[str, Any]] = [
     ("values(half), values(empty)", ((0.5,), ())),
     ("min_of(pair), max_of(pair), max_of(big), min_of(lazy)", (-1, 3, 69_999, -2)),
     ("distinct(grid), distinct(lazy), distinct(half)", ((1, 2), (-2, -1), (0.5,))),
+    ("rises_from(rows)", 5),
     ("content(pair)", (3, -1)),
     ("target(s, s), target(y, y)", ((4, 5, 6), (0, 0))),
     ("uses(r), uses(once), uses(half), uses(s)", (3, 1, 2, 0)),  # r: two nodes and an output
@@ -192,6 +194,7 @@ def test_every_function_is_tested() -> None:
         "dim(s, 3)", "t[3]", "t['a']", "nothing[0]", "i[0]", "shape(s)[7]", "missing",
         # Not a constant, too large, or beyond computing.
         "value(x)", "values(x)", "value(big)", "distinct(big)", "min_of(x)", "distinct(s)", "min_of(empty)",
+        "rises_from(pair)", "rises_from(grid)", "rises_from(empty)", "rises_from(s)", "rises_from(absent)", "values(rows)",
         "value(uncomputable)", "min_of(same)", "distinct(same)", "content(x)", "content(half)", "content(absent)", "content(i)",
         # More than one dimension left over, one next to one that is copied, or nothing known.
         "target(s, y)", "target(x, x)", "target(s, free)", "target(free, s)", "target(absent, s)", "target(s, i)",
