@@ -73,7 +73,7 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
 _REDUCE = {"keepdims": 1, "noop_with_empty_axes": 0, "axes": None}
 
 
-def default(op: str, attribute: str, *, opset: int, spatial_rank: int | None = None) -> Any:
+def default(op: str, attribute: str, *, opset: int, spatial_rank: int | None = None, domain: str = "") -> Any:
     """The value that ``attribute`` of ``op`` takes when a node leaves it out.
 
     Args:
@@ -81,6 +81,7 @@ def default(op: str, attribute: str, *, opset: int, spatial_rank: int | None = N
         attribute: Attribute name.
         opset: Version of the operator set; some defaults changed (Softmax's ``axis`` at 13).
         spatial_rank: Number of spatial dimensions of a Conv or pooling input, when known.
+        domain: Of the operator: another domain's operator of the same name has not the defaults of ONNX's schema.
 
     Returns:
         The default; ``None`` when there is none or it can't be told (so nothing compares equal to it).
@@ -105,7 +106,7 @@ def default(op: str, attribute: str, *, opset: int, spatial_rank: int | None = N
     if op.startswith("Reduce"):
         return _REDUCE.get(attribute)
     known = _DEFAULTS.get(op, {})
-    return known[attribute] if attribute in known else schema_default(op, attribute, opset)
+    return known[attribute] if attribute in known else schema_default(op, domain, attribute, opset)
 
 
 def said(op: str, domain: str, attributes: Mapping[str, Any]) -> list[tuple[str, Any]]:

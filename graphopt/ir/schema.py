@@ -32,9 +32,9 @@ def schema_of(op: str, domain: str, version: int) -> Any | None:
 
 
 @lru_cache(maxsize=4096)
-def schema_default(op: str, attribute: str, version: int) -> Any | None:
+def schema_default(op: str, domain: str, attribute: str, version: int) -> Any | None:
     """The default that ONNX's schema of a version of the operator set gives to an attribute; ``None`` where it gives none."""
-    schema = schema_of(op, "", version)
+    schema = schema_of(op, domain, version)
     found = schema.attributes.get(attribute) if schema is not None else None
     if found is None or not found.default_value.name:
         return None

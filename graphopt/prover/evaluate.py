@@ -65,9 +65,17 @@ def evaluate(
         to = [None if key is None else graph.type(key).dtype for key in node.outputs]
         of = [None if key is None else graph.type(key).dtype for key in node.inputs]
         call = Call(
-            node.op, domain, operands, node.attributes, graph.opset, to, of, [known.get(key) for key in node.inputs]
+            node.op,
+            domain,
+            operands,
+            node.attributes,
+            graph.opset,
+            to,
+            of,
+            [known.get(key) for key in node.inputs],
+            node.domain,
         )
-        for out, array in zip(node.outputs, compute(call, node.domain), strict=False):
+        for out, array in zip(node.outputs, compute(call), strict=False):
             if out is not None:
                 held[out] = np.asarray(array)
     if any(key not in held for _, key in graph.outputs):
@@ -91,18 +99,17 @@ def _alike(op: str, domain: Domain, operands: list[Array | None]) -> list[Array 
     return found
 
 
-def compute(call: Call, domain: str = "") -> list[Array]:
+def compute(call: Call) -> list[Array]:
     """The results of one operator.
 
     Args:
         call: The operator, its operands and attributes.
-        domain: Of the operator.
 
     Raises:
         UnsupportedError: The operator has no semantics here.
         ContradictionError: The operands do not fit it.
     """
-    semantics = OPERATORS.get((domain, call.op))
+    semantics = OPERATORS.get((call.domain, call.op))
     if semantics is None:
         raise UnsupportedError(f"{call.op} has no semantics here")
     try:

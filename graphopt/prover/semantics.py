@@ -43,6 +43,7 @@ class Call:
         to: Dtype names of the outputs.
         of: Dtype names of the operands.
         known: Content of those operands that are constants of known content.
+        domain: Operator domain.
     """
 
     op: str
@@ -53,13 +54,15 @@ class Call:
     to: Sequence[str | None]
     of: Sequence[str | None]
     known: Sequence[Array | None] = ()
+    domain: str = ""
 
     def __getitem__(self, name: str) -> Any:
         """An attribute, its default where the node leaves it out."""
         found = self.attributes.get(name)
         if found is not None:
             return found
-        return ops.default(self.op, name, opset=self.opset, spatial_rank=self.arg(0).ndim - 2 if self.x else None)
+        spatial = self.arg(0).ndim - 2 if self.x else None
+        return ops.default(self.op, name, opset=self.opset, spatial_rank=spatial, domain=self.domain)
 
     def arg(self, i: int) -> Array:
         """An operand that must be there."""

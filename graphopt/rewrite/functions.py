@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -15,7 +15,9 @@ from graphopt.rewrite.expr import Env, Function, Ref
 from graphopt.rewrite.limits import ITEMS, TooLargeError, Unknown, bounded, leaves
 from graphopt.rewrite.symbols import Symbol, equal
 
-_extremes: Memo[int | None, tuple[float, float]] = Memo()
+T = TypeVar("T")
+
+_extremes: Memo[int | None, tuple[float, float] | None] = Memo()
 _distinct: Memo[int | None, tuple[float, ...] | None] = Memo()
 _rises: Memo[int | None, int | None] = Memo()
 
@@ -149,13 +151,18 @@ def _array(env: Env, x: Ref) -> np.ndarray[Any, Any]:
         raise Unknown from None
 
 
+def _learnt(memo: Memo[int | None, T | None], env: Env, x: Ref, read: Callable[[np.ndarray[Any, Any]], T | None]) -> T:
+    """What is read off a constant, once; :class:`Unknown` where that is nothing."""
+    if x.key not in memo:
+        memo[x.key] = read(_array(env, x))
+    found = memo[x.key]
+    if found is None:
+        raise Unknown
+    return found
+
+
 def _extreme(env: Env, x: Ref) -> tuple[float, float]:
-    if x.key not in _extremes:
-        array = _array(env, x)
-        if array.size == 0:
-            raise Unknown
-        _extremes[x.key] = (float(array.min()), float(array.max()))
-    return _extremes[x.key]
+    return _learnt(_extremes, env, x, lambda a: (float(a.min()), float(a.max())) if a.size else None)
 
 
 def min_of(env: Env, x: Ref) -> float:
@@ -168,27 +175,25 @@ def max_of(env: Env, x: Ref) -> float:
     return _extreme(env, x)[1]
 
 
+def _few(array: np.ndarray[Any, Any]) -> tuple[float, ...] | None:
+    found = np.unique(array)
+    return tuple(found.tolist()) if found.size <= 16 else None
+
+
 def distinct(env: Env, x: Ref) -> tuple[float, ...]:
     """The different elements of a constant in ascending order; undecided when there are more than 16."""
-    if x.key not in _distinct:
-        found = np.unique(_array(env, x))
-        _distinct[x.key] = tuple(found.tolist()) if found.size <= 16 else None
-    result = _distinct[x.key]
-    if result is None:
-        raise Unknown
-    return result
+    return _learnt(_distinct, env, x, _few)
+
+
+def _start(array: np.ndarray[Any, Any]) -> int | None:
+    flat = array.ravel()
+    rises = flat.size > 0 and flat.dtype.kind == "i" and bool((flat == flat[0] + np.arange(flat.size)).all())
+    return int(flat[0]) if rises else None
 
 
 def rises_from(env: Env, x: Ref) -> int:
     """First element of an integer constant whose elements rise by one in their order; undecided for any other content."""
-    if x.key not in _rises:
-        found = _array(env, x).ravel()
-        rises = found.size > 0 and found.dtype.kind == "i" and bool((found == found[0] + np.arange(found.size)).all())
-        _rises[x.key] = int(found[0]) if rises else None
-    result = _rises[x.key]
-    if result is None:
-        raise Unknown
-    return result
+    return _learnt(_rises, env, x, _start)
 
 
 def opset(env: Env) -> int:

@@ -382,7 +382,8 @@ def attribute_of(graph: Graph, node: Node, name: str) -> Any:
 
 def _default(graph: Graph, node: Node, name: str) -> Any:
     shape = graph.type(node.inputs[0]).shape if node.inputs and node.inputs[0] is not None else None
-    return ops.default(node.op, name, opset=graph.opset, spatial_rank=None if shape is None else len(shape) - 2)
+    spatial = None if shape is None else len(shape) - 2
+    return ops.default(node.op, name, opset=graph.opset, spatial_rank=spatial, domain=node.domain)
 
 
 def same_attribute(a: Any, b: Any) -> bool:

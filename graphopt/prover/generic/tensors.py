@@ -121,7 +121,7 @@ class Call:
         if found is not None:
             return found
         spatial = self.arg(0).rank - 2 if self.x else None
-        return ops.default(self.op, name, opset=self.scope.opset, spatial_rank=spatial)
+        return ops.default(self.op, name, opset=self.scope.opset, spatial_rank=spatial, domain=self.domain)
 
     def arg(self, i: int) -> Tensor:
         """An operand that must be there."""
