@@ -64,17 +64,8 @@ def evaluate(
         operands = _alike(node.op, domain, [None if key is None else held.get(key) for key in node.inputs])
         to = [None if key is None else graph.type(key).dtype for key in node.outputs]
         of = [None if key is None else graph.type(key).dtype for key in node.inputs]
-        call = Call(
-            node.op,
-            domain,
-            operands,
-            node.attributes,
-            graph.opset,
-            to,
-            of,
-            [known.get(key) for key in node.inputs],
-            node.domain,
-        )
+        told = [known.get(key) for key in node.inputs]
+        call = Call(node.op, domain, operands, node.attributes, graph.opset, to, of, told, node.domain)
         for out, array in zip(node.outputs, compute(call), strict=False):
             if out is not None:
                 held[out] = np.asarray(array)
