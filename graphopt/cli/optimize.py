@@ -239,7 +239,8 @@ def _story(report: Mapping[str, Any], *, interrupted: bool, page: Path | None, v
         result.add_row(
             "verified",
             f"{verdict} in {plural(verified['trials'], 'trial')}{where}, largest error "
-            f"{_error(verified['max_abs'])} absolute, {_error(verified['max_rel'])} relative",
+            f"{_error(verified['max_abs'])} absolute, {_error(verified['max_rel'])} relative"
+            + (f"; {one_line(verified['message'])}" if verified.get("message") else ""),
         )
     search = report["search"]
     result.add_row(

@@ -218,7 +218,8 @@ def _agreement(told: Mapping[str, Any]) -> str:
         return "Outputs were not compared."
     error = f"{verified['max_abs']:.1e} absolute, {verified['max_rel']:.1e} relative"
     where = f" ({dimensions(verified['sizes'])})" if verified.get("sizes") else ""
-    return f"Outputs agree on {verified['trials']} sets of inputs{where}, the largest error is {error}."
+    note = f" ({verified['message']})" if verified.get("message") else ""
+    return f"Outputs agree on {verified['trials']} sets of inputs{where}, the largest error is {error}{note}."
 
 
 def _facts(told: Mapping[str, Any]) -> Facts:

@@ -1,0 +1,83 @@
+"""Quantised models that an exact rewrite moves as far as the runtime itself does."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from onnxruntime import quantization
+
+from graphopt.runtime.session import LoadableModel
+from graphopt.verification.compare import RTOL
+from graphopt.verification.numeric import Verification, Verifier
+
+SHAPE = (1, 8, 64, 64)
+DEPTH = 6
+
+
+class Samples(quantization.CalibrationDataReader):
+    """Random inputs to take ranges from."""
+
+    def __init__(self) -> None:
+        rng = np.random.default_rng(0)
+        self.sets = iter([{"x": rng.standard_normal(SHAPE).astype(np.float32)} for _ in range(3)])
+
+    def get_next(self):
+        return next(self.sets, None)
+
+
+@pytest.fixture(scope="module")
+def deep(tmp_path_factory: pytest.TempPathFactory) -> onnx.ModelProto:
+    """Convolutions with gates, each of which makes more of a level that tipped over."""
+    folder, rng, nodes, weights, last = tmp_path_factory.mktemp("deep"), np.random.default_rng(1), [], [], "x"
+    for n in range(DEPTH):
+        for kind in "ag":
+            weight = (rng.standard_normal((8, 8, 3, 3)) / 4).astype(np.float32)
+            weights.append(numpy_helper.from_array(weight, f"{kind}w{n}"))
+            nodes.append(helper.make_node("Conv", [last, f"{kind}w{n}"], [f"{kind}{n}"], pads=[1] * 4))
+        nodes += [
+            helper.make_node("Sigmoid", [f"g{n}"], [f"s{n}"]),
+            helper.make_node("Mul", [f"a{n}", f"s{n}"], [f"y{n}"]),
+        ]
+        last = f"y{n}"
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, SHAPE) for name in ("x", last)]
+    graph = helper.make_graph(nodes, "deep", ends[:1], ends[1:], weights)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), folder / "a.onnx")
+    quantization.quantize_static(folder / "a.onnx", folder / "b.onnx", Samples(), reduce_range=True)
+    return onnx.load(folder / "b.onnx")
+
+
+def without_sign(model: onnx.ModelProto, shift: int = 128) -> onnx.ModelProto:
+    """The same with activations of uint8: exactly, if their zero points move by 128."""
+    made = onnx.ModelProto()
+    made.CopyFrom(model)
+    points = {t.name: t for t in made.graph.initializer if t.data_type == TensorProto.INT8 and not t.dims}
+    activations = {node.input[2] for node in made.graph.node if node.op_type == "QuantizeLinear"}
+    for name in activations & points.keys():
+        point = np.asarray(numpy_helper.to_array(points[name]).astype(int) + shift)
+        points[name].CopyFrom(numpy_helper.from_array(np.clip(point, 0, 255).astype(np.uint8), name))
+    return made
+
+
+def compared(original: onnx.ModelProto, other: onnx.ModelProto, **how: float) -> Verification:
+    """What a comparison says."""
+    return Verifier(LoadableModel(original.SerializeToString()), **how).verify(LoadableModel(other.SerializeToString()))
+
+
+def test_an_exact_rewrite_may_move_an_output_as_far_as_the_runtime_does(deep: onnx.ModelProto) -> None:
+    found = compared(deep, without_sign(deep))
+    assert found.passed and found.max_rel > RTOL["quantized"], "nothing tipped over, so that this shows nothing"
+    assert found.outputs[0].reference == "disabled, both" and "own optimiser" in found.message
+    assert found.max_rel <= found.outputs[0].tolerance
+
+
+@pytest.mark.parametrize("shift", [127, 126, 120])
+def test_a_wrong_one_that_moves_it_no_further_is_refused(deep: onnx.ModelProto, shift: int) -> None:
+    allowed = compared(deep, without_sign(deep)).outputs[0].tolerance
+    found = compared(deep, without_sign(deep, shift))
+    assert not found.passed and found.max_rel < allowed
+
+
+def test_a_tolerance_that_was_asked_for_is_kept(deep: onnx.ModelProto) -> None:
+    assert not compared(deep, without_sign(deep), rtol=0.05).passed
