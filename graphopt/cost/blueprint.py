@@ -36,7 +36,8 @@ class Blueprint:
         externals: Keys of the values that come from outside, and their static types.
         constants: Keys of the constant operands, and whether their content counts.
         outputs: Keys of the values that are read outside.
-        marks: What is special about an external: :data:`BLOCKED`, or the eighths of it that are denormal.
+        marks: What is special about an external: :data:`BLOCKED`, or the eighths of it that are denormal; and what whole numbers an external
+            was dequantised from, or an output is quantised to (:func:`graphopt.cost.windows.kind`).
         signature: Equal for windows that cost the same.
         measurable: Whether a model of it can be built.
     """
@@ -100,14 +101,14 @@ def blueprint(
                 externals[key] = shapes.type(graph, key)
                 measurable = measurable and value.type.shape is not None and value.type.dtype is not None
             operands.append(("in", list(externals).index(key), str(externals[key]), special.get(key, 0)))
-        seen: list[bool] = []
+        seen: list[int] = []
         for slot, key in enumerate(node.outputs):
             if key is None:
                 seen.append(False)
                 continue
             made[key] = (index, slot)
             outside = key in graph.output_keys or any(user not in members for user in graph.users[key])
-            seen.append(outside)
+            seen.append(special.get(key, outside))
             if outside:
                 outputs.append(key)
         said = ops.said(node.op, node.domain, node.attributes)

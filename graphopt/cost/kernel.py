@@ -19,7 +19,7 @@ from graphopt.cost.micro import UnbuildableError, micro_model, repeatable
 from graphopt.cost.models import CostModelSpec, Wanted
 from graphopt.cost.roofline import Roofline
 from graphopt.cost.store import FAILED, Store
-from graphopt.cost.windows import IN_PLACE, LOOKUPS, NORMALISATIONS, VIEWS, Window, result
+from graphopt.cost.windows import IN_PLACE, LOOKUPS, NORMALISATIONS, VIEWS, Window, quantised_ends, result
 from graphopt.ir.edit import Delta
 from graphopt.ir.graph import Graph
 from graphopt.runtime.environment import block_size, machine_of
@@ -253,12 +253,10 @@ class KernelCost(WindowCost):
         values, nodes = graph.values, graph.nodes
         const = tuple([k is None or values[k].const for id in window.nodes for k in nodes[id].inputs])
         marks = shares(graph, window) + tuple((key, BLOCKED) for key in arrives_blocked(graph, window, layout))
+        marks += quantised_ends(graph, nodes[window.head])
         open_ended = len(window.nodes) > 1 and nodes[window.nodes[-1]].op in NORMALISATIONS
-        seen = (
-            tuple(len(graph.users[k]) for i in window.nodes if (k := result(nodes[i])) is not None)
-            if open_ended
-            else ()
-        )
+        made = [result(nodes[id]) for id in window.nodes] if open_ended else ()
+        seen = tuple([len(graph.users[key]) for key in made if key is not None])
         return window.nodes, const, marks, seen
 
     def _elsewhere(self, graph: Graph, delta: Delta) -> set[int]:
@@ -383,7 +381,8 @@ class KernelCost(WindowCost):
             watch = self._stopwatch()
             if watch is None:
                 return None
-            return watch.kernel_ms(micro.model, micro.feeds, evict=evicted(signature, self.cache), copies=copies)
+            evict = evicted(signature, self.cache)
+            return watch.kernel_ms(micro.model, micro.feeds, evict=evict, copies=copies, unit=micro.unit)
         except UnbuildableError:
             return None
         finally:

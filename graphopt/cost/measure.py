@@ -34,6 +34,9 @@ from graphopt.runtime.rounds import GRAIN_S
 from graphopt.runtime.session import LoadableModel, Session, SessionConfig, spinning
 
 REORDERS = frozenset({"ReorderInput", "ReorderOutput"})
+_TURNED = "Transpose"
+"""How the names of those begin that the runtime puts around a kernel of whole numbers, which wants channels last: in a model they are where
+such a kernel meets another one. A window's own have the names that it gives them."""
 CONTEXT = "ctx"
 """How the names of nodes begin that only stand for a window's neighbours."""
 _WIDENED = "InsertedPrecisionFreeCast_"
@@ -102,6 +105,7 @@ class Stopwatch:
         evict: int = 0,
         copies: int = 1,
         only: frozenset[str] | None = None,
+        unit: bool = False,
     ) -> float | None:
         """Time of a model's kernels.
 
@@ -116,6 +120,7 @@ class Stopwatch:
                 model by the time a layer runs again: all others have run. The inputs are in the cache all the same.
             copies: How many times the window stands in the model; the time is that of one.
             only: Operators to count, and nothing but them.
+            unit: Whether it is a unit of quantisation: Transposes that the runtime puts around it are left out.
 
         Returns:
             Milliseconds; ``None`` when the model does not run.
@@ -135,9 +140,10 @@ class Stopwatch:
             return None
         floor = self.roofline.overhead_ms
         total = 0.0
+        apart = (CONTEXT, _WIDENED, *([_TURNED] if unit else []))
         kernels = _kernels(events, len(times))
         for name, op, each in kernels:
-            if (op in REORDERS if only is None else op not in only) or name.startswith((CONTEXT, _WIDENED)):
+            if (op in REORDERS if only is None else op not in only) or name.startswith(apart):
                 continue
             if op in VIEWS and only is None:
                 total += floor

@@ -7,16 +7,16 @@ normal number, and a zero may cost nothing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from onnx import NodeProto, TensorProto, helper, numpy_helper
+from onnx import NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
 from graphopt.cost.blueprint import BLOCKED, Blueprint
 from graphopt.cost.denormals import PARTS
 from graphopt.cost.measure import CONTEXT
-from graphopt.cost.windows import IN_PLACE
+from graphopt.cost.windows import IN_PLACE, kind
 from graphopt.ir.constants import NotConstantError, evaluate
 from graphopt.ir.graph import Graph, Node
 from graphopt.ir.infer import make_node, type_proto
@@ -46,10 +46,12 @@ class Micro:
     Attributes:
         model: The model; its nodes are named ``w0``, ``w1`` ...
         feeds: Its inputs.
+        unit: Whether it is a unit of quantisation.
     """
 
     model: LoadableModel
     feeds: dict[str, Array]
+    unit: bool = False
 
 
 def micro_model(graph: Graph, plan: Blueprint, copies: int = 1, computed: bool = False) -> Micro:
@@ -70,31 +72,12 @@ def micro_model(graph: Graph, plan: Blueprint, copies: int = 1, computed: bool =
         raise UnbuildableError("unknown types, outer values or no result")
     if sum(type.nbytes or 0 for type in plan.externals.values()) > _LARGEST:
         raise UnbuildableError("the operands are too large to make up")
-    rng = np.random.default_rng(0)
-    names: dict[int, str] = {}
-    inputs = []
-    feeds: dict[str, Array] = {}
-    initializers: list[TensorProto] = []
-    context: list[NodeProto] = []
-    over = False
-    for index, (key, type) in enumerate(plan.externals.items()):
-        names[key] = f"x{index}"
-        inputs.append(helper.make_value_info(names[key], type_proto(type)))
-        feeds[names[key]] = _feed(plan, key, type, rng)
-        if plan.marks.get(key) == BLOCKED:
-            names[key] = _into_blocks(f"x{index}", type, context, initializers)
-        elif computed and copies == 1 and _overwritten(graph, plan, key, type):
-            over = True
-            names[key] = f"{CONTEXT}_{index}"
-            # Of one operand it is a copy, and the runtime has no rule that drops it.
-            context.append(helper.make_node("Max", [f"x{index}"], [names[key]], name=names[key]))
-    arrays: dict[str, Array] = {}
+    parts = _Parts()
+    names, over = _operands(graph, plan, parts, computed and copies == 1)
     made: list[tuple[TensorProto, Array | None]] = []
     for index, (key, counts) in enumerate(plan.constants.items()):
         names[key] = f"c{index}"
-        made.append(_initializer(graph, plan, key, names[key], counts, rng))
-    nodes: list[NodeProto] = []
-    outputs = []
+        made.append(_initializer(graph, plan, key, names[key], counts, parts.rng))
     for copy in range(copies):
         mark = f"_{copy}" if copy else ""
         here = {key: f"{name}{mark}" if key in plan.constants else name for key, name in names.items()}
@@ -102,25 +85,102 @@ def micro_model(graph: Graph, plan: Blueprint, copies: int = 1, computed: bool =
             one = TensorProto()
             one.CopyFrom(known)
             one.name = f"{known.name}{mark}"
-            initializers.append(one)
+            parts.initializers.append(one)
             if array is not None:
                 # Of weights that are equal, number by number, the runtime packs one and lets the others share it.
-                arrays[one.name] = np.roll(array, copy)
+                parts.arrays[one.name] = np.roll(array, copy)
         for index, node in enumerate(plan.nodes):
             here |= {key: f"v{index}_{slot}{mark}" for slot, key in enumerate(node.outputs) if key is not None}
-        nodes += [_node(graph, node, f"w{index}{mark}", here) for index, node in enumerate(plan.nodes)]
+        parts.nodes += [_node(graph, node, f"w{index}{mark}", here) for index, node in enumerate(plan.nodes)]
         for key in plan.outputs:
-            if copies == 1 and not over:
-                outputs.append(helper.make_value_info(here[key], _output_type(graph.type(key))))
+            whole = kind(plan.marks.get(key, 0))
+            if whole is not None:
+                parts.quantised(here[key], whole[0])
+            elif copies == 1 and not over:
+                parts.outputs.append(helper.make_value_info(here[key], _output_type(graph.type(key))))
             else:
                 read = f"{CONTEXT}_{here[key]}"
-                nodes.append(helper.make_node("Size", [here[key]], [read], name=read))
-                outputs.append(helper.make_tensor_value_info(read, TensorProto.INT64, ()))
-    body = helper.make_graph(context + nodes, "window", inputs, outputs, initializers)
+                parts.nodes.append(helper.make_node("Size", [here[key]], [read], name=read))
+                parts.outputs.append(helper.make_tensor_value_info(read, TensorProto.INT64, ()))
+    body = helper.make_graph(parts.context + parts.nodes, "window", parts.inputs, parts.outputs, parts.initializers)
     domains = {node.domain for node in plan.nodes} | {""}
     opsets = [helper.make_opsetid(d, graph.opsets.get(d, 1)) for d in sorted(domains)]
     proto = helper.make_model(body, opset_imports=opsets, ir_version=_IR_VERSION)
-    return Micro(LoadableModel(proto.SerializeToString(), arrays), feeds)
+    unit = any(kind(mark) is not None for mark in plan.marks.values())
+    return Micro(LoadableModel(proto.SerializeToString(), parts.arrays), parts.feeds, unit)
+
+
+@dataclass(eq=False)
+class _Parts:
+    """What the model of a window is put together of.
+
+    Attributes:
+        rng: Where its numbers come from.
+        inputs: Graph inputs.
+        feeds: Their content.
+        initializers: Constants.
+        arrays: Content of those that are handed over apart from the model.
+        context: Nodes that stand for the neighbours before it, whose time is not its own.
+        nodes: Its nodes.
+        outputs: Graph outputs.
+    """
+
+    rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
+    inputs: list[ValueInfoProto] = field(default_factory=list)
+    feeds: dict[str, Array] = field(default_factory=dict)
+    initializers: list[TensorProto] = field(default_factory=list)
+    arrays: dict[str, Array] = field(default_factory=dict)
+    context: list[NodeProto] = field(default_factory=list)
+    nodes: list[NodeProto] = field(default_factory=list)
+    outputs: list[ValueInfoProto] = field(default_factory=list)
+
+    def dequantised(self, name: str, shape: tuple[int, ...], dtype: str, const: bool) -> str:
+        """An operand of a unit's operator, made of whole numbers that come in or are constant."""
+        # Of 7 bits: products of more overflow on some processors, which changes no time.
+        low = 64 if dtype == "u8" else -64
+        whole = self.rng.integers(low, low + 128, shape).astype(NUMPY_NAMES[dtype])
+        if const:
+            self.initializers.append(numpy_helper.from_array(whole, name))
+        else:
+            self.inputs.append(helper.make_tensor_value_info(name, DTYPES[dtype], shape))
+            self.feeds[name] = whole
+        made = f"w_{name}"
+        self.nodes.append(helper.make_node("DequantizeLinear", [name, *self._scale(made, dtype)], [made], name=made))
+        return made
+
+    def quantised(self, name: str, dtype: str) -> None:
+        """A result of a unit's operator, as whole numbers."""
+        made = f"w_{name}"
+        self.nodes.append(helper.make_node("QuantizeLinear", [name, *self._scale(made, dtype)], [made], name=made))
+        self.outputs.append(helper.make_tensor_value_info(made, DTYPES[dtype], None))
+
+    def _scale(self, name: str, dtype: str) -> list[str]:
+        zero = np.asarray(128 if dtype == "u8" else 0).astype(NUMPY_NAMES[dtype])
+        self.initializers.append(numpy_helper.from_array(np.asarray(1 / 64, np.float32), f"{name}_s"))
+        self.initializers.append(numpy_helper.from_array(zero, f"{name}_z"))
+        return [f"{name}_s", f"{name}_z"]
+
+
+def _operands(graph: Graph, plan: Blueprint, parts: _Parts, computed: bool) -> tuple[dict[int, str], bool]:
+    """The names of what comes from outside, and whether another node hands over what may be overwritten."""
+    names: dict[int, str] = {}
+    over = False
+    for index, (key, type) in enumerate(plan.externals.items()):
+        name = names[key] = f"x{index}"
+        whole = kind(plan.marks.get(key, 0))
+        if whole is not None:
+            names[key] = parts.dequantised(name, _sizes(type), *whole)
+            continue
+        parts.inputs.append(helper.make_value_info(name, type_proto(type)))
+        parts.feeds[name] = _feed(plan, key, type, parts.rng)
+        if plan.marks.get(key) == BLOCKED:
+            names[key] = _into_blocks(name, type, parts.context, parts.initializers)
+        elif computed and _overwritten(graph, plan, key, type):
+            over = True
+            names[key] = f"{CONTEXT}_{index}"
+            # Of one operand it is a copy, and the runtime has no rule that drops it.
+            parts.context.append(helper.make_node("Max", [name], [names[key]], name=names[key]))
+    return names, over
 
 
 def repeatable(graph: Graph, plan: Blueprint) -> bool:

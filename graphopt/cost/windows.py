@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from graphopt.ir import ops
 from graphopt.ir.edit import Delta
-from graphopt.ir.graph import Graph, Node
+from graphopt.ir.graph import UNIT, Graph, Node
 
 CONVOLUTIONS = frozenset({"Conv", "ConvTranspose", "FusedConv"})
 PRODUCTS = frozenset({"MatMul", "Gemm", "FusedMatMul", "FusedGemm", "Einsum", "MatMulInteger"})
@@ -40,6 +40,10 @@ _PADDED = frozenset({"Conv", "MaxPool", "AveragePool"})
 DIAMOND = 8  # steps within which the readers of a value must meet again
 READERS = 4  # a value with more readers is no diamond
 LIMIT = 24  # nodes; a larger tree is no fusion but a long run of elementwise operators, priced one by one
+
+_KINDS = (("u8", False), ("i8", False), ("i8", True), ("u8", True), ("i32", True))
+"""What is dequantised: its type, and whether it is a constant."""
+_FIRST = -2
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +71,7 @@ def partition(graph: Graph) -> dict[int, Window]:
     found: dict[int, Window] = {}
     links = _Links(graph)
     for node in graph.nodes.values():
-        if node.id not in found and not graph.is_lazy(node):
+        if node.id not in found and links.runs(node.id):
             window = links.window(node.id)
             found.update(dict.fromkeys(window.nodes, window))
     return found
@@ -152,9 +156,9 @@ class _Links:
     # -- what a node is -------------------------------------------------------------------------------------------
 
     def runs(self, id: int) -> bool:
-        """Whether a node is there and not only computes constants."""
+        """Whether a node is there, and does more than compute constants or what a unit of quantisation pays for."""
         node = self.graph.nodes.get(id)
-        return node is not None and not self.graph.is_lazy(node)
+        return node is not None and not self.graph.is_lazy(node) and not is_edge(self.graph, node)
 
     def producers(self, node: Node) -> list[int]:
         """The running nodes that a node reads."""
@@ -333,3 +337,45 @@ def result(node: Node) -> int | None:
 def plain(node: Node) -> bool:
     """Whether the runtime's fusions know a node."""
     return not node.opaque and node.domain in _DOMAINS
+
+
+def is_edge(graph: Graph, node: Node) -> bool:
+    """Whether a node quantises or dequantises for a unit, which pays for it."""
+    if node.domain or node.op not in ("QuantizeLinear", "DequantizeLinear"):
+        return False
+    if node.op == "QuantizeLinear":
+        maker = graph.producer(node.inputs[0]) if node.inputs[0] is not None else None
+        return maker is not None and maker.opaque == UNIT
+    made = node.outputs[0]
+    users = () if made is None or made in graph.output_keys else graph.users[made]
+    return bool(users) and all(graph.nodes[u].opaque == UNIT for u in users)
+
+
+def quantised_ends(graph: Graph, node: Node) -> tuple[tuple[int, int], ...]:
+    """The operands of a unit's operator that were dequantised, and its results that are quantised: key and mark (see :func:`kind`)."""
+    if node.opaque != UNIT:
+        return ()
+    found = dict[int, int]()
+    for key in node.inputs:
+        maker = None if key is None else graph.producer(key)
+        if key is not None and maker is not None and (maker.domain, maker.op) == ("", "DequantizeLinear"):
+            whole = maker.inputs[0]
+            if whole is not None:
+                _mark(found, key, graph.type(whole).dtype, graph.values[whole].const)
+    for key in node.outputs:
+        users = () if key is None else [graph.nodes[u] for u in graph.users[key]]
+        if key is not None and users and {(user.domain, user.op) for user in users} == {("", "QuantizeLinear")}:
+            made = users[0].outputs[0]
+            if made is not None:
+                _mark(found, key, graph.type(made).dtype, False)
+    return tuple(found.items())
+
+
+def kind(mark: int) -> tuple[str, bool] | None:
+    """What a mark says is dequantised, or quantised: its type, and whether it is a constant; ``None`` for a mark of another sort."""
+    return _KINDS[_FIRST - mark] if mark <= _FIRST else None
+
+
+def _mark(found: dict[int, int], key: int, dtype: str | None, const: bool) -> None:
+    if (dtype, const) in _KINDS:
+        found[key] = _FIRST - _KINDS.index((dtype or "", const))

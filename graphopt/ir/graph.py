@@ -20,6 +20,10 @@ from graphopt.ir.types import Dim, ValueType, digest
 
 QUANTISATION = "quantisation"
 """Why nodes are opaque that quantise or take it back: they and their neighbours are units that the runtime fuses."""
+QUANTISING = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear")
+"""The operators that do."""
+UNIT = "quantised neighbour"
+"""Why the others of a unit are opaque."""
 
 
 class TensorData(Protocol):
@@ -146,7 +150,7 @@ class Node:
 
     @property
     def hidden(self) -> bool:
-        """Whether no rule may match the node. Quantisation is for rules that name its operators; what lies between is hidden from all."""
+        """Whether the node is not for every rule to match. Operators of quantisation are, and a unit's others are for rules that name those."""
         return bool(self.opaque) and self.opaque != QUANTISATION
 
     def __repr__(self) -> str:

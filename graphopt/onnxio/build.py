@@ -12,7 +12,18 @@ from onnx import GraphProto, ModelProto, NodeProto
 from graphopt.errors import ModelError
 from graphopt.ir import ops
 from graphopt.ir.agreement import MISTAKEN_SLICE
-from graphopt.ir.graph import QUANTISATION, Graph, Node, Opaque, Value, build, expression_id, output_key
+from graphopt.ir.graph import (
+    QUANTISATION,
+    QUANTISING,
+    UNIT,
+    Graph,
+    Node,
+    Opaque,
+    Value,
+    build,
+    expression_id,
+    output_key,
+)
 from graphopt.ir.infer import value_type
 from graphopt.ir.tensors import Constant
 from graphopt.ir.types import UNKNOWN, ValueType, digest
@@ -23,7 +34,6 @@ from graphopt.onnxio.read import STANDARD
 
 _KNOWN_DOMAINS = ("", "ai.onnx", "ai.onnx.ml", "com.microsoft")
 _CONTROL = ("If", "Loop", "Scan", "SequenceMap")
-_QUANTIZE = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear")
 _CONTAINERS = (
     "SequenceConstruct", "SequenceEmpty", "SplitToSequence", "ConcatFromSequence", "Optional", "OptionalGetElement",
     "OptionalHasElement", "ZipMap", "DictVectorizer", "CastMap",
@@ -204,7 +214,7 @@ def _opaque(
             return "unusual attribute"
         calls = {(n.domain, n.op_type) for n in within(node)}
         return HAS_BODY if calls.isdisjoint(functions) else "has a body that calls functions"
-    if node.op_type in _QUANTIZE:
+    if node.op_type in QUANTISING:
         return QUANTISATION
     if any(v.type.other is not None for v in operands) or node.op_type in _CONTAINERS:
         return "sequence, optional or map"
@@ -238,7 +248,7 @@ def _guard_quantised(nodes: list[Node], values: dict[int, Value]) -> list[Node]:
     for node in nodes:
         fed = any(made[k].op == "DequantizeLinear" for k in node.inputs if k in made)
         if not node.opaque and (fed or any(k in quantised for k in node.outputs)):
-            node = node.but(opaque="quantised neighbour", id=node.id)
+            node = node.but(opaque=UNIT, id=node.id)
             for key in node.outputs:
                 if key is not None:
                     values[key] = replace(values[key], const=False)

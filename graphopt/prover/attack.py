@@ -26,7 +26,7 @@ from graphopt.ir.types import FLOATS, digest
 from graphopt.prover.apart import NEAR, furthest_of, near, size, unit
 from graphopt.prover.bindings import bindings
 from graphopt.prover.cases import Case, Instance, fits
-from graphopt.prover.domains import Floats
+from graphopt.prover.domains import QUANTISE, Floats
 from graphopt.prover.evaluate import evaluate
 from graphopt.prover.hazards import counts, divides_by_computed, empties_a_window, frail
 from graphopt.prover.semantics import ContradictionError, UnsupportedError
@@ -48,6 +48,7 @@ from graphopt.rewrite.schema import Rule
 
 Array = np.ndarray[Any, Any]
 
+_TIE = 2.0**-20  # how far what is rounded to a whole number is moved, in proportion
 _OWN = 8.0  # tolerated multiple of the pattern's own error
 _MOVED = 32.0  # tolerated multiple of what moving the inputs by their last place does
 _MOVES, _MORE_MOVES = 2, 8  # of which the furthest counts; the second where a difference was found
@@ -247,7 +248,7 @@ class Trial:
             # Weights that are given move as well: of equal ones the pattern makes equal results, which no other kernel need do.
             known, symbolic = {**feeds, **self._weights}, self.instance.symbolic | self._weights.keys()
             others = [
-                _evaluated(self.instance.before, symbolic, {**known, **self._moved(known, draw)})
+                _evaluated(self.instance.before, symbolic, {**known, **self._moved(known, draw)}, draw)
                 for draw in range(1, moves + 1)
             ]
         except (UnsupportedError, ContradictionError):
@@ -397,19 +398,28 @@ class Trial:
 
 
 class _Given(Floats):
-    """float64 numbers, those of constants of any content as given."""
+    """float64 numbers, those of constants of any content as given.
 
-    def __init__(self, contents: Mapping[str, Array]) -> None:
+    In a ``draw`` other than 0 what is rounded to a whole number is moved by a few last places of a float32 first: at a tie the kernel decides.
+    """
+
+    def __init__(self, contents: Mapping[str, Array], draw: int = 0) -> None:
         super().__init__(0)
-        self.contents = contents
+        self.contents, self.draw = contents, draw
+
+    def func(self, name: str, *operands: Array) -> Array:
+        if self.draw and name.startswith(QUANTISE):
+            signs = rng_of(name, self.seed, self.draw).choice([-1.0, 1.0], operands[0].shape)
+            operands = (operands[0] * (1 + _TIE * signs), *operands[1:])
+        return super().func(name, *operands)
 
     def fresh(self, name: str, shape: tuple[int, ...]) -> Array:
         return self.contents[name]
 
 
-def _evaluated(graph: Graph, symbolic: frozenset[int], feeds: Mapping[int, Array]) -> list[Array]:
+def _evaluated(graph: Graph, symbolic: frozenset[int], feeds: Mapping[int, Array], draw: int = 0) -> list[Array]:
     exact = {k: a.astype(np.float64) if a.dtype.kind == "f" else a for k, a in feeds.items()}
-    domain = _Given({graph.values[k].name: exact[k] for k in symbolic if k in graph.values})
+    domain = _Given({graph.values[k].name: exact[k] for k in symbolic if k in graph.values}, draw)
     with np.errstate(all="ignore"):
         return evaluate(graph, domain, {k: exact[k] for k in graph.inputs}, symbolic, symbolic)
 

@@ -29,6 +29,8 @@ Array = np.ndarray[Any, Any]
 ODD = frozenset({"sin", "erf", "sign", "tanh"})
 EVEN = frozenset({"cos"})
 WHOLE = frozenset({"floor", "ceil", "round"})  # they give whole numbers, and change nothing about one
+QUANTISE = "quantise:"
+"""And the type: rounded to a whole number, moved by the second operand and kept in the range of the type."""
 
 
 class Domain(Protocol):
@@ -172,6 +174,10 @@ class Floats:
             if target[0] in "iu":
                 return np.asarray(x).astype(np.int64).astype(NUMPY_NAMES[target])
             return np.asarray(x.astype(bfloat16 if target == "bf16" else NUMPY_NAMES[target]), np.float64)
+        if name.startswith(QUANTISE):
+            dtype = NUMPY_NAMES[name.removeprefix(QUANTISE)]
+            ends = np.iinfo(dtype)
+            return np.asarray(np.clip(np.rint(x) + operands[1], ends.min, ends.max)).astype(dtype)
         made: Any = getattr(np, name)
         return np.asarray(made(x))
 

@@ -10,14 +10,14 @@ import numpy as np
 
 from graphopt.ir.graph import Graph
 from graphopt.ir.types import FLOATS
-from graphopt.prover import attention, linear, movement, windows
+from graphopt.prover import attention, linear, movement, quantisation, windows
 from graphopt.prover.domains import Domain, RandomOrder, fresh
 from graphopt.prover.semantics import OPERATORS, Call, ContradictionError, UnsupportedError
 from graphopt.prover.values import SHAPES
 
 Array = np.ndarray[Any, Any]
 
-_REGISTERED = (attention, linear, movement, windows)  # importing them registers their operators
+_REGISTERED = (attention, linear, movement, quantisation, windows)  # importing them registers their operators
 
 BEYOND = "integers beyond what a float64 holds"
 

@@ -42,13 +42,13 @@ def apply(graph: Graph, match: Match, block: int = 16) -> tuple[Graph, Delta]:
                 made = Ref(edit.constant(made))
             names[name] = env.names[name] = made
         for line in rule.replace:
-            _line(edit, env, line, names, roots)
+            _line(edit, env, line, names, roots, rule.inside.get(line.outputs[0], ""))
     except (Unknown, KeyError) as error:
         raise RefusedError(f"{rule.id}: {error!r}: the replacement needs something unknown") from None
     return edit.commit()
 
 
-def _line(edit: Edit, env: Env, line: Line, names: dict[str, Any], roots: dict[str, int]) -> None:
+def _line(edit: Edit, env: Env, line: Line, names: dict[str, Any], roots: dict[str, int], opaque: str) -> None:
     if line.alias:
         target = names[line.alias]
         out = line.outputs[0]
@@ -76,7 +76,7 @@ def _line(edit: Edit, env: Env, line: Line, names: dict[str, Any], roots: dict[s
     given = [key for operand in line.operands for key in _keys(names, operand)]
     outputs = [roots.get(o) for o in line.outputs]
     operands = literals.constant(edit, op, domain, given, outputs)
-    keys = edit.add(op, operands, attributes, domain=domain, outputs=outputs)
+    keys = edit.add(op, operands, attributes, domain=domain, outputs=outputs, opaque=opaque)
     for out, key in zip(line.outputs, keys, strict=True):
         names[out] = env.names[out] = Ref(key)
 

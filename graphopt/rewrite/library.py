@@ -15,7 +15,7 @@ from graphopt.config import provider_name, rules_dir
 from graphopt.documents import DocumentError, checked, read_json
 from graphopt.errors import RuleError, UnknownNameError, unexpected
 from graphopt.ir.edit import RefusedError
-from graphopt.ir.graph import Graph, Node
+from graphopt.ir.graph import UNIT, Graph, Node
 from graphopt.rewrite.apply import apply
 from graphopt.rewrite.cache import read_cached
 from graphopt.rewrite.examples import Example, ExampleError, build_example
@@ -130,7 +130,7 @@ class Library:
 
     def plans(self, graph: Graph, node: Node) -> Sequence[Plan]:
         """Plans that may start at a node, at any line: together they find every match with the node in it."""
-        if node.hidden:
+        if node.hidden and node.opaque != UNIT:
             return ()
         around = Around.of(graph, node)
         found = self._near.get(around)
@@ -138,7 +138,7 @@ class Library:
             found = self._near[around] = tuple(
                 plan for plan in self._plans.get(around.op, ()) if plan.may_start(around)
             )
-        return found
+        return [plan for plan in found if plan.rule.quantised] if node.opaque == UNIT else found
 
     def without(self, rules: Iterable[str]) -> Library:
         """The library without some rules."""

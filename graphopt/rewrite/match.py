@@ -189,7 +189,7 @@ def find(graph: Graph, plan: Plan, node: Node, block: int = 16, around: Around |
         block: Channel block of the target.
         around: What is around the node, for who tries many plans there.
     """
-    if not node.hidden and plan.may_start(around or Around.of(graph, node)):
+    if plan.rule.sees(node) and plan.may_start(around or Around.of(graph, node)):
         yield from find_from(graph, plan, node, block)
 
 
@@ -231,7 +231,7 @@ def _walk(
             producer = graph.producer(key)
             candidates = [] if producer is None else [producer]
         for node in candidates:
-            if (node.domain, node.op) not in line.ops or node.hidden or node.id in without:
+            if (node.domain, node.op) not in line.ops or not plan.rule.sees(node) or node.id in without:
                 continue
             extended = list(match_line(graph, line, node, names))
             if extended:

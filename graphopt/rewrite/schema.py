@@ -10,6 +10,7 @@ import hashlib
 import json
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -20,6 +21,7 @@ import yaml
 from graphopt.config import PROVIDERS, provider_name
 from graphopt.documents import DocumentError, compose_yaml, read_text
 from graphopt.errors import RuleError
+from graphopt.ir.graph import QUANTISATION, QUANTISING, UNIT, Node
 from graphopt.rewrite.expr import Expression, compile_expression
 from graphopt.rewrite.functions import FUNCTIONS
 from graphopt.rewrite.located import (
@@ -119,6 +121,34 @@ class Rule:
             *([] if self.domain is None else [self.domain]),
         ]
         return hashlib.blake2b(json.dumps(content).encode(), digest_size=8).hexdigest()
+
+    @cached_property
+    def quantised(self) -> bool:
+        """Whether the pattern names operators of quantisation, so that it knows the units in which they stand."""
+        return any(op in QUANTISING for line in self.match for _, op in line.ops)
+
+    @cached_property
+    def inside(self) -> Mapping[str, str]:
+        """Why what lines of the replacement make is opaque: quantised or dequantised in a unit, made of that, or to be quantised."""
+        if not self.quantised:
+            return {}
+        kinds = {
+            o: QUANTISATION for line in self.replace for _, op in line.ops if op in QUANTISING for o in line.outputs
+        }
+        loose = {
+            o for line in (*self.match, *self.replace) if ("", "DequantizeLinear") in line.ops for o in line.outputs
+        }
+        tied = {line.operands[0].name for line in self.replace if ("", "QuantizeLinear") in line.ops}
+        lines = (
+            line
+            for line in self.replace
+            if not tied.isdisjoint(line.outputs) or any(x.name in loose for x in line.operands)
+        )
+        return {o: UNIT for line in lines for o in line.outputs} | kinds
+
+    def sees(self, node: Node) -> bool:
+        """Whether the rule may match a node."""
+        return not node.hidden or (self.quantised and node.opaque == UNIT)
 
     @property
     def contributed(self) -> bool:

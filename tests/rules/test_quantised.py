@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +12,18 @@ from onnx import TensorProto, helper, numpy_helper
 from onnxruntime import quantization
 
 import graphopt
+from graphopt.ir.graph import UNIT
+from graphopt.ir.simplify import simplify
+from graphopt.onnxio.emit import emit
+from graphopt.onnxio.load import load
+from graphopt.onnxio.save import to_proto
+from graphopt.rewrite.apply import apply
+from graphopt.rewrite.library import load_library
+from graphopt.rewrite.sites import Sites
 from graphopt.runtime.environment import isa_flags
 from graphopt.runtime.profile import optimised_ops
+from graphopt.verification.numeric import verify_models
+from tests.units import between, saved
 
 SHAPE = (1, 16, 12, 12)
 
@@ -79,3 +90,109 @@ def test_units_stay_whole_without_it(residual: Path, tmp_path: Path) -> None:
     target = tmp_path / "out.onnx"
     graphopt.optimize(residual, output=target, strategy="greedy", measure=False, threads=1, exclude=("quantised",))
     assert optimised_ops(target) == optimised_ops(residual)
+
+
+def rewritten(path: Path, *rules: str) -> tuple[Counter[str], Counter[str], Counter[str]]:
+    """The operators that the runtime makes of a model, before and after some rules were applied wherever they match; and how often they were."""
+    model, used = load(path), Counter[str]()
+    graph, library = simplify(model.graph), load_library().whole
+    while matches := [match for match in Sites.of(graph, library) if match.rule.id in rules]:
+        graph, _ = apply(graph, matches[0])
+        used[matches[0].rule.id] += 1
+    onnx.save(to_proto(emit(model, graph)), path.with_name("out.onnx"))
+    assert verify_models(path, path.with_name("out.onnx")).passed
+    return kinds(path), kinds(path.with_name("out.onnx")), used
+
+
+def kinds(path: Path) -> Counter[str]:
+    """The operators that the runtime makes of a model."""
+    return Counter(op.rpartition(":")[2] for op in optimised_ops(path).elements())
+
+
+def test_a_mean_in_a_unit_becomes_a_kernel_of_whole_numbers(tmp_path: Path) -> None:
+    mean = helper.make_node("ReduceMean", ["a"], ["b"], axes=[2, 3])
+    before, after, rules = rewritten(
+        between(tmp_path / "m.onnx", mean, (1, 16, 14, 14), (1, 16, 1, 1)), "quantised-mean-is-global-average-pool"
+    )
+    assert rules.total() == 1
+    assert before["ReduceMean"] == 1 and after["QLinearGlobalAveragePool"] == 1 and not after["ReduceMean"]
+
+
+def test_an_average_pool_in_a_unit_becomes_a_depthwise_convolution(tmp_path: Path) -> None:
+    pool = helper.make_node("AveragePool", ["a"], ["b"], kernel_shape=[3, 3], pads=[1] * 4, count_include_pad=1)
+    before, after, rules = rewritten(
+        between(tmp_path / "m.onnx", pool, (1, 64, 30, 30), (1, 64, 30, 30)),
+        "quantised-average-pool-is-depthwise-conv",
+    )
+    assert rules.total() == 1
+    assert before["QLinearAveragePool"] == 1 and before["QLinearConv"] == 1 and after["QLinearConv"] == 2
+
+
+def test_what_does_not_name_quantisation_stays_out_of_units(tmp_path: Path) -> None:
+    """A pool that a rule made is as closed as the mean in whose place it stands."""
+    mean = helper.make_node("ReduceMean", ["a"], ["b"], axes=[2, 3])
+    graph = load(between(tmp_path / "m.onnx", mean, (1, 16, 14, 14), (1, 16, 1, 1))).graph
+    library = load_library()
+    (match,) = [m for m in Sites.of(graph, library) if m.rule.id == "quantised-mean-is-global-average-pool"]
+    assert not any(set(match.nodes) & set(m.nodes) for m in Sites.of(graph, library) if not m.rule.quantised)
+    made, _ = apply(graph, match)
+    (pool,) = [node for node in made.nodes.values() if node.op == "GlobalAveragePool"]
+    assert pool.opaque == UNIT
+    assert not [m for m in Sites.of(made, library) if pool.id in m.nodes]
+
+
+def test_rows_are_gathered_before_they_are_dequantised(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    weights = {
+        "t": rng.integers(-128, 127, (5000, 16)).astype(np.int8), "s": np.array(0.05, np.float32),
+        "z": np.array(3, np.int8),
+    }  # fmt: skip
+    nodes = [
+        helper.make_node("DequantizeLinear", ["t", "s", "z"], ["d"]),
+        helper.make_node("Gather", ["d", "x"], ["g"]),
+        helper.make_node("Relu", ["g"], ["y"]),
+    ]
+    ends = ((TensorProto.INT64, (7,)), (TensorProto.FLOAT, (7, 16)))
+    _, _, rules = rewritten(saved(tmp_path / "m.onnx", nodes, weights, ends), "gather-before-dequantise")
+    assert rules.total() == 1
+    made = {node.op_type: node for node in onnx.load(tmp_path / "out.onnx").graph.node}
+    assert made["Gather"].input[0] == "t" and made["DequantizeLinear"].input[0] == made["Gather"].output[0]
+
+
+def test_dynamically_quantised_convolutions_run_as_those_of_floats(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    weights = {
+        "a": rng.standard_normal((32, 1, 3, 3)).astype(np.float32),
+        "b": rng.standard_normal((16, 32, 1, 1)).astype(np.float32),
+    }
+    nodes = [
+        helper.make_node("Conv", ["x", "a"], ["c"], group=32, pads=[1] * 4),
+        helper.make_node("Relu", ["c"], ["r"]),
+        helper.make_node("Conv", ["r", "b"], ["y"]),
+    ]
+    ends = ((TensorProto.FLOAT, (1, 32, 20, 20)), (TensorProto.FLOAT, (1, 16, 20, 20)))
+    saved(tmp_path / "whole.onnx", nodes, weights, ends)
+    quantization.quantize_dynamic(tmp_path / "whole.onnx", tmp_path / "m.onnx")
+    before, after, rules = rewritten(tmp_path / "m.onnx", "integer-conv-of-dequantised")
+    assert before["ConvInteger"] == rules.total() == 2 and after["Conv"] == 2 and not after["ConvInteger"]
+    assert after["DynamicQuantizeLinear"] == 2, "what was quantised stays so"
+
+
+def test_convolutions_of_numbers_with_a_sign_lose_it_and_what_lies_between(tmp_path: Path) -> None:
+    rng, weights, nodes, last = np.random.default_rng(0), {}, [], "x"
+    for n in range(3):
+        weights[f"w{n}"] = (rng.standard_normal((16, 16, 3, 3)) / 12).astype(np.float32)
+        nodes += [
+            helper.make_node("Conv", [last, f"w{n}"], [f"c{n}"], pads=[1] * 4),
+            helper.make_node("Relu", [f"c{n}"], ["y" if n == 2 else f"r{n}"]),
+        ]
+        last = f"r{n}"
+    saved(tmp_path / "whole.onnx", nodes, weights, ((TensorProto.FLOAT, SHAPE), (TensorProto.FLOAT, SHAPE)))
+    form = quantization.QuantFormat.QOperator
+    quantization.quantize_static(
+        tmp_path / "whole.onnx", tmp_path / "m.onnx", Samples(), quant_format=form, reduce_range=True
+    )
+    shown = "integer-conv-without-sign", "sign-given-and-taken", "quantised-as-it-was"
+    _, after, rules = rewritten(tmp_path / "m.onnx", *shown)
+    assert [rules[rule] for rule in shown] == [3, 3, 2]
+    assert after["QLinearConv"] == 3 and after["QuantizeLinear"] == after["DequantizeLinear"] == 1
