@@ -28,12 +28,14 @@ def between(path: Path, op: onnx.NodeProto, shape: tuple[int, ...], made: tuple[
     weights = {
         "s": np.array(0.05, np.float32), "z": zero, "w": rng.integers(-60, 60, (channels, channels, 1, 1)).astype(np.int8),
         "ws": np.array(0.01, np.float32), "wz": np.array(0, np.int8),
+        "bias": rng.integers(-900, 900, channels).astype(np.int32), "bs": np.array(0.05 * 0.01, np.float32),
     }  # fmt: skip
     pair = ("QuantizeLinear", "DequantizeLinear")
     nodes = [
         *(helper.make_node(op, [a, "s", "z"], [b]) for op, a, b in zip(pair, ("x", "q0"), ("q0", "d0"), strict=True)),
         helper.make_node("DequantizeLinear", ["w", "ws", "wz"], ["wd"]),
-        helper.make_node("Conv", ["d0", "wd"], ["c"]),
+        helper.make_node("DequantizeLinear", ["bias", "bs"], ["bd"]),
+        helper.make_node("Conv", ["d0", "wd", "bd"], ["c"]),
         *(helper.make_node(op, [a, "s", "z"], [b]) for op, a, b in zip(pair, ("c", "q1"), ("q1", "a"), strict=True)),
         op,
         *(helper.make_node(op, [a, "s", "z"], [b]) for op, a, b in zip(pair, ("b", "q2"), ("q2", "y"), strict=True)),

@@ -156,7 +156,9 @@ class _Parts:
 
     def _scale(self, name: str, dtype: str) -> list[str]:
         zero = np.asarray(128 if dtype == "u8" else 0).astype(NUMPY_NAMES[dtype])
-        self.initializers.append(numpy_helper.from_array(np.asarray(1 / 64, np.float32), f"{name}_s"))
+        # A bias has the product of the other operands' scales, or the runtime fuses nothing.
+        scale = np.asarray(1 / 4096 if dtype == "i32" else 1 / 64, np.float32)
+        self.initializers.append(numpy_helper.from_array(scale, f"{name}_s"))
         self.initializers.append(numpy_helper.from_array(zero, f"{name}_z"))
         return [f"{name}_s", f"{name}_z"]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from pathlib import Path
 
 from graphopt.errors import OutputsDifferError
@@ -13,9 +14,8 @@ from graphopt.onnxio.save import Staged
 from graphopt.pipeline.context import Context
 from graphopt.pipeline.opening import as_given, session_config
 from graphopt.pipeline.search import Searched
-from graphopt.runtime.session import SessionConfig
+from graphopt.runtime.session import Model, SessionConfig
 from graphopt.search.culprit import Culprit, first_harm
-from graphopt.search.problem import Outcome
 from graphopt.search.selection import Selection, leave_out, take_back
 from graphopt.search.trace import carry_out
 from graphopt.verification.numeric import Verification, Verifier
@@ -50,17 +50,17 @@ def verify(context: Context, searched: Searched) -> Verified:
     found: Verification | None = None
     if selection.outcome.steps:
         context.tell("verify", "comparing outputs")
-        found = draft.compare(selection.outcome)
+        found = draft.compare(selection)
     if found is not None and not found.passed and _is_right_on_cpu(context, draft, selection):
         context.tell("verify", f"looking for what {context.config.provider} gets wrong")
         selection = take_back(selection, context.start, searched.budget, lambda o: draft.compared(o.state.graph).passed)
-        found = draft.compare(selection.outcome)
+        found = draft.compare(selection)
     while found is not None and not found.passed:
         context.tell("verify", "looking for the step that changes the outputs")
         culprit = _culprit(context, selection, found, draft)
         context.tell("verify", f"taking {culprit.family} back: {culprit.rule} changes the outputs")
         selection = leave_out(selection, context.start, searched.budget, culprit)
-        found = draft.compare(selection.outcome)
+        found = draft.compare(selection)
     return Verified(searched, selection, found, draft.staged, draft.check)
 
 
@@ -68,11 +68,15 @@ class _Draft:
     """Writes candidates beside their place and compares what lies there, so that neither reading nor writing can do harm unseen."""
 
     def __init__(self, context: Context) -> None:
-        self.context, s = context, context.settings
+        self.context = context
         self.staged: Staged | None = None
         self._failed: tuple[Verifier, Sequence[int] | None] | None = None
-        original = as_given(context.given, context.original)  # one for all: it may hold the weights
-        self._verifiers = [
+        self._verifiers = self._holding(as_given(context.given, context.original))
+
+    def _holding(self, original: Model) -> list[Verifier]:
+        """Those that hold models against one, for each set of sizes; one of them for all: it may hold the weights."""
+        context, s = self.context, self.context.settings
+        return [
             Verifier(
                 original,
                 ranges=context.ranges,
@@ -87,9 +91,33 @@ class _Draft:
             for each in context.sets
         ]
 
-    def compare(self, outcome: Outcome) -> Verification | None:
+    def compare(self, selection: Selection) -> Verification | None:
         """Compare what was found, if anything was."""
-        return self.compared(outcome.state.graph) if outcome.steps else None
+        outcome = selection.outcome
+        if not outcome.steps:
+            return None
+        found = self.compared(outcome.state.graph)
+        return found if found.passed else self._by_way_of_normal(selection, found)
+
+    def _by_way_of_normal(self, selection: Selection, found: Verification) -> Verification:
+        """Hold the normal form of a quantised model against the original, and what was found from it against that.
+
+        Some rules are exact where the runtime's optimiser has made whole numbers of floats, others where it has not.
+        """
+        context, steps = self.context, selection.outcome.steps
+        normal = list(takewhile(lambda step: step.alone, steps))
+        if not 0 < len(normal) < len(steps) or not self._verifiers[0].quantised or self.staged is None:
+            return found
+        graph = carry_out(context.start, context.library, selection.problem.block, normal)
+        with Staged(emit(context.loaded, graph, max_bytes=context.limit), None) as way:
+            first = self.check(way.path)
+            if not first.passed:
+                return found
+            legs = [verifier.verify(self.staged.path, context.config) for verifier in self._holding(way.path)]
+        if not all(leg.passed for leg in legs):
+            return found
+        error = max(leg.max_abs for leg in (first, *legs)), max(leg.max_rel for leg in (first, *legs))
+        return replace(first, max_abs=error[0], max_rel=error[1])
 
     def compared(self, graph: Graph, where: SessionConfig | None = None) -> Verification:
         """Write a graph and compare it."""

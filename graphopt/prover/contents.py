@@ -134,12 +134,13 @@ def refilled(
         near = (n + d for n in thresholds for d in (0, -1, 1) if info.min <= n + d <= info.max)
         numbers = (*numbers, int(info.max), int(info.min), int(info.max) // 2 + 1, *near)
     data = operand.data
-    if isinstance(data, list) and data and not isinstance(data[0], list):
-        for i in range(len(data)):
+    if isinstance(data, list) and data:
+        given, shape = np.ravel(data).tolist(), np.shape(data)  # dimensions that were changed alone say something else
+        for i in range(len(given)):
             for n in numbers:
-                if n != data[i]:
-                    yield replace(operand, data=[*data[:i], n, *data[i + 1 :]])
-        yield replace(operand, data=data[::-1])
+                if n != given[i]:
+                    yield replace(operand, data=_nested([*given[:i], n, *given[i + 1 :]], shape))
+        yield replace(operand, data=_nested(given[::-1], shape))
         if len(operand.dims) == 1:
             yield replace(operand, data=data[:-1], dims=(len(data) - 1,))
             yield from (replace(operand, data=[*data, n], dims=(len(data) + 1,)) for n in numbers[:4])
@@ -153,9 +154,9 @@ def refilled(
         yield replace(operand, data=[int(rng.choice(numbers)) for _ in range(count)])
 
 
-def _nested(flat: list[float], dims: tuple[Any, ...]) -> Any:
+def _nested(flat: list[Any], dims: tuple[Any, ...]) -> Any:
     """A flat list as lists of lists."""
-    return np.reshape(flat, dims).tolist()
+    return np.reshape(np.asarray(flat, object), dims).tolist()
 
 
 def _whole(data: Any) -> bool:

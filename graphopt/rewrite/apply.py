@@ -8,7 +8,7 @@ import numpy as np
 
 from graphopt.ir.agreement import demands_of
 from graphopt.ir.edit import Delta, Edit, RefusedError
-from graphopt.ir.graph import Graph
+from graphopt.ir.graph import UNIT, Graph
 from graphopt.rewrite import literals
 from graphopt.rewrite.expr import Env, Ref
 from graphopt.rewrite.limits import Unknown
@@ -33,6 +33,7 @@ def apply(graph: Graph, match: Match, block: int = 16) -> tuple[Graph, Delta]:
     edit = Edit(graph, rule.id, match.roots, demands_of(graph, match.nodes))
     names = {name: value for name, value in match.names.items() if name not in roots}
     env = Env(graph, dict(match.names), block)
+    inside = rule.inside if any(graph.nodes[id].opaque == UNIT for id in match.nodes) else {}
     try:
         for name, expression in rule.let:
             if name not in match.let:
@@ -42,7 +43,7 @@ def apply(graph: Graph, match: Match, block: int = 16) -> tuple[Graph, Delta]:
                 made = Ref(edit.constant(made))
             names[name] = env.names[name] = made
         for line in rule.replace:
-            _line(edit, env, line, names, roots, rule.inside.get(line.outputs[0], ""))
+            _line(edit, env, line, names, roots, inside.get(line.outputs[0], ""))
     except (Unknown, KeyError) as error:
         raise RefusedError(f"{rule.id}: {error!r}: the replacement needs something unknown") from None
     return edit.commit()

@@ -29,6 +29,7 @@ import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -150,7 +151,12 @@ class Verifier:
         self._inputs = Inputs(ranges or {}, given, dims or {}, shapes or {}, hints or Hints(), trials, seed)
         self._references: dict[str, Reference] = {}  # by provider
         self._as_run: tuple[SessionConfig, Sequence[Sequence[Any]] | None] | None = None  # the original's outputs
-        self._unrest: list[Tolerance] | None = None  # by output; none where the model is not quantised
+        self._unrest: list[Tolerance] | None = None  # by output
+
+    @cached_property
+    def quantised(self) -> bool:
+        """Whether the original computes with quantised numbers."""
+        return coarsest(self._original) == "quantized"
 
     def verify(
         self, optimised: Model, config: SessionConfig | None = None, *, trials: Sequence[int] | None = None
@@ -237,11 +243,10 @@ class Verifier:
         quiet = before.config.level == "disabled" and before.config.provider == config.provider
         if as_run is None or not quiet or self._tolerance.rtol is not None or all(check.passed for check in checks):
             return list(checks)
-        if self._unrest is None:
-            quantised = coarsest(self._original) == "quantized"
-            self._unrest = unrest(self._original, before, as_run) if quantised else []
-        if not self._unrest:
+        if not self.quantised:
             return list(checks)
+        if self._unrest is None:
+            self._unrest = unrest(self._original, before, as_run)
         wide = _check(replace(before, tolerances=[self._unrest] * len(before.outputs)).only(trials), after)
         plain: Sequence[Sequence[Any]] = ()
         with suppress(SessionError), open_guarded(optimised, before.config, seconds=before.patience) as session:

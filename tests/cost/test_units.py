@@ -48,7 +48,7 @@ def test_what_quantises_for_a_unit_has_no_price_of_its_own(graph):
 def test_a_unit_is_measured_as_the_kernel_that_it_becomes(graph, op, kernel, tmp_path):
     node = graph.nodes[unit(graph, op)]
     marks = quantised_ends(graph, node)
-    assert node.opaque == UNIT and len(marks) == (3 if op == "Conv" else 2)
+    assert node.opaque == UNIT and len(marks) == (4 if op == "Conv" else 2)
     plan = blueprint(graph, partition(graph)[node.id], Shapes(), marks)
     micro = micro_model(graph, plan)
     path = tmp_path / "micro.onnx"

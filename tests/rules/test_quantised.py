@@ -31,9 +31,9 @@ SHAPE = (1, 16, 12, 12)
 class Samples(quantization.CalibrationDataReader):
     """Four sets of random inputs."""
 
-    def __init__(self) -> None:
+    def __init__(self, shape: tuple[int, ...] = SHAPE) -> None:
         rng = np.random.default_rng(0)
-        self.sets = iter([{"x": rng.standard_normal(SHAPE).astype(np.float32)} for _ in range(4)])
+        self.sets = iter([{"x": rng.standard_normal(shape).astype(np.float32)} for _ in range(4)])
 
     def get_next(self):
         return next(self.sets, None)
@@ -173,8 +173,9 @@ def test_dynamically_quantised_convolutions_run_as_those_of_floats(tmp_path: Pat
     ends = ((TensorProto.FLOAT, (1, 32, 20, 20)), (TensorProto.FLOAT, (1, 16, 20, 20)))
     saved(tmp_path / "whole.onnx", nodes, weights, ends)
     quantization.quantize_dynamic(tmp_path / "whole.onnx", tmp_path / "m.onnx")
-    before, after, rules = rewritten(tmp_path / "m.onnx", "integer-conv-of-dequantised")
-    assert before["ConvInteger"] == rules.total() == 2 and after["Conv"] == 2 and not after["ConvInteger"]
+    before, after, rules = rewritten(tmp_path / "m.onnx", "integer-conv-in-floats", "scales-before-conv")
+    assert before["ConvInteger"] == rules["integer-conv-in-floats"] == rules["scales-before-conv"] == 2
+    assert after["Conv"] == 2 and not after["ConvInteger"] and not after["Mul"]
     assert after["DynamicQuantizeLinear"] == 2, "what was quantised stays so"
 
 
@@ -196,3 +197,28 @@ def test_convolutions_of_numbers_with_a_sign_lose_it_and_what_lies_between(tmp_p
     _, after, rules = rewritten(tmp_path / "m.onnx", *shown)
     assert [rules[rule] for rule in shown] == [3, 3, 2]
     assert after["QLinearConv"] == 3 and after["QuantizeLinear"] == after["DequantizeLinear"] == 1
+
+
+def test_groups_of_whole_numbers_are_merged(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    weights = {"w": rng.standard_normal((32, 4, 3, 3)).astype(np.float32)}
+    nodes = [helper.make_node("Conv", ["x", "w"], ["c"], group=8, pads=[1] * 4), helper.make_node("Relu", ["c"], ["y"])]
+    ends = ((TensorProto.FLOAT, (1, 32, 20, 20)), (TensorProto.FLOAT, (1, 32, 20, 20)))
+    saved(tmp_path / "whole.onnx", nodes, weights, ends)
+    samples = Samples((1, 32, 20, 20))
+    quantization.quantize_static(
+        tmp_path / "whole.onnx", tmp_path / "m.onnx", samples, per_channel=True, reduce_range=True
+    )
+    _, after, rules = rewritten(tmp_path / "m.onnx", "merge-quantised-conv-groups")
+    assert rules.total() == 1 and after["QLinearConv"] == 1
+    made = onnx.load(tmp_path / "out.onnx").graph
+    (conv,) = [node for node in made.node if node.op_type == "Conv"]
+    assert next(a.i for a in conv.attribute if a.name == "group") == 1
+
+
+def test_a_softmax_leaves_its_unit(tmp_path: Path) -> None:
+    softmax = helper.make_node("Softmax", ["a"], ["b"], axis=-1)
+    path = between(tmp_path / "m.onnx", softmax, (1, 16, 10, 10), (1, 16, 10, 10))
+    before, after, rules = rewritten(path, "softmax-apart-from-its-unit")
+    assert rules.total() == before["QLinearSoftmax"] == 1
+    assert after["Softmax"] == 1 and not after["QLinearSoftmax"]
