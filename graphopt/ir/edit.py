@@ -109,11 +109,11 @@ class Edit:
             short = shortened(self, op, ins, attributes, lambda: self._infer(op, "", attributes, ins, len(outputs))[0])
             if short is not None:
                 return short
-        made = expression_id(op, domain, attributes, ins)
-        twin = self._nodes.get(made)
+        id = expression_id(op, domain, attributes, ins)
+        twin = self._nodes.get(id)
         if twin is not None and len(twin.outputs) >= len(outputs):
             return self._reuse(twin, outputs)
-        keys = [output_key(made, i) if root is None else root for i, root in enumerate(outputs)]
+        keys = [output_key(id, i) if root is None else root for i, root in enumerate(outputs)]
         if all(root is None and key in self._values for root, key in zip(outputs, keys, strict=True)):
             # The value exists under a better definition: a rewrite redefined it earlier.
             for key in keys:
@@ -126,18 +126,18 @@ class Edit:
         const = const and ops.pure(op, domain, attributes, len(ins))
         if op == "Shape" and ins and ins[0] is not None:
             const = const or self._values[ins[0]].type.static
-        node = Node(op, ins, tuple(keys), attributes, domain=domain, name=name, rule=self.rule, opaque=opaque, id=made)
+        node = Node(op, ins, tuple(keys), attributes, domain=domain, name=name, rule=self.rule, opaque=opaque, id=id)
         for i, (root, key, type) in enumerate(zip(outputs, keys, types, strict=True)):
             if root is None:
-                label = f"{name or op}_{made & 0xFFFFFF:06x}" + (f"_{i}" if i else "")
+                label = f"{name or op}_{id & 0xFFFFFF:06x}" + (f"_{i}" if i else "")
                 if key in self._values:
                     raise RefusedError("a new value exists already")
-                self._values[key] = Value(key, label, type, const, None, made, None, None if i else elements)
+                self._values[key] = Value(key, label, type, const, None, id, None, None if i else elements)
                 self._users[key] = ()
             else:
-                self._define(root, made, type, const, None if i else elements)
+                self._define(root, id, type, const, None if i else elements)
         self._insert(node)
-        self._fresh.append(made)
+        self._fresh.append(id)
         for key in ins:
             if key is not None:
                 self._depend(key)

@@ -74,7 +74,7 @@ class _Draft:
         self._verifiers = self._holding(as_given(context.given, context.original))
 
     def _holding(self, original: Model) -> list[Verifier]:
-        """Those that hold models against one, for each set of sizes; one of them for all: it may hold the weights."""
+        """Comparisons with one model, for each set of sizes. It is one object for all: it may hold the weights."""
         context, s = self.context, self.context.settings
         return [
             Verifier(
