@@ -8,6 +8,18 @@ from typing import Any
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
+from onnxruntime import quantization
+
+
+class Samples(quantization.CalibrationDataReader):
+    """Sets of random inputs ``x`` to take ranges from."""
+
+    def __init__(self, shape: tuple[int, ...], sets: int = 4) -> None:
+        rng = np.random.default_rng(0)
+        self.sets = iter([{"x": rng.standard_normal(shape).astype(np.float32)} for _ in range(sets)])
+
+    def get_next(self):
+        return next(self.sets, None)
 
 
 def saved(path: Path, nodes: list[onnx.NodeProto], weights: dict[str, np.ndarray], ends: tuple[Any, Any]) -> Path:

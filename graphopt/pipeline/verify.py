@@ -110,7 +110,7 @@ class _Draft:
             return found
         graph = carry_out(context.start, context.library, selection.problem.block, normal)
         with Staged(emit(context.loaded, graph, max_bytes=context.limit), None) as way:
-            first = self.check(way.path)
+            first = self.check(way.path, context.config)  # what failed stays what was found
             if not first.passed:
                 return found
             legs = [verifier.verify(self.staged.path, context.config) for verifier in self._holding(way.path)]

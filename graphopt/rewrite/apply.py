@@ -71,7 +71,7 @@ def _line(edit: Edit, env: Env, line: Line, names: dict[str, Any], roots: dict[s
                 for k in ([None] if o.kind == "variadic" else _keys(names, o))
             ]
             operands = literals.constant(edit, op, domain, given)
-            made.append(Ref(edit.add(op, operands, attributes, domain=domain)[0]))
+            made.append(Ref(edit.add(op, operands, attributes, domain=domain, opaque=opaque)[0]))
         names[line.outputs[0]] = env.names[line.outputs[0]] = tuple(made)
         return
     given = [key for operand in line.operands for key in _keys(names, operand)]

@@ -138,7 +138,7 @@ class Library:
             found = self._near[around] = tuple(
                 plan for plan in self._plans.get(around.op, ()) if plan.may_start(around)
             )
-        return [plan for plan in found if plan.rule.quantised] if node.opaque == UNIT else found
+        return [plan for plan in found if plan.rule.sees(node)] if node.opaque == UNIT else found
 
     def without(self, rules: Iterable[str]) -> Library:
         """The library without some rules."""

@@ -151,7 +151,7 @@ class Verifier:
         self._inputs = Inputs(ranges or {}, given, dims or {}, shapes or {}, hints or Hints(), trials, seed)
         self._references: dict[str, Reference] = {}  # by provider
         self._as_run: tuple[SessionConfig, Sequence[Sequence[Any]] | None] | None = None  # the original's outputs
-        self._unrest: list[Tolerance] | None = None  # by output
+        self._unrest: list[Tolerance] | None = None  # by output, of that run
 
     @cached_property
     def quantised(self) -> bool:
@@ -196,7 +196,7 @@ class Verifier:
         checks = _check(before, after)
         if before.config != config and not all(check.passed for check in checks):
             checks = self._second_chance(config, whole, trials, after, checks)
-            checks = self._third_chance(optimised, config, whole, trials, after, checks)
+            checks = self._third_chance(optimised, whole, trials, after, checks)
         failed = sorted({trials[n] for check in checks if not check.passed for n in check.failed})
         return replace(_summary(checks, before), failed=tuple(failed))
 
@@ -213,7 +213,7 @@ class Verifier:
             found: Sequence[Sequence[Any]] | None = None
             with suppress(SessionError), open_guarded(self._original, config) as session:
                 found = [session.run(feeds) for feeds in before.feeds]
-            self._as_run = config, found
+            self._as_run, self._unrest = (config, found), None
         outputs = self._as_run[1]
         if outputs is None:  # the runtime's optimiser breaks the original: then what the model says stands alone
             return list(checks)
@@ -232,18 +232,17 @@ class Verifier:
     def _third_chance(
         self,
         optimised: Model,
-        config: SessionConfig,
         before: Reference,
         trials: Sequence[int],
         after: Sequence[Sequence[Any]],
         checks: Sequence[OutputCheck],
     ) -> list[OutputCheck]:
         """Pass outputs of quantised models that agree without the runtime's optimiser, and with it are off by what moves the original's."""
-        as_run = self._as_run[1] if self._as_run else None
+        assert self._as_run is not None  # by the second
+        config, as_run = self._as_run
         quiet = before.config.level == "disabled" and before.config.provider == config.provider
-        if as_run is None or not quiet or self._tolerance.rtol is not None or all(check.passed for check in checks):
-            return list(checks)
-        if not self.quantised:
+        chosen = self._tolerance.rtol is not None
+        if as_run is None or chosen or not quiet or all(check.passed for check in checks) or not self.quantised:
             return list(checks)
         if self._unrest is None:
             self._unrest = unrest(self._original, before, as_run)

@@ -24,24 +24,29 @@ _CALIBRATION = 8
 class _Samples(quantization.CalibrationDataReader):  # type: ignore[misc]
     """Random inputs of a model of the zoo, one set after the other, each of another seed."""
 
-    def __init__(self, name: str) -> None:
-        self._sets: Iterator[dict[str, Any]] = (example_inputs(name, seed) for seed in range(1, _CALIBRATION + 1))
+    def __init__(self, name: str, sets: int) -> None:
+        self._sets: Iterator[dict[str, Any]] = (example_inputs(name, seed) for seed in range(1, sets + 1))
 
     def get_next(self) -> dict[str, Any] | None:
         return next(self._sets, None)
 
 
-def qdq(path: Path, name: str) -> None:
-    """Weights and activations of 8 bits, between QuantizeLinear and DequantizeLinear, with ranges from random inputs.
+def static(path: Path, name: str, sets: int = _CALIBRATION, **how: Any) -> None:
+    """Weights and activations of 8 bits, with ranges from random inputs and scales by channel.
 
     Args:
         path: The exported model, which is replaced.
         name: Its name in the zoo.
+        sets: Of random inputs.
+        how: Further arguments of ``quantize_static``.
     """
     quant_pre_process(path, path, skip_symbolic_shape=True)  # BatchNormalization goes into the convolutions
-    quantization.quantize_static(
-        path, path, _Samples(name), quant_format=quantization.QuantFormat.QDQ, per_channel=True, reduce_range=True
-    )
+    quantization.quantize_static(path, path, _Samples(name, sets), per_channel=True, **how)
+
+
+def qdq(path: Path, name: str) -> None:
+    """The same between QuantizeLinear and DequantizeLinear, with weights of 7 bits, so that it computes the same on every processor."""
+    static(path, name, quant_format=quantization.QuantFormat.QDQ, reduce_range=True)
 
 
 def dynamic(path: Path, name: str) -> None:

@@ -27,22 +27,13 @@ from typing import Any
 
 import onnx
 from onnxruntime import quantization
-from onnxruntime.quantization.shape_inference import quant_pre_process
 
 from graphopt.zoo import build, reduced
-from graphopt.zoo.registry import example_inputs
 
 WAYS = ("static", "unsigned", "qoperator", "dynamic", "weights4", "float16")
 
 
-class _Samples(quantization.CalibrationDataReader):
-    """Three sets of a model's inputs, random and each of another seed."""
-
-    def __init__(self, name: str) -> None:
-        self._left = iter([example_inputs(name, seed) for seed in (1, 2, 3)])
-
-    def get_next(self) -> Mapping[str, Any] | None:
-        return next(self._left, None)
+_SETS = 3  # of random inputs that ranges are taken from
 
 
 def make(name: str, way: str, path: Path) -> None:
@@ -61,10 +52,7 @@ def make(name: str, way: str, path: Path) -> None:
     else:
         form = quantization.QuantFormat.QOperator if way == "qoperator" else quantization.QuantFormat.QDQ
         kind = quantization.QuantType.QUInt8 if way == "unsigned" else quantization.QuantType.QInt8
-        quant_pre_process(path, path, skip_symbolic_shape=True)
-        quantization.quantize_static(
-            path, path, _Samples(name), quant_format=form, activation_type=kind, per_channel=True
-        )
+        reduced.static(path, name, _SETS, quant_format=form, activation_type=kind)
 
 
 def optimised(path: Path, threads: int) -> dict[str, Any]:

@@ -23,20 +23,9 @@ from graphopt.rewrite.sites import Sites
 from graphopt.runtime.environment import isa_flags
 from graphopt.runtime.profile import optimised_ops
 from graphopt.verification.numeric import verify_models
-from tests.units import between, saved
+from tests.units import Samples, between, saved
 
 SHAPE = (1, 16, 12, 12)
-
-
-class Samples(quantization.CalibrationDataReader):
-    """Four sets of random inputs."""
-
-    def __init__(self, shape: tuple[int, ...] = SHAPE) -> None:
-        rng = np.random.default_rng(0)
-        self.sets = iter([{"x": rng.standard_normal(shape).astype(np.float32)} for _ in range(4)])
-
-    def get_next(self):
-        return next(self.sets, None)
 
 
 @pytest.fixture
@@ -62,7 +51,7 @@ def residual(tmp_path: Path) -> Path:
         helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "whole.onnx"
     )
     path = tmp_path / "qdq.onnx"
-    quantization.quantize_static(tmp_path / "whole.onnx", path, Samples(), per_channel=True, reduce_range=True)
+    quantization.quantize_static(tmp_path / "whole.onnx", path, Samples(SHAPE), per_channel=True, reduce_range=True)
     return path
 
 
@@ -191,7 +180,7 @@ def test_convolutions_of_numbers_with_a_sign_lose_it_and_what_lies_between(tmp_p
     saved(tmp_path / "whole.onnx", nodes, weights, ((TensorProto.FLOAT, SHAPE), (TensorProto.FLOAT, SHAPE)))
     form = quantization.QuantFormat.QOperator
     quantization.quantize_static(
-        tmp_path / "whole.onnx", tmp_path / "m.onnx", Samples(), quant_format=form, reduce_range=True
+        tmp_path / "whole.onnx", tmp_path / "m.onnx", Samples(SHAPE), quant_format=form, reduce_range=True
     )
     shown = "integer-conv-without-sign", "sign-given-and-taken", "quantised-as-it-was"
     _, after, rules = rewritten(tmp_path / "m.onnx", *shown)

@@ -11,20 +11,10 @@ from onnxruntime import quantization
 from graphopt.runtime.session import LoadableModel
 from graphopt.verification.compare import RTOL
 from graphopt.verification.numeric import Verification, Verifier
+from tests.units import Samples
 
 SHAPE = (1, 8, 64, 64)
 DEPTH = 6
-
-
-class Samples(quantization.CalibrationDataReader):
-    """Random inputs to take ranges from."""
-
-    def __init__(self) -> None:
-        rng = np.random.default_rng(0)
-        self.sets = iter([{"x": rng.standard_normal(SHAPE).astype(np.float32)} for _ in range(3)])
-
-    def get_next(self):
-        return next(self.sets, None)
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +34,7 @@ def deep(tmp_path_factory: pytest.TempPathFactory) -> onnx.ModelProto:
     ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, SHAPE) for name in ("x", last)]
     graph = helper.make_graph(nodes, "deep", ends[:1], ends[1:], weights)
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), folder / "a.onnx")
-    quantization.quantize_static(folder / "a.onnx", folder / "b.onnx", Samples(), reduce_range=True)
+    quantization.quantize_static(folder / "a.onnx", folder / "b.onnx", Samples(SHAPE, 3), reduce_range=True)
     return onnx.load(folder / "b.onnx")
 
 
