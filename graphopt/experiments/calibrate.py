@@ -13,7 +13,7 @@ from graphopt.onnxio.load import load
 from graphopt.pipeline.opening import first_run, session_config
 from graphopt.rewrite.library import load_library
 from graphopt.runtime.environment import machine_of
-from graphopt.search.arena import Arena
+from graphopt.search.arena import Arena, most_added
 from graphopt.search.normal import Normal
 from graphopt.search.problem import Problem
 from graphopt.verification.ranges import input_ranges
@@ -63,7 +63,7 @@ def calibrate_model(
     _, feeds = first_run(model, config, input_ranges(model.graph), (), {}, seed)
     arena = Arena(model, model, config, feeds, seed=seed)
     with Store() as store:
-        cost = KernelCost(store, config, seconds=_MEASURING)
+        cost = KernelCost(store, config, seconds=_MEASURING, growth=most_added(model))
         problem = Problem.where(library, cost, config)
         start = problem.start(Normal.of(model.graph, problem).graph)
         return calibrate(

@@ -16,6 +16,7 @@ from graphopt.rewrite.library import Library
 from graphopt.rewrite.match import Around, find
 from graphopt.rewrite.schema import Rule
 from graphopt.runtime.session import SessionConfig
+from graphopt.search.arena import most_added
 from graphopt.search.greedy import Greedy
 from graphopt.search.normal import Normal
 from graphopt.search.problem import Budget, Outcome, Problem
@@ -153,8 +154,8 @@ def model_stats(
     Raises:
         GraphoptError: The model can't be loaded.
     """
-    graph = load(path, dims=dims).graph
+    model = load(path, dims=dims)
     with Store() as store:
-        cost = KernelCost(store, config, seconds=_MEASURING, measure=measure)
-        found = rule_stats(Problem.where(library, cost, config), graph, Budget(seconds))
+        cost = KernelCost(store, config, seconds=_MEASURING, measure=measure, growth=most_added(model))
+        found = rule_stats(Problem.where(library, cost, config), model.graph, Budget(seconds))
         return Stats(found.rules, found.nodes, found.outcome, found.before, cost.estimated)

@@ -13,13 +13,12 @@ from graphopt.cost.store import Store
 from graphopt.ir.graph import Graph
 from graphopt.pipeline.context import Context
 from graphopt.pipeline.prepare import named_sizes
+from graphopt.search.arena import most_added
 from graphopt.search.flat import Clock, flattened
 from graphopt.search.normal import Cleaner, Normal
 from graphopt.search.problem import Budget, Problem, State
 from graphopt.search.select import Better, select
 from graphopt.search.selection import Selection
-
-_MEMORY_SLACK = 64 << 20  # bytes that the weights of a session may grow besides ``max_memory_growth``
 
 Point = tuple[int, float, float]
 Curve = tuple[Point, ...]
@@ -59,7 +58,7 @@ def search(context: Context) -> Searched:
                 effort.pricing_s,
                 effort.kernels,
                 named_sizes(context.sizes),
-                growth=context.settings.max_memory_growth * context.loaded.nbytes + _MEMORY_SLACK,
+                growth=most_added(context.loaded, context.settings.max_memory_growth),
             )
         )
         problem = Problem.where(context.library, cost, context.config)

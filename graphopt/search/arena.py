@@ -25,18 +25,24 @@ from graphopt.runtime.rounds import (
 )
 from graphopt.runtime.session import LoadableModel, SessionConfig
 from graphopt.runtime.timing import NOISY, Paired, Ratio
+from graphopt.settings import Settings
 
-GROWTH = 0.10
-"""How much larger a file may become unless someone says otherwise, as a fraction of it."""
-_SLACK = 1 << 20  # bytes that it may grow besides
+_DEFAULT = Settings()
+_SLACK = 1 << 20  # bytes that a file may grow besides
+_MEMORY_SLACK = 64 << 20  # bytes that the weights of a session may grow besides
 _SURE = 0.002  # half an interval with which a verdict ends early: less than what is worth telling
 _QUICK = 0.005  # the same of a quick comparison
 _QUICK_ROUNDS = 2  # of each cycle of a quick comparison at least: as often first as second
 
 
-def most_bytes(model: Model, growth: float = GROWTH) -> int:
+def most_bytes(model: Model, growth: float = _DEFAULT.max_growth) -> int:
     """How large what is made of a model may become."""
     return int(model.nbytes * (1 + growth)) + _SLACK
+
+
+def most_added(model: Model, growth: float = _DEFAULT.max_memory_growth) -> float:
+    """How many bytes of weights a session of what is made of a model may hold beyond those of the model."""
+    return growth * model.nbytes + _MEMORY_SLACK
 
 
 def loadable(model: Model, emitted: Emitted) -> LoadableModel:
