@@ -77,13 +77,14 @@ def replay(
     target = check_targets(model, output=output).output
     library, loaded = _opened(told, model)
     chosen = told.steps[:steps]
-    # Without a step the model stays as it is, not even simplified, as `optimize` leaves one that it finds nothing for.
-    graph = carry_out(simplify(loaded.graph), library, told.block, chosen) if chosen else loaded.graph
+    # Without a step the model stays as it is, unless `optimize` wrote what was simpler without a rule: metadata says that it wrote.
+    made = bool(chosen) or (not told.steps and bool(told.metadata))
+    graph = carry_out(replace(simplify(loaded.graph)), library, told.block, chosen) if made else loaded.graph
     if len(chosen) == len(told.steps) and not is_graph(graph, told.result):
         raise TraceError("the steps lead to another graph than they did", "was the trace edited?")
     emitted = emit(loaded, graph, max_bytes=told.max_bytes)
     if target is not None:
-        if not chosen and loaded.path is not None and not loaded.external:
+        if not made and loaded.path is not None and not loaded.external:
             copy(loaded.path, target)
         else:
             save(emitted, target, external=loaded.external, metadata=dict(told.metadata))

@@ -5,12 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 from onnx import ModelProto
 
 from graphopt.config import Settings
 from graphopt.ir.graph import Graph
+from graphopt.onnxio.bodies import all_nodes
+from graphopt.onnxio.emit import Emitted, emit
 from graphopt.onnxio.load import Model
 from graphopt.rewrite.library import Library
 from graphopt.runtime.feeds import Range
@@ -57,6 +60,12 @@ class Targets:
     trace: Path | None = None
     report: Path | None = None
     sharing: tuple[Path, ...] = ()
+
+
+def smaller(original: Model, candidate: Emitted) -> bool:
+    """Whether a candidate has fewer nodes than the original, and is no larger."""
+    fewer = all_nodes(candidate.proto.graph) < all_nodes(original.proto.graph)
+    return fewer and candidate.nbytes <= original.nbytes
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,6 +115,11 @@ class Context:
     clock: Budget
     began: float
     hear: Callable[[Progress], None]
+
+    @cached_property
+    def simpler(self) -> bool:
+        """Whether the start, as it would be written, is simpler than the original: something to write although no rule applies."""
+        return smaller(self.original, emit(self.loaded, self.start, max_bytes=self.limit))
 
     def tell(self, stage: str, message: str, best: float | None = None, done: float | None = None) -> None:
         """Say what is being done.

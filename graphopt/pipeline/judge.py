@@ -7,10 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from graphopt.ir.graph import Graph
-from graphopt.onnxio.bodies import all_nodes
 from graphopt.onnxio.emit import Emitted, emit
-from graphopt.onnxio.load import Model
-from graphopt.pipeline.context import Context
+from graphopt.pipeline.context import Context, smaller
 from graphopt.pipeline.opening import as_given, first_run, open_sizes
 from graphopt.pipeline.prepare import patience
 from graphopt.pipeline.verify import Verified, verify
@@ -60,22 +58,22 @@ class Judged:
 def judge(context: Context, verified: Verified) -> Judged:
     """Measure the candidate over several sessions of each model; it must be surely faster, or as fast and simpler."""
     outcome, original = verified.selection.outcome, context.original
-    if not outcome.steps:
+    if not outcome.steps and verified.verification is None:
         return Judged(verified, context.loaded.graph, None, (), True, False, emit(original, original.graph))
     graph = outcome.state.graph
     candidate = emit(context.loaded, graph, max_bytes=context.limit)
     if not context.settings.measure:
         return Judged(verified, graph, None, (), False, False, candidate)
     context.tell("measure", "measuring against the original")
-    smaller = not context.settings.keep_ties and _smaller(original, candidate)
+    simpler = not context.settings.keep_ties and smaller(original, candidate)
     neighbours = Neighbours()
-    paired = verdict(context.arena, graph, context.clock, context.effort, smaller)
+    paired = verdict(context.arena, graph, context.clock, context.effort, simpler)
     others = neighbours.cores()
     distance = context.arena.distance
     apart = distance.far() or distance.spells if distance is not None else None
     elsewhere = _elsewhere(context, graph)
     faster = paired.ci95[0] > 1.0
-    tie = not faster and smaller and is_tie(paired)
+    tie = not faster and simpler and is_tie(paired)
     memory = _memory(context, verified) if faster or tie else (None, None)
     final = candidate if faster or tie else emit(original, original.graph)
     return Judged(verified, graph, paired, elsewhere, not (faster or tie), tie, final, memory, others, apart)
@@ -90,7 +88,7 @@ def fall_back(context: Context, judged: Judged) -> Judged:
     if not beaten or searched.plain is None or clock.interrupted_now or late:
         return judged
     plain = searched.plain()
-    if not plain.selection.outcome.steps:
+    if not plain.selection.outcome.steps and not context.simpler:
         return judged
     context.tell("verify", "comparing outputs of the normal form")
     other = judge(context, verify(context, plain))
@@ -109,12 +107,6 @@ def is_tie(paired: Paired) -> bool:
     """Whether the two models are as fast as each other by all that is known, and the variant surely opens faster."""
     low, high = paired.ci95
     return low >= 1 - TIE and 1 <= high <= 1 + TIE and paired.opens is not None and paired.opens[1][0] > 1.0
-
-
-def _smaller(original: Model, candidate: Emitted) -> bool:
-    """Whether a candidate has fewer nodes than the original, and is no larger."""
-    fewer = all_nodes(candidate.proto.graph) < all_nodes(original.proto.graph)
-    return fewer and candidate.nbytes <= original.nbytes
 
 
 def verdict(arena: Arena, graph: Graph, clock: Budget, effort: Effort, smaller: bool = False) -> Paired:

@@ -6,6 +6,7 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -88,7 +89,8 @@ def prepare(
     baseline_s, feeds = first_run(original, config, ranges, given, sets[0], settings.seed, dict(settings.input_shapes))
     opening_s = max(0.0, time.monotonic() - opening - 2 * baseline_s)
     sizes = open_sizes(original, feeds)
-    limit, start = most_bytes(loaded, settings.max_growth), simplify(loaded.graph)
+    # A graph of its own even where nothing was to do: written, its constants are numbers, and not as the file has them.
+    limit, start = most_bytes(loaded, settings.max_growth), replace(simplify(loaded.graph))
     seconds = _left(settings, time.monotonic() - began, opening_s, baseline_s, told=foreseen)
     return Context(
         given=model,

@@ -48,19 +48,22 @@ def verify(context: Context, searched: Searched) -> Verified:
     """
     selection, draft = searched.selection, _Draft(context)
     found: Verification | None = None
-    if selection.outcome.steps:
+    if selection.outcome.steps or context.simpler:
         context.tell("verify", "comparing outputs")
         found = draft.compare(selection)
     if found is not None and not found.passed and _is_right_on_cpu(context, draft, selection):
         context.tell("verify", f"looking for what {context.config.provider} gets wrong")
         selection = take_back(selection, context.start, searched.budget, lambda o: draft.compared(o.state.graph).passed)
         found = draft.compare(selection)
-    while found is not None and not found.passed:
+    while found is not None and not found.passed and selection.outcome.steps:
         context.tell("verify", "looking for the step that changes the outputs")
         culprit = _culprit(context, selection, found, draft)
         context.tell("verify", f"taking {culprit.family} back: {culprit.rule} changes the outputs")
         selection = leave_out(selection, context.start, searched.budget, culprit)
         found = draft.compare(selection)
+    if found is not None and not found.passed:  # cleaned by no rule, and not surely the same
+        draft.discard()
+        found = None
     return Verified(searched, selection, found, draft.staged, draft.check)
 
 
@@ -94,7 +97,7 @@ class _Draft:
     def compare(self, selection: Selection) -> Verification | None:
         """Compare what was found, if anything was."""
         outcome = selection.outcome
-        if not outcome.steps:
+        if not outcome.steps and not self.context.simpler:
             return None
         found = self.compared(outcome.state.graph)
         return found if found.passed else self._by_way_of_normal(selection, found)
@@ -123,9 +126,14 @@ class _Draft:
         """Write a graph and compare it."""
         return self.check(self._write(graph), where)
 
-    def _write(self, graph: Graph) -> Path:
+    def discard(self) -> None:
+        """Remove what was written."""
         if self.staged is not None:
             self.staged.close()
+        self.staged = None
+
+    def _write(self, graph: Graph) -> Path:
+        self.discard()
         context = self.context
         emitted = emit(context.loaded, graph, max_bytes=context.limit)
         targets = context.targets
