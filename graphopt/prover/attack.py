@@ -22,7 +22,7 @@ import numpy as np
 
 from graphopt.errors import SessionError
 from graphopt.ir.graph import Graph
-from graphopt.ir.types import FLOATS, digest
+from graphopt.ir.types import FLOATS, NUMPY_NAMES, digest
 from graphopt.prover.apart import NEAR, furthest_of, near, size, unit
 from graphopt.prover.bindings import bindings
 from graphopt.prover.cases import Case, Instance, fits
@@ -31,19 +31,7 @@ from graphopt.prover.evaluate import evaluate
 from graphopt.prover.hazards import counts, divides_by_computed, empties_a_window, frail
 from graphopt.prover.semantics import ContradictionError, UnsupportedError
 from graphopt.prover.sides import Sides
-from graphopt.prover.values import (
-    ENORMOUS,
-    ORDINARY,
-    Fill,
-    content,
-    extreme,
-    fills,
-    makes_integers,
-    multiplies,
-    rng_of,
-    uses,
-    widened,
-)
+from graphopt.prover.values import ORDINARY, Fill, cast_operands, content, fills, rng_of, uses, widened
 from graphopt.rewrite.schema import Rule
 
 Array = np.ndarray[Any, Any]
@@ -126,14 +114,7 @@ def attack(instance: Instance, rule: Rule, seed: int = 0, brief: bool = False) -
 def _trials(
     instance: Instance, rule: Rule, possible: Callable[[Mapping[str, int]], bool], most: int | None
 ) -> Iterator[tuple[dict[str, int], Fill]]:
-    chosen = fills(rule.claim, rule.domain, widened(instance.before))
-    whole = makes_integers(instance.before, instance.after)
-    if whole:
-        chosen = tuple(f for f in chosen if f.finite)
-    if rule.claim == "real" and not whole and not multiplies(instance.before):
-        chosen = (*chosen, ENORMOUS)
-    if rule.claim == "approx":
-        chosen = (*chosen, extreme(rule.domain))
+    chosen = fills(rule, instance.before, instance.after, instance.symbolic)
     first, *others = bindings(instance)
     yield from ((first, fill) for fill in (chosen[:most] if possible(first) else ()))
     yield from ((bind, fill) for bind in others if possible(bind) for fill in chosen[:_BRIEF])
@@ -153,12 +134,15 @@ class Trial:
         self._typical: dict[str, float] = {}
         self.narrowed = widened(self.instance.before)
         graphs = (self.instance.before, self.instance.after)
+        self._cast = cast_operands(self.instance.before)
+        self._floats = self.sides.floats([*self._cast]) if self._cast else None
         self.careful = any(divides_by_computed(graph) or counts(graph) for graph in graphs)
 
     def close(self) -> None:
-        """Release the replacement's session; the pattern's is the caller's."""
-        if self.after is not None:
-            self.after.close()
+        """Release the sessions; the pattern's is the caller's."""
+        for session in (self.after, self._floats):
+            if session is not None:
+                session.close()
 
     def run(self, bind: Mapping[str, int], fill: Fill) -> None:
         """Compare both sides on contents of one class, where symbols have the given sizes; what is found is noted."""
@@ -168,6 +152,8 @@ class Trial:
             return
         try:
             left = [np.asarray(a) for a in self.before.run(named)]
+            if not self._fits(named):
+                return
         except SessionError:
             return
         try:
@@ -191,6 +177,16 @@ class Trial:
             message = self._differences(left, right, reference, fill, feeds)
         if message:
             self._wrong(bind, fill, named, message)
+
+    def _fits(self, named: Mapping[str, Array]) -> bool:
+        """Whether all floats that the pattern casts to integers are in the range of these: what becomes of others is undefined."""
+        if self._floats is None:
+            return True
+        for dtype, operand in zip(self._cast.values(), self._floats.run(named), strict=True):
+            info, values = np.iinfo(NUMPY_NAMES[dtype]), np.asarray(operand).astype(np.float64)
+            if not ((np.trunc(values) >= info.min) & (values < 2.0 ** (info.bits - (info.min < 0)))).all():
+                return False
+        return True
 
     def _differences(
         self,

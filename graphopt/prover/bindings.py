@@ -9,6 +9,7 @@ from typing import Any
 from graphopt.ir.graph import Graph
 from graphopt.ir.types import Shape
 from graphopt.prover.cases import Instance, operands
+from graphopt.prover.values import own_numbers
 
 _SIZES = (3, 5, 2, 7)
 _MOST_BINDINGS = 10
@@ -27,10 +28,11 @@ def bindings(instance: Instance) -> list[dict[str, int]]:
     if instance.sizes:
         made.insert(0, {**different, **instance.sizes})
     made += [{**different, name: 1} for name in names] + [{**different, name: 0} for name in names]
-    # A size beyond a number that the pattern knows: a Slice to 1000 is not always the whole.
+    # A size beyond a number that the case or the rule knows: a Slice to 1000 is not always the whole.
     known = {abs(n) for n in _integers(o.data for o in operands(instance.case) if o.dtype in ("i64", "i32"))}
-    beyond = [n + 1 for n in known if max(different.values()) <= n <= _LARGEST]
-    narrow = _narrow(instance.before)
+    known.update(abs(int(n)) for n in own_numbers((instance.before, instance.after), instance.symbolic))
+    beyond = [2 * n if 2 * n <= _LARGEST else n + 1 for n in known if max(different.values()) <= n <= _LARGEST]
+    narrow = _narrow(instance.before, instance.after)
     if narrow:
         made[1:1] = [{**different, name: narrow} for name in dict.fromkeys((names[0], names[-1]))]
     made[2:2] = [{**different, name: n} for name in names[:2] for n in sorted(beyond)[:2]]
@@ -43,10 +45,11 @@ def _elements(dims: Shape, sizes: Mapping[str, int]) -> int:
     return math.prod(d if isinstance(d, int) else sizes.get(str(d), 1) for d in dims)
 
 
-def _narrow(graph: Graph) -> int:
-    """A size, or a place, that the narrowest type of a pattern which its operands don't have can't hold; 0 without one."""
-    held = {graph.type(key).dtype for key in graph.inputs}
-    made = {graph.type(out).dtype for node in graph.nodes.values() for out in node.outputs if out is not None}
+def _narrow(*graphs: Graph) -> int:
+    """A size, or a place, that the narrowest type of a rule which its operands don't have can't hold; 0 without one."""
+    held = {graph.type(key).dtype for graph in graphs for key in graph.inputs}
+    nodes = [(graph, node) for graph in graphs for node in graph.nodes.values()]
+    made = {graph.type(out).dtype for graph, node in nodes for out in node.outputs if out is not None}
     return max((_BEYOND.get(str(dtype), 0) for dtype in made - held), default=0)
 
 

@@ -94,27 +94,33 @@ def halved(case: Case) -> Case:
 
 
 def refilled(
-    operand: Operand, rng: np.random.Generator, thresholds: Sequence[int], ends: bool, mask: bool
+    operand: Operand, rng: np.random.Generator, said: Sequence[float], ends: bool, mask: bool
 ) -> Iterator[Operand]:
     """A constant with contents of every class.
 
     Args:
         operand: The constant.
         rng: For what is drawn.
-        thresholds: Whole numbers that the rule's conditions speak of.
+        said: Numbers that the rule's conditions speak of.
         ends: Whether integers at the ends of their type's range are among them.
         mask: Whether one is that takes a single place out, as a mask of attention does.
     """
     count = size_of(operand)
     if operand.dtype in FLOATS:
-        near = (float(n + d) for n in thresholds for d in (0, -1, 1))
-        yield from (replace(operand, data=n) for n in (0.0, 1.0, -1.0, 0.5, 0.1, -2.5, 1e4, _NEARLY_ONE, *near))
+        near = (float(n + d) for n in said for d in (0, -1, 1))
+        floats = dict.fromkeys((0.0, 1.0, -1.0, 0.5, 0.1, -2.5, 2.0, 3.0, 6.0, 1e4, _NEARLY_ONE, *near))
+        yield from (replace(operand, data=n) for n in floats)
         if count > 1 and len(operand.dims) == 1:
             yield from (
                 replace(operand, data=rng.integers(low, low + 4, count).astype(float).tolist()) for low in (-3, -1, 0)
             )
             yield replace(operand, data=[0.0, *[1.0] * (count - 1)])
             yield replace(operand, data=[*[1.0] * (count - 1), -1.0])
+        if isinstance(operand.data, list) and len(operand.dims) == 1:
+            # Between two whole numbers, as the scale of a Resize may be.
+            for i, n in enumerate(operand.data):
+                for part in (0.5, 0.3):
+                    yield replace(operand, data=[*operand.data[:i], n + part, *operand.data[i + 1 :]])
         if count > 1 and mask:
             yield replace(operand, data=_nested([0.0] * (count - 1) + [-1e4], operand.dims))
         if operand.data is not None:
@@ -128,11 +134,13 @@ def refilled(
     if operand.dtype == "bool":
         yield from (replace(operand, data=n) for n in (True, False))
         return
-    numbers = (0, 1, 2, 3, 100) if operand.dtype.startswith("u") else (-1, 0, 1, 2, -2, 3, -3, 100)
+    numbers: tuple[int, ...] = (
+        (0, 1, 2, 3, 6, 100) if operand.dtype.startswith("u") else (-1, 0, 1, 2, -2, 3, -3, 6, 100)
+    )
     if ends:
         info = np.iinfo(NUMPY_NAMES[operand.dtype])
-        near = (n + d for n in thresholds for d in (0, -1, 1) if info.min <= n + d <= info.max)
-        numbers = (*numbers, int(info.max), int(info.min), int(info.max) // 2 + 1, *near)
+        beside = (int(n) + d for n in said for d in (0, -1, 1) if info.min <= n + d <= info.max)
+        numbers = (*numbers, int(info.max), int(info.min), int(info.max) // 2 + 1, *beside)
     data = operand.data
     if isinstance(data, list) and data:
         given, shape = np.ravel(data).tolist(), np.shape(data)  # dimensions that were changed alone say something else

@@ -54,6 +54,7 @@ def coupled(rule: Rule, case: Case, rng: np.random.Generator) -> list[Case]:
         _exchanged(case),
         _parted(rule, case),
         _stretched(case),
+        _counted(rule, case),
     ]
     drawn = [list(kind) for kind in kinds]
     for kind in drawn:
@@ -84,6 +85,18 @@ def _scaled(rule: Rule, case: Case, rng: np.random.Generator) -> Iterator[Case]:
                 for slot in chosen:
                     made = made if slot is None else _multiplied(made, slot, factor)
                 yield made
+
+
+def _counted(rule: Rule, case: Case) -> Iterator[Case]:
+    """Attributes take the whole numbers of the rule's conditions, with sizes to fit: as many groups or blocks want as many channels."""
+    sizes = sorted({d for o in operands(case) for d in o.dims if isinstance(d, int) and d > 1})
+    variables = [v for line in rule.match for _, v in line.captures if type(case.get(v)) is int]
+    for n in sorted(n for n in said_by(rule) if type(n) is int and 4 < n * n <= _MOST):
+        for size, to in itertools.product(sizes, (n, 2 * n, 2 * n * n)):
+            made = case
+            for place, operand in places(case):
+                made = put(made, place, reshaped(operand, tuple(to if d == size else d for d in operand.dims)))
+            yield from ({**made, variable: n} for variable in variables)
 
 
 def _renamed(case: Case) -> Iterator[Case]:

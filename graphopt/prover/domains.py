@@ -27,7 +27,7 @@ from graphopt.ir.types import FLOATS, NUMPY_NAMES
 Array = np.ndarray[Any, Any]
 
 ODD = frozenset({"sin", "erf", "sign", "tanh"})
-EVEN = frozenset({"cos"})
+EVEN = frozenset({"cos", "abs of an integer"})  # (the square of an integer may wrap, and be negative)
 WHOLE = frozenset({"floor", "ceil", "round"})  # they give whole numbers, and change nothing about one
 QUANTISE = "quantise:"
 """And the type: rounded to a whole number, moved by the second operand and kept in the range of the type."""

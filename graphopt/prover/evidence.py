@@ -21,6 +21,7 @@ from graphopt.files import write_text
 from graphopt.prover.cases import written_case
 from graphopt.prover.proof import ATTACKED, PROVED, TRIES, Proof, prove
 from graphopt.prover.rounding import rounding_error
+from graphopt.prover.schemas import unknown_operators
 from graphopt.prover.symbolic import METHODS
 from graphopt.rewrite.library import VERDICTS as LOADING
 from graphopt.rewrite.library import lint_rule, read_evidence
@@ -97,7 +98,7 @@ def check_rule(
         seconds: Processor time for the attack and the proof.
         generic: Whether to look for a proof for all sizes as well.
     """
-    found = lint_rule(rule)
+    found = lint_rule(rule) + unknown_operators(rule)
     if found:
         return Verdict(rule.id, rule.hash, "failed", "lint", message="; ".join(found))
     made = _verdict(rule, prove(rule, seed=seed, limit=limit, attacks=attacks, tries=tries, seconds=seconds), seed)
@@ -143,16 +144,15 @@ def check_files(work: Sequence[tuple[Path, str]], jobs: int = 1, seed: int = 0) 
 
     Args:
         work: File and rule id.
-        jobs: Processes; 1 for this one.
+        jobs: Processes.
         seed: Of instances and contents.
     """
     done = 0
     while done < len(work):
-        left = work[done:]
-        few = jobs == 1 or len(left) < 2 * jobs  # not worth starting a process
+        # In a process of its own even if it is one rule: the runtime may end it.
         try:
-            with make_executor("inline" if few and not done else "processes", jobs) as executor:
-                for found in executor.map(partial(_check_one, seed), left):
+            with make_executor("processes", jobs) as executor:
+                for found in executor.map(partial(_check_one, seed), work[done:]):
                     done += 1
                     yield found
         except WorkerLostError:

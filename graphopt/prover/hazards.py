@@ -12,10 +12,12 @@ from graphopt.ir.graph import Graph
 from graphopt.ir.infer import InferenceError, infer
 from graphopt.ir.types import UNKNOWN, ValueType
 
+COUNTING = frozenset({"Range", "HannWindow", "HammingWindow", "BlackmanWindow"})
+
 
 def counts(graph: Graph) -> bool:
     """Whether the content of an operand alone says how long a result is: a wrong number there asks for all memory there is."""
-    return any(node.op == "Range" for node in graph.nodes.values())
+    return any(node.op in COUNTING for node in graph.nodes.values())
 
 
 def divides_by_computed(graph: Graph) -> bool:
@@ -34,10 +36,13 @@ def divides_by_computed(graph: Graph) -> bool:
     return False
 
 
+_WINDOWED = frozenset({"Conv", "ConvTranspose", "ConvInteger", "FusedConv", "NhwcConv", "NhwcFusedConv"})
+
+
 def empties_a_window(graph: Graph, bind: Mapping[str, int]) -> bool:
     """Whether a convolution may have a kernel of size 0 where symbols have the given sizes: the runtime never returns."""
     for node in graph.nodes.values():
-        if node.op not in ("Conv", "ConvTranspose", "ConvInteger") or len(node.inputs) < 2 or node.inputs[1] is None:
+        if node.op not in _WINDOWED or len(node.inputs) < 2 or node.inputs[1] is None:
             continue
         dims = graph.type(node.inputs[1]).shape
         if dims is None or not all(isinstance(d, int) or d in bind for d in dims):

@@ -21,7 +21,7 @@ from graphopt.prover.coupled import coupled
 from graphopt.prover.variation import Variation
 from graphopt.rewrite.schema import Rule
 
-_LARGEST = 2048
+_LARGEST = 4096
 _BLOCKS = (16, 8, 1)
 _SYMBOLIC = 0.5
 """Share of the cases with one change that are tried with symbols for sizes as well."""

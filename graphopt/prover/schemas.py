@@ -7,11 +7,15 @@ values, every number the ends of its range, every operand all dtypes that its op
 from __future__ import annotations
 
 import ast
+import difflib
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import onnx.defs
+from onnxruntime.capi.onnxruntime_pybind11_state import get_all_operator_schema
 
 from graphopt.ir.schema import DTYPE_OF, formal, schema_of
 from graphopt.ir.types import NUMPY_NAMES
@@ -27,6 +31,8 @@ _FLAGS = frozenset(
      "detect_positive", "align_corners", "is_causal", "storage_order", "antialias", "exclude_outside", "layout", "onesided", "inverse",
      "spatial"}
 )  # fmt: skip
+_COUNTS = frozenset({"group", "num_heads", "kv_num_heads", "q_num_heads", "num_groups", "groups", "blocksize"})
+"""Of what there is at least one: of none, kernels divide by zero."""
 _STRINGS: dict[str, tuple[str, ...]] = {
     "auto_pad": ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID"), "approximate": ("none", "tanh"),
     "reduction": ("none", "add", "mul", "max", "min"), "direction": ("forward", "reverse", "bidirectional", "LEFT", "RIGHT"),
@@ -35,21 +41,48 @@ _STRINGS: dict[str, tuple[str, ...]] = {
     "mode": ("constant", "reflect", "edge", "wrap", "nearest", "linear", "cubic", "bilinear", "DCR", "CRD", "fan_in"),
     "keep_aspect_ratio_policy": ("stretch", "not_larger", "not_smaller"), "round_mode": ("up", "down", "nearest"),
 }  # fmt: skip
-_FLOATS = (0.0, 1.0, -1.0, 0.5, 2.0, 100.0)
+_FLOATS = (0.0, 1.0, -1.0, 0.5, 1.5, 2.0, 100.0)
 # Powers of two: what is compared is the law, not how a constant of half precision rounds.
 _EPSILONS = (2.0**-17, 2.0**-10, 0.125, 0.0)
 _PREFERRED = ("f32", "i64", "f64", "f16", "i32", "bool", "u8", "i8", "i16", "u16", "u32", "u64")
 
 
-def attributes_of(domain: str, op: str, opset: int) -> dict[str, Any]:
-    """The attributes of an operator, by name: ONNX's description, ``None`` where its schema is not known."""
-    schema = schema_of(op, domain, opset)
-    if schema is None:
-        return {}
-    return dict(schema.attributes)
+@dataclass(frozen=True)
+class Attribute:
+    """An attribute of an operator.
+
+    Attributes:
+        type: ``onnx.defs.OpSchema.AttrType``.
+        required: Whether a node must have it.
+    """
+
+    type: Any
+    required: bool
 
 
-def values_of(attribute: str, kind: Any, held: Any, rank: int, spatial: int, rng: np.random.Generator) -> list[Any]:
+@lru_cache(maxsize=1)
+def _contributed() -> dict[tuple[str, str], Any]:
+    """The runtime's schemas of operators that ONNX has none of, by domain and name."""
+    return {(s.domain, s.name): s for s in get_all_operator_schema() if s.domain not in ("", "ai.onnx.ml")}
+
+
+@lru_cache(maxsize=4096)
+def attributes_of(domain: str, op: str, opset: int) -> Mapping[str, Attribute]:
+    """The attributes of an operator by name, by ONNX's schema or the runtime's; none where neither knows it."""
+    schema, kinds = schema_of(op, domain, opset) or _contributed().get((domain, op)), onnx.defs.OpSchema.AttrType
+    found = {} if schema is None else schema.attributes
+    return {name: Attribute(getattr(kinds, a.type.name), a.required) for name, a in found.items()}
+
+
+def values_of(
+    attribute: str,
+    kind: Any,
+    held: Any,
+    rank: int,
+    spatial: int,
+    rng: np.random.Generator,
+    said: Collection[float] = (),
+) -> list[Any]:
     """Values that an attribute may take.
 
     Args:
@@ -59,21 +92,36 @@ def values_of(attribute: str, kind: Any, held: Any, rank: int, spatial: int, rng
         rank: The highest rank of an operand, for axes and permutations.
         spatial: Number of spatial dimensions, for strides and the like.
         rng: Draws lists, of which there are too many to try all.
+        said: Numbers that the rule's conditions name.
     """
+    made = _values_of(attribute, kind, held, rank, spatial, rng)
+    named = [v for n in said for v in _in_the_form_of(made[0], n)] if made else []
+    return [*made, *(v for v in named if v not in made)]
+
+
+def _in_the_form_of(like: Any, number: float) -> Iterator[Any]:
+    """A number as a value of an attribute that another value is known of."""
+    if isinstance(like, list) and like and type(number) is int and number > 0:
+        yield [number] * len(like)
+    elif type(like) is float or (type(like) is int and type(number) is int):
+        yield type(like)(number)
+
+
+def _values_of(attribute: str, kind: Any, held: Any, rank: int, spatial: int, rng: np.random.Generator) -> list[Any]:
     kinds = onnx.defs.OpSchema.AttrType
     listed = held is not None and isinstance(held, list | tuple)
     if attribute in _FLAGS:
         return [0, 1, 2]
+    if attribute in _COUNTS:
+        return [1, 2, 3, 4, 6]
     if attribute == "saturate":
         return [0, 1]  # with any other number a Cast leaves what its memory held
     if attribute == "axis":
         return list(range(-rank, rank + 1))
     if attribute in ("start", "end"):
         return [-3, -2, -1, 0, 1, 2, 3, 9]
-    if attribute == "group":
-        return [1, 2, 3, 4, 6]
     if attribute == "to":
-        return [1, 2, 3, 5, 6, 7, 9, 10, 11, 12, 13]
+        return [1, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 13, 16]
     if attribute in _STRINGS:
         return list(_STRINGS[attribute])
     if attribute == "epsilon":
@@ -98,7 +146,7 @@ def _windows(attribute: str, held: Any, spatial: int, rng: np.random.Generator) 
     low = 0 if attribute in ("pads", "output_padding") else 1
     drawn = [[int(i) for i in rng.integers(low, low + 3, n)] for _ in range(3)]
     ends = [[low + int(i >= n // 2) for i in range(n)], [low + int(i < n // 2) for i in range(n)]] if twice else []
-    return [[low] * n, [low + 1] * n, *ends, *drawn]
+    return [*([low + more] * n for more in range(4)), *ends, *drawn]
 
 
 def _lists(held: list[Any], rank: int, rng: np.random.Generator) -> list[Any]:
@@ -124,9 +172,18 @@ def dtypes_of(rule: Rule, leaf: str, opset: int) -> list[str]:
     for domain, op, position, _ in readers(rule, leaf):
         schema = schema_of(op, domain, opset)
         parameter = None if schema is None else formal(schema, position)
-        if parameter is not None:
-            found |= {DTYPE_OF[text] for text in parameter.types if text in DTYPE_OF}
+        texts = _contributed_types(domain, op, position) if parameter is None else parameter.types
+        found |= {DTYPE_OF[text] for text in texts if text in DTYPE_OF}
     return [name for name in _PREFERRED if name in found and name in NUMPY_NAMES]
+
+
+def _contributed_types(domain: str, op: str, position: int) -> list[str]:
+    """The types that an operand of an operator of the runtime's own may have."""
+    schema = _contributed().get((domain, op))
+    if schema is None or position >= len(schema.inputs):
+        return []
+    said = schema.inputs[position].typeStr
+    return next((c.allowed_type_strs for c in schema.type_constraints if c.type_param_str == said), [said])
 
 
 def readers(rule: Rule, leaf: str) -> list[tuple[str, str, int, Line]]:
@@ -148,6 +205,18 @@ def _history() -> dict[tuple[str, str], tuple[int, ...]]:
     return {key: tuple(sorted(versions)) for key, versions in found.items()}
 
 
+def unknown_operators(rule: Rule) -> list[str]:
+    """What is wrong with the names of a rule's operators; of those of other domains than ONNX's and the runtime's nobody knows."""
+    known = {*_history(), *_contributed()}
+    found = []
+    for domain, op in sorted({op for line in (*rule.match, *rule.replace) for op in line.ops} - known):
+        names = {name.lower(): name for of, name in known if of == domain}
+        near = difflib.get_close_matches(op.lower(), names, n=1)
+        if names:
+            found.append(f"there is no operator {op!r}" + (f"; did you mean {names[near[0]]!r}?" if near else ""))
+    return found
+
+
 def opsets_of(rule: Rule) -> list[int]:
     """Versions of ONNX's operator set between which an operator of a rule changed, with both ends of the range."""
     low, high = OPSETS
@@ -160,3 +229,9 @@ def said_by(rule: Rule) -> set[Any]:
     """The numbers and strings that a rule's conditions name."""
     trees = [ast.parse(e.text.strip(), mode="eval") for e in (*rule.where, *rule.prefer)]
     return {node.value for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Constant)}
+
+
+def beyond_types(rule: Rule) -> list[int]:
+    """Sizes that the narrow types that a rule casts to can't count to."""
+    cast = {e.text for line in (*rule.match, *rule.replace) for name, e in line.attributes if name == "to"}
+    return sorted({n for to, n in (("2", 300), ("3", 300), ("10", 2100)) if to in cast})

@@ -179,7 +179,7 @@ def _arithmetic(c: Call) -> Array:
         case "Neg":
             return d.neg(x)
         case "Abs":
-            return d.func("abs", x)
+            return d.func("abs of an integer" if c.integers else "abs", x)
         case "Sign":
             return d.func("sign of an integer" if c.integers else "sign", x)
         case "Max" | "Min":

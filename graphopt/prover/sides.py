@@ -7,6 +7,7 @@ a rule computes from constants is computed by ordinary nodes, as the runtime wil
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -47,6 +48,14 @@ class Sides:
             SessionError: The runtime refuses it.
         """
         return self._opened(self.instance.after)
+
+    def floats(self, keys: Sequence[int]) -> Session:
+        """What the pattern computes on the way.
+
+        Args:
+            keys: The values that are wanted.
+        """
+        return self._opened(replace(self.instance.before, outputs=tuple((f"{key:x}", key) for key in keys)))
 
     def _opened(self, graph: Graph) -> Session:
         return Session(as_model(graph, self.instance.before, self.inputs), _DISABLED)

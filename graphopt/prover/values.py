@@ -8,6 +8,7 @@ ladder of magnitudes. Integers go over the whole range of their type, unless the
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
@@ -16,14 +17,16 @@ from typing import Any
 import numpy as np
 
 from graphopt.ir.graph import Graph, Node
-from graphopt.ir.types import FLOATS
+from graphopt.ir.types import FLOATS, NUMPY_NAMES
 from graphopt.prover.domains import WIDER
+from graphopt.prover.hazards import COUNTING
+from graphopt.rewrite.schema import Rule
 
 Array = np.ndarray[Any, Any]
 
 _SPECIAL = (0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 0.5, -2.5, 3.0, 120.0, -120.0,
-            2049.0, 16777217.0, 1 + 1e-12)  # fmt: skip
-"""The last three are other numbers in float16 and in float32."""
+            2049.0, 16777217.0, 1 + 1e-12, 1 + 2.0**-11 + 2.0**-30)  # fmt: skip
+"""The last four are other numbers in float16 and in float32; the last of all is another float16 by way of float32."""
 _EXTREME = (0.0, 1.0, -1.0, 3.0, -3.0, 9.0, -9.0, 30.0, -30.0, 150.0, -150.0, 250.0, 1e-6, -1e-6, 1e-30, 1e-40, -1e-40,
             1e4, -1e4, 1e30, -1e30, 3e38, -3e38, 1e-45, 4.2e-45, np.inf, -np.inf, np.nan)  # fmt: skip
 
@@ -38,11 +41,13 @@ class Fill:
         pool: Floats to draw from.
         sign: 1 or -1 for numbers of one sign.
         offset: Added to all floats of an array.
-        integers: ``small``, ``full`` (range of the type) or ``ends`` (of that range, and what is near 0).
+        integers: ``small``, ``full`` (range of the type), ``between`` (of all sizes up to its ends), ``ends`` (and what is
+            near 0) or ``own``.
         truth: ``True`` or ``False`` for all truth values; ``None`` for either.
         finite: Whether all floats are, and of moderate size: what an integer can be made of.
         alike: Whether operands of one shape hold nearly the same, so that their difference is small.
         within: The size of the largest integer.
+        own: The integers to draw from, where they are ``own``.
     """
 
     name: str
@@ -55,6 +60,7 @@ class Fill:
     finite: bool = True
     alike: bool = False
     within: float = np.inf
+    own: tuple[int, ...] = ()
 
     @property
     def largest(self) -> float:
@@ -72,7 +78,7 @@ class Fill:
         """Integers; ``use`` is ``shape``, ``divisor``, ``count`` or empty."""
         info = np.iinfo(dtype)
         if use == "shape" or (use == "count" and self.integers == "small"):
-            low, high = ((0, 3), (-2, 3), (1, 4))[int(rng.integers(3))]
+            low, high = ((0, 3), (-2, 3), (1, 4), (2, 8))[int(rng.integers(4))]
             return np.asarray(rng.integers(max(low, info.min), high, shape)).astype(dtype)
         if use == "count" and self.integers != "small":
             chosen = (_LONG,) if self.integers == "ends" else (0, 1, 2, 7, 300, _LONG)
@@ -81,7 +87,7 @@ class Fill:
             made = rng.integers(info.min, info.max, shape, dtype, endpoint=True)
             return np.where((made == 0) | (made == np.array(-1).astype(dtype)), np.array(3, dtype), made)
         if use == "divisor":
-            made = np.asarray(rng.integers(2, 8, shape))
+            made = np.asarray(rng.integers(1, 8, shape))
             return (made * rng.choice([-1, 1], shape) if info.min < 0 else made).astype(dtype)
         made = self._any(dtype, info, shape, rng)
         return made if self.within >= info.max else np.clip(made, max(int(-self.within), info.min), int(self.within))
@@ -89,14 +95,20 @@ class Fill:
     def _any(self, dtype: Any, info: Any, shape: tuple[int, ...], rng: np.random.Generator) -> Array:
         if self.integers == "full":
             return np.asarray(rng.integers(info.min, info.max, shape, dtype, endpoint=True))
+        if self.integers == "between":
+            size = 2.0 ** rng.uniform(2, info.bits - 1, shape)
+            return np.asarray(size * rng.choice([-1.0, 1.0] if info.min else [1.0], shape)).astype(dtype)
+        if self.integers == "own":
+            own = [n for v in self.own for n in (v, -v) if info.min <= n <= info.max]
+            return np.asarray(rng.choice(np.array(own or [0], dtype), shape))
         if self.integers == "ends":
-            return np.asarray(
-                rng.choice(np.array([info.min, info.max, info.max - 1, 0, 1, max(info.min, -1)], dtype), shape)
-            )
+            ends = [info.min, info.max, info.max - 1, 0, 1, max(info.min, -1), *([_TWICE] * (info.bits == 64))]
+            return np.asarray(rng.choice(np.array(ends, dtype), shape))
         return np.asarray(rng.integers(max(-4, info.min), 5, shape)).astype(dtype)
 
 
 _SUPPLY = 1024  # floats drawn at once: drawing some costs less than to begin
+_TWICE = 2**60 + 2**36 + 1  # another float32 by way of float64
 _LONG = 2100  # more than float16 counts to
 _APART = 1e-4  # of operands that are nearly equal
 
@@ -111,7 +123,7 @@ _COMMON = (
     _POSITIVE,
     Fill("zeros", pool=(0.0,), integers="ends"),
     Fill("large numbers", 1e3, integers="ends"),
-    Fill("small numbers", 1e-3, integers="full"),
+    Fill("small numbers", 1e-3, integers="between"),
 )
 EXACT = (
     *_COMMON,
@@ -141,6 +153,9 @@ NARROWED = (
 
 ENORMOUS = Fill("enormous numbers", 1e25, finite=False)
 """Their squares overflow: for patterns that take none, nor a quotient, which another grouping may do in passing."""
+_FEW = 64  # bytes of a constant that a rule names
+_NOBODY = 1e9  # numbers beyond are infinities in disguise
+_BESIDE = 2.0**-10
 _PRODUCTS = frozenset({"MatMul", "Gemm", "Conv", "ConvTranspose", "Einsum", "Div", "Reciprocal", "Pow"})
 
 
@@ -149,17 +164,32 @@ def multiplies(graph: Graph) -> bool:
     return any(node.op in _PRODUCTS for node in graph.nodes.values())
 
 
-def fills(claim: str, domain: float | None, narrowed: bool = False) -> tuple[Fill, ...]:
-    """The classes of contents for a claim.
+def fills(rule: Rule, before: Graph, after: Graph, given: Collection[int]) -> tuple[Fill, ...]:
+    """The classes of contents that a rule is tried on.
 
     Args:
-        claim: Of the rule.
-        domain: The largest number that it speaks of, if it names one.
-        narrowed: Whether the pattern computes in a wider type than its operands or results have.
+        rule: The rule.
+        before: Its pattern.
+        after: Its replacement.
+        given: Keys of constants that stand for any content.
     """
-    chosen = EXACT if claim == "exact" else REAL
-    if narrowed and claim == "real":
-        chosen = (*chosen, *NARROWED)
+    real, whole = rule.claim == "real", makes_integers(before)
+    chosen = _within(EXACT if rule.claim == "exact" else (*REAL, *(NARROWED if real and widened(before) else ())), rule)
+    if whole:
+        chosen = tuple(f for f in chosen if f.finite)
+    if cast := cast_operands(before):
+        chosen = (*chosen, of_range(cast.values()))
+    numbers = own_numbers((before, after), given)
+    if numbers and (rule.domain is None or around(numbers).largest <= rule.domain):
+        chosen = (*chosen, around(numbers))
+    if real and not whole and not multiplies(before):
+        chosen = (*chosen, ENORMOUS)
+    return (*chosen, extreme(rule.domain)) if rule.claim == "approx" else chosen
+
+
+def _within(chosen: tuple[Fill, ...], rule: Rule) -> tuple[Fill, ...]:
+    """Classes of contents kept to the domain that a rule speaks of, if it names one, and the ends of that."""
+    domain = rule.domain
     if domain is None:
         return chosen
     inside = tuple(f for f in chosen if f.finite and f.largest <= domain)
@@ -248,7 +278,7 @@ def uses(*graphs: Graph, only: str = "") -> dict[int, str]:
     found: dict[int, str] = {}
     for graph in graphs:
         for node in graph.nodes.values():
-            for i in range(3 * (node.op == "Range")):
+            for i in range(len(node.inputs) * (node.op in COUNTING)):
                 _mark(graph, node, i, only or "count", found)
     for graph in graphs:
         for node in graph.nodes.values():
@@ -283,12 +313,60 @@ def widened(graph: Graph) -> bool:
     )
 
 
-def makes_integers(*graphs: Graph) -> bool:
-    """Whether floats become integers somewhere: what is out of range there is undefined."""
-    return any(
-        node.op in ("Cast", "CastLike", "QuantizeLinear", "DynamicQuantizeLinear")
-        and str(graph.type(node.outputs[0]).dtype)[0] in "iu"
-        for graph in graphs
-        for node in graph.nodes.values()
-        if node.outputs and node.outputs[0] is not None
-    )
+_ROUNDED = ("Cast", "CastLike")
+"""What makes integers of floats and does not stop at the ends of the type: a number out of range becomes anything."""
+
+
+def cast_operands(graph: Graph) -> dict[int, str]:
+    """The floats that are cast to integers, by key, and the type of these."""
+    return {node.inputs[0]: to for node, to in _integers_of_floats(graph) if node.op in _ROUNDED and node.inputs[0]}
+
+
+def makes_integers(graph: Graph) -> bool:
+    """Whether floats become integers somewhere: what no number is, or out of range, there is undefined."""
+    return any(True for _ in _integers_of_floats(graph))
+
+
+def _integers_of_floats(graph: Graph) -> Iterator[tuple[Node, str]]:
+    for node in graph.nodes.values():
+        if node.op in (*_ROUNDED, "QuantizeLinear", "DynamicQuantizeLinear") and node.outputs and node.inputs:
+            of, to = (None if key is None else graph.type(key).dtype for key in (node.inputs[0], node.outputs[0]))
+            if of in FLOATS and to is not None and to[0] in "iu":
+                yield node, to
+
+
+def own_numbers(rule_graphs: Sequence[Graph], given: Collection[int]) -> tuple[float, ...]:
+    """Numbers that a rule names, in few constants or attributes of its own.
+
+    Args:
+        rule_graphs: Its pattern and its replacement.
+        given: Keys of constants that stand for any content.
+    """
+    found: set[float] = set()
+    for graph in rule_graphs:
+        for key, value in graph.values.items():
+            if value.tensor is not None and key not in given and (value.type.nbytes or 0) <= _FEW:
+                content = np.asarray(value.tensor.numpy())
+                found.update(content.ravel().astype(float).tolist() if content.dtype.kind in "fiu" else ())
+        for node in graph.nodes.values():
+            found.update(v for v in node.attributes.values() if type(v) is float)
+    return tuple(sorted(v for v in found if v and np.isfinite(v) and abs(v) < _NOBODY))
+
+
+def around(numbers: Sequence[float]) -> Fill:
+    """Contents at, beside and about some numbers: a threshold that a rule names is where its two sides part."""
+    sizes = sorted({abs(v) for v in numbers})
+    beside = tuple(v * factor for v in sizes for factor in (1.0, 1 - _BESIDE, 1 + _BESIDE, 0.5, 1.5))
+    whole = tuple(sorted({n + d for n in map(round, sizes) for d in (-1, 0, 1)}))
+    return Fill("numbers of the rule", pool=(*beside, *(-v for v in beside)), integers="own", own=whole)
+
+
+def of_range(dtypes: Collection[str]) -> Fill:
+    """Floats up to the ends of the narrowest of some types of integers."""
+    kinds = [np.iinfo(NUMPY_NAMES[d]) for d in dtypes]
+    low, high = max(float(k.min) for k in kinds), min(float(k.max) for k in kinds)
+    # The type of the floats may have no number as near to the end as that.
+    sizes = [s for bits in (7, 8, 15, 16, 24, 31, 32, 53) for s in (2.0**bits - 1, 2.0**bits, 2.0**bits + 1)]
+    inside = [s for s in (*sizes, 0.99 * high) if s <= 0.99 * high] + [0.0, 0.5, 1.5, high / 2]
+    pool = (*inside, *(-s for s in inside if -s >= 0.99 * low))
+    return Fill("numbers of the range of integers", pool=pool)

@@ -14,7 +14,7 @@ import numpy as np
 from graphopt.ir.types import FLOATS
 from graphopt.prover.cases import Case, contents_read, operands, places, put
 from graphopt.prover.contents import SYMBOLS, halved, hidden, mapped, named, refilled, reshaped, retyped, squared
-from graphopt.prover.schemas import attributes_of, dtypes_of, opsets_of, readers, said_by, values_of
+from graphopt.prover.schemas import attributes_of, beyond_types, dtypes_of, opsets_of, readers, said_by, values_of
 from graphopt.prover.values import SHAPES
 from graphopt.rewrite.examples import DEFAULT_OPSET, Operand
 from graphopt.rewrite.pattern import Line
@@ -24,7 +24,7 @@ _WEIGHTED = frozenset({"MatMul", "Gemm", "Conv", "ConvTranspose", "Einsum"})
 _VALUED = 12  # drawn of each of four forms of an example
 _TOGETHER = 64  # choices of operators for all nodes of a pattern that are gone through
 _SIZES = (1, 2, 3, 4, 5, 6, 7)
-
+_LONGEST = 512  # of the sizes that a rule names, those that are tried
 
 Change = Callable[[Case], Case]
 """Of one case to another."""
@@ -63,7 +63,9 @@ class Variation:
         self.optional = sorted({o.name for line in rule.match for o in line.operands if o.kind == "optional"})
         self.opsets = opsets_of(rule)
         self.read = contents_read(rule)
-        self.thresholds = sorted({n for n in said_by(rule) if type(n) is int and abs(n) > 3})
+        self.said = sorted(n for n in said_by(rule) if type(n) in (int, float))
+        known = (n for said in self.said if 5 < said <= _LONGEST for n in (int(said), 2 * int(said)))
+        self.lengths = (1, 2, 5, 3, *known, *beyond_types(rule))
         ways: list[Callable[[Case], list[Case]]] = [
             self._sizes,
             self._singles,
@@ -117,7 +119,7 @@ class Variation:
     def _sizes(self, case: Case) -> list[Case]:
         """Dimensions of one size get another one, everywhere."""
         sizes = sorted({d for o in operands(case) for d in o.dims}, key=str)
-        return [self._resized(case, {size: to}) for size in sizes for to in (1, 2, 5, 3) if to != size]
+        return [self._resized(case, {size: to}) for size in sizes for to in self.lengths if to != size]
 
     def _singles(self, case: Case) -> list[Case]:
         """One dimension of one operand changes alone."""
@@ -170,9 +172,7 @@ class Variation:
         return squared(case, int(self._pick((2, 3))))
 
     def valued(self, case: Case) -> list[Case]:
-        """Captured attributes together, drawn: one value for all of a name, or one for each; operands as they are, with a
-        dimension more, and with all sizes but 1 alike.
-        """  # noqa: D205
+        """Captured attributes together, drawn: one value for all of a name, or one for each; at several shapes of the operands."""
         if len(self.captured) < 2:
             return []
         deeper = self._ranks(case)[0]
@@ -247,7 +247,7 @@ class Variation:
                 steers = any(position in SHAPES.get(op, ()) and op != "Slice" for op, position in used)
                 # Weights keep their size: of a single large one little is left by any other way to sum products.
                 weighs = any(op in _WEIGHTED for op, _ in used)
-                said = self.thresholds if place[0] in self.read else []
+                said = self.said if place[0] in self.read else []
                 made += [put(case, place, other) for other in refilled(operand, self.rng, said, not steers, not weighs)]
         return made
 
@@ -373,7 +373,7 @@ class Variation:
         known = attributes_of(domain, op, int(case.get("opset", DEFAULT_OPSET))).get(attribute)
         rank = max((len(o.dims) for o in operands(case)), default=2)
         kind = None if known is None else known.type
-        return values_of(attribute, kind, held, rank, max(rank - 2, 1), self.rng)
+        return values_of(attribute, kind, held, rank, max(rank - 2, 1), self.rng, self.said)
 
     # -- several things together ----------------------------------------------------------------------------------
 

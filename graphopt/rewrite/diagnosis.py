@@ -78,7 +78,7 @@ def _reasons(graph: Graph, line: Line, node: Node, given: dict[str, Any]) -> Ite
             if not same_attribute(value, default):
                 yield f"attribute {name!r}, which it does not mention, is {value!r} and not its default"
     for operand, key in zip(line.operands, node.inputs, strict=False):
-        if operand.kind == "number" and not is_number(graph, key, operand.number):
+        if operand.kind == "number" and not is_number(graph, key, operand.number, operand.exact):
             yield f"operand {operand.number:g} is another constant"
     held: dict[str, Ref] = {}
     for operand, key in zip(line.operands, node.inputs, strict=False):

@@ -87,7 +87,8 @@ def _literal(name: str, text: str) -> Any:
     try:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
-        raise ExampleError(f"{name}: {text[:60]!r} is neither a number nor a list of numbers") from None
+        hint = "; truth values are 1 and 0" if re.search("true|false", text, re.IGNORECASE) else ""
+        raise ExampleError(f"{name}: {text[:60]!r} is neither a number nor a list of numbers{hint}") from None
 
 
 class ExampleError(GraphoptError):

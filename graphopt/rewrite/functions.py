@@ -286,7 +286,10 @@ def like(env: Env, x: Ref, items: Any) -> np.ndarray[Any, Any]:
         raise Unknown
     leaves(items)
     with np.errstate(over="ignore"):
-        return np.array(items, dtype=np.float64 if name.startswith("float") else None).astype(name)
+        array = np.array(items)
+        if array.dtype.kind not in "biuf":  # an attribute that a node does not have
+            raise Unknown
+        return array.astype(np.float64 if name.startswith("float") else array.dtype).astype(name)
 
 
 def eye(env: Env, x: Ref, n: int) -> np.ndarray[Any, Any]:

@@ -17,10 +17,16 @@ _CLOSE = 1e-5
 _COARSE = 2.0**-8  # half a unit in the last place of a bfloat16: what rounding to a 16-bit type costs at most
 
 
-def is_number(graph: Graph, key: int | None, number: float) -> bool:
+def is_number(graph: Graph, key: int | None, number: float, exact: bool = False) -> bool:
     """Whether a value is a constant of one element that is the number, up to a relative 1e-5.
 
     In a 16-bit type it may be what the number rounds to there, unless that is much further off (0 for 1e-9, say).
+
+    Args:
+        graph: The graph.
+        key: The value.
+        number: The number.
+        exact: Whether it must be the number itself, or what that rounds to in the value's type.
     """
     if key is None or not graph.values[key].const or graph.values[key].type.elements != 1:
         return False
@@ -29,10 +35,10 @@ def is_number(graph: Graph, key: int | None, number: float) -> bool:
         return False
     found = float(array.ravel()[0])
     off = abs(found - number)
-    if found == number or off <= _CLOSE * abs(number):
+    if found == number or (not exact and off <= _CLOSE * abs(number)):
         return True
-    narrow = array.dtype.name in ("float16", "bfloat16")
-    return narrow and off <= _COARSE * abs(number) and found == float(np.array(number).astype(array.dtype))
+    rounds = exact or array.dtype.name in ("float16", "bfloat16")
+    return rounds and off <= _COARSE * abs(number) and found == float(np.array(number).astype(array.dtype))
 
 
 def constant(

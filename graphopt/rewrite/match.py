@@ -324,7 +324,7 @@ def _operand(graph: Graph, operand: Operand, key: int | None, names: Names) -> b
     if operand.kind == "none":
         return key is None
     if operand.kind == "number":
-        return is_number(graph, key, operand.number)
+        return is_number(graph, key, operand.number, operand.exact)
     if key is None and operand.kind != "optional":
         return False
     return operand.name == "_" or _bind(names, operand.name, Ref(key))

@@ -39,11 +39,13 @@ class Operand:
         name: Variable, ``""`` for a number or an omitted operand.
         kind: ``value``, ``optional`` (may be absent), ``variadic``, ``number`` or ``none``.
         number: The number, for kind ``number``.
+        exact: Whether a pattern takes no other for it, however near.
     """
 
     name: str
     kind: str = "value"
     number: float = 0.0
+    exact: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +134,11 @@ def parse_line(text: str, where: str) -> Line:
         "",
         each,
     )
+
+
+def exactly(line: Line) -> Line:
+    """A line of a pattern that takes no number for another, however near."""
+    return replace(line, operands=tuple(replace(o, exact=o.kind == "number") for o in line.operands))
 
 
 def parse_pattern_line(text: str, where: str) -> Line:

@@ -36,7 +36,7 @@ from graphopt.rewrite.located import (
     text_of,
     texts_of,
 )
-from graphopt.rewrite.pattern import Line, parse_line, parse_pattern_line
+from graphopt.rewrite.pattern import Line, exactly, parse_line, parse_pattern_line
 from graphopt.rewrite.scope import misnamed
 
 CLAIMS = ("exact", "real", "approx")
@@ -304,6 +304,8 @@ def _rule(data: Any, family: str, providers: tuple[str, ...], name: str, wrong: 
     let = [(k, wrong.try_(compile_expression, v.text, FUNCTIONS, v.where)) for k, v in lets]
     claim = wrong.try_(lambda: _claim(text_of(data, "equal", at), data["equal"].where))
     domain = wrong.try_(_domain, data, claim[0], at) if claim else None
+    if claim and claim[0] == "exact":
+        match = tuple(exactly(line) for line in match)
     always, last, hinted = (wrong.try_(_flag, data, key, at) for key in ("always", "last", "hinted"))
     if always and last:
         wrong.errors.append(RuleError("'always' and 'last' exclude each other", at))
