@@ -170,6 +170,7 @@ class Value:
         producer: Id of the node that computes it, ``None`` for inputs and tensors.
         source: The original Constant node, when the tensor came from one.
         content: What is known of the elements of a small integer tensor that the model computes (see :mod:`graphopt.ir.content`).
+        default: Whether it is an input for which the model has a tensor of its own, which only a caller may replace.
     """
 
     key: int
@@ -180,6 +181,7 @@ class Value:
     producer: int | None = None
     source: Any = None
     content: tuple[Dim, ...] | None = None
+    default: bool = False
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from graphopt.ir.infer import value_type
 from graphopt.ir.tensors import Constant
 from graphopt.ir.types import UNKNOWN, ValueType, digest
 from graphopt.onnxio.bodies import HAS_BODY, captured, within
-from graphopt.onnxio.declared import types_of
+from graphopt.onnxio.declared import overridable, types_of
 from graphopt.onnxio.initializers import attribute_of, constant_of, identify
 from graphopt.onnxio.read import STANDARD
 
@@ -89,13 +89,13 @@ class _Builder:
         self._functions = {(f.domain, f.name) for f in proto.functions}
         self._seen: set[int] = set()
         self._source = g = proto.graph
-        # Before IR version 4 every initializer is also an input, and the runtime treats it as a constant all the same.
-        overridable = {i.name for i in g.input} if proto.ir_version >= 4 else set()
+        defaults = overridable(proto)
         for info in g.input:
-            if info.name in tensors and info.name not in overridable:
+            if info.name in tensors and info.name not in defaults:
                 continue
             type = self._types.get(info.name, value_type(info.type))
-            self._define(info.name, Value(digest("input", info.name, str(type)), info.name, type))
+            key = digest("input", info.name, str(type))
+            self._define(info.name, Value(key, info.name, type, default=info.name in defaults))
             self.inputs.append(self.scope[info.name])
         for name, tensor in tensors.items():
             if name in self.scope:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper, shape_inference
 
@@ -13,6 +13,7 @@ from graphopt.onnxio.bodies import captured
 from graphopt.onnxio.initializers import attribute_of
 
 _BOUNDS = 8  # elements of the bounds of a Slice
+_SIZED_BY_FLOATS = ("Range", "Resize", "Upsample")
 
 
 def types_of(proto: ModelProto) -> dict[str, ValueType]:
@@ -49,14 +50,20 @@ def _types(proto: ModelProto) -> dict[str, ValueType]:
 def _trusted(proto: ModelProto, types: dict[str, ValueType]) -> dict[str, ValueType]:
     """Types without what follows from an inference that the runtime does not share (see :mod:`graphopt.ir.doubts`).
 
-    Of values that depend on such a node only the dtype is kept, whatever the file declares: the
+    The runtime does not believe the content of a tensor that a caller may replace, either. Of values that depend on such a node only the dtype is kept, whatever the file declares: the
     exporter asked the same inference. :func:`graphopt.ir.simplify.simplify` infers their shapes anew, node by node.
     """
     versions = {"" if o.domain == "ai.onnx" else o.domain: o.version for o in proto.opset_import}
     contents = _small_integers(proto) if any(node.op_type == "Slice" for node in proto.graph.node) else {}
     weights = {t.name: ValueType(DTYPE_NAMES.get(t.data_type), tuple(t.dims)) for t in proto.graph.initializer}
     told = {**types, **weights}
-    doubted = {name for node in proto.graph.node if _mistaken(node, told, versions, contents) for name in node.output}
+    sizes = overridable(proto)
+    doubted = {
+        name
+        for node in proto.graph.node
+        if _mistaken(node, told, versions, contents) or _sized(node, told, sizes)
+        for name in node.output
+    }
     known = 0
     while len(doubted) > known:  # once for a model whose nodes are in order
         known = len(doubted)
@@ -84,6 +91,20 @@ def _small_integers(proto: ModelProto) -> dict[str, tuple[int, ...]]:
         for name, t in few.items()
         if sum(t.dims) <= _BOUNDS and t.data_location != TensorProto.EXTERNAL
     }
+
+
+def overridable(proto: ModelProto) -> set[str]:
+    """The initializers that a caller may replace: before IR version 4 every one is an input, and a constant all the same."""
+    inputs = {i.name for i in proto.graph.input} if proto.ir_version >= 4 else set()
+    return {t.name for t in proto.graph.initializer if t.name in inputs}
+
+
+def _sized(node: NodeProto, types: Mapping[str, ValueType], names: Iterable[str]) -> bool:
+    """Whether an operand may decide on a shape that is one of some names: integers, and the floats of some operators."""
+    return any(
+        len(types[name].shape or ()) < 2 and (types[name].dtype in ("i64", "i32") or node.op_type in _SIZED_BY_FLOATS)
+        for name in set(names).intersection(node.input)
+    )
 
 
 def _mistaken(

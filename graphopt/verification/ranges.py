@@ -23,11 +23,14 @@ _MOST = 4096  # steps from an input
 
 
 def input_ranges(graph: Graph) -> dict[str, Range]:
-    """For each input of which operators ask something, the inclusive low and exclusive high of legal elements, of all or of each."""
+    """For each input of which operators ask something, the inclusive low and exclusive high of legal elements, of all or of each.
+
+    Those that have a default are left alone: nobody makes them up.
+    """
     found: dict[str, Range] = {}
     for key in graph.inputs:
         value = graph.values[key]
-        if value.type.dtype in _INTEGERS or value.type.dtype in _FLOATS:
+        if not value.default and (value.type.dtype in _INTEGERS or value.type.dtype in _FLOATS):
             limits = _together(list(_limits(graph, key)))
             if limits is not None:
                 found[value.name] = limits

@@ -387,3 +387,28 @@ def test_simplify_drops_what_nothing_reads(tmp_path: Path) -> None:
     saved = onnx.load(out)
     assert [n.op_type for n in saved.graph.node] == ["Relu", "Mul", "Add"]
     assert sorted(t.name for t in saved.graph.initializer) == ["b", "v"]
+
+
+@pytest.mark.parametrize(
+    ("op", "inputs", "default", "told", "other"),
+    [
+        ("Gather", ["x", "d"], np.array([1, 2]), [2, 4], np.array([0, 3])),
+        ("Reshape", ["x", "d"], np.array([4, 4]), [4, 4], np.array([2, 8])),
+        ("Expand", ["x", "d"], np.array([1, 4, 4]), [1, 4, 4], np.array([3, 4, 4])),
+        ("Resize", ["x", "", "d"], np.array([1, 1], np.float32), [4, 4], np.array([3, 1], np.float32)),
+    ],
+)
+def test_a_default_that_decides_on_a_shape_may_be_replaced(op, inputs, default, told, other):
+    kind = F if default.dtype == np.float32 else INT
+    proto = model(
+        [node(op, inputs, ["h"]), node("Identity", ["h"], ["y"])],
+        [("x", F, [4, 4]), ("d", kind, list(default.shape))],
+        [("y", F, None)],
+        [weight("d", default)],
+    )
+    proto.graph.value_info.append(helper.make_tensor_value_info("h", F, told))
+    made = optimize(proto, strategy="none", measure=False).model
+    assert [n.op_type for n in made.graph.node] == [op]
+    x = np.arange(16, dtype=np.float32).reshape(4, 4)
+    for feeds in ({"x": x}, {"x": x, "d": other}):
+        same(run(made, feeds), run(proto, feeds))
