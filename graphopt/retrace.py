@@ -12,7 +12,6 @@ from onnx import ModelProto
 from graphopt.config import check_arguments
 from graphopt.errors import SessionError, expect
 from graphopt.ir.graph import Graph
-from graphopt.ir.simplify import simplify
 from graphopt.onnxio.emit import Emitted, emit
 from graphopt.onnxio.load import Model
 from graphopt.onnxio.save import copy, save
@@ -21,6 +20,7 @@ from graphopt.pipeline.prepare import check_targets, load_model, load_rules
 from graphopt.rewrite.library import Library
 from graphopt.search.arena import Arena
 from graphopt.search.culprit import first_harm
+from graphopt.search.normal import simplified
 from graphopt.search.trace import Trace, TraceError, carry_out, is_graph, read_trace
 from graphopt.verification.numeric import Verifier
 from graphopt.verification.ranges import input_ranges
@@ -79,7 +79,7 @@ def replay(
     chosen = told.steps[:steps]
     # Without a step the model stays as it is, unless `optimize` wrote what was simpler without a rule: metadata says that it wrote.
     made = bool(chosen) or (not told.steps and bool(told.metadata))
-    graph = carry_out(replace(simplify(loaded.graph)), library, told.block, chosen) if made else loaded.graph
+    graph = carry_out(simplified(loaded.graph), library, told.block, chosen) if made else loaded.graph
     if len(chosen) == len(told.steps) and not is_graph(graph, told.result):
         raise TraceError("the steps lead to another graph than they did", "was the trace edited?")
     emitted = emit(loaded, graph, max_bytes=told.max_bytes)
@@ -174,7 +174,7 @@ def bisect(
     told = _read(trace, model)
     library, loaded = _opened(told, model)
     arena = _arena(told, loaded, threads, seed)
-    start = simplify(loaded.graph)
+    start = simplified(loaded.graph)
     verifier = Verifier(
         arena.loadable(None),
         ranges=input_ranges(loaded.graph),
@@ -259,7 +259,7 @@ def stages(
     told = _read(trace, model)
     library, loaded = _opened(told, model)
     arena = None if seconds is None else _arena(told, loaded, threads, seed)
-    start = before = simplify(loaded.graph)
+    start = before = simplified(loaded.graph)
     found, done = list[Stage](), 0
     for rule, group in groupby(told.steps, key=lambda step: step.rule):
         steps = list(group)

@@ -64,13 +64,15 @@ class Body:
     taken: set[str]
 
     def put_back(self, graph: Graph, inner: Graph) -> tuple[Graph, Delta, int]:
-        """The graph around it with another graph in its place, what changed, and how many nodes the body has more."""
+        """The graph around it with another graph in its place, what changed, and how many nodes the body has more, constants aside."""
         source = NodeProto()
         source.CopyFrom(self.owner.source)
         body = next(a.g for a in source.attribute if a.name == self.attribute)
         was = GraphProto()
         was.CopyFrom(body)
-        body.CopyFrom(to_proto(emit(self.model, inner, max_bytes=2 * _LARGEST, taken=self.taken)).graph)
+        # What no rule had a hand in is folded as far as that takes no room.
+        limit = 2 * _LARGEST if any(node.rule for node in inner.nodes.values()) else None
+        body.CopyFrom(to_proto(emit(self.model, inner, max_bytes=limit, taken=self.taken)).graph)
         for field in ("input", "output", "value_info"):
             body.ClearField(field)
         body.input.extend(was.input)
@@ -86,7 +88,7 @@ class Body:
         body.node.extend(nodes)
         made = {name for node in nodes for name in node.output}
         body.value_info.extend(info for info in was.value_info if info.name in made)
-        return *self._exchanged(graph, source), len(body.node) - len(was.node)
+        return *self._exchanged(graph, source), _running(body) - _running(was)
 
     def _exchanged(self, graph: Graph, source: NodeProto) -> tuple[Graph, Delta]:
         """The graph around it with another form of its owner."""
@@ -133,6 +135,10 @@ def open_body(graph: Graph, path: Path, taken: set[str]) -> Body | None:
         return None
     around = taken | {each.name for each in graph.values.values()} | set(names_within(owner.source))
     return Body(owner, name, model, simplify(model.graph), around)
+
+
+def _running(body: GraphProto) -> int:
+    return sum(node.op_type != "Constant" for node in body.node)
 
 
 def _first_turn(graph: Graph, owner: Node) -> tuple[list[Shape | None], range, int]:

@@ -18,7 +18,6 @@ from graphopt.cost.models import COST_MODELS
 from graphopt.errors import UsageError
 from graphopt.files import is_stream
 from graphopt.ir.dtypes import BY_CODE
-from graphopt.ir.simplify import simplify
 from graphopt.onnxio.load import Model, load
 from graphopt.onnxio.read import upgraded
 from graphopt.pipeline.context import Context, Progress, Targets
@@ -28,6 +27,7 @@ from graphopt.rewrite.library import Library, load_library
 from graphopt.runtime import guard
 from graphopt.search.arena import Arena, most_bytes
 from graphopt.search.effort import Effort
+from graphopt.search.normal import simplified
 from graphopt.search.problem import Budget
 from graphopt.verification.ranges import input_ranges
 from graphopt.verification.sizes import size_hints
@@ -89,8 +89,7 @@ def prepare(
     baseline_s, feeds = first_run(original, config, ranges, given, sets[0], settings.seed, dict(settings.input_shapes))
     opening_s = max(0.0, time.monotonic() - opening - 2 * baseline_s)
     sizes = open_sizes(original, feeds)
-    # A graph of its own even where nothing was to do: written, its constants are numbers, and not as the file has them.
-    limit, start = most_bytes(loaded, settings.max_growth), replace(simplify(loaded.graph))
+    limit, start = most_bytes(loaded, settings.max_growth), simplified(loaded.graph)
     seconds = _left(settings, time.monotonic() - began, opening_s, baseline_s, told=foreseen)
     return Context(
         given=model,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import TypeVar
 
 from graphopt.ir.edit import Delta
@@ -31,7 +32,7 @@ class Normal:
     """A model in its normal form.
 
     Attributes:
-        start: The graph as the engine simplifies it: what a trace begins with.
+        start: The graph as :func:`simplified` leaves it: what a trace begins with.
         graph: The normal form.
         steps: How the one became the other. Their costs are 0, as nothing was priced, but for those that pay in bodies.
     """
@@ -43,9 +44,7 @@ class Normal:
     @classmethod
     def of(cls, graph: Graph, problem: Problem) -> Normal:
         """The normal form of a graph as it was loaded."""
-        with collector_paused():
-            start = simplify(graph)
-        return cls.after(start, problem)
+        return cls.after(simplified(graph), problem)
 
     @classmethod
     def after(cls, start: Graph, problem: Problem, budget: Budget | None = None) -> Normal:
@@ -96,6 +95,27 @@ class Cleaner:
         return Outcome(start, (), 0, budget.elapsed, "nothing was searched")
 
 
+def simplified(graph: Graph) -> Graph:
+    """A graph as the engine simplifies it, and the bodies of its control flow, where that leaves fewer nodes to run.
+
+    It is a graph of its own even where nothing was to do: written, its constants are numbers, and not as the file has them.
+    """
+    with collector_paused():
+        graph = replace(simplify(graph))
+        for path in _paths(graph):
+            changed = within(graph, path, lambda body: body)
+            if changed is not None and changed[2] < 0:
+                graph = changed[0]
+    return graph
+
+
+def _paths(graph: Graph) -> list[Path]:
+    """Where the bodies are that are looked at."""
+    if not any(node.opaque == HAS_BODY for node in graph.nodes.values()):
+        return []
+    return list(islice(body_paths(graph, set()), _BODIES))
+
+
 def better_bodies(graph: Graph, better: Callable[[Graph], tuple[Graph, list[T]]]) -> tuple[Graph, list[tuple[Path, T]]]:
     """A graph with better bodies, and the steps to it, each with the body that it is made in.
 
@@ -104,9 +124,7 @@ def better_bodies(graph: Graph, better: Callable[[Graph], tuple[Graph, list[T]]]
         better: What becomes of the graph of a body, and the steps to it.
     """
     made = list[tuple[Path, T]]()
-    if not any(node.opaque == HAS_BODY for node in graph.nodes.values()):
-        return graph, made
-    for path in list(body_paths(graph, set()))[:_BODIES]:
+    for path in _paths(graph):
         found: list[tuple[Graph, list[T]]] = []
 
         def once(body: Graph, found: list[tuple[Graph, list[T]]] = found) -> Graph | None:
@@ -133,7 +151,7 @@ def within(
         taken: Names that nothing new in the body may have, besides those of the graph.
 
     Returns:
-        The graph, what changed in it, and how many nodes the body has more; ``None`` where there is no such body, or nothing changes.
+        The graph, what changed in it, and how many nodes the body has more, constants aside; ``None`` where there is no such body, or nothing changes.
     """
     body = open_body(graph, path[:2], taken or set())
     if body is None:

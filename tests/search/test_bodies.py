@@ -252,3 +252,30 @@ def test_new_names_are_no_names_of_what_is_around():
     for node in made.graph.node:
         for attribute in node.attribute:
             assert outer.isdisjoint(name for n in attribute.g.node for name in n.output)
+
+
+def test_a_body_in_which_no_rule_holds_is_simplified_as_well(tmp_path):
+    """Equal nodes, one that nothing reads, and one that computes a constant, beside an Identity outside."""
+    nodes = [
+        helper.make_node("Relu", ["x"], ["a"]),
+        helper.make_node("Relu", ["x"], ["b"]),
+        helper.make_node("Sin", ["h"], ["dead"]),
+        helper.make_node("Exp", ["k"], ["e"]),
+        helper.make_node("Mul", ["a", "e"], ["m"]),
+        helper.make_node("Add", ["m", "b"], ["tout"]),
+    ]
+    weight = onnx.numpy_helper.from_array(np.arange(3, dtype=np.float32), "k")
+    then = helper.make_graph(nodes, "then", [], [info("tout")], [weight])
+    other = helper.make_graph([helper.make_node("Tanh", ["x"], ["eout"])], "else", [], [info("eout")])
+    around = [
+        helper.make_node("Neg", ["x"], ["h"]),
+        helper.make_node("Identity", ["c"], ["d"]),
+        helper.make_node("If", ["d"], ["y"], then_branch=then, else_branch=other),
+    ]
+    onnx.save(proto(around, [info("x"), info("c", BOOL, [])], [info("y")]), tmp_path / "m.onnx")
+    out, trace = tmp_path / "out.onnx", tmp_path / "trace.json"
+    graphopt.optimize(tmp_path / "m.onnx", output=out, trace=trace, measure=False, strategy="none")
+    assert operators(onnx.load(out)) == ["Add", "Constant", "If", "Mul", "Relu", "Tanh"]
+    assert graphopt.verify(tmp_path / "m.onnx", out).passed
+    replay(trace, tmp_path / "m.onnx", output=tmp_path / "again.onnx")
+    assert (tmp_path / "again.onnx").read_bytes() == out.read_bytes()
