@@ -102,7 +102,7 @@ def prepare(
         loaded=loaded,
         start=start,
         ranges=ranges,
-        hints=size_hints(original.graph),
+        hints=replace(size_hints(original.graph), known=sizes),
         inputs=given,
         bound=bound,
         sets=sets,

@@ -27,6 +27,7 @@ _FEW = 10  # of those are small
 _PRIMES = (3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47)
 _LARGE = 64  # sizes from here on are those of images: what halves them again and again takes multiples of 32
 _STRIDE = 32
+_SMALLER = (64, 16)  # than those of images, where attention from pixel to pixel takes more memory than there is
 
 
 @dataclass(frozen=True)
@@ -38,12 +39,14 @@ class Hints:
         equal: Sums that operators hold against each other.
         elements: Shapes of the tensors in sequences, by input: what the runtime does not tell.
         known_as: Names that inputs would have elsewhere, by the operands that they are.
+        known: Sizes at which the model has run: where to begin.
     """
 
     sizes: Mapping[str, Sequence[int]] = field(default_factory=dict)
     equal: Sequence[tuple[Linear, Linear]] = ()
     elements: Mapping[str, tuple[int | str | None, ...]] = field(default_factory=dict)
     known_as: Mapping[str, str] = field(default_factory=dict)
+    known: Mapping[str, int] = field(default_factory=dict)
 
     def completed(self, specs: Iterable[TensorSpec]) -> list[TensorSpec]:
         """Inputs with the shapes of what sequences hold, see :attr:`elements`, and what they would be called elsewhere."""
@@ -106,7 +109,7 @@ class Symbols:
             if len(sum) == 1 and (other := next(iter(sum))) in options:
                 options[other] += [size for size in hints.sizes.get(name, ()) if size not in options[other]]
         past = tuple(s for s in free if roles.get(s, s.lower()).startswith("past"))
-        return cls(free, {**{s: usual[s] for s in free}, **given}, options, tied, past)
+        return cls(free, {**{s: hints.known.get(s, usual[s]) for s in free}, **given}, options, tied, past)
 
     @classmethod
     def choices(
@@ -155,14 +158,18 @@ def filled(
 
 
 def first_that_run(symbols: Symbols, runs: Runs, seconds: float = SECONDS) -> Sizes | None:
-    """Sizes that a model runs at, likely ones if they do; ``None`` when none was found in time."""
+    """Sizes that a model runs at, likely ones if they do; ``None`` when none was found in time.
+
+    However long large sizes took to fail, smaller ones are tried.
+    """
     began, seen = time.monotonic(), list[Sizes]()
+    smaller = [symbols.whole(sizes) for sizes in _smaller(symbols)]
     for proposal in _proposals(symbols):
         sizes = symbols.whole(proposal)
         if sizes in seen:
             continue
-        if seen and time.monotonic() - began > seconds:
-            break
+        if seen and time.monotonic() - began > seconds and sizes not in smaller:
+            continue
         seen.append(sizes)
         if runs(sizes):
             return sizes
@@ -174,8 +181,9 @@ def _proposals(symbols: Symbols) -> Iterator[Sizes]:
     yield start
     if not free:
         return
-    hinted = {s: hints[s][0] for s in free if hints.get(s)}
+    hinted = _hinted(symbols)
     yield {**start, **hinted}
+    yield from _smaller(symbols)
     # Small ones first: what does not run at many sizes takes long to say so at large ones.
     for tried in (_TRIED[:_FEW], _TRIED[_FEW:]):
         for size in (
@@ -188,6 +196,17 @@ def _proposals(symbols: Symbols) -> Iterator[Sizes]:
             for size in (*hints.get(symbol, ()), *tried):
                 yield {**start, **hinted, symbol: size}
                 yield {**start, symbol: size}
+
+
+def _hinted(symbols: Symbols) -> Sizes:
+    return {s: symbols.hints[s][0] for s in symbols.free if symbols.hints.get(s)}
+
+
+def _smaller(symbols: Symbols) -> list[Sizes]:
+    """Smaller sizes in place of those of images."""
+    start = symbols.start
+    large = [s for s in symbols.free if start[s] > _LARGE]
+    return [{**start, **_hinted(symbols), **dict.fromkeys(large, size)} for size in _SMALLER if large]
 
 
 def others(symbols: Symbols, base: Sizes, runs: Runs, seconds: float = SECONDS) -> list[Sizes]:
@@ -248,8 +267,8 @@ def _one_by_one(base: Sizes, choices: Mapping[str, Sequence[int]], runs: Runs) -
 def _different(size: int, index: int) -> int:
     """Another size than ``size``, for each index its own."""
     if size >= _LARGE:
-        smaller = size - _STRIDE * (index + 1)
-        return smaller if smaller >= _STRIDE else size + _STRIDE * (index + 1)
+        below = [size - _STRIDE * (i + 1) for i in range(size // _STRIDE - 1)]
+        return below[index] if index < len(below) else size + _STRIDE * (index - len(below) + 1)
     rest = [p for p in _PRIMES if p != size]
     return rest[index] if index < len(rest) else size + 50 + index
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 
+import numpy as np
 import onnx
 import pytest
 from onnx import helper
@@ -68,3 +69,20 @@ def test_a_budget_that_is_too_short_is_told_at_once(tmp_path):
         graphopt.optimize(source, budget=0.02, progress=lambda p: heard.append(f"{len(told)} {p.message}"))
     assert len(told) == 1
     assert next(line for line in heard if "pricing" in line).startswith("1 ")
+
+
+def test_images_for_which_there_is_not_the_memory_become_smaller():
+    """What the model makes has the size of an image to the third power: 500 TB of 224 x 224, 64 MiB of 16 x 16."""
+    nodes = [
+        helper.make_node("Size", ["x"], ["n"]),
+        helper.make_node("Reshape", ["n", "one"], ["n1"]),
+        helper.make_node("Concat", ["n1", "n1", "n1"], ["cube"], axis=0),
+        helper.make_node("ReduceMax", ["x"], ["most"], keepdims=0),
+        helper.make_node("Expand", ["most", "cube"], ["large"]),
+        helper.make_node("ReduceMax", ["large"], ["m"], keepdims=0),
+        helper.make_node("Identity", ["m"], ["y"]),
+    ]
+    model = proto(nodes, [("x", F, [1, 1, "H", "W"])], [("y", F, [])], {"one": np.array([1])})
+    report = graphopt.optimize(model, strategy="none", measure=False).report
+    assert report["sizes"] == {"H": 16, "W": 16} and report["sizes_assumed"] == ["H", "W"]
+    assert {"H": 16, "W": 16} in report["verified"]["sizes"]

@@ -41,6 +41,25 @@ def test_hints_come_before_numbers():
     assert len(tried) == 2
 
 
+def test_smaller_images_come_before_all_else_and_however_long_large_ones_took():
+    tried = []
+
+    def runs(sizes):
+        tried.append(sizes)
+        return sizes["h"] <= 16
+
+    found = first_that_run(symbols("batch", 3, "h", "w", hints={"w": [640]}), runs, seconds=0.0)
+    assert found == {"batch": 1, "h": 16, "w": 16}
+    assert [sizes["w"] for sizes in tried] == [224, 64, 16]
+    assert first_that_run(symbols("batch", 3, "seq"), lambda sizes: sizes["seq"] < 8, seconds=0.0) is None
+
+
+def test_verification_begins_where_the_model_has_run():
+    specs = named([TensorSpec("x", "float32", ("batch", 3, "h"))])
+    told = Symbols.of(specs, {"batch": 2}, None, Hints(known={"h": 64, "batch": 1}))
+    assert first_that_run(told, lambda sizes: True) == {"batch": 2, "h": 64}
+
+
 @pytest.mark.parametrize("wanted", [{"p": 1, "q": 1}, {"p": 16, "q": 16}, {"p": 8, "q": 32}, {"p": 12, "q": 8}])
 def test_a_short_search_finds(wanted):
     assert first_that_run(symbols("p", "q"), lambda sizes: sizes == wanted) == wanted
@@ -83,6 +102,10 @@ def test_one_symbol_that_takes_one_size():
     base = {"a": 8, "b": 8}
     found = others(symbols("a", "b"), base, lambda sizes: sizes["b"] == 8)
     assert {sizes["a"] for sizes in found} == {3, 1} and {sizes["b"] for sizes in found} == {8}
+
+
+def test_small_images_differ_by_what_strides_divide_as_well():
+    assert all_of(symbols("n", 3, "h", "w"), {"n": 1, "h": 64, "w": 64})[1] == {"n": 3, "h": 96, "w": 128}
 
 
 def test_images_shrink_by_what_strides_divide():
