@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import stat
 from collections.abc import Iterator, Mapping, Sequence
 from numbers import Integral
 from pathlib import Path
@@ -32,6 +33,8 @@ def upgraded(source: str | Path | ModelProto) -> str | Path | ModelProto:
     Raises:
         ModelError: The model can't be read, or the onnx package can't convert it.
     """
+    if not isinstance(source, ModelProto) and not Path(source).is_file():
+        return source  # loading says it better
     try:
         known = source if isinstance(source, ModelProto) else onnx.load(source, load_external_data=False)
     except Exception:  # whatever protobuf says: loading says it better
@@ -58,8 +61,11 @@ def read_model(source: str | Path | bytes | ModelProto, path: Path | None) -> Mo
         assert isinstance(source, bytes)
         return _parse(source)
     try:
+        about = path.stat()
+        if not stat.S_ISREG(about.st_mode) and not stat.S_ISDIR(about.st_mode):
+            raise ModelError("is a pipe or a device, not a file", "copy it to a file first")
         with path.open("rb") as file:
-            if path.stat().st_size == 0:
+            if about.st_size == 0:
                 raise ModelError("the file is empty")
             with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
                 content = wire.skeleton(view, INLINE)

@@ -17,6 +17,7 @@ from graphopt.errors import GraphoptError, ModelError
 from graphopt.ir.simplify import simplify
 from graphopt.onnxio.emit import emit
 from graphopt.onnxio.load import load
+from graphopt.onnxio.read import upgraded
 from graphopt.onnxio.save import save
 from tests.ir.check import problems
 from tests.onnxio.models import F, body, model, node, normal, weight
@@ -108,6 +109,16 @@ def test_refused_in_one_line(name: str, tmp_path: Path) -> None:
         load(path)
     assert str(caught.value).startswith(f"{path}: ")
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="pipes of Unix")
+@pytest.mark.parametrize("upgrade", [False, True])
+def test_what_is_no_file_is_not_called_empty(tmp_path: Path, upgrade: bool) -> None:
+    os.mkfifo(tmp_path / "pipe")  # nobody writes into it: opening it would wait for ever
+    for path in (tmp_path / "pipe", Path("/dev/zero")):
+        with pytest.raises(ModelError, match="is a pipe or a device, not a file") as caught:
+            load(upgraded(path) if upgrade else path)
+        assert caught.value.hint == "copy it to a file first"
 
 
 @pytest.mark.skipif(os.name == "nt", reason="permissions of Unix")
