@@ -34,6 +34,7 @@ from graphopt.onnxio.read import STANDARD
 
 _KNOWN_DOMAINS = ("", "ai.onnx", "ai.onnx.ml", "com.microsoft")
 _CONTROL = ("If", "Loop", "Scan", "SequenceMap")
+_SEEN_THROUGH = ("Identity", "Dropout")  # by the runtime, which takes them away before it fuses units
 _CONTAINERS = (
     "SequenceConstruct", "SequenceEmpty", "SplitToSequence", "ConcatFromSequence", "Optional", "OptionalGetElement",
     "OptionalHasElement", "ZipMap", "DictVectorizer", "CastMap",
@@ -242,12 +243,20 @@ def _mistakes_slices(proto: ModelProto, types: Mapping[str, ValueType]) -> str:
 
 def _guard_quantised(nodes: list[Node], values: dict[int, Value]) -> list[Node]:
     """Mark the neighbours of quantisation nodes opaque too: the runtime fuses the whole unit, which must stay whole."""
-    made = {k: n for n in nodes for k in n.outputs if k is not None}
-    quantised = {k for n in nodes if n.op == "QuantizeLinear" for k in n.inputs if k is not None}
+    loose, tied = set[int | None](), set[int | None]()
+    for node in nodes:
+        if node.op == "DequantizeLinear" or (node.op in _SEEN_THROUGH and not loose.isdisjoint(node.inputs)):
+            loose.update(node.outputs)
+    for node in reversed(nodes):
+        if node.op == "QuantizeLinear":
+            tied.update(node.inputs)
+        elif node.op in _SEEN_THROUGH and not tied.isdisjoint(node.outputs):
+            tied.update(node.inputs[:1])
+    loose.discard(None)
+    tied.discard(None)
     result: list[Node] = []
     for node in nodes:
-        fed = any(made[k].op == "DequantizeLinear" for k in node.inputs if k in made)
-        if not node.opaque and (fed or any(k in quantised for k in node.outputs)):
+        if not node.opaque and not (loose.isdisjoint(node.inputs) and tied.isdisjoint(node.outputs)):
             node = node.but(opaque=UNIT, id=node.id)
             for key in node.outputs:
                 if key is not None:

@@ -40,6 +40,9 @@ from graphopt.rewrite.pattern import Line, exactly, parse_line, parse_pattern_li
 from graphopt.rewrite.scope import misnamed
 
 CLAIMS = ("exact", "real", "approx")
+_HANDS_ON = frozenset(
+    {"Identity", "Dropout", "Cast", "Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Expand", "Tile"}
+)  # their elements, where rules without a rounding error find nothing but a copy
 _FILE_KEYS = ("family", "doc", "providers", "rules")
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,199}")
 _RULE_KEYS = (
@@ -146,9 +149,15 @@ class Rule:
         )
         return {o: UNIT for line in lines for o in line.outputs} | kinds
 
+    @cached_property
+    def clears(self) -> bool:
+        """Whether all it does is to take away what hands elements on as they are: a unit computes the same without that."""
+        exact = self.claim == "exact" and all(line.alias for line in self.replace)
+        return exact and all(op in _HANDS_ON and not domain for line in self.match for domain, op in line.ops)
+
     def sees(self, node: Node) -> bool:
         """Whether the rule may match a node."""
-        return not node.hidden or (self.quantised and node.opaque == UNIT)
+        return not node.hidden or (node.opaque == UNIT and (self.quantised or self.clears))
 
     @property
     def contributed(self) -> bool:

@@ -130,6 +130,43 @@ def test_what_does_not_name_quantisation_stays_out_of_units(tmp_path: Path) -> N
     assert not [m for m in Sites.of(made, library) if pool.id in m.nodes]
 
 
+def noisy(source: Path, target: Path, kind: str) -> None:
+    """A model with something that does nothing in front of all that is quantised and behind all that is dequantised of four dimensions."""
+    model = onnx.load(source)
+    weights, nodes = {t.name: t for t in model.graph.initializer}, list[onnx.NodeProto]()
+
+    def nothing(before: str, after: str) -> list[onnx.NodeProto]:
+        if kind != "Transpose":
+            return [helper.make_node(kind, [before], [after])]
+        there, back = [0, 2, 3, 1], [0, 3, 1, 2]
+        made = helper.make_node(kind, [before], [after + "_t"], perm=there)
+        return [made, helper.make_node(kind, [after + "_t"], [after], perm=back)]
+
+    for node in model.graph.node:
+        flat = node.input[0] in weights and len(weights[node.input[0]].dims) < 4
+        (first, last), around = (node.input[0], node.output[0]), list[onnx.NodeProto]()
+        if node.op_type == "QuantizeLinear":
+            node.input[0] = f"{last}_in"
+            around = nothing(first, node.input[0])
+        nodes += [*around, node]
+        if node.op_type == "DequantizeLinear" and not flat:
+            node.output[0] = f"{last}_out"
+            nodes += nothing(node.output[0], last)
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
+    onnx.save(model, target)
+
+
+@pytest.mark.parametrize("kind", ["Identity", "Dropout", "Transpose"])
+def test_what_does_nothing_leaves_a_unit_and_the_unit_stays_whole(residual: Path, tmp_path: Path, kind: str) -> None:
+    source, target = tmp_path / "noisy.onnx", tmp_path / "out.onnx"
+    noisy(residual, source, kind)
+    graphopt.optimize(source, output=target, strategy="none", measure=False, threads=1, exclude=("quantised",))
+    operators = [sorted(node.op_type for node in onnx.load(path).graph.node) for path in (residual, source, target)]
+    assert operators[0] == operators[2] != operators[1]
+    assert optimised_ops(target) == optimised_ops(residual)
+
+
 def test_rows_are_gathered_before_they_are_dequantised(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     weights = {
