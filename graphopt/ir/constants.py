@@ -243,7 +243,7 @@ def _declared(graph: Graph, key: int, name: str) -> Any:
 
 
 def _shape_only(node: Node) -> bool:
-    return node.op in ("Shape", "Size") and node.domain == ""
+    return node.op in ops.OF_SHAPES and node.domain == ""
 
 
 def _shape(graph: Graph, node: Node) -> Array:
@@ -289,7 +289,7 @@ def _followed(graph: Graph, value: Value) -> Array | None:
         return None
     operands = [None if k is None else graph.values[k] for k in node.inputs]
     # Only what is known already: a chain of any length is one session.
-    at_hand = (v is None or v.tensor is not None or (v.key, 0) in _small or node.op == "Shape" for v in operands)
+    at_hand = (v is None or v.tensor is not None or (v.key, 0) in _small or node.op in ops.OF_SHAPES for v in operands)
     if not all(at_hand):
         return None
     known = [None if v is None else known_content(graph, v.key) for v in operands]
@@ -318,7 +318,7 @@ def known_of(
     const = all(v is None or v.const for v in operands) and ops.pure(
         node.op, node.domain, node.attributes, len(node.inputs)
     )
-    if node.op == "Shape" and operands and operands[0] is not None:
+    if node.op in ops.OF_SHAPES and operands and operands[0] is not None:
         const = const or operands[0].type.static
     types = [None if v is None else v.type for v in operands]
     known = [known_content(view, k) for k in node.inputs]

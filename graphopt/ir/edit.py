@@ -124,7 +124,7 @@ class Edit:
         types, elements = self._infer(op, domain, attributes, ins, len(outputs))
         const = not opaque and all(self._values[k].const for k in ins if k is not None)
         const = const and ops.pure(op, domain, attributes, len(ins))
-        if op == "Shape" and ins and ins[0] is not None:
+        if op in ops.OF_SHAPES and ins and ins[0] is not None:
             const = const or self._values[ins[0]].type.static
         node = Node(op, ins, tuple(keys), attributes, domain=domain, name=name, rule=self.rule, opaque=opaque, id=id)
         for i, (root, key, type) in enumerate(zip(outputs, keys, types, strict=True)):

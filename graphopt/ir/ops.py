@@ -27,6 +27,9 @@ RANDOM = frozenset(
     {"RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Multinomial", "Bernoulli"}
 )
 
+# What asks for nothing but the shape of its operand: constant where that is known.
+OF_SHAPES = frozenset({"Shape", "Size"})
+
 # Attributes that only repeat what an operand's shape says: a pattern need not mention them.
 REDUNDANT = frozenset({("Conv", "kernel_shape"), ("ConvTranspose", "kernel_shape")})
 

@@ -134,7 +134,7 @@ class _Builder:
             node_id = expression_id(source.op_type, domain, attributes, ins, salt)
         self._seen.add(node_id)
         const = pure and all(values[k].const for k in ins if k is not None)
-        if source.op_type == "Shape" and pure and ins and ins[0] is not None:
+        if source.op_type in ops.OF_SHAPES and pure and ins and ins[0] is not None:
             const = const or values[ins[0]].type.static
         outs = tuple(output_key(node_id, i) if name else None for i, name in enumerate(source.output))
         for key, name in zip(outs, source.output, strict=True):

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
+from graphopt.ir import ops
 from graphopt.ir.constants import evaluate_all
 from graphopt.ir.graph import Graph, Node, Value
 from graphopt.ir.infer import SCALING, make_node, type_proto
@@ -217,7 +218,7 @@ class _Emitter:
         stack, seen = [key], {key}
         while stack:
             node = graph.producer(stack.pop())
-            if node is None or node.op in ("Shape", "Size"):
+            if node is None or node.op in ops.OF_SHAPES:
                 continue
             ruled = ruled or node.rule is not None
             for k in node.inputs:

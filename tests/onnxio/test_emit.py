@@ -187,3 +187,17 @@ def test_folding_in_float16_and_bfloat16(tmp_path: Path, rng: np.random.Generato
         assert [n.op_type for n in onnx.load(out).graph.node] == ["MatMul"], dtype
         x = normal(rng, 4, 2)
         same(run(out, {"x": x}), [np.concatenate([values.T, values]) @ x])
+
+
+@pytest.mark.parametrize(("shape", "ops"), [([2, 3], ["Div"]), (["N", 3], ["Size", "Cast", "Div"])])
+def test_a_size_is_a_number_where_the_shape_is_known(tmp_path: Path, shape: list[int | str], ops: list[str]) -> None:
+    nodes = [
+        node("Identity", ["x"], ["i"]),
+        node("Size", ["i"], ["n"]),
+        node("Cast", ["n"], ["f"], to=F),
+        node("Div", ["i", "f"], ["y"]),
+    ]
+    out, _, _ = through(model(nodes, [("x", F, shape)], [("y", F, shape)]), tmp_path, library(DROP_IDENTITY))
+    assert [n.op_type for n in onnx.load(out).graph.node] == ops
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    same(run(out, {"x": x}), [x / 6])
