@@ -3,19 +3,39 @@
 from __future__ import annotations
 
 import mmap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
+from graphopt.errors import ModelError
 from graphopt.ir.types import BITS, DTYPE_NAMES
 
 Array = np.ndarray[Any, Any]
 STRING = int(TensorProto.STRING)
 _PIECE = 1 << 24  # bytes
+
+
+class Stamp(NamedTuple):
+    """What tells whether a file is still the one that was read: another file differs in it, and so does one that was written to."""
+
+    device: int
+    inode: int
+    size: int
+    mtime_ns: int
+
+    @staticmethod
+    def of(path: Path) -> Stamp:
+        """That of a file as it is now.
+
+        Raises:
+            OSError: There is none.
+        """
+        found = path.stat()
+        return Stamp(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
 
 
 class Constant(Protocol):
@@ -102,11 +122,12 @@ class InFile(_Typed):
     Attributes:
         path: The file.
         offset: Where the tensor begins, in bytes.
+        stamp: That of the file as the tensor was found in it.
     """
 
     def __init__(self, path: Path, offset: int, dtype: int, shape: tuple[int, ...]) -> None:
         super().__init__(dtype, shape)
-        self.path, self.offset = path, offset
+        self.path, self.offset, self.stamp = path, offset, Stamp.of(path)
 
     @property
     def whole_bytes(self) -> bool:
@@ -163,6 +184,29 @@ class InMemory(_Typed):
         return _packed(self._array, self.dtype)
 
 
+def files_of(tensors: Iterable[Constant]) -> set[tuple[Path, Stamp]]:
+    """The files in which some tensors lie, as they were when the tensors were found in them."""
+    return {(tensor.path, tensor.stamp) for tensor in tensors if isinstance(tensor, InFile)}
+
+
+def see_unchanged(files: Iterable[tuple[Path, Stamp]]) -> None:
+    """See that files are still those that were read: tensors are known by their places in them, where now anything may lie.
+
+    Raises:
+        ModelError: One is another by now, or gone.
+    """
+    for path, stamp in files:
+        try:
+            changed = Stamp.of(path) != stamp
+        except OSError as error:
+            reason = (error.strerror or str(error)).lower()
+            raise ModelError(
+                f"{path} can't be read any more: {reason}", "it has to stay until all is written"
+            ) from error
+        if changed:
+            raise ModelError(f"{path} has changed since it was read", "load or optimise it again")
+
+
 def to_tensor_proto(constant: Constant, name: str) -> TensorProto:
     """A tensor as ONNX writes it into a model."""
     if isinstance(constant, InModel):
@@ -201,4 +245,6 @@ def _unpacked(content: Array, dtype: int, shape: tuple[int, ...]) -> Array:
     return np.asarray(numpy_helper.to_array(proto))
 
 
-__all__ = ["STRING", "Constant", "InFile", "InMemory", "InModel", "to_tensor_proto"]
+__all__ = [
+    "STRING", "Constant", "InFile", "InMemory", "InModel", "Stamp", "files_of", "see_unchanged", "to_tensor_proto",
+]  # fmt: skip

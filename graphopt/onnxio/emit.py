@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from graphopt.ir import ops
 from graphopt.ir.constants import evaluate_all
 from graphopt.ir.graph import Graph, Node, Value
 from graphopt.ir.infer import SCALING, make_node, type_proto
-from graphopt.ir.tensors import STRING, Constant, InFile, InMemory, InModel, to_tensor_proto
+from graphopt.ir.tensors import STRING, Constant, InFile, InMemory, InModel, Stamp, files_of, to_tensor_proto
 from graphopt.onnxio.bodies import names_in, names_within, within
 from graphopt.onnxio.load import Model
 from graphopt.onnxio.read import INLINE
@@ -41,11 +42,13 @@ class Emitted:
         proto: The model; large initializers are external placeholders.
         tensors: Tensor of each placeholder, by initializer name.
         unfolded: Names of constants left to be computed, because folding them would grow the file too much.
+        source: The file of the model that it was made of; ``None`` where that was none.
     """
 
     proto: ModelProto
     tensors: Mapping[str, Constant]
     unfolded: tuple[str, ...] = ()
+    source: Path | None = None
 
     def __repr__(self) -> str:
         return f"<Emitted {plural(len(self.proto.graph.node), 'node')}, {size(self.nbytes)}>"
@@ -54,6 +57,11 @@ class Emitted:
     def nbytes(self) -> int:
         """Size of the model with its weights."""
         return self.proto.ByteSize() + sum(int(t.nbytes) for t in self.tensors.values())
+
+    @property
+    def files(self) -> set[tuple[Path, Stamp]]:
+        """The files in which its weights lie, as they were when the model was read."""
+        return files_of(self.tensors.values())
 
     def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
         """The content of each placeholder; views of the file where the weights lie in one."""
@@ -74,7 +82,7 @@ def emit(model: Model, graph: Graph, *, max_bytes: int | None = None, taken: Ite
         The model; exactly the loaded one when ``graph`` is ``model.graph``.
     """
     if graph is model.graph:
-        return Emitted(model.proto, _placeholders(model.proto, model.tensors))
+        return Emitted(model.proto, _placeholders(model.proto, model.tensors), source=model.path)
     return _Emitter(model, graph, max_bytes, taken).run()
 
 
@@ -138,7 +146,7 @@ class _Emitter:
         g.value_info.extend(i for i in model.proto.graph.value_info if i.name in made)
         g.value_info.extend(self._scaled({i.name for i in (*g.value_info, *g.output)}))
         self._import_domains(proto, nodes)
-        return Emitted(proto, tensors, tuple(self.names[k] for k in self.unfolded))
+        return Emitted(proto, tensors, tuple(self.names[k] for k in self.unfolded), model.path)
 
     # -- constants ------------------------------------------------------------------------------------------------
 

@@ -80,7 +80,7 @@ def tensor_at(proto: TensorProto, path: Path | None) -> InFile | InModel:
     tensor = InFile(file.absolute(), offset, proto.data_type, tuple(proto.dims))
     if length not in (None, tensor.nbytes):
         raise ModelError(f"{what} has {length} bytes, its type says {tensor.nbytes}")
-    if offset < 0 or offset + tensor.nbytes > file.stat().st_size:
+    if offset < 0 or offset + tensor.nbytes > tensor.stamp.size:
         raise ModelError(f"external data file {file.name!r} is too short for {what}")
     return tensor
 

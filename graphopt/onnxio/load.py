@@ -19,7 +19,7 @@ from onnx import ModelProto, TensorProto
 from graphopt.errors import ModelError, expect
 from graphopt.ir.graph import Graph
 from graphopt.ir.memo import collector_paused
-from graphopt.ir.tensors import Constant, InFile
+from graphopt.ir.tensors import Constant, InFile, Stamp, files_of
 from graphopt.onnxio import wire
 from graphopt.onnxio.build import graph_of
 from graphopt.onnxio.initializers import read_nested, tensor_at
@@ -36,6 +36,7 @@ class Model:
         proto: The model without the bytes of its larger weights; never changed.
         tensors: Tensor of each initializer of the main graph.
         path: The file, ``None`` for a model given as a protobuf.
+        stamp: That of the file as it was read.
         arrays: Content of the smaller lazy constants evaluated so far, by value key (shared by all graphs derived from this one).
     """
 
@@ -43,6 +44,7 @@ class Model:
     proto: ModelProto
     tensors: Mapping[str, Constant]
     path: Path | None = None
+    stamp: Stamp | None = None
     arrays: dict[int, np.ndarray[Any, Any]] = field(default_factory=dict)
 
     def __repr__(self) -> str:
@@ -53,6 +55,12 @@ class Model:
     def base_dir(self) -> Path | None:
         """Where relative external data lie."""
         return None if self.path is None else self.path.parent
+
+    @property
+    def files(self) -> set[tuple[Path, Stamp]]:
+        """The files that it lies in, as they were when it was read."""
+        own = set() if self.path is None or self.stamp is None else {(self.path, self.stamp)}
+        return own | files_of(self.tensors.values())
 
     @property
     def nbytes(self) -> int:
@@ -96,6 +104,7 @@ def load(
     path = Path(source) if isinstance(source, str | Path) else None
     try:
         proto = read_model(source, path)
+        stamp = None if path is None else Stamp.of(path)
         validate(proto)
         if seen is not None:
             seen(proto)
@@ -109,7 +118,7 @@ def load(
                 raise ModelError(f"initializer {t.name!r} is defined twice")
             tensors[t.name] = tensor_at(t, path)
         with collector_paused():
-            return Model(graph_of(proto, tensors), proto, tensors, path)
+            return Model(graph_of(proto, tensors), proto, tensors, path, stamp)
     except ModelError as error:
         raise type(error)(f"{path}: {error}" if path else str(error), error.hint) from error
 

@@ -8,6 +8,7 @@ model in its folder names it any more.
 
 from __future__ import annotations
 
+import filecmp
 import hashlib
 import mmap
 import os
@@ -23,9 +24,9 @@ import numpy as np
 from onnx import ModelProto, TensorProto
 
 from graphopt import scratch
-from graphopt.errors import GraphoptError, expect
+from graphopt.errors import GraphoptError, UsageError, expect
 from graphopt.files import Draft, is_stream, unwritable, write
-from graphopt.ir.tensors import InFile
+from graphopt.ir.tensors import InFile, Stamp, see_unchanged
 from graphopt.onnxio import wire
 from graphopt.onnxio.emit import Emitted
 from graphopt.onnxio.shared import Shared
@@ -53,7 +54,8 @@ def save(
 
     Raises:
         GraphoptError: The file can't be written.
-        UsageError: An argument is none of these.
+        ModelError: A file that weights lie in has changed since they were found there.
+        UsageError: An argument is none of these, or ``path`` is the file that the model was made of, or holds weights of it.
     """
     expect("emitted", emitted, Emitted, "an Emitted, such as Result.emitted (or call Result.save)")
     expect("path", path, (str, Path), "a path")
@@ -61,8 +63,28 @@ def save(
     expect("metadata", metadata, (Mapping, NoneType), "texts by name")
     for name, text in (metadata or {}).items():
         expect(f"metadata: {name!r}", text, str, "a text")
+    spare(Path(path), emitted.source, emitted.files)
     with Staged(emitted, Path(path), external=external, metadata=metadata or {}) as staged:
         staged.commit(metadata or {})
+
+
+def spare(target: Path, source: Path | None, files: Iterable[tuple[Path, Stamp]]) -> None:
+    """See that what is written does not take the place of the input.
+
+    Args:
+        target: Where it is written to.
+        source: The file of the input; ``None`` where that is none.
+        files: The files in which weights of the input lie.
+
+    Raises:
+        UsageError: It does, or that of weights of the input.
+    """
+    if is_stream(target) or not target.exists():
+        return
+    if source is not None and source.exists() and target.samefile(source):
+        raise UsageError(f"{target} is the input, which is never overwritten", "choose another name")
+    if any(file.exists() and target.samefile(file) for file, _ in files):
+        raise UsageError(f"{target} would overwrite weights of the input", "choose another name")
 
 
 class Staged(Closing):
@@ -81,6 +103,7 @@ class Staged(Closing):
 
     Raises:
         GraphoptError: It can't be written.
+        ModelError: A file that weights lie in has changed since they were found there.
     """
 
     def __init__(
@@ -92,6 +115,7 @@ class Staged(Closing):
         metadata: Collection[str] = (OURS,),
         sharing: Iterable[Path] = (),
     ) -> None:
+        see_unchanged(emitted.files)
         self._target = target
         self._stream = target is not None and is_stream(target)
         apart = emitted.nbytes > LARGEST_PROTOBUF or (external and not self._stream)
@@ -186,6 +210,10 @@ class Staged(Closing):
                 f"{place} is a link to another folder, in which its weights would not be found", "name the file itself"
             )
         there = final.exists()  # of the model that is there: the same content, by its name
+        data.file.flush()
+        if there and filecmp.cmp(data.path, final, shallow=False):
+            data.close()  # whoever has read that one may go on reading it
+            return None
         data.rename(final)
         if there:
             data.keep()
@@ -197,7 +225,11 @@ def by_reference(emitted: Emitted) -> tuple[bytes, dict[str, np.ndarray[Any, Any
 
     Returns:
         The serialised model, the arrays that lie in no file (or are packed), and the folder that its files are named from.
+
+    Raises:
+        ModelError: A file has changed since weights were found in it.
     """
+    see_unchanged(emitted.files)
     files = {name: t for name, t in emitted.tensors.items() if isinstance(t, InFile) and t.whole_bytes}
     arrays = {name: tensor.numpy() for name, tensor in emitted.tensors.items() if name not in files}
     if not files:
@@ -261,7 +293,12 @@ def chunks(proto: ModelProto, emitted: Emitted) -> Iterable[bytes]:
 
 
 def to_proto(emitted: Emitted, metadata: Mapping[str, str] | None = None) -> ModelProto:
-    """The whole model as one protobuf, weights included; with metadata of its own it has none of an earlier run."""
+    """The whole model as one protobuf, weights included; with metadata of its own it has none of an earlier run.
+
+    Raises:
+        ModelError: A file that weights lie in has changed since they were found there.
+    """
+    see_unchanged(emitted.files)
     proto = without_metadata(emitted.proto, metadata or {})
     for key, value in (metadata or {}).items():
         proto.metadata_props.add(key=key, value=value)

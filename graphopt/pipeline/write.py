@@ -16,12 +16,13 @@ from typing import Any
 from onnx import ModelProto
 
 from graphopt.cost.store import Store
-from graphopt.errors import OutputsDifferError
+from graphopt.errors import OutputsDifferError, expect
 from graphopt.files import is_stream
 from graphopt.ir.graph import Graph
+from graphopt.ir.tensors import see_unchanged
 from graphopt.onnxio.emit import Emitted
 from graphopt.onnxio.load import Model
-from graphopt.onnxio.save import Staged, copy, to_proto
+from graphopt.onnxio.save import Staged, copy, spare, to_proto
 from graphopt.pipeline.context import Context
 from graphopt.pipeline.judge import Judged
 from graphopt.pipeline.opening import shaped_sizes
@@ -103,14 +104,19 @@ class Result:
 
         Raises:
             GraphoptError: It can't be written.
+            ModelError: The input, or a file of its weights, has changed since it was read.
+            UsageError: ``path`` is no path, or that of the input or of weights of it.
             OutputsDifferError: What was written does not compute what the original does.
         """
+        expect("path", path, (str, Path), "a path")
         path, source = Path(path), self.original.path
+        given = self.report["input"]  # the file also of a model that was converted when it was read
+        spare(path, None if given is None else Path(given), self.original.files)
         external = self.original.external
-        beside = (
-            source is not None and not is_stream(path) and Path(os.path.realpath(path)).parent.samefile(source.parent)
-        )
+        folder = os.path.dirname(os.path.realpath(path))
+        beside = source is not None and not is_stream(path) and folder == os.path.realpath(source.parent)
         if self.report["kept_original"] and source is not None and (beside or not external):
+            see_unchanged(self.original.files)
             copy(source, path)
             return
         with Staged(self.emitted, path, external=external, metadata=self.metadata, sharing=self._sharing) as staged:

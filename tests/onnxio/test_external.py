@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import textwrap
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,10 @@ from onnx import ModelProto, TensorProto, external_data_helper
 from onnx.numpy_helper import from_array, to_array
 
 import graphopt.onnxio.save as saving
-from graphopt.errors import ModelError
+from graphopt.errors import ModelError, UsageError
 from graphopt.onnxio.emit import emit
-from graphopt.onnxio.load import load
-from graphopt.onnxio.save import Staged, save, to_proto
+from graphopt.onnxio.load import Model, load
+from graphopt.onnxio.save import Staged, by_reference, save, to_proto
 from tests.onnxio.models import (
     DROP_IDENTITY,
     INT,
@@ -93,12 +94,86 @@ def test_saved_over_its_own_source(tmp_path: Path, rng: np.random.Generator) -> 
     w, x = normal(rng, N, N), normal(rng, 2, N)
     path = stored(tmp_path, w)
     loaded = load(path)
-    save(emit(loaded, loaded.graph), path, external=True)
+    over(loaded, external=True)
     again = load(path)
-    save(emit(again, again.graph), path, external=True)
+    over(again, external=True)
     same(run(path, {"x": x}), [x @ w])
-    save(emit(again, again.graph), path)
+    over(again)
     same(run(path, {"x": x}), [x @ w])
+
+
+def over(loaded: Model, *, external: bool = False) -> None:
+    """Write a model in its own place, which :func:`save` refuses to do."""
+    assert loaded.path is not None
+    with Staged(emit(loaded, loaded.graph), loaded.path, external=external) as staged:
+        staged.commit({})
+
+
+def test_the_input_and_its_weights_are_never_overwritten(tmp_path: Path, rng: np.random.Generator) -> None:
+    loaded = load(stored(tmp_path, normal(rng, N, N)))
+    (tmp_path / "link").symlink_to("w.bin")
+    (tmp_path / "hard.onnx").hardlink_to(tmp_path / "m.onnx")
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    for name, said in (
+        ("m.onnx", "is the input"),
+        ("hard.onnx", "is the input"),
+        ("w.bin", "overwrite weights"),
+        ("link", "weights"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            save(emit(loaded, loaded.graph), tmp_path / name)
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def replaced(path: Path, content: bytes) -> None:
+    path.with_name("other").write_bytes(content)
+    path.with_name("other").replace(path)
+
+
+def rewritten(path: Path, content: bytes) -> None:
+    before = path.stat()
+    path.write_bytes(content)
+    os.utime(
+        path, ns=(before.st_atime_ns, before.st_mtime_ns + 1)
+    )  # the clock of a file system may stand still meanwhile
+
+
+@pytest.mark.parametrize("change", [replaced, rewritten])
+@pytest.mark.parametrize("external", [False, True])
+def test_weights_are_not_taken_from_a_file_that_has_changed(
+    tmp_path: Path, rng: np.random.Generator, change: Callable[[Path, bytes], None], external: bool
+) -> None:
+    w = normal(rng, N, N)
+    path = stored(tmp_path, w) if external else tmp_path / "m.onnx"
+    if not external:
+        path.write_bytes(matmul(from_array(w, "w")).SerializeToString())
+    loaded = load(path)
+    emitted, file = emit(loaded, loaded.graph), tmp_path / "w.bin" if external else path
+    assert to_proto(emitted).graph.initializer[0].raw_data == w.tobytes()
+    change(file, file.read_bytes()[::-1])
+    for use in (to_proto, by_reference, lambda e: save(e, tmp_path / "out.onnx")):
+        with pytest.raises(ModelError, match=f"{file.name} has changed since it was read"):
+            use(emitted)
+    file.unlink()
+    with pytest.raises(ModelError, match=f"{file.name} can't be read any more: no such file"):
+        save(emitted, tmp_path / "out.onnx")
+    assert not (tmp_path / "out.onnx").exists()
+
+
+def test_weights_that_lie_there_already_stay(tmp_path: Path, rng: np.random.Generator) -> None:
+    """Whoever has read them can go on: the same weights are no other file."""
+    w, x = normal(rng, N, N), normal(rng, 2, N)
+    loaded = load(stored(tmp_path / "in", w))
+    save(emit(loaded, loaded.graph), tmp_path / "out.onnx", external=True)
+    reader = load(tmp_path / "out.onnx")
+    save(emit(loaded, loaded.graph), tmp_path / "out.onnx", external=True)
+    save(emit(reader, reader.graph), tmp_path / "again.onnx")
+    same(run(tmp_path / "again.onnx", {"x": x}), [x @ w])
+    data = tmp_path / data_of(tmp_path / "out.onnx")
+    data.write_bytes(b"?" * w.nbytes)
+    save(emit(loaded, loaded.graph), tmp_path / "out.onnx", external=True)
+    assert data.read_bytes() == w.tobytes()
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["again.onnx", "in", "out.onnx", data.name]
 
 
 def test_the_two_halves_make_one_protobuf(tmp_path: Path, rng: np.random.Generator) -> None:
