@@ -87,7 +87,8 @@ def optimize(
     check_model("model", model)
     check_arguments(inputs=inputs, sharing=sharing, progress=progress, interrupted=interrupted)
     chosen = changed_settings(settings, changes)
-    targets = check_targets(model, output=output, trace=trace, report=report)
+    rules = {f"rules {each}": each for each in chosen.rules if Path(each).is_file()}
+    targets = check_targets({"model": model, "inputs": inputs, **rules}, output=output, trace=trace, report=report)
     targets = replace(targets, sharing=tuple(map(Path, sharing or ())))
     context = prepare(model, chosen, targets, inputs, progress, interrupted)
     searched = search(context)

@@ -160,12 +160,14 @@ def bench(
         raise UsageError("only one of --json and --csv can go to stdout")
     if quiet:
         warnings.simplefilter("ignore")
+    settings = load_settings({**given, "budget": budget})
+    also = paths.also_read(inputs=inputs, rules=settings.rules, agent=settings.agent)
+    rivals = [Path(name) for name in _names(against or []) if Path(name).is_file()]
     files = _check_files(
         model,
-        inputs,
+        {**also, **{f"the model {path}": path for path in rivals}},
         {"the JSON results": json, "the CSV results": csv, "the page": None if html is None else str(html)},
     )
-    settings = load_settings({**given, "budget": budget})
 
     from graphopt.cli.progress import Waiting
 
@@ -194,7 +196,7 @@ def bench(
         tune_session=tune_session,
     )
     plan.check()
-    for path in files:
+    for path in (*files, *rivals):
         paths.spare_weights(path, [Path(target) for target in (json, csv, html) if target not in (None, "-")])
     asked = ("json", json), ("csv", csv), ("html", None if html is None else str(html))
     targets = {what: target for what, target in asked if target is not None}
@@ -202,14 +204,12 @@ def bench(
     _judge(found, fail_under)
 
 
-def _check_files(models: list[str], inputs: Path | None, outputs: dict[str, str | None]) -> list[Path]:
-    """Check all paths before the work starts; returns the models that are files."""
+def _check_files(models: list[str], also: dict[str, Path], outputs: dict[str, str | None]) -> list[Path]:
+    """Check all paths before the work starts, `also` being read besides; returns the models that are files."""
     files = [
         Path(model) for model in models if Path(model).suffix or Path(model).exists() or len(Path(model).parts) > 1
     ]
-    reads = {f"the model {path}": paths.existing_file(path) for path in files}
-    if inputs is not None:
-        reads["the file of inputs"] = paths.existing_inputs(inputs)
+    reads = {**also, **{f"the model {path}": paths.existing_file(path) for path in files}}
     writes: dict[str, Path] = {}
     for what, target in outputs.items():
         if target is not None and target != "-":

@@ -73,6 +73,7 @@ def check_rules(
     from graphopt.errors import UnknownNameError
 
     chosen = [path if path.is_dir() else paths.existing_file(path) for path in files or [rules_dir()]]
+    paths.report_file(json, {}, paths.also_read(rules=chosen))
     screen = console()
     with Waiting("reading the rules"):
         from graphopt.prover.evidence import check_files, write_evidence

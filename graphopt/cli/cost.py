@@ -140,7 +140,9 @@ def calibrate(
     for model in models:
         paths.existing_file(model)
     reads = {f"the model {m}": m for m in models}
-    paths.report_file(json, reads)
+    also = paths.also_read(rules=given["rules"] or ())
+    paths.report_file(json, reads, also)
+    reads |= also
     if svg is not None:
         paths.writable(svg, reads=reads, writes={} if json in (None, "-") else {"the JSON results": Path(str(json))})
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from graphopt.cli import options
+from graphopt.cli import options, paths
 from graphopt.cli.options import option
 from graphopt.cli.screen import console, each, facts, one_line, seconds, table, write_json
 from graphopt.errors import GraphoptError, UsageError
@@ -66,7 +66,6 @@ def evaluate_agent(
     Runs of one algorithm count as one agent that was trained with several seeds. Writes index.html, results.csv, table.md and curves.svg;
     Ctrl-C ends it with what was found so far.
     """
-    from graphopt.cli.paths import writable
     from graphopt.cli.progress import Interrupt, StepProgress, Waiting
 
     with Waiting("loading the libraries", shown=not quiet):
@@ -77,8 +76,7 @@ def evaluate_agent(
     plan = EvaluationPlan(_numbers(stages), seeds, rollouts, limit)
     plan.check()
     agents = read_agents(folder)
-    if json is not None and json != "-":
-        writable(Path(json), reads={}, writes={})
+    paths.report_file(json, {}, {f"the agent {each}": each for each in folder})
     with Interrupt("what was found so far") as interrupt:
         with Waiting("making the models ready", shown=not quiet):
             evaluator = Evaluator(agents, plan, interrupted=interrupt)

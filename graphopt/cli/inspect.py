@@ -21,9 +21,7 @@ def inspect(
     from graphopt.config import load_settings
 
     paths.existing_file(model)
-    if inputs is not None:
-        paths.existing_inputs(inputs)
-    paths.report_file(json, {"the model": model})
+    paths.report_file(json, {"the model": model}, paths.also_read(inputs=inputs))
     settings = load_settings(given)
 
     from graphopt.cli.progress import Waiting

@@ -74,8 +74,7 @@ def run(
         TooSlowError: A model could be faster, and nothing was to be written.
     """
     reads = {f"the model {path}": paths.existing_file(path) for path in models if path.is_file()}
-    if inputs is not None:
-        reads["the file of inputs"] = paths.existing_inputs(inputs)
+    reads |= paths.also_read(inputs=inputs, rules=settings.rules, agent=settings.agent)
     if json not in (None, "-"):
         paths.writable(Path(str(json)), reads=reads, writes={})
 

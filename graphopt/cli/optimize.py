@@ -90,8 +90,9 @@ def optimize(
     written = {"the model": None if dry_run else target, "the trace": trace, "the page": report}
     if json not in (None, "-"):
         written["the JSON report"] = Path(str(json))
-    writes = _check_files(model, inputs, written)
     settings = load_settings(given, profile=profile)
+    also = paths.also_read(inputs=inputs, rules=settings.rules, agent=settings.agent)
+    writes = _check_files({"the input": model, **also}, written)
     paths.spare_weights(model, writes)
 
     from graphopt.cli.progress import Interrupt, SearchProgress
@@ -130,11 +131,8 @@ def optimize(
         raise TooSlowError(many.could(model, result.report), f"graphopt optimize {_word(str(model))}")
 
 
-def _check_files(model: Path, inputs: Path | None, written: Mapping[str, Path | None]) -> list[Path]:
-    """See that what is read is there and that what is written can be; returns the latter."""
-    reads = {"the input": model}
-    if inputs is not None:
-        reads["the file of inputs"] = paths.existing_inputs(inputs)
+def _check_files(reads: dict[str, Path], written: Mapping[str, Path | None]) -> list[Path]:
+    """See that what is written can be; returns where to."""
     writes: dict[str, Path] = {}
     for what, path in written.items():
         if path is not None:

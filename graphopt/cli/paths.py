@@ -7,8 +7,12 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
+from graphopt.config import nearest_file
 from graphopt.errors import UsageError
 from graphopt.files import is_stream
+
+_READ = frozenset({".npz", ".npy", ".pb", ".yaml", ".yml", ".onnx", ".safetensors", ".sqlite"})
+_EVIDENCE, _MANIFEST = "evidence.lock", "manifest.json"
 
 
 def existing_file(path: Path) -> Path:
@@ -55,12 +59,47 @@ def default_output(model: Path) -> Path:
     return model.with_name(f"{stem}.opt.onnx")
 
 
+def also_read(
+    *, inputs: Path | None = None, rules: Iterable[str | Path] = (), agent: str | Path | None = None
+) -> dict[str, Path]:
+    """What a command reads besides models, by what it is: also the evidence beside rules, and the file of settings.
+
+    Args:
+        inputs: A file of inputs, or a folder.
+        rules: Files and folders of rules; what is none of either names rules, and is passed over.
+        agent: The folder of an agent.
+
+    Raises:
+        UsageError: There are no such inputs.
+    """
+    found: dict[str, Path] = {}
+    if inputs is not None:
+        found[f"the {_kind(inputs)} of inputs"] = existing_inputs(inputs)
+    for each in filter(Path.exists, map(Path, rules)):
+        found[f"the {_kind(each)} of rules {each}"] = each
+        if each.is_file():
+            found[f"the evidence of {each}"] = each.with_name(_EVIDENCE)
+    if agent:
+        found["the agent"] = Path(agent)
+    settings = nearest_file(Path.cwd())
+    return found if settings is None else {**found, "the file of settings": settings}
+
+
+def _kind(path: Path) -> str:
+    return "folder" if path.is_dir() else "file"
+
+
+def _is_read(path: Path) -> bool:
+    """Whether a file of a folder is one of those that are read in it: inputs, rules, agents; reports may lie beside them."""
+    return path.suffix in _READ or path.name in (_EVIDENCE, _MANIFEST)
+
+
 def writable(path: Path, *, reads: dict[str, Path], writes: dict[str, Path]) -> Path:
     """`path`, if a file can be written there without harm to the other files of the command.
 
     Args:
         path: Where a file is to be written.
-        reads: The files that the command reads, by what they are. They are never overwritten.
+        reads: The files and folders that the command reads, by what they are. They are never overwritten, nor what is read in them.
         writes: The other files that the command writes, by what they are.
 
     Raises:
@@ -70,7 +109,9 @@ def writable(path: Path, *, reads: dict[str, Path], writes: dict[str, Path]) -> 
         raise UsageError("a model or a report cannot be written to stdout this way", "give the name of a file")
     for what, other in reads.items():
         if same_file(path, other):
-            raise UsageError(f"{path} is {what}, which is never overwritten", "choose another name with -o")
+            raise UsageError(f"{path} is {what}, which is never overwritten", "choose another name")
+        if other.is_dir() and path.is_file() and _is_read(path) and path.resolve().is_relative_to(other.resolve()):
+            raise UsageError(f"{path} is part of {what}, which is never overwritten", "choose another name")
     if is_stream(path):
         # Not a descriptor of this process: those can be written by whoever holds them, whatever the path's own rights.
         if path.exists() and not os.access(path, os.W_OK):
@@ -83,7 +124,7 @@ def writable(path: Path, *, reads: dict[str, Path], writes: dict[str, Path]) -> 
     if not folder.is_dir():
         raise UsageError(f"no such folder: {folder if path.is_symlink() else path.parent}")
     if not os.access(folder, os.W_OK):
-        raise UsageError(f"no permission to write in {path.parent}", "choose another place with -o")
+        raise UsageError(f"no permission to write in {path.parent}", "choose another place")
     return path
 
 
@@ -112,7 +153,7 @@ def spare_weights(model: Path, targets: Iterable[Path]) -> None:
 
 
 def report_file(json: str | None, models: dict[str, Path], others: dict[str, Path] | None = None) -> None:
-    """Check the value of ``--json`` of a command that reads `models`, perhaps `others`, and writes nothing else.
+    """Check the value of ``--json`` of a command that reads `models` and perhaps `others`, see `also_read`, and writes nothing else.
 
     Raises:
         UsageError: The report can't be written there without harm.

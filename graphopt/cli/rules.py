@@ -71,6 +71,7 @@ def list_rules(
     from graphopt.config import load_settings
 
     settings = load_settings(given)
+    paths.report_file(json, {}, paths.also_read(rules=settings.rules))
 
     from graphopt.cli.progress import Waiting
     from graphopt.errors import RuleError
@@ -181,8 +182,8 @@ def rule_stats(
     from graphopt.config import load_settings
 
     paths.existing_file(model)
-    paths.report_file(json, {"the model": model})
     settings = load_settings({**given, "budget": budget, "measure": measure})
+    paths.report_file(json, {"the model": model}, paths.also_read(rules=settings.rules))
 
     from graphopt.cli.progress import Waiting
 

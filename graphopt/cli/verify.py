@@ -31,9 +31,8 @@ def verify(
         warnings.simplefilter("ignore")
     for path in (original, other):
         paths.existing_file(path)
-    if inputs is not None:
-        paths.existing_inputs(inputs)
-    paths.report_file(json, {"the first model": original, "the second model": other})
+    models = {"the first model": original, "the second model": other}
+    paths.report_file(json, models, paths.also_read(inputs=inputs))
     settings = load_settings(given)
 
     from graphopt.cli.progress import Waiting

@@ -20,6 +20,7 @@ from graphopt.files import is_stream
 from graphopt.ir.dtypes import BY_CODE
 from graphopt.onnxio.load import Model, load
 from graphopt.onnxio.read import upgraded
+from graphopt.onnxio.save import spare
 from graphopt.pipeline.context import Context, Progress, Targets
 from graphopt.pipeline.opening import bound_sizes, first_run, given_inputs, open_sizes, session_config
 from graphopt.pipeline.strategies import make_strategy
@@ -79,11 +80,13 @@ def prepare(
     loaded = load_model(model, settings, seen)
     changed = settings.dims or settings.input_shapes or settings.freeze_initializers
     original = load(upgraded(model) if settings.upgrade else model) if changed else loaded
+    for target in filter(None, (targets.output, targets.trace, targets.report)):
+        spare(target, None, original.files)
     ranges, given = input_ranges(loaded.graph), given_inputs(inputs, original)
     if settings.at and any(given):
         raise UsageError("inputs have the sizes that they have: 'inputs' and 'at' exclude each other")
     bound = bound_sizes(loaded, original)
-    sets = tuple({**bound, **sizes} for sizes in settings.at or ({},))
+    sets = _sets(settings, bound)
     guard.ready()
     opening = time.monotonic()
     baseline_s, feeds = first_run(original, config, ranges, given, sets[0], settings.seed, dict(settings.input_shapes))
@@ -113,6 +116,22 @@ def prepare(
         began=began,
         hear=hear,
     )
+
+
+def _sets(settings: Settings, bound: Mapping[str, int]) -> tuple[Mapping[str, int], ...]:
+    """Sets of sizes to verify and measure at, those that were fixed among them.
+
+    Raises:
+        UsageError: A set has another size for a dimension that was fixed.
+    """
+    for sizes in settings.at:
+        for name in sizes.keys() & bound.keys():
+            if sizes[name] != bound[name]:
+                fixed = "--dim" if name in settings.dims else "--input-shape"
+                raise UsageError(
+                    f"{name} can't be both {sizes[name]} (--at) and {bound[name]} ({fixed})", "leave one of them out"
+                )
+    return tuple({**bound, **sizes} for sizes in settings.at or ({},))
 
 
 def _foresee(settings: Settings, proto: ModelProto) -> bool:
@@ -202,13 +221,17 @@ def patience(baseline_s: float) -> float:
     return max(_PATIENCE_S, _PATIENCE * baseline_s)
 
 
-def check_targets(model: str | Path | ModelProto, **given: str | Path | None) -> Targets:
-    """Files to write, each another one and none of them the model.
+def check_targets(reads: Mapping[str, Any], **given: str | Path | None) -> Targets:
+    """Files to write, each another one and none of them one that is read.
+
+    Args:
+        reads: What is read, by what it is; what is no path lies in no file.
+        given: Where to write, by what it is; ``None`` for nowhere.
 
     Raises:
         UsageError: They are not, or there is no such folder.
     """
-    taken = {"model": Path(model).resolve()} if not isinstance(model, ModelProto) else {}
+    taken = {name: Path(read).resolve() for name, read in reads.items() if isinstance(read, str | Path)}
     targets: dict[str, Path | None] = {}
     for name, value in given.items():
         if value is not None and not isinstance(value, str | Path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 
+from graphopt.config import agents_dir
 from tests.cli.conftest import ROOT, weights
 from tests.cli.test_bench import QUICK
 
@@ -181,6 +183,63 @@ def test_reports_spare_models_and_weights(cli, model, command):
         assert outcome.code == 2
         outcome.error_lines()
     assert {path.name: path.read_bytes() for path in model.parent.iterdir()} == before
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("verify net.onnx net.onnx --inputs in.npz --json in.npz", "in.npz is the file of inputs"),
+        ("inspect net.onnx --inputs sets --json sets/1.npz", "sets/1.npz is part of the folder of inputs"),
+        ("inspect net.onnx --json graphopt.toml", "graphopt.toml is the file of settings"),
+        ("optimize net.onnx --rules mine.yaml --trace mine.yaml", "mine.yaml is the file of rules mine.yaml"),
+        ("optimize net.onnx --rules mine.yaml --report evidence.lock", "evidence.lock is the evidence of mine.yaml"),
+        ("optimize net.onnx --agent agent -o agent/manifest.json", "agent/manifest.json is part of the agent"),
+        (
+            "optimize net.onnx copy.onnx --rules mine.yaml --out-dir out --json mine.yaml",
+            "mine.yaml is the file of rules",
+        ),
+        ("rules check mine.yaml --json mine.yaml", "mine.yaml is the file of rules mine.yaml"),
+        ("rules check . --json mine.yaml", "mine.yaml is part of the folder of rules ."),
+        ("rules list --rules mine.yaml --json mine.yaml", "mine.yaml is the file of rules mine.yaml"),
+        ("rules stats net.onnx --rules mine.yaml --json mine.yaml", "mine.yaml is the file of rules mine.yaml"),
+        ("bench net.onnx --rules mine.yaml --json mine.yaml", "mine.yaml is the file of rules mine.yaml"),
+        ("bench net.onnx --against copy.onnx --csv copy.onnx", "copy.onnx is the model copy.onnx"),
+        ("cost calibrate net.onnx --rules mine.yaml --svg mine.yaml", "mine.yaml is the file of rules mine.yaml"),
+        ("evaluate-agent agent --json agent/manifest.json", "agent/manifest.json is part of the agent agent"),
+    ],
+)
+def test_what_a_command_reads_it_does_not_overwrite(cli, model, command, said):
+    folder = model.parent
+    (folder / "sets").mkdir()
+    for path in (folder / "in.npz", folder / "sets" / "1.npz"):
+        np.savez(path, x=np.ones((1, 4, 12, 12), np.float32))
+    (folder / "mine.yaml").write_text(RULE, encoding="utf-8")
+    (folder / "evidence.lock").write_text("{}", encoding="utf-8")
+    (folder / "graphopt.toml").write_text("threads = 1", encoding="utf-8")
+    shutil.copy(model, folder / "copy.onnx")
+    shutil.copytree(agents_dir() / "rl", folder / "agent")
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    outcome = cli(*command.split())
+    assert outcome.code == 2
+    assert said in outcome.error_lines()[0] and "never overwritten" in outcome.error_lines()[0]
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+
+
+def test_a_report_may_lie_beside_what_is_read(cli, model):
+    folder = model.parent / "sets"
+    folder.mkdir()
+    np.savez(folder / "1.npz", x=np.ones((1, 4, 12, 12), np.float32))
+    for _ in range(2):
+        assert cli("inspect", model, "--inputs", "sets", "--json", "sets/report.json").code == 0
+
+
+@pytest.mark.parametrize("fixed", [["--dim", "batch=2"], ["--input-shape", "x:2x4x12x12"]])
+def test_one_dimension_has_one_size(cli, dynamic_model, fixed):
+    outcome = cli("optimize", dynamic_model, "--at", "batch=2", "--at", "batch=1", *fixed, "--dry-run", "--no-measure")
+    assert outcome.code == 2
+    assert outcome.error_lines()[0] == f"error: batch can't be both 1 (--at) and 2 ({fixed[0]})"
+    same = cli("optimize", dynamic_model, "--at", "batch=2", *fixed, "--dry-run", "--no-measure", "--strategy", "none")
+    assert same.code == 0
 
 
 def test_an_optimised_model_may_be_written_again(cli, model):
