@@ -1,8 +1,8 @@
 """graphopt: rewrite an ONNX graph until ONNX Runtime runs it faster, and prove it.
 
 The packages in the order in which a model flows through them: ``onnxio`` loads it into the ``ir``; ``rewrite`` holds the
-rules; ``search`` applies them, priced by ``cost`` and measured through ``runtime``; ``verify`` compares the outputs; ``onnxio``
-writes the result. ``api`` ties these together and ``cli`` is the command.
+rules; ``search`` applies them, priced by ``cost`` and measured through ``runtime``; ``verification`` compares the outputs;
+``onnxio`` writes the result. ``pipeline`` ties these together, ``api`` is what Python sees of it and ``cli`` is the command.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from graphopt.api import optimize, verify
     from graphopt.benchmark.plan import Plan
     from graphopt.benchmark.run import bench
+    from graphopt.config import Settings
     from graphopt.errors import (
         CrashError,
         GraphoptError,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
         UnsupportedModelError,
         UsageError,
     )
+    from graphopt.many.batch import optimize_many
     from graphopt.onnxio.load import load
     from graphopt.onnxio.save import save
     from graphopt.pipeline.context import Progress
@@ -54,6 +56,7 @@ __all__ = [
     "RuleError",
     "RuntimePackageError",
     "SessionError",
+    "Settings",
     "TooSlowError",
     "UnfinishedError",
     "UnknownNameError",
@@ -66,6 +69,7 @@ __all__ = [
     "inspect",
     "load",
     "optimize",
+    "optimize_many",
     "replay",
     "save",
     "verify",
@@ -75,12 +79,14 @@ _HOME = {
     "Plan": "graphopt.benchmark.plan:Plan",
     "Progress": "graphopt.pipeline.context:Progress",
     "Result": "graphopt.pipeline.write:Result",
+    "Settings": "graphopt.config:Settings",
     "bench": "graphopt.benchmark.run:bench",
     "bisect": "graphopt.retrace:bisect",
     "explain": "graphopt.api:explain_model",
     "inspect": "graphopt.api:inspect_model",
     "load": "graphopt.onnxio.load:load",
     "optimize": "graphopt.api:optimize",
+    "optimize_many": "graphopt.many.batch:optimize_many",
     "replay": "graphopt.retrace:replay",
     "save": "graphopt.onnxio.save:save",
     "verify": "graphopt.api:verify",

@@ -239,7 +239,7 @@ ARGUMENTS = {
     "steps": integer(0),
     "seconds": number(),
     "slower": SWITCH,
-    **dict.fromkeys(("progress", "interrupted", "on_case", "on_result", "on_stage"), _FUNCTION),
+    **dict.fromkeys(("progress", "interrupted", "on_case", "on_done", "on_result", "on_stage"), _FUNCTION),
 }
 """What arguments of Python functions accept that are no settings, by name."""
 

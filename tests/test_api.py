@@ -6,6 +6,7 @@ import json
 import warnings
 from dataclasses import replace
 from functools import partial
+from operator import attrgetter
 
 import numpy as np
 import onnx
@@ -196,14 +197,20 @@ def test_a_model_of_which_nothing_is_left_takes_next_to_no_time(tmp_path):
         ({"trace": "no/such/folder/t.json"}, "trace: no such folder"),
         ({"output": "m.onnx"}, "output and model are the same file"),
         ({"output": "x.onnx", "report": "x.onnx"}, "report and output are the same file"),
+        ({"inputs": "m.onnx", "trace": "./m.onnx"}, "trace and model are the same file"),
+        ({"inputs": "in.npz", "trace": "./in.npz"}, "trace and inputs are the same file"),
+        ({"rules": ["mine.yaml"], "report": "mine.yaml"}, "report and rules mine.yaml are the same file"),
     ],
 )
 def test_a_wrong_argument_is_named_at_once(arguments, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "m.onnx").write_bytes(b"never read")
+    for name in ("m.onnx", "in.npz", "mine.yaml"):
+        (tmp_path / name).write_bytes(b"never read")
     with pytest.raises(graphopt.UsageError, match=message):
         graphopt.optimize("m.onnx", **arguments)
-    assert (tmp_path / "m.onnx").read_bytes() == b"never read"
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == dict.fromkeys(
+        ("m.onnx", "in.npz", "mine.yaml"), b"never read"
+    )
 
 
 def test_none_is_no_model():
@@ -217,6 +224,10 @@ def test_none_is_no_model():
 def emitted_of(path):
     loaded = graphopt.load(path)
     return emit(loaded, loaded.graph)
+
+
+def result_of(path, method, *arguments):
+    return attrgetter(method)(graphopt.optimize(path, strategy="none", measure=False))(*arguments)
 
 
 def test_no_models_to_share_weights_with_is_nothing_to_say(tmp_path):
@@ -249,6 +260,12 @@ def test_what_is_given_back_is_short_in_a_console(optimised, tmp_path):
         (lambda: graphopt.bench("m.onnx"), "models must be a list of paths and names of the zoo, not str"),
         (lambda: graphopt.bench(["m.onnx"], 5), "plan must be a graphopt.Plan, not int"),
         (lambda: graphopt.bench([]), "models must name one at least"),
+        (lambda: graphopt.optimize_many("m.onnx", "out"), "models must be a list of paths, not str"),
+        (lambda: graphopt.optimize_many([5], "out"), "each of models must be a path, not int"),
+        (lambda: graphopt.optimize_many([], "out"), "models must name one at least"),
+        (lambda: graphopt.optimize_many(["m.onnx"], 3), "out must be a path, not int"),
+        (lambda: graphopt.optimize_many(["m.onnx"], "out", {"threads": 1}), "settings must be a graphopt.Settings, not dict"),
+        (lambda: graphopt.optimize_many(["m.onnx"], "out", on_done=5), "on_done must be a function, not 5"),
         (lambda: graphopt.replay(None, "m.onnx"), "trace must be a path, not NoneType"),
         (lambda: graphopt.replay("t.json", None), "model must be a path or an onnx.ModelProto, not NoneType"),
         *((partial(graphopt.replay, "t.json", "m.onnx", steps=steps), f"steps must be a whole number of at least 0, not {steps!r}")
@@ -278,6 +295,10 @@ def test_what_is_given_back_is_short_in_a_console(optimised, tmp_path):
         (lambda: graphopt.save(emitted_of("m.onnx"), "o.onnx", metadata=5), "metadata must be texts by name, not int"),
         (lambda: graphopt.save(emitted_of("m.onnx"), "o.onnx", metadata={"a": 5}), "metadata: 'a' must be a text, not int"),
         (lambda: graphopt.bisect("no.json", "m.onnx"), "no.json: no such file or directory"),
+        *((partial(result_of, "m.onnx", method, 5), "path must be a path, not int") for method in ("save", "write_page", "trace.write")),
+        *((partial(result_of, "m.onnx", method, "no/o"), "no/o: can't be written: no such file or directory")
+          for method in ("save", "write_page", "trace.write")),
+        (lambda: graphopt.save(emitted_of("m.onnx"), "no/o.onnx"), "no/o.onnx: can't be written: no such file or directory"),
         (lambda: graphopt.optimize("m.onnx", inputs="no.npz"), "can't read inputs from no.npz: no such file or directory"),
     ],
 )  # fmt: skip
@@ -300,6 +321,48 @@ def test_a_replay_never_writes_over_its_input(optimised, tmp_path):
     assert (tmp_path / "again.onnx").is_file()
 
 
+def test_a_result_is_never_saved_over_its_input(tmp_path):
+    source = grouped(tmp_path / "m.onnx", size=8)
+    before = source.read_bytes()
+    (tmp_path / "link.onnx").symlink_to(source)
+    for rules in (["grouped-conv"], ["identity"]):  # of the second nothing comes, and the input is kept
+        result = graphopt.optimize(source, rules=rules, measure=False)
+        for path in (source, str(tmp_path / "link.onnx")):
+            for save in (result.save, partial(graphopt.save, result.emitted)):
+                with pytest.raises(graphopt.UsageError, match="is the input, which is never overwritten"):
+                    save(path)
+    assert source.read_bytes() == before and (tmp_path / "link.onnx").is_symlink()
+
+
+def test_weights_are_never_overwritten(tmp_path):
+    source, weights = tmp_path / "m.onnx", tmp_path / "m.data"
+    onnx.save(onnx.load(grouped(source, size=8)), source, save_as_external_data=True, location=weights.name)
+    before = weights.read_bytes()
+    with pytest.raises(graphopt.UsageError, match="overwrite weights of the input"):
+        graphopt.optimize(source, rules=["grouped-conv"], measure=False).save(weights)
+    for target in ("output", "trace", "report"):
+        with pytest.raises(graphopt.UsageError, match="overwrite weights of the input"):
+            graphopt.optimize(source, rules=["grouped-conv"], measure=False, **{target: weights})
+    assert weights.read_bytes() == before
+
+
+@pytest.mark.parametrize("rules", [["grouped-conv"], ["identity"]])
+def test_nothing_is_made_of_an_input_that_has_changed(tmp_path, rules):
+    source = grouped(tmp_path / "m.onnx", size=8)
+    result = graphopt.optimize(source, rules=rules, measure=False)
+    grouped(tmp_path / "other.onnx", channels=32, groups=HALF_BLOCKS // 2, size=8).replace(source)
+    changed = pytest.raises(graphopt.ModelError, match=r"m\.onnx has changed since it was read")
+    with changed:
+        result.save(tmp_path / "out.onnx")
+    if result.emitted.files:  # of the first, all weights were computed
+        with changed:
+            graphopt.save(result.emitted, tmp_path / "out.onnx")
+        with changed:
+            assert result.model
+    assert bool(result.emitted.files) == (rules == ["identity"])
+    assert not (tmp_path / "out.onnx").exists()
+
+
 def test_paths_may_be_texts(optimised, tmp_path):
     source = optimised[0]
     result = graphopt.optimize(
@@ -307,13 +370,26 @@ def test_paths_may_be_texts(optimised, tmp_path):
         measure=False, rules=["grouped-conv"],
     )  # fmt: skip
     assert all((tmp_path / name).is_file() for name in ("o.onnx", "t.json", "r.html"))
+    result.write_page(str(tmp_path / "again.html"))
+    result.trace.write(str(tmp_path / "again.json"))
+    assert (tmp_path / "again.html").is_file() and (tmp_path / "again.json").is_file()
     assert result.speedup is None
     assert repr(result) == "<Result m.onnx: not measured, 6 to 6 nodes, 3 rewrites, verified>"
     assert "<td>3 rewrites</td>" in result._repr_html_() and len(result._repr_html_()) < 500
 
 
 def test_the_package_lists_what_it_has():
-    assert set(dir(graphopt)) >= {"optimize", "inspect", "explain", "verify", "bench", "GraphoptError", "ModelError"}
+    assert set(dir(graphopt)) >= {
+        "optimize",
+        "optimize_many",
+        "Settings",
+        "inspect",
+        "explain",
+        "verify",
+        "bench",
+        "GraphoptError",
+        "ModelError",
+    }
     assert "import_module" not in dir(graphopt)
     for name in dir(graphopt):
         assert getattr(graphopt, name) is not None

@@ -7,10 +7,11 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
-from graphopt.config import Settings
-from graphopt.errors import GraphoptError
+from graphopt.config import Settings, check_arguments
+from graphopt.errors import GraphoptError, UsageError, expect
 from graphopt.many import child
 from graphopt.many.find import FoundModels, ModelJob, find
 from graphopt.many.finished import FinishedModels, content, contents
@@ -105,9 +106,17 @@ def optimize_many(
         What became of each model, in their order; of those that were not begun, nothing.
 
     Raises:
-        UsageError: Nothing is found, two models have one place, or the settings are wrong.
+        UsageError: Nothing is found, two models have one place, or an argument is wrong; the message names it.
         GraphoptError: The rules can't be loaded, or nothing can be written.
     """
+    expect("models", models, (list, tuple), "a list of paths")
+    for each in models:
+        expect("each of models", each, (str, Path), "a path")
+    expect("out", out, (str, Path, NoneType), "a path")
+    expect("settings", settings, (Settings, NoneType), "a graphopt.Settings")
+    check_arguments(inputs=inputs, progress=progress, on_done=on_done, interrupted=interrupted)
+    if not models:
+        raise UsageError("models must name one at least")
     settings, hear, stop = settings or Settings(), progress or _ignore, interrupted or (lambda: False)
     folder = None if out is None else Path(out)
     found = find([Path(each) for each in models], folder)

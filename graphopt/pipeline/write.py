@@ -112,18 +112,18 @@ class Result:
         path, source = Path(path), self.original.path
         given = self.report["input"]  # the file also of a model that was converted when it was read
         spare(path, None if given is None else Path(given), self.original.files)
+        see_unchanged(self.original.files)  # what is written comes of it, or is compared with it
         external = self.original.external
         folder = os.path.dirname(os.path.realpath(path))
         beside = source is not None and not is_stream(path) and folder == os.path.realpath(source.parent)
         if self.report["kept_original"] and source is not None and (beside or not external):
-            see_unchanged(self.original.files)
             copy(source, path)
             return
         with Staged(self.emitted, path, external=external, metadata=self.metadata, sharing=self._sharing) as staged:
             _require(self._check(staged.path))
             staged.commit(self.metadata)
 
-    def write_page(self, path: Path, *, hurried: bool = False) -> None:
+    def write_page(self, path: str | Path, *, hurried: bool = False) -> None:
         """Write what was found and measured, as an HTML page.
 
         Args:
@@ -132,8 +132,10 @@ class Result:
 
         Raises:
             GraphoptError: It can't be written.
+            UsageError: ``path`` is no path.
         """
-        write_report(path, self.report, self.found, self._arena, hurried=hurried)
+        expect("path", path, (str, Path), "a path")
+        write_report(Path(path), self.report, self.found, self._arena, hurried=hurried)
 
     @property
     def metadata(self) -> dict[str, str]:

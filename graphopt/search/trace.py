@@ -12,7 +12,7 @@ from typing import Any
 
 from graphopt.config import Settings, check_arguments
 from graphopt.documents import DocumentError, read_json, record
-from graphopt.errors import GraphoptError
+from graphopt.errors import GraphoptError, expect
 from graphopt.files import write_text
 from graphopt.ir.edit import RefusedError
 from graphopt.ir.graph import Graph
@@ -100,14 +100,16 @@ class Trace:
         """How the model was loaded and the rules were chosen."""
         return Settings(**check_arguments(**self.options))
 
-    def write(self, path: Path) -> None:
+    def write(self, path: str | Path) -> None:
         """Write it as JSON, whole or not at all.
 
         Raises:
             GraphoptError: The file can't be written.
+            UsageError: ``path`` is no path.
         """
+        expect("path", path, (str, Path), "a path")
         data = {"schema": SCHEMA, **asdict(self)}
-        write_text(path, json.dumps(data, indent=1) + "\n")
+        write_text(Path(path), json.dumps(data, indent=1) + "\n")
 
 
 def read_trace(path: Path) -> Trace:
