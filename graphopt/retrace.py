@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
@@ -21,6 +23,7 @@ from graphopt.rewrite.library import Library
 from graphopt.search.arena import Arena
 from graphopt.search.culprit import first_harm
 from graphopt.search.normal import simplified
+from graphopt.search.problem import Step
 from graphopt.search.trace import Trace, TraceError, carry_out, is_graph, read_trace
 from graphopt.verification.numeric import Verifier
 from graphopt.verification.ranges import input_ranges
@@ -87,8 +90,18 @@ def replay(
         if not made and loaded.path is not None and not loaded.external:
             copy(loaded.path, target)
         else:
-            save(emitted, target, external=loaded.external, metadata=dict(told.metadata))
+            save(emitted, target, external=loaded.external, metadata=_metadata(told, chosen))
     return Replayed(emitted, loaded, len(chosen), len(told.steps))
+
+
+def _metadata(told: Trace, chosen: Sequence[Step]) -> dict[str, str]:
+    """What is recorded in a model that some steps of a trace make. What the trace says was measured with all of them."""
+    if len(chosen) == len(told.steps):
+        return dict(told.metadata)
+    if not chosen:
+        return {}
+    version = {name: text for name, text in told.metadata.items() if name == "graphopt.version"}
+    return version | {"graphopt.rules": json.dumps(Counter(step.rule for step in chosen))}
 
 
 def _arena(told: Trace, loaded: Model, threads: int | None, seed: int) -> Arena:

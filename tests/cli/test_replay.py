@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 
+import onnx
 import pytest
 
 from graphopt import optimize
@@ -39,6 +40,21 @@ def test_replay_of_some_steps(cli, optimised):
     source, folder = optimised
     done = cli("replay", folder / "t.json", source, "--steps", "1")
     assert done.code == 0 and "1 of 3" in done.err
+
+
+@pytest.mark.parametrize("steps", [0, 1, 3])
+def test_what_was_measured_with_all_steps_is_not_said_of_some(cli, optimised, steps):
+    source, folder = optimised
+    trace = json.loads((folder / "t.json").read_text())
+    latency = {"baseline_ms": 3.0, "optimized_ms": 2.0, "speedup": 1.5, "ci95": [1.4, 1.6]}
+    trace["metadata"] |= {"graphopt.latency": json.dumps(latency), "graphopt.sizes": '{"batch": 1}'}
+    (folder / "t.json").write_text(json.dumps(trace))
+    assert cli("replay", folder / "t.json", source, "--steps", steps, "-o", folder / "b.onnx").code == 0
+    told = cli("explain", folder / "b.onnx").out
+    assert [text in told for text in ("1.500x", "measured with batch=1", "provider cpu")] == [steps == 3] * 3
+    recorded = {entry.key: entry.value for entry in onnx.load(folder / "b.onnx").metadata_props}
+    counts = json.loads(recorded.get("graphopt.rules", "{}"))
+    assert sum(counts.values()) == steps and ("graphopt.version" in recorded) == (steps > 0)
 
 
 def test_bisect(cli, optimised):
