@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import takewhile
 from pathlib import Path
 
@@ -30,7 +31,7 @@ class Verified:
         selection: The same without the families that change the outputs.
         verification: The comparison; ``None`` when there was nothing to compare.
         staged: The model as it was compared, not yet in its place; ``None`` when there is none.
-        check: Compares a file with the original.
+        check: Compares a file that holds what is left with the original, as ``verification`` did.
     """
 
     searched: Searched
@@ -64,7 +65,7 @@ def verify(context: Context, searched: Searched) -> Verified:
     if found is not None and not found.passed:  # cleaned by no rule, and not surely the same
         draft.discard()
         found = None
-    return Verified(searched, selection, found, draft.staged, draft.check)
+    return Verified(searched, selection, found, draft.staged, partial(draft.accepted, selection=selection))
 
 
 class _Draft:
@@ -99,27 +100,32 @@ class _Draft:
         outcome = selection.outcome
         if not outcome.steps and not self.context.simpler:
             return None
-        found = self.compared(outcome.state.graph)
-        return found if found.passed else self._by_way_of_normal(selection, found)
+        return self.accepted(self._write(outcome.state.graph), selection)
 
-    def _by_way_of_normal(self, selection: Selection, found: Verification) -> Verification:
+    def accepted(self, path: Path, selection: Selection) -> Verification:
+        """Compare a file that holds what was found with the original, by way of the normal form where that takes it."""
+        found = self.check(path)
+        return found if found.passed else self._by_way_of_normal(path, selection, found)
+
+    def _by_way_of_normal(self, path: Path, selection: Selection, found: Verification) -> Verification:
         """Hold the normal form of a quantised model against the original, and what was found from it against that.
 
         Some rules are exact where the runtime's optimiser has made whole numbers of floats, others where it has not.
         """
         context, steps = self.context, selection.outcome.steps
         normal = list(takewhile(lambda step: step.alone, steps))
-        if not 0 < len(normal) < len(steps) or not self._verifiers[0].quantised or self.staged is None:
+        if not 0 < len(normal) < len(steps) or not self._verifiers[0].quantised:
             return found
         graph = carry_out(context.start, context.library, selection.problem.block, normal)
         with Staged(emit(context.loaded, graph, max_bytes=context.limit), None) as way:
             first = self.check(way.path, context.config)  # what failed stays what was found
             if not first.passed:
                 return found
-            legs = [verifier.verify(self.staged.path, context.config) for verifier in self._holding(way.path)]
+            legs = [verifier.verify(path, context.config) for verifier in self._holding(way.path)]
         if not all(leg.passed for leg in legs):
             return found
-        error = max(leg.max_abs for leg in (first, *legs)), max(leg.max_rel for leg in (first, *legs))
+        # From end to end it is no further than both legs together.
+        error = first.max_abs + max(leg.max_abs for leg in legs), first.max_rel + max(leg.max_rel for leg in legs)
         return replace(first, max_abs=error[0], max_rel=error[1])
 
     def compared(self, graph: Graph, where: SessionConfig | None = None) -> Verification:

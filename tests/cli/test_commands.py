@@ -16,6 +16,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 
+import graphopt
 from graphopt.config import agents_dir
 from tests.cli.conftest import ROOT, weights
 from tests.cli.test_bench import QUICK
@@ -240,6 +241,64 @@ def test_one_dimension_has_one_size(cli, dynamic_model, fixed):
     assert outcome.error_lines()[0] == f"error: batch can't be both 1 (--at) and 2 ({fixed[0]})"
     same = cli("optimize", dynamic_model, "--at", "batch=2", *fixed, "--dry-run", "--no-measure", "--strategy", "none")
     assert same.code == 0
+
+
+NEARLY = """\
+family: mine
+doc: Two steps that are off by some thousandths each.
+rules:
+  - id: no-sums
+    doc: in the normal form
+    equal: real
+    always: true
+    match:
+      - y = Add(x, c)
+      - z = Sub(y, c)
+    where:
+      - dtype(x) == "f32" and is_const(c) and shape(c) == ()
+    replace:
+      - z = x
+    examples:
+      accept: [{x: 4x5xf32, c: const f32}]
+      reject: [{x: 4x5xf32, c: f32}]
+  - id: one-absolute
+    doc: found by the search
+    equal: approx(1e-2)
+    match:
+      - a = Abs(x)
+      - b = Abs(a)
+      - c = Abs(b)
+    replace:
+      - a = Abs(x)
+      - c = Mul(a, 1.002)
+    examples:
+      accept: [{x: 4x5xf32}]
+      reject: []
+"""
+
+
+def test_what_was_accepted_by_way_of_the_normal_form_can_be_saved(cli, tmp_path):
+    (tmp_path / "mine.yaml").write_text(NEARLY, encoding="utf-8")
+    checked = cli("rules", "check", "mine.yaml", "--update")
+    assert checked.code == 0, checked.err + checked.out
+    nodes = [helper.make_node("Clip", ["x", "low", "high"], ["a"])]
+    nodes += [helper.make_node(op, [a, "far"], [b]) for op, a, b in (("Add", "a", "b"), ("Sub", "b", "c"))]
+    nodes += [helper.make_node("Abs", [a], [b]) for a, b in ("cd", "de", "ey")]
+    nodes += [
+        helper.make_node("QuantizeLinear", ["x", "s"], ["q"]),
+        helper.make_node("DequantizeLinear", ["q", "s"], ["z"]),
+    ]
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [64, 1000]) for name in "xyz"]
+    numbers = {"s": 0.1, "low": -1.003, "high": 1.003, "far": 65536.0}
+    constants = [helper.make_tensor(name, TensorProto.FLOAT, [], [number]) for name, number in numbers.items()]
+    made = helper.make_graph(nodes, "quantised", ends[:1], ends[1:], constants)
+    onnx.save(helper.make_model(made, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "m.onnx")
+    result = graphopt.optimize("m.onnx", rules=["mine.yaml"], output="a.onnx", rtol=0.0, atol=4.5e-3, measure=False)
+    assert result.report["rules"] == {"no-sums": 1, "one-absolute": 1}
+    direct = graphopt.verify("m.onnx", "a.onnx", rtol=0.0, atol=4.5e-3)
+    assert not direct.passed and result.report["verified"]["max_abs"] >= direct.max_abs
+    result.save("b.onnx")
+    assert (tmp_path / "b.onnx").read_bytes() == (tmp_path / "a.onnx").read_bytes()
 
 
 def test_an_optimised_model_may_be_written_again(cli, model):
