@@ -113,7 +113,7 @@ class Settings:
     at: tuple[Mapping[str, int], ...] = _setting(
         (),
         SETS,
-        "Sizes to measure symbolic dimensions at, which stay symbolic in the file, with a ratio for each set",
+        "Sizes to measure symbolic dimensions at, which stay symbolic in the file, with a ratio for each set; what is slower at one is not written",
         "NAME=N,...",
         "",
     )
@@ -138,7 +138,7 @@ def page() -> str:
         "# Settings",
         "",
         "Printed by `python -m graphopt.settings`. A setting is an option of `graphopt optimize`, a variable, a key of the nearest `graphopt.toml` or of",
-        "`[tool.graphopt]` in the nearest `pyproject.toml`, and a keyword of `graphopt.optimize` (or a field of `graphopt.config.Settings`); of the first",
+        "`[tool.graphopt]` in the nearest `pyproject.toml`, and a keyword of `graphopt.optimize` (or a field of `graphopt.Settings`); of the first",
         "three the first that is given wins.",
         "",
         "A file may have profiles: `--profile edge` (or `GRAPHOPT_PROFILE=edge`) uses what stands under `[profiles.edge]` of `graphopt.toml`, or under",

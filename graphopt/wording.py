@@ -112,8 +112,19 @@ def tie(told: Mapping[str, Any]) -> str:
 
 def lost(told: Mapping[str, Any]) -> str:
     """Why a JSON report is about the normal form: what the search found, measured."""
+    return f"the normal form: what the search found measured {_measured(told)}"
+
+
+def slower_at(elsewhere: Sequence[Mapping[str, Any]]) -> str:
+    """The first of the measurements of a JSON report at other sizes that is surely below 1, at which sizes that is; empty where none is."""
+    return next((_measured(told) for told in elsewhere if told["ci95"][1] < 1), "")
+
+
+def _measured(told: Mapping[str, Any]) -> str:
+    """A ratio and its interval, at which sizes where that is said."""
     low, high = told["ci95"]
-    return f"the normal form: what the search found measured {told['speedup']:.3f}x (95 % interval {low:.3f} to {high:.3f})"
+    there = f" at {sized(told['sizes'])}" if told.get("sizes") else ""
+    return f"{told['speedup']:.3f}x{there} (95 % interval {low:.3f} to {high:.3f})"
 
 
 def effort(told: Mapping[str, Any]) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from graphopt.cli import paths
 from graphopt.cli.screen import console, each, milliseconds, one_line, plural, seconds, size, table, write_json
 from graphopt.errors import GraphoptError, TooSlowError, UnfinishedError, UsageError
-from graphopt.wording import measured_at, sized
+from graphopt.wording import measured_at, sized, slower_at
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -142,6 +142,8 @@ def _speed(one: Done, *, spread: bool = False) -> str:
     ratio = f"{latency['speedup']:.3f}x" + (f" ({low:.3f} to {high:.3f})" if spread else "")
     if not kept:
         return ratio
+    if slower := slower_at(one.report.get("elsewhere", ())):
+        return f"a candidate measured {slower}" if spread else ""
     if latency.get("verdict") != "unclear":
         return ""
     return f"too noisy to tell, a candidate measured {ratio}" if spread else "too noisy"

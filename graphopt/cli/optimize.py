@@ -281,6 +281,8 @@ def _speed(report: Mapping[str, Any]) -> str:
         return f"{wording.tie(report)}: {latency['speedup']:.3f}x{spread}"
     if report["kept_original"]:
         found = f"{latency['speedup']:.3f}x{spread}"
+        if slower := wording.slower_at(report.get("elsewhere", ())):
+            return f"slower at some of the sizes, where the best candidate measured {slower}; the original is kept"
         said = latency.get("verdict", "equal")
         if said == "unclear":
             return f"too noisy to tell: a candidate measured {found}; the original is kept"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from graphopt.ir.graph import Graph
 from graphopt.onnxio.emit import Emitted, emit
@@ -40,6 +40,7 @@ class Judged:
         others: Processors that other programs took during the measurement; ``None`` where nobody knows.
         apart: Whether processors were seen far from each other; ``None`` where nobody knows.
         lost: The measurement of what the search found, where the normal form is written in its place.
+        lost_at: Of which set of sizes that is; empty for the first.
     """
 
     verified: Verified
@@ -53,10 +54,14 @@ class Judged:
     others: float | None = None
     apart: bool | None = None
     lost: Paired | None = None
+    lost_at: Mapping[str, int] = field(default_factory=dict)
 
 
 def judge(context: Context, verified: Verified) -> Judged:
-    """Measure the candidate over several sessions of each model; it must be surely faster, or as fast and simpler."""
+    """Measure the candidate over several sessions of each model; it must be surely faster, or as fast and simpler.
+
+    That goes by the first set of sizes; at another it may be as fast as it likes, but not surely slower.
+    """
     outcome, original = verified.selection.outcome, context.original
     if not outcome.steps and verified.verification is None:
         return Judged(verified, context.loaded.graph, None, (), True, False, emit(original, original.graph))
@@ -72,8 +77,9 @@ def judge(context: Context, verified: Verified) -> Judged:
     distance = context.arena.distance
     apart = distance.far() or distance.spells if distance is not None else None
     elsewhere = _elsewhere(context, graph)
-    faster = paired.ci95[0] > 1.0
-    tie = not faster and simpler and is_tie(paired)
+    loses = any(_loses(there) for _, there in elsewhere)
+    faster = paired.ci95[0] > 1.0 and not loses
+    tie = not (faster or loses) and simpler and is_tie(paired)
     memory = _memory(context, verified) if faster or tie else (None, None)
     final = candidate if faster or tie else emit(original, original.graph)
     return Judged(verified, graph, paired, elsewhere, not (faster or tie), tie, final, memory, others, apart)
@@ -96,7 +102,15 @@ def fall_back(context: Context, judged: Judged) -> Judged:
     loser = judged if better else other
     if loser.verified.staged is not None:
         loser.verified.staged.close()
-    return replace(other, lost=judged.paired) if better else judged
+    if not better:
+        return judged
+    at, lost = next(((sizes, there) for sizes, there in judged.elsewhere if _loses(there)), ({}, judged.paired))
+    return replace(other, lost=lost, lost_at=at)
+
+
+def _loses(paired: Paired) -> bool:
+    """Whether the variant is surely slower."""
+    return paired.ci95[1] < 1.0
 
 
 def _ratio(judged: Judged) -> float:

@@ -203,6 +203,7 @@ def _report(context: Context, judged: Judged) -> dict[str, Any]:
         others=judged.others,
         apart=judged.apart,
         lost=judged.lost,
+        lost_at=judged.lost_at,
         effort=context.effort.told(),
     )
 

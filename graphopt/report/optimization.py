@@ -28,6 +28,7 @@ from graphopt.wording import (
     seconds,
     size,
     sized,
+    slower_at,
     threads,
     tie,
     timing,
@@ -200,11 +201,10 @@ def _sentence(name: str, told: Mapping[str, Any], paired: Paired | None) -> str:
         f"{plural(paired.sessions, 'session')} of each; {where}."
     )
     if told["kept_original"]:
-        noisy = verdict(paired) == "unclear"
-        head = (
-            f"{name} is kept as it is, because the best candidate ran {paired.speedup:.3f} times as fast {interval}, "
-            f"which is {'too noisy to tell' if noisy else 'not surely faster'}:"
-        )
+        why = f"which is {'too noisy to tell' if verdict(paired) == 'unclear' else 'not surely faster'}"
+        if slower := slower_at(told.get("elsewhere", ())):
+            why = f"but {slower}"
+        head = f"{name} is kept as it is, because the best candidate ran {paired.speedup:.3f} times as fast {interval}, {why}:"
     else:
         head = f"{name} runs {paired.speedup:.3f} times as fast as before {interval}:"
         if told.get("tie"):

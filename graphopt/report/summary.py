@@ -19,7 +19,7 @@ from graphopt.runtime.session import SessionConfig
 from graphopt.runtime.timing import Paired
 from graphopt.search.selection import FamilyVerdict, Selection
 from graphopt.verification.numeric import Verification
-from graphopt.wording import plural, sized
+from graphopt.wording import plural, slower_at
 
 SCHEMA = "graphopt.report/1"
 
@@ -48,6 +48,7 @@ def make_report(
     others: float | None = None,
     apart: bool | None = None,
     lost: Paired | None = None,
+    lost_at: Mapping[str, int] | None = None,
     effort: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The report of an optimisation, ready for JSON.
@@ -75,9 +76,11 @@ def make_report(
         others: Processors that other programs took during the last measurement; ``None`` where nobody knows.
         apart: Whether processors were seen far from each other; ``None`` where nobody knows.
         lost: The measurement of what the search found, where the normal form is written in its place.
+        lost_at: At which sizes that was measured; none for the first.
         effort: What search and measurement could spend, and who of it what.
     """
     outcome = selection.outcome
+    told_elsewhere = [{"sizes": dict(there), **_latency(found, kept)} for there, found in elsewhere]
     return {
         "schema": SCHEMA,
         "input": source,
@@ -91,7 +94,7 @@ def make_report(
         "latency": None if paired is None else _latency(paired, kept),
         "sizes": dict(sizes),
         "sizes_assumed": [name for name in sizes if name not in given],
-        "elsewhere": [{"sizes": dict(there), **_latency(found, kept)} for there, found in elsewhere],
+        "elsewhere": told_elsewhere,
         "kept_original": kept,
         "verified": None if verified is None else _verified(verified),
         "tie": tie,
@@ -122,13 +125,13 @@ def make_report(
             "stop_reason": outcome.stop_reason,
             "rounds": selection.rounds,
             "predicted": predicted,
-            "lost": None if lost is None else {"speedup": lost.speedup, "ci95": list(lost.ci95)},
+            "lost": None if lost is None else _lost(lost, lost_at or {}),
             "more": _more(selection),
         },
         "effort": effort,
         "seconds": seconds,
         "environment": asdict(fingerprint(config)),
-        "warnings": _warnings(selection, kept, final, config, paired, elsewhere, others, bool(apart)),
+        "warnings": _warnings(selection, kept, final, config, paired, slower_at(told_elsewhere), others, bool(apart)),
     }
 
 
@@ -144,6 +147,10 @@ def _latency(paired: Paired, kept: bool) -> dict[str, Any]:
         "rounds": paired.rounds,
         "sessions": paired.sessions,
     }
+
+
+def _lost(paired: Paired, sizes: Mapping[str, int]) -> dict[str, Any]:
+    return {"speedup": paired.speedup, "ci95": list(paired.ci95), "sizes": dict(sizes)}
 
 
 def _opening(paired: Paired) -> dict[str, Any] | None:
@@ -212,7 +219,7 @@ def _warnings(
     final: Emitted,
     config: SessionConfig,
     paired: Paired | None,
-    elsewhere: Sequence[tuple[Mapping[str, int], Paired]],
+    slower: str,
     others: float | None,
     apart: bool,
 ) -> list[str]:
@@ -237,7 +244,9 @@ def _warnings(
     wrong = [v.family for v in selection.families if v.wrong and v.family not in blamed]
     if wrong:
         warnings.append(f"provider {config.provider} computes something else with {', '.join(wrong)}: taken back")
-    if kept and paired is not None and verdict(paired) == "unclear":
+    if kept and slower:
+        warnings.append(f"the best candidate measured {slower}, so the input is kept unchanged")
+    elif kept and paired is not None and verdict(paired) == "unclear":
         found = f"{paired.speedup:.2f}x ({paired.ci95[0]:.2f} to {paired.ci95[1]:.2f})"
         warnings.append(
             f"too noisy to tell: the best candidate measured {found}, so the input is kept unchanged; "
@@ -248,7 +257,4 @@ def _warnings(
         warnings.append(f"no {gain}: the input is kept unchanged")
     elif final.unfolded:
         warnings.append(f"{len(final.unfolded)} constants stay computed so that the file does not grow")
-    for sizes, found_there in () if kept else elsewhere:
-        if verdict(found_there) == "slower":
-            warnings.append(f"slower than the original at {sized(sizes)}: {found_there.speedup:.3f}x")
     return warnings

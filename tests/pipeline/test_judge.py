@@ -111,10 +111,13 @@ def searched(tmp_path, monkeypatch):
     monkeypatch.setattr("graphopt.pipeline.search.select", found)
     losing = False
 
-    def run(*verdicts, seemed_to_lose=False, **changes):
+    def run(*verdicts, seemed_to_lose=False, elsewhere=(), **changes):
         nonlocal losing
         losing, left = seemed_to_lose, list(verdicts)
         monkeypatch.setattr("graphopt.pipeline.judge.verdict", lambda *_: left.pop(0))
+        if elsewhere:  # a verdict at another size beside each of the others
+            others = iter(elsewhere)
+            monkeypatch.setattr("graphopt.pipeline.judge._elsewhere", lambda *_: (({"batch": 8}, next(others)),))
         rules = changes.pop("rules", ["drop-identity", "gemm-is-matmul-and-bias"])
         told = graphopt.optimize(tmp_path / "m.onnx", output=tmp_path / "o.onnx", rules=rules, **changes).report
         assert sorted(path.name for path in tmp_path.iterdir()) == ["m.onnx", "o.onnx"] and not left
@@ -158,6 +161,34 @@ def test_else_what_the_search_found_is_told(searched, verdicts, changes, ops):
     told, written = searched(*verdicts, **changes)
     assert written == ops and told["search"]["lost"] is None
     assert told["latency"]["ci95"] == pytest.approx(list(verdicts[0].ci95))
+
+
+def test_what_is_surely_slower_at_another_size_is_not_written(searched, tmp_path_factory):
+    page = tmp_path_factory.mktemp("page") / "page.html"
+    rules = ["gemm-is-matmul-and-bias"]
+    told, ops = searched(paired(1.3, 1.5), elsewhere=[paired(0.8, 0.9)], rules=rules, report=page)
+    assert ops == ["Identity", "Gemm"] and told["kept_original"] and told["latency"]["verdict"] == "faster"
+    slower = "0.849x at batch=8 (95 % interval 0.800 to 0.900)"
+    assert f"the best candidate measured {slower}, so the input is kept unchanged" in told["warnings"]
+    assert (
+        _speed(told) == f"slower at some of the sizes, where the best candidate measured {slower}; the original is kept"
+    )
+    assert f"(95 % interval 1.300 to 1.500), but {slower}" in page.read_text(encoding="utf-8")
+    told, ops = searched(paired(1.3, 1.5), elsewhere=[paired(0.8, 1.1)], rules=rules)
+    assert ops == ["Identity", "MatMul", "Add"] and not told["kept_original"] and not told["warnings"]
+
+
+def test_where_a_search_loses_at_another_size_the_normal_form_is_what_is_left(searched):
+    told, ops = searched(paired(1.3, 1.5), paired(1.02, 1.05), elsewhere=[paired(0.8, 0.9), paired(1.0, 1.1)])
+    assert ops == ["Gemm"] and told["search"]["lost"]["sizes"] == {"batch": 8}
+    assert lost(told["search"]["lost"]).endswith("measured 0.849x at batch=8 (95 % interval 0.800 to 0.900)")
+
+
+def test_a_tie_is_none_where_another_size_loses(source, monkeypatch):
+    monkeypatch.setattr("graphopt.pipeline.judge.verdict", lambda *_: paired(0.995, 1.005))
+    monkeypatch.setattr("graphopt.pipeline.judge._elsewhere", lambda *_: (({"batch": 8}, paired(0.8, 0.9)),))
+    told = graphopt.optimize(source, output=source.with_name("o.onnx"), rules=["identity"]).report
+    assert told["kept_original"] and not told["tie"]
 
 
 @pytest.mark.parametrize(
