@@ -254,7 +254,8 @@ def _run(models: list[str], plan: Plan, targets: dict[str, str], *, quiet: bool,
         )
     each(
         None if quiet or len(found.cases) < 2 else lambda: benchtable.show_summary(found, screen),
-        lambda: _write(found, graphs, targets),
+        # Of nothing there is nothing to write, perhaps over what an earlier run has measured.
+        (lambda: _write(found, graphs, targets)) if found.cases else None,
     )
     return found
 

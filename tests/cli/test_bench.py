@@ -161,6 +161,23 @@ def test_ctrl_c_keeps_what_was_measured(model):
     assert found.interrupted and found.cases[0].rounds > 0 and found.cases[0].baseline.latency is not None
 
 
+def test_ctrl_c_before_anything_is_measured_leaves_what_is_there(model):
+    documents = [model.with_name(name) for name in ("b.json", "b.csv", "b.html")]
+    for path in documents:
+        path.write_text("of an earlier run")
+    writing = [argument for path in documents for argument in (f"--{path.suffix[1:]}", path.name)]
+    command = [sys.executable, "-m", "graphopt", "bench", "net.onnx", *QUICK[:6], "--seconds", "600", "-v", *writing]
+    with subprocess.Popen(command, cwd=model.parent, env=_environment(), stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if "loading" in line:
+                break
+        process.send_signal(signal.SIGINT)
+        rest = process.stderr.read()
+        assert process.wait(timeout=60) == 130, rest
+    assert [path.read_text() for path in documents] == ["of an earlier run"] * 3
+
+
 def _environment():
     import os
 
