@@ -24,6 +24,9 @@ import difflib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+_LISTED = 12
+"""Names that a hint lists."""
+
 
 class GraphoptError(Exception):
     """Base of all deliberate errors.
@@ -63,15 +66,18 @@ class UnknownNameError(UsageError):
         kind: What the name was to be, for example ``provider``.
         name: What was given.
         known: The names that would have been accepted.
+        see: The command that lists them, where they can be too many for a line.
     """
 
-    def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
+    def __init__(self, kind: str, name: str, known: Iterable[str], see: str = "") -> None:
         names = sorted(known)
         near = difflib.get_close_matches(name, names, n=1)
         if near:
             hint = f"did you mean {near[0]!r}?"
+        elif see and len(names) > _LISTED:
+            hint = f"see {see}"
         elif names:
-            hint = "known: " + ", ".join(names[:12]) + (" ..." if len(names) > 12 else "")
+            hint = "known: " + ", ".join(names[:_LISTED]) + (" ..." if len(names) > _LISTED else "")
         else:
             hint = f"this model has no {kind}"
         super().__init__(f"unknown {kind} {name!r}", hint)

@@ -95,7 +95,11 @@ class Settings:
         0.25, number(), "How much more memory weights may take when a session is open, as a fraction of the file", "X"
     )
     max_error: float | None = _setting(
-        None, number(), "Leave out rules that round worse, relative to the largest result", "X"
+        None,
+        number(),
+        "Leave out rules whose recorded error or claimed bound is larger, relative to the largest result",
+        "X",
+        "none",
     )
     provider: str = _setting(
         "cpu", PROVIDER, "Execution provider; see `graphopt providers`", "NAME", values="providers"

@@ -137,7 +137,7 @@ def show_rule(
         wrong = [p for p in problems if p.rule in ("", rule)]
         if wrong:
             raise RuleError.of(wrong)
-        raise UnknownNameError("rule", rule, known)
+        raise UnknownNameError("rule", rule, known, "graphopt rules list")
     chosen = known[rule]
     about = facts()
     about.add_row("rule", breakable(chosen.id))

@@ -13,7 +13,7 @@ from typing import Any
 
 from graphopt.config import provider_name, rules_dir
 from graphopt.documents import DocumentError, checked, read_json
-from graphopt.errors import RuleError, UnknownNameError, unexpected
+from graphopt.errors import RuleError, UnknownNameError, UsageError, unexpected
 from graphopt.ir.edit import RefusedError
 from graphopt.ir.graph import UNIT, Graph, Node
 from graphopt.rewrite.apply import apply
@@ -30,6 +30,8 @@ GENERATED = "generated"
 STANDARD = "standard"
 PACKS = (STANDARD, GENERATED)
 """Names for whole packs: the hand-written library, which is loaded by default, and what was generated."""
+SUFFIXES = (".yaml", ".yml")
+"""What the names of rule files end in."""
 VERDICTS = ("proved", "attacked")
 """Verdicts that let a rule load."""
 
@@ -147,13 +149,21 @@ class Library:
 
 
 def rule_files(paths: Sequence[Path] = ()) -> list[Path]:
-    """The YAML files of some files and folders, by default of the hand-written library."""
+    """The YAML files of some files and folders, by default of the hand-written library.
+
+    Raises:
+        RuleError: There is no such file or folder, or no rule file in it.
+    """
     files: list[Path] = []
     for path in paths or [rules_dir()]:
-        if path.is_dir() and path.resolve() == rules_dir():
-            files += sorted(path.glob("*.yaml"))  # what was generated lies below
-        elif path.is_dir():
-            files += sorted(path.rglob("*.yaml"))
+        if path.is_dir():
+            inside = (
+                path.glob("*") if path.resolve() == rules_dir() else path.rglob("*")
+            )  # generated ones lie below ours
+            found = sorted(file for file in inside if file.suffix in SUFFIXES)
+            if not found:
+                raise RuleError("no rule file in this folder", str(path), "rule files end in .yaml or .yml")
+            files += found
         elif path.exists():
             files.append(path)
         else:
@@ -185,19 +195,21 @@ def load_library(
             the ONNX standard only for providers that have kernels for them.
         portable: Leave out rules whose replacement uses operators outside the ONNX standard.
         evidence: Leave out shipped rules without recorded evidence for their present text.
-        max_error: Leave out rules whose evidence records a larger rounding error, relative to the largest result.
+        max_error: Leave out rules whose evidence records a larger rounding error, relative to the largest result; an
+            approximation without one counts with the bound that it claims.
         problems: Takes what is wrong with rules, which are left out then; without it, that is an error.
 
     Raises:
         RuleError: A rule file is wrong, two rules share an id, or a file of the caller's holds rules without evidence.
             It names all that is wrong.
-        UnknownNameError: A family or rule that does not exist.
+        UsageError: A family or rule that does not exist.
     """
-    paths = [Path(s) for s in selection if s.endswith((".yaml", ".yml")) or (Path(s).is_dir() and s not in PACKS)]
+    paths = [Path(s) for s in selection if s.endswith(SUFFIXES) or (Path(s).is_dir() and s not in PACKS)]
     names = [s for s in selection if s not in map(str, paths) and s not in PACKS]
     packs = [s for s in PACKS if s in selection or not selection]
     rules: list[Rule] = []
     wrong: list[RuleError] = []
+    known: set[str] = set()
     for group, wanted in (
         (rule_files(paths) if paths else [], []),
         ([file for pack in packs for file in pack_files(pack) if selection or pack == STANDARD], []),
@@ -206,21 +218,16 @@ def load_library(
         loaded, errors = _read(group)
         wrong += errors
         if wanted:
-            known = {r.family for r in loaded} | {r.id for r in loaded}
-            for name in wanted:
-                if name not in known:
-                    raise UnknownNameError("rule or family", name, known | set(PACKS))
+            _see_known(wanted, _names(loaded) | set(PACKS))
             loaded = [r for r in loaded if r.family in wanted or r.id in wanted]
+        known |= _names(loaded)  # of those that are left out below, too: whoever excludes one is not mistaken
         if evidence:
             folders = {folder: read_evidence(folder / LOCK) for folder in {p.parent for p in group}}
             locks = {p: folders[p.parent] for p in group}
             wrong += _unproved([r for r in loaded if not _proved(r, locks)])
             loaded = [r for r in loaded if _proved(r, locks) and not _coarse(r, locks, max_error)]
         rules += loaded
-    known = {r.family for r in rules} | {r.id for r in rules}
-    for name in exclude:
-        if name not in known:
-            raise UnknownNameError("rule or family", name, known)
+    _see_known(exclude, known)
     rules = [r for r in rules if r.id not in exclude and r.family not in exclude]
     provider = provider_name(provider)
     standard = portable or provider not in _CONTRIBUTED
@@ -236,6 +243,24 @@ def load_library(
     elif wrong:
         raise RuleError.of(wrong)
     return Library(tuple(seen.values()))
+
+
+def _names(rules: Iterable[Rule]) -> set[str]:
+    """The names by which some rules can be chosen: their families' and their own."""
+    return {name for rule in rules for name in (rule.family, rule.id)}
+
+
+def _see_known(chosen: Iterable[str], known: set[str]) -> None:
+    """See that rules and families exist.
+
+    Raises:
+        UsageError: One does not; a file of another ending may have been meant.
+    """
+    for name in chosen:
+        if name not in known and Path(name).is_file():
+            raise UsageError(f"{name} is no rule file", "rule files end in .yaml or .yml")
+        if name not in known:
+            raise UnknownNameError("rule or family", name, known, "graphopt rules list")
 
 
 def read_evidence(path: Path) -> dict[str, Mapping[str, Any]]:
@@ -271,8 +296,11 @@ def _proved(rule: Rule, locks: Mapping[Path, Mapping[str, Mapping[str, Any]]]) -
 
 
 def _coarse(rule: Rule, locks: Mapping[Path, Mapping[str, Mapping[str, Any]]], limit: float | None) -> bool:
-    """Whether a rule rounds worse than a limit; nothing is recorded of most rules, which only move or merge sums."""
-    error = locks[file_of(rule)][rule.id].get("error")
+    """Whether a rule rounds worse than a limit; nothing is recorded of most rules, which only move or merge sums.
+
+    Of an approximation there is always something to go by: what it claims, which is what it may cost.
+    """
+    error = locks[file_of(rule)][rule.id].get("error", rule.bound)
     return limit is not None and isinstance(error, int | float) and error > limit
 
 
