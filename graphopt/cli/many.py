@@ -117,14 +117,14 @@ def _lines(one: Done) -> list[str]:
     name = one_line(str(one.job.source))
     if one.error:
         error = one.error.removeprefix(f"{one.job.source}: ")
-        return [f"failed   {name}: {one_line(error, 300)}"]
+        return [f"failed    {name}: {one_line(error, 300)}"]
     took = "done by an earlier run" if one.earlier else seconds(one.seconds)
     said = [_speed(one, spread=True) or "as it was"]
     if sizes := _sizes(one):
         said.append(f"measured with {sizes}")
         elsewhere = [] if one.report is None or one.report["kept_original"] else one.report.get("elsewhere", ())
         said += [f"{each['speedup']:.3f}x at {sized(each['sizes'])}" for each in elsewhere]
-    return [f"{one.status:<8} {name}: {', '.join([*said, took])}"]
+    return [f"{one.status:<9} {name}: {', '.join([*said, took])}"]
 
 
 def _sizes(one: Done) -> str:
@@ -188,7 +188,7 @@ def _judge(done: Sequence[Done], out: Path | None, *, stopped: bool) -> None:
         first = failed[0].error.removeprefix(f"{failed[0].job.source}: ")
         count = f"{len(failed)} of {plural(len(done), 'model')} failed, the first: "
         raise GraphoptError(f"{count}{failed[0].job.source}: {first}", failed[0].hint)
-    faster = [one for one in done if one.faster]
+    faster = [one for one in done if one.improved]
     if out is None and faster and faster[0].report is not None:
         more = f", and {len(faster) - 1} more" if len(faster) > 1 else ""
         words = " ".join(shlex.quote(str(one.job.source)) for one in faster)

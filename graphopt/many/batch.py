@@ -52,16 +52,18 @@ class Done:
     peak_memory: int | None = None
 
     @property
-    def faster(self) -> bool:
-        """Whether a faster model was found."""
-        return self.report is not None and not self.report["kept_original"] and not self.report["tie"]
+    def improved(self) -> bool:
+        """Whether a faster model was found, by measurement or, where nothing is measured, by prediction."""
+        return self.status in ("faster", "predicted")
 
     @property
     def status(self) -> str:
-        """``failed``, ``faster``, ``simpler`` (and as fast) or ``kept``."""
+        """``failed``, ``faster``, ``predicted`` (to be faster: nothing was measured), ``simpler`` (and as fast) or ``kept``."""
         if self.report is None:
             return "failed"
-        return "faster" if self.faster else "kept" if self.report["kept_original"] else "simpler"
+        if self.report["kept_original"]:
+            return "kept"
+        return "simpler" if self.report["tie"] else "faster" if self.report["latency"] else "predicted"
 
     def told(self) -> dict[str, Any]:
         """Ready for JSON."""

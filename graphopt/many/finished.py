@@ -1,7 +1,7 @@
 """What is finished in a folder of optimised models, so that a run that was killed goes on where it was.
 
 A model is finished when what it was made of is what it would be made of now (the model with its weights, the settings, the rules, the
-runtime, the machine), and what was written is still there.
+runtime, the machine), what was written is still there, and no noise hid whether it is faster: a quieter hour may tell.
 """
 
 from __future__ import annotations
@@ -60,9 +60,11 @@ class FinishedModels:
         return hashlib.blake2b(f"{content(source)} {self._made_with}".encode(), digest_size=16).hexdigest()
 
     def finished(self, target: Path, key: str) -> dict[str, Any] | None:
-        """What was told of a model when it was written; ``None`` if it was not, or not so, or is no longer there."""
+        """What was told of a model when it was written; ``None`` if it was not, or not so, or is no longer there, or is open."""
         entry = self._entries.get(self._name(target))
         if not isinstance(entry, dict) or entry.get("key") != key or not isinstance(entry.get("told"), dict):
+            return None
+        if _unclear(entry["told"]):
             return None
         with suppress(OSError):
             if _plain(target) == entry.get("output") and _sizes(target) == entry.get("weights"):
@@ -132,6 +134,12 @@ def _hashed(file: Path, size: int, changed: int) -> str:
         while piece := stream.read(_CHUNK):
             hashed.update(piece)
     return hashed.hexdigest()
+
+
+def _unclear(told: Mapping[str, Any]) -> bool:
+    """Whether the machine was too noisy to tell if a candidate is faster."""
+    latency = told.get("latency")
+    return bool(told.get("kept_original")) and isinstance(latency, dict) and latency.get("verdict") == "unclear"
 
 
 def _sizes(target: Path) -> dict[str, int]:

@@ -191,7 +191,7 @@ def test_shared_weights_stay_shared(tmp_path):
     for name in ("config.json", "tokenizer.json", "pytorch_model.bin", ".gitattributes"):
         (source / name).write_text(name)
     found = optimize_many([source], out, Settings(strategy="none", measure=False))
-    assert [done.status for done in found] == ["faster"] * 3  # nothing is measured, so what was found is written
+    assert [done.status for done in found] == ["predicted"] * 3  # nothing is measured, so what was found is written
     files = {path.relative_to(out).as_posix() for path in out.rglob("*") if path.is_file()}
     data = {name for name in files if name.endswith(".data")}
     assert files - data == {".graphopt.json", "config.json", "tokenizer.json"} | {
@@ -225,6 +225,23 @@ def test_other_settings_or_a_lost_file_are_done_again(tmp_path):
     assert [earlier(Settings(strategy="none", measure=False, seed=1)) for _ in range(2)] == [False, True]
     (out / ".graphopt.json").write_text('{"schema": "graphopt.finished/1", "models": {"m.onnx": 3}}')
     assert not earlier(quick)
+
+
+def test_what_noise_left_open_is_done_again(tmp_path):
+    source, out = tmp_path / "m.onnx", tmp_path / "out"
+    onnx.save(conv_net(), source)
+    quick = Settings(strategy="none", measure=False)
+    optimize_many([source], out, quick)
+    journal = json.loads((out / ".graphopt.json").read_text())
+
+    def earlier(verdict: str) -> bool:
+        told = journal["models"]["m.onnx"]["told"]
+        told |= {"kept_original": True, "latency": {**MEASURED["latency"], "verdict": verdict}}
+        (out / ".graphopt.json").write_text(json.dumps(journal))
+        (done,) = optimize_many([source], out, quick)
+        return done.earlier
+
+    assert [earlier("unclear"), earlier("equal")] == [False, True]
 
 
 def test_a_process_that_is_killed_is_a_failure_of_its_model(tmp_path, monkeypatch):
@@ -319,9 +336,18 @@ def test_a_model_of_which_noise_hides_whether_it_is_faster_is_said_to_be_so(capf
     kept = {**MEASURED, "kept_original": True, "latency": noisy, "sizes": {}}
     lines, table = shown(capfd, kept, {**kept, "latency": {**noisy, "verdict": "equal"}})
     first, second = lines.splitlines()
-    assert first.startswith("kept     m0.onnx: too noisy to tell, a candidate measured 1.580x (0.940 to 2.670), ")
-    assert second.startswith("kept     m1.onnx: as it was, ")
+    assert first.startswith("kept      m0.onnx: too noisy to tell, a candidate measured 1.580x (0.940 to 2.670), ")
+    assert second.startswith("kept      m1.onnx: as it was, ")
     assert table.count("too noisy") == 1
+
+
+def test_what_was_not_measured_is_not_called_faster(capfd):
+    unmeasured = {**MEASURED, "latency": None, "sizes": {}, "elsewhere": []}
+    lines, table = shown(capfd, unmeasured, MEASURED)
+    first, second = lines.splitlines()
+    assert first.startswith("predicted m0.onnx: not measured, ") and second.startswith("faster    m1.onnx: ")
+    assert "m0.onnx predicted not measured" in table
+    assert Done(ModelJob(Path("m.onnx"), None), unmeasured).told()["status"] == "predicted"
 
 
 class TestFind:
