@@ -124,14 +124,16 @@ def integer(least: int) -> Kind:
     return Kind(check, read, int, f"a whole number of at least {least}")
 
 
-def number(*, least: float = 0.0, above: bool = False) -> Kind:
-    """Numbers from some number on, or above it."""
+def number(*, least: float = 0.0, above: bool = False, below: float = math.inf) -> Kind:
+    """Numbers from some number on, or above it, and below another."""
     wanted = f"a number above {least:g}" if above else f"a number of at least {least:g}"
+    if below < math.inf:
+        wanted += f" and below {below:g}"
 
     def check(value: Any) -> float:
         if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
             raise ValueError(wanted)
-        if value < least or (above and value == least):
+        if value < least or (above and value == least) or value >= below:
             raise ValueError(wanted)
         return float(value)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +11,7 @@ from graphopt.benchmark import peers
 from graphopt.benchmark.rivals import RIVALS
 from graphopt.config import check_arguments, provider_name
 from graphopt.errors import UnknownNameError, UsageError
+from graphopt.kinds import checked, integer, number
 from graphopt.pipeline.opening import session_config
 from graphopt.pipeline.strategies import STRATEGIES
 from graphopt.runtime import providers
@@ -106,12 +106,14 @@ class Plan:
             providers.require(provider)
         if self.provider_options and sum(provider_name(p) != "cpu" for p in self.providers) != 1:
             raise UsageError("provider options need one provider that is not the CPU")
-        if not self.providers or not self.threads or min(self.threads) < 0:
+        if not self.providers or not self.threads:
             raise UsageError("a benchmark needs a provider and a number of threads, 0 for all cores")
-        if self.rounds is not None and self.rounds < MIN_CYCLES * MIN_ROUNDS:
-            raise UsageError(f"need at least {MIN_CYCLES * MIN_ROUNDS} rounds, got {self.rounds}")
-        if not 0 < self.seconds < math.inf or not 0 < self.precision < 1:
-            raise UsageError("seconds must be positive and the precision between 0 and 1")
+        for threads in self.threads:
+            checked("threads", integer(0), threads)
+        if self.rounds is not None:
+            checked("rounds", integer(MIN_CYCLES * MIN_ROUNDS), self.rounds)
+        checked("seconds", number(above=True), self.seconds)
+        checked("precision", number(above=True, below=1.0), self.precision)
 
 
 def _known(kind: str, given: Iterable[str], known: Iterable[str]) -> None:

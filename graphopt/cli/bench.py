@@ -17,6 +17,7 @@ from graphopt.cli.options import option
 from graphopt.cli.screen import console, each, table, write_json
 from graphopt.errors import GraphoptError, TooSlowError, UsageError
 from graphopt.files import write_text
+from graphopt.kinds import integer, number
 from graphopt.settings import DECLARED
 
 if TYPE_CHECKING:
@@ -111,18 +112,33 @@ def bench(
             "--threads",
             metavar="N",
             help="Threads within an operator (default 0: all cores, as ONNX Runtime takes them by itself); repeatable.",
+            kind=integer(0),
         ),
     ] = None,
     seconds: Annotated[
-        float | None, option(metavar="S", help="Time to measure each model (default 20); longer if it is too noisy.")
+        float | None,
+        option(
+            metavar="S",
+            help="Time to measure each model (default 20); longer if it is too noisy.",
+            kind=number(above=True),
+        ),
     ] = None,
     rounds: Annotated[
-        int | None, option(metavar="N", help="Rounds to measure each model, in place of --seconds; at least 20.")
+        int | None,
+        option(metavar="N", help="Rounds to measure each model, in place of --seconds; at least 20.", kind=integer(20)),
     ] = None,
     precision: Annotated[
-        float, option(metavar="X", help="How far an interval may reach to either side (default 0.02, two per cent).")
+        float,
+        option(
+            metavar="X",
+            help="How far an interval may reach to either side (default 0.02, which is 2 %).",
+            kind=number(above=True, below=1.0),
+        ),
     ] = 0.02,
-    budget: Annotated[float | None, option(metavar="SECONDS", help="Time for each of graphopt's searches.")] = None,
+    budget: Annotated[
+        float | None,
+        option(metavar="SECONDS", help="Limit of each of graphopt's searches (default: none; the work is counted)."),
+    ] = None,
     given: Any = None,
     inputs: options.Inputs = None,
     tune_session: Annotated[
@@ -131,7 +147,9 @@ def bench(
     fail_under: Annotated[
         float | None,
         option(
-            metavar="RATIO", help="Exit with 4 if a model that graphopt wrote is clearly less than RATIO times as fast."
+            metavar="RATIO",
+            help="Exit with 4 if a model that graphopt wrote is clearly less than RATIO times as fast.",
+            kind=number(above=True),
         ),
     ] = None,
     json: options.Json = None,

@@ -12,6 +12,7 @@ import typer
 from graphopt.cli import options, paths
 from graphopt.cli.options import option
 from graphopt.cli.screen import console, each, facts, present, table, write_json
+from graphopt.kinds import integer, number
 
 if TYPE_CHECKING:
     from graphopt.experiments.calibration import Agreement
@@ -124,9 +125,11 @@ def import_(
 @options.with_settings("rules", "exclude", "provider", "provider_options", "threads", "dims", "seed")
 def calibrate(
     models: Annotated[list[Path], typer.Argument(metavar="MODEL...", help="ONNX models.", show_default=False)],
-    graphs: Annotated[int, typer.Option("--graphs", min=2, metavar="N", help="Graphs to make of each model.")] = 12,
+    graphs: Annotated[
+        int, option("--graphs", metavar="N", help="Graphs to make of each model (default 12).", kind=integer(2))
+    ] = 12,
     seconds: Annotated[
-        float, typer.Option("--seconds", min=0.0, metavar="S", help="Time to measure each graph.")
+        float, option("--seconds", metavar="S", help="Time to measure each graph (default 2).", kind=number())
     ] = 2.0,
     given: Any = None,
     json: options.Json = None,

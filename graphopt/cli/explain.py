@@ -14,6 +14,7 @@ from graphopt.cli import options, paths
 from graphopt.cli.options import option
 from graphopt.cli.screen import breakable, console, facts, milliseconds, one_line, present, table
 from graphopt.documents import parse_json
+from graphopt.kinds import number
 from graphopt.wording import sized
 
 if TYPE_CHECKING:
@@ -29,12 +30,15 @@ def explain(
     ],
     trace: Annotated[
         Path | None,
-        option("--trace", metavar="FILE", help="Tell each step that `optimize --trace` recorded for MODEL."),
+        option("--trace", metavar="FILE", help="Show each step that `optimize --trace` recorded for MODEL."),
     ] = None,
     seconds: Annotated[
         float,
-        typer.Option(
-            "--seconds", metavar="S", min=0.0, help="With --trace: time to measure each step; 0 measures nothing."
+        option(
+            "--seconds",
+            metavar="S",
+            help="With --trace: time to measure each step (default 2); 0 measures nothing.",
+            kind=number(),
         ),
     ] = 2.0,
     threads: options.Threads = None,

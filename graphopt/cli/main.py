@@ -12,7 +12,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Sequence
-from typing import Annotated, TextIO
+from typing import Annotated, Any, TextIO
 
 import typer
 
@@ -190,9 +190,24 @@ def _report_usage(error: typer.TyperException) -> int:
         if message.strip():
             _say(message, lines=True)
         return error.exit_code
+    message = _misread(error) or message
     _say(f"error: {message[:1].lower()}{message[1:]}".rstrip("."))
     _say(f"hint: see {context.command_path if context is not None else 'graphopt'} --help")
     return error.exit_code
+
+
+_WANTED = {"float_parsing": "a number", "int_parsing": "a whole number", "greater_than_equal": "at least {ge:g}"}
+"""What a value should have been, by what the library that reads values calls the mistake."""
+
+
+def _misread(error: typer.TyperException) -> str:
+    """Which option was given what, and what it should be; empty where that is not what is wrong, or not known."""
+    cause: Any = error.__cause__
+    parameter: Any = getattr(error, "param", None)
+    for found in cause.errors() if parameter is not None and hasattr(cause, "errors") else ():
+        if wanted := _WANTED.get(found["type"]):
+            return f"{parameter.opts[0]} must be {wanted.format(**found.get('ctx', {}))}, not {found['input']}"
+    return ""
 
 
 def _say(text: str, *, lines: bool = False) -> None:

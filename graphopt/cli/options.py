@@ -15,14 +15,41 @@ from typer.core import TyperCommand
 from graphopt import registry
 from graphopt.config import PROVIDERS, parse_dim, parse_input_shape, parse_provider_option, rules_dir
 from graphopt.errors import UsageError
+from graphopt.kinds import Kind, checked
 from graphopt.settings import DECLARED
 
 T = TypeVar("T")
 
 
-def option(*names: str, help: str, metavar: str | None = None, values: Callable[[str], list[str]] | None = None) -> Any:
-    """An option whose default, if it has one, is told by its help text; ``values`` completes what was begun."""
-    return typer.Option(*names, help=help, metavar=metavar, show_default=False, autocompletion=values)
+def option(
+    *names: str,
+    help: str,
+    metavar: str | None = None,
+    values: Callable[[str], list[str]] | None = None,
+    kind: Kind | None = None,
+) -> Any:
+    """An option whose default, if it has one, is told by its help text.
+
+    Args:
+        names: As it is typed; by default like its parameter.
+        help: What it does.
+        metavar: What stands for its value.
+        values: Completes what was begun.
+        kind: What a value has to be, beyond its type.
+    """
+    bounds = None if kind is None else _held(kind)
+    return typer.Option(*names, help=help, metavar=metavar, show_default=False, autocompletion=values, callback=bounds)
+
+
+def _held(kind: Kind) -> Callable[[typer.CallbackParam, Any], Any]:
+    """Holds what is given for an option, once or several times, against what it has to be."""
+
+    def held(parameter: typer.CallbackParam, value: Any) -> Any:
+        for each in value if isinstance(value, list | tuple) else () if value is None else (value,):
+            checked(parameter.opts[0], kind, each)
+        return value
+
+    return held
 
 
 def setting(name: str) -> Any:
@@ -35,6 +62,7 @@ def setting(name: str) -> Any:
         help=declared.help,
         metavar=declared.metavar or None,
         values=globals()[declared.values] if declared.values else None,
+        kind=declared.kind if declared.kind.typed in (int, float) else None,  # the others are read from texts first
     )
 
 

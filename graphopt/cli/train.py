@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Self
 from graphopt.cli import options
 from graphopt.cli.options import option
 from graphopt.cli.screen import console, facts, one_line, seconds, table
+from graphopt.kinds import integer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,8 +51,17 @@ def train_agent(
             metavar="MODEL", help="Train on these instead of the task's: a file, a folder or a zoo name; repeatable."
         ),
     ] = None,
-    steps: Annotated[int | None, option(metavar="N", help="Environment steps (default: the preset's).")] = None,
-    minutes: Annotated[float | None, option(metavar="M", help="Stop after so many minutes instead.")] = None,
+    steps: Annotated[
+        int | None,
+        option(metavar="N", help="Environment steps, up to the end of a round of episodes (default: the preset's)."),
+    ] = None,
+    minutes: Annotated[
+        float | None,
+        option(
+            metavar="M",
+            help="Stop after so many minutes instead; with --steps, after what comes first. A round is played to its end.",
+        ),
+    ] = None,
     device: Annotated[str | None, option(metavar="NAME", help="auto (default), cpu or cuda.")] = None,
     executor: Annotated[
         str | None, option(metavar="NAME", help="Where episodes are played: inline (default), processes or ray.")
@@ -71,7 +81,12 @@ def train_agent(
         str | None, option(metavar="NAME", help="Sizes: debug (under a minute), small (default) or paper.")
     ] = None,
     pretrain: Annotated[
-        int | None, option(metavar="N", help="First train the encoder for N steps as a graph auto-encoder (default 0).")
+        int | None,
+        option(
+            metavar="N",
+            help="First train the encoder for N steps as a graph auto-encoder (default 0).",
+            kind=integer(0),
+        ),
     ] = None,
     dynamics: Annotated[
         str | None, option(metavar="NAME", help="Of a world model: deterministic (default) or mdn-lstm.")
@@ -86,7 +101,7 @@ def train_agent(
 ) -> None:
     """Train an agent and write it to a folder, for `graphopt optimize --strategy rl|world-model --agent DIR`.
 
-    Ctrl-C ends training with a checkpoint; --resume goes on from there, to the figures of an unbroken run. Before the first
+    Ctrl-C ends training with a checkpoint; --resume goes on from there, and gives the same figures as an uninterrupted run. Before the first
     episodes there is nothing to keep: it aborts.
     """
     from graphopt.cli.progress import Interrupt, Waiting

@@ -11,6 +11,7 @@ from graphopt.cli import options
 from graphopt.cli.options import option
 from graphopt.cli.screen import console, present, table
 from graphopt.errors import UnknownNameError
+from graphopt.kinds import integer
 
 app = typer.Typer(help="List and build models with random weights.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -53,7 +54,7 @@ def build(
     out: Annotated[
         Path | None, option(metavar="DIR", help="Folder for the files (default: the zoo's in the user's cache).")
     ] = None,
-    seed: Annotated[int, option(metavar="N", help="Seed of the weights (default 0).")] = 0,
+    seed: Annotated[int, option(metavar="N", help="Seed of the weights (default 0).", kind=integer(0))] = 0,
     force: Annotated[bool, option("--force", help="Build even if the file is there already.")] = False,
     quiet: options.Quiet = False,
 ) -> None:

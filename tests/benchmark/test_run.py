@@ -204,7 +204,7 @@ def test_interrupted(net):
         ({"providers": ("gpu",)}, "gpu"),
         ({"threads": (-1,)}, "thread"),
         ({"threads": ()}, "thread"),
-        ({"rounds": 19}, "20 rounds"),
+        ({"rounds": 19}, "rounds must be a whole number of at least 20, not 19"),
         ({"seconds": 0.0}, "seconds"),
         ({"seconds": float("nan")}, "seconds"),
         ({"precision": 0.0}, "precision"),

@@ -155,6 +155,22 @@ def test_wrong_arguments(cli, arguments, message):
 
 
 @pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["optimize", "a.onnx", "--threads", "two"], "--threads must be a whole number, not two"),
+        (["optimize", "a.onnx", "--budget", "1m"], "--budget must be a number, not 1m"),
+        (["rules", "check", "--jobs", "0"], "--jobs must be at least 1, not 0"),
+        (["explain", "a.onnx", "--seconds", "-1"], "--seconds must be a number of at least 0, not -1.0"),
+        (["cost", "calibrate", "a.onnx", "--graphs", "1"], "--graphs must be a whole number of at least 2, not 1"),
+    ],
+    ids=" ".join,
+)
+def test_a_value_that_is_wrong_is_told_with_its_option(cli, arguments, message):
+    outcome = cli(*arguments)
+    assert outcome.code == 2 and outcome.error_lines()[0] == f"error: {message}"
+
+
+@pytest.mark.parametrize(
     ("raised", "code", "lines"),
     [
         (GraphoptError("it broke"), 1, ["error: it broke"]),

@@ -12,6 +12,7 @@ pytest.importorskip("torch")
 pytest.importorskip("torch_geometric")
 
 from graphopt.rl.training import train
+from tests.cli.test_full import limited
 
 ROOT = Path(__file__).resolve().parents[2]
 DEMO = ROOT / "models" / "demo_regnet.onnx"
@@ -114,6 +115,8 @@ def test_ctrl_c_while_it_learns_keeps_a_checkpoint_and_before_it_goes_on_the_one
         (("--ray-address", "auto"), "error: an address belongs to the executor ray"),
         (("--executor", "processes", "--workers", "0"), "error: an executor needs at least one worker"),
         (("--steps", "-1"), "error: --steps must be above 0"),
+        (("--seed", "-1"), "error: --seed must be a whole number of at least 0, not -1"),
+        (("--pretrain", "-1"), "error: --pretrain must be a whole number of at least 0, not -1"),
         (("--models", "nothing.onnx"), "error: nothing.onnx: neither a file nor a model of the zoo"),
         (("--models", "."), "error: .: no .onnx file in this folder"),
         (("--resume", "nowhere"), "error: nowhere: no agent"),
@@ -128,6 +131,15 @@ def test_what_makes_no_sense_is_one_line(cli, tmp_path, arguments, message):
     assert outcome.code in (1, 2)
     assert outcome.error_lines()[0].startswith(message)
     assert not (tmp_path / "agent-toy").exists()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="limits of Unix")
+def test_a_full_disk_is_one_line(tmp_path):
+    done = limited(tmp_path, 60_000, *TRAIN, "agent", "-q")
+    assert done.returncode == 1 and "internal" not in done.stderr
+    assert done.stderr.startswith("error: agent/weights-0.safetensors: can't be written: "), done.stderr
+    assert done.stderr.splitlines()[1:] == ["hint: is there room, and may you write there?"]
+    assert not (tmp_path / "agent").exists()
 
 
 def test_a_strategy_and_its_agent_belong_together(cli):

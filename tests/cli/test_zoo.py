@@ -31,6 +31,7 @@ def test_list(cli):
         (["resnet50@size=big"], "size=big"),
         (["resnet50", "--exporter", "jax"], "jax"),
         (["resnet50", "bert"], "bert"),
+        (["resnet50", "--seed", "-1"], "--seed must be a whole number of at least 0, not -1"),
     ],
 )
 def test_wrong_names(cli, tmp_path, arguments, message):

@@ -55,6 +55,7 @@ def save(folder: Path, manifest: Manifest, tensors: Mapping[str, Tensor]) -> Man
     Raises:
         GraphoptError: It can't be written.
     """
+    from safetensors import SafetensorError
     from safetensors.torch import save_file
 
     name = f"weights-{manifest.iteration}.safetensors"
@@ -62,8 +63,11 @@ def save(folder: Path, manifest: Manifest, tensors: Mapping[str, Tensor]) -> Man
     try:
         save_file({key: t.detach().cpu().contiguous() for key, t in tensors.items()}, partial)
         os.replace(partial, folder / name)
-    except OSError as error:
-        raise GraphoptError(f"{folder / name}: can't be written: {error.strerror or error}") from error
+    except (OSError, SafetensorError) as error:  # the latter stands for whatever the system says
+        reason = getattr(error, "strerror", None) or error
+        raise GraphoptError(
+            f"{folder / name}: can't be written: {reason}", "is there room, and may you write there?"
+        ) from error
     finally:
         partial.unlink(missing_ok=True)
     made = replace(manifest, weights=name)

@@ -99,8 +99,8 @@ class Run:
         algorithm: One of :data:`graphopt.rl.training.learners.LEARNERS`.
         preset: One of :data:`PRESETS`.
         seed: Seed of all random draws.
-        steps: Environment steps; the preset's by default.
-        minutes: Stop after so many minutes instead.
+        steps: Environment steps; the preset's by default. An iteration is never cut short, so there may be more.
+        minutes: Stop after so many minutes instead; of both, what comes first ends it.
         pretrain: Gradient steps of the graph auto-encoder before the agent begins.
         dynamics: One of :data:`graphopt.rl.training.training_run.DYNAMICS`; for a world model.
         temperature: Temperature of its dreams.
