@@ -171,7 +171,8 @@ def samples(
         made: dict[int, tuple[State, int]] = {}
         for reduced in _far_apart(list(found.values()), [q.cost for q in found.values()], _CARRIED * count):
             state, steps = expansion.of(reduced.plan)
-            made.setdefault(state.graph.hash, (state, len(steps)))
+            if state.cost < math.inf:  # at all places at once the weights may outgrow what they may take
+                made.setdefault(state.graph.hash, (state, len(steps)))
         made.pop(start.graph.hash, None)
     return _far_apart(list(made.values()), [state.cost for state, _ in made.values()], count)
 

@@ -7,6 +7,8 @@ import math
 import pytest
 
 from graphopt.cost.analytic import AnalyticCost
+from graphopt.cost.kernel import KernelCost
+from graphopt.cost.store import Store
 from graphopt.experiments.calibration import Point, agreement, samples, scaled, spearman
 from graphopt.ir.simplify import simplify
 from graphopt.onnxio.load import load
@@ -35,6 +37,13 @@ def test_what_all_models_have_in_common_is_corrected_from_the_others():
     assert errors["a"] == errors["b"] == pytest.approx(math.sqrt(1.1 * 1.331) / 1.1 - 1)
     alone = points("a", 1.1)
     assert scaled(alone) == (1.0, alone)
+
+
+def test_samples_take_no_more_memory_than_they_may(tmp_path):
+    graph = simplify(load(grouped(tmp_path / "m.onnx")).graph)
+    problem = Problem(load_library(), KernelCost(Store(None), measure=False, growth=2e5), 16)
+    found = [state.cost for seed in range(3) for state, _ in samples(problem, problem.start(graph), 3, seed=seed)]
+    assert found and all(map(math.isfinite, found))
 
 
 def test_samples_are_different_graphs_from_cheap_to_dear(tmp_path):
