@@ -17,10 +17,23 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Generic, Protocol, TypeVar
 
-from graphopt.errors import GraphoptError, MissingExtraError, UnknownNameError
+from graphopt.errors import GraphoptError, MissingExtraError, UnknownNameError, unexpected
 
 EXTRA_OF = {"scipy": "egraph"}
 """Which extra brings a module that a specification needs, where that is not ``train``."""
+
+
+@dataclass(frozen=True)
+class Added:
+    """What an installed package adds.
+
+    Attributes:
+        place: Where its specification is.
+        package: The package.
+    """
+
+    place: str
+    package: str
 
 
 @dataclass(frozen=True)
@@ -38,15 +51,30 @@ class Table:
     ours: Mapping[str, str]
 
     @cached_property
-    def added(self) -> dict[str, str]:
+    def added(self) -> dict[str, Added]:
         """Those of installed packages, by name; none takes the place of our own."""
+        return {name: entry for name, entry in self._outside.items() if name not in self.ours}
+
+    @cached_property
+    def displaced(self) -> dict[str, Added]:
+        """Those of installed packages that are called like our own, and are therefore not used."""
+        return {name: entry for name, entry in self._outside.items() if name in self.ours}
+
+    @cached_property
+    def _outside(self) -> dict[str, Added]:
         from importlib.metadata import entry_points  # a tenth of a second, which most commands can do without
 
-        return {entry.name: entry.value for entry in entry_points(group=self.group) if entry.name not in self.ours}
+        found = entry_points(group=self.group)
+        return {entry.name: Added(entry.value, entry.dist.name if entry.dist else "unknown") for entry in found}
 
     def names(self) -> tuple[str, ...]:
         """All names, our own first."""
         return (*self.ours, *self.added)
+
+    def called(self, name: str) -> str:
+        """What messages call an entry: of what a package adds, they name the package."""
+        entry = self.added.get(name)
+        return f"{self.kind} {name!r}" + (f" of package {entry.package}" if entry else "")
 
 
 STRATEGIES = Table(
@@ -82,6 +110,8 @@ LEARNERS = Table(
 )
 """Algorithms that train agents: :class:`graphopt.rl.training.learners.LearnerSpec`."""
 _AGENTS = {"ppo": "rl"}
+_FOR_TASKS = {"operators"}
+"""Cost models that need what only a task says: prices."""
 
 
 def strategy_of(algorithm: str) -> str:
@@ -94,17 +124,27 @@ def strategy_names() -> tuple[str, ...]:
     return (*STRATEGIES.names(), *map(strategy_of, LEARNERS.names()))
 
 
+def cost_model_names(*, ours: bool = False) -> tuple[str, ...]:
+    """Names of the cost models that a setting may name.
+
+    Args:
+        ours: Leave out what packages add.
+    """
+    names = tuple(COST_MODELS.ours) if ours else COST_MODELS.names()
+    return tuple(name for name in names if name not in _FOR_TASKS)
+
+
 def mentioned(*, ours: bool = False) -> dict[str, str]:
     """Names as sentences mention them: what ``{strategies}`` and the like stand for in the help.
 
     Args:
         ours: Leave out what packages add.
     """
-    tables = {table.kind: tuple(table.ours) if ours else table.names() for table in (STRATEGIES, COST_MODELS, LEARNERS)}
+    tables = {table.kind: tuple(table.ours) if ours else table.names() for table in (STRATEGIES, LEARNERS)}
     agents = tuple(map(strategy_of, tables[LEARNERS.kind]))
     return {
         "strategies": _listed((*tables[STRATEGIES.kind], *agents)),
-        "cost_models": _listed(tables[COST_MODELS.kind]),
+        "cost_models": _listed(cost_model_names(ours=ours)),
         "algorithms": _listed(tables[LEARNERS.kind]),
         "agents": " or ".join(agents),
     }
@@ -112,12 +152,12 @@ def mentioned(*, ours: bool = False) -> dict[str, str]:
 
 def _listed(names: Sequence[str]) -> str:
     """Names in a sentence; the first is the default."""
-    first, *middle, last = names
+    first, *middle, last = names  # of each there are at least two
     return ", ".join([f"{first} (default)", *middle]) + f" or {last}"
 
 
 class EntryWarning(UserWarning):
-    """What a package adds is broken."""
+    """What a package adds is broken, or called like our own."""
 
 
 class Specification(Protocol):
@@ -169,10 +209,12 @@ class Registry(Generic[S]):
         """
         spec = next((spec for spec in self._more() if spec.name == name), None)
         if spec is None:
-            place = self.table.ours.get(name) or self.table.added.get(name)
-            if place is None:
+            if name not in self.table.names():
                 raise UnknownNameError(self.table.kind, name, self.names())
-            spec = self._loaded.get(name) or self._load(name, place)
+            if displaced := self.table.displaced.get(name):
+                text = f"package {displaced.package} adds a {self.table.kind} {name!r}, which is not used: graphopt has one of that name"
+                warnings.warn(text, EntryWarning, stacklevel=2)
+            spec = self._loaded.get(name) or self._load(name)
         return spec
 
     def ready(self, name: str) -> S:
@@ -185,7 +227,7 @@ class Registry(Generic[S]):
         for module in spec.needs:
             if find_spec(module) is None:
                 if name in self.table.added:
-                    raise GraphoptError(f"{self.table.kind} {name!r} needs {module}, which is not installed")
+                    raise GraphoptError(f"{self.table.called(name)} needs {module}, which is not installed")
                 raise MissingExtraError(EXTRA_OF.get(module, "train"), module)
         return spec
 
@@ -207,13 +249,18 @@ class Registry(Generic[S]):
     def __iter__(self) -> Iterator[str]:
         return iter(self.names())
 
-    def _load(self, name: str, place: str) -> S:
+    def _load(self, name: str) -> S:
+        entry = self.table.added.get(name)
+        place = entry.place if entry is not None else self.table.ours[name]
         module, _, attribute = place.partition(":")
         try:
             spec = getattr(import_module(module), attribute)
-        except (ImportError, AttributeError) as error:
-            raise GraphoptError(f"{self.table.kind} {name!r}: {place} can't be imported: {error}") from error
+        except Exception as error:  # what a package runs when it is imported may raise anything
+            if entry is None and not isinstance(error, ImportError | AttributeError):
+                raise
+            said = error if isinstance(error, ImportError | AttributeError) else unexpected(error)
+            raise GraphoptError(f"{self.table.called(name)}: {place} can't be imported: {said}") from error
         if not isinstance(spec, self._class) or spec.name != name:
-            raise GraphoptError(f"{self.table.kind} {name!r}: {place} is no {self._class.__name__} of that name")
+            raise GraphoptError(f"{self.table.called(name)}: {place} is no {self._class.__name__} of that name")
         self._loaded[name] = spec
         return spec

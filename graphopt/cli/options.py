@@ -111,7 +111,7 @@ def strategies(begun: str) -> list[str]:
 
 def cost_models(begun: str) -> list[str]:
     """Cost models that begin so, for the shell."""
-    return [name for name in registry.COST_MODELS.names() if name.startswith(begun)]
+    return [name for name in registry.cost_model_names() if name.startswith(begun)]
 
 
 def algorithms(begun: str) -> list[str]:

@@ -9,7 +9,7 @@ from graphopt.config import Settings, agents_dir
 from graphopt.errors import UsageError
 from graphopt.registry import LEARNERS, Registry, strategy_of
 from graphopt.search.problem import Strategy
-from graphopt.search.strategies import SEARCHES, StrategySpec
+from graphopt.search.strategies import SEARCHES, Outside, StrategySpec
 
 AGENT = "agent"
 """The setting that a strategy of agents heeds."""
@@ -37,12 +37,14 @@ def make_strategy(settings: Settings) -> Strategy:
 
     Raises:
         UsageError: There is none of that name, or the agent is not one of it.
+        GraphoptError: The package that adds it is broken.
     """
     spec = STRATEGIES.ready(settings.strategy)
     if settings.agent is not None and AGENT not in spec.options:
         takers = [spec.name for spec in _of_agents()]
         raise UsageError(f"an agent belongs to strategy {' or '.join(takers)}, not to {spec.name}")
-    return spec.make(settings)
+    table = STRATEGIES.table
+    return Outside(table.called(spec.name), spec, settings) if spec.name in table.added else spec.make(settings)
 
 
 def _learned(name: str, settings: Settings) -> Strategy:

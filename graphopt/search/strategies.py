@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 from graphopt.config import Settings
+from graphopt.errors import GraphoptError, unexpected
 from graphopt.registry import STRATEGIES, Registry
-from graphopt.search.problem import Strategy
+from graphopt.search.problem import Budget, Outcome, Problem, State, Strategy
+
+_THEIRS = "this is a fault of that package; GRAPHOPT_DEBUG=1 shows the traceback"
 
 
 @dataclass(frozen=True)
@@ -34,6 +38,47 @@ class StrategySpec:
     trials: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     chance: bool = False
     whole: bool = False
+
+
+class Outside:
+    """A strategy that a package adds: what goes wrong in it is told with its name, and is no fault of graphopt.
+
+    Args:
+        called: What messages call it.
+        spec: Its specification.
+        settings: What to make it from.
+
+    Raises:
+        GraphoptError: It can't be made.
+    """
+
+    def __init__(self, called: str, spec: StrategySpec, settings: Settings) -> None:
+        self.name, self._called = spec.name, called
+        with self._blamed():
+            self._strategy = spec.make(settings)
+
+    def run(
+        self, problem: Problem, start: State, budget: Budget, report: Callable[[State], None] | None = None
+    ) -> Outcome:
+        """Search from ``start``; ``report`` hears of every better state.
+
+        Raises:
+            GraphoptError: It fails, or returns no outcome.
+        """
+        with self._blamed():
+            found = self._strategy.run(problem, start, budget, report)
+        if not isinstance(found, Outcome):
+            raise GraphoptError(f"{self._called} returned {type(found).__name__}, not an Outcome", _THEIRS)
+        return found
+
+    @contextmanager
+    def _blamed(self) -> Iterator[None]:
+        try:
+            yield
+        except (GraphoptError, MemoryError):
+            raise
+        except Exception as error:  # theirs, and of any kind
+            raise GraphoptError(f"{self._called}: {unexpected(error)}", _THEIRS) from error
 
 
 SEARCHES: Registry[StrategySpec] = Registry(STRATEGIES, StrategySpec)

@@ -29,11 +29,28 @@ class Hasty(Greedy):
 
 
 
+class Failing:
+    name = "failing"
+
+    def run(self, problem, start, budget, report=None):
+        return 1 / 0
+
+
+class Silent:
+    name = "silent"
+
+    def run(self, problem, start, budget, report=None):
+        budget.spent += 1
+
+
 class Doubled(AnalyticCost):
     name = "doubled"
 
 
 HASTY = StrategySpec("hasty", "greedy in a hurry", lambda settings: Hasty(), trials={"hasty": {}})
+FAILING = StrategySpec("failing", "divides by zero", lambda settings: Failing())
+SILENT = StrategySpec("silent", "finds nothing", lambda settings: Silent())
+UNMADE = StrategySpec("unmade", "can't be made", lambda settings: {}["nothing"])
 DOUBLED = CostModelSpec("doubled", "twice the roofline", lambda wanted: Doubled(dims=wanted.dims))
 COPYCAT = LearnerSpec("copycat", "PPO by another name", PPO_SPEC.make)
 BROKEN = "no specification"
@@ -42,6 +59,11 @@ ENTRIES = """\
 [graphopt.strategies]
 hasty = outside:HASTY
 broken = outside:BROKEN
+failing = outside:FAILING
+silent = outside:SILENT
+unmade = outside:UNMADE
+raising = raising:SPEC
+misspelt = misspelt:SPEC
 auto = outside:HASTY
 
 [graphopt.cost_models]
@@ -49,6 +71,7 @@ doubled = outside:DOUBLED
 
 [graphopt.learners]
 copycat = outside:COPYCAT
+unlearned = raising:SPEC
 """
 
 
@@ -58,6 +81,8 @@ def call(tmp_path):
     site, info = tmp_path / "site", tmp_path / "site" / "outside-1.0.dist-info"
     info.mkdir(parents=True)
     (site / "outside.py").write_text(MODULE, encoding="utf-8")
+    (site / "raising.py").write_text("raise RuntimeError('my bug')", encoding="utf-8")
+    (site / "misspelt.py").write_text("def spec(:", encoding="utf-8")
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: outside\nVersion: 1.0\n", encoding="utf-8")
     (info / "entry_points.txt").write_text(ENTRIES, encoding="utf-8")
 
@@ -84,8 +109,9 @@ def test_a_strategy_and_a_cost_model_from_outside(call):
     assert report["strategy"] == "hasty" and report["steps"]
     help_ = " ".join(graphopt(call, "optimize", "--help").stdout.split())
     assert (
-        "random, ils, mcts, egraph, none, hasty, broken, rl, world-model or copycat" in help_
-        and "operators or doubled" in help_
+        "random, ils, mcts, egraph, none, hasty, broken, failing, silent, unmade, raising, misspelt, rl, world-model, copycat or unlearned"
+        in help_
+        and "kernel (default), analytic or doubled" in help_  # operators needs prices, which only a task names
     )
     wrong = graphopt(call, "optimize", str(DEMO), "--strategy", "hasti")
     assert wrong.returncode == 2 and "did you mean 'hasty'?" in wrong.stderr
@@ -94,7 +120,54 @@ def test_a_strategy_and_a_cost_model_from_outside(call):
 def test_what_is_no_specification_is_one_line(call):
     done = graphopt(call, "optimize", str(DEMO), "--dry-run", "--strategy", "broken")
     assert done.returncode == 1
-    assert done.stderr == "error: strategy 'broken': outside:BROKEN is no StrategySpec of that name\n"
+    assert (
+        done.stderr == "error: strategy 'broken' of package outside: outside:BROKEN is no StrategySpec of that name\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("strategy", "said"),
+    [
+        ("raising", "raising:SPEC can't be imported: unexpected RuntimeError: my bug"),
+        ("misspelt", "misspelt:SPEC can't be imported: unexpected SyntaxError: invalid syntax (misspelt.py, line 1)"),
+        ("failing", "unexpected ZeroDivisionError: division by zero"),
+        ("unmade", "unexpected KeyError: 'nothing'"),
+    ],
+)
+def test_what_breaks_is_told_with_its_name_and_its_package(call, strategy, said):
+    done = graphopt(call, "optimize", str(DEMO), "--dry-run", "--no-measure", "-q", "--strategy", strategy)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[0] == f"error: strategy {strategy!r} of package outside: {said}"
+
+
+def test_a_strategy_that_returns_nothing_is_named(call):
+    done = graphopt(call, "optimize", str(DEMO), "--dry-run", "--no-measure", "-q", "--strategy", "silent")
+    assert done.returncode == 1
+    assert done.stderr.splitlines() == [
+        "error: strategy 'silent' of package outside returned NoneType, not an Outcome",
+        "hint: this is a fault of that package; GRAPHOPT_DEBUG=1 shows the traceback",
+    ]
+
+
+def test_what_breaks_leaves_the_others_alone_and_what_is_called_like_ours_is_told(call):
+    code = (
+        "import warnings\n"
+        "from graphopt.rl.training.learners import LEARNERS\n"
+        "from graphopt.search.strategies import SEARCHES\n"
+        "with warnings.catch_warnings(record=True) as heard:\n"
+        "    warnings.simplefilter('always')\n"
+        "    assert [spec.name for spec in LEARNERS.all()] == ['ppo', 'world-model', 'copycat']\n"
+        "    assert {'auto', 'hasty', 'silent'} <= {spec.name for spec in SEARCHES.all()}\n"
+        "print(*(each.message for each in heard), sep='\\n')\n"
+    )
+    done = call("-c", code)
+    assert done.returncode == 0, done.stderr
+    told = done.stdout.splitlines()
+    assert (
+        "algorithm 'unlearned' of package outside: raising:SPEC can't be imported: unexpected RuntimeError: my bug"
+        in told
+    )
+    assert "package outside adds a strategy 'auto', which is not used: graphopt has one of that name" in told
 
 
 def test_tasks_and_evaluations_know_them(call):
