@@ -15,7 +15,7 @@ import typer
 from graphopt.cli import options, paths
 from graphopt.cli.options import option
 from graphopt.cli.screen import console, each, table, write_json
-from graphopt.errors import GraphoptError, TooSlowError, UsageError
+from graphopt.errors import GraphoptError, OutputsDifferError, TooSlowError, UsageError
 from graphopt.files import write_text
 from graphopt.kinds import integer, number
 from graphopt.settings import DECLARED
@@ -302,7 +302,8 @@ def _judge(found: Bench, fail_under: float | None) -> None:
 
     Raises:
         KeyboardInterrupt: It was interrupted before anything was measured.
-        GraphoptError: A model could not be measured at all.
+        GraphoptError: A model could not be measured at all, or a file of the user's own not beside it.
+        OutputsDifferError: Such a file computes something else.
         TooSlowError: A model of graphopt's is slower than asked for, with certainty, or there is none.
     """
     if found.interrupted and not found.cases:
@@ -313,6 +314,12 @@ def _judge(found: Bench, fail_under: float | None) -> None:
             f"{len(failed)} of {len(found.cases)} models can't be measured, the first: " if len(found.cases) > 1 else ""
         )
         raise GraphoptError(f"{count}{failed[0].model}: {failed[0].baseline.message}")
+    for case in found.cases:
+        for variant in case.of_kind("file"):
+            if variant.status == "differs":
+                raise OutputsDifferError(f"{variant.name} does not compute what {case.model} does: {variant.message}")
+            if variant.status == "failed":
+                raise GraphoptError(f"{variant.name} can't be compared with {case.model}: {variant.message}")
     for case in found.cases if fail_under is not None else ():
         for variant in case.of_kind("graphopt"):
             ratio, what = variant.ratio, f"{case.model}, {variant.name}"

@@ -80,7 +80,9 @@ def list_rules(
     with Waiting("reading the rules"):
         from graphopt.cost.store import Store
         from graphopt.rewrite.library import load_library
+        from graphopt.runtime.providers import full_name
 
+        full_name(settings.provider)  # one that does not exist has no rules of its own
         library = load_library(
             settings.rules, settings.exclude, settings.provider, settings.portable, problems=problems
         )

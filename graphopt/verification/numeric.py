@@ -191,7 +191,7 @@ class Verifier:
                 used = [spec.name for spec in session.input_specs]
                 after = [session.run({name: feeds[name] for name in used}) for feeds in before.feeds]
         except SessionError as error:
-            message = f"the optimised model fails where the original does not: {error}"
+            message = f"the model that is compared fails where the original does not: {error}"
             return Verification(False, 0, math.inf, math.inf, None, message)
         checks = _check(before, after)
         if before.config != config and not all(check.passed for check in checks):

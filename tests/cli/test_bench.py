@@ -90,6 +90,21 @@ def test_a_broken_model_is_one_line(cli, tmp_path):
     assert done.error_lines()[0].count("junk.onnx") == 1
 
 
+def test_a_file_of_ones_own_that_is_no_match_ends_the_command_with_an_error(cli, model, other_model, tmp_path):
+    (tmp_path / "junk.onnx").write_bytes(b"junk")
+    quick = [*QUICK[: QUICK.index("--against")], *QUICK[QUICK.index("--against") + 2 :]]
+    for name, code, said in (
+        ("other.onnx", 3, "other.onnx does not compute what net.onnx does: "),
+        ("junk.onnx", 1, "junk.onnx can't be compared with net.onnx: the model that is compared fails where"),
+    ):
+        done = cli("bench", "net.onnx", *quick, "--against", name, "--json", "b.json")
+        assert done.code == code, done.err
+        assert done.err.splitlines()[-1].startswith(f"error: {said}") and "optimised model" not in done.err
+        assert [v.status for v in Bench.load(tmp_path / "b.json").cases[0].variants if v.kind == "level"] == [
+            "measured"
+        ]
+
+
 def test_fail_under(cli, model):
     done = cli("bench", "net.onnx", *QUICK[2:], "--rules", "pow", "--fail-under", "1000")
     assert done.code == 4, done.err

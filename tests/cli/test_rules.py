@@ -61,6 +61,13 @@ def test_list_one_family_or_leave_a_rule_out(cli):
     assert {rule["id"] for rule in rest} == {rule["id"] for rule in rules} - {first["id"]}
 
 
+def test_list_for_a_provider_that_does_not_exist(cli):
+    outcome = cli("rules", "list", "--provider", "cudda")
+    assert outcome.code == 2 and not outcome.out
+    assert outcome.error_lines() == ["error: unknown provider 'cudda'", "hint: did you mean 'cuda'?"]
+    assert cli("rules", "list", "--provider", "cuda").code == 0  # whether or not it is installed
+
+
 def test_a_rule_is_one_line(cli, monkeypatch):
     rules = json.loads(cli("rules", "list", "--json", "-").out)["rules"]
     families = {rule["family"] for rule in rules}
