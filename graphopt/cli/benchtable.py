@@ -53,8 +53,11 @@ def show_case(case: Case, screen: Console, precision: float) -> None:
         f"{one_line(_label(case))}: {case.sessions} sessions, {case.rounds} rounds in {seconds(case.measured_s)}",
         style="bold",
     )
-    screen.print(_table(case, screen.width))
+    shown, left_out = _heads(case, screen.width)
+    screen.print(_table(case, shown))
     notes = _notes(case, precision)
+    if left_out:
+        notes.append(("not shown", f"{', '.join(left_out)}: a wider screen shows them, as does --csv -"))
     if notes:
         screen.print()
         told = facts()
@@ -92,8 +95,8 @@ def show_summary(bench: Bench, screen: Console) -> None:
     screen.print("+ faster, - slower, = equal, ? unclear", style="dim")
 
 
-def _table(case: Case, width: int) -> Table:
-    """As many columns as fit, the most important first."""
+def _heads(case: Case, width: int) -> tuple[list[str], list[str]]:
+    """The columns that fit, the most important first, and those that say something and don't."""
     cells = {head: [cell(v) for v in case.variants] for head, cell, _ in _COLUMNS}
     # Of names in the first column there must be something left in any case.
     room = width - sum(_width(head, cells[head]) + _GAP for head, _, rank in _COLUMNS if rank == 0)
@@ -103,7 +106,15 @@ def _table(case: Case, width: int) -> Table:
         if rank and any(cells[head]) and needed <= room:
             room -= needed
             shown.add(head)
-    heads = [head for head, _, _ in _COLUMNS if head in shown]
+    return (
+        [head for head in cells if head in shown],
+        [head for head, texts in cells.items() if head not in shown and any(texts)],
+    )
+
+
+def _table(case: Case, heads: Sequence[str]) -> Table:
+    """The variants, with some columns."""
+    cells = {head: [cell(v) for v in case.variants] for head, cell, _ in _COLUMNS}
     result = table(*heads)
     for column, head in zip(result.columns, heads, strict=True):
         column.no_wrap = head != "variant"

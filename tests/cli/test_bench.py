@@ -211,6 +211,8 @@ def test_the_table_fits(capsys, width):
         assert all(len(line) <= width for line in out.splitlines() if "import" not in line)
         heads = next(line for line in out.splitlines() if line.startswith("variant")).split()
         assert {"speed", "interval", "verdict", "P50"} <= set(heads)
+    told = " ".join(out.split()).partition("not shown ")[2].partition(": a wider screen")[0].split(", ")
+    assert {"P99", "opening", "file", "memory", "nodes"} <= {*heads, *told} and not {*heads} & {*told}
     if width == 1000:
         assert {"P99", "opening", "file", "memory", "nodes"} < set(heads)
     assert "import x" in out and '{"a": 1}' in out and "worth using: 2 threads: 1.250" in out
