@@ -26,7 +26,12 @@ def generate_rules(
         int, options.option("--max-dim", metavar="N", help="Largest dimension of an input (default 4).")
     ] = 4,
     budget: Annotated[
-        float | None, options.option("--budget", metavar="MINUTES", help="Stop after so long (default: none).")
+        float | None,
+        options.option(
+            "--budget",
+            metavar="MINUTES",
+            help="Stop after about so many minutes (default: none); what was found by then is still checked to the end.",
+        ),
     ] = None,
     executor: Annotated[
         str, options.option("--executor", metavar="NAME", help="Where to work: inline, processes (default) or ray.")

@@ -162,9 +162,9 @@ class Generator:
         self.worlds = select(plan.ops, plan.max_dim)  # before anything is written: names may be wrong
         self.chain = Chain()
         self.kept: list[Kept] = []
-        self.journal = Journal(
-            folder, {"version": __version__, **asdict(plan)}, None if seconds is None else PROOFS * seconds
-        )
+        proofs = None if seconds is None else PROOFS * seconds
+        self.journal = Journal(folder, {"version": __version__, **asdict(plan)}, proofs)
+        self._until = None if proofs is None else time.time() + proofs
         self._report = report or (lambda stage, chain: None)
         self._usage: dict[str, Usage] = {}
         self._started = time.monotonic()
@@ -176,7 +176,8 @@ class Generator:
             self._prove(in_turn(self._paying(self._enumerate())))
         except OutOfTime:
             self.chain.finished = False
-            self.chain.cut.append(f"the budget was used up at: {self._doing}")
+            again = "; a world is enumerated in one go: give more minutes" if self._doing.startswith("enumerat") else ""
+            self.chain.cut.append(f"the budget was used up at: {self._doing}{again}")
         self.journal.deadline = None  # what was found is finished
         self._tell("pruning")
         self._prune()
@@ -205,7 +206,7 @@ class Generator:
 
     def _enumerate(self) -> list[Group]:
         plan = self.plan
-        tasks = [(world, plan.depth, plan.seed, plan.limit) for world in self.worlds]
+        tasks = [(world, plan.depth, plan.seed, plan.limit, self._until) for world in self.worlds]
         groups: dict[Any, Group] = {}
         self._tell(f"enumerating {len(tasks)} worlds")
         for made in self.journal.map("enumerate", self.executor, enumerate_world, tasks, asdict, _enumerated):

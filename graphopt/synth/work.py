@@ -21,6 +21,7 @@ from graphopt.rewrite.schema import Rule
 from graphopt.synth.bank import Bank
 from graphopt.synth.draft import one_rule
 from graphopt.synth.generalise import diverse, generalise
+from graphopt.synth.journal import OutOfTime
 from graphopt.synth.pairs import Pair, Pairs
 from graphopt.synth.prune import Rewriter
 from graphopt.synth.saving import saves
@@ -84,13 +85,17 @@ class Enumerated:
     usage: Usage
 
 
-def enumerate_world(task: tuple[World, int, int, int]) -> Enumerated:
+def enumerate_world(task: tuple[World, int, int, int, float | None]) -> Enumerated:
     """Enumerate a world: its graphs, their fingerprints, and the pairs of equal ones.
 
     Args:
-        task: The world, the depth, the seed, and the limit on graphs of one size.
+        task: The world, the depth, the seed, the limit on graphs of one size, and the time (as ``time.time`` has it) after which
+            nobody waits for it: a world can take minutes.
+
+    Raises:
+        OutOfTime: The time is over; what a world is cut off at must not depend on the clock.
     """
-    world, depth, seed, limit = task
+    world, depth, seed, limit, until = task
     bank = Bank(world, seed, limit)
     pairs = Pairs(bank)
     groups: dict[Any, list[Pair]] = {}
@@ -108,6 +113,8 @@ def enumerate_world(task: tuple[World, int, int, int]) -> Enumerated:
 
     for size in range(1, depth + world.deeper + 1):
         for index in bank.grow(size, size == depth + world.deeper):
+            if until is not None and time.time() >= until:
+                raise OutOfTime
             for pair in pairs.of(index):
                 add(pair)
     for pair in pairs.of_splits():

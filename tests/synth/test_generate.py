@@ -16,8 +16,12 @@ from graphopt.cli.main import run
 from graphopt.rewrite.apply import apply
 from graphopt.rewrite.examples import build_example
 from graphopt.rewrite.library import lint, load_library
+from graphopt.synth.generate import LIMIT
+from graphopt.synth.journal import OutOfTime
 from graphopt.synth.names import formula
 from graphopt.synth.prune import Rewriter
+from graphopt.synth.work import enumerate_world
+from graphopt.synth.worlds import select
 from tests.synth.sides import axis, node, pair, perm
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -113,8 +117,14 @@ def test_a_killed_run_goes_on_to_the_same_pack_elsewhere(pack: Path, ops: tuple[
 def test_without_time_the_run_stops_and_says_so(tmp_path: Path, capfd: pytest.CaptureFixture[str]):
     out = tmp_path / "pack"
     assert run(["rules", "generate", *OPS, "--executor", "inline", "--budget", "0.0001", "--out", str(out)]) == 0
-    assert "budget" in capfd.readouterr().err
+    assert "one go: give more minutes" in " ".join(capfd.readouterr().err.split())
     assert (out / ".unfinished").exists()
+
+
+def test_a_world_that_takes_minutes_ends_with_the_budget():
+    world = next(world for world in select((), 4) if world.name == "sigmoids")
+    with pytest.raises(OutOfTime):
+        enumerate_world((world, 3, 0, LIMIT, time.time()))
 
 
 RUBBISH = {
