@@ -40,7 +40,10 @@ _TIE = 2.0**-20  # how far what is rounded to a whole number is moved, in propor
 _OWN = 8.0  # tolerated multiple of the pattern's own error
 _MOVED = 32.0  # tolerated multiple of what moving the inputs by their last place does
 _MOVES, _MORE_MOVES = 2, 8  # of which the furthest counts; the second where a difference was found
-_ROUNDING = 256.0  # tolerated roundings of the largest result
+_ROUNDING, _FEWER = (
+    256.0,
+    64.0,
+)  # tolerated roundings of the largest result; in types of 16 bits, where 256 are an eighth of it
 _TYPICAL = 1e-3  # of the size of an ordinary result: what is smaller, on inputs that are not, counts as nothing
 _HALF = 30.0  # largest float16 under a claim about real numbers: sums of some products of it are numbers still
 _BRIEF = 2  # classes of contents at all sizes but the first
@@ -364,7 +367,7 @@ class Trial:
                 own = np.abs(x - true)[asked].max()
                 scale = max(np.abs(true[asked]).max(), tiny, typical)
             allowed = _OWN * own + _MOVED * shift
-            allowed += _ROUNDING * half * scale
+            allowed += (_FEWER if a.dtype.itemsize == 2 else _ROUNDING) * half * scale
             error = np.where(asked, np.abs(y - true), 0.0)
             self.found.worst = max(self.found.worst, float(np.nan_to_num(np.max(error / scale), nan=np.inf)))
             return np.asarray(~(error <= allowed) & asked)
