@@ -91,11 +91,13 @@ def test_a_broken_model_is_one_line(cli, tmp_path):
 
 
 def test_a_file_of_ones_own_that_is_no_match_ends_the_command_with_an_error(cli, model, other_model, tmp_path):
-    (tmp_path / "junk.onnx").write_bytes(b"junk")
+    strange = onnx.load(model)
+    strange.graph.node[0].op_type = "Nothing"
+    onnx.save(strange, tmp_path / "strange.onnx")
     quick = [*QUICK[: QUICK.index("--against")], *QUICK[QUICK.index("--against") + 2 :]]
     for name, code, said in (
         ("other.onnx", 3, "other.onnx does not compute what net.onnx does: "),
-        ("junk.onnx", 1, "junk.onnx can't be compared with net.onnx: the model that is compared fails where"),
+        ("strange.onnx", 1, "strange.onnx can't be compared with net.onnx: the model that is compared fails where"),
     ):
         done = cli("bench", "net.onnx", *quick, "--against", name, "--json", "b.json")
         assert done.code == code, done.err
@@ -103,6 +105,13 @@ def test_a_file_of_ones_own_that_is_no_match_ends_the_command_with_an_error(cli,
         assert [v.status for v in Bench.load(tmp_path / "b.json").cases[0].variants if v.kind == "level"] == [
             "measured"
         ]
+
+
+def test_a_file_of_ones_own_that_is_no_model_is_refused_before_anything_runs(cli, model, tmp_path):
+    (tmp_path / "junk.onnx").write_bytes(b"junk")
+    done = cli("bench", "net.onnx", "--against", "junk.onnx", "--json", "b.json")
+    assert done.code == 1 and done.error_lines()[0].startswith("error: junk.onnx: not a whole ONNX model")
+    assert not (tmp_path / "b.json").exists()
 
 
 def test_fail_under(cli, model):
