@@ -7,12 +7,14 @@ from captured values; and the shapes of what a loop carries, as far as they are 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, helper
 
 from graphopt.errors import ModelError
-from graphopt.ir.edit import Delta, Edit
+from graphopt.ir.constants import small_array
+from graphopt.ir.edit import Delta, Edit, RefusedError
 from graphopt.ir.graph import Graph, Node
 from graphopt.ir.infer import type_proto, value_type
 from graphopt.ir.simplify import simplify
@@ -196,3 +198,47 @@ def _common(one: Shape | None, two: Shape | None) -> Shape | None:
     if one is None or two is None or len(one) != len(two):
         return None
     return tuple(a if a == b else None for a, b in zip(one, two, strict=True))
+
+
+def decided(graph: Graph) -> Graph:
+    """A graph in which a branch stands in the place of each If that always takes it, where rules may look at all that is in it."""
+    made = [node.outputs[0] for node in graph.in_order() if node.op == "If" and node.opaque == HAS_BODY]
+    for key in made:
+        owner = graph.producer(key) if key in graph.values else None
+        known = None if owner is None else small_array(graph, owner.inputs[0])
+        if key is None or owner is None or known is None or known.size != 1:
+            continue
+        branch = "then_branch" if known.item() else "else_branch"
+        body = open_body(graph, (graph.values[key].name, branch), set())
+        if body is not None and not any(node.opaque or node.salt for node in body.graph.nodes.values()):
+            with suppress(RefusedError):
+                graph = _instead(graph, owner, body.graph)
+    return graph
+
+
+def _instead(graph: Graph, owner: Node, branch: Graph) -> Graph:
+    """A graph with a branch in the place of its If.
+
+    Raises:
+        RefusedError: The If declares other types than the branch has, or a constant is sparse or of a type that numpy lacks.
+    """
+    edit = Edit(graph)
+    here: dict[int | None, int | None] = {None: None}
+    outer = dict(zip(owner.captures, owner.inputs[len(owner.operands) :], strict=True))
+    for key in branch.inputs:
+        name = branch.values[key].name
+        if name not in outer:
+            raise RefusedError(f"{name} is sparse")
+        here[key] = outer[name]
+    for key, value in branch.values.items():
+        if value.tensor is not None:
+            here[key] = edit.constant(value.tensor.numpy(), value.name)
+    for node in branch.in_order():
+        inputs, outputs = [here[key] for key in node.inputs], [None] * len(node.outputs)
+        keys = edit.add(node.op, inputs, node.attributes, domain=node.domain, outputs=outputs, name=node.name)
+        here.update((key, made) for key, made in zip(node.outputs, keys, strict=True) if key is not None)
+    for root, (_, key) in zip(owner.outputs, branch.outputs, strict=False):
+        target = here[key]
+        if root is not None and target is not None:
+            edit.alias(root, target)
+    return edit.commit()[0]

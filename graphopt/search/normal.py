@@ -16,7 +16,7 @@ from graphopt.ir.graph import Graph
 from graphopt.ir.memo import collector_paused
 from graphopt.ir.simplify import simplify
 from graphopt.onnxio.bodies import HAS_BODY
-from graphopt.onnxio.inside import Path, body_paths, open_body
+from graphopt.onnxio.inside import Path, body_paths, decided, open_body
 from graphopt.search.cleaning import Cleaned, normal_form
 from graphopt.search.greedy import Greedy
 from graphopt.search.problem import Budget, Outcome, Problem, State, Step
@@ -96,12 +96,14 @@ class Cleaner:
 
 
 def simplified(graph: Graph) -> Graph:
-    """A graph as the engine simplifies it, and the bodies of its control flow, where that leaves fewer nodes to run.
+    """A graph as the engine simplifies it: without an If that always takes one branch, and its bodies where that leaves fewer nodes to run.
 
     It is a graph of its own even where nothing was to do: written, its constants are numbers, and not as the file has them.
     """
     with collector_paused():
         graph = replace(simplify(graph))
+        if _has_bodies(graph):
+            graph = decided(graph)
         for path in _paths(graph):
             changed = within(graph, path, lambda body: body)
             if changed is not None and changed[2] < 0:
@@ -111,9 +113,11 @@ def simplified(graph: Graph) -> Graph:
 
 def _paths(graph: Graph) -> list[Path]:
     """Where the bodies are that are looked at."""
-    if not any(node.opaque == HAS_BODY for node in graph.nodes.values()):
-        return []
-    return list(islice(body_paths(graph, set()), _BODIES))
+    return list(islice(body_paths(graph, set()), _BODIES)) if _has_bodies(graph) else []
+
+
+def _has_bodies(graph: Graph) -> bool:
+    return any(node.opaque == HAS_BODY for node in graph.nodes.values())
 
 
 def better_bodies(graph: Graph, better: Callable[[Graph], tuple[Graph, list[T]]]) -> tuple[Graph, list[tuple[Path, T]]]:

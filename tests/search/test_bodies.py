@@ -279,3 +279,47 @@ def test_a_body_in_which_no_rule_holds_is_simplified_as_well(tmp_path):
     assert graphopt.verify(tmp_path / "m.onnx", out).passed
     replay(trace, tmp_path / "m.onnx", output=tmp_path / "again.onnx")
     assert (tmp_path / "again.onnx").read_bytes() == out.read_bytes()
+
+
+def settled(taken, then_nodes, weights=()):
+    """``If`` of a constant that is computed, behind an Identity that a rule takes away."""
+    then = helper.make_graph(then_nodes, "then", [], [info("tout"), info("tout2")], weights)
+    other = helper.make_graph(
+        [*noise("h", "eout", "e"), helper.make_node("Sin", ["x"], ["eout2"])], "else", [], [info("eout"), info("eout2")]
+    )
+    nodes = [
+        helper.make_node("Identity", ["x"], ["i"]),
+        helper.make_node("Neg", ["i"], ["h"]),
+        helper.make_node("Not", ["never"], ["always"]),
+        helper.make_node("If", ["always"], ["y", "z"], then_branch=then, else_branch=other),
+        helper.make_node("Abs", ["y"], ["w"]),
+    ]
+    return proto(nodes, [info("x")], [info("w"), info("z")], {"never": np.array(not taken)})
+
+
+PLAIN = [
+    helper.make_node("Mul", ["h", "k"], ["m"]),
+    helper.make_node("Tanh", ["m"], ["tout"]),
+    helper.make_node("Identity", ["h"], ["tout2"]),
+]
+DRAWN = [*PLAIN[:2], helper.make_node("RandomNormalLike", ["h"], ["tout2"])]
+WEIGHT = onnx.numpy_helper.from_array(np.full(3, 2, np.float32), "k")
+
+
+@pytest.mark.parametrize(
+    ("taken", "then", "left"),
+    [
+        (True, PLAIN, ["Abs", "Mul", "Neg", "Tanh"]),
+        (False, PLAIN, ["Abs", "Neg", "Relu", "Sin"]),
+        # What may be no node twice stays where it is.
+        (True, DRAWN, ["Abs", "If", "Mul", "Neg", "RandomNormalLike", "Relu", "Sin", "Tanh"]),
+    ],
+)
+def test_of_an_if_that_always_takes_a_branch_the_branch_is_left(tmp_path, taken, then, left):
+    onnx.save(settled(taken, then, [WEIGHT]), tmp_path / "m.onnx")
+    out, trace = tmp_path / "out.onnx", tmp_path / "trace.json"
+    graphopt.optimize(tmp_path / "m.onnx", output=out, trace=trace, measure=False, strategy="none")
+    assert operators(onnx.load(out)) == left
+    assert graphopt.verify(tmp_path / "m.onnx", out).passed
+    replay(trace, tmp_path / "m.onnx", output=tmp_path / "again.onnx")
+    assert (tmp_path / "again.onnx").read_bytes() == out.read_bytes()
