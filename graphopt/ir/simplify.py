@@ -7,11 +7,13 @@ turns into numbers as soon as the shapes it asks about are known.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 
 from graphopt.ir import ops
-from graphopt.ir.constants import SMALL, known_of
+from graphopt.ir.constants import SMALL, known_of, small_array
 from graphopt.ir.content import merged
+from graphopt.ir.edit import Edit, RefusedError
 from graphopt.ir.graph import Graph, Node, Value, build, expression_id
 from graphopt.ir.memo import collector_paused
 from graphopt.ir.types import merge
@@ -74,6 +76,25 @@ def simplify(graph: Graph) -> Graph:
         return graph
     outputs = tuple((name, stands_for.get(key, key)) for name, key in graph.outputs)
     return build(nodes, values, graph.inputs, outputs, graph.opsets)
+
+
+def unpacked(graph: Graph) -> Graph:
+    """A graph in which what is taken out of a sequence at a known place is read from where it was put in."""
+    for key in [node.outputs[0] for node in graph.in_order() if node.op == "SequenceAt" and not node.domain]:
+        node = None if key is None else graph.producer(key)
+        if key is None or node is None:
+            continue
+        packed, place = graph.producer(node.inputs[0]), small_array(graph, node.inputs[1])
+        if packed is None or packed.op != "SequenceConstruct" or place is None:
+            continue
+        count, at = len(packed.inputs), int(place.item())
+        element = packed.inputs[at] if -count <= at < count else None
+        if element is not None:
+            edit = Edit(graph)
+            with suppress(RefusedError):
+                edit.alias(key, element)
+                graph = edit.commit()[0]
+    return graph
 
 
 def _live(graph: Graph) -> set[int]:

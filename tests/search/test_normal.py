@@ -360,3 +360,30 @@ def test_no_step_makes_a_node_that_has_no_kernel(dtype, runs):
     else:
         with pytest.raises(RefusedError, match="no kernel for GlobalAveragePool of f64"):
             alone(example.graph, example.match)
+
+
+@pytest.mark.parametrize(
+    ("place", "ops"),
+    [
+        (1, ["Abs", "Tanh"]),
+        (-3, ["Abs", "Sin"]),
+        (None, ["Abs", "Relu", "SequenceAt", "SequenceConstruct", "Sin", "Tanh"]),
+    ],
+)
+def test_what_is_taken_out_of_a_sequence_at_a_known_place_is_read_where_it_was_put_in(place, ops):
+    nodes = [
+        node("Sin", ["x"], ["a"]),
+        node("Tanh", ["x"], ["b"]),
+        node("Relu", ["x"], ["c"]),
+        node("SequenceConstruct", ["a", "b", "c"], ["s"]),
+        node("SequenceAt", ["s", "i"], ["d"]),
+        node("Abs", ["d"], ["e"]),
+        node("Identity", ["e"], ["y"]),
+    ]
+    inputs, weights = [("x", F, ["N", 3])], [] if place is None else [weight("i", np.array(place))]
+    proto = model(nodes, inputs + ([("i", INT, [])] if place is None else []), [("y", F, ["N", 3])], weights)
+    made = graphopt.optimize(proto, strategy="none", measure=False).model
+    assert sorted(n.op_type for n in made.graph.node) == ops
+    feeds = {"x": np.linspace(-2, 2, 6, dtype=np.float32).reshape(2, 3)}
+    feeds |= {"i": np.array(2)} if place is None else {}
+    assert np.array_equal(run(made, feeds)[0], run(proto, feeds)[0])
