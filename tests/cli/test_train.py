@@ -33,6 +33,7 @@ def test_from_training_to_an_optimised_model(cli, tmp_path):
         "prices.sqlite",
         "logs",
     } <= files
+    assert [name for name in files if name.startswith("prices")] == ["prices.sqlite"]  # all of them, in one file
     done = cli(
         "optimize",
         DEMO,

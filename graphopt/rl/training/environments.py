@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -150,6 +151,8 @@ def open_environment(task: Task, source: Source, store: Store, library: Library 
 
 
 _ENVIRONMENTS: LRUCache[Any, FileEnvironment] = LRUCache(24)
+_STORES: dict[Path | None, Store] = {}
+"""One for all environments of a process, so that it can be closed; the next use opens it again."""
 
 
 def environment_of(task: Task, source: Source, prices: Path | None) -> FileEnvironment:
@@ -165,6 +168,24 @@ def environment_of(task: Task, source: Source, prices: Path | None) -> FileEnvir
             f"{prices}: no such file", "workers on other machines need the folder of the run under the same path"
         )
     key = (str(task.json()), source.model, tuple(sorted(source.dims.items())), prices)
-    return _ENVIRONMENTS.get_or_make(
-        key, lambda: open_environment(task, source, Store() if prices is None else Store(prices))
-    )
+    return _ENVIRONMENTS.get_or_make(key, lambda: open_environment(task, source, _store_of(prices)))
+
+
+def _store_of(prices: Path | None) -> Store:
+    if prices not in _STORES:
+        _STORES[prices] = Store() if prices is None else Store(prices)
+    return _STORES[prices]
+
+
+@contextmanager
+def closing(prices: Path) -> Iterator[None]:
+    """A block after which all of a store of prices lies in its one file, whoever has used it meanwhile.
+
+    Workers may end without closing it, and leave a part beside it for whoever is the last to close it.
+    """
+    try:
+        yield
+    finally:
+        with _store_of(prices) as store:
+            if prices.is_file():
+                store.sizes()

@@ -24,7 +24,7 @@ from graphopt.rl.manifest import MANIFEST, PRICES, PROGRESS, CheckpointError, Ma
 from graphopt.rl.play import TEMPERATURES, Trajectory
 from graphopt.rl.task import Source, Task
 from graphopt.rl.training import checkpoint
-from graphopt.rl.training.environments import environment_of, library_of, model_path
+from graphopt.rl.training.environments import closing, environment_of, library_of, model_path
 from graphopt.rl.training.learners import LEARNERS, require
 from graphopt.rl.training.ready import device_of, environment_facts, keep_prices
 from graphopt.rl.training.replay_buffer import Record
@@ -67,7 +67,7 @@ def train(run: Run, report: Report | None = None, interrupted: Callable[[], bool
         raise UsageError(f"task {run.task.name} names no graph to train on", "give some with --models")
     library = library_of(run.task)
     tell = report or (lambda status: None)
-    with make_executor(run.executor, run.workers, run.address) as executor:
+    with closing(run.out / PRICES), make_executor(run.executor, run.workers, run.address) as executor:
         for source in (*run.task.graphs.pool, *run.task.graphs.held_out):
             tell(Status(f"finding {source.name}"))
             model_path(source)  # find what is missing before anything takes its time
@@ -132,7 +132,7 @@ def resume(
         raise CheckpointError(
             f"{folder}: the rules have changed since", "train a new agent, or go back to the old rules"
         )
-    with make_executor(run.executor, run.workers, run.address) as executor:
+    with closing(run.out / PRICES), make_executor(run.executor, run.workers, run.address) as executor:
         trainer = _Trainer(run, manifest, library, executor, report or (lambda status: None))
         trainer.restore()
         return trainer.go(interrupted)
