@@ -208,7 +208,7 @@ class Budget:
 
     def again(self) -> Budget:
         """The same budget, of which nothing is spent."""
-        return Budget(self.seconds, self.candidates, self.interrupted, least=self.least)
+        return Budget(self.seconds, self.candidates, self.interrupted, self.aside, least=self.least)
 
     def exhausted(self) -> str | None:
         """Why the search must stop, ``None`` while it may go on."""

@@ -166,6 +166,10 @@ def test_a_part_of_a_budget_is_a_share_of_what_is_left_and_no_more_than_asked_fo
         10,
         60,
     ]
+    paused = [0.0]
+    for made in (Budget(9.0, aside=lambda: paused[0]).again(), Budget(9.0, aside=lambda: paused[0]).part(1.0)):
+        paused[0] += 5.0  # seconds that do not count
+        assert made.elapsed <= -4.0
     assert [Budget().part(0.5).candidates, Budget().part(0.5, 10).candidates] == [None, 10]
     assert Budget(candidates=40, spent=40).part(1.0, 10).exhausted() == "candidate budget used up"
 
