@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -122,6 +121,12 @@ class Result:
         with Staged(self.emitted, path, external=external, metadata=self.metadata, sharing=self._sharing) as staged:
             _require(self._check(staged.path))
             staged.commit(self.metadata)
+        self._count_uses()
+
+    def _count_uses(self) -> None:
+        """Add to how often rules were applied in files that were written."""
+        with Store() as store:
+            store.count_uses(self.report["rules"])
 
     def write_page(self, path: str | Path, *, hurried: bool = False) -> None:
         """Write what was found and measured, as an HTML page.
@@ -163,8 +168,7 @@ def write(context: Context, judged: Judged) -> Result:
         result.save(targets.output)
     elif targets.output is not None and staged is not None:
         staged.commit(result.metadata)
-        with Store() as store:
-            store.count_uses(Counter(step.rule for step in selection.outcome.steps))
+        result._count_uses()
     if targets.trace is not None:
         trace.write(targets.trace)
     if targets.report is not None:

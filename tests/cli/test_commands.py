@@ -128,6 +128,18 @@ def test_optimize(cli, negations, rules):
     assert "graphopt" in explained.out
 
 
+def test_rules_are_counted_whoever_writes_the_file(cli, negations, rules):
+    result = graphopt.optimize(negations, rules=[str(rules)], measure=False)
+    for times, write in enumerate((None, "saved.onnx", "again.onnx")):
+        if write is not None:
+            result.save(write)
+        (listed,) = json.loads(cli("rules", "list", "--rules", rules, "--json", "-").out)["rules"]
+        assert listed["used"] == 3 * times
+    assert cli("optimize", negations, "--rules", rules, "--no-measure").code == 0
+    (listed,) = json.loads(cli("rules", "list", "--rules", rules, "--json", "-").out)["rules"]
+    assert listed["used"] == 9
+
+
 def test_optimize_measured(cli, negations, rules):
     outcome = cli("optimize", negations, "--rules", rules, "--dim", "batch=512", "--budget", "8", "--json", "r.json")
     assert outcome.code == 0, outcome.err
