@@ -328,7 +328,7 @@ def test_a_result_is_never_saved_over_its_input(tmp_path):
     for rules in (["grouped-conv"], ["identity"]):  # of the second nothing comes, and the input is kept
         result = graphopt.optimize(source, rules=rules, measure=False)
         for path in (source, str(tmp_path / "link.onnx")):
-            for save in (result.save, partial(graphopt.save, result.emitted)):
+            for save in (result.save, result.write_page, partial(graphopt.save, result.emitted)):
                 with pytest.raises(graphopt.UsageError, match="is the input, which is never overwritten"):
                     save(path)
     assert source.read_bytes() == before and (tmp_path / "link.onnx").is_symlink()

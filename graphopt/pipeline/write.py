@@ -107,10 +107,7 @@ class Result:
             UsageError: ``path`` is no path, or that of the input or of weights of it.
             OutputsDifferError: What was written does not compute what the original does.
         """
-        expect("path", path, (str, Path), "a path")
-        path, source = Path(path), self.original.path
-        given = self.report["input"]  # the file also of a model that was converted when it was read
-        spare(path, None if given is None else Path(given), self.original.files)
+        path, source = self._place(path), self.original.path
         see_unchanged(self.original.files)  # what is written comes of it, or is compared with it
         external = self.original.external
         folder = os.path.dirname(os.path.realpath(path))
@@ -122,6 +119,17 @@ class Result:
             _require(self._check(staged.path))
             staged.commit(self.metadata)
         self._count_uses()
+
+    def _place(self, path: str | Path) -> Path:
+        """Where to write, if that is not the input.
+
+        Raises:
+            UsageError: It is, or no path.
+        """
+        expect("path", path, (str, Path), "a path")
+        given = self.report["input"]  # the file also of a model that was converted when it was read
+        spare(Path(path), None if given is None else Path(given), self.original.files)
+        return Path(path)
 
     def _count_uses(self) -> None:
         """Add to how often rules were applied in files that were written."""
@@ -137,10 +145,9 @@ class Result:
 
         Raises:
             GraphoptError: It can't be written.
-            UsageError: ``path`` is no path.
+            UsageError: ``path`` is no path, or that of the input or of weights of it.
         """
-        expect("path", path, (str, Path), "a path")
-        write_report(Path(path), self.report, self.found, self._arena, hurried=hurried)
+        write_report(self._place(path), self.report, self.found, self._arena, hurried=hurried)
 
     @property
     def metadata(self) -> dict[str, str]:
