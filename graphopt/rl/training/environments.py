@@ -181,11 +181,13 @@ def _store_of(prices: Path | None) -> Store:
 def closing(prices: Path) -> Iterator[None]:
     """A block after which all of a store of prices lies in its one file, whoever has used it meanwhile.
 
-    Workers may end without closing it, and leave a part beside it for whoever is the last to close it.
+    Workers may end without closing it, and leave a part beside it, which whoever opens and closes it then puts where it belongs.
     """
     try:
         yield
     finally:
-        with _store_of(prices) as store:
-            if prices.is_file():
+        store = _store_of(prices)
+        store.close()
+        if prices.is_file() and prices.with_name(f"{prices.name}-wal").is_file():
+            with store:
                 store.sizes()
