@@ -73,8 +73,12 @@ def change(before: float | None, after: float | None) -> str:
     """How much `after` differs from `before`, as a signed percentage."""
     if before is None or after is None or not before:
         return ""
-    percent = (after / before - 1) * 100
-    return "same" if after == before else f"{percent:+.1f} %"
+    return "same" if after == before else f"{signed((after / before - 1) * 100, 1)} %"
+
+
+def percent(share: float, digits: int = 0) -> str:
+    """A share of a whole, in per cent."""
+    return f"{100 * share:.{digits}f} %"
 
 
 def plural(count: int, noun: str) -> str:
@@ -106,7 +110,7 @@ def measured_at(told: Mapping[str, Any], option: str = "--at and --dim") -> str:
 def tie(told: Mapping[str, Any]) -> str:
     """What is better about the model of a JSON report that is no faster: ``as fast, 27 % of the nodes, opens 2.1 times as fast``."""
     nodes, opening = told["nodes"], told.get("opening")
-    text = f"as fast, {nodes['after'] / max(1, nodes['before']):.0%} of the nodes".replace("%", " %")
+    text = f"as fast, {percent(nodes['after'] / max(1, nodes['before']))} of the nodes"
     return text + (f", opens {opening['ratio']:.1f} times as fast" if opening else "")
 
 

@@ -11,7 +11,7 @@ import typer
 
 from graphopt.cli import options, paths
 from graphopt.cli.options import option
-from graphopt.cli.screen import console, each, facts, present, table, write_json
+from graphopt.cli.screen import console, each, facts, percent, plural, present, table, write_json
 from graphopt.kinds import integer, number
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def clear(environment: Environment = None) -> None:
         if environment is not None and environment not in known:
             raise UnknownNameError("environment", environment, known)
         gone = store.clear(environment)
-    console().print(f"{gone} kernel times forgotten")
+    console().print(f"{plural(gone, 'kernel time')} forgotten")
 
 
 @app.command("export", short_help="Write stored kernel times to a file.")
@@ -91,7 +91,7 @@ def export(
             raise UnknownNameError("environment", environment, known)
         times = {name: store.all(name) for name in known if environment in (None, name)}
     write_json({"schema": "graphopt.kernels/1", "environments": times}, str(file))
-    console().print(f"{sum(map(len, times.values()))} kernel times written to {file}")
+    console().print(f"{plural(sum(map(len, times.values())), 'kernel time')} written to {file}")
 
 
 @app.command("import", short_help="Add the kernel times of a file.")
@@ -118,7 +118,7 @@ def import_(
     with Store() as store:
         for name, found in times.items():
             store.put_many(name, found)
-    console().print(f"{sum(map(len, times.values()))} kernel times read from {file}")
+    console().print(f"{plural(sum(map(len, times.values())), 'kernel time')} read from {file}")
 
 
 @app.command("calibrate", short_help="Compare predicted times with measured ones.")
@@ -198,4 +198,4 @@ def calibrate(
 
 def _agreement(found: Agreement) -> tuple[str, ...]:
     rank = "" if math.isnan(found.spearman) else f"{found.spearman:.3f}"
-    return str(found.graphs), rank, f"{found.median_error:.1%}", f"{found.p95_error:.1%}", f"{found.spread:.3f}"
+    return str(found.graphs), rank, percent(found.median_error, 1), percent(found.p95_error, 1), f"{found.spread:.3f}"

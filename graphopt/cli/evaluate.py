@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 _STAGES = "1,2,3,4,5"
 _GAP = 3  # what rich puts between two columns
+_NAME = 12  # characters of a graph's name that a line has room for at least
 
 
 def evaluate_agent(
@@ -179,13 +180,10 @@ def _fitting(heads: Sequence[str], lines: Sequence[Sequence[str]], width: int, t
         texts: How many columns, counted from the first, are names.
     """
     result = table(*heads, whole=True, numbers=len(heads) - texts)
+    least = _least(heads, lines, texts)
     for index, column in enumerate(result.columns):
-        cells = [line[index] for line in lines]
-        pieces = cells if index < texts else [word for cell in cells for word in cell.split()]
-        column.min_width = max(map(len, [*heads[index].split(), *pieces]), default=1)
-        column.no_wrap = index < texts
-    least = [column.min_width or 1 for column in result.columns]
-    missing = sum(least) + _GAP * (len(least) - 1) - width
+        column.min_width, column.no_wrap = least[index], index < texts
+    missing = _needed(least) - width
     if missing > 0:
         first = result.columns[0]
         for column, needed in zip(result.columns, least, strict=True):
@@ -194,6 +192,33 @@ def _fitting(heads: Sequence[str], lines: Sequence[Sequence[str]], width: int, t
     for line in lines:
         result.add_row(*line)
     return result
+
+
+def _least(heads: Sequence[str], lines: Sequence[Sequence[str]], texts: int) -> list[int]:
+    """How narrow each column can be; see :func:`_fitting`."""
+    found = []
+    for index, head in enumerate(heads):
+        cells = [line[index] for line in lines]
+        pieces = cells if index < texts else [word for cell in cells for word in cell.split()]
+        found.append(max(map(len, [*head.split(), *pieces]), default=1))
+    return found
+
+
+def _needed(widths: Sequence[int]) -> int:
+    return sum(widths) + _GAP * (len(widths) - 1)
+
+
+def _savings(heads: Sequence[str], lines: Sequence[Sequence[str]], width: int) -> Table:
+    """A line for each graph: its name, the candidates, what each strategy saves; where these find no room, a line for each strategy."""
+    name, *others = _least(heads, lines, texts=1)
+    if _needed([min(name, _NAME), *others]) <= width:
+        return _fitting(heads, lines, width, texts=1)
+    turned = [
+        [graph if not index else "", kind, candidates if not index else "", saving]
+        for graph, candidates, *savings in lines
+        for index, (kind, saving) in enumerate(zip(heads[2:], savings, strict=True))
+    ]
+    return _fitting(["graph", "strategy", heads[1], "saves"], turned, width, texts=2)
 
 
 def _show(found: Evaluation, screen: Console) -> None:
@@ -220,9 +245,9 @@ def _show(found: Evaluation, screen: Console) -> None:
                 cells.append("" if best is None else f"{saved(best[0])}{which}")
             own = saved(section.saving(section.algorithm, model))
             lines.append([one_line(model), allowed(section, model), own, *cells])
-        screen.print(_fitting(["graph", "candidates", section.algorithm, *heads], lines, screen.width, texts=1))
+        screen.print(_savings(["graph", "candidates", section.algorithm, *heads], lines, screen.width))
     screen.print()
-    screen.print(summary_words(found), style="bold", soft_wrap=not screen.is_terminal)
+    screen.print(summary_words(found), style="bold")
     screen.print(_fitting(*summary(found), screen.width, texts=2))
     if found.timings:
         screen.print()

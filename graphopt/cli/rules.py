@@ -19,6 +19,8 @@ from graphopt.cli.screen import (
     facts,
     milliseconds,
     one_line,
+    percent,
+    plural,
     present,
     printable,
     table,
@@ -239,8 +241,8 @@ def _shares(rules: Sequence[Rule], evidence: Evidence) -> str:
     proved = verdicts.count("proved")
     general = sum(bool(evidence.get(rule.id, {}).get("all_sizes")) for rule in rules)
     return (
-        f"{len(rules)} rules: {proved} proved ({proved / len(rules):.0%}), {verdicts.count('attacked')} attacked; "
-        f"{general} ({general / len(rules):.0%}) for all sizes"
+        f"{plural(len(rules), 'rule')}: {proved} proved ({percent(proved / len(rules))}), {verdicts.count('attacked')} "
+        f"attacked; {general} ({percent(general / len(rules))}) for all sizes"
     )
 
 
@@ -344,7 +346,7 @@ def _show_stats(found: Stats, *, everything: bool) -> None:
             result.add_row(breakable(entry.tally.rule.id), *_numbers([entry]))
     shown = result.row_count
     result.add_section()
-    result.add_row(f"all {len(found.rules)} rules", *_numbers(found.rules))
+    result.add_row(f"all {plural(len(found.rules), 'rule')}", *_numbers(found.rules))
     screen = console(stderr=False)
     screen.print(result)
     screen.print()
@@ -359,7 +361,7 @@ def _show_stats(found: Stats, *, everything: bool) -> None:
         summary.add_row("", f"the prices of {found.estimated} kernels are estimates")
     summary.add_row("search", f"ended: {found.outcome.stop_reason}")
     if shown < len(found.rules):
-        summary.add_row("not shown", f"{len(found.rules) - shown} rules that match nowhere (--all shows them)")
+        summary.add_row("not shown", f"{plural(len(found.rules) - shown, 'rule')} without a match (--all shows them)")
     screen.print(summary)
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from graphopt.errors import GraphoptError
 from graphopt.files import write_text
-from graphopt.wording import change, milliseconds, one_line, placed, plural, printable, seconds, size
+from graphopt.wording import change, milliseconds, one_line, percent, placed, plural, printable, seconds, size
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -151,6 +151,7 @@ __all__ = [
     "facts",
     "milliseconds",
     "one_line",
+    "percent",
     "placed",
     "plural",
     "present",

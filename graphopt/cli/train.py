@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Self
 
 from graphopt.cli import options
 from graphopt.cli.options import option
-from graphopt.cli.screen import console, facts, one_line, seconds, table
+from graphopt.cli.screen import console, facts, one_line, percent, plural, seconds, table
 from graphopt.kinds import integer
 
 if TYPE_CHECKING:
@@ -249,7 +249,7 @@ def _drawn(status: Status, passed: str) -> Table:
     result.add_row(
         "steps",
         f"{status.steps} in {seconds(status.seconds)}, {status.rate:.0f} a second, "
-        f"{status.fraction:.0%} done" + ("" if left is None else f", {seconds(left)} left"),
+        f"{percent(status.fraction)} done" + ("" if left is None else f", {seconds(left)} left"),
     )
     result.add_row("return", f"{status.mean_return:.2f}")
     for name in _SHOWN:
@@ -269,7 +269,9 @@ def _show(manifest: Manifest, folder: Path) -> None:
         screen.print(result)
         screen.print()
     story = facts()
-    story.add_row("trained", f"{manifest.steps} steps in {seconds(manifest.seconds)}, {manifest.iteration} updates")
+    story.add_row(
+        "trained", f"{manifest.steps} steps in {seconds(manifest.seconds)}, {plural(manifest.iteration, 'update')}"
+    )
     if not manifest.results:
         story.add_row("stopped", f"before the end; go on with --resume {one_line(str(folder))}")
     story.add_row("written", one_line(str(folder)))

@@ -82,6 +82,8 @@ def budget_words(found: Evaluation, section: Section) -> str:
 def summary(found: Evaluation) -> tuple[list[str], list[list[str]]]:
     """A row for each stage and agent: what it saves, and on how many graphs at least as much as each kind of search at each budget.
 
+    Where nothing ran there is a dash.
+
     Returns:
         The heads, and the rows.
     """
@@ -91,7 +93,7 @@ def summary(found: Evaluation) -> tuple[list[str], list[list[str]]]:
         mean = saved(section.mean(section.algorithm))
         row = rows.setdefault((section.stage, section.algorithm), [str(section.stage), section.algorithm, mean])
         counts = [section.at_least(*section.rivals.get(kind, ())) for kind in kinds]
-        row.append(" ".join(f"{n}/{m}" for n, m in counts))
+        row.append(" ".join(f"{n}/{m}" if m else "-" for n, m in counts) if any(m for _, m in counts) else "-")
     return ["stage", "agent", "saves, %", *BUDGETS], list(rows.values())
 
 

@@ -74,7 +74,10 @@ def test_a_rule_is_one_line(cli, monkeypatch):
     count = len(rules)
     proved, attacked = (sum(rule["verdict"] == verdict for rule in rules) for verdict in ("proved", "attacked"))
     general = sum(rule["all_sizes"] for rule in rules)
-    shares = f"{count} rules: {proved} proved ({proved / count:.0%}), {attacked} attacked; {general} ({general / count:.0%}) for all sizes"
+    shares = (
+        f"{count} rules: {proved} proved ({100 * proved / count:.0f} %), {attacked} attacked; "
+        f"{general} ({100 * general / count:.0f} %) for all sizes"
+    )
     assert general < proved < count
     for columns in ("80", "120"):
         monkeypatch.setenv("COLUMNS", columns)
@@ -260,6 +263,7 @@ def test_check_and_record_a_file(cli, mine):
     assert outcome.code == 0, outcome.err
     assert cli("rules", "check", mine).code == 0
     assert [rule["id"] for rule in json.loads(cli(*lists).out)["rules"]] == ["drop-double-neg"]
+    assert cli(*lists[:-2]).out.splitlines()[-1].startswith("1 rule: 1 proved (100 %), 0 attacked; ")
     mine.write_text(RULE.replace("equal: exact", "equal: real"), encoding="utf-8")
     assert cli("rules", "check", mine).code == 1
     assert cli(*lists).code != 0

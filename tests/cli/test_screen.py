@@ -47,7 +47,8 @@ def test_size(value, text):
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "text"), [(10, 8, "-20.0 %"), (10, 10, "same"), (8, 10, "+25.0 %"), (0, 3, ""), (None, 3, "")]
+    ("before", "after", "text"),
+    [(10, 8, "-20.0 %"), (10, 10, "same"), (8, 10, "+25.0 %"), (0, 3, ""), (None, 3, ""), (1e6, 999_999, "0.0 %")],
 )
 def test_change(before, after, text):
     assert screen.change(before, after) == text

@@ -83,6 +83,20 @@ def test_screens_fit(cli, folder, monkeypatch, arguments, words):
     assert [word for word in words if word not in " ".join(shown)] == []  # nothing is cut to make it fit
 
 
+def test_many_strategies_have_a_line_each_where_columns_would_be_split(capsys):
+    searches = ("greedy", "backtracking 1.05", "backtracking 1.1", "random", "ils", "beam", "mcts", "untrained")
+    scores = (score("ppo", 49.63, run="a"), *(score(each, 49.25, seed=None) for each in searches))
+    screen = console(stderr=False)
+    screen.width = 80
+    _show(Evaluation("t", (Trained("a", "ppo", 0, 7, 1.0),), scores), screen)
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    words = " ".join(lines).split()
+    assert {"49.63", "candidates", "untrained", "greedy", "mcts"} <= set(words)
+    assert words.count("49.25") == 7 and "best backtracking" in " ".join(words)
+    assert "0/0" not in words and words.count("-") == 2  # of two budgets nothing ran
+
+
 @pytest.mark.parametrize("width", [80, 100, 200])
 @pytest.mark.parametrize("name", ["net", LONG])
 def test_an_evaluation_fits_and_no_figure_is_cut(capsys, width, name):
