@@ -102,11 +102,16 @@ def _load_npy(path: Path) -> Array:
     except OSError:
         raise
     except Exception as error:
-        raise UsageError(f"can't read inputs from {path}: {error or type(error).__name__}", _HINT) from error
+        raise UsageError(f"can't read inputs from {path}: {_why(error)}", _HINT) from error
     if not isinstance(found, np.ndarray):
         found.close()
         raise UsageError(f"{path} holds more than one array", "call it .npz")
     return found
+
+
+def _why(error: Exception) -> str:
+    """Why a file can't be read; numpy takes whatever it does not know for pickled objects, and advises to load them unsafely."""
+    return "it holds no plain arrays" if "allow_pickle" in str(error) else str(error) or type(error).__name__
 
 
 def load_npz(path: Path, *, empty: bool = False) -> dict[str, Array]:
@@ -134,4 +139,4 @@ def load_npz(path: Path, *, empty: bool = False) -> dict[str, Array]:
         raise UsageError(f"can't read inputs from {path}: {(error.strerror or str(error)).lower()}", hint) from error
     except Exception as error:
         # numpy and zipfile raise anything from TokenError to NotImplementedError for a file that lies about itself.
-        raise UsageError(f"can't read inputs from {path}: {error or type(error).__name__}", hint) from error
+        raise UsageError(f"can't read inputs from {path}: {_why(error)}", hint) from error

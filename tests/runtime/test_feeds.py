@@ -11,7 +11,7 @@ from graphopt.errors import InputsNeededError, UnknownNameError, UsageError
 from graphopt.ir.dtypes import ELEMENT_TYPES, numpy_dtype
 from graphopt.runtime.binding import TensorSpec
 from graphopt.runtime.feeds import FILLS, bind_dims, fills, make_feeds
-from graphopt.runtime.given import load_npz
+from graphopt.runtime.given import load_npz, read_inputs
 from graphopt.runtime.session import Session
 from tests.runtime.models import model, of_map
 
@@ -196,6 +196,16 @@ def test_rubbish_npz(tmp_path, content):
         path.write_bytes(content)
     with pytest.raises(UsageError, match=r"can't read inputs from .*in\.npz"):
         load_npz(path)
+
+
+@pytest.mark.parametrize("name", ["m.onnx", "x.npz", "folder/x.npy"])
+def test_a_file_of_another_kind_is_not_advised_to_be_unpickled(tmp_path, name):
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(b"\x08\x08 a model, say")
+    with pytest.raises(UsageError) as error:
+        read_inputs(tmp_path / name.split("/")[0], ())
+    assert str(error.value) == f"can't read inputs from {path}: it holds no plain arrays"
 
 
 def test_npz_that_is_one_array_or_pickled(tmp_path):
