@@ -257,12 +257,16 @@ def cheapest(found: Iterable[Outcome], keep: int) -> list[Outcome]:
 
 
 class Strategy(Protocol):
-    """A way to search."""
+    """A way to search.
+
+    It keeps the budget itself: ``budget.spent`` grows by one for each rewrite that it prices, and it ends when
+    ``budget.exhausted()`` says why. CONTRIBUTING.md has a whole one.
+    """
 
     name: str
 
     def run(
         self, problem: Problem, start: State, budget: Budget, report: Callable[[State], None] | None = None
     ) -> Outcome:
-        """Search from ``start``; ``report`` hears of every better state."""
+        """Search from ``start``; ``report`` hears of every better state. Where there is none the outcome is the start without steps."""
         ...

@@ -306,6 +306,23 @@ def test_check_what_is_not_there(cli):
     assert "nothing.yaml" in outcome.error_lines()[0]
 
 
+def test_a_folder_without_rules_is_no_folder_of_rules(cli, model, tmp_path):
+    (tmp_path / "empty").mkdir()
+    for command in (("rules", "check"), ("rules", "list", "--rules"), ("optimize", model, "--dry-run", "--rules")):
+        outcome = cli(*command, "empty")
+        assert outcome.code == 1
+        assert outcome.error_lines() == [
+            "error: empty: no rule file in this folder",
+            "hint: rule files end in .yaml or .yml",
+        ]
+
+
+def test_check_takes_both_endings_of_a_folder(cli, mine, tmp_path):
+    mine.rename(tmp_path / "mine.yml")
+    outcome = cli("rules", "check", tmp_path, "--update")
+    assert outcome.code == 0 and "1 proved" in outcome.err, outcome.err
+
+
 def test_check_proves_what_changed_unless_asked_for_all(cli, mine, monkeypatch):
     assert cli("rules", "check", mine, "--update").code == 0
     outcome = cli("rules", "check", mine)

@@ -13,6 +13,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 DEMO = ROOT / "models" / "demo_regnet.onnx"
+EXAMPLE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").partition("```python\n")[2].partition("```")[0]
 TOY = ROOT / "tests" / "rl" / "toy" / "toy.yaml"
 
 MODULE = '''
@@ -57,6 +58,7 @@ BROKEN = "no specification"
 '''
 ENTRIES = """\
 [graphopt.strategies]
+descent = descent:SPEC
 hasty = outside:HASTY
 broken = outside:BROKEN
 failing = outside:FAILING
@@ -83,6 +85,7 @@ def call(tmp_path):
     (site / "outside.py").write_text(MODULE, encoding="utf-8")
     (site / "raising.py").write_text("raise RuntimeError('my bug')", encoding="utf-8")
     (site / "misspelt.py").write_text("def spec(:", encoding="utf-8")
+    (site / "descent.py").write_text(EXAMPLE, encoding="utf-8")
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: outside\nVersion: 1.0\n", encoding="utf-8")
     (info / "entry_points.txt").write_text(ENTRIES, encoding="utf-8")
 
@@ -109,12 +112,22 @@ def test_a_strategy_and_a_cost_model_from_outside(call):
     assert report["strategy"] == "hasty" and report["steps"]
     help_ = " ".join(graphopt(call, "optimize", "--help").stdout.split())
     assert (
-        "random, ils, mcts, egraph, none, hasty, broken, failing, silent, unmade, raising, misspelt, rl, world-model, copycat or unlearned"
+        "random, ils, mcts, egraph, none, descent, hasty, broken, failing, silent, unmade, raising, misspelt, rl, world-model, copycat or unlearned"
         in help_
         and "kernel (default), analytic or doubled" in help_  # operators needs prices, which only a task names
     )
     wrong = graphopt(call, "optimize", str(DEMO), "--strategy", "hasti")
     assert wrong.returncode == 2 and "did you mean 'hasty'?" in wrong.stderr
+
+
+def test_the_strategy_of_the_guide_searches_and_keeps_its_budget(call):
+    done = graphopt(
+        call, "optimize", str(DEMO), "--dry-run", "--no-measure", "-q", "--json", "-", "--strategy", "descent"
+    )
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert report["steps"] and report["search"]["candidates"] >= len(report["steps"])
+    assert report["search"]["stop_reason"] == "no rewrite saves anything"
 
 
 def test_what_is_no_specification_is_one_line(call):
