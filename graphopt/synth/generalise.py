@@ -27,6 +27,7 @@ from graphopt.rewrite.expr import Env, Expression, Unknown
 from graphopt.rewrite.schema import Rule
 from graphopt.synth.conditions import FAILS, HOLDS, REFUSED, UNKNOWN, Trial, candidates, choose, required
 from graphopt.synth.draft import Draft, one_rule
+from graphopt.synth.journal import in_time
 from graphopt.synth.operators import OPSET
 from graphopt.synth.pairs import Pair
 from graphopt.synth.replacement import drafts, styles
@@ -77,13 +78,19 @@ class Found:
         return one_rule(self.text)
 
 
-def generalise(pairs: Sequence[Pair], seed: int = 0, refuted: Sequence[Case] = ()) -> list[Found]:
+def generalise(
+    pairs: Sequence[Pair], seed: int = 0, refuted: Sequence[Case] = (), until: float | None = None
+) -> list[Found]:
     """Rules for the pairs of one skeleton.
 
     Args:
         pairs: The instances that were enumerated.
         seed: Of instances and of random elements.
         refuted: Instances at which rules for these pairs are known to fail, with the variables of their drafts.
+        until: When nobody waits for them any more; see :func:`graphopt.synth.journal.in_time`.
+
+    Raises:
+        OutOfTime: That is now.
     """
     chosen = diverse(pairs)
     found: list[Found] = []
@@ -91,7 +98,7 @@ def generalise(pairs: Sequence[Pair], seed: int = 0, refuted: Sequence[Case] = (
     for style in able:
         left = [p for p in chosen if not any(f.outcome == "proved" and p in f.pairs for f in found)]
         for draft in drafts(left, style):
-            made = _prove(draft, seed, refuted)
+            made = _prove(draft, seed, refuted, until)
             if made.outcome == "proved" or style == able[-1]:
                 found.append(made)
     return found or [Found("rejected", tuple(chosen), message="its attributes can't be expressed")]
@@ -118,7 +125,7 @@ def _shapes(pair: Pair) -> Any:
     return tuple(pair.shapes[name] for name in pair.before.inputs)
 
 
-def _prove(draft: Draft, seed: int, refuted: Sequence[Case]) -> Found:
+def _prove(draft: Draft, seed: int, refuted: Sequence[Case], until: float | None) -> Found:
     accept = [draft.pattern.case(p) for p in draft.pairs]
     try:
         bare = draft.rule(accept=accept)
@@ -135,6 +142,7 @@ def _prove(draft: Draft, seed: int, refuted: Sequence[Case]) -> Found:
     pool.vary(bare, seed, POOL, POOL, POOL)
     fixed, conditions = required(draft), candidates(draft)
     for round in range(ROUNDS):
+        in_time(until)
         made: _Written | None = None
         while made is None or made.stale:
             where = choose(conditions, fixed, pool.trials, seeds)

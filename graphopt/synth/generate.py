@@ -239,7 +239,9 @@ class Generator:
         """Prove groups in their turn, those that the rules kept so far do not give."""
         for start in range(0, len(groups), _CHUNK):
             rules = [k.text for k in self.kept]
-            tasks: list[ToProve] = [(group, rules, self.plan.seed, []) for group in groups[start : start + _CHUNK]]
+            tasks: list[ToProve] = [
+                (group, rules, self.plan.seed, [], self._until) for group in groups[start : start + _CHUNK]
+            ]
             stage = f"prove-{start:05}"
             for proved in self.journal.map(stage, self.executor, prove_group, tasks, asdict, _proved):
                 self._take(proved, known=len(rules))
@@ -337,7 +339,7 @@ class Generator:
         """Prove what fell with conditions that exclude the counterexamples."""
         whole = [(k, (*k.refuted, {**k.fixed, **told.refuted})) for k, told in felled if not k.members]
         tasks: list[ToProve] = [
-            ([p.to_json() for p in k.pairs], [], self.plan.seed, list(refuted)) for k, refuted in whole
+            ([p.to_json() for p in k.pairs], [], self.plan.seed, list(refuted), None) for k, refuted in whole
         ]
         stage = _named(f"mend-{turn}", [k.text for k, _ in whole])
         told = self.journal.map(stage, self.executor, prove_group, tasks, asdict, _proved)

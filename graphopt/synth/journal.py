@@ -23,6 +23,19 @@ class OutOfTime(Exception):
     """The budget is used up."""
 
 
+def in_time(until: float | None) -> None:
+    """Called now and then by tasks that may take minutes.
+
+    Args:
+        until: When nobody waits for them any more, as ``time.time`` has it: it means the same to all processes. ``None`` for never.
+
+    Raises:
+        OutOfTime: The time is over. What a task gives must not depend on the clock, so it gives nothing.
+    """
+    if until is not None and time.time() >= until:
+        raise OutOfTime
+
+
 class Journal:
     """Results of the stages of a run.
 

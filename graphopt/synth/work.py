@@ -21,7 +21,7 @@ from graphopt.rewrite.schema import Rule
 from graphopt.synth.bank import Bank
 from graphopt.synth.draft import one_rule
 from graphopt.synth.generalise import diverse, generalise
-from graphopt.synth.journal import OutOfTime
+from graphopt.synth.journal import in_time
 from graphopt.synth.pairs import Pair, Pairs
 from graphopt.synth.prune import Rewriter
 from graphopt.synth.saving import saves
@@ -89,11 +89,10 @@ def enumerate_world(task: tuple[World, int, int, int, float | None]) -> Enumerat
     """Enumerate a world: its graphs, their fingerprints, and the pairs of equal ones.
 
     Args:
-        task: The world, the depth, the seed, the limit on graphs of one size, and the time (as ``time.time`` has it) after which
-            nobody waits for it: a world can take minutes.
+        task: The world, the depth, the seed, the limit on graphs of one size, and when nobody waits for it any more.
 
     Raises:
-        OutOfTime: The time is over; what a world is cut off at must not depend on the clock.
+        OutOfTime: That is now.
     """
     world, depth, seed, limit, until = task
     bank = Bank(world, seed, limit)
@@ -113,8 +112,7 @@ def enumerate_world(task: tuple[World, int, int, int, float | None]) -> Enumerat
 
     for size in range(1, depth + world.deeper + 1):
         for index in bank.grow(size, size == depth + world.deeper):
-            if until is not None and time.time() >= until:
-                raise OutOfTime
+            in_time(until)
             for pair in pairs.of(index):
                 add(pair)
     for pair in pairs.of_splits():
@@ -161,13 +159,18 @@ class Proved:
     usage: Usage
 
 
-ToProve = tuple[Group, list[str], int, list[Case]]
-"""A group, rules, the seed, and instances at which rules of this group are known to fail."""
+ToProve = tuple[Group, list[str], int, list[Case], float | None]
+"""A group, rules, the seed, instances at which rules of this group are known to fail, and when nobody waits for it any more."""
 
 
 def prove_group(task: ToProve) -> Proved:
-    """Generalise and prove a group, unless it follows from the rules given."""
-    group, rules, seed, refuted = task
+    """Generalise and prove a group, unless it follows from the rules given.
+
+    Raises:
+        OutOfTime: Nobody waits for it any more.
+    """
+    group, rules, seed, refuted, until = task
+    in_time(until)
     rewriter = _rewriter(tuple(rules))
     left = [p for p in diverse([Pair.from_json(data) for data in group]) if not _derived(rewriter, p)]
     if not left:
@@ -181,7 +184,7 @@ def prove_group(task: ToProve) -> Proved:
             "verdict": None if f.verdict is None else asdict(f.verdict),
             "fixed": dict(f.fixed),
         }
-        for f in generalise(left, seed, refuted)
+        for f in generalise(left, seed, refuted, until)
     ]
     return Proved(False, found, Usage.now())
 

@@ -199,7 +199,7 @@ def test_what_falls_at_last_is_proved_with_other_conditions():
     wide = head + "    replace:\n" + rest.partition("    replace:\n")[2].partition("      reject:\n")[0]
     fallen = attack((wide, 0))
     assert "counterexample" in fallen.message
-    mended = prove_group(([p.to_json() for p in SHIFT], [], 0, [fallen.refuted]))
+    mended = prove_group(([p.to_json() for p in SHIFT], [], 0, [fallen.refuted], None))
     (rule,) = [one_rule(f["text"]) for f in mended.found if f["outcome"] == "proved"]
     assert not accepts(rule, **fallen.refuted)
     assert not attack((mended.found[0]["text"], 0)).message

@@ -16,11 +16,12 @@ from graphopt.cli.main import run
 from graphopt.rewrite.apply import apply
 from graphopt.rewrite.examples import build_example
 from graphopt.rewrite.library import lint, load_library
+from graphopt.synth.generalise import generalise
 from graphopt.synth.generate import LIMIT
 from graphopt.synth.journal import OutOfTime
 from graphopt.synth.names import formula
 from graphopt.synth.prune import Rewriter
-from graphopt.synth.work import enumerate_world
+from graphopt.synth.work import enumerate_world, prove_group
 from graphopt.synth.worlds import select
 from tests.synth.sides import axis, node, pair, perm
 
@@ -119,6 +120,15 @@ def test_without_time_the_run_stops_and_says_so(tmp_path: Path, capfd: pytest.Ca
     assert run(["rules", "generate", *OPS, "--executor", "inline", "--budget", "0.0001", "--out", str(out)]) == 0
     assert "one go: give more minutes" in " ".join(capfd.readouterr().err.split())
     assert (out / ".unfinished").exists()
+
+
+def test_a_proof_that_takes_long_ends_with_the_budget():
+    law = LAWS[OPS].to_json()
+    assert prove_group(([law], [], 0, [], None)).found[0]["outcome"] == "proved"
+    with pytest.raises(OutOfTime):
+        prove_group(([law], [], 0, [], time.time()))
+    with pytest.raises(OutOfTime):
+        generalise([LAWS[OPS]], until=time.time())
 
 
 def test_a_world_that_takes_minutes_ends_with_the_budget():
