@@ -191,7 +191,11 @@ def bench(
 
     with Waiting("starting", shown=not quiet):
         from graphopt.benchmark.plan import NONE, Plan
+        from graphopt.onnxio.load import load
         from graphopt.runtime.session import LEVELS
+
+        for path in rivals:
+            load(path)  # what is no model is refused before anything is measured
 
     strategies = tuple(s for s in dict.fromkeys(strategy or [settings.strategy]) if s != NONE)
     if fail_under is not None and not strategies:
