@@ -227,8 +227,10 @@ class Trial:
         feeds = {}
         for key in self.sides.inputs:
             # Weights keep their size where the inputs are large, or nothing would be left of most products.
-            own = ORDINARY if key in self.instance.symbolic and (fill.magnitude > 100 or fill.alike) else fill
             name, use = self.instance.before.values[key].name, self.uses.get(key, "")
+            weighs = key in self.instance.symbolic and (fill.magnitude > 100 or fill.alike)
+            # As the factors of a Resize, other numbers of the rule ask for all memory there is.
+            own = ORDINARY if weighs or (use == "shape" and fill.own) else fill
             limit = np.inf
             if self.rule.claim == "real" and self.sides.dtype(key).kind == "f":
                 # About numbers: none becomes infinite by being stored.

@@ -102,7 +102,8 @@ def _counted(rule: Rule, case: Case) -> Iterator[Case]:
 def _renamed(case: Case) -> Iterator[Case]:
     """One size is another one wherever it stands: in dimensions, and in the constants that repeat them."""
     sizes = sorted({d for operand in operands(case) for d in operand.dims if isinstance(d, int) and d > 0})
-    for old, new in ((old, new) for old in sizes for new in (3, 2, 2 * old)):  # twice as many: channels of as many groups
+    # Another, or twice the size: as many channels again for as many groups.
+    for old, new in [(size, other) for size in sizes for other in (3, 2, 2 * size)]:
         made = case
         for place, operand in places(case):
             if operand.dtype in ("i64", "i32") and isinstance(operand.data, list):

@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 import onnx.defs
-from onnxruntime.capi.onnxruntime_pybind11_state import get_all_operator_schema
 
 from graphopt.ir.schema import DTYPE_OF, formal, schema_of
 from graphopt.ir.types import NUMPY_NAMES
 from graphopt.rewrite.pattern import Line
 from graphopt.rewrite.schema import Rule
+from graphopt.runtime.ort import contributed_schemas
 
 OPSETS = (7, 25)
 """Versions of ONNX's operator set between which rules are tried."""
@@ -63,7 +63,7 @@ class Attribute:
 @lru_cache(maxsize=1)
 def _contributed() -> dict[tuple[str, str], Any]:
     """The runtime's schemas of operators that ONNX has none of, by domain and name."""
-    return {(s.domain, s.name): s for s in get_all_operator_schema() if s.domain not in ("", "ai.onnx.ml")}
+    return {(schema.domain, schema.name): schema for schema in contributed_schemas()}
 
 
 @lru_cache(maxsize=4096)

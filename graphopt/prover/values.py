@@ -259,7 +259,7 @@ def rng_of(name: str, *seed: int) -> np.random.Generator:
 
 # Operands that say where, or how large a result is: an integer of full range there would ask for all memory there is.
 SHAPES: dict[str, tuple[int, ...]] = {
-    "Reshape": (1,), "Expand": (1,), "Tile": (1,), "ConstantOfShape": (0,), "Pad": (1, 3), "Resize": (3,),
+    "Reshape": (1,), "Expand": (1,), "Tile": (1,), "ConstantOfShape": (0,), "Pad": (1, 3), "Resize": (2, 3),
     "OneHot": (1,), "TopK": (1,), "Split": (1,), "CenterCropPad": (1,), "Squeeze": (1,), "Unsqueeze": (1,), "Slice": (1, 2, 3, 4),
     "Gather": (1,), "GatherElements": (1,), "GatherND": (1,), "ScatterND": (1,), "ScatterElements": (1,), "CumSum": (1,),
     "ReverseSequence": (1,), "Trilu": (1,), "Col2Im": (1, 2), "Upsample": (1,), "DFT": (1, 2), "EyeLike": (),

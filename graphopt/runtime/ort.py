@@ -43,3 +43,10 @@ def _load() -> Any:
 
 
 onnxruntime = _load()
+
+
+def contributed_schemas() -> list[Any]:
+    """The runtime's schemas of operators that are its own; of ONNX's the onnx package has those of every version."""
+    from onnxruntime.capi.onnxruntime_pybind11_state import get_all_operator_schema
+
+    return [schema for schema in get_all_operator_schema() if schema.domain not in ("", "ai.onnx.ml")]

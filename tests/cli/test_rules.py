@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from graphopt.execution import make_executor
+
 RULE = """\
 family: mine
 doc: A family of one.
@@ -422,6 +424,7 @@ def test_a_check_that_breaks_leaves_the_other_rules_alone(cli, mine, monkeypatch
 
     monkeypatch.setattr(library, "lint_rule", breaking(lint, "unlinted"))
     monkeypatch.setattr(evidence, "check_rule", breaking(check, "broken"))
+    monkeypatch.setattr(evidence, "make_executor", lambda *_: make_executor("inline", 1))  # where the mistakes are
     outcome = cli("rules", "check", mine, "--json", "-", "--jobs", 1)
     assert outcome.code == 1
     verdicts = {rule["id"]: (rule["verdict"], rule["message"]) for rule in json.loads(outcome.out)["rules"]}
