@@ -19,6 +19,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from ml_dtypes import bfloat16
 
 from graphopt.errors import SessionError
 from graphopt.ir.graph import Graph
@@ -228,7 +229,8 @@ class Trial:
         for key in self.sides.inputs:
             # Weights keep their size where the inputs are large, or nothing would be left of most products.
             name, use = self.instance.before.values[key].name, self.uses.get(key, "")
-            weighs = key in self.instance.symbolic and (fill.magnitude > 100 or fill.alike)
+            large = fill.magnitude > 100 or (fill.own and fill.largest > 100)
+            weighs = key in self.instance.symbolic and (large or fill.alike)
             # As the factors of a Resize, other numbers of the rule ask for all memory there is.
             own = ORDINARY if weighs or (use == "shape" and fill.own) else fill
             limit = np.inf
@@ -324,6 +326,8 @@ class Trial:
             return ""
         if a.dtype.kind != "f":
             different = a != b
+            if a.dtype == bfloat16:  # no float to numpy
+                different &= ~(np.isnan(a) & np.isnan(b))
             if exact is not None and self.rule.claim != "exact":
                 different &= exact[0] == exact[1]  # what a last place tips over
         elif self.rule.claim == "exact":
