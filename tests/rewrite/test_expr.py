@@ -203,7 +203,7 @@ def test_every_function_is_tested() -> None:
         "axes(3, 4)", "permute(t, (0, 1))", "permute(t, (0, 0, 1))", "invert((0, 2))", "invert(3)", "broadcast((2,), (3,))",
         "broadcast(2, 3)", "len(i)", "min()", "min(())", "max(1, 'a')", "sum(('a', 1))", "sqrt(-1)", "int('x')", "int(())",
         "range(f)", "range(1, 2, 0)", "sorted((1, 'a'))", "reversed(i)", "all(i)", "zip(t, (1, 2))", "enumerate(i)", "find(i, 1)",
-        "i64(0.5)", "i64('a')", "i64(((1,), (1, 2)))", "like(words, 1)", "like(brain, 1)", "like(half, 'a')",
+        "i64(0.5)", "i64('a')", "i64(((1,), (1, 2)))", "like(words, 1)", "like(brain, 1)", "like(half, 'a')", "like(half, nothing)",
         "like(half, ((1,), (1, 2)))", "full(brain, (1,), 0)", "full(half, (300, 300), 0)", "full(half, (-1,), 0)",
         "lowest(pair)", "lowest(brain)", "eye(brain, 2)", "eye(half, f)", "eye(half, -1)", "eye(half, 1000000000)",
         # Operators.

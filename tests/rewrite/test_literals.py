@@ -42,6 +42,15 @@ def test_a_number_matches_what_it_rounds_to(kind: int, number: float) -> None:
     assert rewritten(scaled(kind, 0), rules)[1] == 0
 
 
+@pytest.mark.parametrize(("equal", "near"), [("real", 1), ("exact", 0)])
+def test_under_a_claim_of_bits_no_other_number_does(equal: str, near: int) -> None:
+    rules = library(rule("scale", ["y = Mul(x, 0.1)"], ["y = Relu(x)"], equal=equal))
+    for kind in NUMPY:
+        assert rewritten(scaled(kind, 0.1), rules)[1] == 1
+    assert rewritten(scaled(TensorProto.DOUBLE, 0.100000008), rules)[1] == near
+    assert rewritten(scaled(TensorProto.FLOAT, 0.1000005), rules)[1] == near
+
+
 @pytest.mark.parametrize("number", [1e-9, 1e-7, 1e6])
 def test_a_number_that_float16_does_not_have_matches_nothing(number: float) -> None:
     rules = library(rule("scale", [f"y = Mul(x, {number})"], ["y = Relu(x)"]))
