@@ -241,7 +241,9 @@ def test_z3_finds_what_lies_beyond_the_numbers_that_are_drawn():
 @pytest.mark.parametrize("ident", ["integers-casts-through-a-narrow-type", "integers-there-and-back-through-int32"])
 def test_whole_numbers_that_wrap_prove_nothing(ident: str):
     rule = next(r for r in wrong_rules() if r.id == ident)
-    found = [judge(i, rule, 0) for i in instances(rule, limit=12) if any(o.dtype[0] in "iu" for o in operands(i.case))]
+    # (To the same type twice is no more than once.)
+    wrong = [i for i in instances(rule, limit=12) if i.case.get("t", 0) != i.case.get("u")]
+    found = [judge(i, rule, 0) for i in wrong if any(o.dtype[0] in "iu" for o in operands(i.case))]
     assert found and all(isinstance(v, Counterexample) or v[0] in ("floats", "undefined", "large") for v in found), (
         found
     )
