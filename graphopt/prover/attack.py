@@ -41,10 +41,8 @@ _TIE = 2.0**-20  # how far what is rounded to a whole number is moved, in propor
 _OWN = 8.0  # tolerated multiple of the pattern's own error
 _MOVED = 32.0  # tolerated multiple of what moving the inputs by their last place does
 _MOVES, _MORE_MOVES = 2, 8  # of which the furthest counts; the second where a difference was found
-_ROUNDING, _FEWER = (
-    256.0,
-    64.0,
-)  # tolerated roundings of the largest result; in types of 16 bits, where 256 are an eighth of it
+_ROUNDING = 256.0  # tolerated roundings of the largest result
+_FEWER = 64.0  # of them in types of 16 bits, where 256 are an eighth of it
 _TYPICAL = 1e-3  # of the size of an ordinary result: what is smaller, on inputs that are not, counts as nothing
 _HALF = 30.0  # largest float16 under a claim about real numbers: sums of some products of it are numbers still
 _BRIEF = 2  # classes of contents at all sizes but the first

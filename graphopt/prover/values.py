@@ -179,9 +179,9 @@ def fills(rule: Rule, before: Graph, after: Graph, given: Collection[int]) -> tu
         chosen = tuple(f for f in chosen if f.finite)
     if cast := cast_operands(before):
         chosen = (*chosen, of_range(cast.values()))
-    numbers = own_numbers((before, after), given)
-    if numbers and (rule.domain is None or around(numbers).largest <= rule.domain):
-        chosen = (*chosen, around(numbers))
+    own = around(own_numbers((before, after), given))
+    if own.pool and (rule.domain is None or own.largest <= rule.domain):
+        chosen = (*chosen, own)
     if real and not whole and not multiplies(before):
         chosen = (*chosen, ENORMOUS)
     return (*chosen, extreme(rule.domain)) if rule.claim == "approx" else chosen
