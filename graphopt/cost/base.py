@@ -139,11 +139,14 @@ class CostModel(Protocol):
 
     Attributes:
         name: Of the kind of model.
-        spent: Seconds that it has measured for.
     """
 
     name: str
-    spent: float
+
+    @property
+    def spent(self) -> float:
+        """Seconds that it has measured for."""
+        ...
 
     def of(self, graph: Graph) -> Costs:
         """The cost of a graph, from scratch."""
@@ -179,7 +182,6 @@ class WindowCost(ABC):
     """
 
     name = "window"
-    spent = 0.0
     settled = False
 
     def __init__(self, dims: Mapping[str, int] | None = None, block: int = 1, growth: float = math.inf) -> None:
@@ -189,6 +191,11 @@ class WindowCost(ABC):
         self.first: int | None = None  # bytes of weights of the graph that was priced first
         self.shapes = Shapes(dims)
         self.layouts = Layouts(self.shapes, block)
+
+    @property
+    def spent(self) -> float:
+        """See :attr:`CostModel.spent`; a model without measurements spends nothing."""
+        return 0.0
 
     def of(self, graph: Graph) -> Costs:
         """The cost of a graph, from scratch."""

@@ -1,9 +1,16 @@
-"""Fit the roofline of this machine with a few small models, once; later processes find it in the store."""
+"""Fit the roofline of this machine with a few small models, once; later processes find it in the store.
+
+:class:`Meter` is the stopwatch with that roofline, and how much it may be used.
+"""
 
 from __future__ import annotations
 
 import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, fields, replace
+from typing import Any
 
 import numpy as np
 
@@ -29,6 +36,93 @@ _VIEWS = 16  # of a chain, with products in between
 _NUMBERS = 1 << 18  # elements of an elementwise test: in the second-level cache, as a layer's activations are
 
 
+class Meter:
+    """A stopwatch that starts when it is first asked, and how much it may be used.
+
+    Args:
+        store: Where the roofline is kept.
+        environment: Digest of the environment of ``config``.
+        config: Provider, threads and level.
+        seconds: How long it may measure in all.
+        kernels: How many windows it may measure in all.
+        deadline: Asked before each measurement; true means that there is no time left.
+        measure: Whether to measure at all.
+
+    Attributes:
+        spent: Seconds that it has measured for, the fit of the roofline included.
+        measured: Windows that it has measured.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        environment: str,
+        config: SessionConfig,
+        seconds: float = math.inf,
+        kernels: float = math.inf,
+        deadline: Callable[[], bool] | None = None,
+        measure: bool = True,
+    ) -> None:
+        self.store, self.environment, self.config = store, environment, config
+        self.seconds, self.kernels, self.deadline, self.measure = seconds, kernels, deadline, measure
+        self.spent = 0.0
+        self.measured = 0
+        self._watch: Stopwatch | None = None
+        self._known: Roofline | None = None
+
+    @property
+    def watch(self) -> Stopwatch | None:
+        """The stopwatch; ``None`` where nothing may be measured."""
+        if self._watch is None and self.measure:
+            with self.timed():
+                self._watch = stopwatch(self.store, self.environment, self.config)
+        return self._watch
+
+    @property
+    def roofline(self) -> Roofline:
+        """The peak numbers of this machine; typical ones when they are not known and nothing may be measured."""
+        if self.watch is not None:
+            return self.watch.roofline
+        if self._known is None:
+            self._known = remembered(self.store, self.environment) or Roofline()
+        return self._known
+
+    @property
+    def open(self) -> bool:
+        """Whether another window may be measured."""
+        late = self.deadline is not None and self.deadline()
+        return self.measure and self.spent < self.seconds and self.measured < self.kernels and not late
+
+    @contextmanager
+    def timed(self) -> Iterator[None]:
+        """Count what takes place as time spent."""
+        begun = time.monotonic()
+        try:
+            yield
+        finally:
+            self.spent += time.monotonic() - begun
+
+    @contextmanager
+    def only(self, share: float) -> Iterator[None]:
+        """Let a share of what is left be used for now."""
+        whole = self.seconds, self.kernels
+        self.seconds = self.spent + share * (self.seconds - self.spent)
+        self.kernels = self.measured + share * (self.kernels - self.measured)
+        try:
+            yield
+        finally:
+            self.seconds, self.kernels = whole
+
+    def keep(self) -> None:
+        """Keep the best pace seen, so that the next process knows what the machine can do."""
+        if self._watch is not None:
+            _remember_pace(self.store, self.environment, self._watch)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Sessions and the caller's clock stay in this process.
+        return {**self.__dict__, "_watch": None, "deadline": None}
+
+
 def stopwatch(store: Store, environment: str, config: SessionConfig) -> Stopwatch:
     """A stopwatch for this machine, with its roofline from the store, or fitted now in well under a second.
 
@@ -45,7 +139,7 @@ def stopwatch(store: Store, environment: str, config: SessionConfig) -> Stopwatc
     if known is not None:
         return _watch(config, known)
     watch = _watch(config, fit(config))
-    remember_pace(store, environment, watch)
+    _remember_pace(store, environment, watch)
     store.put_many(environment, {_PREFIX + name: value for name, value in asdict(watch.roofline).items()})
     return watch
 
@@ -58,7 +152,7 @@ def remembered(store: Store, environment: str) -> Roofline | None:
     return Roofline(**{names[key]: value for key, value in known.items()}) if sound else None
 
 
-def remember_pace(store: Store, environment: str, watch: Stopwatch) -> None:
+def _remember_pace(store: Store, environment: str, watch: Stopwatch) -> None:
     """Keep the best pace seen, so that the next process knows what the machine can do."""
     if watch.best_ms < watch.roofline.pace_ms and math.isfinite(watch.best_ms):
         watch.roofline = replace(watch.roofline, pace_ms=watch.best_ms)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -12,9 +11,9 @@ from graphopt.cost.analytic import fetch_ms, move_ms, window_ms
 from graphopt.cost.base import TICKS_PER_MS, Costs, Packed, Price, WindowCost, held
 from graphopt.cost.blueprint import BLOCKED, Blueprint, blueprint
 from graphopt.cost.denormals import readers, shares
-from graphopt.cost.fit import remember_pace, remembered, remembered_scale, stopwatch
+from graphopt.cost.fit import Meter, remembered_scale
 from graphopt.cost.layout import Layout, Move, arrives_blocked
-from graphopt.cost.measure import MEMORY, OWN, Stopwatch, destination, evicted, farther, in_a_row, sources
+from graphopt.cost.measure import MEMORY, OWN, destination, evicted, farther, in_a_row, sources
 from graphopt.cost.micro import UnbuildableError, micro_model, repeatable
 from graphopt.cost.models import CostModelSpec, Wanted
 from graphopt.cost.roofline import Roofline
@@ -80,18 +79,11 @@ class KernelCost(WindowCost):
         self.store = store
         # A window of operators that the provider lacks runs elsewhere, as it does in the model.
         self.config = replace(config, profile=None, save_optimized=None, required=False)
-        self.seconds = seconds
-        self.deadline = deadline
-        self.measure = measure
-        self.spent = 0.0
-        self.measured = 0
-        self.estimated = 0
         self.environment = machine_of(self.config)
         self.scale = remembered_scale(store, self.environment)
-        self.kernels = math.inf if kernels is None else kernels
-        self._limit, self._most = seconds, self.kernels
-        self._watch: Stopwatch | None = None
-        self._known_roofline: Roofline | None = None
+        most = math.inf if kernels is None else kernels
+        self._meter = Meter(store, self.environment, self.config, seconds, most, deadline, measure)
+        self.estimated = 0
         self._sources: tuple[str, str] | None = None
         self._outputs = OWN  # where outputs go, by which cache holds what a model computes
         self._prices: dict[str, int] = {}
@@ -105,12 +97,17 @@ class KernelCost(WindowCost):
     @property
     def roofline(self) -> Roofline:
         """The peak numbers of this machine; typical ones when they are not known and nothing may be measured."""
-        watch = self._stopwatch()
-        if watch is not None:
-            return watch.roofline
-        if self._known_roofline is None:
-            self._known_roofline = remembered(self.store, self.environment) or Roofline()
-        return self._known_roofline
+        return self._meter.roofline
+
+    @property
+    def measured(self) -> int:
+        """Windows that it has measured."""
+        return self._meter.measured
+
+    @property
+    def spent(self) -> float:
+        """Seconds that it has measured for."""
+        return self._meter.spent
 
     def of(self, graph: Graph) -> Costs:
         """The cost of a graph, from scratch; measures the windows not yet known, the largest first."""
@@ -124,12 +121,8 @@ class KernelCost(WindowCost):
             else:
                 self.cache, self._sources = math.inf, (OWN, OWN)
         # New windows appear throughout a search: something must be left for them.
-        self._limit = self.spent + _FIRST * (self.seconds - self.spent)
-        self._most = self.measured + _FIRST * (self.kernels - self.measured)
-        try:
+        with self._meter.only(_FIRST):
             return super().of(graph)
-        finally:
-            self._limit, self._most = self.seconds, self.kernels
 
     def prices(self, graph: Graph, windows: Sequence[Window], layout: Layout) -> list[Price]:
         """The price of each window."""
@@ -187,7 +180,7 @@ class KernelCost(WindowCost):
 
     def slowdown(self) -> float:
         """How much slower the machine is just now than when its kernels were measured: prices are those of its best pace."""
-        watch = self._stopwatch()
+        watch = self._meter.watch
         return 1.0 if watch is None else watch.slowdown()
 
     def signatures(self, graph: Graph, windows: Sequence[Window], layout: Layout) -> list[tuple[str, str]]:
@@ -214,7 +207,7 @@ class KernelCost(WindowCost):
         Returns:
             Whether a time has changed.
         """
-        watch = self._stopwatch()
+        watch = self._meter.watch
         if watch is None or watch.paced:
             return False
         had, has = self._census(*before), self._census(*after)
@@ -229,10 +222,10 @@ class KernelCost(WindowCost):
             plan = blueprint(graph, window, self.shapes, self._key(graph, window, costs.layout)[2], self._packs)
             known = self.store.get_many(self.environment, pair)
             for signature, ms in known.items():
-                if signature in self._twice or ms == FAILED or not self._may_measure():
+                if signature in self._twice or ms == FAILED or not self._meter.open:
                     continue
                 self._twice.add(signature)
-                self.measured += 1
+                self._meter.measured += 1
                 found = self._run(graph, plan, signature, window)
                 if found is not None and found < ms:
                     lesser[signature] = found
@@ -314,7 +307,7 @@ class KernelCost(WindowCost):
                 plan, window = plans[signature]
                 if all(node.op in VIEWS for node in plan.nodes):
                     self._set(signature, self.roofline.overhead_ms)
-                elif not self._may_measure():
+                elif not self._meter.open:
                     left.append(signature)
                 else:
                     found = self._run(graph, plan, signature, window)
@@ -322,14 +315,13 @@ class KernelCost(WindowCost):
                     if found is None:
                         left.append(signature)
                         continue
-                    self.measured += 1
+                    self._meter.measured += 1
                     self._set(signature, found)
                     self._compare(graph, window, found, analytic[signature])
         finally:
             if fresh:
                 self.store.put_many(self.environment, fresh)
-                if self._watch is not None:
-                    remember_pace(self.store, self.environment, self._watch)
+                self._meter.keep()
         for signature in left:
             self.estimated += 1
             self._set(signature, ESTIMATE_MARKUP * analytic[signature] * self._correction(graph, plans[signature][1]))
@@ -354,39 +346,22 @@ class KernelCost(WindowCost):
         warm, cold = self._sources if _size(weights) > felt else (OWN, OWN)
         return (farther(warm, self._outputs), farther(cold, self._outputs)) if made > felt else (warm, cold)
 
-    def _stopwatch(self) -> Stopwatch | None:
-        if self._watch is None and self.measure:
-            start = time.monotonic()
-            self._watch = stopwatch(self.store, self.environment, self.config)
-            self.spent += time.monotonic() - start
-        return self._watch
-
-    def _may_measure(self) -> bool:
-        return (
-            self.measure
-            and self.spent < self._limit
-            and self.measured < self._most
-            and not (self.deadline is not None and self.deadline())
-        )
-
     def _run(self, graph: Graph, plan: Blueprint, signature: str, window: Window) -> float | None:
-        start = time.monotonic()
-        copies = 1
-        # Copies find the place for their result in the cache.
-        if self._packs and self._outputs != MEMORY and repeatable(graph, plan):
-            weights = _size(self.weights(graph, window))
-            copies = in_a_row(signature, weights, self._estimate(graph, window, signature), self.cache)
-        try:
-            micro = micro_model(graph, plan, copies, computed=self._packs)
-            watch = self._stopwatch()
-            if watch is None:
+        watch = self._meter.watch
+        if watch is None:
+            return None
+        with self._meter.timed():
+            copies = 1
+            # Copies find the place for their result in the cache.
+            if self._packs and self._outputs != MEMORY and repeatable(graph, plan):
+                weights = _size(self.weights(graph, window))
+                copies = in_a_row(signature, weights, self._estimate(graph, window, signature), self.cache)
+            try:
+                micro = micro_model(graph, plan, copies, computed=self._packs)
+            except UnbuildableError:
                 return None
             evict = evicted(signature, self.cache)
             return watch.kernel_ms(micro.model, micro.feeds, evict=evict, copies=copies, unit=micro.unit)
-        except UnbuildableError:
-            return None
-        finally:
-            self.spent += time.monotonic() - start
 
     def _set(self, signature: str, ms: float) -> None:
         if self._factors is None:
@@ -405,10 +380,6 @@ class KernelCost(WindowCost):
         if not ratios:
             ratios = [r for each in self._ratios.values() for r in each]
         return math.exp(sum(math.log(r) for r in ratios) / len(ratios)) if ratios else 1.0
-
-    def __getstate__(self) -> dict[str, Any]:
-        # Sessions and the caller's clock stay in this process.
-        return {**self.__dict__, "_watch": None, "deadline": None}
 
 
 def _off(before: Priced, after: Priced, ci95: tuple[float, float]) -> float:
