@@ -72,7 +72,7 @@ def _timed(
     environment = open_environment(task, source, store, library)
     model, config = environment.model, SessionConfig(threads=task.pricing.threads)
     _, feeds = first_run(model, config, input_ranges(model.graph), (), {}, 0)
-    allowed = effort_for(model, None, open_sizes(model, feeds)).searching()
+    allowed = effort_for(model, open_sizes(model, feeds)).searching()
     strategies: dict[str, Strategy] = {AUTO: Auto(), **{a: Learned(f, rollouts) for a, f in agents.items()}}
     outcomes: dict[str, Outcome] = {}
     took: dict[str, float] = {}

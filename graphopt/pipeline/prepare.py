@@ -36,7 +36,7 @@ from graphopt.wording import plural
 
 _LEAST_S = 2.0  # of a short budget, in which nothing could be told from noise
 _OVER = 1.2  # a budget is held as long as no more than this times as much is used
-_OPENINGS, _RUNS = (3, 20), (12, 60)  # what verifying a result takes, and measuring it as well
+_OPENINGS, _RUNS = (3, 14), (12, 60)  # what verifying a result takes, and measuring it as well
 # By the size of a model alone, on the machine of docs/results.md: reading and pricing it, and opening it in the runtime.
 _NODE_S, _OPENING_NODE_S, _OPENING_BYTE_S = 2e-4, 4e-5, 6e-10
 _LARGE = 1e8  # bytes that are worth telling
@@ -111,7 +111,9 @@ def prepare(
         sets=sets,
         sizes=sizes,
         arena=Arena(loaded, original, config, feeds, limit, settings.seed, patience(baseline_s)),
-        effort=effort_for(loaded, seconds, sizes, settings.measure),
+        effort=effort_for(loaded, sizes, settings.measure)
+        if seconds is None
+        else Effort.within(seconds, opening_s, baseline_s),
         clock=Budget(seconds, None, interrupted),
         began=began,
         hear=hear,
@@ -198,17 +200,16 @@ def load_model(
     )
 
 
-def effort_for(model: Model, seconds: float | None, sizes: Mapping[str, int], measured: bool = True) -> Effort:
-    """What the optimisation of a model may spend.
+def effort_for(model: Model, sizes: Mapping[str, int], measured: bool = True) -> Effort:
+    """What the optimisation of a model may spend where no limit is given.
 
     Args:
         model: The model.
-        seconds: The limit that was given, if one was.
         sizes: Of dimensions that it leaves open.
         measured: Whether the clock judges what the search finds.
     """
-    typical = AnalyticCost(dims=named_sizes(sizes)).of(model.graph).total if seconds is None else 0.0
-    return Effort.of(seconds, len(model.graph.nodes), typical, model.nbytes, measured)
+    typical = AnalyticCost(dims=named_sizes(sizes)).of(model.graph).total
+    return Effort.of(len(model.graph.nodes), typical, model.nbytes, measured)
 
 
 def named_sizes(sizes: Mapping[str, int]) -> dict[str, int]:

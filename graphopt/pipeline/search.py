@@ -88,9 +88,9 @@ def search(context: Context) -> Searched:
                 lambda message, best: context.tell("search", message, best, done()),
                 better,
             )
-            clock: Clock | None = Clock(context.arena, purse)
+            clock = Clock(context.arena, purse) if purse.fits else None
         else:
-            found, clock = _predicted(context, problem, normal.graph, budget, better), None
+            clock, found = None, _predicted(context, problem, normal.graph, budget, better)
         # What the form is worth is known for the CPU; elsewhere the clock must say so.
         known, result = provider_name(context.config.provider) == "cpu", found
         if not context.clock.interrupted_now and (clock is not None or known):

@@ -101,6 +101,7 @@ class Effort:
         rounds: Rounds of all comparisons together; ``None`` for no limit.
         session_rounds: Rounds with each pair of sessions of the last measurement; ``None``: for as long as it took to open them.
         sessions: Of each model that the last measurement opens at most, where the rounds are counted.
+        comparison_s: Seconds that a comparison takes at the least, by what opening and running the model took.
         plan: Who gets what.
     """
 
@@ -110,21 +111,31 @@ class Effort:
     rounds: int | None = None
     session_rounds: int | None = None
     sessions: int = 40
+    comparison_s: float = 0.0
     plan: TimePlan = PLAN
 
     @classmethod
-    def of(cls, seconds: float | None, nodes: int, typical_ms: float, nbytes: int = 0, measured: bool = True) -> Effort:
-        """The effort for a model.
+    def within(cls, seconds: float, opening_s: float, run_s: float) -> Effort:
+        """The effort that a limit allows.
 
         Args:
-            seconds: The limit that was given, if one was.
+            seconds: The limit.
+            opening_s: What opening the model took.
+            run_s: What running it took.
+        """
+        # Sessions of both graphs are opened anew for each cycle, and each graph once before, out of harm's way.
+        return cls(seconds, comparison_s=2 * (MIN_CYCLES + 1) * opening_s + 2 * LEAST_ROUNDS * run_s)
+
+    @classmethod
+    def of(cls, nodes: int, typical_ms: float, nbytes: int = 0, measured: bool = True) -> Effort:
+        """The effort for a model, where no limit is given.
+
+        Args:
             nodes: Of the model.
             typical_ms: An inference by a roofline with typical numbers: the same on a busy machine.
             nbytes: Of the model: opening a large one takes longer than a few rounds.
             measured: Whether the clock judges what the search finds.
         """
-        if seconds is not None:
-            return cls(seconds)
         turns = 2 * max(_TURN_MS, typical_ms)
         opening = 2 * (_OPEN_MS + _OPEN_MS_PER_MB * nbytes / 1e6)
         return cls(
@@ -153,7 +164,9 @@ class Effort:
 
     def comparing(self) -> Purse:
         """What all comparisons may spend."""
-        return Purse(None if self.seconds is None else self.plan.comparing * self.seconds, self.rounds, self.plan)
+        if self.seconds is None:
+            return Purse(None, self.rounds, self.plan)
+        return Purse(self.plan.comparing * self.seconds, None, self.plan, self.comparison_s)
 
     def told(self) -> dict[str, Any]:
         """The effort as a report tells it."""
@@ -171,7 +184,7 @@ class Purse:
         plan: Who gets what.
 
     Attributes:
-        dear: What the dearest comparison took; opening a large model takes longer than running it.
+        dear: What the dearest comparison took, or is expected to; opening a large model takes longer than running it.
     """
 
     seconds: float | None = None
@@ -211,6 +224,11 @@ class Purse:
             return math.inf
         whole = self.seconds / self.plan.comparing
         return (1 - self.plan.verdict) * whole - (time.monotonic() - self._began)
+
+    @property
+    def fits(self) -> bool:
+        """Whether another comparison ends before the last measurement is due."""
+        return self.dear <= self.room
 
     @property
     def closed(self) -> bool:

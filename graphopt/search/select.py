@@ -262,7 +262,8 @@ def _settle(
     asked = {v.family: v for v in verdicts}
     began = purse.spent
     # A graph that gains has at most a small family that loses; one that does not was let down by what it trusted most.
-    losing = bool(outcome.steps) and not clock.gains(searches.graph, outcome, plan.look * amount)
+    looked = bool(outcome.steps) and purse.fits
+    losing = looked and not clock.gains(searches.graph, outcome, plan.look * amount)
     # Without a family others may find their places, so the list is made anew after each one that goes.
     while questions := [f for f in by_gain(outcome) if f not in asked]:
         family = questions[-1 if losing else 0]

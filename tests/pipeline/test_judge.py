@@ -238,7 +238,7 @@ def test_a_second_look_keeps_to_the_limit(monkeypatch, began, first_s, looks):
 
     clock = Budget(10.0)
     now[0] += began
-    verdict(SimpleNamespace(verdict=measure), None, clock, Effort.of(10.0, 50, 1.0))
+    verdict(SimpleNamespace(verdict=measure), None, clock, Effort(10.0))
     assert len(taken) == looks
     assert clock.elapsed <= max(11.0, first_s)  # what is left of a fifth is for memory and for writing
 
@@ -255,7 +255,7 @@ def test_what_noise_may_hide_is_looked_at_again(first, looks):
         taken.append(given)
         return first
 
-    found = verdict(SimpleNamespace(verdict=measure), None, Budget(), Effort.of(None, 50, 1.0))
+    found = verdict(SimpleNamespace(verdict=measure), None, Budget(), Effort.of(50, 1.0))
     assert len(taken) == looks and found.sessions == looks * first.sessions and found.rounds == looks * first.rounds
     assert found.opening.shape == (found.sessions, 2) and (found.ratio.half_width < first.ratio.half_width) == (
         looks > 1

@@ -36,26 +36,33 @@ def test_a_machine_without_time_for_us_finds_the_same(tmp_path, monkeypatch, bud
 
 
 def test_the_effort_goes_by_the_model_alone():
-    small, large = Effort.of(None, 50, 0.5), Effort.of(None, 5000, 500.0)
+    small, large = Effort.of(50, 0.5), Effort.of(5000, 500.0)
     assert small.seconds is None and math.isinf(small.pricing_s)
     assert small.searching().seconds is None and small.candidates < large.candidates
     assert small.rounds > large.rounds >= 28 and small.session_rounds > large.session_rounds >= 5
     assert {"kernels", "candidates", "rounds", "plan"} <= small.told().keys()
     # What takes long to open is compared less often.
-    heavy = Effort.of(None, 50, 18.0, 500_000_000)
-    assert heavy.rounds < Effort.of(None, 50, 18.0, 10_000_000).rounds / 2 and heavy.rounds >= 32
+    heavy = Effort.of(50, 18.0, 500_000_000)
+    assert heavy.rounds < Effort.of(50, 18.0, 10_000_000).rounds / 2 and heavy.rounds >= 32
     # Where the clock will not judge, what a long search adds is less than the prices err.
-    unjudged = Effort.of(None, 50, 0.5, measured=False)
+    unjudged = Effort.of(50, 0.5, measured=False)
     assert unjudged.candidates < small.candidates / 2 and unjudged.rounds == small.rounds
 
 
 def test_a_limit_is_shared_out_by_the_plan():
-    effort = Effort.of(40.0, 50, 0.5)
+    effort = Effort.within(40.0, 0.0, 0.0)
     assert effort.candidates is None and effort.rounds is None and effort.kernels is None
     shares = PLAN.pricing + PLAN.search + PLAN.comparing + PLAN.verdict
     assert shares == pytest.approx(1.0)
     assert effort.pricing_s == 40 * PLAN.pricing and effort.searching().seconds == 40 * PLAN.search
     assert effort.comparing().limit == 40 * PLAN.comparing
+
+
+def test_a_limit_knows_what_a_comparison_takes_before_there_was_one():
+    slow, quick = Effort.within(10.0, 1.0, 0.1).comparing(), Effort.within(10.0, 0.01, 0.001).comparing()
+    assert slow.dear > 10.0 and not slow.fits
+    assert quick.dear < 0.2 and quick.fits
+    assert Effort.of(50, 0.5).comparing().fits  # where work is counted, it takes what it takes
 
 
 def test_a_purse_of_rounds_knows_no_clock():

@@ -293,7 +293,7 @@ def test_a_predicted_time_does_not_rise_and_after_a_correction_there_is_none(sto
     assert told[3:] == ["searching with measured prices, round 2"] * 3
     told.clear()
     unmeasured = SimpleNamespace(
-        tell=lambda stage, message, done: told.append(message), effort=Effort.of(None, 1, 1.0), strategy=Zigzag()
+        tell=lambda stage, message, done: told.append(message), effort=Effort.of(1, 1.0), strategy=Zigzag()
     )
     _predicted(unmeasured, problem, model.graph, budget, lambda number, state: None)
     assert told == falling
@@ -325,7 +325,7 @@ def test_all_that_is_handed_out_keeps_to_the_limit(store, monkeypatch, limit):
         takes(seconds)
         return Paired(1.0, 1.0, Ratio.of(1.1, (0.9, 1.4)), 20, 4)
 
-    arena, effort = SimpleNamespace(pair=pair, verdict=verdict_of), Effort.of(limit, 50, 1.0)
+    arena, effort = SimpleNamespace(pair=pair, verdict=verdict_of), Effort(limit)
     monkeypatch.setattr("graphopt.search.select._trial", lambda *_: (problem, replace(found, state=first)))
     clock, budget, purse = Budget(limit), effort.searching(), effort.comparing()
     chosen = select(problem, Slow(), model.graph, budget, arena, purse)
@@ -333,6 +333,24 @@ def test_all_that_is_handed_out_keeps_to_the_limit(store, monkeypatch, limit):
     ClockOfForms(arena, purse).pair(first.graph, second.graph)
     verdict(arena, second.graph, clock, effort)
     assert compared and 0.8 * limit < clock.elapsed <= 1.2 * limit
+
+
+def test_what_takes_longer_than_there_is_time_is_not_compared(store):
+    """Sessions that take seconds to open: all that is left belongs to the last measurement."""
+    model, _, first, second = _two(store)
+    problem = Problem(SLOWER, KernelCost(store, measure=False), 16)
+    steps = tuple(Step("rule", f"family {i}", "", "", 2.0, 1.0) for i in range(3))
+    found = Outcome(second, steps, 1, 0.0, "done")
+    found = replace(found, others=(replace(found, state=first),))
+
+    def pair(*_):
+        raise AssertionError("compared")
+
+    strategy, arena = SimpleNamespace(run=lambda *_: found), SimpleNamespace(pair=pair)
+    purse = Effort.within(10.0, 1.0, 0.1).comparing()
+    chosen = select(problem, strategy, model.graph, Budget(10.0), arena, purse)
+    assert chosen.outcome.state is second and len(chosen.outcome.others) == 1
+    assert len(chosen.families) == 3 and all(v.kept and v.ratio is None for v in chosen.families)
 
 
 def test_plans_that_there_was_no_time_to_measure_are_told(store):
