@@ -68,6 +68,7 @@ def test_whoever_interrupts_waits_no_longer(clock):
 
 def test_processors_that_were_never_near_are_not_waited_for(clock):
     found = _apart(clock, [(0, 1000)])
+    assert found.patience == 0
     found.wait_for(20.0)
     found.settle()
     assert clock.now[0] < 101 and found.far()
@@ -77,4 +78,3 @@ def test_real_threads_tell_and_a_single_one_has_no_distance():
     assert distance(SessionConfig(threads=1)) is None
     found = distance(SessionConfig(threads=2))
     assert found is not None and found.far() in (False, True) and distance(SessionConfig(threads=2)) is found
-    assert found.patience == 0
