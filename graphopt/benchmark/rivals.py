@@ -18,7 +18,7 @@ from pathlib import Path
 from graphopt.benchmark.children import Respondent
 from graphopt.benchmark.worker import save_feeds
 from graphopt.errors import SessionError
-from graphopt.ir.dtypes import Array
+from graphopt.ir.types import Array
 from graphopt.runtime.given import load_npz
 from graphopt.runtime.rounds import GRAIN_S, Turn
 

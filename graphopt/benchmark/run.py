@@ -23,7 +23,7 @@ from graphopt.benchmark.variants import Made
 from graphopt.benchmark.worker import Worker, save_feeds
 from graphopt.config import check_arguments
 from graphopt.errors import GraphoptError, SessionError, UsageError, expect
-from graphopt.ir.dtypes import Array
+from graphopt.ir.types import Array
 from graphopt.onnxio.load import Model, load
 from graphopt.pipeline.context import Progress
 from graphopt.pipeline.opening import first_run, given_inputs, open_sizes, shaped_sizes

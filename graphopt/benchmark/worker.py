@@ -23,7 +23,7 @@ import numpy as np
 
 from graphopt.benchmark.children import Respondent
 from graphopt.errors import GraphoptError, SessionError
-from graphopt.ir.dtypes import Array
+from graphopt.ir.types import Array
 from graphopt.runtime.environment import peak_memory
 from graphopt.runtime.feeds import make_feeds
 from graphopt.runtime.given import load_npz

@@ -17,12 +17,11 @@ from onnx import NodeProto, TensorProto, helper
 from graphopt.ir import kernels, ops
 from graphopt.ir.content import LIMIT, Content, content
 from graphopt.ir.delta import RefusedError
-from graphopt.ir.dtypes import BY_NAME
 from graphopt.ir.graph import Graph, Node, Tensor, Value
 from graphopt.ir.infer import InferenceError, infer, make_node, refined, shape_data
 from graphopt.ir.memo import Memo
 from graphopt.ir.tensors import InMemory, to_tensor_proto
-from graphopt.ir.types import BITS, DTYPES, NUMPY_NAMES, UNKNOWN, ValueType, digest
+from graphopt.ir.types import BITS, BY_NAME, DTYPES, NUMPY_NAMES, UNKNOWN, ValueType, digest
 
 Array = np.ndarray[Any, Any]
 

@@ -14,7 +14,7 @@ from typing import Any
 import onnx.defs
 import onnx.helper
 
-from graphopt.ir.dtypes import ELEMENT_TYPES
+from graphopt.ir.types import ELEMENT_TYPES
 
 TYPE_STRINGS = {row.short: f"tensor({row.runtime})" for row in ELEMENT_TYPES}
 """How schemas and kernels write an element type: ``tensor(float)`` for ``f32``."""

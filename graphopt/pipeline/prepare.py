@@ -17,7 +17,7 @@ from graphopt.cost.analytic import AnalyticCost
 from graphopt.cost.models import COST_MODELS
 from graphopt.errors import UsageError
 from graphopt.files import is_stream
-from graphopt.ir.dtypes import BY_CODE
+from graphopt.ir.types import BY_CODE
 from graphopt.onnxio.load import Model, load
 from graphopt.onnxio.read import upgraded
 from graphopt.onnxio.save import spare

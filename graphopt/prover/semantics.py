@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from graphopt.ir import ops
-from graphopt.ir.dtypes import ELEMENT_TYPES
+from graphopt.ir.types import ELEMENT_TYPES
 from graphopt.prover.domains import WIDER, Domain, RandomOrder
 
 Array = np.ndarray[Any, Any]

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from graphopt.ir.dtypes import BY_CODE, BY_NAME, BY_RUNTIME, Array, numpy_dtype
+from graphopt.ir.types import BY_CODE, BY_NAME, BY_RUNTIME, Array, numpy_dtype
 from graphopt.runtime.ort import onnxruntime
 
 _ELEMENT = re.compile(r"(?:seq|optional)\(tensor\((\w+)\)\)")

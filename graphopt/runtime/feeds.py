@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from graphopt.errors import InputsNeededError, UnknownNameError, UsageError
-from graphopt.ir.dtypes import BY_NAME, Array, numpy_dtype
+from graphopt.ir.types import BY_NAME, Array, numpy_dtype
 from graphopt.runtime.binding import TensorSpec
 from graphopt.runtime.environment import free_memory
 from graphopt.runtime.interfaces import elements, likely, recognise, variable

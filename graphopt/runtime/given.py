@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from graphopt.errors import UsageError
-from graphopt.ir.dtypes import Array
+from graphopt.ir.types import Array
 
 if TYPE_CHECKING:
     from onnx import ValueInfoProto

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from graphopt.ir.dtypes import Array
+from graphopt.ir.types import Array
 from graphopt.runtime.binding import TensorSpec
 from graphopt.runtime.ties import Linear, linear
 

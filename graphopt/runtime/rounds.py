@@ -32,8 +32,8 @@ from typing import Any
 import numpy as np
 
 from graphopt.errors import UsageError
-from graphopt.ir.dtypes import Array
 from graphopt.ir.memo import collector_paused
+from graphopt.ir.types import Array
 from graphopt.runtime.distance import Distance, distance
 from graphopt.runtime.providers import CPU, full_name, on_host
 from graphopt.runtime.session import SPIN_S, Model, Session, SessionConfig, spinning, spins

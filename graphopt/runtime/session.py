@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from graphopt.errors import GraphoptError, SessionError, UnknownNameError, UsageError
-from graphopt.ir.dtypes import BY_CODE, BY_RUNTIME, Array
 from graphopt.ir.kernels import KernelError
+from graphopt.ir.types import BY_CODE, BY_RUNTIME, Array
 from graphopt.runtime import providers
 from graphopt.runtime.binding import HOST, Memory, TensorSpec, borrowed, bound_run, places, to_numpy, to_runtime
 from graphopt.runtime.log import FATAL_ONLY, first_complaint, one_line

@@ -17,7 +17,7 @@ from typing import Literal
 
 import numpy as np
 
-from graphopt.ir.dtypes import Array
+from graphopt.ir.types import Array
 
 Verdict = Literal["faster", "slower", "equal", "unclear"]
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from graphopt.ir.dtypes import Array
+from graphopt.ir.types import Array
 
 RTOL = {"float64": 1e-7, "float32": 1e-4, "float16": 1e-2, "bfloat16": 5e-2, "quantized": 5e-2}
 """Default relative tolerance by element type, or by the coarsest arithmetic inside the model if that is coarser.

@@ -35,7 +35,7 @@ from typing import Any
 import numpy as np
 
 from graphopt.errors import SessionError, UsageError
-from graphopt.ir.dtypes import Array
+from graphopt.ir.types import Array
 from graphopt.runtime.feeds import Range
 from graphopt.runtime.given import Given
 from graphopt.runtime.guard import Guarded, open_guarded

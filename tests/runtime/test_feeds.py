@@ -8,7 +8,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from graphopt.errors import InputsNeededError, UnknownNameError, UsageError
-from graphopt.ir.dtypes import ELEMENT_TYPES, numpy_dtype
+from graphopt.ir.types import ELEMENT_TYPES, numpy_dtype
 from graphopt.runtime.binding import TensorSpec
 from graphopt.runtime.feeds import FILLS, bind_dims, fills, make_feeds
 from graphopt.runtime.given import load_npz, read_inputs
