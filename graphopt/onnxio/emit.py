@@ -7,8 +7,7 @@ would grow too much; then the nodes that compute them stay, and the runtime fold
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,22 +15,17 @@ from typing import Any
 import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
-from graphopt.ir import ops
-from graphopt.ir.constants import evaluate_all
 from graphopt.ir.graph import Graph, Node, Value
 from graphopt.ir.infer import SCALING, make_node, type_proto
 from graphopt.ir.tensors import STRING, Constant, InFile, InMemory, InModel, Stamp, files_of, to_tensor_proto
 from graphopt.onnxio.bodies import names_in, names_within, within
+from graphopt.onnxio.fold import fold
 from graphopt.onnxio.load import Model
 from graphopt.onnxio.read import INLINE
 from graphopt.wording import plural, size
 
 RULE_NOTE = "graphopt rule: "
 """Prefix of the ``doc_string`` of a node that a rule made; :func:`rule_of` reads it back."""
-
-_REMEMBERED = 1 << 22  # bytes; larger constants are computed again for each graph rather than held for all of them
-_SLACK = 4096  # bytes; what the original model computes is folded when the file grows by no more than this,
-_ROOM = 1 << 20  # or by no more than this where the size of the file has a limit
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,14 +93,15 @@ def _placeholders(proto: ModelProto, tensors: Mapping[str, Constant]) -> dict[st
 class _Emitter:
     def __init__(self, model: Model, graph: Graph, max_bytes: int | None, taken: Iterable[str]) -> None:
         self.model, self.graph, self.max_bytes = model, graph, max_bytes
-        self.folded: dict[int, Any] = {}
-        self.unfolded: list[int] = []
+        self.folded: dict[int, Constant] = {}
+        self.unfolded: tuple[int, ...] = ()
         self.needed: set[int] = set()
         self.names: dict[int, str] = {}
         self.taken: set[str] = set(taken)
 
     def run(self) -> Emitted:
-        self._fold()
+        arrays, self.unfolded = fold(self.model, self.graph, self.max_bytes)
+        self.folded = {key: _computed(array) for key, array in arrays.items()}
         self._name()
         model, graph, g = self.model, self.graph, GraphProto()
         proto = ModelProto()
@@ -149,95 +144,6 @@ class _Emitter:
         return Emitted(proto, tensors, tuple(self.names[k] for k in self.unfolded), model.path)
 
     # -- constants ------------------------------------------------------------------------------------------------
-
-    def _fold(self) -> None:
-        """Choose which lazy constants become arrays, and compute them."""
-        failed: set[int] = set()
-        while True:
-            # What turns out not to be foldable stays, with all it reads, so that less of the rest may be affordable.
-            chosen = self._affordable(failed)
-            arrays = self._arrays(chosen)
-            missing = set(chosen) - set(arrays)
-            if not missing:
-                break
-            failed |= missing
-        self.folded = {key: _computed(array) for key, array in arrays.items()}
-
-    def _affordable(self, failed: set[int]) -> list[int]:
-        """The lazy constants to fold; sets ``unfolded``, the others."""
-        graph = self.graph
-        outputs = graph.output_keys
-        frontier = [
-            key
-            for node in graph.in_order()
-            if graph.is_lazy(node)
-            for key in node.outputs
-            if key is not None and (key in outputs or any(not graph.is_lazy(graph.nodes[u]) for u in graph.users[key]))
-        ]
-        budget = None if self.max_bytes is None else self.max_bytes - self.model.nbytes
-        sizes = {k: _size(v) for k, v in graph.values.items() if v.const}
-        cones = {key: self._cone(key) for key in dict.fromkeys(frontier)}
-        # A tensor leaves the file when the last constant that is computed from it has been folded.
-        readers = Counter(k for read, _ in cones.values() for k in read)
-        readers.update(k for n in graph.nodes.values() if not graph.is_lazy(n) for k in n.inputs if k is not None)
-        readers.update(outputs)
-        slack = _SLACK if budget is None else _ROOM
-        chosen: list[int] = []
-        self.unfolded = []
-        for key in sorted(cones, key=lambda k: (sizes[k] - sum(sizes[r] for r in cones[k][0]), k)):
-            read, ruled = cones[key]
-            growth = sizes[key] - sum(sizes[k] for k in read if readers[k] == 1)
-            affordable = budget is None or growth <= max(budget, 0)
-            if key in failed or self._shapes_nothing(key) or not affordable or (growth > slack and not ruled):
-                self.unfolded.append(key)
-                continue
-            chosen.append(key)
-            readers.subtract(read)
-            if budget is not None:
-                budget -= growth
-        return chosen
-
-    def _shapes_nothing(self, key: int) -> bool:
-        """Whether a constant is the target of a Reshape of an empty tensor: a -1 beside a 0 runs, but only where it is computed."""
-        graph = self.graph
-        return any(
-            node.op == "Reshape"
-            and not node.domain
-            and node.inputs[1:2] == (key,)
-            and node.inputs[0] is not None
-            and 0 in (graph.type(node.inputs[0]).shape or ())
-            for node in (graph.nodes[user] for user in graph.users[key])
-        )
-
-    def _arrays(self, keys: Sequence[int]) -> dict[int, np.ndarray[Any, Any]]:
-        """The contents of lazy constants, of those that can be computed; small ones are remembered."""
-        known = self.model.arrays
-        found = {key: known[key] for key in keys if key in known}
-        missing = [key for key in keys if key not in found]
-        made = evaluate_all(self.graph, missing, {k: a for k, a in known.items() if k in self.graph.values})
-        known.update({key: array for key, array in made.items() if array.nbytes <= _REMEMBERED})
-        return found | made
-
-    def _cone(self, key: int) -> tuple[set[int], bool]:
-        """Tensors that a lazy constant is computed from, and whether a rule had a hand in it."""
-        graph = self.graph
-        read: set[int] = set()
-        ruled = False
-        stack, seen = [key], {key}
-        while stack:
-            node = graph.producer(stack.pop())
-            if node is None or node.op in ops.OF_SHAPES:
-                continue
-            ruled = ruled or node.rule is not None
-            for k in node.inputs:
-                if k is None or k in seen:
-                    continue
-                seen.add(k)
-                if graph.values[k].tensor is not None:
-                    read.add(k)
-                else:
-                    stack.append(k)
-        return read, ruled
 
     def _used(self) -> set[int]:
         """Keys that the emitted nodes and outputs read or make; the rest of the lazy part is left out."""
@@ -410,14 +316,6 @@ def _without_graph_lists(proto: ModelProto) -> ModelProto:
     for field in ("node", "initializer", "input", "value_info"):
         bare.graph.ClearField(field)
     return bare
-
-
-def _size(value: Value) -> int:
-    """Bytes of a constant; more than any budget when its shape is not known."""
-    n = value.type.nbytes
-    if n is None and value.tensor is not None:
-        n = value.tensor.data.nbytes
-    return 1 << 60 if n is None else n
 
 
 def _constant(data: Any) -> Constant:

@@ -35,6 +35,11 @@ MERGE = rule(
     ["w = Concat<axis = -1>(w1, w2)", "y = MatMul(x, w)", "y1, y2 = Split<axis = -1>(y, widths)"],
     roots="{unordered: [y1, y2]}", where=["is_const(w1, w2)"], let={"widths": "i64([dim(w1, -1), dim(w2, -1)])"},
 )  # fmt: skip
+WIDEN = rule(
+    "widen", ["y = MatMul(x, w)"],
+    ["v = Neg(w)", "b = Concat<axis = 1>(v, v)", "z = MatMul(x, b)", "p, q = Split<axis = 1>(z, widths)", "y = Neg(p)"],
+    where=["is_const(w) and dim(w, 0) == dim(w, 1)"], let={"widths": "i64([dim(w, 1), dim(w, 1)])"},
+)  # fmt: skip
 N = 256
 
 
@@ -79,6 +84,25 @@ def test_no_limit_folds_whatever_a_rule_made(rng: np.random.Generator) -> None:
     graph, done = rewritten(loaded.graph, library(SCALE))
     assert done == 3
     assert emit(loaded, graph).unfolded == ()
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_what_takes_no_more_room_than_its_weight_is_folded(
+    elsewhere: bool, tmp_path: Path, rng: np.random.Generator
+) -> None:
+    """Of a weight that is computed the first step is; not where the weight stays for another reader."""
+    nodes = [node("MatMul", ["x", "w"], ["y"]), *([node("Sub", ["x", "w"], ["z"])] if elsewhere else [])]
+    outputs = [("y", F, [N, N]), *([("z", F, [N, N])] if elsewhere else [])]
+    proto = model(nodes, [("x", F, [N, N])], outputs, [weight("w", normal(rng, N, N))])
+    limit = proto.ByteSize() + 2000
+    out, loaded, graph = through(proto, tmp_path, library(WIDEN), max_bytes=limit)
+    saved = onnx.load(out)
+    assert out.stat().st_size <= limit and len(emit(loaded, graph, max_bytes=limit).unfolded) == 1
+    assert [n.op_type for n in saved.graph.node].count("Concat") == 1
+    assert [n.op_type for n in saved.graph.node].count("Neg") == (2 if elsewhere else 1)
+    assert [t.name for t in saved.graph.initializer].count("w") == (1 if elsewhere else 0)
+    x = normal(rng, N, N)
+    same(run(out, {"x": x}), run(proto, {"x": x}), 1e-4, 1e-4)
 
 
 def computed(count: int, size: int) -> onnx.ModelProto:
