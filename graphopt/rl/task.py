@@ -151,6 +151,22 @@ class Graphs:
         level = STAGES.index(self.stage)
         return self.train + (self.shapes if level >= 2 else ()) + (self.family if level >= 3 else ())
 
+    def check_names(self) -> None:
+        """See that no two graphs have one name, by which figures and results are kept.
+
+        Raises:
+            UsageError: Two have.
+        """
+        named: dict[str, tuple[Source, str]] = {}
+        for key in ("train", "shapes", "family", "held_out"):
+            for source in getattr(self, key):
+                other, where = named.setdefault(source.name, (source, key))
+                if other != source:
+                    raise UsageError(
+                        f"two graphs are called {source.name}: {other.model} ({where}) and {source.model} ({key})",
+                        "give a file another name",
+                    )
+
     @property
     def warm_up(self) -> int:
         """Random rewrites at most before an episode begins."""

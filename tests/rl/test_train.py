@@ -8,7 +8,9 @@ import os
 import signal
 import subprocess
 import sys
+from collections import Counter
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -18,19 +20,20 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("torch_geometric")
 
 from graphopt.cost.store import Store  # noqa: E402
-from graphopt.errors import MissingExtraError, UnknownNameError, UsageError  # noqa: E402
+from graphopt.errors import GraphoptError, MissingExtraError, UnknownNameError, UsageError  # noqa: E402
 from graphopt.execution import KINDS, make_executor  # noqa: E402
 from graphopt.rl.agent import AgentNotice, Learned, RuntimePolicy, Untrained, unknown_rules  # noqa: E402
 from graphopt.rl.manifest import CheckpointError, read_manifest  # noqa: E402
 from graphopt.rl.play import Trajectory, UniformPolicy, play  # noqa: E402
-from graphopt.rl.task import RewardTerm, Task  # noqa: E402
+from graphopt.rl.task import RewardTerm, Source, Task  # noqa: E402
 from graphopt.rl.task_environment import TaskEnvironment  # noqa: E402
 from graphopt.rl.training.checkpoint import save, tensors_of  # noqa: E402
 from graphopt.rl.training.controller import Controller, Shape  # noqa: E402
 from graphopt.rl.training.environments import open_environment  # noqa: E402
 from graphopt.rl.training.learners import LEARNERS  # noqa: E402
+from graphopt.rl.training.progress import read_progress, write_progress  # noqa: E402
 from graphopt.rl.training.rollout import Job, rollout  # noqa: E402
-from graphopt.rl.training.train import resume, train  # noqa: E402
+from graphopt.rl.training.train import resume, sources_of, train  # noqa: E402
 from graphopt.rl.training.training_run import DYNAMICS, Run  # noqa: E402
 from graphopt.rl.training.world_model import WorldShape  # noqa: E402
 from graphopt.search.greedy import Greedy  # noqa: E402
@@ -117,6 +120,60 @@ def test_an_interrupted_run_goes_on(toy: Task, tmp_path: Path) -> None:
         train(Run(toy, tmp_path / "a", preset="debug"))
     done = resume(tmp_path / "a", steps=100)
     assert done.steps >= 100 and done.results
+
+
+@pytest.mark.parametrize("count", [6, 8, 18])
+def test_all_models_are_played_as_often_and_as_often_first(toy: Task, count: int) -> None:
+    for models in range(1, 40):
+        pool = tuple(Source(f"{n}.onnx") for n in range(models))
+        task = replace(toy, graphs=replace(toy.graphs, train=pool))
+        rounds = [[source.model for source in sources_of(task, k, count)] for k in range(models)]
+        played = Counter(chain.from_iterable(rounds))
+        assert played == {source.model: count for source in pool}
+        assert {each[0] for each in rounds} == set(played)
+
+
+def test_progress_is_written_before_the_manifest_that_counts_its_lines(
+    toy: Task, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*args: object) -> None:
+        raise GraphoptError("the disk is full")
+
+    seen = iter([False, False, True])
+    train(Run(toy, tmp_path, preset="debug", steps=2000), interrupted=lambda: next(seen))
+    with monkeypatch.context() as patched:
+        patched.setattr("graphopt.rl.training.checkpoint.save", fail)
+        with pytest.raises(GraphoptError, match="full"):
+            resume(tmp_path, interrupted=iter([False, True]).__next__)
+    assert read_manifest(tmp_path).iteration == 2
+    assert [row["iteration"] for row in read_progress(tmp_path, 9)] == [1, 2, 3]
+    resume(tmp_path, interrupted=iter([False, False, True]).__next__)
+    assert [row["iteration"] for row in read_progress(tmp_path, 9)] == [1, 2, 3, 4]
+
+
+def test_progress_of_another_version_and_damaged_progress(tmp_path: Path) -> None:
+    write_progress(tmp_path, [{"iteration": 1, "old": 2.0}, {"iteration": 2, "new": 0.5}])
+    assert read_progress(tmp_path, 2) == [{"iteration": 1, "old": 2.0}, {"iteration": 2, "new": 0.5}]
+    for text in ("iteration,steps\nx,1\n", "steps\n1\n", "iteration\n1,2,3\n", "iteration,steps\n1\n", "\0,\n\xff"):
+        (tmp_path / "progress.csv").write_text(text, encoding="latin-1")
+        with pytest.raises(CheckpointError, match="not the progress of a training run"):
+            read_progress(tmp_path, 2)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({}, "lacks 'preset'"),
+        ({"preset": "debug", "pretrain": "x"}, "'pretrain'"),
+        ({"preset": [], "pretrain": 0}, "'preset'"),
+    ],
+)
+def test_a_manifest_with_damaged_settings_is_named(
+    tmp_path: Path, agent: Path, settings: dict[str, object], message: str
+) -> None:
+    manifest = replace(read_manifest(agent), settings=settings)
+    with pytest.raises(CheckpointError, match=f"not a whole manifest: the settings.*{message}"):
+        Run.of(manifest, tmp_path)
 
 
 @pytest.mark.parametrize("dynamics", [None, *part(DYNAMICS, 2, str)])
@@ -246,6 +303,8 @@ def test_a_rule_that_the_agent_never_met_is_named_and_used(agent: Path, demo: Ta
         ({"algorithm": "world-model", "dynamics": "rnn"}, UnknownNameError, "unknown dynamics 'rnn'"),
         ({"algorithm": "world-model", "temperature": -1.0}, UsageError, "--temperature must be between 0 and 10"),
         ({"minutes": float("nan")}, UsageError, "--minutes must be above 0"),
+        ({"seed": -1}, UsageError, "--seed must be a whole number from 0 to"),
+        ({"seed": 2**63}, UsageError, "--seed must be a whole number from 0 to"),
     ],
 )
 def test_runs_that_make_no_sense(toy: Task, tmp_path: Path, changes: dict, error: type, message: str) -> None:

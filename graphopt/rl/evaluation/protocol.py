@@ -117,6 +117,7 @@ class Evaluator:
         plan.check()
         self.agents, self.plan, self.tell, self.interrupted = agents, plan, tell, interrupted
         self.task: Task = agents[0].manifest.task
+        self.task.graphs.check_names()
         self.began = time.monotonic()
         self._notices: dict[str, None] = {}
         self.prices = self._find_prices()
@@ -208,7 +209,7 @@ class Evaluator:
                 if known:
                     found[path] = known
         if not found:
-            self.note("the agents' kernel prices are not of this machine: its own are used")
+            self.note("no agent holds kernel prices of this machine: the machine's own are used")
             return None
         first, *others = found
         for path in others:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 LIBRARIES = ("torch", "torch_geometric", "safetensors", "tensorboard")
 """What the loop of training needs."""
+_LARGEST_SEED = 2**63 - 1  # torch takes no larger ones, and checkpoints hold no larger ones
 
 
 def export_network(network: nn.Module, folder: Path) -> None:
@@ -113,6 +114,9 @@ def require(run: Run) -> None:
     for what, value in (("--steps", run.steps), ("--minutes", run.minutes)):
         if value is not None and not (value > 0 and math.isfinite(value)):
             raise UsageError(f"{what} must be above 0, not {value}")
+    if not 0 <= run.seed <= _LARGEST_SEED:
+        raise UsageError(f"--seed must be a whole number from 0 to {_LARGEST_SEED}, not {run.seed}")
+    run.task.graphs.check_names()
     for other in LEARNERS.all():
         for name in set(other.options) - set(spec.options):
             if getattr(run, name) is not None:

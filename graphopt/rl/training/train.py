@@ -6,8 +6,8 @@ optimiser and the counts. So a run that was killed goes on from its last checkpo
 
 from __future__ import annotations
 
-import csv
-import io
+import itertools
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -18,14 +18,14 @@ import numpy as np
 
 from graphopt.errors import GraphoptError, UsageError
 from graphopt.execution import Executor, make_executor
-from graphopt.files import write_text
 from graphopt.rewrite.library import Library
-from graphopt.rl.manifest import MANIFEST, PRICES, PROGRESS, CheckpointError, Manifest, read_manifest
+from graphopt.rl.manifest import MANIFEST, PRICES, CheckpointError, Manifest, read_manifest
 from graphopt.rl.play import TEMPERATURES, Trajectory
 from graphopt.rl.task import Source, Task
 from graphopt.rl.training import checkpoint
 from graphopt.rl.training.environments import closing, environment_of, library_of, model_path
 from graphopt.rl.training.learners import LEARNERS, require
+from graphopt.rl.training.progress import Row, read_progress, write_progress
 from graphopt.rl.training.ready import device_of, environment_facts, keep_prices
 from graphopt.rl.training.replay_buffer import Record
 from graphopt.rl.training.rollout import Job, rollout
@@ -177,9 +177,11 @@ class Learner(Protocol):
 
 
 def sources_of(task: Task, iteration: int, count: int) -> list[Source]:
-    """What the episodes of an iteration begin with: the models take turns."""
+    """What the episodes of an iteration begin with: the models take turns, also in being the first."""
     pool = task.graphs.pool
-    return [pool[(iteration * (count + 1) + i) % len(pool)] for i in range(count)]
+    # With a common divisor some models would never be the first, which are played at random, or never be played at all.
+    stride = next(s for s in itertools.count(count + 1) if math.gcd(s, len(pool)) == 1)
+    return [pool[(iteration * stride + i) % len(pool)] for i in range(count)]
 
 
 class _Trainer:
@@ -206,7 +208,7 @@ class _Trainer:
             "minutes": run.minutes,
         }
         self.manifest = replace(manifest, settings=settings)
-        self.rows: list[dict[str, float]] = []
+        self.rows: list[Row] = []
         self.began = time.monotonic() - manifest.seconds
         self._last = Status("starting")
 
@@ -261,7 +263,7 @@ class _Trainer:
             seconds=time.monotonic() - self.began,
         )
         mean_return = float(np.mean([t.rewards.sum() for t in own]))
-        row = {
+        row: Row = {
             "iteration": number + 1,
             "steps": self.manifest.steps,
             "return": mean_return,
@@ -379,13 +381,8 @@ class _Trainer:
                     tensors[f"optimizer.{part}.{index}.{name}"] = torch.as_tensor(value)
         tensors |= {f"replay.{name}": t for name, t in self._replayed().items()}
         self.manifest = replace(self.manifest, seconds=time.monotonic() - self.began)
+        write_progress(self.run.out, self.rows)  # before the manifest, which says how much of it counts
         self.manifest = checkpoint.save(self.run.out, self.manifest, tensors)
-        if self.rows:
-            text = io.StringIO()
-            writer = csv.DictWriter(text, list(self.rows[0]), lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(self.rows)
-            write_text(self.run.out / PROGRESS, text.getvalue())
 
     def restore(self) -> None:
         """Take up the last checkpoint."""
@@ -401,12 +398,7 @@ class _Trainer:
                 states.setdefault(int(index), {})[key] = tensor
             optimizer.load_state_dict({**optimizer.state_dict(), "state": states})
         self._replay(_below(tensors, "replay"))
-        file = self.run.out / PROGRESS
-        if file.exists():
-            with file.open(encoding="utf-8", newline="") as lines:
-                rows = [{name: _number(value) for name, value in row.items()} for row in csv.DictReader(lines)]
-            # The file may be of a later moment than the manifest, if the run was killed between the two.
-            self.rows = [row for row in rows if row["iteration"] <= self.manifest.iteration]
+        self.rows = read_progress(self.run.out, self.manifest.iteration)
 
     def _replayed(self) -> dict[str, torch.Tensor]:
         """What is needed to play again the episodes that the learner still remembers."""
@@ -444,7 +436,3 @@ class _Trainer:
 
 def _below(tensors: Mapping[str, torch.Tensor], part: str) -> dict[str, torch.Tensor]:
     return {name.removeprefix(f"{part}."): t for name, t in tensors.items() if name.startswith(f"{part}.")}
-
-
-def _number(text: str) -> float:
-    return int(text) if text.isdecimal() else float(text)

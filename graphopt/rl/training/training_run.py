@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from graphopt.rl.manifest import Manifest
+from graphopt.documents import DocumentError, record
+from graphopt.rl.manifest import MANIFEST, CheckpointError, Manifest
 from graphopt.rl.task import Task
 
 DYNAMICS = ("mdn-lstm", "deterministic")
@@ -90,6 +91,18 @@ PRESETS: Mapping[str, Preset] = {
 
 
 @dataclass(frozen=True)
+class _Chosen:
+    """What the settings in a manifest say of its :class:`Run`."""
+
+    preset: str
+    pretrain: int
+    steps: int | None = None
+    minutes: float | None = None
+    dynamics: str | None = None
+    tau: float | None = None
+
+
+@dataclass(frozen=True)
 class Run:
     """What to train and how.
 
@@ -127,19 +140,28 @@ class Run:
 
     @classmethod
     def of(cls, manifest: Manifest, folder: Path) -> Run:
-        """The run that a folder with this manifest holds."""
-        settings = manifest.settings
+        """The run that a folder with this manifest holds.
+
+        Raises:
+            CheckpointError: The manifest does not say what it needs.
+        """
+        known = {each.name for each in fields(_Chosen)}
+        told = {name: value for name, value in manifest.settings.items() if name in known}
+        try:
+            chosen = record(_Chosen, told, "the settings")
+        except DocumentError as error:
+            raise CheckpointError(f"{folder / MANIFEST}: not a whole manifest: {error}") from error
         return cls(
             manifest.task,
             folder,
             manifest.algorithm,
-            settings["preset"],
+            chosen.preset,
             manifest.seed,
-            steps=settings.get("steps"),
-            minutes=settings.get("minutes"),
-            pretrain=settings["pretrain"],
-            dynamics=settings.get("dynamics"),
-            temperature=settings.get("tau"),
+            steps=chosen.steps,
+            minutes=chosen.minutes,
+            pretrain=chosen.pretrain,
+            dynamics=chosen.dynamics,
+            temperature=chosen.tau,
         )
 
 
