@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,14 +16,14 @@ import graphopt.rl.training.dreamer  # noqa: E402
 import graphopt.search.problem  # noqa: E402
 from graphopt.rl.features import SAVING, scaled  # noqa: E402
 from graphopt.rl.play import ScriptedPolicy, UniformPolicy, play  # noqa: E402
-from graphopt.rl.task import Task  # noqa: E402
+from graphopt.rl.task import Source, Task  # noqa: E402
 from graphopt.rl.task_environment import TaskEnvironment  # noqa: E402
 from graphopt.rl.training.controller import Shape, symlog  # noqa: E402
 from graphopt.rl.training.dream import Start, dream  # noqa: E402
 from graphopt.rl.training.dreamer import DreamerLearner, Dreaming, losses  # noqa: E402
 from graphopt.rl.training.ppo import METRICS, PPO, advantages  # noqa: E402
-from graphopt.rl.training.replay_buffer import Record, Windows, shared, windows  # noqa: E402
-from graphopt.rl.training.train import train  # noqa: E402
+from graphopt.rl.training.replay_buffer import Record, Replay, Windows, shared, windows  # noqa: E402
+from graphopt.rl.training.train import sources_of, train  # noqa: E402
 from graphopt.rl.training.training_run import DYNAMICS, Run  # noqa: E402
 from graphopt.rl.training.world_model import TwoHotHead, WorldShape, saving_percent  # noqa: E402
 
@@ -32,6 +33,17 @@ SMALL = Dreaming(fits=3, windows=6, episodes=6, rounds=2, dreams=16, horizon=5)
 def records_of(environment: TaskEnvironment, count: int) -> list[Record]:
     played = play([environment] * count, UniformPolicy(), [np.random.default_rng(i) for i in range(count)])
     return [Record(t, environment.task.graphs.train[0], (0, 0, i)) for i, t in enumerate(played)]
+
+
+def replayed(task: Task, environment: TaskEnvironment, models: int, count: int, iterations: int) -> Replay:
+    """The episodes of some iterations over so many models, as training plays them."""
+    pool = tuple(Source(f"{n}.onnx") for n in range(models))
+    task, replay = replace(task, graphs=replace(task.graphs, train=pool)), Replay(10**9)
+    played = play([environment], UniformPolicy(), [np.random.default_rng(0)])[0]
+    for k in range(iterations):
+        for i, source in enumerate(sources_of(task, k, count)):
+            replay.add(Record(replace(played, model=source.name), source, (0, k, i)))
+    return replay
 
 
 def learner_of(task: Task, environment: TaskEnvironment, dynamics: str) -> DreamerLearner:
@@ -77,6 +89,24 @@ def test_windows_hold_consecutive_steps(demo_environment: TaskEnvironment) -> No
             assert found.rewards[at] == record.played.rewards[first + k]
             at += 1
     assert not set(found.slot_step) & set(np.flatnonzero(found.done))
+
+
+@pytest.mark.parametrize("models", [1, 2, 6, 7, 8])
+@pytest.mark.parametrize("count", [6, 8])
+def test_of_each_model_some_episodes_are_learned_from_and_some_held_out(
+    toy: Task, toy_environment: TaskEnvironment, models: int, count: int
+) -> None:
+    replay = replayed(toy, toy_environment, models, count, 40)
+    seen, unseen = Counter(r.played.model for r in replay.learned), Counter(r.played.model for r in replay.unseen)
+    for model in {r.played.model for r in replay.records}:
+        assert 0.02 < unseen[model] / (seen[model] + unseen[model]) < 0.3
+
+
+def test_of_many_models_each_gives_its_newest_episode(toy: Task, toy_environment: TaskEnvironment) -> None:
+    replay = replayed(toy, toy_environment, 24, 6, 40)
+    picked = replay.pick(np.random.default_rng(0), 24)
+    newest = {r.played.model: r for r in replay.learned}
+    assert len(picked) == 24 and {id(r) for r in picked} == {id(r) for r in newest.values()}
 
 
 def test_half_of_the_windows_begin_where_the_prices_were_wrong(demo_environment: TaskEnvironment) -> None:

@@ -13,6 +13,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from graphopt.ir.types import digest
 from graphopt.rl.features import SAVING, Integers, Observation, scaled
 from graphopt.rl.play import Doubles, Trajectory
 from graphopt.rl.task import Source
@@ -184,7 +185,7 @@ class Replay:
 
     Args:
         size: States that are kept; older episodes are dropped.
-        held_out: One of so many episodes of an iteration is not learned from.
+        held_out: One of so many episodes, on the mean, is not learned from.
     """
 
     def __init__(self, size: int, held_out: int = 8) -> None:
@@ -208,7 +209,8 @@ class Replay:
         return [r for r in self.records if self._is_unseen(r)]
 
     def _is_unseen(self, record: Record) -> bool:
-        return sum(record.seed[1:]) % self.held_out == self.held_out - 1
+        # By a hash: models take turns by the number of the episode, and some would be held out always, others never.
+        return digest(*record.seed[1:]) % self.held_out == 0
 
     def pick(self, rng: np.random.Generator, count: int) -> list[Record]:
         """Some episodes to learn from, each model's as often as any other's, and of each model the newest ones first of all."""
@@ -218,7 +220,8 @@ class Replay:
         picked: list[Record] = []
         for records in by_model.values():
             share = -(-count // len(by_model))
-            newest, older = records[-(share // 2) :], records[: -(share // 2)]
+            recent = max(1, share // 2)
+            newest, older = records[-recent:], records[:-recent]
             drawn = rng.permutation(len(older))[: share - len(newest)]
             picked += [*newest, *(older[int(i)] for i in drawn)]
         return picked
