@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -46,13 +46,16 @@ class Episode:
             environment.root if rng is None or not warm_up else environment.warmed_up(rng, warm_up)
         )
         self.best = self.state
-        self.used = 0
+        self.used = self._skipped = 0
         self.result = StepResult(0.0, False, False)
 
     @property
     def observation(self) -> Observation:
         """What an agent sees."""
-        return self.state.observation
+        seen = self.state.observation
+        if not self._skipped:
+            return seen
+        return replace(seen, graph=self.environment.featurizer.later(seen.graph, self._skipped / self.task.budget))
 
     def step(self, action: int) -> StepResult:
         """Make a rewrite, or STOP.
@@ -87,6 +90,7 @@ class Episode:
             ValueError: The episode is over.
         """
         self._use()
+        self._skipped += 1
         self.result = StepResult(0.0, False, self.used >= self.task.budget)
         return self.result
 

@@ -299,6 +299,14 @@ class Featurizer:
         prices = np.stack([10 * share, np.log2(1 + 1e3 * ms) / 16], axis=1)
         return np.concatenate([features.fixed, prices.astype(np.float32)], axis=1)
 
+    def later(self, graph: Floats, used: float) -> Floats:
+        """Features of the whole when so much more of the budget is used up."""
+        if "progress" not in self._graph:
+            return graph
+        later = graph.copy()
+        later[sum(GRAPH[name] for name in self._graph[: self._graph.index("progress")])] += used
+        return later
+
     def graph(self, features: GraphFeatures, cost: float, start_ms: float, actions: int, used: float) -> Floats:
         """Features of the whole, (g,).
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import warnings
@@ -103,6 +104,28 @@ def test_a_masked_action_changes_nothing(toy: Task) -> None:
     after, reward, terminated, truncated, info = env.step(8)
     assert reward == 0.0 and not terminated and not truncated and info["trace"] == [] and info["steps"] == 1
     assert all(np.array_equal(before[name], after[name]) for name in ("rules", "sites", "actions", "mask"))
+
+
+def test_the_progress_that_is_seen_counts_masked_actions(toy: Task) -> None:
+    env = GraphRewrite(replace(toy, budget=10, features=replace(toy.features, graph=("size", "progress", "cost"))))
+    env.reset(seed=0)
+    seen = [env.step(action)[0]["whole"][3] for action in (8, 1, 8)]
+    assert seen == pytest.approx([0.1, 0.2, 0.3])
+
+
+@pytest.mark.parametrize("models", ["a.onnx", Path("a.onnx")])
+def test_a_lone_model_is_no_list_of_them(models: str | Path) -> None:
+    with pytest.raises(UsageError, match="models must be a list") as error:
+        GraphRewrite(models=models)
+    assert error.value.hint == "models=['a.onnx']"
+
+
+def test_graphs_of_one_name_are_refused(toy: Task, tmp_path: Path) -> None:
+    same = replace(toy.graphs.train[0], model=str(tmp_path / "model.onnx"))
+    named = f"two graphs are called model: {toy.graphs.train[0].model} (train) and {same.model} (held_out)"
+    with pytest.raises(UsageError, match=re.escape(named)):
+        GraphRewrite(replace(toy, graphs=replace(toy.graphs, held_out=(same,))))
+    GraphRewrite(replace(toy, graphs=replace(toy.graphs, held_out=toy.graphs.train)))
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -51,10 +51,13 @@ class GraphRewrite(gymnasium.Env[Spaced, Any]):
     ) -> None:
         self.task = task if isinstance(task, Task) else load_task(task)
         if models is not None:
+            if isinstance(models, str | Path):
+                raise UsageError("models must be a list of paths and names of the zoo", f"models=[{str(models)!r}]")
             sources = tuple(Source(str(model)) for model in models)
             self.task = replace(self.task, graphs=replace(self.task.graphs, train=sources))
         if not self.task.graphs.pool:
             raise UsageError(f"task {self.task.name} names no graph to train on", "give some: models=[...]")
+        self.task.graphs.check_names()
         self.prices = prices
         rules = library_of(self.task).rules
         self._lines = max((len(rule.match) for rule in rules), default=1)
