@@ -83,7 +83,7 @@ def evaluate_agent(
             evaluator = Evaluator(agents, plan, interrupted=interrupt)
         if measure is not None and 5 not in evaluator.stages:
             raise UsageError("--measure is for the unseen families, and there are none", "see held_out in the task")
-        _folder(out)
+        made = _folder(out)
         screen = console()
         size = evaluator.size + (0 if measure is None else len(evaluator.stages[5]) * (2 + len(evaluator.groups)))
         with StepProgress(size, shown=not quiet) as bar:
@@ -98,11 +98,16 @@ def evaluate_agent(
             evaluator.tell = tell
             found = evaluator.found
             for found in evaluator.run():
+                if not found.scores:  # what an earlier evaluation has found is worth more than nothing
+                    continue
                 with suppress(GraphoptError, OSError, ExceptionGroup):  # what fails is said in the end
                     _write(found, out)
             if measure is not None and not interrupt():
                 found = _measure(evaluator, measure, tell)
     if found.interrupted and not found.scores:
+        for path in made:
+            with suppress(OSError):
+                path.rmdir()
         raise KeyboardInterrupt
 
     def write() -> None:
@@ -124,11 +129,14 @@ def _numbers(text: str) -> tuple[int, ...]:
         raise UsageError(f"--stages must be numbers with commas, such as 1,2,5, not {text!r}") from None
 
 
-def _folder(out: Path) -> None:
+def _folder(out: Path) -> list[Path]:
+    """Make the folder; which ones had to be made, the innermost first."""
+    missing = [path for path in (out, *out.parents) if not path.exists()]
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise GraphoptError(f"{out}: can't be made: {error.strerror or error}") from error
+    return missing
 
 
 def _measure(evaluator: Evaluator, seconds: float, tell: Callable[[str], None]) -> Evaluation:

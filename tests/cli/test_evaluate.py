@@ -122,6 +122,17 @@ def test_ctrl_c_keeps_what_was_found(agent, tmp_path):
     )
 
 
+def test_ctrl_c_before_anything_was_found_leaves_what_there_was(cli, agent, tmp_path, monkeypatch):
+    monkeypatch.setattr("graphopt.cli.progress.Interrupt.__call__", lambda interrupt: True)
+    assert cli("evaluate-agent", "agent", *QUICK, "--out", "new/deep").code == 130
+    assert not (tmp_path / "new").exists()
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / "table.md").write_text("found earlier")
+    assert cli("evaluate-agent", "agent", *QUICK, "--out", "old").code == 130
+    assert [path.name for path in (tmp_path / "old").iterdir()] == ["table.md"]
+    assert (tmp_path / "old" / "table.md").read_text() == "found earlier"
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
