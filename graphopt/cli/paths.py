@@ -28,6 +28,8 @@ def existing_file(path: Path) -> Path:
             raise UsageError(f"{path} is not a regular file")  # reading a pipe or a terminal would hang
         return path
     hint = None
+    if path.is_symlink():
+        raise UsageError(f"no such file: {path} is a link to {os.readlink(path)}, which is not there")
     if path.parent.is_dir():
         near = difflib.get_close_matches(path.name, os.listdir(path.parent), n=1)
         hint = f"did you mean {path.parent / near[0]}?" if near else None

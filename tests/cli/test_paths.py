@@ -34,6 +34,13 @@ def test_missing_file_suggests_its_neighbour(tmp_path):
     assert "resnet50.onnx" in str(caught.value.hint)
 
 
+def test_a_link_to_nothing_is_told(tmp_path):
+    (tmp_path / "a.onnx").symlink_to("gone.onnx")
+    with pytest.raises(UsageError, match=r"a\.onnx is a link to gone\.onnx, which is not there") as caught:
+        paths.existing_file(tmp_path / "a.onnx")
+    assert caught.value.hint is None
+
+
 @pytest.mark.parametrize("name", ["squeezenet1_1", "squeezenet"])
 def test_a_name_of_the_zoo_is_told_how_to_become_a_file(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
