@@ -95,6 +95,13 @@ def test_it_fits_and_a_change_is_shown(chromium, pages, name, width, scheme):
         assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
+def test_on_paper_the_change_has_the_room_of_the_list(chromium, pages):
+    with opened(chromium, pages["optimised"]) as page:
+        page.emulate_media(media="print")
+        explorer, focus = page.locator(".explorer").bounding_box(), page.locator(".focus").bounding_box()
+        assert focus["width"] == explorer["width"] and not page.locator(".list").first.is_visible()
+
+
 def test_a_click_on_the_map_shows_the_change(chromium, pages):
     with opened(chromium, pages["large"]) as page:
         spots = page.locator(".map .spot")
