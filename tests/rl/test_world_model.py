@@ -96,10 +96,10 @@ def test_windows_hold_consecutive_steps(demo_environment: TaskEnvironment) -> No
 def test_of_each_model_some_episodes_are_learned_from_and_some_held_out(
     toy: Task, toy_environment: TaskEnvironment, models: int, count: int
 ) -> None:
-    replay = replayed(toy, toy_environment, models, count, 40)
+    replay = replayed(toy, toy_environment, models, count, 300)
     seen, unseen = Counter(r.played.model for r in replay.learned), Counter(r.played.model for r in replay.unseen)
     for model in {r.played.model for r in replay.records}:
-        assert 0.02 < unseen[model] / (seen[model] + unseen[model]) < 0.3
+        assert 0.05 < unseen[model] / (seen[model] + unseen[model]) < 0.2
 
 
 def test_of_many_models_each_gives_its_newest_episode(toy: Task, toy_environment: TaskEnvironment) -> None:
