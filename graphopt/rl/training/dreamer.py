@@ -7,7 +7,7 @@ Metrics of an iteration, besides those of :mod:`graphopt.rl.training.ppo`, which
 - ``reward_error``: mean error of the predicted reward on episodes that were held out, in the reward's unit; ``legal_accuracy`` and
   ``birth_accuracy`` (of those predicted or real, the share that are both) likewise.
 - ``dream_return``, ``gap``: mean return of dreams from the beginnings of models, and by how much it exceeds that of the real episodes
-  which the same policy played before: what an agent gains by the model's errors shows here.
+  which the same policy played before, over no more steps: what an agent gains by the model's errors shows here.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class DreamerLearner:
             ).items():
                 sums[name] = sums.get(name, 0.0) + value / self.settings.rounds
         dreamt = float(np.mean(at_roots)) if at_roots else 0.0
-        own = [float(t.rewards.sum()) for t in played]
+        own = [float(t.rewards[: self.settings.horizon].sum()) for t in played]
         return {
             **sums,
             **metrics,
