@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import logging
+import os
 import socket
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -30,6 +31,8 @@ class Ray(Closing):
     def __init__(self, workers: int, address: str | None = None) -> None:
         if importlib.util.find_spec("ray") is None:
             raise MissingExtraError("ray", "ray")
+        # What failed is raised where it is collected; tasks that nobody waits for any more may fail as they like.
+        os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")
         import ray
 
         self.workers = workers

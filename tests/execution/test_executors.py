@@ -73,6 +73,24 @@ def test_a_task_that_always_ends_its_worker_is_an_error_on_ray() -> None:
         list(cluster.map(die, [1]))
 
 
+def test_ray_keeps_to_itself_what_nobody_collects(tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    abandoned = (
+        "import time\n"
+        "from graphopt.execution import make_executor\n"
+        "from tests.execution.workers import fail\n"
+        "with make_executor('ray', workers=2) as cluster:\n"
+        "    try:\n"
+        "        list(cluster.map(fail, [3] * 4))\n"
+        "    except ValueError:\n"
+        "        time.sleep(2)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", abandoned], cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=120
+    )
+    assert (done.returncode, "Unhandled" in done.stderr) == (0, False), done.stderr
+
+
 def test_processes_are_used_and_kept() -> None:
     with make_executor("processes", workers=1) as processes:
         first, second = set(processes.map(pid, range(3))), set(processes.map(pid, range(3)))
