@@ -102,6 +102,16 @@ def test_on_paper_the_change_has_the_room_of_the_list(chromium, pages):
         assert focus["width"] == explorer["width"] and not page.locator(".list").first.is_visible()
 
 
+def test_curves_can_be_read_on_a_telephone(chromium, tmp_path):
+    drawn = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 900 400"><path d="M0 0L900 400"/></svg>'
+    write_page(Page("curves", [Subject("curves", "Nothing was measured.", drawing=drawn)]), tmp_path / "curves.html")
+    with opened(chromium, tmp_path / "curves.html", 400) as page:
+        assert page.locator("img").bounding_box()["width"] > 700
+        assert page.evaluate("document.documentElement.scrollWidth") <= 400
+        page.emulate_media(media="print")
+        assert page.locator("img").bounding_box()["width"] < 400
+
+
 def test_a_click_on_the_map_shows_the_change(chromium, pages):
     with opened(chromium, pages["large"]) as page:
         spots = page.locator(".map .spot")
