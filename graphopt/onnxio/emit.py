@@ -17,6 +17,7 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto,
 
 from graphopt.ir.graph import Graph, Node, Value
 from graphopt.ir.infer import SCALING, make_node, type_proto
+from graphopt.ir.simplify import acts
 from graphopt.ir.tensors import STRING, Constant, InFile, InMemory, InModel, Stamp, files_of, to_tensor_proto
 from graphopt.onnxio.bodies import names_in, names_within, within
 from graphopt.onnxio.fold import fold
@@ -125,7 +126,7 @@ class _Emitter:
         weights = {t.name for t in model.proto.graph.initializer}
         g.input.extend(i for i in model.proto.graph.input if i.name not in weights or i.name in present)
 
-        for key in sorted(used | set(self.folded), key=lambda k: self.names[k]):
+        for key in sorted(used, key=lambda k: self.names[k]):
             value = graph.values[key]
             if key in self.folded:
                 tensor = self.folded[key]
@@ -146,26 +147,28 @@ class _Emitter:
     # -- constants ------------------------------------------------------------------------------------------------
 
     def _used(self) -> set[int]:
-        """Keys that the emitted nodes and outputs read or make; the rest of the lazy part is left out."""
+        """Keys that the emitted nodes and outputs read or make.
+
+        What only constants read that are numbers now is left out, be it computed anew in every run: the shape of a Gather, say, that is known.
+        """
         graph = self.graph
-        used = set(graph.output_keys)
-        stack = list(self.unfolded)
+        used: set[int] = set()
+        stack = list(graph.output_keys)
         for node in graph.nodes.values():
-            if not graph.is_lazy(node):
-                self.needed.add(node.id)
-                stack.extend(k for k in node.inputs if k is not None)
-                used.update(k for k in node.outputs if k is not None)
-        stack.extend(graph.output_keys)
+            if acts(node):
+                self._need(node, stack, used)
         while stack:
             key = stack.pop()
             used.add(key)
-            if key in self.folded:
-                continue
-            maker = graph.producer(key)
+            maker = None if key in self.folded else graph.producer(key)
             if maker is not None and maker.id not in self.needed:
-                self.needed.add(maker.id)
-                stack.extend(k for k in maker.inputs if k is not None)
+                self._need(maker, stack, used)
         return used
+
+    def _need(self, node: Node, stack: list[int], used: set[int]) -> None:
+        self.needed.add(node.id)
+        stack.extend(k for k in node.inputs if k is not None)
+        used.update(k for k in node.outputs if k is not None)
 
     def _store(
         self,
