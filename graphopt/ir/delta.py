@@ -19,7 +19,7 @@ class Delta:
     Attributes:
         added: New nodes (a node whose inputs or outputs changed counts as removed and added).
         removed: Nodes that are gone.
-        touched: Ids of remaining nodes whose outputs are read by other nodes than before.
+        touched: Ids of remaining nodes whose outputs are read by other nodes than before, or whose operands or outputs are known better.
     """
 
     added: tuple[Node, ...]

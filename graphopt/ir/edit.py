@@ -392,8 +392,8 @@ class Edit:
     def _settle(self) -> None:
         """Carry on what is known better of a value to all that is computed of it: types, elements, and that it is constant."""
         view, done = self._view(), set[int]()
-        todo = [(self._ranks.order[i], i) for i in self._learned if i in self._nodes]
-        heapq.heapify(todo)
+        self._touched.update(self._learned)  # rules may hold there now, whether or not it makes known what comes of it
+        todo = sorted((self._ranks.order[i], i) for i in self._learned if i in self._nodes)
         while todo:
             _, id = heapq.heappop(todo)
             node = self._nodes[id]

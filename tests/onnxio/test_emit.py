@@ -225,3 +225,17 @@ def test_a_size_is_a_number_where_the_shape_is_known(tmp_path: Path, shape: list
     assert [n.op_type for n in onnx.load(out).graph.node] == ops
     x = np.arange(6, dtype=np.float32).reshape(2, 3)
     same(run(out, {"x": x}), [x / 6])
+
+
+def test_what_only_a_folded_constant_reads_is_not_written(tmp_path: Path) -> None:
+    nodes = [
+        node("Exp", ["x"], ["e"]),
+        node("Shape", ["e"], ["s"]),
+        node("Identity", ["y"], ["i"]),
+        node("Expand", ["i", "s"], ["z"]),
+    ]
+    proto = model(nodes, [("x", F, [2, 3]), ("y", F, [1])], [("z", F, None)])
+    out, _, _ = through(proto, tmp_path, library(DROP_IDENTITY))
+    assert [n.op_type for n in onnx.load(out).graph.node] == ["Expand"]
+    feeds = {"x": np.ones((2, 3), np.float32), "y": np.ones(1, np.float32)}
+    same(run(out, feeds), run(proto, feeds))

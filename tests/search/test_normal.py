@@ -158,6 +158,39 @@ def test_shapes_are_followed_through_where_equal_and_range():
     np.testing.assert_array_equal(run(made, feeds)[0], run(proto, feeds)[0])
 
 
+def test_a_choice_by_sizes_that_is_known_is_none():
+    """Torch's Expand to the sizes of a tensor, of which -1 would mean to leave one: a size that is open is no -1 either."""
+    nodes = [
+        node("Shape", ["x"], ["s"]), node("Equal", ["s", "minus"], ["left"]), node("Where", ["left", "ones", "s"], ["dims"]),
+        node("Expand", ["v", "dims"], ["y"]),
+    ]  # fmt: skip
+    weights = [weight("minus", np.full(2, -1)), weight("ones", np.ones(2, np.int64))]
+    proto = model(nodes, [("x", F, ["N", "M"]), ("v", F, [1])], [("y", F, None)], weights)
+    loaded, graph, _ = cleaned(proto)
+    assert operators(graph) == ["Expand", "Shape"]
+    feeds = {"x": np.ones((3, 4), np.float32), "v": np.ones(1, np.float32)}
+    made = to_proto(emit(loaded, graph, max_bytes=10**6))
+    np.testing.assert_array_equal(run(made, feeds)[0], run(proto, feeds)[0])
+
+
+def test_what_reads_a_value_that_turns_constant_is_looked_at_again():
+    nodes = [node("Shape", ["x"], ["s"]), node("Equal", ["s", "minus"], ["left"]), node("Where", ["left", "v", "w"], ["y"])]
+    inputs = [("x", F, ["N", "M"]), ("v", F, [2]), ("w", F, [2])]
+    graph = simplify(load(model(nodes, inputs, [("y", F, [2])], [weight("minus", np.full(2, -1))])).graph)
+    sites = Sites.of(graph, LIBRARY)
+    (known,) = (m for m in sites if m.rule.id == "integers-that-are-known")
+    after, delta = alone(graph, known)
+    kept = sites.after(after, delta).matches
+    assert ("where-known-false-condition" in {rule for rule, _ in kept}) and set(kept) == set(Sites.of(after, LIBRARY).matches)
+
+
+def test_a_dropout_of_a_constant_goes_though_its_ratio_is_computed():
+    """Otherwise the runtime takes the ratio for the result (1.32, where the optimiser is on)."""
+    nodes = [node("Sigmoid", ["x"], ["ratio"]), node("Dropout", ["w", "ratio"], ["d"]), node("Add", ["x", "d"], ["y"])]
+    loaded, graph, _ = cleaned(model(nodes, [("x", F, [])], [("y", F, None)], [weight("w", np.float32(0.9))]))
+    assert operators(graph) == ["Add"]
+
+
 def test_it_is_normal_then():
     for proto in (noisy(3), shuffled(), mask()):
         _, graph, _ = cleaned(proto)

@@ -1,0 +1,102 @@
+"""What is read without need: sizes that are known, and states of zeros."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+
+from graphopt.ir.graph import Graph
+from graphopt.ir.needless import sized, stateless
+from graphopt.ir.simplify import simplify
+from graphopt.onnxio.emit import emit
+from graphopt.onnxio.load import load
+from graphopt.onnxio.save import to_proto
+from tests.ir.check import problems
+from tests.onnxio.models import INT, F, body, model, node, run, same, weight
+
+GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
+
+
+def running(graph: Graph) -> list[str]:
+    return sorted(n.op for n in graph.nodes.values() if not graph.is_lazy(n))
+
+
+def recurrent(op: str, states: list[onnx.NodeProto], given: list[str], fill: float = 0.0) -> onnx.ModelProto:
+    """A layer of three units over sequences of two, any number of them."""
+    rng = np.random.default_rng(0)
+    value = onnx.numpy_helper.from_array(np.array([fill], np.float32))
+    nodes = [
+        node("Shape", ["x"], ["s"]),
+        node("Slice", ["s", "one", "two"], ["batch"]),
+        node("Concat", ["four", "batch", "three"], ["dims"], axis=0),
+        node("ConstantOfShape", ["dims"], ["all"], value=value),
+        *states,
+        node(op, ["x", "w", "r", "", "", *given], ["y", "h"], hidden_size=3),
+    ]
+    weights = [weight(n, np.array([v])) for n, v in (("zero", 0), ("one", 1), ("two", 2), ("three", 3), ("four", 4))]
+    for name, width in (("w", 2), ("r", 3)):
+        weights.append(weight(name, rng.standard_normal((1, GATES[op] * 3, width)).astype(np.float32)))
+    return model(nodes, [("x", F, [5, "N", 2])], [("y", F, None), ("h", F, None)], weights)
+
+
+SLICED = [node("Slice", ["all", "zero", "one", "zero"], ["h0"]), node("Slice", ["all", "one", "two", "zero"], ["c0"])]
+SPREAD = [node("Slice", ["all", "zero", "one", "zero"], ["some"]), node("Identity", ["some"], ["h0"])]
+
+
+@pytest.mark.parametrize(
+    ("op", "states", "given"),
+    [("LSTM", SLICED, ["h0", "c0"]), ("GRU", SPREAD, ["h0"]), ("RNN", SPREAD, ["h0"]), ("LSTM", SLICED, ["", "c0"])],
+)
+def test_states_of_zeros_are_not_given(op: str, states: list[onnx.NodeProto], given: list[str]) -> None:
+    proto = recurrent(op, states, given)
+    loaded = load(proto)
+    graph = stateless(simplify(loaded.graph))
+    assert running(graph) == [op] and problems(graph) == []
+    made = to_proto(emit(loaded, graph))
+    for batch in (1, 3):
+        feeds = {"x": np.random.default_rng(1).standard_normal((5, batch, 2)).astype(np.float32)}
+        same(run(made, feeds), run(proto, feeds), 0, 0)
+
+
+@pytest.mark.parametrize("fill", [1.0, -0.0, np.nan])
+def test_other_states_stay(fill: float) -> None:
+    graph = simplify(load(recurrent("LSTM", SLICED, ["h0", "c0"], fill)).graph)
+    assert stateless(graph).hash == graph.hash
+
+
+def test_what_is_asked_for_its_size_alone_goes() -> None:
+    nodes = [node("Exp", ["x"], ["e"]), node("Shape", ["e"], ["s"]), node("Expand", ["y", "s"], ["z"])]
+    graph = simplify(load(model(nodes, [("x", F, [2, 3]), ("y", F, ["N"])], [("z", F, None)])).graph)
+    assert running(graph) == ["Exp", "Expand"]
+    graph = sized(graph)
+    assert running(graph) == ["Expand"] and problems(graph) == []
+
+
+def test_a_size_that_is_not_known_is_asked() -> None:
+    nodes = [node("Exp", ["x"], ["e"]), node("Shape", ["e"], ["s"]), node("Expand", ["y", "s"], ["z"])]
+    graph = simplify(load(model(nodes, [("x", F, ["M", 3]), ("y", F, [1])], [("z", F, None)])).graph)
+    assert sized(graph).hash == graph.hash
+
+
+def test_a_size_keeps_the_name_that_others_know_it_by() -> None:
+    then = body([node("Expand", ["y", "s"], ["a"])], [("a", F, None)])
+    other = body([node("Expand", ["y", "r"], ["b"])], [("b", F, None)])
+    nodes = [
+        node("Shape", ["x"], ["s"]),
+        node("If", ["c"], ["z"], then_branch=then, else_branch=other),
+        node("Size", ["x"], ["n"]),
+    ]
+    inputs = [("x", F, [2, 3]), ("y", F, [1]), ("r", INT, [2]), ("c", onnx.TensorProto.BOOL, [])]
+    graph = simplify(load(model(nodes, inputs, [("z", F, None), ("n", INT, None)])).graph)
+    assert sized(graph).hash == graph.hash
+
+
+def test_equal_nodes_that_come_of_it_are_one() -> None:
+    nodes = [
+        node("Shape", ["x"], ["s"]), node("Shape", ["w"], ["t"]), node("Reshape", ["v", "s"], ["a"]), node("Reshape", ["v", "t"], ["b"]),
+        node("Shape", ["a"], ["p"]), node("Shape", ["b"], ["q"]), node("Expand", ["y", "p"], ["z"]), node("Expand", ["y", "q"], ["u"]),
+    ]  # fmt: skip
+    inputs = [("x", F, [2, 3]), ("w", F, [2, 3]), ("v", F, [6]), ("y", F, ["N"])]
+    graph = sized(simplify(load(model(nodes, inputs, [("z", F, None), ("u", F, None)])).graph))
+    assert running(graph) == ["Expand"] and problems(graph) == []
