@@ -13,7 +13,7 @@ from graphopt.onnxio.emit import emit
 from graphopt.onnxio.load import load
 from graphopt.onnxio.save import to_proto
 from tests.ir.check import problems
-from tests.onnxio.models import INT, F, body, model, node, run, same, weight
+from tests.onnxio.models import INT, F, Typed, body, model, node, run, same, weight
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 
@@ -87,7 +87,7 @@ def test_a_size_keeps_the_name_that_others_know_it_by() -> None:
         node("If", ["c"], ["z"], then_branch=then, else_branch=other),
         node("Size", ["x"], ["n"]),
     ]
-    inputs = [("x", F, [2, 3]), ("y", F, [1]), ("r", INT, [2]), ("c", onnx.TensorProto.BOOL, [])]
+    inputs: list[Typed] = [("x", F, [2, 3]), ("y", F, [1]), ("r", INT, [2]), ("c", onnx.TensorProto.BOOL, [])]
     graph = simplify(load(model(nodes, inputs, [("z", F, None), ("n", INT, None)])).graph)
     assert sized(graph).hash == graph.hash
 
@@ -97,6 +97,6 @@ def test_equal_nodes_that_come_of_it_are_one() -> None:
         node("Shape", ["x"], ["s"]), node("Shape", ["w"], ["t"]), node("Reshape", ["v", "s"], ["a"]), node("Reshape", ["v", "t"], ["b"]),
         node("Shape", ["a"], ["p"]), node("Shape", ["b"], ["q"]), node("Expand", ["y", "p"], ["z"]), node("Expand", ["y", "q"], ["u"]),
     ]  # fmt: skip
-    inputs = [("x", F, [2, 3]), ("w", F, [2, 3]), ("v", F, [6]), ("y", F, ["N"])]
+    inputs: list[Typed] = [("x", F, [2, 3]), ("w", F, [2, 3]), ("v", F, [6]), ("y", F, ["N"])]
     graph = sized(simplify(load(model(nodes, inputs, [("z", F, None), ("u", F, None)])).graph))
     assert running(graph) == ["Expand"] and problems(graph) == []

@@ -174,20 +174,26 @@ def test_a_choice_by_sizes_that_is_known_is_none():
 
 
 def test_what_reads_a_value_that_turns_constant_is_looked_at_again():
-    nodes = [node("Shape", ["x"], ["s"]), node("Equal", ["s", "minus"], ["left"]), node("Where", ["left", "v", "w"], ["y"])]
+    nodes = [
+        node("Shape", ["x"], ["s"]),
+        node("Equal", ["s", "minus"], ["left"]),
+        node("Where", ["left", "v", "w"], ["y"]),
+    ]
     inputs = [("x", F, ["N", "M"]), ("v", F, [2]), ("w", F, [2])]
     graph = simplify(load(model(nodes, inputs, [("y", F, [2])], [weight("minus", np.full(2, -1))])).graph)
     sites = Sites.of(graph, LIBRARY)
     (known,) = (m for m in sites if m.rule.id == "integers-that-are-known")
     after, delta = alone(graph, known)
     kept = sites.after(after, delta).matches
-    assert ("where-known-false-condition" in {rule for rule, _ in kept}) and set(kept) == set(Sites.of(after, LIBRARY).matches)
+    assert ("where-known-false-condition" in {rule for rule, _ in kept}) and set(kept) == set(
+        Sites.of(after, LIBRARY).matches
+    )
 
 
 def test_a_dropout_of_a_constant_goes_though_its_ratio_is_computed():
     """Otherwise the runtime takes the ratio for the result (1.32, where the optimiser is on)."""
     nodes = [node("Sigmoid", ["x"], ["ratio"]), node("Dropout", ["w", "ratio"], ["d"]), node("Add", ["x", "d"], ["y"])]
-    loaded, graph, _ = cleaned(model(nodes, [("x", F, [])], [("y", F, None)], [weight("w", np.float32(0.9))]))
+    _, graph, _ = cleaned(model(nodes, [("x", F, [])], [("y", F, None)], [weight("w", np.float32(0.9))]))
     assert operators(graph) == ["Add"]
 
 
