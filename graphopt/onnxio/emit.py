@@ -155,7 +155,8 @@ class _Emitter:
         used: set[int] = set()
         stack = list(graph.output_keys)
         for node in graph.nodes.values():
-            if acts(node):
+            idle = not any(key is not None and (graph.users[key] or key in graph.output_keys) for key in node.outputs)
+            if acts(node) or (idle and not graph.is_lazy(node)):  # what the original computes for nothing stays
                 self._need(node, stack, used)
         while stack:
             key = stack.pop()
@@ -196,7 +197,7 @@ class _Emitter:
     # -- names ----------------------------------------------------------------------------------------------------
 
     def _name(self) -> None:
-        """A unique name for each value: the original one where there is one."""
+        """A unique name for each value: that by which the model or a body knows it, or the original one where there is one."""
         graph = self.graph
         self.taken |= set(names_in(self.model.proto.graph))
         for node in graph.nodes.values():
@@ -207,20 +208,25 @@ class _Emitter:
         for key, value in graph.values.items():
             self.names[key] = value.name if self._original.get(value.name) == key else self._fresh(value.name)
         self.extra: list[tuple[str, str]] = []
-        claimed: set[int] = set()
         inputs = set(graph.inputs)
-        for name, key in graph.outputs:
-            if self.names[key] == name:
-                claimed.add(key)
-        for name, key in graph.outputs:
-            if self.names[key] == name:
-                continue
+        claimed = {key for name, key in graph.outputs if self.names[key] == name}
+
+        def renamed(key: int, name: str) -> bool:
             free = key not in claimed and key not in inputs and graph.values[key].tensor is None
-            if free and self.names[key] not in pinned:
-                self.names[key] = name
-                claimed.add(key)
-            else:
+            if not free or self.names[key] in pinned:
+                return False
+            self.names[key] = name
+            claimed.add(key)
+            return True
+
+        for name, key in graph.outputs:
+            if self.names[key] != name and not renamed(key, name):
                 self.extra.append((self.names[key], name))
+        known = {*self.names.values(), *(name for name, _ in graph.outputs)}
+        for node in graph.in_order():
+            for key, name in zip(node.inputs[len(node.operands) :], node.captures, strict=True):
+                if key is not None and name not in known and renamed(key, name):
+                    known.add(name)
 
     def _fresh(self, label: str) -> str:
         name, n = label, 1

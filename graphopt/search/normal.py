@@ -14,8 +14,7 @@ from typing import TypeVar
 from graphopt.ir.edit import Delta
 from graphopt.ir.graph import Graph
 from graphopt.ir.memo import collector_paused
-from graphopt.ir.needless import sized, stateless
-from graphopt.ir.simplify import simplify, unpacked
+from graphopt.ir.simplify import simplify, sized, stateless, unpacked
 from graphopt.onnxio.bodies import HAS_BODY
 from graphopt.onnxio.inside import Path, body_paths, decided, open_body
 from graphopt.search.cleaning import Cleaned, normal_form

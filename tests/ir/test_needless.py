@@ -7,8 +7,7 @@ import onnx
 import pytest
 
 from graphopt.ir.graph import Graph
-from graphopt.ir.needless import sized, stateless
-from graphopt.ir.simplify import simplify
+from graphopt.ir.simplify import simplify, sized, stateless
 from graphopt.onnxio.emit import emit
 from graphopt.onnxio.load import load
 from graphopt.onnxio.save import to_proto

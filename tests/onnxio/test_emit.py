@@ -14,6 +14,7 @@ from graphopt.onnxio.save import to_proto
 from tests.onnxio.models import (
     DROP_IDENTITY,
     F,
+    body,
     library,
     model,
     node,
@@ -239,3 +240,22 @@ def test_what_only_a_folded_constant_reads_is_not_written(tmp_path: Path) -> Non
     assert [n.op_type for n in onnx.load(out).graph.node] == ["Expand"]
     feeds = {"x": np.ones((2, 3), np.float32), "y": np.ones(1, np.float32)}
     same(run(out, feeds), run(proto, feeds))
+
+
+@pytest.mark.parametrize(
+    ("shown", "left"), [([], ["Exp", "If"]), (["e"], ["Exp", "Identity", "If"]), (["i"], ["Exp", "If"])]
+)
+def test_what_a_body_reads_is_called_as_it_reads_it(tmp_path: Path, shown: list[str], left: list[str]) -> None:
+    branches = [body([node(op, ["i"], [op])], [(op, F, None)]) for op in ("Neg", "Abs")]
+    nodes = [
+        node("Exp", ["x"], ["e"]),
+        node("Identity", ["e"], ["i"]),
+        node("If", ["c"], ["y"], then_branch=branches[0], else_branch=branches[1]),
+    ]
+    outputs = [(name, F, None) for name in ("y", *shown)]
+    proto = model(nodes, [("x", F, ["N"]), ("c", onnx.TensorProto.BOOL, [])], outputs)
+    out, _, _ = through(proto, tmp_path, library(DROP_IDENTITY))
+    assert sorted(n.op_type for n in onnx.load(out).graph.node) == left
+    for c in (True, False):
+        feeds = {"x": np.ones(3, np.float32), "c": np.array(c)}
+        same(run(out, feeds), run(proto, feeds))
