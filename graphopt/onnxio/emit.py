@@ -224,8 +224,8 @@ class _Emitter:
                 self.extra.append((self.names[key], name))
         known = {*self.names.values(), *(name for name, _ in graph.outputs)}
         for node in graph.in_order():
-            for key, name in zip(node.inputs[len(node.operands) :], node.captures, strict=True):
-                if key is not None and name not in known and renamed(key, name):
+            for read, name in zip(node.inputs[len(node.operands) :], node.captures, strict=True):
+                if read is not None and name not in known and renamed(read, name):
                     known.add(name)
 
     def _fresh(self, label: str) -> str:
