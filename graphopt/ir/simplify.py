@@ -58,7 +58,7 @@ def simplify(graph: Graph) -> Graph:
             0 if not node.opaque and ops.pure(node.op, node.domain, node.attributes, len(node.operands)) else node.salt
         )
         twin = by_id.get(expression_id(node.op, node.domain, node.attributes, inputs, salt))
-        if twin is not None and len(twin.outputs) == len(node.outputs) and _types_agree(values, graph, twin, node):
+        if twin is not None and len(twin.outputs) == len(node.outputs) and _may_be_one(values, graph, twin, node):
             for mine, theirs in zip(node.outputs, twin.outputs, strict=True):
                 if mine is not None and theirs is not None:
                     stands_for[mine] = theirs
@@ -176,10 +176,17 @@ def _captured(graph: Graph, key: int) -> bool:
     return any(graph.nodes[u].captures for u in graph.users[key])
 
 
-def _types_agree(values: dict[int, Value], graph: Graph, a: Node, b: Node) -> bool:
+def _may_be_one(values: dict[int, Value], graph: Graph, a: Node, b: Node) -> bool:
+    """Whether the outputs of equal nodes agree in their types, and one node does not need more copies than the other node is worth.
+
+    A graph output that is another's copy is an Identity in the file.
+    """
+    copies = 0
     for x, y in zip(a.outputs, b.outputs, strict=True):
         if (x is None) != (y is None):
             return False
-        if x is not None and y is not None and merge(values[x].type, graph.values[y].type) is None:
-            return False
-    return True
+        if x is not None and y is not None:
+            copies += x in graph.output_keys and y in graph.output_keys
+            if merge(values[x].type, graph.values[y].type) is None:
+                return False
+    return copies <= 1

@@ -99,3 +99,16 @@ def test_equal_nodes_that_come_of_it_are_one() -> None:
     inputs: list[Typed] = [("x", F, [2, 3]), ("w", F, [2, 3]), ("v", F, [6]), ("y", F, ["N"])]
     graph = sized(simplify(load(model(nodes, inputs, [("z", F, None), ("u", F, None)])).graph))
     assert running(graph) == ["Expand"] and problems(graph) == []
+
+
+@pytest.mark.parametrize(("shown", "left"), [(("m", "n"), 1), (("m", "i", "n"), 1), (("m", "i", "n", "j"), 2)])
+def test_equal_nodes_stay_two_where_copies_of_their_outputs_were_more(shown: tuple[str, ...], left: int) -> None:
+    nodes = [node("TopK", ["x", "k"], ["m", "i"]), node("TopK", ["x", "k"], ["n", "j"])]
+    outputs: list[Typed] = [(name, F if name in "mn" else INT, None) for name in shown]
+    loaded = load(model(nodes, [("x", F, ["N", 3])], outputs, [weight("k", np.array([2]))]))
+    graph = simplify(loaded.graph)
+    assert running(graph) == ["TopK"] * left and problems(graph) == []
+    made = to_proto(emit(loaded, graph))
+    assert len(made.graph.node) <= 2
+    feeds = {"x": np.random.default_rng(0).standard_normal((4, 3)).astype(np.float32)}
+    same(run(made, feeds), run(loaded.proto, feeds), 0, 0)
