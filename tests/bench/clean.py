@@ -19,11 +19,11 @@ from typing import Any
 import onnx
 
 from graphopt.benchmark.peers import PEERS, run_peer
-from graphopt.ir.simplify import simplify
 from graphopt.onnxio.emit import emit
 from graphopt.onnxio.load import load
 from graphopt.rewrite.library import Library, load_library
 from graphopt.search.cleaning import flat_form, normal_form
+from graphopt.search.normal import simplified
 from graphopt.zoo import build, describe, names
 
 _SLACK = 1 << 20
@@ -38,7 +38,7 @@ def ours(path: Path, library: Library) -> tuple[Counter[str], float]:
     """Operators of the normal form as it is written, and the seconds from the loaded model to it."""
     model = load(path)
     begin = time.perf_counter()
-    graph, _ = normal_form(simplify(model.graph), library)
+    graph, _ = normal_form(simplified(model.graph), library)
     flat, _ = flat_form(graph, library)
     graph = flat if flat.live_nodes() < graph.live_nodes() else graph
     seconds = time.perf_counter() - begin
