@@ -142,7 +142,7 @@ class _Emitter:
         g.value_info.extend(i for i in model.proto.graph.value_info if i.name in made)
         g.value_info.extend(self._scaled({i.name for i in (*g.value_info, *g.output)}))
         self._import_domains(proto, nodes)
-        return Emitted(proto, tensors, tuple(self.names[k] for k in self.unfolded), model.path)
+        return Emitted(proto, tensors, tuple(self.names[k] for k in self.unfolded if k in used), model.path)
 
     # -- constants ------------------------------------------------------------------------------------------------
 
