@@ -192,7 +192,8 @@ def _value(name: str, given: Any, values: dict[int, Value], inputs: list[int], s
         value = Value(0, name, type, True, tensor_of(array))
         value = replace(value, key=digest("example", name, value.tensor.key if value.tensor else 0))
     else:
-        value = Value(digest("input", name), name, type)
+        # With its type: what follows from a shape is remembered by key.
+        value = Value(digest("input", name, str(type)), name, type)
         inputs.append(value.key)
     values[value.key] = value
     return value.key

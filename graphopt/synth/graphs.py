@@ -36,7 +36,7 @@ def graph_of(side: Side, shapes: Mapping[str, Shape], fixed: Collection[str] = (
             tensor = tensor_of(np.zeros(shape, np.float32))
             value = Value(digest("fixed", name, shape), name, type, True, tensor)
         else:
-            value = Value(digest("input", name), name, type)
+            value = Value(digest("input", name, shape), name, type)
             inputs.append(value.key)
         values[value.key] = value
         keys[name] = value.key
