@@ -222,6 +222,8 @@ def _group_norm(c: Call) -> Result:
     x, groups = c.arg(0), c["num_groups"]
     if c.opset < 21:
         raise UnsupportedError("GroupNormalization before 21")
+    if any(c.arg(i).shape != (x.shape[1],) for i in (1, 2)):
+        raise ContradictionError("a GroupNormalization whose channels do not fit")
     apart = x.reshape(x.shape[0], groups, -1)
     return _affine(c, _normalised(c, apart, (2,), c["epsilon"]).reshape(x.shape), c.arg(1), c.arg(2), axis=1)
 

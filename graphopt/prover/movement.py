@@ -18,8 +18,10 @@ _LONGEST = 1 << 20  # elements of a Range
 def _identity(c: Call) -> Result:
     train = c.opt(2)
     if c.op == "Dropout" and train is not None and bool(train):
-        # Random, and scaled; whatever it is, it is not its operand.
-        return c.d.func("dropout", c.arg(0))
+        ratio = c.known[1] if len(c.known) > 1 else None
+        if ratio is None or ratio.any():
+            # Random, and scaled; whatever it is, it is not its operand.
+            return c.d.func("dropout", c.arg(0))
     return c.arg(0)
 
 
