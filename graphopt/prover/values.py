@@ -41,6 +41,7 @@ class Fill:
         pool: Floats to draw from.
         sign: 1 or -1 for numbers of one sign.
         offset: Added to all floats of an array.
+        outlier: What one of the floats is multiplied by; 0 for none.
         integers: ``small``, ``full`` (range of the type), ``between`` (of all sizes up to its ends), ``ends`` (and what is
             near 0) or ``own``.
         truth: ``True`` or ``False`` for all truth values; ``None`` for either.
@@ -55,6 +56,7 @@ class Fill:
     pool: tuple[float, ...] = ()
     sign: int = 0
     offset: float = 0.0
+    outlier: float = 0.0
     integers: str = "small"
     truth: bool | None = None
     finite: bool = True
@@ -65,13 +67,15 @@ class Fill:
     @property
     def largest(self) -> float:
         """The size of the largest float that may be among them."""
-        return max(map(abs, self.pool), default=2 * self.magnitude) + abs(self.offset)
+        return max(map(abs, self.pool), default=2 * self.magnitude * max(self.outlier, 1.0)) + abs(self.offset)
 
     def floats(self, shape: tuple[int, ...], rng: np.random.Generator) -> Array:
         """Floats, as float64."""
         if self.pool:
             return np.asarray(rng.choice(np.array(self.pool), shape))
         made = rng.uniform(0.25, 2.0, shape) * self.magnitude
+        if self.outlier and made.size:
+            made.reshape(-1)[int(rng.integers(made.size))] *= self.outlier
         return np.asarray(made * (self.sign or rng.choice([-1.0, 1.0], shape)) + self.offset)
 
     def whole(self, dtype: Any, shape: tuple[int, ...], rng: np.random.Generator, use: str) -> Array:
@@ -151,11 +155,17 @@ NARROWED = (
 """For rules that leave a wider type out, which may have been there for its range or its digits."""
 
 
-ENORMOUS = Fill("enormous numbers", 1e25, finite=False)
-"""Their squares overflow: for patterns that take none, nor a quotient, which another grouping may do in passing."""
+SUMMED = (
+    Fill("enormous numbers", 1e25, finite=False),
+    Fill("numbers of which one is large", 1.0, outlier=1e8, finite=False),
+)
+"""For patterns that take no products, nor quotients. The squares of the first overflow, which another grouping may take in passing. What a
+result does not depend on, and a replacement adds and subtracts again, takes the result's digits along, as it may in a product by fewer ones.
+"""
 _FEW = 64  # bytes of a constant that a rule names
 _NOBODY = 1e9  # numbers beyond are infinities in disguise
 _BESIDE = 2.0**-10
+_LAST = (2.0**-23, 2.0**-52)  # places of float32 and float64
 _PRODUCTS = frozenset({"MatMul", "Gemm", "Conv", "ConvTranspose", "Einsum", "Div", "Reciprocal", "Pow"})
 
 
@@ -179,11 +189,12 @@ def fills(rule: Rule, before: Graph, after: Graph, given: Collection[int]) -> tu
         chosen = tuple(f for f in chosen if f.finite)
     if cast := cast_operands(before):
         chosen = (*chosen, of_range(cast.values()))
-    own = around(own_numbers((before, after), given))
+    numbers = own_numbers((before, after), given)
+    own = around(numbers)
     if own.pool and (rule.domain is None or own.largest <= rule.domain):
-        chosen = (*chosen, own)
+        chosen = (*chosen, own, *((next_to(numbers),) if rule.claim == "exact" else ()))
     if real and not whole and not multiplies(before):
-        chosen = (*chosen, ENORMOUS)
+        chosen = (*chosen, *SUMMED)
     return (*chosen, extreme(rule.domain)) if rule.claim == "approx" else chosen
 
 
@@ -241,7 +252,7 @@ def content(
 def _floats(fill: Fill, name: str, shape: tuple[int, ...], seed: int) -> Array:
     """Floats of a class for an operand: what is small is cut from the same numbers."""
     count = prod(shape)
-    if count > _SUPPLY:
+    if count > _SUPPLY or fill.outlier:
         return fill.floats(shape, rng_of(name, seed, len(fill.name)))
     return _supply(fill, name, seed)[:count].reshape(shape)
 
@@ -359,6 +370,12 @@ def around(numbers: Sequence[float]) -> Fill:
     beside = tuple(v * factor for v in sizes for factor in (1.0, 1 - _BESIDE, 1 + _BESIDE, 0.5, 1.5))
     whole = tuple(sorted({n + d for n in map(round, sizes) for d in (-1, 0, 1)}))
     return Fill("numbers of the rule", pool=(*beside, *(-v for v in beside)), integers="own", own=whole)
+
+
+def next_to(numbers: Sequence[float]) -> Fill:
+    """The numbers of each type that follow some numbers: a bound moved through an operator that rounds is off by one of them."""
+    factors = (1.0, *(1 + sign * place for place in _LAST for sign in (-1, 1)))
+    return Fill("numbers next to those of the rule", pool=tuple(v * factor for v in numbers for factor in factors))
 
 
 def of_range(dtypes: Collection[str]) -> Fill:
