@@ -14,7 +14,7 @@ from graphopt.prover.cases import Case, Place, operands, places, put, size_of
 from graphopt.rewrite.examples import Operand
 
 SYMBOLS = ("S", "T", "U", "V", "W", "P", "Q", "R", "K", "L", "I", "J")
-_NEARLY_ONE = 1.000005  # what a comparison with a tolerance takes for 1
+_UNEVEN = (1.000005, 1.3, 17.9)  # what a comparison with a tolerance takes for 1, and what is a power of nothing
 
 
 def reshaped(operand: Operand, dims: tuple[Any, ...]) -> Operand:
@@ -108,7 +108,7 @@ def refilled(
     count = size_of(operand)
     if operand.dtype in FLOATS:
         near = (float(n + d) for n in said for d in (0, -1, 1))
-        floats = dict.fromkeys((0.0, 1.0, -1.0, 0.5, 0.1, -2.5, 2.0, 3.0, 6.0, 1e4, _NEARLY_ONE, *near))
+        floats = dict.fromkeys((0.0, 1.0, -1.0, 0.5, 0.1, -2.5, 2.0, 3.0, 6.0, 1e4, *_UNEVEN, *near))
         yield from (replace(operand, data=n) for n in floats)
         if count > 1 and len(operand.dims) == 1:
             yield from (
@@ -160,6 +160,33 @@ def refilled(
             yield replace(operand, data=[n, *[data] * (count - 1)])
     if count > 1 and len(operand.dims) == 1:
         yield replace(operand, data=[int(rng.choice(numbers)) for _ in range(count)])
+
+
+def fitting(others: Sequence[Operand], dtypes: Sequence[str]) -> Iterator[Operand]:
+    """What an operand that is absent may be: of each shape that goes with the others, and numbers of each class.
+
+    Args:
+        others: The operands that are there.
+        dtypes: That it may have, common ones first.
+    """
+    others = [o for o in others if o.dtype in FLOATS] or others
+    dtype = next((o.dtype for o in others if o.dtype in dtypes), None) or next(iter(dtypes), "f32")
+    sizes = sorted({d for o in others for d in o.dims if isinstance(d, int)})
+    shapes: dict[tuple[Any, ...], None] = dict.fromkeys([(), (1,), *((d,) for d in sizes)])
+    shapes |= dict.fromkeys(o.dims for o in others)
+    for dims in shapes:
+        if dtype in FLOATS:
+            yield Operand(dtype, dims)
+            if all(isinstance(d, int) for d in dims):
+                yield Operand(dtype, dims, True)
+    if dtype in FLOATS:
+        yield from (Operand(dtype, (), True, n) for n in (0.0, -1.0, 0.5, 6.0))
+        return
+    numbers: tuple[Any, ...] = (True, False) if dtype == "bool" else (0, 1, -1, 2)
+    yield from (Operand(dtype, (), True, n) for n in numbers)
+    yield from (Operand(dtype, (1,), True, [n]) for n in numbers)
+    if dtype != "bool":
+        yield from (Operand(dtype, (2,), True, d) for d in ([0, 1], [-1, -2]))
 
 
 def _nested(flat: list[Any], dims: tuple[Any, ...]) -> Any:

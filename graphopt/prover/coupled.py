@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from graphopt.prover.cases import Case, Place, operands, places, put
+from graphopt.prover.cases import Case, Place, contents_read, operands, places, put
 from graphopt.prover.contents import hidden, mapped, reshaped, squared
 from graphopt.prover.images import fitting_images
 from graphopt.prover.schemas import OPSETS, attributes_of, most_operands, said_by, values_of
@@ -52,6 +52,7 @@ def coupled(rule: Rule, case: Case, rng: np.random.Generator) -> list[Case]:
         _columns(rule, case),
         _split(rule, case, rng),
         _exchanged(case),
+        _equalled(rule, case),
         _parted(rule, case),
         _stretched(case),
         _counted(rule, case),
@@ -226,6 +227,22 @@ def _exchanged(case: Case) -> Iterator[Case]:
             yield put(put(case, one, b), two, a)
 
 
+def _equalled(rule: Rule, case: Case) -> Iterator[Case]:
+    """Of the constants that a condition looks at, two hold the same, and a third one something else: what is equal may be a pair of several."""
+    read = contents_read(rule)
+    plain = [(p, o) for p, o in places(case) if p[0] in read and o.const and type(o.data) in (int, float)]
+    for (one, a), (two, b) in itertools.permutations(plain, 2):
+        if (a.dtype, a.dims) == (b.dtype, b.dims) and a.data != b.data:
+            made = put(case, two, a)
+            yield made
+            yield from (
+                put(made, place, replace(o, data=o.data + n))
+                for place, o in plain
+                if place not in (one, two)
+                for n in (1, 40)
+            )
+
+
 # -- operator sets ------------------------------------------------------------------------------------------------
 
 
@@ -272,7 +289,7 @@ def _old_value(op: str, name: str, attribute: Any, rank: int, length: int, rng: 
             return sorted(int(i) for i in rng.permutation(rank)[:count])
         if count:
             return [int(n) for n in rng.integers(low, high, count)]
-    values = values_of(name, attribute.type, None, rank, max(rank - 2, 1), rng)
+    values = values_of(name, attribute.type, None, rank, max(rank - 2, 1), rng, words=attribute.words)
     return values[int(rng.integers(len(values)))] if values else 1
 
 

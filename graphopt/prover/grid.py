@@ -16,10 +16,11 @@ from typing import Any
 import numpy as np
 
 from graphopt.prover.cases import Case, Instance, Place, operands, parse_case, places, put, size_of
+from graphopt.prover.changes import Change, same
 from graphopt.prover.contents import mapped, reshaped, squared
 from graphopt.prover.instances import matches
 from graphopt.prover.schemas import readers
-from graphopt.prover.variation import Change, Variation, same
+from graphopt.prover.variation import Variation
 from graphopt.rewrite.examples import Operand
 from graphopt.rewrite.schema import Rule
 
@@ -49,7 +50,7 @@ def grid(rule: Rule, *, seed: int = 0, tries: int = 4000) -> Iterator[Instance]:
     vary = Variation(rule, rng, examples)
     seen: set[str] = set()
     blind = itertools.count()
-    around = [_around(vary, case, rng) for example in examples for case in (squared(example, SIZE), example)]
+    around = [_around(vary, case, rng) for example in examples for case in _starts(vary, example)]
     points = (case for turn in itertools.zip_longest(*around) for case in turn if case is not None)
     for case in itertools.islice(points, tries):
         text = repr(sorted(case.items(), key=lambda item: item[0]))
@@ -57,6 +58,13 @@ def grid(rule: Rule, *, seed: int = 0, tries: int = 4000) -> Iterator[Instance]:
             seen.add(text)
             small = all(size_of(operand) <= _ELEMENTS for operand in operands(case))
             yield from matches(rule, case, blind) if small else ()
+
+
+def _starts(vary: Variation, example: Case) -> list[Case]:
+    """An example with all sizes alike, as it is, and with other floats in its constants than those that its author chose."""
+    alike = squared(example, SIZE)
+    free = vary.loosened(alike)
+    return [alike, example, *([free] if free != alike else [])]
 
 
 def _around(vary: Variation, case: Case, rng: np.random.Generator) -> Iterator[Case]:

@@ -110,7 +110,7 @@ def _cases(vary: Variation, accepts: list[Case], rejects: list[Case], matched: l
     yield from rejects
     rng = vary.rng
     together = [reversed(coupled(vary.rule, example, rng)) for example in accepts]
-    turns = itertools.zip_longest(*together, *map(vary.valued, accepts))
+    turns = itertools.zip_longest(*together, *map(vary.valued, accepts), *map(vary.freed, accepts))
     joint = [case for turn in turns for case in turn if case is not None][::-1]
     single = [vary.singles(case) for case in accepts]
     rng.shuffle(single)

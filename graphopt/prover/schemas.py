@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import ast
 import difflib
-from collections.abc import Collection, Iterator, Mapping
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -41,6 +42,8 @@ _STRINGS: dict[str, tuple[str, ...]] = {
     "mode": ("constant", "reflect", "edge", "wrap", "nearest", "linear", "cubic", "bilinear", "DCR", "CRD", "fan_in"),
     "keep_aspect_ratio_policy": ("stretch", "not_larger", "not_smaller"), "round_mode": ("up", "down", "nearest"),
 }  # fmt: skip
+"""What descriptions name without quotes, and what is tried where they name nothing."""
+_QUOTED, _TICKED = re.compile(r"""["'](\w+)["']"""), re.compile(r"`(\w+)`")
 _FLOATS = (0.0, 1.0, -1.0, 0.5, 1.5, 2.0, 100.0)
 # Powers of two: what is compared is the law, not how a constant of half precision rounds.
 _EPSILONS = (2.0**-17, 2.0**-10, 0.125, 0.0)
@@ -54,10 +57,12 @@ class Attribute:
     Attributes:
         type: ``onnx.defs.OpSchema.AttrType``.
         required: Whether a node must have it.
+        words: What it may be, where it is a text, by the operator's description.
     """
 
     type: Any
     required: bool
+    words: tuple[str, ...] = ()
 
 
 @lru_cache(maxsize=1)
@@ -71,7 +76,22 @@ def attributes_of(domain: str, op: str, opset: int) -> Mapping[str, Attribute]:
     """The attributes of an operator by name, by ONNX's schema or the runtime's; none where neither knows it."""
     schema, kinds = schema_of(op, domain, opset) or _contributed().get((domain, op)), onnx.defs.OpSchema.AttrType
     found = {} if schema is None else schema.attributes
-    return {name: Attribute(getattr(kinds, a.type.name), a.required) for name, a in found.items()}
+    return {
+        name: Attribute(getattr(kinds, a.type.name), a.required, _words(name, a.description or ""))
+        for name, a in found.items()
+    }
+
+
+def _words(attribute: str, description: str) -> tuple[str, ...]:
+    """The values of a text that a description names: those that some operator has for such an attribute, and what it puts in quotes."""
+    known = [word for word in _STRINGS.get(attribute, ()) if re.search(rf"\b{word}\b", description)]
+    quoted = _QUOTED.findall(description) or _TICKED.findall(description)
+    return tuple(dict.fromkeys((*known, *quoted)))
+
+
+def first_with(opset: int, has: Callable[[int], bool]) -> int:
+    """The operator set from one on in which there is something; that one if there is none."""
+    return next((version for version in range(opset, OPSETS[1] + 1) if has(version)), opset)
 
 
 def values_of(
@@ -82,6 +102,7 @@ def values_of(
     spatial: int,
     rng: np.random.Generator,
     said: Collection[float] = (),
+    words: Sequence[str] = (),
 ) -> list[Any]:
     """Values that an attribute may take.
 
@@ -93,7 +114,10 @@ def values_of(
         spatial: Number of spatial dimensions, for strides and the like.
         rng: Draws lists, of which there are too many to try all.
         said: Numbers that the rule's conditions name.
+        words: What it may be if it is a text; what operators commonly have for it if empty.
     """
+    if kind == onnx.defs.OpSchema.AttrType.STRING or isinstance(held, str):
+        return list(words or _STRINGS.get(attribute, ()))
     made = _values_of(attribute, kind, held, rank, spatial, rng)
     named = [v for n in said for v in _in_the_form_of(made[0], n)] if made else []
     return [*made, *(v for v in named if v not in made)]
@@ -122,8 +146,6 @@ def _values_of(attribute: str, kind: Any, held: Any, rank: int, spatial: int, rn
         return [-3, -2, -1, 0, 1, 2, 3, 9]
     if attribute == "to":
         return [1, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 13, 16]
-    if attribute in _STRINGS:
-        return list(_STRINGS[attribute])
     if attribute == "epsilon":
         return list(_EPSILONS)
     if attribute == "perm":

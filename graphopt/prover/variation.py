@@ -13,8 +13,31 @@ import numpy as np
 
 from graphopt.ir.types import FLOATS
 from graphopt.prover.cases import Case, contents_read, operands, places, put
-from graphopt.prover.contents import SYMBOLS, halved, hidden, mapped, named, refilled, reshaped, retyped, squared
-from graphopt.prover.schemas import attributes_of, beyond_types, dtypes_of, opsets_of, readers, said_by, values_of
+from graphopt.prover.changes import Change, given, operator_of, opset_of, same, since, within
+from graphopt.prover.contents import (
+    SYMBOLS,
+    fitting,
+    halved,
+    hidden,
+    mapped,
+    named,
+    refilled,
+    reshaped,
+    retyped,
+    squared,
+)
+from graphopt.prover.schemas import (
+    OPSETS,
+    attributes_of,
+    beyond_types,
+    dtypes_of,
+    first_with,
+    most_operands,
+    opsets_of,
+    readers,
+    said_by,
+    values_of,
+)
 from graphopt.prover.values import SHAPES
 from graphopt.rewrite.examples import DEFAULT_OPSET, Operand
 from graphopt.rewrite.pattern import Line
@@ -25,24 +48,6 @@ _VALUED = 12  # drawn of each of four forms of an example
 _TOGETHER = 64  # choices of operators for all nodes of a pattern that are gone through
 _SIZES = (1, 2, 3, 4, 5, 6, 7)
 _LONGEST = 512  # of the sizes that a rule names, those that are tried
-
-Change = Callable[[Case], Case]
-"""Of one case to another."""
-
-
-def same(case: Case) -> Case:
-    """No change."""
-    return case
-
-
-def _with(name: str, value: Any, case: Case) -> Case:
-    return {**case, name: value}
-
-
-def _within(rest: str, attribute: str, value: Any, case: Case) -> Case:
-    """A case in which an attribute that the pattern does not name has a value, or is left out."""
-    held = {k: v for k, v in (case.get(rest) or {}).items() if k != attribute}
-    return {**case, rest: held if value is None else {**held, attribute: value}}
 
 
 class Variation:
@@ -171,6 +176,14 @@ class Variation:
         """A case in which all sizes but 1 are one: types do not tell a matrix from its transpose then."""
         return squared(case, int(self._pick((2, 3))))
 
+    def freed(self, case: Case) -> list[Case]:
+        """Each value of each attribute with a constant that may hold anything: what a sign does may show in one mode only."""
+        chosen = [(place, o) for place, o in places(case) if o.const and o.dtype in FLOATS and o.data is not None]
+        free = [put(case, place, replace(o, data=None)) for place, o in chosen]
+        made = [change(c) for c in free for changes in self.choices(c) for change in changes[1:]]
+        self.rng.shuffle(made)
+        return made
+
     def valued(self, case: Case) -> list[Case]:
         """Captured attributes together, drawn: one value for all of a name, or one for each; at several shapes of the operands."""
         if len(self.captured) < 2:
@@ -184,7 +197,7 @@ class Variation:
         alike = self.rng.random() < 0.5
         drawn: dict[str, Any] = {}
         for attribute, variable, line in self.captured:
-            values = self._values(made, *self._chosen(made, line), attribute, made.get(variable))
+            values = self._values(made, *operator_of(made, line), attribute, made.get(variable))
             if values:
                 value = self._pick(values)
                 made[variable] = drawn.setdefault(attribute, value) if alike else value
@@ -194,13 +207,12 @@ class Variation:
         """What each attribute and each operator of a case may be, as changes of a case; none of it stands first."""
         for attribute, variable, line in self.captured:
             if variable in case:
-                values = self._values(case, *self._chosen(case, line), attribute, case[variable])
-                yield [same, *(partial(_with, variable, value) for value in values if value != case[variable])]
+                values = self._values(case, *operator_of(case, line), attribute, case[variable])
+                yield [same, *(partial(given, variable, value, 0) for value in values if value != case[variable])]
         for rest, line in self.rests:
-            for attribute, values in self._rest(case, rest, line):
-                yield [same, *(partial(_within, rest, attribute, value) for value in values)]
+            yield from ([same, *changes] for changes in self._rest(case, rest, line))
         for name, line in self.operators:
-            yield [same, *(partial(_with, name, f"{d}.{op}" if d else op) for d, op in line.ops)]
+            yield [same, *(partial(given, name, f"{d}.{op}" if d else op, 0) for d, op in line.ops)]
 
     def _zeros(self, case: Case) -> list[Case]:
         """Dimensions of one size become empty."""
@@ -215,7 +227,7 @@ class Variation:
 
     def _dtypes(self, case: Case) -> list[Case]:
         """Operands of one dtype get another one: all of them, or one alone."""
-        opset = int(case.get("opset", DEFAULT_OPSET))
+        opset = opset_of(case)
         made = []
         held = sorted({o.dtype for o in operands(case)})
         for dtype in held:
@@ -268,31 +280,15 @@ class Variation:
         for name in self.optional:
             if name in case:
                 made.append({k: v for k, v in case.items() if k != name})
-            made += [{**case, name: o} for o in self._fitting(case, name)]
+            opset = first_with(opset_of(case), partial(self._takes, name))
+            known = (e[name] for e in self.examples if isinstance(e.get(name), Operand))
+            others = fitting(operands(case), dtypes_of(self.rule, name, opset))
+            made += [since(opset, {**case, name: o}) for o in (*known, *others)]
         return made
 
-    def _fitting(self, case: Case, name: str) -> Iterator[Operand]:
-        yield from (e[name] for e in self.examples if isinstance(e.get(name), Operand))
-        others = [o for o in operands(case) if o.dtype in FLOATS] or operands(case)
-        opset = int(case.get("opset", DEFAULT_OPSET))
-        dtypes = dtypes_of(self.rule, name, opset)
-        dtype = next((o.dtype for o in others if o.dtype in dtypes), None) or next(iter(dtypes), "f32")
-        sizes = sorted({d for o in others for d in o.dims if isinstance(d, int)})
-        shapes: dict[tuple[Any, ...], None] = dict.fromkeys([(), (1,), *((d,) for d in sizes)])
-        shapes |= dict.fromkeys(o.dims for o in others)
-        for dims in shapes:
-            if dtype in FLOATS:
-                yield Operand(dtype, dims)
-                if all(isinstance(d, int) for d in dims):
-                    yield Operand(dtype, dims, True)
-        if dtype in FLOATS:
-            yield from (Operand(dtype, (), True, n) for n in (0.0, -1.0, 0.5, 6.0))
-            return
-        numbers: tuple[Any, ...] = (True, False) if dtype == "bool" else (0, 1, -1, 2)
-        yield from (Operand(dtype, (), True, n) for n in numbers)
-        yield from (Operand(dtype, (1,), True, [n]) for n in numbers)
-        if dtype != "bool":
-            yield from (Operand(dtype, (2,), True, d) for d in ([0, 1], [-1, -2]))
+    def _takes(self, name: str, opset: int) -> bool:
+        """Whether an operator takes so many operands in an operator set that it may be given this one."""
+        return any(most_operands(domain, op, opset) > position for domain, op, position, _ in readers(self.rule, name))
 
     def _variadics(self, case: Case) -> list[Case]:
         """A variadic operand gets fewer elements, or more, of the same type or of another size."""
@@ -340,40 +336,43 @@ class Variation:
         """Every attribute that the pattern captures takes every value, and is left out."""
         made = []
         for attribute, variable, line in self.captured:
-            domain, op = self._chosen(case, line)
+            domain, op = operator_of(case, line)
             held = case.get(variable)
-            made += [{**case, variable: v} for v in self._values(case, domain, op, attribute, held) if v != held]
+            opset = self._opset_with(case, domain, op, attribute)
+            made += [
+                given(variable, v, opset, case) for v in self._values(case, domain, op, attribute, held) if v != held
+            ]
             if variable in case:
                 made.append({k: v for k, v in case.items() if k != variable})
         # What a flag says that is neither 0 nor 1 shows only where types allow both.
         made += [self.squared(c) for c in made]
         made += [{**case, item: n} for item in self.items for n in (-2, -1, 0, 1, 2, 3) if n != case.get(item)]
         for rest, line in self.rests:
-            for attribute, values in self._rest(case, rest, line):
-                made += [_within(rest, attribute, value, case) for value in values]
+            made += [change(case) for changes in self._rest(case, rest, line) for change in changes]
         return made
 
-    def _rest(self, case: Case, rest: str, line: Any) -> Iterator[tuple[str, list[Any]]]:
-        """The attributes that a pattern does not name, each with other values than it has; ``None`` to leave it out."""
-        domain, op = self._chosen(case, line)
+    def _rest(self, case: Case, rest: str, line: Any) -> Iterator[list[Change]]:
+        """Each attribute that a pattern does not name, those of later operator sets too, with other values than it has, or left out."""
+        domain, op = operator_of(case, line)
         held = case.get(rest) or {}
         named = {a for a, _ in (*line.attributes, *line.captures, *line.lists)}
-        known = attributes_of(domain, op, int(case.get("opset", DEFAULT_OPSET)))
+        known = attributes_of(domain, op, opset_of(case)).keys() | attributes_of(domain, op, OPSETS[1]).keys()
         for attribute in sorted({*known, *held} - named):
-            values = self._values(case, domain, op, attribute, held.get(attribute))
-            yield attribute, [v for v in values if v != held.get(attribute)] + [None] * (attribute in held)
+            values = [
+                v for v in self._values(case, domain, op, attribute, held.get(attribute)) if v != held.get(attribute)
+            ]
+            opset = self._opset_with(case, domain, op, attribute)
+            yield [partial(within, rest, attribute, v, opset) for v in (*values, *[None] * (attribute in held))]
 
-    def _chosen(self, case: Case, line: Any) -> tuple[str, str]:
-        if not line.op_variable or case.get(line.op_variable) is None:
-            return line.ops[0] if line.ops else ("", "")
-        domain, _, op = str(case[line.op_variable]).rpartition(".")
-        return domain, op
+    def _opset_with(self, case: Case, domain: str, op: str, attribute: str) -> int:
+        """The operator set of a case, or the next in which an operator has an attribute."""
+        return first_with(opset_of(case), lambda opset: attribute in attributes_of(domain, op, opset))
 
     def _values(self, case: Case, domain: str, op: str, attribute: str, held: Any) -> list[Any]:
-        known = attributes_of(domain, op, int(case.get("opset", DEFAULT_OPSET))).get(attribute)
+        known = attributes_of(domain, op, self._opset_with(case, domain, op, attribute)).get(attribute)
         rank = max((len(o.dims) for o in operands(case)), default=2)
-        kind = None if known is None else known.type
-        return values_of(attribute, kind, held, rank, max(rank - 2, 1), self.rng, self.said)
+        kind, words = (None, ()) if known is None else (known.type, known.words)
+        return values_of(attribute, kind, held, rank, max(rank - 2, 1), self.rng, self.said, words)
 
     # -- several things together ----------------------------------------------------------------------------------
 
@@ -422,7 +421,7 @@ class Variation:
         made = self._each(case, cubed)
         for attribute, variable, line in self.captured:
             if variable in made and self.rng.random() < 0.4:
-                values = self._values(made, *self._chosen(made, line), attribute, made[variable])
+                values = self._values(made, *operator_of(made, line), attribute, made[variable])
                 made[variable] = self._pick(values) if values else made[variable]
         return [made]
 
@@ -443,7 +442,7 @@ class Variation:
     def _alike(self, case: Case) -> list[Case]:
         """Attributes of one name get one value: a condition that two are equal has to be seen to suffice."""
         attribute, variable, line = self._pick(self.captured)
-        values = self._values(case, *self._chosen(case, line), attribute, case.get(variable))
+        values = self._values(case, *operator_of(case, line), attribute, case.get(variable))
         if not values:
             return []
         value = self._pick(values)
