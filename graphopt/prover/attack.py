@@ -95,7 +95,12 @@ def attack(instance: Instance, rule: Rule, seed: int = 0, brief: bool = False) -
     except SessionError:
         return made
     with sides.before as before:
-        trial = Trial(rule, sides, before, made, seed)
+        try:
+            trial = Trial(rule, sides, before, made, seed)
+        except (
+            SessionError
+        ):  # part of a pattern that it takes as a whole: a Cast with an attribute too many that it leaves out
+            return made
         graphs = (instance.before, instance.after)
         breaks = any(map(frail, graphs))
         if breaks and any(0 in (value.type.shape or ()) for graph in graphs for value in graph.values.values()):

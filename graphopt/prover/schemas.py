@@ -43,7 +43,9 @@ _STRINGS: dict[str, tuple[str, ...]] = {
     "keep_aspect_ratio_policy": ("stretch", "not_larger", "not_smaller"), "round_mode": ("up", "down", "nearest"),
 }  # fmt: skip
 """What descriptions name without quotes, and what is tried where they name nothing."""
-_QUOTED, _TICKED = re.compile(r"""["'](\w+)["']"""), re.compile(r"`(\w+)`")
+_QUOTED, _TICKED = re.compile(r"""["'](\w{2,})["']"""), re.compile(r"`(\w{2,})`")
+MEANINGLESS = {"Cast": frozenset({"saturate", "round_mode"}), "CastLike": frozenset({"saturate", "round_mode"})}
+"""Attributes that say something of floats of eight bits, which operands here have not: the runtime refuses them elsewhere."""
 _FLOATS = (0.0, 1.0, -1.0, 0.5, 1.5, 2.0, 100.0)
 # Powers of two: what is compared is the law, not how a constant of half precision rounds.
 _EPSILONS = (2.0**-17, 2.0**-10, 0.125, 0.0)

@@ -27,6 +27,7 @@ from graphopt.prover.contents import (
     squared,
 )
 from graphopt.prover.schemas import (
+    MEANINGLESS,
     OPSETS,
     attributes_of,
     beyond_types,
@@ -357,7 +358,7 @@ class Variation:
         held = case.get(rest) or {}
         named = {a for a, _ in (*line.attributes, *line.captures, *line.lists)}
         known = attributes_of(domain, op, opset_of(case)).keys() | attributes_of(domain, op, OPSETS[1]).keys()
-        for attribute in sorted({*known, *held} - named):
+        for attribute in sorted({*known, *held} - named - MEANINGLESS.get(op, frozenset())):
             values = [
                 v for v in self._values(case, domain, op, attribute, held.get(attribute)) if v != held.get(attribute)
             ]
