@@ -26,6 +26,7 @@ def misnamed(
         scope.update(o.name for o in line.operands if o.name)
         scope.update(line.variables)
         scope.update(n for n in (line.rest, line.op_variable) if n)
+    yield from _ambiguous(match)
     scope |= made
     scope.discard("_")
     for expression in conditions:
@@ -50,6 +51,15 @@ def _pattern_line(line: Line, made: Collection[str]) -> Iterator[RuleError]:
             yield RuleError(f"{out!r} is defined twice", line.where)
     if len(line.operands) == 1 and line.operands[0].kind == "number":
         yield RuleError(f"{line.text!r}: a number can't be the only operand", line.where)
+
+
+def _ambiguous(match: Sequence[Line]) -> Iterator[RuleError]:
+    """A name of a value that an attribute or an operator is bound to as well: an example could not say which one it gives."""
+    held = {n for line in match for n in (*line.outputs, *(o.name for o in line.operands))} - {"", "_"}
+    for line in match:
+        for name in (*line.variables, line.rest, line.op_variable):
+            if name in held:
+                yield RuleError(f"{line.text!r}: {name!r} is the name of a value", line.where)
 
 
 def _new_line(

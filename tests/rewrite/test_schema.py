@@ -160,6 +160,10 @@ MISTAKES: dict[str, tuple[str, str, str, str | None]] = {
         swap("y2 = MatMul<*m>(x, w2)\n    roots", "y2 = MatMul<*m>(x, w2)\n      - y2 = Relu(x)\n    roots"),
         "a.yaml:12:9", "'y2' is defined twice", None,
     ),
+    "value and attribute": (
+        swap("y2 = MatMul<*m>(x, w2)\n    roots", "y2 = MatMul<*w1>(x, w2)\n    roots"),
+        "a.yaml:11:9", "'w1' is the name of a value", None,
+    ),
     "operand redefined": (swap("      - w = Concat", "      - x = Concat"), "a.yaml:20:9", "'x' is defined already", None),
     "new value twice": (swap("      - y = MatMul", "      - w = MatMul"), "a.yaml:21:9", "'w' is defined already", None),
     "other roots": (swap("unordered: [y1, y2]", "unordered: [y1]"), "a.yaml:6:5", "the roots ['y1'] are not", None),
