@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from graphopt.ir.types import FLOATS
 from graphopt.prover.cases import Case, Place, contents_read, operands, places, put
 from graphopt.prover.contents import hidden, mapped, reshaped, squared
 from graphopt.prover.images import fitting_images
@@ -27,6 +28,7 @@ from graphopt.rewrite.schema import Rule
 _MOST = 400
 """Cases that one kind of change makes of one example, drawn where there are more."""
 _OLD = 8  # drawn for each operator set
+_UNEVEN = 32  # draws of all floats that a rule computes with
 _FEW = 8  # permutations drawn of a target that got longer
 _LETTERS = {"i": 2, "j": 3, "k": 4, "b": 2, "a": 3, "n": 2, "c": 3}
 _EQUATIONS = (
@@ -53,6 +55,7 @@ def coupled(rule: Rule, case: Case, rng: np.random.Generator) -> list[Case]:
         _split(rule, case, rng),
         _exchanged(case),
         _equalled(rule, case),
+        _uneven(rule, case, rng),
         _parted(rule, case),
         _stretched(case),
         _counted(rule, case),
@@ -241,6 +244,19 @@ def _equalled(rule: Rule, case: Case) -> Iterator[Case]:
                 if place not in (one, two)
                 for n in (1, 40)
             )
+
+
+def _uneven(rule: Rule, case: Case, rng: np.random.Generator) -> Iterator[Case]:
+    """The floats that a rule computes with, drawn together: of round ones, sixteenths among them, quotients lose no digit."""
+    read = contents_read(rule)
+    numbers = [(p, o) for p, o in places(case) if p[0] in read and o.const and o.dtype in FLOATS]
+    numbers = [(p, o) for p, o in numbers if type(o.data) in (int, float)]
+    for _ in range(_UNEVEN if len(numbers) > 1 else 0):
+        made = case
+        for place, operand in numbers:
+            drawn = round(float(rng.choice((1.0, 10.0)) * rng.uniform(0.3, 6.0)), 1)
+            made = put(made, place, replace(operand, data=math.copysign(drawn, operand.data)))
+        yield made
 
 
 # -- operator sets ------------------------------------------------------------------------------------------------
