@@ -97,9 +97,8 @@ def attack(instance: Instance, rule: Rule, seed: int = 0, brief: bool = False) -
     with sides.before as before:
         try:
             trial = Trial(rule, sides, before, made, seed)
-        except (
-            SessionError
-        ):  # part of a pattern that it takes as a whole: a Cast with an attribute too many that it leaves out
+        except SessionError:
+            # The runtime refuses a part of the pattern that it takes as a whole: a Cast with an attribute too many that it leaves out.
             return made
         graphs = (instance.before, instance.after)
         breaks = any(map(frail, graphs))
