@@ -193,7 +193,9 @@ def fills(rule: Rule, before: Graph, after: Graph, given: Collection[int]) -> tu
     own = around(numbers)
     if own.pool and (rule.domain is None or own.largest <= rule.domain):
         chosen = (*chosen, own, *((next_to(numbers),) if rule.claim == "exact" else ()))
-    if real and not whole and not multiplies(before):
+    # Of doubles there is no reference with more digits, which would tell what side has lost those of the small numbers.
+    doubles = any(value.type.dtype == "f64" for value in before.values.values())
+    if real and not (whole or doubles or multiplies(before)):
         chosen = (*chosen, *SUMMED)
     return (*chosen, extreme(rule.domain)) if rule.claim == "approx" else chosen
 
