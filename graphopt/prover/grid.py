@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from graphopt.prover.attributes import Change, same
 from graphopt.prover.cases import Case, Instance, Place, operands, parse_case, places, put, size_of
-from graphopt.prover.changes import Change, same
 from graphopt.prover.contents import mapped, reshaped, squared
 from graphopt.prover.instances import matches
 from graphopt.prover.schemas import readers

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from graphopt.ir.types import FLOATS
+from graphopt.prover.attributes import Change, given, operator_of, opset_of, same, since, within
 from graphopt.prover.cases import Case, contents_read, operands, places, put
-from graphopt.prover.changes import Change, given, operator_of, opset_of, same, since, within
 from graphopt.prover.contents import (
     SYMBOLS,
     fitting,
