@@ -20,10 +20,8 @@ from graphopt.cost.windows import IN_PLACE, kind
 from graphopt.ir.constants import NotConstantError, evaluate
 from graphopt.ir.graph import Graph, Node
 from graphopt.ir.infer import make_node, type_proto
-from graphopt.ir.types import DTYPES, NUMPY_NAMES, ValueType
+from graphopt.ir.types import DTYPES, NUMPY_NAMES, Array, ValueType
 from graphopt.runtime.session import LoadableModel
-
-Array = np.ndarray[Any, Any]
 
 _INLINE = 1 << 16  # bytes; larger initializers are handed to the runtime as arrays
 _IR_VERSION = 10  # read by every runtime that graphopt supports

@@ -21,9 +21,7 @@ from graphopt.ir.graph import Graph, Node, Tensor, Value
 from graphopt.ir.infer import InferenceError, infer, make_node, refined, shape_data
 from graphopt.ir.memo import Memo
 from graphopt.ir.tensors import InMemory, to_tensor_proto
-from graphopt.ir.types import BITS, BY_NAME, DTYPES, NUMPY_NAMES, UNKNOWN, ValueType, digest
-
-Array = np.ndarray[Any, Any]
+from graphopt.ir.types import BITS, BY_NAME, DTYPES, NUMPY_NAMES, UNKNOWN, Array, ValueType, digest
 
 SMALL = 1 << 16  # bytes; constants up to this size may be read by any of a rule's conditions
 READABLE = 1 << 23  # bytes; up to this size min_of and its like look at a constant, so it is known by its whole content

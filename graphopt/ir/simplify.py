@@ -120,19 +120,16 @@ def sized(graph: Graph) -> Graph:
 
 def stateless(graph: Graph) -> Graph:
     """A graph whose recurrent layers are given no states of zeros, which cost a chain of operators where the batch is open."""
-    for id in [node.id for node in graph.nodes.values() if node.op in _STATES and not node.domain]:
-        node = graph.nodes.get(id)
-        if node is None:
-            continue
-        idle = [i for i in _STATES[node.op] if i < len(node.inputs) and _zeros(graph, node.inputs[i])]
+    edit = Edit(graph)
+    for node in graph.nodes.values():
+        states = _STATES.get(node.op, ()) if not node.domain else ()
+        idle = [i for i in states if i < len(node.inputs) and _zeros(graph, node.inputs[i])]
         if idle:
             inputs = [None if i in idle else key for i, key in enumerate(node.inputs)]
             while inputs[-1] is None:
                 inputs.pop()
-            edit = Edit(graph)
             edit.exchange(node, node.but(inputs=tuple(inputs)))
-            graph = edit.commit()[0]
-    return graph
+    return edit.commit()[0]
 
 
 def _zeros(graph: Graph, key: int | None) -> bool:

@@ -6,15 +6,14 @@ import mmap
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
 from graphopt.errors import ModelError
-from graphopt.ir.types import BITS, DTYPE_NAMES
+from graphopt.ir.types import BITS, DTYPE_NAMES, Array
 
-Array = np.ndarray[Any, Any]
 STRING = int(TensorProto.STRING)
 _PIECE = 1 << 24  # bytes
 

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any
-
-import numpy as np
 
 from graphopt.ir import ops
 from graphopt.ir.constants import evaluate_all
 from graphopt.ir.graph import Graph, Value
+from graphopt.ir.types import Array
 from graphopt.onnxio.load import Model
 
 _REMEMBERED = 1 << 22  # bytes; larger constants are computed again for each graph rather than held for all of them
 _SLACK = 4096  # bytes; what the original model computes is folded when the file grows by no more than this,
 _ROOM = 1 << 20  # or by no more than this where the size of the file has a limit
-
-Array = np.ndarray[Any, Any]
 
 
 def fold(model: Model, graph: Graph, max_bytes: int | None = None) -> tuple[dict[int, Array], tuple[int, ...]]:
@@ -75,13 +71,14 @@ def _affordable(model: Model, graph: Graph, max_bytes: int | None, failed: set[i
         readers.subtract(read)
         if budget is not None:
             budget -= growth
-    return chosen + _for_nothing(graph, unfolded, sizes, {*chosen, *failed}), unfolded
+    made = [key for key in unfolded if cones[key][1]]
+    return chosen + _for_nothing(graph, made, sizes, {*chosen, *failed}), unfolded
 
 
-def _for_nothing(graph: Graph, unfolded: Iterable[int], sizes: dict[int, int], known: set[int]) -> list[int]:
-    """Of what some constants are computed from, the last that a rule made and that takes no more room than its own tensors, which then leave the file."""
+def _for_nothing(graph: Graph, made: Iterable[int], sizes: dict[int, int], known: set[int]) -> list[int]:
+    """Of what some constants that rules made are computed from, the last that takes no more room than its own tensors, which then leave the file."""
     found: list[int] = []
-    stack, seen = list(unfolded), set(known)
+    stack, seen = list(made), set(known)
     while stack:
         maker = graph.producer(stack.pop())
         for key in () if maker is None or maker.op in ops.OF_SHAPES else maker.inputs:

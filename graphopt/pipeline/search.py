@@ -98,7 +98,7 @@ def search(context: Context) -> Searched:
         searched = _searched(result, normal, budget, curve)
         if not context.settings.measure or not found.outcome.steps:
             return searched
-        slower = result is not found and result.outcome is found.outcome  # the flat form, by the clock
+        slower = result is not found and result.outcome is found.outcome  # the flat form
         return replace(searched, plain=partial(_plain, found, normal, budget, curve, known and not slower))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+from graphopt.ir.types import Array
 
 NEAR = 8.0  # last places of the largest result, within which both sides count as the same
 

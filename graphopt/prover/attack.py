@@ -23,7 +23,7 @@ from ml_dtypes import bfloat16
 
 from graphopt.errors import SessionError
 from graphopt.ir.graph import Graph
-from graphopt.ir.types import FLOATS, NUMPY_NAMES, digest
+from graphopt.ir.types import FLOATS, NUMPY_NAMES, Array, digest
 from graphopt.prover.apart import NEAR, furthest_of, near, size, unit
 from graphopt.prover.bindings import bindings
 from graphopt.prover.cases import Case, Instance, fits
@@ -34,8 +34,6 @@ from graphopt.prover.semantics import ContradictionError, UnsupportedError
 from graphopt.prover.sides import Sides
 from graphopt.prover.values import ORDINARY, Fill, cast_operands, content, fills, rng_of, uses, widened
 from graphopt.rewrite.schema import Rule
-
-Array = np.ndarray[Any, Any]
 
 _TIE = 2.0**-20  # how far what is rounded to a whole number is moved, in proportion
 _OWN = 8.0  # tolerated multiple of the pattern's own error

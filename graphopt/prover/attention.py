@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from graphopt.ir.types import Array
 from graphopt.prover.linear import lowered, matmul, total
 from graphopt.prover.semantics import Call, ContradictionError, Result, UnsupportedError, operator
-
-Array = np.ndarray[Any, Any]
 
 
 def attention(c: Call, q: Array, k: Array, v: Array, scale: float, bias: Array | None) -> Array:

@@ -22,9 +22,7 @@ from typing import Any, Protocol
 import numpy as np
 from ml_dtypes import bfloat16
 
-from graphopt.ir.types import FLOATS, NUMPY_NAMES
-
-Array = np.ndarray[Any, Any]
+from graphopt.ir.types import FLOATS, NUMPY_NAMES, Array
 
 ODD = frozenset({"sin", "erf", "sign", "tanh"})
 EVEN = frozenset({"cos", "abs of an integer"})  # (the square of an integer may wrap, and be negative)

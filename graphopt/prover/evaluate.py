@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Collection, Mapping
-from typing import Any
 
 import numpy as np
 
 from graphopt.ir.graph import Graph
-from graphopt.ir.types import FLOATS
+from graphopt.ir.types import FLOATS, Array
 from graphopt.prover import attention, linear, movement, quantisation, windows
 from graphopt.prover.domains import Domain, RandomOrder, fresh
 from graphopt.prover.semantics import OPERATORS, Call, ContradictionError, UnsupportedError
 from graphopt.prover.values import SHAPES
-
-Array = np.ndarray[Any, Any]
 
 _REGISTERED = (attention, linear, movement, quantisation, windows)  # importing them registers their operators
 

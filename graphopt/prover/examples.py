@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from graphopt.errors import GraphoptError, SessionError
-from graphopt.prover.attack import Array, Attack, Counterexample, Trial, attack
+from graphopt.ir.types import Array
+from graphopt.prover.attack import Attack, Counterexample, Trial, attack
 from graphopt.prover.bindings import bindings
 from graphopt.prover.cases import Case, build_instance, instance_of, operands, parse_case
 from graphopt.prover.sides import Sides

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import reduce
-from typing import Any
 
 import numpy as np
 
+from graphopt.ir.types import Array
 from graphopt.prover.domains import Floats, RandomOrder
 from graphopt.prover.residues import Field
 from graphopt.prover.semantics import (
@@ -20,8 +20,6 @@ from graphopt.prover.semantics import (
     operator,
     truncated,
 )
-
-Array = np.ndarray[Any, Any]
 
 # Reductions ----------------------------------------------------------------------------------------------------------
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from graphopt.ir.types import Array
 from graphopt.prover.domains import Floats
 from graphopt.prover.semantics import Call, ContradictionError, Result, UnsupportedError, front, operator
-
-Array = np.ndarray[Any, Any]
 
 _LONGEST = 1 << 20  # elements of a Range
 

@@ -12,11 +12,10 @@ from typing import Any
 import numpy as np
 import z3
 
+from graphopt.ir.types import Array
 from graphopt.prover.domains import EVEN, ODD, WHOLE
 from graphopt.prover.numbers import meant
 from graphopt.prover.semantics import UnsupportedError
-
-Array = np.ndarray[Any, Any]
 
 
 def _each(function: Any, inputs: int) -> Any:

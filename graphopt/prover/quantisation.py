@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from graphopt.ir.types import Array
 from graphopt.prover.domains import QUANTISE
-from graphopt.prover.semantics import Array, Call, ContradictionError, Result, UnsupportedError, front, operator
+from graphopt.prover.semantics import Call, ContradictionError, Result, UnsupportedError, front, operator
 
 _WHOLE = frozenset({"i8", "u8", "i16", "u16", "i32"})
 

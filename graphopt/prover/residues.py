@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from graphopt.prover.domains import EVEN, ODD, WHOLE, Array, RandomOrder, mix, seed_of
+from graphopt.ir.types import Array
+from graphopt.prover.domains import EVEN, ODD, WHOLE, RandomOrder, mix, seed_of
 from graphopt.prover.numbers import meant
 
 # p and q = (p - 1) / 2 are prime, and 2 is a square modulo both, so that the root of 2 exists.

@@ -16,10 +16,8 @@ from typing import Any
 import numpy as np
 
 from graphopt.ir import ops
-from graphopt.ir.types import ELEMENT_TYPES
+from graphopt.ir.types import ELEMENT_TYPES, Array
 from graphopt.prover.domains import WIDER, Domain, RandomOrder
-
-Array = np.ndarray[Any, Any]
 
 
 class UnsupportedError(Exception):

@@ -15,11 +15,10 @@ from onnx import ModelProto, helper, numpy_helper
 
 from graphopt.ir.graph import Graph
 from graphopt.ir.infer import make_node, type_proto
-from graphopt.ir.types import NUMPY_NAMES, ValueType
+from graphopt.ir.types import NUMPY_NAMES, Array, ValueType
 from graphopt.prover.cases import Instance
 from graphopt.runtime.session import LoadableModel, Session, SessionConfig
 
-Array = np.ndarray[Any, Any]
 _DISABLED = SessionConfig(level="disabled")
 
 

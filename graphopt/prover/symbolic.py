@@ -16,13 +16,12 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Any
 
 import numpy as np
 
 from graphopt.errors import install
 from graphopt.ir.graph import Graph
-from graphopt.ir.types import FLOATS, NUMPY_NAMES
+from graphopt.ir.types import FLOATS, NUMPY_NAMES, Array
 from graphopt.prover.attack import Counterexample
 from graphopt.prover.cases import Instance, operands
 from graphopt.prover.domains import Domain, Floats, RandomOrder, Terms, fresh
@@ -31,8 +30,6 @@ from graphopt.prover.residues import PRIMES, Field
 from graphopt.prover.semantics import ContradictionError, UnsupportedError
 from graphopt.prover.values import uses
 from graphopt.rewrite.schema import Rule
-
-Array = np.ndarray[Any, Any]
 
 METHODS = ("terms", "field", "order")
 UNDECIDED = "z3 did not decide in time"

@@ -17,12 +17,10 @@ from typing import Any
 import numpy as np
 
 from graphopt.ir.graph import Graph, Node
-from graphopt.ir.types import FLOATS, NUMPY_NAMES
+from graphopt.ir.types import FLOATS, NUMPY_NAMES, Array
 from graphopt.prover.domains import WIDER
 from graphopt.prover.hazards import COUNTING
 from graphopt.rewrite.schema import Rule
-
-Array = np.ndarray[Any, Any]
 
 _SPECIAL = (0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 0.5, -2.5, 3.0, 120.0, -120.0,
             2049.0, 16777217.0, 1 + 1e-12, 1 + 2.0**-11 + 2.0**-30)  # fmt: skip

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
+from graphopt.ir.types import Array
 from graphopt.prover.linear import extreme, mean, total
 from graphopt.prover.semantics import Call, ContradictionError, Result, UnsupportedError, operator
-
-Array = np.ndarray[Any, Any]
 
 
 def _window_geometry(c: Call, kernel: Sequence[int]) -> tuple[list[Array], list[int]]:

@@ -20,12 +20,11 @@ from typing import Any
 
 import numpy as np
 
+from graphopt.ir.types import Array
 from graphopt.prover.residues import PRIMES, Field
 from graphopt.prover.semantics import ContradictionError, UnsupportedError
 from graphopt.synth.operators import TABLE, Form, Shape, apply, results
 from graphopt.synth.worlds import World
-
-Array = np.ndarray[Any, Any]
 
 _ELEMENTS = 512  # of a value, at most
 _CHUNK = 256  # terms computed at once

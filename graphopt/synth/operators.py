@@ -18,12 +18,11 @@ import numpy as np
 
 from graphopt.ir import ops
 from graphopt.ir.infer import InferenceError, infer
-from graphopt.ir.types import ValueType
+from graphopt.ir.types import Array, ValueType
 from graphopt.prover.domains import Domain
 from graphopt.prover.evaluate import compute
 from graphopt.prover.semantics import Call
 
-Array = np.ndarray[Any, Any]
 Shape = tuple[int, ...]
 
 OPSET = 18

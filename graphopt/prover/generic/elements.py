@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from graphopt.ir.types import FLOATS
+from graphopt.ir.types import FLOATS, Array
 from graphopt.prover.generic.facts import OpenError
 from graphopt.prover.generic.propositions import eq
 from graphopt.prover.generic.reals import Reals
 from graphopt.prover.generic.sizes import Int, atom, whole
-from graphopt.prover.generic.tensors import Array, Call, Index, Tensor, joint_shape, stretched
+from graphopt.prover.generic.tensors import Call, Index, Tensor, joint_shape, stretched
 from graphopt.prover.generic.terms import ONE, ZERO, Real, joined, negated
 from graphopt.prover.semantics import OPERATORS, UnsupportedError
 from graphopt.prover.semantics import Call as ElementCall

@@ -11,8 +11,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from graphopt.ir import ops
 from graphopt.ir.types import FLOATS
 from graphopt.prover.generic.facts import Facts, OpenError
@@ -24,7 +22,6 @@ from graphopt.prover.generic.terms import Real
 
 Index = tuple[Int, ...]
 Shape = tuple[Int, ...]
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True, eq=False)
