@@ -231,8 +231,9 @@ class Trial:
             name, use = self.instance.before.values[key].name, self.uses.get(key, "")
             large = fill.magnitude > 100 or (fill.own and fill.largest > 100)
             weighs = key in self.instance.symbolic and (large or fill.alike)
-            # As the factors of a Resize, other numbers of the rule ask for all memory there is.
-            own = ORDINARY if weighs or (use == "shape" and fill.own) else fill
+            # As the factors of a Resize, other numbers of the rule ask for all memory there is; as regions, large ones for all time.
+            asks = (use == "shape" and fill.own) or (use == "region" and fill.largest > 100)
+            own = ORDINARY if weighs or asks else fill
             limit = np.inf
             if self.rule.claim == "real" and self.sides.dtype(key).kind == "f":
                 # About numbers: none becomes infinite by being stored.

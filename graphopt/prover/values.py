@@ -278,9 +278,12 @@ SHAPES: dict[str, tuple[int, ...]] = {
     "ReduceL2": (1,), "ReduceLogSum": (1,), "ReduceLogSumExp": (1,), "ReduceSumSquare": (1,), "Pow": (1,),
 }  # fmt: skip
 
+REGIONS = frozenset({"RoiAlign"})
+"""Operators that take as many samples as their second operand is large: of regions of a thousand pixels a run takes seconds."""
+
 
 def uses(*graphs: Graph, only: str = "") -> dict[int, str]:
-    """What integers of the graphs are for: ``shape``, ``divisor`` or ``count`` by key, through whatever computes them.
+    """What operands of the graphs are for: ``shape``, ``divisor``, ``count`` or ``region`` by key, through whatever computes them.
 
     Args:
         graphs: The graphs.
@@ -297,6 +300,8 @@ def uses(*graphs: Graph, only: str = "") -> dict[int, str]:
                 _mark(graph, node, i, "shape", found)
             if node.op in ("Div", "Mod") and only != "shape":
                 _mark(graph, node, 1, "divisor", found)
+            if node.op in REGIONS and not only:
+                _mark(graph, node, 1, "region", found)
     return found
 
 
