@@ -132,7 +132,7 @@ class Edit:
                 label = f"{name or op}_{id & 0xFFFFFF:06x}" + (f"_{i}" if i else "")
                 if key in self._values:
                     raise RefusedError("a new value exists already")
-                self._values[key] = Value(key, label, type, const, None, id, None, None if i else elements)
+                self._values[key] = Value(key, label, type, const, None, id, None if i else elements)
                 self._users[key] = ()
             else:
                 self._define(root, id, type, const, None if i else elements)
@@ -275,7 +275,7 @@ class Edit:
         known = None if const else merged(elements, old.content)
         if (const, both, known) != (old.const, old.type, old.content):
             self._learned.update(dict.fromkeys(self._users[root]))
-        self._values[root] = Value(root, old.name, both, const, None, node, None, known)
+        self._values[root] = Value(root, old.name, both, const, None, node, known)
         self._pending.discard(root)
         self._defined.add(root)
 

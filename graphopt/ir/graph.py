@@ -168,7 +168,6 @@ class Value:
         const: Known before the model runs: a tensor, or computed from constants alone (a lazy constant).
         tensor: The bytes of an initializer or of a Constant node.
         producer: Id of the node that computes it, ``None`` for inputs and tensors.
-        source: The original Constant node, when the tensor came from one.
         content: What is known of the elements of a small integer tensor that the model computes (see :mod:`graphopt.ir.content`).
         default: Whether it is an input for which the model has a tensor of its own, which only a caller may replace.
     """
@@ -179,7 +178,6 @@ class Value:
     const: bool = False
     tensor: Tensor | None = None
     producer: int | None = None
-    source: Any = None
     content: tuple[Dim, ...] | None = None
     default: bool = False
 

@@ -120,7 +120,7 @@ class _Builder:
             data = constant_of(source)
             if data is not None:
                 name = source.output[0]
-                self._define(name, Value(digest("init", name, data.key), name, data.type, True, data, source=source))
+                self._define(name, Value(digest("init", name, data.key), name, data.type, True, data))
                 return
         attributes = {a.name: attribute_of(a) for a in source.attribute}
         domain = "" if source.domain == "ai.onnx" else source.domain

@@ -130,7 +130,7 @@ class _Emitter:
             value = graph.values[key]
             if key in self.folded:
                 tensor = self.folded[key]
-            elif value.tensor is not None and self.names[key] not in present and value.source is None:
+            elif value.tensor is not None and self.names[key] not in present:
                 tensor = _constant(value.tensor.data)
             else:
                 continue
@@ -239,12 +239,10 @@ class _Emitter:
 
     def _nodes(self, used: set[int]) -> Iterator[NodeProto]:
         graph = self.graph
-        constants: set[int] = set()
         emitted_names: set[str] = set()
         for node in graph.in_order():
             if node.id not in self.needed:
                 continue
-            yield from self._constants([k for k in node.inputs if k is not None], constants)
             operands = len(node.operands)
             for key, name in zip(node.inputs[operands:], node.captures, strict=True):
                 # A body reads an outer value by name; when a rewrite put another value there, the name must live on.
@@ -252,7 +250,6 @@ class _Emitter:
                     emitted_names.add(name)
                     yield helper.make_node("Identity", [self.names[key]], [name])
             yield self._node(node)
-        yield from self._constants(graph.output_keys, constants)
         for source, name in self.extra:
             if name not in emitted_names:
                 yield helper.make_node("Identity", [source], [name])
@@ -273,16 +270,6 @@ class _Emitter:
             shape = type.shape or ()
             if type.dtype and not type.static and shape and all(isinstance(d, int) or d in symbols for d in shape):
                 yield helper.make_value_info(self.names[key], type_proto(type))
-
-    def _constants(self, keys: Iterable[int], done: set[int]) -> Iterator[NodeProto]:
-        for key in keys:
-            value = self.graph.values[key]
-            if value.source is not None and key not in done and key not in self.folded:
-                done.add(key)
-                source = NodeProto()
-                source.CopyFrom(value.source)
-                source.output[0] = self.names[key]
-                yield source
 
     def _node(self, node: Node) -> NodeProto:
         ins = ["" if k is None else self.names[k] for k in node.operands]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -259,3 +260,20 @@ def test_what_a_body_reads_is_called_as_it_reads_it(tmp_path: Path, shown: list[
     for c in (True, False):
         feeds = {"x": np.ones(3, np.float32), "c": np.array(c)}
         same(run(out, feeds), run(proto, feeds))
+
+
+@pytest.mark.parametrize(("ir_version", "left"), [(3, ["Add", "Constant", "Constant"]), (8, ["Add"])])
+@pytest.mark.parametrize("form", [{"value_float": 2.0}, {"value": onnx.numpy_helper.from_array(np.float32(2))}])
+def test_a_constant_node_becomes_an_initializer(tmp_path: Path, ir_version: int, left: list[str], form: Any) -> None:
+    nodes = [
+        node("Constant", [], ["c"], **form),
+        node("Identity", ["x"], ["h"]),
+        node("Add", ["h", "c"], ["y"]),
+        node("Identity", ["c"], ["shown"]),
+    ]
+    outputs = [("y", F, ["N"]), ("shown", F, [])]
+    proto = model(nodes, [("x", F, ["N"])], outputs, ir_version=ir_version)
+    out, _, _ = through(proto, tmp_path, library(DROP_IDENTITY))
+    assert sorted(n.op_type for n in onnx.load(out).graph.node) == left
+    feeds = {"x": np.ones(3, np.float32)}
+    same(run(out, feeds), run(proto, feeds))
