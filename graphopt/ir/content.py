@@ -19,6 +19,8 @@ Content = tuple[Dim, ...]
 
 LIMIT = 64  # elements; nothing longer is shape arithmetic
 _END = 2**31 - 1  # exporters write this, or the 64-bit maximum, for "up to the end"
+_WRAPS = {"i64": 2**63, "i32": 2**31, "bool": 2}
+"""Where numbers begin that an element type lacks: what is computed there is another one."""
 _SAME_ELEMENTS = frozenset({"Identity", "Cast", "Reshape", "Squeeze", "Unsqueeze", "Flatten"})
 
 
@@ -41,7 +43,12 @@ def content(
     if result.dtype not in ("i64", "i32", "bool") or (result.elements is not None and result.elements > LIMIT):
         return None
     found = _content(op, attributes, types, known, result)
-    if found is None or len(found) > LIMIT or all(d is None for d in found):
+    if found is None or len(found) > LIMIT:
+        return None
+    found = tuple(
+        d if not isinstance(d, int) or -_WRAPS[result.dtype] <= d < _WRAPS[result.dtype] else None for d in found
+    )
+    if all(d is None for d in found):
         return None
     # What contradicts the inferred shape is not to be trusted.
     return found if result.elements in (None, len(found)) else None
@@ -69,6 +76,8 @@ def _content(
         return _chosen(types, known)
     if not known or known[0] is None or first.dtype not in ("i64", "i32"):
         return None
+    if op == "Cast" and result.dtype == "bool":  # a size may be 0
+        return tuple(int(d != 0) if isinstance(d, int) else None for d in known[0])
     if op in _SAME_ELEMENTS:
         return known[0]
     if op in _ARITHMETIC and len(known) == 2 and known[1] is not None:

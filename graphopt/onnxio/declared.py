@@ -8,7 +8,7 @@ from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper, shape
 
 from graphopt.ir.doubts import MISTAKEN, believed
 from graphopt.ir.infer import value_type
-from graphopt.ir.types import DTYPE_NAMES, UNKNOWN, ValueType, merge
+from graphopt.ir.types import BITS, DTYPE_NAMES, UNKNOWN, ValueType, merge
 from graphopt.onnxio.bodies import captured
 from graphopt.onnxio.initializers import attribute_of
 
@@ -61,7 +61,7 @@ def _trusted(proto: ModelProto, types: dict[str, ValueType]) -> dict[str, ValueT
     doubted = {
         name
         for node in proto.graph.node
-        if _mistaken(node, told, versions, contents) or _sized(node, told, sizes)
+        if _mistaken(node, told, versions, contents) or _sized(node, told, sizes) or _narrowed(node, told)
         for name in node.output
     }
     known = 0
@@ -105,6 +105,14 @@ def _sized(node: NodeProto, types: Mapping[str, ValueType], names: Iterable[str]
         len(types[name].shape or ()) < 2 and (types[name].dtype in ("i64", "i32") or node.op_type in _SIZED_BY_FLOATS)
         for name in set(names).intersection(node.input)
     )
+
+
+def _narrowed(node: NodeProto, types: Mapping[str, ValueType]) -> bool:
+    """Whether sizes become truths or numbers of few bits: what follows from them ONNX infers from the sizes themselves."""
+    if node.op_type != "Cast" or node.domain or not node.input or not node.output:
+        return False
+    before, after = types.get(node.input[0], UNKNOWN), types.get(node.output[0], UNKNOWN)
+    return before.dtype in ("i64", "i32") and len(before.shape or ()) < 2 and BITS.get(after.dtype or "", 64) < 32
 
 
 def _mistaken(

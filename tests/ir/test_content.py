@@ -15,6 +15,7 @@ from graphopt.onnxio.load import load
 from tests.onnxio.models import F, model, node, weight
 
 I = TensorProto.INT64  # noqa: E741
+B = TensorProto.BOOL
 C = {
     "first": [0], "both": [0, 1], "last": [2], "zero": 0, "unit": 1, "none": [], "one": [1], "eight": [8], "free": [-1], "two": [2],
     "end": [2**63 - 1], "heads": [2, 4], "axis0": [0],
@@ -104,6 +105,10 @@ def test_a_symbol_may_look_like_a_number():
         ([SHAPE, node("Equal", ["s", "free"], ["e"]), node("Where", ["e", "one", "s"], ["y"])], ("N", "S", 8)),
         ([SHAPE, node("Equal", ["s", "eight"], ["e"]), node("Where", ["e", "two", "s"], ["y"])], (None, None, 2)),
         ([SHAPE, node("Cast", ["s"], ["c"], to=TensorProto.INT32), node("Unsqueeze", ["c", "axis0"], ["y"])], ("N", "S", 8)),
+        # A size may be 0, which is no truth; what has no place in the type is another number.
+        ([SHAPE, node("Cast", ["s"], ["c"], to=B), node("Where", ["c", "one", "two"], ["y"])], (None, None, 1)),
+        ([SHAPE, node("Concat", ["s", "end"], ["c"], axis=0), node("Cast", ["c"], ["y"], to=TensorProto.INT32)], ("N", "S", 8, None)),
+        ([SHAPE, node("Concat", ["s", "end"], ["c"], axis=0), node("Add", ["c", "one"], ["y"])], (None, None, 9, None)),
         # A vector whose length alone is known, among others; one of unknown length; a float on the way.
         ([SHAPE, node("Gather", ["k", "one"], ["g"]), node("Concat", ["s", "g"], ["y"], axis=0)], ("N", "S", 8, None)),
         ([SHAPE, node("Concat", ["s", "k"], ["y"], axis=0)], None),

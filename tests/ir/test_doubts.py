@@ -38,6 +38,16 @@ def at(opset):
     return SLICED.replace('["": 10]', f'["": {opset}]')
 
 
+@pytest.mark.parametrize("dtype", ["BOOL", "UINT8"])
+def test_a_size_that_became_a_truth_or_a_byte_is_no_size_any_more(dtype):
+    """ONNX carries the numbers through a Cast as they are."""
+    text = f"""<ir_version: 8, opset_import: ["": 17]>
+    g (float[300, 3] x) => (float[a, b] y)
+    {{ s = Shape(x) c = Cast<to: int = {getattr(TensorProto, dtype)}>(s) d = Cast<to: int = 7>(c) y = ConstantOfShape(d) }}"""
+    made = {"BOOL": "f32[1,1]", "UINT8": "f32[44,3]"}
+    assert inferred(text)["y"] == made[dtype]
+
+
 @pytest.mark.parametrize("opset", [11, 12, 13])
 def test_a_cut_axis_keeps_no_symbol(opset):
     found = types(parser.parse_model(at(opset)))
