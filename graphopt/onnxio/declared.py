@@ -11,6 +11,7 @@ from graphopt.ir.infer import value_type
 from graphopt.ir.types import BITS, DTYPE_NAMES, UNKNOWN, ValueType, merge
 from graphopt.onnxio.bodies import captured
 from graphopt.onnxio.initializers import attribute_of
+from graphopt.onnxio.read import STANDARD
 
 _BOUNDS = 8  # elements of the bounds of a Slice
 _SIZED_BY_FLOATS = ("Range", "Resize", "Upsample")
@@ -109,7 +110,7 @@ def _sized(node: NodeProto, types: Mapping[str, ValueType], names: Iterable[str]
 
 def _narrowed(node: NodeProto, types: Mapping[str, ValueType]) -> bool:
     """Whether sizes become truths or numbers of few bits: what follows from them ONNX infers from the sizes themselves."""
-    if node.op_type != "Cast" or node.domain or not node.input or not node.output:
+    if node.op_type != "Cast" or node.domain not in STANDARD or not node.input or not node.output:
         return False
     before, after = types.get(node.input[0], UNKNOWN), types.get(node.output[0], UNKNOWN)
     return before.dtype in ("i64", "i32") and len(before.shape or ()) < 2 and BITS.get(after.dtype or "", 64) < 32
