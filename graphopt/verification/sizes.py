@@ -98,14 +98,15 @@ def _equations(graph: Graph) -> list[tuple[Linear, Linear]]:
 def _meetings(graph: Graph, node: Node, shapes: Sequence[Shape | None]) -> Iterator[tuple[Dim, Dim]]:
     """Dimensions that a node holds against numbers, or against each other."""
     known = [shape for shape in shapes if shape is not None]
+    x, w = (*shapes, None, None)[:2]
     if node.op in BROADCASTING:
         yield from _equal(known)
-    elif node.op in ("MatMul", "Gemm") and len(known) > 1 and len(known[0]) > 0 and len(known[1]) > 0:
-        a = known[0][0 if node.attributes.get("transA", 0) else -1]
-        b = known[1][-1 if node.attributes.get("transB", 0) or len(known[1]) == 1 else -2]
+    elif node.op in ("MatMul", "Gemm") and x and w:
+        a = x[0 if node.attributes.get("transA", 0) else -1]
+        b = w[-1 if node.attributes.get("transB", 0) or len(w) == 1 else -2]
         yield from _pair(a, b)
         if node.op == "MatMul":
-            yield from _equal([known[0][:-2], known[1][:-2]])
+            yield from _equal([x[:-2], w[:-2]])
     elif node.op == "Concat" and len({len(shape) for shape in known}) == 1:
         axis = node.attributes.get("axis", 0) % (len(known[0]) or 1)
         yield from _equal([shape[:axis] + shape[axis + 1 :] for shape in known])
@@ -125,11 +126,12 @@ def _meetings(graph: Graph, node: Node, shapes: Sequence[Shape | None]) -> Itera
         axis = node.attributes.get("axis", 0)
         if picks and -len(shapes[0]) <= axis < len(shapes[0]):
             yield shapes[0][axis], 1 + max((p if p >= 0 else -1 - p for p in picks if isinstance(p, int)), default=0)
-    elif node.op in _WINDOWS and shapes and shapes[0] is not None:
-        if len(known) > 1 and len(shapes[0]) > 1 and node.op == "Conv" and isinstance(known[1][1], int):
-            yield shapes[0][1], known[1][1] * int(node.attributes.get("group", 1))
+    elif node.op in _WINDOWS and x is not None:
+        channels = w[1] if w is not None and len(w) > 1 and len(x) > 1 and node.op == "Conv" else None
+        if isinstance(channels, int):
+            yield x[1], channels * int(node.attributes.get("group", 1))
         kernel = node.attributes.get("kernel_shape", ())
-        for dim, size in zip(shapes[0][2:], kernel, strict=False):
+        for dim, size in zip(x[2:], kernel, strict=False):
             yield dim, max(32, int(size))
 
 

@@ -29,6 +29,19 @@ CASES = [
 ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        "w = Reshape(c, k) y = Conv<kernel_shape = [3, 3]>(x, w, d)",
+        "w = Reshape(c, k) f = Flatten(x) y = Gemm(f, w, d)",
+    ],
+)
+def test_a_weight_of_which_nothing_is_known_asks_for_nothing(body):
+    """What the bias has for dimensions says nothing of the image's channels."""
+    found = proto("float[1, n, h, h] x", "float[90] c, int64[m] k, float[7] d", body)
+    assert 7 not in size_hints(simplify(load(found).graph)).sizes.get("n", ())
+
+
 CRASHES = pytest.mark.skipif(
     os.name == "nt" or platform.machine() not in ("x86_64", "AMD64"), reason="it needs a process to lose, and x86"
 )
