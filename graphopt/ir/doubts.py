@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from graphopt.ir.content import Content, bounds, takes_all
-from graphopt.ir.types import Dim, ValueType, known
+from graphopt.ir.types import MADE_UP, Dim, ValueType, digest, known
 
 _POOLS = frozenset({"MaxPool", "AveragePool", "LpPool"})
 _REDUCTIONS = frozenset(
@@ -105,8 +105,13 @@ def _joined(attributes: Mapping[str, Any], inputs: Sequence[ValueType | None], y
     for i in set(range(len(y))) - {attributes.get("axis", 1) % len(y)}:
         said = {shape[i] if known(shape[i]) else None for shape in shapes}
         if len(said if empty else said - {None}) > 1:
-            dims[i] = filled[0][i] if filled else None
+            dims[i] = filled[0][i] if filled else _one_of(shapes, i)
     return tuple(dims)
+
+
+def _one_of(shapes: Sequence[tuple[Dim, ...]], axis: int) -> Dim:
+    """The size that a Concat has there: nobody chose its name, but the same shapes make the same size."""
+    return None if any(None in shape for shape in shapes) else f"{MADE_UP}{digest(shapes, axis):x}"
 
 
 def _summed(equation: str, inputs: Sequence[ValueType | None], y: tuple[Dim, ...]) -> tuple[Dim, ...]:

@@ -28,7 +28,7 @@ from graphopt.ir.infer import value_type
 from graphopt.ir.tensors import Constant
 from graphopt.ir.types import UNKNOWN, ValueType, digest
 from graphopt.onnxio.bodies import HAS_BODY, captured, within
-from graphopt.onnxio.declared import overridable, types_of
+from graphopt.onnxio.declared import overridable, types_of, unnamed_axes
 from graphopt.onnxio.initializers import attribute_of, constant_of, identify
 from graphopt.onnxio.read import STANDARD
 
@@ -237,7 +237,10 @@ def _mistakes_slices(proto: ModelProto, types: Mapping[str, ValueType]) -> str:
     ]
     open_ones = [type for type in cut if not type.static]
     fed = [types.get(i.name, UNKNOWN) for i in proto.graph.input] if open_ones else []
-    symbols = any(isinstance(d, str) for type in (*open_ones, *fed) for d in type.shape or ())
+    ours = {
+        f"{i.name}[{axis}]" for i in proto.graph.input for axis in unnamed_axes(i.type)
+    }  # the runtime has no such symbols
+    symbols = any(isinstance(d, str) and d not in ours for type in (*open_ones, *fed) for d in type.shape or ())
     return MISTAKEN_SLICE if symbols else ""
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper, shape_inference
+from onnx import ModelProto, NodeProto, TensorProto, TypeProto, helper, numpy_helper, shape_inference
 
 from graphopt.ir.doubts import MISTAKEN, believed
 from graphopt.ir.infer import value_type
-from graphopt.ir.types import BITS, DTYPE_NAMES, UNKNOWN, ValueType, merge
+from graphopt.ir.types import BITS, DTYPE_NAMES, UNKNOWN, ValueType, known, merge
 from graphopt.onnxio.bodies import captured
 from graphopt.onnxio.initializers import attribute_of
 from graphopt.onnxio.read import STANDARD
@@ -26,26 +26,38 @@ def _types(proto: ModelProto) -> dict[str, ValueType]:
     """Types of all values, by ONNX's own inference; what it can't tell is absent."""
     weights = {t.name: t for t in proto.graph.initializer}
     published = [o.name for o in proto.graph.output if o.name in weights]
+    unnamed = [(at, axis) for at, info in enumerate(proto.graph.input) for axis in unnamed_axes(info.type)]
     whole = proto
-    if published:
-        # Of an initializer that is an output inference believes what the output declares: without a shape, a Slice by it is wrong.
+    if published or unnamed:
         whole = ModelProto()
         whole.CopyFrom(proto)
-        for output in whole.graph.output:
-            if output.name in weights:
-                tensor = weights[output.name]
-                output.CopyFrom(helper.make_tensor_value_info(output.name, tensor.data_type, tensor.dims))
+    # Of an initializer that is an output inference believes what the output declares: without a shape, a Slice by it is wrong.
+    for output in whole.graph.output if published else ():
+        if output.name in weights:
+            tensor = weights[output.name]
+            output.CopyFrom(helper.make_tensor_value_info(output.name, tensor.data_type, tensor.dims))
+    # What has no name can't be followed: a dimension of an input is called as it is where inputs are made up.
+    called: dict[str, str] = {}
+    for at, axis in unnamed:
+        info = whole.graph.input[at]
+        dim, name = info.type.tensor_type.shape.dim[axis], f"{info.name}[{axis}]"
+        dim.dim_param = called.setdefault(dim.dim_param or name, name)
     try:
         inferred = shape_inference.infer_shapes(whole, data_prop=True)
     except Exception:
         # Inference gives up on some valid models (unknown operators in bodies); the declared types remain.
-        inferred = proto
+        inferred = whole
     g = inferred.graph
     found = {i.name: value_type(i.type) for i in [*g.input, *g.value_info]}
     for i in g.output:
         type = value_type(i.type)
         found[i.name] = merge(found[i.name], type) or type if i.name in found else type
     return found
+
+
+def unnamed_axes(type: TypeProto) -> list[int]:
+    """The axes of an input of which a model tells neither a size nor a name that someone chose."""
+    return [axis for axis, dim in enumerate(value_type(type).shape or ()) if not known(dim)]
 
 
 def _trusted(proto: ModelProto, types: dict[str, ValueType]) -> dict[str, ValueType]:
@@ -65,9 +77,9 @@ def _trusted(proto: ModelProto, types: dict[str, ValueType]) -> dict[str, ValueT
         if _mistaken(node, told, versions, contents) or _sized(node, told, sizes) or _narrowed(node, told)
         for name in node.output
     }
-    known = 0
-    while len(doubted) > known:  # once for a model whose nodes are in order
-        known = len(doubted)
+    before = 0
+    while len(doubted) > before:  # once for a model whose nodes are in order
+        before = len(doubted)
         for node in proto.graph.node:
             if not doubted.isdisjoint(node.input) or not doubted.isdisjoint(captured(node)):
                 doubted.update(node.output)
@@ -127,8 +139,8 @@ def _mistaken(
         return False
     attributes = {a.name: attribute_of(a) for a in node.attribute}
     operands, made = [types.get(n) for n in node.input], tuple(types.get(n, UNKNOWN) for n in node.output)
-    known = [contents.get(n) for n in node.input]
-    return believed(node.op_type, domain, versions.get(domain, 1), attributes, operands, known, made) != made
+    held = [contents.get(n) for n in node.input]
+    return believed(node.op_type, domain, versions.get(domain, 1), attributes, operands, held, made) != made
 
 
 def _dtype_alone(type: ValueType) -> ValueType:

@@ -179,8 +179,14 @@ def test_sizes_of_a_reshape_that_are_believed(x, target, expected):
     assert decided("Reshape", {}, types, [None, target]) == expected
 
 
+def test_a_dimension_of_an_input_is_followed_without_a_name():
+    assert shape(reshape("NS", "eight"), shape=("N", "S", None)) == ("N·S", 8)
+    assert shape([SHAPE, node("Reshape", ["x", "s"], ["y"])], shape=(None, "S", "unk__7")) == ("x[0]", "S", "x[2]")
+
+
 def test_shape_of_reshape_of_something_unknown():
-    assert shape(reshape("NS", "eight"), shape=("N", "S", None)) == (None, 8)
+    cut = [node("Slice", ["x", "one", "end", "two"], ["c"]), node("Shape", ["c"], ["s"])]
+    assert shape([*cut, node("Reshape", ["x", "s"], ["y"])], shape=("N", "S", None)) == ("N", "S", None)
 
 
 @pytest.mark.parametrize(
