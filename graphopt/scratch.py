@@ -13,6 +13,7 @@ import atexit
 import os
 import shutil
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -32,7 +33,8 @@ except ImportError:  # Windows: nothing is locked there, and what a killed proce
 PREFIX = "graphopt-"
 _LOCK = ".lock"
 
-_root: tuple[int, Path, IO[bytes]] | None = None
+_root: tuple[Path, IO[bytes]] | None = None
+_making = threading.Lock()  # of several threads that ask at the same time one makes the folder
 _last_resort: dict[object, Callable[[], None]] = {}
 
 
@@ -116,14 +118,19 @@ def abandon() -> None:
 def _own() -> Path:
     """This process's folder, made when it is first asked for; those of dead processes are removed then."""
     global _root
-    if _root is None or _root[0] != os.getpid() or not _root[1].is_dir():
-        base = Path(tempfile.gettempdir())
-        _sweep(base)
-        path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=base))
-        lock = (path / _LOCK).open("wb")
-        locked(lock)
-        _root = os.getpid(), path, lock
-    return _root[1]
+    with _making:
+        if _root is None or not _root[0].is_dir():
+            base = Path(tempfile.gettempdir())
+            _sweep(base)
+            while True:
+                path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=base))
+                lock = (path / _LOCK).open("wb")
+                # Between being made and being locked another process may have taken it for one that was left behind.
+                if locked(lock) and (path / _LOCK).exists():
+                    break
+                lock.close()
+            _root = path, lock
+        return _root[0]
 
 
 def _sweep(base: Path) -> None:
@@ -139,9 +146,18 @@ def _sweep(base: Path) -> None:
 
 
 def _remove_own() -> None:
-    if _root is not None and _root[0] == os.getpid():
-        shutil.rmtree(_root[1], ignore_errors=True)
-        _root[2].close()
+    if _root is not None:
+        shutil.rmtree(_root[0], ignore_errors=True)
+        _root[1].close()
+
+
+def _begin_anew() -> None:
+    """A forked process has a folder of its own, and what its parent has begun is not its to end."""
+    global _root, _making
+    _root, _making = None, threading.Lock()
+    _last_resort.clear()
 
 
 atexit.register(abandon)
+if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
+    os.register_at_fork(after_in_child=_begin_anew)

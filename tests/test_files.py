@@ -98,6 +98,39 @@ def test_standard_output_goes_on_where_it_is(tmp_path):
     assert log.read_text() == "before\ntext\n"
 
 
+def test_threads_share_the_folder_of_their_process(tmp_path):
+    code = (
+        "import sys, threading; from graphopt import scratch\n"
+        "sys.setswitchinterval(1e-6); together = threading.Barrier(8); found = []\n"
+        "def ask():\n"
+        "    together.wait()\n"
+        "    with scratch.folder('a') as f: found.append(f.parent); together.wait()\n"
+        "for _ in range(20):\n"
+        "    threads = [threading.Thread(target=ask) for _ in range(8)]; found.clear(); scratch.abandon()\n"
+        "    [t.start() for t in threads]; [t.join() for t in threads]; assert len(set(found)) == 1, found\n"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, env={**os.environ, "TMPDIR": str(tmp_path)})
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes that fork")
+def test_a_forked_process_ends_nothing_of_its_parent(tmp_path):
+    code = (
+        "import os, sys, threading; from pathlib import Path; from graphopt import files, scratch\n"
+        "together = threading.Barrier(2)\n"
+        "def work():\n"
+        "    with scratch.folder('a') as f, files.Draft(Path(sys.argv[1])) as d:\n"
+        "        together.wait(); together.wait(); assert f.is_dir(); d.commit()\n"
+        "thread = threading.Thread(target=work); thread.start(); together.wait()\n"
+        "if not (child := os.fork()):\n"
+        "    with scratch.folder('b'): sys.exit()\n"
+        "os.waitpid(child, 0); together.wait(); thread.join()\n"
+    )
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", code, tmp_path / "out"], cwd=ROOT, check=True, env=environment)
+    assert [p.name for p in tmp_path.iterdir()] == ["out"]
+
+
 def test_a_full_disk_leaves_the_old_file(tmp_path):
     path = tmp_path / "out"
     path.write_text("old")
