@@ -147,7 +147,7 @@ def verify(
 
 
 def inspect_model(
-    path: str | Path,
+    path: str | Path | ModelProto,
     *,
     provider: str = "cpu",
     provider_options: Mapping[str, str] | None = None,
@@ -160,7 +160,7 @@ def inspect_model(
     """What a model is made of and where its time goes.
 
     Returns:
-        ``operators`` (count by type), ``opaque`` (count by reason), ``inputs``, ``outputs``, ``nodes``, ``size``, ``opset``,
+        ``path`` (``None`` of a parsed model), ``operators`` (count by type), ``opaque`` (count by reason), ``inputs``, ``outputs``, ``nodes``, ``size``, ``opset``,
         ``ir_version``, ``sizes`` (those at which open dimensions were measured), ``sizes_assumed`` (which of them nobody chose), ``placement`` (``None`` on the CPU) and ``profile`` (milliseconds by operator as the runtime runs it; ``None``
         when it can't run).
     """
@@ -183,7 +183,9 @@ def inspect_model(
     kernels: list[dict[str, Any]] | None = None
     placement: Placement | None = None
     if config.provider != "cpu":
-        with guard.open_guarded(loadable(model, emit(model, graph)), config, name=str(path)) as session:
+        with guard.open_guarded(
+            loadable(model, emit(model, graph)), config, name=_named(path) or "the model"
+        ) as session:
             placement = session.placement
     try:
         _, feeds = first_run(model, config, input_ranges(graph), given, {}, 0)
@@ -193,7 +195,7 @@ def inspect_model(
         unprofiled = f"{error} ({error.hint})" if error.hint else str(error)
     return {
         "schema": "graphopt.inspect/1",
-        "path": str(path),
+        "path": _named(path),
         "nodes": len(model.proto.graph.node),
         "size": model.nbytes,
         "opset": graph.opset,
@@ -213,11 +215,11 @@ def inspect_model(
     }
 
 
-def explain_model(path: str | Path) -> dict[str, Any]:
+def explain_model(path: str | Path | ModelProto) -> dict[str, Any]:
     """Which rule made which node of an optimised model, and what was measured.
 
     Returns:
-        ``metadata`` (what :func:`optimize` recorded), ``rules`` (for each rule its nodes: name, operator, outputs).
+        ``path`` (``None`` of a parsed model), ``metadata`` (what :func:`optimize` recorded), ``rules`` (for each rule its nodes: name, operator, outputs).
     """
     check_model("path", path)
     proto = load(path).proto
@@ -231,8 +233,12 @@ def explain_model(path: str | Path) -> dict[str, Any]:
     metadata = {key: value for key, value in entries if key.startswith("graphopt.")}
     return {
         "schema": "graphopt.explain/1",
-        "path": str(path),
+        "path": _named(path),
         "nodes": len(proto.graph.node),
         "metadata": metadata,
         "rules": made,
     }
+
+
+def _named(model: str | Path | ModelProto) -> str | None:
+    return None if isinstance(model, ModelProto) else str(model)

@@ -181,7 +181,7 @@ def expect(name: str, value: object, kinds: type | tuple[type, ...], what: str) 
     Args:
         name: The argument's name.
         value: What was given.
-        kinds: Of which types it may be.
+        kinds: Of which types it may be; a text that is one of several is a path, or a name.
         what: The same in words.
 
     Raises:
@@ -189,3 +189,7 @@ def expect(name: str, value: object, kinds: type | tuple[type, ...], what: str) 
     """
     if not isinstance(value, kinds):
         raise UsageError(f"{name} must be {what}, not {type(value).__name__}")
+    if (
+        isinstance(value, str) and kinds is not str and (not value or "\0" in value)
+    ):  # no path: "" would be the current folder
+        raise UsageError(f"{name} must be {what}, not {value!r}")

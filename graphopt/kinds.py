@@ -224,7 +224,7 @@ def _kept(wanted: str, fits: Callable[[Any], bool]) -> Kind:
 
 
 def _is_path(value: Any) -> bool:
-    return isinstance(value, str | Path)
+    return isinstance(value, Path) or (isinstance(value, str) and bool(value) and "\0" not in value)
 
 
 _FUNCTION = _kept("a function", callable)
@@ -235,7 +235,7 @@ ARGUMENTS = {
     ),
     "sharing": _kept(
         "a list of paths",
-        lambda given: isinstance(given, Sequence) and not _is_path(given) and all(map(_is_path, given)),
+        lambda given: isinstance(given, Sequence) and not isinstance(given, str) and all(map(_is_path, given)),
     ),
     "runs": integer(1),
     "steps": integer(0),

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import pickle
+import tempfile
 import warnings
 from dataclasses import replace
 from functools import partial
@@ -194,6 +197,10 @@ def test_a_model_of_which_nothing_is_left_takes_next_to_no_time(tmp_path):
         ({"seed": "x"}, "seed must be a whole number"),
         ({"measure": "yes"}, "measure must be"),
         ({"report": 5}, "report must be a path, not int"),
+        ({"report": ""}, "report must be a path, not ''"),
+        ({"inputs": ""}, "inputs must be a path or a mapping of arrays by input name, not ''"),
+        ({"sharing": [""]}, "sharing must be a list of paths"),
+        ({"output": "o\0"}, r"output must be a path, not 'o\\x00'"),
         ({"trace": "no/such/folder/t.json"}, "trace: no such folder"),
         ({"output": "m.onnx"}, "output and model are the same file"),
         ({"output": "x.onnx", "report": "x.onnx"}, "report and output are the same file"),
@@ -237,6 +244,26 @@ def test_no_models_to_share_weights_with_is_nothing_to_say(tmp_path):
     assert (tmp_path / "o.onnx").is_file()
 
 
+def test_a_result_that_is_held_keeps_no_file(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    held = graphopt.optimize(grouped(tmp_path / "m.onnx"), measure=False, rules=["grouped-conv"])
+    assert not held.report["kept_original"]
+    assert not [path for path in tmp_path.glob("graphopt-*/**/*") if path.is_file() and path.name != ".lock"]
+    held.save(tmp_path / "out.onnx")
+    assert (tmp_path / "out.onnx").exists()
+
+
+def test_a_result_says_that_it_stays_in_its_process(optimised):
+    for way in (pickle.dumps, copy.deepcopy):
+        with pytest.raises(TypeError, match="hand over its report"):
+            way(optimised[-1])
+
+
+def test_a_parsed_model_has_no_path(tmp_path):
+    parsed = onnx.load(grouped(tmp_path / "m.onnx"))
+    assert inspect_model(parsed)["path"] is None and explain_model(parsed)["path"] is None
+
+
 def test_what_is_given_back_is_short_in_a_console(optimised, tmp_path):
     source, _, trace, result = optimised
     replayed = graphopt.replay(trace, source)
@@ -262,6 +289,9 @@ def test_what_is_given_back_is_short_in_a_console(optimised, tmp_path):
         (lambda: graphopt.bench([]), "models must name one at least"),
         (lambda: graphopt.optimize_many("m.onnx", "out"), "models must be a list of paths, not str"),
         (lambda: graphopt.optimize_many([5], "out"), "each of models must be a path, not int"),
+        (lambda: graphopt.optimize_many([""], "out"), "each of models must be a path, not ''"),
+        (lambda: graphopt.optimize_many(["m.onnx"], ""), "out must be a path, not ''"),
+        (lambda: graphopt.optimize(""), "model must be a path or an onnx.ModelProto, not ''"),
         (lambda: graphopt.optimize_many([], "out"), "models must name one at least"),
         (lambda: graphopt.optimize_many(["m.onnx"], 3), "out must be a path, not int"),
         (lambda: graphopt.optimize_many(["m.onnx"], "out", {"threads": 1}), "settings must be a graphopt.Settings, not dict"),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import sys
 import traceback
 import warnings
@@ -34,7 +35,7 @@ from graphopt.cli import (
 from graphopt.cli.options import Command
 from graphopt.cli.screen import one_line
 from graphopt.config import name_unknown
-from graphopt.errors import GraphoptError, RuleError
+from graphopt.errors import GraphoptError, RuleError, UsageError
 from graphopt.version import __version__
 
 EXIT_FAILURE = 1
@@ -111,6 +112,7 @@ def run(arguments: Sequence[str]) -> int:
             # Whether the command reads settings or not; but not into the line that a shell completes.
             if not {"-q", "--quiet"} & set(arguments) and "_GRAPHOPT_COMPLETE" not in os.environ:
                 name_unknown(os.environ)
+            _see_given(arguments)
             code = app(args=list(arguments), prog_name="graphopt", standalone_mode=False)
     except KeyboardInterrupt:
         code = EXIT_INTERRUPTED
@@ -131,6 +133,21 @@ def run(arguments: Sequence[str]) -> int:
     return code if isinstance(code, int) else 0
 
 
+def _see_given(arguments: Sequence[str]) -> None:
+    """See that no argument is an empty text: nothing has that for a name, and as a path it would be the current folder.
+
+    Raises:
+        UsageError: One is.
+    """
+    for before, text in zip(("graphopt", *arguments), arguments, strict=False):
+        if not text or _ASSIGNED_NOTHING.fullmatch(text):
+            raise UsageError(
+                f"an empty text is given {f'after {before}' if not text else f'as {text}'}",
+                "leave it out, or give a value: is a variable of the shell empty?",
+            )
+
+
+_ASSIGNED_NOTHING = re.compile("--[a-z-]+=")
 _told: set[str] = set()
 """Warnings that were printed: the same one comes from each of several stores or sessions."""
 

@@ -85,8 +85,8 @@ def optimize(
         many.run(models, out_dir, load_settings(given, profile=profile), inputs, json, quiet=quiet, verbose=verbose)
         return
     dry_run |= check
-    (model,) = models
-    target = output or paths.default_output(paths.existing_file(model))
+    model = paths.existing_file(models[0])
+    target = output or paths.default_output(model)
     written = {"the model": None if dry_run else target, "the trace": trace, "the page": report}
     if json not in (None, "-"):
         written["the JSON report"] = Path(str(json))

@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 from onnx import ModelProto
@@ -15,7 +16,7 @@ from onnx import ModelProto
 from graphopt.config import Settings
 from graphopt.cost.analytic import AnalyticCost
 from graphopt.cost.models import COST_MODELS
-from graphopt.errors import UsageError
+from graphopt.errors import UsageError, expect
 from graphopt.files import is_stream
 from graphopt.ir.types import BY_CODE
 from graphopt.onnxio.load import Model, load
@@ -235,8 +236,7 @@ def check_targets(reads: Mapping[str, Any], **given: str | Path | None) -> Targe
     taken = {name: Path(read).resolve() for name, read in reads.items() if isinstance(read, str | Path)}
     targets: dict[str, Path | None] = {}
     for name, value in given.items():
-        if value is not None and not isinstance(value, str | Path):
-            raise UsageError(f"{name} must be a path, not {type(value).__name__}")
+        expect(name, value, (str, Path, NoneType), "a path")
         target = None if value is None else Path(value)
         targets[name] = target
         if target is None:

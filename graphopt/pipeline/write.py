@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from onnx import ModelProto
 
@@ -40,6 +40,9 @@ from graphopt.wording import measured_at, plural, sized
 class Result:
     """An optimised model.
 
+    It can't be pickled: it reads the files of the input, and compares what is saved with them. What another process wants of it is
+    ``report``, and the file that ``output`` names.
+
     Attributes:
         report: What was done and measured, ready for JSON (see :func:`graphopt.report.make_report`).
         emitted: The model in two parts, weights by reference.
@@ -64,6 +67,9 @@ class Result:
             return 1.0
         latency = self.report["latency"]
         return None if latency is None else float(latency["speedup"])
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a Result can't be pickled or copied: hand over its report, and the file that it is written to")
 
     def __repr__(self) -> str:
         name = Path(self.report["input"]).name if self.report["input"] else "model"
@@ -169,8 +175,8 @@ def write(context: Context, judged: Judged) -> Result:
     result = Result(
         told, judged.final, context.original, found, trace, context.arena, judged.verified.check, targets.sharing
     )
-    if judged.kept and staged is not None:
-        staged.close()
+    if staged is not None and (judged.kept or targets.output is None):
+        staged.close()  # a result that is held keeps no copy of itself on the disk
     if targets.output is not None and (judged.kept or staged is None):
         result.save(targets.output)
     elif targets.output is not None and staged is not None:

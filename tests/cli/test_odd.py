@@ -46,6 +46,31 @@ def test_models(cli, tmp_path, command, shape, weight, text):
     assert outcome.code == 1 or command == "inspect"
 
 
+@pytest.mark.parametrize(
+    ("arguments", "where"),
+    [
+        (["optimize", ""], "after optimize"),
+        (["optimize", "m.onnx", "--report", ""], "after --report"),
+        (["optimize", "m.onnx", "--out-dir="], "as --out-dir="),
+        (["optimize", "m.onnx", "--budget", ""], "after --budget"),
+        (["train-agent", "--models", "m.onnx", "--out", ""], "after --out"),
+        (["verify", "m.onnx", ""], "after m.onnx"),
+    ],
+)
+def test_an_empty_text_is_not_the_current_folder(cli, tmp_path, model, arguments, where):
+    model.rename(tmp_path / "m.onnx")
+    before = list(tmp_path.rglob("*"))
+    outcome = cli(*arguments)
+    assert outcome.code == 2
+    assert outcome.error_lines()[0] == f"error: an empty text is given {where}"
+    assert list(tmp_path.rglob("*")) == before
+
+
+def test_a_model_that_is_not_there_has_a_neighbour(cli, tmp_path, model):
+    model.rename(tmp_path / "mine.onnx")
+    assert cli("optimize", "mina.onnx", "-o", "out.onnx").error_lines()[1] == "hint: did you mean mine.onnx?"
+
+
 @pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000])
 def test_json_without_a_bottom(cli, tmp_path, model, text):
     (tmp_path / "deep.json").write_text(text)
