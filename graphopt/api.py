@@ -91,10 +91,11 @@ def optimize(
     targets = check_targets({"model": model, "inputs": inputs, **rules}, output=output, trace=trace, report=report)
     targets = replace(targets, sharing=tuple(map(Path, sharing or ())))
     context = prepare(model, chosen, targets, inputs, progress, interrupted)
-    searched = search(context)
-    verified = verify_found(context, searched)
-    judged = fall_back(context, judge(context, verified))
-    return write(context, judged)
+    with context.drafts:
+        searched = search(context)
+        verified = verify_found(context, searched)
+        judged = fall_back(context, judge(context, verified))
+        return write(context, judged)
 
 
 def verify(

@@ -253,6 +253,19 @@ def test_a_result_that_is_held_keeps_no_file(tmp_path, monkeypatch):
     assert (tmp_path / "out.onnx").exists()
 
 
+def test_what_ends_in_the_middle_leaves_no_file(tmp_path):
+    source, seen = grouped(tmp_path / "m.onnx"), []
+
+    def stop(told):
+        seen.extend(path.name for path in tmp_path.iterdir() if path != source)
+        if seen:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt) as held:  # as a notebook holds it, with its traceback
+        graphopt.optimize(source, output=tmp_path / "o.onnx", rules=["grouped-conv"], progress=stop)
+    assert seen and list(tmp_path.iterdir()) == [source], held
+
+
 def test_a_result_says_that_it_stays_in_its_process(optimised):
     for way in (pickle.dumps, copy.deepcopy):
         with pytest.raises(TypeError, match="hand over its report"):

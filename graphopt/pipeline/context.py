@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -93,6 +94,7 @@ class Context:
         clock: Runs since the search began; knows of the limit in seconds and of Ctrl-C.
         began: When the optimisation began, on the monotonic clock.
         hear: Told what is being done.
+        drafts: What was written and not put in its place, to be closed in the end, however that comes.
     """
 
     given: str | Path | ModelProto
@@ -115,6 +117,7 @@ class Context:
     clock: Budget
     began: float
     hear: Callable[[Progress], None]
+    drafts: ExitStack = field(default_factory=ExitStack)
 
     @cached_property
     def simpler(self) -> bool:

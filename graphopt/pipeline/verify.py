@@ -143,7 +143,8 @@ class _Draft:
         context = self.context
         emitted = emit(context.loaded, graph, max_bytes=context.limit)
         targets = context.targets
-        self.staged = Staged(emitted, targets.output, external=context.original.external, sharing=targets.sharing)
+        staged = Staged(emitted, targets.output, external=context.original.external, sharing=targets.sharing)
+        self.staged = context.drafts.enter_context(staged)
         return self.staged.path
 
     def check(self, path: Path, where: SessionConfig | None = None) -> Verification:

@@ -175,8 +175,6 @@ def write(context: Context, judged: Judged) -> Result:
     result = Result(
         told, judged.final, context.original, found, trace, context.arena, judged.verified.check, targets.sharing
     )
-    if staged is not None and (judged.kept or targets.output is None):
-        staged.close()  # a result that is held keeps no copy of itself on the disk
     if targets.output is not None and (judged.kept or staged is None):
         result.save(targets.output)
     elif targets.output is not None and staged is not None:

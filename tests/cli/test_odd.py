@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import onnx
 import pytest
 from onnx import TensorProto, helper
+
+from tests.cli.conftest import ROOT
 
 F = TensorProto.FLOAT
 
@@ -113,3 +119,23 @@ def test_a_strategy_whose_extra_is_missing(cli, model, monkeypatch, command):
     outcome = cli(command, model, "--strategy", "egraph")
     assert outcome.code == 2 and outcome.error_lines()[0] == "error: scipy is not installed"
     assert "hint: pip install '.[egraph]' in graphopt's folder" in outcome.err
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names of any bytes")
+def test_names_that_are_no_utf8(cli, tmp_path, model):
+    (tmp_path / os.fsdecode(b"\xff")).mkdir()
+    odd = model.rename(tmp_path / os.fsdecode(b"\xff/m.onnx"))
+    assert cli("optimize", odd, "-o", tmp_path / "o.onnx").error_lines()[0].endswith("a name in UTF-8")
+    good = odd.rename(tmp_path / "m.onnx")
+    outcome = cli("optimize", good, "--budget", 2, "-o", tmp_path / os.fsdecode(b"\xff/o.onnx"))
+    assert outcome.code == 2 and outcome.error_lines()[1] == "hint: rename it"
+    assert not list((tmp_path / os.fsdecode(b"\xff")).iterdir())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names of any bytes")
+def test_names_in_another_encoding_than_that_of_the_locale(tmp_path, model):
+    odd = model.rename(tmp_path / "模型.onnx")
+    plain = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    command = [sys.executable, "-m", "graphopt", "verify", odd, odd]
+    done = subprocess.run(command, env={**os.environ, **plain}, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
