@@ -37,7 +37,7 @@ def main() -> None:
     """Run the command line of this process and exit."""
     _open_streams()
     # Before anything else is imported, which takes a while: a signal then would end in a traceback.
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in {signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)}:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _end)
     from graphopt.cli.main import main as run

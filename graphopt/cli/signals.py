@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM end the command, whatever it is doing.
+"""Ctrl-C, SIGTERM and the end of the terminal (SIGHUP) end the command, whatever it is doing.
 
 Python hands a signal to the main thread between two of its own instructions, so a call into the runtime that takes minutes is deaf
 to it. The signal's number however is written to a pipe at once, and a thread reads it there: if the main thread has not ended the
@@ -21,6 +21,7 @@ from graphopt import scratch
 GRACE_S = 2.0
 """Seconds for the main thread to put things in order and end."""
 
+_ENDING = (signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM))  # Windows has no SIGHUP
 _listener: Stoppable | None = None
 _received = 0
 
@@ -91,8 +92,9 @@ def watch() -> None:
     sys.unraisablehook = _lost
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, _interrupt)
-    if signal.getsignal(signal.SIGTERM) is not signal.SIG_IGN:
-        signal.signal(signal.SIGTERM, _terminate)
+    for number in _ENDING:
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup has it
+            signal.signal(number, _terminate)
 
 
 def received() -> int:
@@ -108,7 +110,7 @@ def forget() -> None:
 
 def leave(code: int) -> NoReturn:
     """End the process: the work is done, and a signal need not wait for anything."""
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, *_ENDING):
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, lambda number, frame: end(number))
     try:
@@ -160,7 +162,7 @@ def _listen(reads: int) -> None:
             listener = _listener
             if number == signal.SIGINT and listener is not None and not listener.hear():
                 continue
-            if number in (signal.SIGINT, signal.SIGTERM):
+            if number in (signal.SIGINT, *_ENDING):
                 timer = threading.Timer(GRACE_S, end, (number,))
                 timer.daemon = True
                 timer.start()

@@ -15,7 +15,7 @@ from tests.cli.conftest import ROOT
 from tests.hazards import endless, stored
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="signals of Unix")
-INT, TERM = signal.SIGINT, signal.SIGTERM
+INT, TERM, HUP = signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)
 
 
 def signalled(folder: Path, arguments, plan, code: str = "", ready: str = "") -> tuple[int, str, float]:
@@ -136,7 +136,7 @@ def test_workers_that_start_are_deaf_to_ctrl_c(tmp_path):
     assert done.stdout == "[1, 2]\n" and done.stderr == ""
 
 
-@pytest.mark.parametrize("plan", [[(3.0, INT), (4.0, INT)], [(0.5, TERM)], [(1.5, TERM)], [(2.5, TERM)]])
+@pytest.mark.parametrize("plan", [[(3.0, INT), (4.0, INT)], [(0.5, TERM)], [(1.5, HUP)], [(2.5, TERM)]])
 def test_commands_with_workers_and_imports(tmp_path, plan):
     """What a signal raises may be lost in an import, and a KeyboardInterrupt that was caught must not count at the end."""
     arguments = ["rules", "generate", "--out", tmp_path / "rules", "--depth", "2"]
@@ -165,7 +165,7 @@ def test_sigterm_ends_what_takes_long(tmp_path, model, monkeypatch, arguments):
     assert "error" not in err
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("number", "code"), [(INT, 130), (TERM, 143), (HUP, 128 + HUP)])
 def test_a_signal_that_hits_a_destructor_is_not_lost(number, code):
     program = f"""
 import signal
