@@ -154,6 +154,8 @@ def _remove_own() -> None:
 def _begin_anew() -> None:
     """A forked process has a folder of its own, and what its parent has begun is not its to end."""
     global _root, _making
+    if _root is not None:
+        _root[1].close()
     _root, _making = None, threading.Lock()
     _last_resort.clear()
 

@@ -19,7 +19,13 @@ from tests.test_api import grouped
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install playwright")
 
-LOOKS = [(width, scheme) for width in (1280, 400) for scheme in ("light", "dark")]
+LOOKS = [(width, scheme) for width in (1280, 375) for scheme in ("light", "dark")]
+
+CUT_OFF = """[...document.querySelectorAll(".plot > svg text")].filter((text) => {
+  const [inner, outer] = [text, text.closest("[data-chart]")].map((each) => each.getBoundingClientRect());
+  return inner.left < outer.left - 1 || inner.right > outer.right + 1;
+}).map((text) => text.textContent)"""
+"""Texts of charts that begin before their frames or end behind them."""
 
 
 @pytest.fixture(scope="module")
@@ -77,6 +83,7 @@ def opened(chromium, path: Path, width: int = 1280, scheme: str = "light") -> It
 def test_it_fits_and_a_change_is_shown(chromium, pages, name, width, scheme):
     with opened(chromium, pages[name], width, scheme) as page:
         assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert page.evaluate(CUT_OFF) == []
         ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
         assert (sum(map(int, ground.removeprefix("rgb(").removesuffix(")").split(","))) < 384) == (scheme == "dark")
 
@@ -187,6 +194,11 @@ def test_charts_follow_the_width(chromium, pages):
             page.wait_for_timeout(20)
         assert page.evaluate(widest) < 400
         assert page.evaluate("document.documentElement.scrollWidth") <= 400
+        # Where nothing is seen of it, as in a folded part of a notebook, there is no room to draw in.
+        for shown in ("none", ""):
+            page.evaluate(f"document.body.style.display = '{shown}'")
+            page.wait_for_timeout(100)
+        assert 100 < page.evaluate(widest) < 400
 
 
 def test_without_scripts_the_tables_remain(chromium, pages):

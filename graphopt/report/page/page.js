@@ -20,7 +20,7 @@
     };
     let width = 0;
     new ResizeObserver(() => {
-      if (box.clientWidth === width || !box.isConnected) return;
+      if (!box.clientWidth || box.clientWidth === width) return;  // folded away, or as it was
       width = box.clientWidth;
       draw();
     }).observe(box);
