@@ -114,6 +114,19 @@ def verify(
 ) -> Verification:
     """Whether two models compute the same function, judged on several random inputs.
 
+    Args:
+        a: The model that is right: a file or a parsed model.
+        b: The model that is held against it.
+        provider: What both run on.
+        provider_options: For ONNX Runtime.
+        threads: Within an operator; 0 for all cores.
+        inputs: Arrays by input name, an ``.npz`` file of them, or a folder of sets, in place of random ones.
+        rtol: By how much an element may differ, relative to the largest of its output; by data type by default.
+        atol: By how much it may differ besides; by data type by default.
+        seed: Of the random inputs.
+        dims: Sizes of symbolic dimensions by name.
+        input_shapes: Shapes of inputs by name.
+
     Raises:
         UsageError: An argument is wrong; the message names it.
         GraphoptError: See :mod:`graphopt.errors`.
@@ -159,6 +172,20 @@ def inspect_model(
     runs: int = 5,
 ) -> dict[str, Any]:
     """What a model is made of and where its time goes.
+
+    Args:
+        path: A file or a parsed model.
+        provider: What it runs on.
+        provider_options: For ONNX Runtime.
+        threads: Within an operator; 0 for all cores.
+        dims: Sizes of symbolic dimensions by name.
+        input_shapes: Shapes of inputs by name.
+        inputs: Arrays by input name, an ``.npz`` file of them, or a folder of sets, in place of random ones.
+        runs: Inferences to profile.
+
+    Raises:
+        UsageError: An argument is wrong; the message names it.
+        GraphoptError: See :mod:`graphopt.errors`.
 
     Returns:
         ``path`` (``None`` of a parsed model), ``operators`` (count by type), ``opaque`` (count by reason), ``inputs``, ``outputs``, ``nodes``, ``size``, ``opset``,

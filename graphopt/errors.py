@@ -15,6 +15,9 @@
     +-- TooSlowError             exit 4  a model gains less than was asked for
     +-- UnfinishedError          exit 130  Ctrl-C left some of the work for another run
 
+What only one part of graphopt raises stands beside that part, and is a ``GraphoptError`` too: ``TraceError`` of a file of steps, ``TaskError`` and
+``CheckpointError`` of agents.
+
 The command line prints ``str(error)`` on one line, then ``hint:`` and the hint, and exits with ``exit_code``.
 """
 

@@ -6,9 +6,11 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from graphopt.errors import UsageError
+
+T = TypeVar("T")
 
 PROVIDERS = {
     "cpu": "CPUExecutionProvider",
@@ -156,6 +158,14 @@ def _split(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
+def _named(text: str, parse: Callable[[str], tuple[str, T]]) -> dict[str, T]:
+    found: dict[str, T] = {}
+    for name, value in map(parse, _split(text)):
+        if found.setdefault(name, value) != value:
+            raise ValueError(f"without {name!r} twice")
+    return found
+
+
 def _dims(value: Any) -> dict[str, int]:
     if not isinstance(value, Mapping):
         raise ValueError("a table of sizes, such as {batch = 1}")
@@ -199,14 +209,12 @@ NAME = Kind(_text, str, str, "a name")
 PROVIDER = Kind(lambda value: provider_name(_text(value)), str, str, "a name")
 SWITCH = Kind(_flag, _read_flag, bool, "true or false")
 NAMES = Kind(_texts, _split, list[str], "a list of names")
-OPTIONS = Kind(
-    _options, lambda text: dict(map(parse_provider_option, _split(text))), list[str], "a table of texts and numbers"
-)
-DIMS = Kind(_dims, lambda text: dict(map(parse_dim, _split(text))), list[str], "a table of sizes")
-SHAPES = Kind(_shapes, lambda text: dict(map(parse_input_shape, _split(text))), list[str], "a table of shapes")
+OPTIONS = Kind(_options, lambda text: _named(text, parse_provider_option), list[str], "a table of texts and numbers")
+DIMS = Kind(_dims, lambda text: _named(text, parse_dim), list[str], "a table of sizes")
+SHAPES = Kind(_shapes, lambda text: _named(text, parse_input_shape), list[str], "a table of shapes")
 SETS = Kind(
     _sets,
-    lambda text: [dict(map(parse_dim, _split(part))) for part in text.split(";")],
+    lambda text: [_named(part, parse_dim) for part in text.split(";")],
     list[str],
     "a list of tables of sizes",
 )

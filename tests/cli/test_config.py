@@ -197,6 +197,8 @@ def test_unknown_key_in_the_file(tmp_path):
         ("GRAPHOPT_BUDGET", "soon"),
         ("GRAPHOPT_PORTABLE", "maybe"),
         ("GRAPHOPT_DIMS", "batch"),
+        ("GRAPHOPT_DIMS", "batch=1,batch=2"),
+        ("GRAPHOPT_AT", "batch=1;batch=2,batch=3"),
         ("GRAPHOPT_INPUT_SHAPES", "image=1x3"),
         ("GRAPHOPT_PROVIDER_OPTIONS", "device_id"),
     ],
