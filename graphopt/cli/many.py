@@ -76,7 +76,7 @@ def run(
     reads = {f"the model {path}": paths.existing_file(path) for path in models if path.is_file()}
     reads |= paths.also_read(inputs=inputs, rules=settings.rules, agent=settings.agent)
     if json not in (None, "-"):
-        paths.writable(Path(str(json)), reads=reads, writes={})
+        _spare(Path(str(json)), models, out, reads)
 
     from graphopt.cli.progress import Interrupt, SearchProgress
 
@@ -101,6 +101,25 @@ def run(
         None if json is None else lambda: write_json(told(found), json),
     )
     _judge(found, out, stopped=interrupt.requested)
+
+
+def _spare(report: Path, models: Sequence[Path], out: Path | None, reads: dict[str, Path]) -> None:
+    """See that the report takes the place of nothing that is read or written.
+
+    Raises:
+        UsageError: It does, or there are no such models.
+    """
+    from graphopt.many.find import data_files, find
+
+    found, writes = find(models, out), dict[str, Path]()
+    for job in found.jobs:
+        reads[f"the model {job.source}"] = job.source
+        reads |= {f"{file.name}, weights of {job.source}": file for file in data_files(job.source)}
+        if job.target is not None:
+            writes[f"what becomes of {job.source}"] = job.target
+    for source, target in found.carried:
+        reads[f"a file beside models ({source})"], writes[f"a copy of {source}"] = source, target
+    paths.writable(report, reads=reads, writes=writes)
 
 
 def could(model: Path, report: Mapping[str, Any]) -> str:

@@ -139,3 +139,18 @@ def test_names_in_another_encoding_than_that_of_the_locale(tmp_path, model):
     command = [sys.executable, "-m", "graphopt", "verify", odd, odd]
     done = subprocess.run(command, env={**os.environ, **plain}, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("json", ["in/net.onnx", "in/w.data", "in/config.json", "out/net.onnx", "out/config.json"])
+def test_the_report_of_many_models_takes_the_place_of_nothing(cli, tmp_path, model, json):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "out").mkdir()
+    onnx.save(
+        onnx.load(model), tmp_path / "in/net.onnx", save_as_external_data=True, location="w.data", size_threshold=0
+    )
+    (tmp_path / "in/config.json").write_text("{}")
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    for models in ("in", "in/*.onnx") if "config" not in json else ("in",):
+        outcome = cli("optimize", models, "--out-dir", "out", "--json", json)
+        assert outcome.code == 2 and json in outcome.error_lines()[0]
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
