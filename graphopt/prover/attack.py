@@ -32,7 +32,18 @@ from graphopt.prover.evaluate import evaluate
 from graphopt.prover.hazards import counts, divides_by_computed, empties_a_window, frail
 from graphopt.prover.semantics import ContradictionError, UnsupportedError
 from graphopt.prover.sides import Sides
-from graphopt.prover.values import ORDINARY, Fill, cast_operands, content, fills, rng_of, uses, widened
+from graphopt.prover.values import (
+    MOST_TIMES,
+    ORDINARY,
+    Fill,
+    cast_operands,
+    content,
+    factors,
+    fills,
+    rng_of,
+    uses,
+    widened,
+)
 from graphopt.rewrite.schema import Rule
 
 _TIE = 2.0**-20  # how far what is rounded to a whole number is moved, in proportion
@@ -134,6 +145,7 @@ class Trial:
         self.seed = _DRAWS * seed + digest(repr(self.instance.case)) % _DRAWS
         self.after: Any = None
         self.uses = uses(self.instance.before, self.instance.after)
+        self._factors = factors(self.instance.before, self.instance.after)
         self.checked = False
         self._typical: dict[str, float] = {}
         self.narrowed = widened(self.instance.before)
@@ -231,9 +243,7 @@ class Trial:
             name, use = self.instance.before.values[key].name, self.uses.get(key, "")
             large = fill.magnitude > 100 or (fill.own and fill.largest > 100)
             weighs = key in self.instance.symbolic and (large or fill.alike)
-            # As the factors of a Resize, other numbers of the rule ask for all memory there is; as regions, large ones for all time.
-            asks = (use == "shape" and fill.own) or (use == "region" and fill.largest > 100)
-            own = ORDINARY if weighs or asks else fill
+            own = ORDINARY if weighs or (key in self._factors and fill.largest > MOST_TIMES) else fill
             limit = np.inf
             if self.rule.claim == "real" and self.sides.dtype(key).kind == "f":
                 # About numbers: none becomes infinite by being stored.
@@ -397,7 +407,8 @@ class Trial:
     def _wrong(self, bind: Mapping[str, int], fill: Fill, named: Mapping[str, Array], message: str) -> None:
         # The runtime is less strict than ONNX: a Concat takes an empty tensor of any other sizes.
         joins = any(node.op == "Concat" for node in self.instance.before.nodes.values())
-        if bind and (not fits(self.rule, self.instance.case, bind) or (joins and 0 in bind.values())):
+        empty = any(0 in array.shape for array in named.values())
+        if bind and (not fits(self.rule, self.instance.case, bind) or (joins and empty)):
             return
         case = (*self.instance.shapes, *self.instance.attributes, *(f"{k} = {v}" for k, v in bind.items()))
         self.found.wrong = Counterexample(case, named, message, self.instance.case)

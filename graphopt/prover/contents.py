@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -15,6 +16,9 @@ from graphopt.rewrite.examples import Operand
 
 SYMBOLS = ("S", "T", "U", "V", "W", "P", "Q", "R", "K", "L", "I", "J")
 _UNEVEN = (1.000005, 1.3, 17.9)  # what a comparison with a tolerance takes for 1, and what is a power of nothing
+
+_ENDS = (1e-45, 3e38)
+_BESIDE = 2.0**-10  # of a number that a condition names: as a float32 it may be on the other side
 
 
 def reshaped(operand: Operand, dims: tuple[Any, ...]) -> Operand:
@@ -74,16 +78,17 @@ def sizes_behind(case: Case, other: Case) -> dict[str, int]:
 
 
 def retyped(operand: Operand, to: str) -> Operand | None:
-    """An operand of another dtype; ``None`` where it can't hold the content."""
+    """An operand of another dtype, fractions as the next whole numbers away from zero; ``None`` where it can't hold the content."""
     if operand.data is None or (to in FLOATS and operand.dtype in FLOATS):
         return replace(operand, dtype=to)
-    if to not in FLOATS and not _whole(operand.data):
+    if operand.dtype == "bool":
         return None
-    if to == "bool" or operand.dtype == "bool":
-        return None
-    if to.startswith("u") and _least(operand.data) < 0:
-        return None
-    return replace(operand, dtype=to, data=_integers(operand.data) if to not in FLOATS else operand.data)
+    if to == "bool":
+        return replace(operand, dtype=to, data=_truths(operand.data)) if _within(operand.data, 0, 1) else None
+    if to in FLOATS:
+        return replace(operand, dtype=to)
+    data, info = _integers(operand.data), np.iinfo(NUMPY_NAMES[to])
+    return replace(operand, dtype=to, data=data) if _within(data, int(info.min), int(info.max)) else None
 
 
 def halved(case: Case) -> Case:
@@ -94,7 +99,7 @@ def halved(case: Case) -> Case:
 
 
 def refilled(
-    operand: Operand, rng: np.random.Generator, said: Sequence[float], ends: bool, mask: bool
+    operand: Operand, rng: np.random.Generator, said: Sequence[float], ends: bool, mask: bool, exact: bool
 ) -> Iterator[Operand]:
     """A constant with contents of every class.
 
@@ -104,11 +109,14 @@ def refilled(
         said: Numbers that the rule's conditions speak of.
         ends: Whether integers at the ends of their type's range are among them.
         mask: Whether one is that takes a single place out, as a mask of attention does.
+        exact: Whether floats are that lose their digits, or become infinite, by what is done to them.
     """
     count = size_of(operand)
     if operand.dtype in FLOATS:
-        near = (float(n + d) for n in said for d in (0, -1, 1))
-        floats = dict.fromkeys((0.0, 1.0, -1.0, 0.5, 0.1, -2.5, 2.0, 3.0, 6.0, 1e4, *_UNEVEN, *near))
+        near = (float(m) for n in said for m in (n, n - 1, n + 1, n / 2, *(n * (1 + d) for d in (-_BESIDE, _BESIDE))))
+        floats = dict.fromkeys(
+            (0.0, 1.0, -1.0, 0.5, 0.1, -2.5, 2.0, 3.0, 6.0, 1e4, *_UNEVEN, *(_ENDS if exact else ()), *near)
+        )
         yield from (replace(operand, data=n) for n in floats)
         if count > 1 and len(operand.dims) == 1:
             yield from (
@@ -117,10 +125,10 @@ def refilled(
             yield replace(operand, data=[0.0, *[1.0] * (count - 1)])
             yield replace(operand, data=[*[1.0] * (count - 1), -1.0])
         if isinstance(operand.data, list) and len(operand.dims) == 1:
-            # Between two whole numbers, as the scale of a Resize may be.
+            # Between two whole numbers, or below 1, as the scale of a Resize may be.
             for i, n in enumerate(operand.data):
-                for part in (0.5, 0.3):
-                    yield replace(operand, data=[*operand.data[:i], n + part, *operand.data[i + 1 :]])
+                for part in (n + 0.5, n + 0.3, 0.5, 0.3):
+                    yield replace(operand, data=[*operand.data[:i], part, *operand.data[i + 1 :]])
         if count > 1 and mask:
             yield replace(operand, data=_nested([0.0] * (count - 1) + [-1e4], operand.dims))
         if operand.data is not None:
@@ -133,6 +141,8 @@ def refilled(
         return
     if operand.dtype == "bool":
         yield from (replace(operand, data=n) for n in (True, False))
+        for n in (True, False) if count > 1 else ():
+            yield replace(operand, data=_nested([*[n] * (count - 1), not n], operand.dims))
         return
     numbers: tuple[int, ...] = (
         (0, 1, 2, 3, 6, 100) if operand.dtype.startswith("u") else (-1, 0, 1, 2, -2, 3, -3, 6, 100)
@@ -154,12 +164,12 @@ def refilled(
             yield from (replace(operand, data=[*data, n], dims=(len(data) + 1,)) for n in numbers[:4])
         return
     yield from (replace(operand, data=n) for n in numbers if n != data)
-    if type(data) is int and count > 1 and len(operand.dims) == 1:
-        for n in {data - 1, 0, 1} - {data}:
-            yield replace(operand, data=[*[data] * (count - 1), n])
-            yield replace(operand, data=[n, *[data] * (count - 1)])
-    if count > 1 and len(operand.dims) == 1:
-        yield replace(operand, data=[int(rng.choice(numbers)) for _ in range(count)])
+    if type(data) is int and count > 1:
+        for n in {max(data - 1, min(numbers)), 0, 1} - {data}:
+            yield replace(operand, data=_nested([*[data] * (count - 1), n], operand.dims))
+            yield replace(operand, data=_nested([n, *[data] * (count - 1)], operand.dims))
+    if count > 1:
+        yield replace(operand, data=_nested(rng.choice(numbers, count).tolist(), operand.dims))
 
 
 def fitting(others: Sequence[Operand], dtypes: Sequence[str]) -> Iterator[Operand]:
@@ -174,6 +184,8 @@ def fitting(others: Sequence[Operand], dtypes: Sequence[str]) -> Iterator[Operan
     sizes = sorted({d for o in others for d in o.dims if isinstance(d, int)})
     shapes: dict[tuple[Any, ...], None] = dict.fromkeys([(), (1,), *((d,) for d in sizes)])
     shapes |= dict.fromkeys(o.dims for o in others)
+    # The biases of a recurrent layer are two for each row of its weights.
+    shapes |= {(o.dims[0], 2 * o.dims[1]): None for o in others if len(o.dims) == 3 and isinstance(o.dims[1], int)}
     for dims in shapes:
         if dtype in FLOATS:
             yield Operand(dtype, dims)
@@ -194,16 +206,23 @@ def _nested(flat: list[Any], dims: tuple[Any, ...]) -> Any:
     return np.reshape(np.asarray(flat, object), dims).tolist()
 
 
-def _whole(data: Any) -> bool:
-    return all(map(_whole, data)) if isinstance(data, list) else float(data).is_integer()
+def _within(data: Any, least: int, most: int) -> bool:
+    return all(_within(d, least, most) for d in data) if isinstance(data, list) else least <= data <= most
 
 
-def _least(data: Any) -> float:
-    return min(map(_least, data), default=0) if isinstance(data, list) else float(data)
+def largest(operand: Operand) -> float:
+    """The size of the largest number that an operand is known to hold; 0 where it holds any."""
+    return 0.0 if operand.data is None else float(np.abs(np.asarray(operand.data, np.float64)).max(initial=0.0))
+
+
+def _truths(data: Any) -> Any:
+    return [_truths(d) for d in data] if isinstance(data, list) else bool(data)
 
 
 def _integers(data: Any) -> Any:
-    return [_integers(d) for d in data] if isinstance(data, list) else int(data)
+    if isinstance(data, list):
+        return [_integers(d) for d in data]
+    return int(math.copysign(math.ceil(abs(data)), data)) if math.isfinite(data) else int(1e30)
 
 
 def mapped(data: Any, to: dict[int, int]) -> Any:

@@ -27,6 +27,7 @@ from graphopt.rewrite.schema import Rule
 
 _MOST = 400
 """Cases that one kind of change makes of one example, drawn where there are more."""
+_MOST_ELEMENTS = 4096
 _OLD = 8  # drawn for each operator set
 _UNEVEN = 32  # draws of all floats that a rule computes with
 _FEW = 8  # permutations drawn of a target that got longer
@@ -59,6 +60,8 @@ def coupled(rule: Rule, case: Case, rng: np.random.Generator) -> list[Case]:
         _parted(rule, case),
         _stretched(case),
         _counted(rule, case),
+        _filled(rule, case),
+        _reordered(rule, case),
     ]
     drawn = [list(kind) for kind in kinds]
     for kind in drawn:
@@ -95,12 +98,35 @@ def _counted(rule: Rule, case: Case) -> Iterator[Case]:
     """Attributes take the whole numbers of the rule's conditions, with sizes to fit: as many groups or blocks want as many channels."""
     sizes = sorted({d for o in operands(case) for d in o.dims if isinstance(d, int) and d > 1})
     variables = [v for line in rule.match for _, v in line.captures if type(case.get(v)) is int]
-    for n in sorted(n for n in said_by(rule) if type(n) is int and 4 < n * n <= _MOST):
+    for n in sorted(n for n in said_by(rule) if type(n) is int and n > 2 and n * n <= _MOST):
         for size, to in itertools.product(sizes, (n, 2 * n, 2 * n * n)):
             made = case
             for place, operand in places(case):
                 made = put(made, place, reshaped(operand, tuple(to if d == size else d for d in operand.dims)))
             yield from ({**made, variable: n} for variable in variables)
+
+
+def _filled(rule: Rule, case: Case) -> Iterator[Case]:
+    """Two sizes take the factors of a whole number that the rule's conditions name: as many elements as they speak of."""
+    sizes = sorted({d for o in operands(case) for d in o.dims if isinstance(d, int)})
+    named = sorted(n for n in said_by(rule) if type(n) is int and 3 < n <= _MOST_ELEMENTS)
+    factors = [(k, n // k) for n in named for k in range(2, n) if n % k == 0]
+    for (one, two), (a, b) in itertools.product(itertools.combinations(sizes, 2), factors):
+        made, to = case, dict[Any, Any]({one: a, two: b})
+        for place, operand in places(case):
+            made = put(made, place, reshaped(operand, tuple(to.get(d, d) for d in operand.dims)))
+        yield made
+
+
+def _reordered(rule: Rule, case: Case) -> Iterator[Case]:
+    """Items of a list attribute change places, and the elements of a constant as long become different."""
+    for many in (many for line in rule.match for _, many in line.lists):
+        for one, two in itertools.combinations([i for i in many if isinstance(i, str) and i in case], 2):
+            made = {**case, one: case[two], two: case[one]}
+            yield made
+            for place, operand in places(case):
+                if isinstance(operand.data, list) and len(operand.data) == len(many):
+                    yield put(made, place, replace(operand, data=[*range(1, len(many) + 1)]))
 
 
 def _renamed(case: Case) -> Iterator[Case]:

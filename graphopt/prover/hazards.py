@@ -71,13 +71,14 @@ def _types_at(graph: Graph, bind: Mapping[str, int]) -> dict[int, ValueType]:
     return found
 
 
-# Operators whose kernels may end the process where an operand is empty (onnxruntime 1.32).
+# Operators whose kernels may end the process where an operand is empty, or leave the result as memory was (onnxruntime 1.32).
 _FRAIL = frozenset({"Einsum", "InstanceNormalization", "ArgMax", "ArgMin", "LSTM", "GRU", "RNN", "GridSample", "RoiAlign",
-                    "GroupNormalization", "LpNormalization", "ConvTranspose", "Resize", "Col2Im"})  # fmt: skip
+                    "GroupNormalization", "LpNormalization", "ConvTranspose", "Resize", "Col2Im",
+                    "MatMulInteger", "QLinearMatMul", "DynamicQuantizeMatMul", "MatMulIntegerToFloat"})  # fmt: skip
 
 
 def frail(graph: Graph) -> bool:
-    """Whether a graph may end the process where something is empty: also a Conv of several groups."""
+    """Whether a graph may end the process where something is empty, or give anything: also a Conv of several groups."""
     return any(
         node.op in _FRAIL or (node.op == "Conv" and node.attributes.get("group", 1) != 1)
         for node in graph.nodes.values()

@@ -250,9 +250,14 @@ def opsets_of(rule: Rule) -> list[int]:
 
 
 def said_by(rule: Rule) -> set[Any]:
-    """The numbers and strings that a rule's conditions name."""
-    trees = [ast.parse(e.text.strip(), mode="eval") for e in (*rule.where, *rule.prefer)]
-    return {node.value for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Constant)}
+    """The numbers and strings that a rule's conditions name, those of its ``let`` lines too; negative ones with their sign and without."""
+    trees: list[ast.AST] = [ast.parse(e.text.strip(), mode="eval") for e in (*rule.where, *rule.prefer)]
+    chosen = (node for _, e in rule.let for node in ast.walk(ast.parse(e.text.strip(), mode="eval")))
+    trees += [node for node in chosen if isinstance(node, ast.Compare)]
+    nodes = [node for tree in trees for node in ast.walk(tree)]
+    signed = (node.operand for node in nodes if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub))
+    negative = {-n.value for n in signed if isinstance(n, ast.Constant) and isinstance(n.value, int | float)}
+    return negative | {node.value for node in nodes if isinstance(node, ast.Constant)}
 
 
 def beyond_types(rule: Rule) -> list[int]:

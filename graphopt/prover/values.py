@@ -41,7 +41,7 @@ class Fill:
         offset: Added to all floats of an array.
         outlier: What one of the floats is multiplied by; 0 for none.
         integers: ``small``, ``full`` (range of the type), ``between`` (of all sizes up to its ends), ``ends`` (and what is
-            near 0) or ``own``.
+            near 0), ``top`` (the largest alone: of small ones no sum outgrows what floats count to) or ``own``.
         truth: ``True`` or ``False`` for all truth values; ``None`` for either.
         finite: Whether all floats are, and of moderate size: what an integer can be made of.
         alike: Whether operands of one shape hold nearly the same, so that their difference is small.
@@ -100,6 +100,8 @@ class Fill:
         if self.integers == "between":
             size = 2.0 ** rng.uniform(2, info.bits - 1, shape)
             return np.asarray(size * rng.choice([-1.0, 1.0] if info.min else [1.0], shape)).astype(dtype)
+        if self.integers == "top":
+            return np.asarray(info.max - rng.integers(0, 3, shape).astype(dtype))
         if self.integers == "own":
             own = [n for v in self.own for n in (v, -v) if info.min <= n <= info.max]
             return np.asarray(rng.choice(np.array(own or [0], dtype), shape))
@@ -117,7 +119,7 @@ _APART = 1e-4  # of operands that are nearly equal
 ORDINARY = Fill("ordinary numbers", 1.0)
 _TIES = Fill("small whole numbers", pool=(-2.0, -1.0, 0.0, 1.0, 2.0), integers="full", truth=True)
 _NEGATIVE = Fill("negative numbers", 1.0, sign=-1, truth=False)
-_POSITIVE = Fill("positive numbers", 1.0, sign=1)
+_POSITIVE = Fill("positive numbers", 1.0, sign=1, integers="top")
 _COMMON = (
     ORDINARY,
     _TIES,
@@ -278,12 +280,9 @@ SHAPES: dict[str, tuple[int, ...]] = {
     "ReduceL2": (1,), "ReduceLogSum": (1,), "ReduceLogSumExp": (1,), "ReduceSumSquare": (1,), "Pow": (1,),
 }  # fmt: skip
 
-REGIONS = frozenset({"RoiAlign"})
-"""Operators that take as many samples as their second operand is large: of regions of a thousand pixels a run takes seconds."""
-
 
 def uses(*graphs: Graph, only: str = "") -> dict[int, str]:
-    """What operands of the graphs are for: ``shape``, ``divisor``, ``count`` or ``region`` by key, through whatever computes them.
+    """What integers of the graphs are for: ``shape``, ``divisor`` or ``count`` by key, through whatever computes them.
 
     Args:
         graphs: The graphs.
@@ -300,9 +299,23 @@ def uses(*graphs: Graph, only: str = "") -> dict[int, str]:
                 _mark(graph, node, i, "shape", found)
             if node.op in ("Div", "Mod") and only != "shape":
                 _mark(graph, node, 1, "divisor", found)
-            if node.op in REGIONS and not only:
-                _mark(graph, node, 1, "region", found)
     return found
+
+
+FACTORS = {"Resize": 2, "Upsample": 1, "RoiAlign": 1}
+"""Operands that say how many times as large a result is, of four axes a thousand times as large no memory holds any, or how large a region: of
+one of a thousand pixels RoiAlign takes so many samples that a run lasts ten seconds."""
+MOST_TIMES = 20.0
+
+
+def factors(*graphs: Graph) -> Collection[int]:
+    """Keys of what says how large a result or a region is, through whatever computes it."""
+    found: dict[int, str] = {}
+    for graph in graphs:
+        for node in graph.nodes.values():
+            if node.op in FACTORS:
+                _mark(graph, node, FACTORS[node.op], "shape", found)
+    return found.keys()
 
 
 def _mark(graph: Graph, node: Node, operand: int, use: str, found: dict[int, str]) -> None:

@@ -19,6 +19,7 @@ from graphopt.prover.contents import (
     fitting,
     halved,
     hidden,
+    largest,
     mapped,
     named,
     refilled,
@@ -39,7 +40,7 @@ from graphopt.prover.schemas import (
     said_by,
     values_of,
 )
-from graphopt.prover.values import SHAPES
+from graphopt.prover.values import FACTORS, MOST_TIMES, SHAPES
 from graphopt.rewrite.examples import DEFAULT_OPSET, Operand
 from graphopt.rewrite.pattern import Line
 from graphopt.rewrite.schema import Rule
@@ -48,6 +49,7 @@ _WEIGHTED = frozenset({"MatMul", "Gemm", "Conv", "ConvTranspose", "Einsum"})
 _VALUED = 12  # drawn of each of four forms of an example
 _TOGETHER = 64  # choices of operators for all nodes of a pattern that are gone through
 _SIZES = (1, 2, 3, 4, 5, 6, 7)
+_MANY = 64  # of the operands that a rule names, those that are tried
 _LONGEST = 512  # of the sizes that a rule names, those that are tried
 
 
@@ -72,16 +74,8 @@ class Variation:
         self.said = sorted(n for n in said_by(rule) if type(n) in (int, float))
         known = (n for said in self.said if 5 < said <= _LONGEST for n in (int(said), 2 * int(said)))
         self.lengths = (1, 2, 5, 3, *known, *beyond_types(rule))
-        ways: list[Callable[[Case], list[Case]]] = [
-            self._sizes,
-            self._singles,
-            self._ranks,
-            self._symbols,
-            self._dtypes,
-            self._opsets,
-            self._constness,
-        ]
-        ways += [self._contents, self._zeros, self._spread]
+        ways: list[Callable[[Case], list[Case]]] = [self._sizes, self._singles, self._ranks, self._symbols]
+        ways += [self._dtypes, self._opsets, self._constness, self._contents, self._zeros, self._spread]
         ways += [self._optionals] * bool(self.optional) + [self._variadics] + [self._operator] * bool(self.operators)
         ways += [self._attributes] * bool(self.captured or self.rests or self.items)
         self.ways = ways
@@ -145,7 +139,7 @@ class Variation:
         made = []
         for size in (2, 1):
             made.append(self._each(case, lambda o, n=size: reshaped(o, (n, *o.dims)) if len(o.dims) == most else o))  # type: ignore[misc]
-        made.append(self._each(case, lambda o: reshaped(o, o.dims[1:]) if len(o.dims) == most else o))
+        made += [self._each(case, lambda o: reshaped(o, o.dims[1:]) if len(o.dims) == most else o)]
         for place, operand in places(case):
             dims = operand.dims
             forms = [(2, *dims), (1, *dims), (*dims, 1), (*dims, 3), ()] + ([dims[1:], dims[:-1]] if dims else [])
@@ -259,9 +253,10 @@ class Variation:
                 used = [(op, position) for _, op, position, _ in readers(self.rule, place[0])]
                 steers = any(position in SHAPES.get(op, ()) and op != "Slice" for op, position in used)
                 # Weights keep their size: of a single large one little is left by any other way to sum products.
-                weighs = any(op in _WEIGHTED for op, _ in used)
-                said = self.said if place[0] in self.read else []
-                made += [put(case, place, other) for other in refilled(operand, self.rng, said, not steers, not weighs)]
+                weighs, grows = (any(op in ops for op, _ in used) for ops in (_WEIGHTED, FACTORS))
+                said, exact = self.said if place[0] in self.read else [], self.rule.claim == "exact"
+                others = refilled(operand, self.rng, said, not steers, not weighs, exact)
+                made += [put(case, place, o) for o in others if not (grows and largest(o) > MOST_TIMES)]
         return made
 
     def _spread(self, case: Case) -> list[Case]:
@@ -294,6 +289,7 @@ class Variation:
     def _variadics(self, case: Case) -> list[Case]:
         """A variadic operand gets fewer elements, or more, of the same type or of another size."""
         made = []
+        counts = (5, *(n + d for n in self.said if type(n) is int and 1 < n <= _MANY for d in (0, 1)))
         for name, held in case.items():
             if not isinstance(held, list) or name not in self.rule.leaves:
                 continue
@@ -301,7 +297,7 @@ class Variation:
                 made += [{**case, name: [o] * n} for o in operands(case) for n in (1, 2)]
             made += [{**case, name: held[:-1]}, {**case, name: held[:1]}, {**case, name: held[::-1]}]
             for operand in held[:1]:
-                made += [{**case, name: [*held, operand]}, {**case, name: [operand] * 5}]
+                made += [{**case, name: [*held, operand]}, *({**case, name: [operand] * n} for n in counts)]
                 for i in range(len(operand.dims)):
                     dims = (*operand.dims[:i], 4, *operand.dims[i + 1 :])
                     made.append({**case, name: [*held, reshaped(operand, dims)]})

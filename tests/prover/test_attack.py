@@ -5,9 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from graphopt.prover.contents import largest
 from graphopt.prover.evidence import check_rule
-from graphopt.prover.values import around, of_range
-from graphopt.rewrite.schema import read_rules
+from graphopt.prover.instances import variations
+from graphopt.prover.values import MOST_TIMES, around, of_range
+from graphopt.rewrite.examples import Operand
+from graphopt.rewrite.schema import parse_rules, read_rules
 
 
 def verdict(tmp_path, equal, match, replace, accept="{x: 3xf32}"):
@@ -50,6 +53,37 @@ def test_what_a_cast_makes_of_a_float_out_of_range_is_asked_of_no_rule(tmp_path)
 
 def test_what_is_no_number_in_bfloat16_equals_itself(tmp_path):
     assert verdict(tmp_path, "exact", ["a = Identity(x)", "y = Cast<to = 16>(a)"], ["y = Cast<to = 16>(x)"]).loads
+
+
+def test_what_the_runtime_makes_of_nothing_is_asked_of_no_rule(tmp_path):
+    doubles = ["f = Cast<to = 11>(x)", "g = Cast<to = 11>(w)", "m = MatMul(f, g)", "y = Cast<to = 6>(m)"]
+    assert verdict(tmp_path, "exact", ["y = MatMulInteger(x, w)"], doubles, "{x: 2x3xu8, w: 3x4xi8}").loads
+    joined = ["c = Concat<axis = 1>(a, b)", "q = Sqrt(c)", "y = ReduceSum<axes = [1], keepdims = 1>(q)"]
+    halves = [line for v in "ab" for line in (f"p{v} = Sqrt({v})", f"s{v} = ReduceSum<axes = [1], keepdims = 1>(p{v})")]
+    cases = "{a: 0x0xf32, b: Sx0xf32, opset: 11}, {a: 3x4xf32, b: 3x5xf32, opset: 11}"
+    found = verdict(tmp_path, "real", joined, [*halves, "y = Add(sa, sb)"], cases)
+    assert found.loads, found.message
+
+
+def test_no_image_is_made_a_thousand_times_as_large(tmp_path):
+    text = """
+family: t
+doc: t
+rules:
+  - id: t
+    doc: t
+    equal: exact
+    match: ["y = Resize<axes = [2, 3]>(x, none, s)"]
+    where: ["rank(x) == 4 and max_of(s) < 30000"]
+    let: {ones: "like(s, [1, 1])"}
+    replace: ["t = Concat<axis = 0>(ones, s)", "y = Resize(x, none, t)"]
+    examples:
+      accept: [{x: 1x2x3x4xf32, s: "const 2xf32 = [2, 2]", opset: 18}]
+      reject: [{x: 1x2x3x4x1xf32, s: "const 2xf32 = [2, 2]", opset: 18}]
+"""
+    (rule,) = parse_rules(text, "t.yaml")
+    made = [case["s"] for case in variations(rule) if isinstance(case["s"], Operand)]
+    assert len(made) > 100 and max(map(largest, made)) <= MOST_TIMES
 
 
 @pytest.mark.parametrize(("written", "meant"), [("ReLU", "Relu"), ("com.microsoft.BiasGeLu", "BiasGelu")])
