@@ -261,6 +261,7 @@ def said_by(rule: Rule) -> set[Any]:
 
 
 def beyond_types(rule: Rule) -> list[int]:
-    """Sizes that the narrow types that a rule casts to can't count to."""
+    """Sizes that the narrow types that a rule casts to can't count to, nor float32 where that many products of bytes are summed."""
     cast = {e.text for line in (*rule.match, *rule.replace) for name, e in line.attributes if name == "to"}
-    return sorted({n for to, n in (("2", 300), ("3", 300), ("10", 2100)) if to in cast})
+    sums = any(op == "MatMulInteger" for line in rule.match for _, op in line.ops)
+    return sorted({n for to, n in (("2", 300), ("3", 300), ("10", 2100)) if to in cast} | ({300} if sums else set()))
