@@ -282,9 +282,10 @@ def _order(instance: Instance, rule: Rule, seed: int, bind: Mapping[str, int]) -
     if instance.elements > _ORDER_ELEMENTS:
         return "large", f"{instance.elements} elements are too many for z3"
     given = {*instance.before.inputs, *instance.symbolic}
-    if any(str(instance.before.type(k).dtype)[0] in "iu" for k in given):
-        return "floats", "integers are no real numbers: they wrap"
     used = {node.op for graph in (instance.before, instance.after) for node in graph.nodes.values()}
+    whole = any(str(instance.before.type(k).dtype)[0] in "iu" for k in given)
+    if whole and not used <= _SELECTING - {"Neg", "Abs"}:
+        return "floats", "integers are no real numbers: they wrap"
     if rule.claim == "exact" and not used <= _SELECTING:
         return "floats", f"rounding of {', '.join(sorted(used - _SELECTING))} is not modelled"
     try:
