@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple, Protocol
+from weakref import WeakValueDictionary
 
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
@@ -115,6 +116,18 @@ class InModel(_Typed):
         return self.proto.raw_data if self.proto.HasField("raw_data") else _packed(self.numpy(), self.dtype)
 
 
+_maps: WeakValueDictionary[tuple[Path, Stamp], mmap.mmap] = WeakValueDictionary()
+
+
+def _mapped(path: Path, stamp: Stamp) -> mmap.mmap:
+    """A file, mapped once for all tensors in it: each mapping holds a descriptor, of which a process has a thousand."""
+    found = _maps.get((path, stamp))
+    if found is None:
+        with path.open("rb") as file:
+            _maps[path, stamp] = found = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    return found
+
+
 class InFile(_Typed):
     """A tensor in a part of a file, which is mapped when it is first looked at.
 
@@ -138,12 +151,7 @@ class InFile(_Typed):
         """The bytes, mapped."""
         if not self.nbytes:
             return np.zeros(0, np.uint8)
-        skipped = self.offset % mmap.ALLOCATIONGRANULARITY
-        with self.path.open("rb") as file:
-            view = mmap.mmap(
-                file.fileno(), skipped + self.nbytes, access=mmap.ACCESS_READ, offset=self.offset - skipped
-            )
-        return np.frombuffer(view, np.uint8, self.nbytes, skipped)
+        return np.frombuffer(_mapped(self.path, self.stamp), np.uint8, self.nbytes, self.offset)
 
     def numpy(self) -> Array:
         """See :class:`Constant`; read-only."""

@@ -378,3 +378,19 @@ def test_weights_of_other_models_are_not_read(
             save(emit(given, given.graph), tmp_path / f"{name}.onnx", external=True)
     assert set(looked) == {"a.onnx", "b.onnx", "config.json"}
     assert sum(path.suffix == ".data" for path in tmp_path.iterdir() if path.name.startswith(("a.", "b."))) == 2
+
+
+def test_weights_of_one_file_take_one_descriptor(tmp_path: Path) -> None:
+    """Each mapping holds one: a model of a thousand weights could not be opened under the usual limit."""
+    weights = [weight(f"w{i}", np.full(300, i, np.float32)) for i in range(80)]
+    nodes = [node("Add", [f"h{i}" if i else "x", f"w{i}"], [f"h{i + 1}"]) for i in range(80)]
+    onnx.save(model(nodes, [("x", F, [300])], [("h80", F, [300])], weights), tmp_path / "m.onnx")
+    code = f"""
+        import resource
+        from graphopt.onnxio.load import load
+        resource.setrlimit(resource.RLIMIT_NOFILE, (50, 50))
+        model = load({str(tmp_path / "m.onnx")!r})
+        print(sum(value.tensor.data.numpy()[0] for value in model.graph.values.values() if value.tensor is not None))
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True)
+    assert done.stdout.split() == [str(float(sum(range(80))))], done.stderr
