@@ -1,8 +1,9 @@
 """Which nodes the CPU provider has a kernel for, from the runtime's own list.
 
 ONNX allows an operator for types that the runtime has no kernel for (GlobalAveragePool of float64): a model with such a
-node does not open. An operator that ONNX defines as a function of others is taken apart when it has no kernel, and
-float16 is computed in float32 where only that has one.
+node does not open. An operator that ONNX defines as a function of others is taken apart when it has no kernel, where the operators of
+that function are those of the model's operator set and have kernels themselves: that is asked of the runtime, once for each such node. float16
+is computed in float32 where only that has a kernel.
 """
 
 from __future__ import annotations
@@ -12,9 +13,14 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
+from onnx import ModelProto, ValueInfoProto, helper
+
+from graphopt.errors import SessionError
 from graphopt.ir.edit import Delta
 from graphopt.ir.graph import Graph, Node
+from graphopt.ir.infer import type_proto
 from graphopt.ir.schema import TYPE_STRINGS, formal, schema_of
+from graphopt.ir.types import DTYPES, ValueType
 
 
 def unsupported(graph: Graph, nodes: Iterable[Node] | None = None) -> str:
@@ -62,10 +68,6 @@ def has_kernel(
     if schema is None:  # a contributed operator, whose first operand's type is T
         first = {"T": {str(operands[0])}} if operands and operands[0] in TYPE_STRINGS else {}
         return not kernels or any(_takes(kernel, version, first) for kernel in kernels)
-    if schema.has_function or schema.has_context_dependent_function:
-        return True
-    if not kernels:
-        return False
     given = [(formal(schema, i), dtype) for i, dtype in enumerate(operands)]
     given += [(schema.outputs[min(i, len(schema.outputs) - 1)], dtype) for i, dtype in enumerate(results)]
     wanted: dict[str, set[str]] = defaultdict(set)
@@ -73,7 +75,35 @@ def has_kernel(
         if parameter is not None and dtype in TYPE_STRINGS:
             wanted[parameter.type_str].add(str(dtype))
             wanted[parameter.name].add(str(dtype))
-    return any(_takes(kernel, schema.since_version, wanted) for kernel in kernels)
+    if any(_takes(kernel, schema.since_version, wanted) for kernel in kernels or ()):
+        return True
+    composed = schema.has_function or schema.has_context_dependent_function
+    return composed and _opens(op, domain, version, operands, results)
+
+
+def _opens(
+    op: str, domain: str, version: int, operands: tuple[str | None, ...], results: tuple[str | None, ...]
+) -> bool:
+    """Whether the runtime finds kernels for a model of one node; yes where it has another complaint."""
+    from graphopt.runtime.session import LoadableModel, Session, SessionConfig
+
+    model = ModelProto(ir_version=8)
+    model.opset_import.add(domain=domain, version=version)
+    graph = model.graph
+    ins = [f"x{i}" if dtype in DTYPES else "" for i, dtype in enumerate(operands)]
+    outs = [f"y{i}" if dtype in DTYPES else "" for i, dtype in enumerate(results)]
+    graph.node.append(helper.make_node(op, ins, outs, domain=domain))
+    for values, names, dtypes in ((graph.input, ins, operands), (graph.output, outs, results)):
+        values.extend(
+            ValueInfoProto(name=name, type=type_proto(ValueType(dtype)))
+            for name, dtype in zip(names, dtypes, strict=True)
+            if name
+        )
+    try:
+        Session(LoadableModel(model.SerializeToString()), SessionConfig(level="disabled")).close()
+    except SessionError as error:
+        return "Could not find an implementation" not in str(error)
+    return True
 
 
 def _takes(kernel: Any, since: int, wanted: dict[str, set[str]]) -> bool:
