@@ -24,6 +24,7 @@ SECONDS = 5.0
 """For a search: of sizes that run, and of others."""
 _TRIED = (1, 2, 3, 4, 5, 6, 7, 9, 12, 16, 32, 64, 128, 224, 256, 512)
 _FEW = 10  # of those are small
+_LONG = (2048, 16384)  # samples of a sound, of which a window of a spectrum takes thousands
 _PRIMES = (3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47)
 _LARGE = 64  # sizes from here on are those of images: what halves them again and again takes multiples of 32
 _STRIDE = 32
@@ -196,6 +197,9 @@ def _proposals(symbols: Symbols) -> Iterator[Sizes]:
             for size in (*hints.get(symbol, ()), *tried):
                 yield {**start, **hinted, symbol: size}
                 yield {**start, symbol: size}
+    for symbol in free:
+        for size in _LONG:
+            yield {**start, symbol: size}
 
 
 def _hinted(symbols: Symbols) -> Sizes:

@@ -65,6 +65,10 @@ def test_a_short_search_finds(wanted):
     assert first_that_run(symbols("p", "q"), lambda sizes: sizes == wanted) == wanted
 
 
+def test_a_sound_may_be_longer_than_any_sequence():
+    assert first_that_run(symbols("b", "t"), lambda sizes: sizes["b"] < 8 and sizes["t"] > 2000) == {"b": 1, "t": 2048}
+
+
 def test_what_never_runs_is_given_up():
     tried = []
     assert first_that_run(symbols("a", "b"), lambda sizes: bool(tried.append(sizes))) is None
