@@ -73,7 +73,7 @@ def _types_at(graph: Graph, bind: Mapping[str, int]) -> dict[int, ValueType]:
 
 # Operators whose kernels may end the process where an operand is empty, or leave the result as memory was (onnxruntime 1.32).
 _FRAIL = frozenset({"Einsum", "InstanceNormalization", "ArgMax", "ArgMin", "LSTM", "GRU", "RNN", "GridSample", "RoiAlign",
-                    "GroupNormalization", "LpNormalization", "ConvTranspose", "Resize", "Col2Im",
+                    "GroupNormalization", "LpNormalization", "ConvTranspose", "Resize", "Col2Im", "RotaryEmbedding",
                     "MatMulInteger", "QLinearMatMul", "DynamicQuantizeMatMul", "MatMulIntegerToFloat"})  # fmt: skip
 
 
