@@ -36,7 +36,8 @@ class _Lines:
         self._done += 1
         if self._shown and time.monotonic() - self._last >= _EVERY:
             self._last = time.monotonic()
-            console().print(f"{self._done} of {self._steps} rules, the last {rule}", soft_wrap=True)
+            text = f"{self._done} of {self._steps} rules, the last {rule}"
+            console().print(text, no_wrap=True, overflow="ellipsis")
 
 
 def check_rules(

@@ -32,8 +32,8 @@ class Processes(Closing):
 
         def submit(task: Task) -> tuple[ProcessPoolExecutor, Future[Result]]:
             try:
-                pool = self._running()
                 with _deaf():
+                    pool = self._running()
                     return pool, pool.submit(work, task)
             except BrokenProcessPool:
                 self._pool = None
@@ -74,11 +74,14 @@ class Processes(Closing):
 
 @contextmanager
 def _deaf() -> Iterator[None]:
-    """A block in which processes are started: deaf to Ctrl-C from their first moment, not only when they have settled."""
+    """A block in which processes are started: deaf to Ctrl-C from their first moment, not only when they have settled.
+
+    To the end of the terminal as well, which reaches the whole group: Python's own process beside them would leave its work behind.
+    """
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGHUP})
     try:
         yield
     finally:

@@ -127,7 +127,7 @@ def test_names_that_are_no_utf8(cli, tmp_path, model):
     odd = model.rename(tmp_path / os.fsdecode(b"\xff/m.onnx"))
     assert cli("optimize", odd, "-o", tmp_path / "o.onnx").error_lines()[0].endswith("a name in UTF-8")
     good = odd.rename(tmp_path / "m.onnx")
-    outcome = cli("optimize", good, "--budget", 2, "-o", tmp_path / os.fsdecode(b"\xff/o.onnx"))
+    outcome = cli("optimize", good, "--no-measure", "-o", tmp_path / os.fsdecode(b"\xff/o.onnx"))
     assert outcome.code == 2 and outcome.error_lines()[1] == "hint: rename it"
     assert not list((tmp_path / os.fsdecode(b"\xff")).iterdir())
 
