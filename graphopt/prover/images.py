@@ -21,6 +21,8 @@ _POOLS = frozenset({("", "MaxPool"), ("", "AveragePool"), ("", "LpPool")})
 
 def fitting_images(rule: Rule, case: Case) -> Iterator[Case]:
     """Cases of other windows, groups or pads, with operands of the sizes that these ask for."""
+    # An example may leave out what it has no attributes for, and the pattern takes others nevertheless.
+    case = {**{line.rest: {} for line in rule.match if line.rest and line.rest != "_"}, **case}
     yield from _padded(rule, case)
     yield from _same(rule, case)
     yield from _grouped(rule, case)
@@ -102,7 +104,7 @@ def _padded(rule: Rule, case: Case) -> Iterator[Case]:
     for line in rule.match:
         captured = dict(line.captures)
         held = case.get(line.rest) if line.rest else None
-        if "pads" in captured and captured["pads"] in case and isinstance(held, dict) and "auto_pad" not in captured:
+        if "pads" in captured and isinstance(held, dict) and "auto_pad" not in captured:
             bare = {k: v for k, v in case.items() if k != captured["pads"]}
             for way in ("VALID", "SAME_LOWER", "SAME_UPPER"):
                 yield {**bare, line.rest: {**{k: v for k, v in held.items() if k != "pads"}, "auto_pad": way}}
