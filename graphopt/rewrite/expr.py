@@ -185,7 +185,8 @@ class _Compiler:
     def compile(self, node: ast.AST, local: frozenset[str]) -> Compiled:
         method = getattr(self, f"_{type(node).__name__.lower()}", None)
         if method is None:
-            raise self.error(f"{type(node).__name__} is not part of the rule language", node)
+            hint = "lists are joined by '+'" if isinstance(node, ast.Starred) else None
+            raise self.error(f"{type(node).__name__} is not part of the rule language", node, hint)
         return method(node, local)  # type: ignore[no-any-return]
 
     def _constant(self, node: ast.Constant, local: frozenset[str]) -> Compiled:
@@ -387,7 +388,10 @@ class _Compiler:
         function = self.functions.get(name)
         if function is None:
             near = difflib.get_close_matches(name, self.functions, n=1)
-            raise self.error(f"unknown function {name!r}", node, f"did you mean {near[0]!r}?" if near else None)
+            hint = f"did you mean {near[0]!r}?" if near else None
+            if name in ("list", "tuple"):
+                hint = "lists, tuples and ranges are the same here: leave it out"
+            raise self.error(f"unknown function {name!r}", node, hint)
         self.calls.add(name)
         arguments = [self.compile(a, local) for a in node.args]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import traceback
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -336,14 +335,17 @@ def lint(paths: Sequence[Path] = ()) -> list[Problem]:
     return problems
 
 
-def _costs(example: Example) -> Iterator[str]:
-    """What speaks against carrying out a rule wherever it matches."""
+def _objections(rule: Rule, example: Example) -> Iterator[str]:
+    """What speaks against carrying out a rule where it matches."""
     assert example.match is not None
-    with suppress(RefusedError):
+    try:
         after, _ = apply(example.graph, example.match)
-        before, nodes = example.graph.live_nodes(), after.live_nodes()
-        if nodes > before:
-            yield f"'always', but {before} nodes become {nodes}"
+    except RefusedError as error:
+        yield f"the engine refuses the rewrite: {error}"
+        return
+    before, nodes = example.graph.live_nodes(), after.live_nodes()
+    if rule.always and nodes > before:
+        yield f"'always', but {before} nodes become {nodes}"
 
 
 def lint_rule(rule: Rule) -> list[str]:
@@ -364,8 +366,8 @@ def lint_rule(rule: Rule) -> list[str]:
             continue
         if example.match is None:
             found.append(f"accept {i}: {example.why()}")
-        elif rule.always:
-            found += [f"accept {i}: {message}" for message in _costs(example)]
+        else:
+            found += [f"accept {i}: {message}" for message in _objections(rule, example)]
     missed = set(range(len(rule.where)))
     instead: list[str] = []
     for i, case in enumerate(rejects):

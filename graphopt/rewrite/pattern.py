@@ -168,8 +168,8 @@ class _Cursor:
         """``file:line:column`` of the cursor."""
         return shifted(self.where, len(self.text.rstrip()) - len(self.source) + self.position)
 
-    def error(self, message: str) -> RuleError:
-        return RuleError(f"{self.text!r}: {message}", self.place())
+    def error(self, message: str, hint: str | None = None) -> RuleError:
+        return RuleError(f"{self.text!r}: {message}", self.place(), hint)
 
     def skip(self) -> None:
         while self.position < len(self.source) and self.source[self.position].isspace():
@@ -289,7 +289,7 @@ class _Cursor:
             else:
                 name = self.match(_NAME)
                 if name is None:
-                    raise self.error("expected an operand")
+                    raise self.error("expected an operand", "a list is a constant of 'let', as i64([0, -1])")
                 if name == "none":
                     found.append(Operand("", "none"))
                 elif self.take("..."):

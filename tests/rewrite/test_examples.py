@@ -35,6 +35,8 @@ TURN = (["y = Transpose<perm = [$a, $b]>(x)"], ["y = x"])
          ["accept 0: fails on 'where' line 1 first, 'rank(x) ** 40 ** 9 > 1' (too large: a whole number of more than 256 bits)"]),
         (PRODUCT, ["is_const(w)"], "[{x: 4x4xf32, w: const 4x4xf32}]", "[{x: const 4x4xf32, w: const 4x4xf32}]",
          ["no reject fails on 'where' line 1 first, 'is_const(w)': reject 0 does not fit the pattern: all is constant, which the engine computes without a rule"]),
+        ((["y = Elu<alpha = $a>(x)"], ["y = Mul(x, a)"]), [], "[{x: 4x4xf32, a: 2.0}]", "[]",
+         ["accept 0: the engine refuses the rewrite: 'a' is a number, not a value: make it a constant with i64() or like()"]),
         (TURN, [], "[{x: 4x4xf32}]", "[]",
          ["accept 0: does not fit the pattern: 'y = Transpose<perm = [$a, $b]>(x)': attribute 'perm' is None, no list of 2"]),
         (TURN, [], "[{x: 4x4xf32, a: 0}]", "[]", ["accept 0: 'perm' of 'y = Transpose<perm = [$a, $b]>(x)' needs all its items"]),
