@@ -101,7 +101,11 @@ def prove(
         if found.wrong is not None:
             return found.proof("failed")
     ran, others = found.shares()
-    for instance in (*_spread(ran, limit), *_spread(others, limit - min(limit, len(ran)))):
+    chosen = [*_spread(ran, limit), *_spread(others, limit - min(limit, len(ran)))]
+    looked = set(chosen)
+    for instance in (*chosen, *(instance for instance in ran if instance not in looked)):
+        if instance not in looked and found.judged >= min(_FEW, limit):
+            break  # the others are for rules of which hardly any instance fits where its symbols have sizes
         if time.process_time() > deadline:
             return found.proof("timeout", f"{seconds:g} s were over with {found.judged} instances proved")
         found.judge(instance)
@@ -109,7 +113,11 @@ def prove(
             return found.proof("failed")
     if found.attacked < _FEW:
         return found.proof("unsupported", f"only {found.attacked} instances that the runtime takes, to go by")
-    return found.proof("attacked" if found.methods["attack"] or found.judged < _FEW else "proved", found.open)
+    if found.judged < _FEW:
+        return found.proof(
+            "attacked", found.open or f"only {found.judged} instances have elements to prove something of"
+        )
+    return found.proof("attacked" if found.methods["attack"] else "proved", found.open)
 
 
 def _spread(family: Sequence[Instance], wanted: int) -> Sequence[Instance]:
@@ -144,9 +152,10 @@ class _Found:
             self.wrong = shrunk(self.rule, made.wrong, self.seed)
 
     def shares(self) -> tuple[list[Instance], list[Instance]]:
-        """Instances that the runtime took, and those that it did not; the smallest first."""
-        ran = [instance for instance, made in self.attacks.items() if made.runs]
-        others = [instance for instance, made in self.attacks.items() if not made.runs]
+        """Instances with elements to prove something of: those that the runtime took, and those that it did not; the smallest first."""
+        held = [instance for instance in self.attacks if not any(0 in o.dims for o in operands(instance.case))]
+        ran = [instance for instance in held if self.attacks[instance].runs]
+        others = [instance for instance in held if not self.attacks[instance].runs]
         return by_size(ran), by_size(others)
 
     def judge(self, instance: Instance) -> None:
