@@ -22,13 +22,11 @@ import numpy as np
 from ml_dtypes import bfloat16
 
 from graphopt.errors import SessionError
-from graphopt.ir.graph import Graph
 from graphopt.ir.types import FLOATS, NUMPY_NAMES, Array, digest
 from graphopt.prover.apart import NEAR, furthest_of, near, size, unit
 from graphopt.prover.bindings import bindings
 from graphopt.prover.cases import Case, Instance, fits
-from graphopt.prover.domains import QUANTISE, Floats
-from graphopt.prover.evaluate import evaluate
+from graphopt.prover.evaluate import at_contents, overhangs
 from graphopt.prover.hazards import counts, divides_by_computed, empties_a_window, frail
 from graphopt.prover.semantics import ContradictionError, UnsupportedError
 from graphopt.prover.sides import Sides
@@ -40,20 +38,19 @@ from graphopt.prover.values import (
     content,
     factors,
     fills,
+    limits,
     rng_of,
     uses,
     widened,
 )
 from graphopt.rewrite.schema import Rule
 
-_TIE = 2.0**-20  # how far what is rounded to a whole number is moved, in proportion
 _OWN = 8.0  # tolerated multiple of the pattern's own error
 _MOVED = 32.0  # tolerated multiple of what moving the inputs by their last place does
 _MOVES, _MORE_MOVES = 2, 8  # of which the furthest counts; the second where a difference was found
 _ROUNDING = 256.0  # tolerated roundings of the largest result
 _FEWER = 64.0  # of them in types of 16 bits, where 256 are an eighth of it
 _TYPICAL = 1e-3  # of the size of an ordinary result: what is smaller, on inputs that are not, counts as nothing
-_HALF = 30.0  # largest float16 under a claim about real numbers: sums of some products of it are numbers still
 _BRIEF = 2  # classes of contents at all sizes but the first
 _DRAWS = 16  # different contents of an operand under one seed
 
@@ -146,6 +143,7 @@ class Trial:
         self.after: Any = None
         self.uses = uses(self.instance.before, self.instance.after)
         self._factors = factors(self.instance.before, self.instance.after)
+        self._limit = limits(self.instance.before, self.instance.after)
         self.checked = False
         self._typical: dict[str, float] = {}
         self.narrowed = widened(self.instance.before)
@@ -164,7 +162,7 @@ class Trial:
         """Compare both sides on contents of one class, where symbols have the given sizes; what is found is noted."""
         feeds = self.feeds(bind, fill)
         named = self.sides.named(feeds)
-        if self.careful and not self._safe(bind, fill, feeds):
+        if self.careful and not self._safe(bind, feeds):
             return
         try:
             left = [np.asarray(a) for a in self.before.run(named)]
@@ -177,7 +175,7 @@ class Trial:
                 self.after = self.sides.after()
             right = [np.asarray(a) for a in self.after.run(named)]
         except SessionError as error:
-            self._wrong(bind, fill, named, f"the pattern runs, the replacement does not: {error}")
+            self._wrong(bind, feeds, f"the pattern runs, the replacement does not: {error}")
             return
         self.found.runs += 1
         if fill.name == ORDINARY.name:
@@ -192,7 +190,7 @@ class Trial:
             reference = self._reference(feeds, fill, left, _MORE_MOVES) if known else self._shaken(feeds, left)
             message = self._differences(left, right, reference, fill, feeds)
         if message:
-            self._wrong(bind, fill, named, message)
+            self._wrong(bind, feeds, message)
 
     def _fits(self, named: Mapping[str, Array]) -> bool:
         """Whether all floats that the pattern casts to integers are in the range of these: what becomes of others is undefined."""
@@ -220,18 +218,18 @@ class Trial:
                 return message
         return ""
 
-    def _safe(self, bind: Mapping[str, int], fill: Fill, feeds: Mapping[int, Array]) -> bool:
+    def _safe(self, bind: Mapping[str, int], feeds: Mapping[int, Array]) -> bool:
         """Whether no integer is divided by zero and no Range goes on for ever, which would end the process."""
         try:
-            _evaluated(self.instance.before, self.instance.symbolic, feeds)
+            at_contents(self.instance.before, self.instance.symbolic, feeds)
         except (UnsupportedError, ContradictionError):
             return False
         try:
-            _evaluated(self.instance.after, self.instance.symbolic, feeds)
+            at_contents(self.instance.after, self.instance.symbolic, feeds)
         except UnsupportedError:
             return False
         except ContradictionError as error:
-            self._wrong(bind, fill, self.sides.named(feeds), f"the pattern is defined, the replacement is not: {error}")
+            self._wrong(bind, feeds, f"the pattern is defined, the replacement is not: {error}")
             return False
         return True
 
@@ -244,12 +242,9 @@ class Trial:
             large = fill.magnitude > 100 or (fill.own and fill.largest > 100)
             weighs = key in self.instance.symbolic and (large or fill.alike)
             own = ORDINARY if weighs or (key in self._factors and fill.largest > MOST_TIMES) else fill
-            limit = np.inf
-            if self.rule.claim == "real" and self.sides.dtype(key).kind == "f":
-                # About numbers: none becomes infinite by being stored.
-                half = self.sides.dtype(key).itemsize == 2
-                limit = _HALF if half else float(np.finfo(self.sides.dtype(key)).max)
-            feeds[key] = content(own, name, self.seed, self.sides.dtype(key), self.sides.shape(key, bind), use, limit)
+            dtype, shape = self.sides.dtype(key), self.sides.shape(key, bind)
+            limit = self._limit(dtype, shape) if self.rule.claim == "real" else np.inf
+            feeds[key] = content(own, name, self.seed, dtype, shape, use, limit)
         return feeds
 
     def _reference(
@@ -257,12 +252,12 @@ class Trial:
     ) -> tuple[list[Array], list[Array]] | None:
         """The pattern in float64, and what it gives on inputs moved by their last place, so often; ``None`` if unknown."""
         try:
-            made = _evaluated(self.instance.before, self.instance.symbolic, feeds)
+            made = at_contents(self.instance.before, self.instance.symbolic, feeds)
             # More than once: what moves one way by chance may cancel.
             # Weights that are given move as well: of equal ones the pattern makes equal results, which no other kernel need do.
             known, symbolic = {**feeds, **self._weights}, self.instance.symbolic | self._weights.keys()
             others = [
-                _evaluated(self.instance.before, symbolic, {**known, **self._moved(known, draw)}, draw)
+                at_contents(self.instance.before, symbolic, {**known, **self._moved(known, draw)}, draw)
                 for draw in range(1, moves + 1)
             ]
         except (UnsupportedError, ContradictionError):
@@ -360,7 +355,10 @@ class Trial:
             return ""
         at = tuple(int(i) for i in np.argwhere(different)[0])
         where = f"{name}{list(at)}" if at else name
-        return f"on {fill.name}, onnxruntime gives {where} = {_number(a[at])}, for the replacement {_number(b[at])}"
+        sign = "" if (a != b)[different].any() else " (signs of zero: a claim 'real' does not count them)"
+        return (
+            f"on {fill.name}, onnxruntime gives {where} = {_number(a[at])}, for the replacement {_number(b[at])}{sign}"
+        )
 
     def _rounded(self, a: Array, b: Array, exact: tuple[Array, Array] | None, typical: float) -> Array:
         """Where the replacement is further from the exact result than rounding explains.
@@ -404,41 +402,17 @@ class Trial:
             close = np.abs(x - y) <= max(self.rule.bound, NEAR * float(np.finfo(a.dtype).eps)) * scale
         return np.asarray(~(close | (x == y) | (np.isnan(x) & np.isnan(y))))
 
-    def _wrong(self, bind: Mapping[str, int], fill: Fill, named: Mapping[str, Array], message: str) -> None:
+    def _wrong(self, bind: Mapping[str, int], feeds: Mapping[int, Array], message: str) -> None:
+        named = self.sides.named(feeds)
         # The runtime is less strict than ONNX: a Concat takes an empty tensor of any other sizes.
         joins = any(node.op == "Concat" for node in self.instance.before.nodes.values())
         empty = any(0 in array.shape for array in named.values())
         if bind and (not fits(self.rule, self.instance.case, bind) or (joins and empty)):
             return
+        if overhangs(self.instance.before, self.instance.symbolic, feeds):
+            return
         case = (*self.instance.shapes, *self.instance.attributes, *(f"{k} = {v}" for k, v in bind.items()))
         self.found.wrong = Counterexample(case, named, message, self.instance.case)
-
-
-class _Given(Floats):
-    """float64 numbers, those of constants of any content as given.
-
-    In a ``draw`` other than 0 what is rounded to a whole number is moved by a few last places of a float32 first: at a tie the kernel decides.
-    """
-
-    def __init__(self, contents: Mapping[str, Array], draw: int = 0) -> None:
-        super().__init__(0)
-        self.contents, self.draw = contents, draw
-
-    def func(self, name: str, *operands: Array) -> Array:
-        if self.draw and name.startswith(QUANTISE):
-            signs = rng_of(name, self.seed, self.draw).choice([-1.0, 1.0], operands[0].shape)
-            operands = (operands[0] * (1 + _TIE * signs), *operands[1:])
-        return super().func(name, *operands)
-
-    def fresh(self, name: str, shape: tuple[int, ...]) -> Array:
-        return self.contents[name]
-
-
-def _evaluated(graph: Graph, symbolic: frozenset[int], feeds: Mapping[int, Array], draw: int = 0) -> list[Array]:
-    exact = {k: a.astype(np.float64) if a.dtype.kind == "f" else a for k, a in feeds.items()}
-    domain = _Given({graph.values[k].name: exact[k] for k in symbolic if k in graph.values}, draw)
-    with np.errstate(all="ignore"):
-        return evaluate(graph, domain, {k: exact[k] for k in graph.inputs}, symbolic, symbolic)
 
 
 def _number(value: Any) -> str:

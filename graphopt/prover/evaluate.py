@@ -10,9 +10,9 @@ import numpy as np
 from graphopt.ir.graph import Graph
 from graphopt.ir.types import FLOATS, Array
 from graphopt.prover import attention, linear, movement, quantisation, windows
-from graphopt.prover.domains import Domain, RandomOrder, fresh
-from graphopt.prover.semantics import OPERATORS, Call, ContradictionError, UnsupportedError
-from graphopt.prover.values import SHAPES
+from graphopt.prover.domains import QUANTISE, Domain, Floats, RandomOrder, fresh
+from graphopt.prover.semantics import OPERATORS, Call, ContradictionError, UnsupportedError, WindowError
+from graphopt.prover.values import SHAPES, rng_of
 
 _REGISTERED = (attention, linear, movement, quantisation, windows)  # importing them registers their operators
 
@@ -115,3 +115,50 @@ def _z3_error() -> type[Exception]:
     """z3's exception where z3 is loaded; one that nothing raises elsewhere."""
     found: type[Exception] | None = getattr(sys.modules.get("z3"), "Z3Exception", None)
     return StopAsyncIteration if found is None else found
+
+
+_TIE = 2.0**-20  # how far what is rounded to a whole number is moved, in proportion
+
+
+class _Given(Floats):
+    """float64 numbers, those of constants of any content as given.
+
+    In a ``draw`` other than 0 what is rounded to a whole number is moved by a few last places of a float32 first: at a tie the kernel decides.
+    """
+
+    def __init__(self, contents: Mapping[str, Array], draw: int = 0) -> None:
+        super().__init__(0)
+        self.contents, self.draw = contents, draw
+
+    def func(self, name: str, *operands: Array) -> Array:
+        if self.draw and name.startswith(QUANTISE):
+            signs = rng_of(name, self.seed, self.draw).choice([-1.0, 1.0], operands[0].shape)
+            operands = (operands[0] * (1 + _TIE * signs), *operands[1:])
+        return super().func(name, *operands)
+
+    def fresh(self, name: str, shape: tuple[int, ...]) -> Array:
+        return self.contents[name]
+
+
+def at_contents(graph: Graph, symbolic: Collection[int], feeds: Mapping[int, Array], draw: int = 0) -> list[Array]:
+    """The graph's outputs in float64 at given contents of inputs and of constants of any content, by key; ``draw`` as of :class:`_Given`.
+
+    Raises:
+        UnsupportedError: An operator has no semantics here.
+        ContradictionError: The shapes contradict each other.
+    """
+    exact = {k: a.astype(np.float64) if a.dtype.kind == "f" else a for k, a in feeds.items()}
+    domain = _Given({graph.values[k].name: exact[k] for k in symbolic if k in graph.values}, draw)
+    with np.errstate(all="ignore"):
+        return evaluate(graph, domain, {k: exact[k] for k in graph.inputs}, symbolic, symbolic)
+
+
+def overhangs(graph: Graph, symbolic: Collection[int], feeds: Mapping[int, Array]) -> bool:
+    """Whether a graph has a window larger than its image: ONNX makes nothing of it, the runtime something, as it divides towards 0."""
+    try:
+        at_contents(graph, symbolic, feeds)
+    except WindowError:
+        return True
+    except (UnsupportedError, ContradictionError):
+        return False
+    return False

@@ -28,6 +28,10 @@ class ContradictionError(Exception):
     """The operands do not fit the operator: shapes that do not broadcast, positions outside a tensor."""
 
 
+class WindowError(ContradictionError):
+    """A window is larger than its image and the zeros around it."""
+
+
 @dataclass(frozen=True)
 class Call:
     """One operator applied.

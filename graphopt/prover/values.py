@@ -8,10 +8,10 @@ ladder of magnitudes. Integers go over the whole range of their type, unless the
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from math import prod
+from math import isqrt, prod
 from typing import Any
 
 import numpy as np
@@ -113,6 +113,8 @@ class Fill:
 
 _SUPPLY = 1024  # floats drawn at once: drawing some costs less than to begin
 _TWICE = 2**60 + 2**36 + 1  # another float32 by way of float64
+_HALF = 30.0  # largest float16 under a claim about real numbers: sums of some products of it are numbers still
+_COUNTED = 53  # bits up to which a float64 counts
 _LONG = 2100  # more than float16 counts to
 _APART = 1e-4  # of operands that are nearly equal
 
@@ -166,12 +168,31 @@ _FEW = 64  # bytes of a constant that a rule names
 _NOBODY = 1e9  # numbers beyond are infinities in disguise
 _BESIDE = 2.0**-10
 _LAST = (2.0**-23, 2.0**-52)  # places of float32 and float64
+_REDUCED = frozenset({"ReduceSum", "ReduceMean", "ReduceL1", "ReduceProd", "ReduceSumSquare"})
+"""Of integers the runtime makes them in float64, and stops at the ends of the type."""
 _PRODUCTS = frozenset({"MatMul", "Gemm", "Conv", "ConvTranspose", "Einsum", "Div", "Reciprocal", "Pow"})
 
 
 def multiplies(graph: Graph) -> bool:
     """Whether a graph takes sums of products, powers or quotients."""
     return any(node.op in _PRODUCTS for node in graph.nodes.values())
+
+
+def limits(*graphs: Graph) -> Callable[[np.dtype[Any], tuple[int, ...]], float]:
+    """The largest numbers that operands of a dtype and a shape hold under a claim about real numbers: none becomes infinite by being stored.
+
+    Where a graph reduces integers, sums of some products of them are whole numbers still, however many there are.
+    """
+    reduces = any(node.op in _REDUCED for graph in graphs for node in graph.nodes.values())
+
+    def limit(dtype: np.dtype[Any], shape: tuple[int, ...]) -> float:
+        if dtype.kind == "f":
+            return _HALF if dtype.itemsize == 2 else float(np.finfo(dtype).max)
+        if not reduces or dtype.kind not in "iu" or dtype.itemsize < 4:
+            return np.inf
+        return isqrt(2 ** min(8 * dtype.itemsize - 1, _COUNTED) // max(prod(shape), 1))
+
+    return limit
 
 
 def fills(rule: Rule, before: Graph, after: Graph, given: Collection[int]) -> tuple[Fill, ...]:
@@ -231,7 +252,7 @@ def content(
         dtype: Its dtype.
         shape: Its shape.
         use: What integers are for: ``shape``, ``divisor``, ``count`` or nothing special.
-        limit: The largest float.
+        limit: The largest number.
     """
     if dtype.kind == "f":
         made = _floats(fill, name, shape, seed)
@@ -246,6 +267,8 @@ def content(
         made = np.full(shape, fill.truth) if fill.truth is not None else rng.integers(0, 2, shape) > 0
     else:
         made = fill.whole(dtype, shape, rng, use)
+        if limit < np.inf and not use and not fill.own:  # the rest, as all would be alike at the limit
+            made = np.fmod(made, np.array(int(limit) + 1, dtype))
     made = np.asarray(made)
     made.flags.writeable = False
     return made

@@ -8,7 +8,7 @@ import numpy as np
 
 from graphopt.ir.types import Array
 from graphopt.prover.linear import extreme, mean, total
-from graphopt.prover.semantics import Call, ContradictionError, Result, UnsupportedError, operator
+from graphopt.prover.semantics import Call, ContradictionError, Result, UnsupportedError, WindowError, operator
 
 
 def _window_geometry(c: Call, kernel: Sequence[int]) -> tuple[list[Array], list[int]]:
@@ -32,7 +32,9 @@ def _window_geometry(c: Call, kernel: Sequence[int]) -> tuple[list[Array], list[
         else:
             room = size + begin + end - reach
             if room < 0:
-                raise ContradictionError("a window larger than the image")
+                # Rounding up, there is one over the edge by as little as a stride.
+                over = c["ceil_mode"] != 1 or room <= -strides[i]
+                raise (WindowError if over else ContradictionError)("a window larger than the image")
             out = (-(-room // strides[i]) if c["ceil_mode"] == 1 else room // strides[i]) + 1
             if c["ceil_mode"] == 1 and (out - 1) * strides[i] >= size + begin:
                 out -= 1

@@ -5,11 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from graphopt.prover.cases import parse_case
 from graphopt.prover.contents import largest
+from graphopt.prover.evaluate import overhangs
 from graphopt.prover.evidence import check_rule
 from graphopt.prover.instances import variations
 from graphopt.prover.values import MOST_TIMES, around, of_range
-from graphopt.rewrite.examples import Operand
+from graphopt.rewrite.examples import Operand, build_example
 from graphopt.rewrite.schema import parse_rules, read_rules
 
 
@@ -63,6 +65,42 @@ def test_what_the_runtime_makes_of_nothing_is_asked_of_no_rule(tmp_path):
     cases = "{a: 0x0xf32, b: Sx0xf32, opset: 11}, {a: 3x4xf32, b: 3x5xf32, opset: 11}"
     found = verdict(tmp_path, "real", joined, [*halves, "y = Add(sa, sb)"], cases)
     assert found.loads, found.message
+
+
+def test_what_the_runtime_rounds_of_sums_of_integers_is_asked_of_no_claim_about_numbers(tmp_path):
+    turned, plain = ["t = Transpose<perm = [1, 0]>(x)", "y = ReduceSum<keepdims = 0>(t)"], ["y = ReduceSum<keepdims = 0>(x)"]  # fmt: skip
+    found = verdict(tmp_path, "real", turned, plain, "{x: 2x3xi64}, {x: 2x3xi32}")
+    assert found.loads, found.message
+    last = ["c = CumSum(x, k)", "y = Gather<axis = 0>(c, -1)"]
+    found = verdict(tmp_path, "real", last, ["y = ReduceSum<keepdims = 0>(x)"], "{x: 3xi32, k: const i64 = 0}")
+    assert found.loads, found.message
+    assert verdict(tmp_path, "exact", turned, plain, "{x: 2x3xi64}").verdict == "failed"
+    assert verdict(tmp_path, "real", ["a = Abs(x)", "y = ReduceSum<keepdims = 0>(a)"], plain, "{x: 2x3xi64}").verdict == "failed"  # fmt: skip
+
+
+def test_a_window_larger_than_its_image_is_asked_of_no_rule(tmp_path):
+    small, large = ("AveragePool<kernel_shape = [$a], strides = [$a]>(x)", "AveragePool<kernel_shape = [$b], strides = [$b]>(p)")  # fmt: skip
+    both = "AveragePool<kernel_shape = [a * b], strides = [a * b]>(x)"
+    found = verdict(tmp_path, "real", [f"p = {small}", f"y = {large}"], [f"y = {both}"], "{x: 1x2x12xf32, a: 2, b: 3}, {x: 1x2xSxf32, a: 2, b: 3}")  # fmt: skip
+    assert found.loads, found.message
+    kept = ["y = MaxPool<kernel_shape = [4], strides = [2], ceil_mode = $c>(x)"]
+    verdict(tmp_path, "real", kept, ["y = x"], "{x: 1x1x3xf32, c: 1}")
+    (rule,) = read_rules(tmp_path / "t.yaml")
+    for ceil, larger in ((0, True), (1, False)):
+        graph = build_example(rule, parse_case(rule, {"x": "1x1x3xf32", "c": ceil})).graph
+        assert overhangs(graph, (), {graph.inputs[0]: np.ones((1, 1, 3))}) is larger
+
+
+def test_signs_of_zero_alone_are_told(tmp_path):
+    other = ["n = Not(c)", "y = Where(n, a, b)"]
+    found = verdict(tmp_path, "exact", other, ["y = Where(c, b, a)"], "{c: 2x3xbool, a: 2x3xf32, b: 2x3xf32}")
+    assert found.verdict == "failed" and "a claim 'real' does not count them" in found.message
+
+
+def test_instances_that_hold_nothing_take_no_place_of_those_that_are_proved(tmp_path):
+    there, back = ["d = DepthToSpace<blocksize = $b>(x)", "y = SpaceToDepth<blocksize = $b>(d)"], ["y = x"]
+    found = verdict(tmp_path, "exact", there, back, "{x: 1x8x3x4xf32, b: 2}")
+    assert found.verdict == "proved", found.message
 
 
 def test_no_image_is_made_a_thousand_times_as_large(tmp_path):
