@@ -338,3 +338,28 @@ def test_missing_libraries_are_named(toy: Task, tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr("graphopt.registry.find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match="torch is not installed"):
         train(Run(toy, tmp_path / "a"))
+
+
+@pytest.mark.parametrize(
+    "name", ["weights-7.safetensors", "encoder.onnx", "memory.onnx", "prices.sqlite", "progress.csv"]
+)
+def test_nothing_of_others_is_lost_in_the_folder_of_a_run(toy: Task, tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("theirs")
+    with pytest.raises(UsageError, match=f"{name} is there and not of a training run"):
+        train(Run(toy, tmp_path, preset="debug", steps=20))
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {name: "theirs"}
+
+
+def test_files_that_are_called_much_like_those_of_a_run_stay(toy: Task, tmp_path: Path) -> None:
+    (tmp_path / "weights-best.safetensors").write_text("theirs")
+    train(Run(toy, tmp_path, preset="debug", steps=20))
+    assert (tmp_path / "weights-best.safetensors").read_text() == "theirs"
+
+
+def test_a_run_that_was_killed_before_its_first_checkpoint_begins_anew(toy: Task, tmp_path: Path) -> None:
+    with Store(tmp_path / "prices.sqlite") as left:
+        left.put_many("a", {"b": 1.0})
+    (tmp_path / "weights-0.safetensors").write_text("")
+    assert train(Run(toy, tmp_path, preset="debug", steps=20)).results
+    with Store(tmp_path / "prices.sqlite") as kept:
+        assert not kept.all("a")

@@ -8,20 +8,49 @@ and at once, so whenever a run is killed, the folder holds a whole checkpoint.
 from __future__ import annotations
 
 import os
+import re
 import shutil
+import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from graphopt.errors import GraphoptError
-from graphopt.rl.manifest import CheckpointError, Manifest
+from graphopt.cost.store import Store, StoreWarning
+from graphopt.errors import GraphoptError, UsageError
+from graphopt.rl.agent import CONTROLLER, ENCODER, MEMORY, RULES
+from graphopt.rl.manifest import MANIFEST, PRICES, PROGRESS, CheckpointError, Manifest
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 LOGS = "logs"
+_WEIGHTS = re.compile(r"weights-\d+\.safetensors")
+_WRITTEN = {PRICES, PROGRESS, ENCODER, RULES, CONTROLLER, MEMORY}
 _DECODER, _DECODER_BEFORE = "agent.model.decoder.", "agent.model.told."  # what it is called in older files
+
+
+def check_folder(folder: Path) -> None:
+    """See that a run that begins in a folder would overwrite or remove nothing there.
+
+    Raises:
+        UsageError: It holds an agent already, or a file that is called like one of a run.
+    """
+    if (folder / MANIFEST).exists():
+        raise UsageError(f"{folder} holds an agent already", "go on with --resume, or choose another --out")
+    names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+    taken = [name for name in names if name in _WRITTEN or _WEIGHTS.fullmatch(name)]
+    # Prices without a manifest are of a run that was killed before its first checkpoint, and so is all else.
+    if taken and not (PRICES in taken and _are_prices(folder / PRICES)):
+        raise UsageError(f"{folder / taken[0]} is there and not of a training run", "choose another --out")
+
+
+def _are_prices(path: Path) -> bool:
+    """Whether a file is a store of ours."""
+    with warnings.catch_warnings(), Store(path) as store:
+        warnings.simplefilter("ignore", StoreWarning)
+        store.sizes()
+        return store.persistent
 
 
 def found(folder: Path) -> set[Path]:
@@ -72,8 +101,8 @@ def save(folder: Path, manifest: Manifest, tensors: Mapping[str, Tensor]) -> Man
         partial.unlink(missing_ok=True)
     made = replace(manifest, weights=name)
     made.write(folder)
-    for old in folder.glob("weights-*.safetensors"):
-        if old.name != name:
+    for old in folder.iterdir():
+        if old.name != name and _WEIGHTS.fullmatch(old.name):
             old.unlink(missing_ok=True)
     return made
 

@@ -19,7 +19,7 @@ import numpy as np
 from graphopt.errors import GraphoptError, UsageError
 from graphopt.execution import Executor, make_executor
 from graphopt.rewrite.library import Library
-from graphopt.rl.manifest import MANIFEST, PRICES, CheckpointError, Manifest, read_manifest
+from graphopt.rl.manifest import PRICES, CheckpointError, Manifest, read_manifest
 from graphopt.rl.play import TEMPERATURES, Trajectory
 from graphopt.rl.task import Source, Task
 from graphopt.rl.training import checkpoint
@@ -57,12 +57,11 @@ def train(run: Run, report: Report | None = None, interrupted: Callable[[], bool
 
     Raises:
         MissingExtraError: A library for training is not installed.
-        UsageError: The run makes no sense, or the folder holds an agent already.
+        UsageError: The run makes no sense, or the folder holds an agent already, or files that would be overwritten.
         GraphoptError: It can't be trained; before the first update that leaves nothing behind, nor does a KeyboardInterrupt.
     """
     require(run)
-    if (run.out / MANIFEST).exists():
-        raise UsageError(f"{run.out} holds an agent already", "go on with --resume, or choose another --out")
+    checkpoint.check_folder(run.out)
     if not run.task.graphs.pool:
         raise UsageError(f"task {run.task.name} names no graph to train on", "give some with --models")
     library = library_of(run.task)
