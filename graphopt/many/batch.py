@@ -26,7 +26,7 @@ SCHEMA = "graphopt.many/1"
 
 
 class ManyWarning(UserWarning):
-    """What was told of a model while it was optimised."""
+    """What was told of a model while it was optimised, or of a file beside it."""
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,8 @@ def optimize_many(
     journal = None if folder is None else FinishedModels(folder, made_with)
     try:
         done: list[Done] = []
-        _carry(found)
+        if journal is not None:
+            _carry(found, journal)
         for number, job in enumerate(found.jobs, start=1):
             if stop():
                 break
@@ -170,12 +171,15 @@ def _made_with(settings: Settings, inputs: Path | None) -> dict[str, Any]:
     }
 
 
-def _carry(found: FoundModels) -> None:
-    """Copy what belongs to the models, unless it is there."""
+def _carry(found: FoundModels, journal: FinishedModels) -> None:
+    """Copy what belongs to the models, unless it is there, or something of others is."""
     for source, target in found.carried:
         target.parent.mkdir(parents=True, exist_ok=True)
-        if not target.exists() or content(target) != content(source):
+        if journal.carries(source, target):
             copy(source, target)
+        elif content(target) != content(source):
+            text = f"{target} stays as it is and not as {source}: no earlier run has copied it, or it was changed since"
+            warnings.warn(text, ManyWarning, stacklevel=3)
 
 
 def _one(

@@ -48,7 +48,7 @@ class FinishedModels:
             self.close()
             raise UsageError(f"another graphopt is writing to {folder}", "wait for it, or choose another --out-dir")
         self._made_with = json.dumps(made_with, sort_keys=True)
-        self._entries = self._read()
+        self._entries, self._carried = self._read("models"), self._read("carried")
 
     def close(self) -> None:
         """Let others write there."""
@@ -80,19 +80,38 @@ class FinishedModels:
         """
         output, weights = _plain(target), _sizes(target)
         self._entries[self._name(target)] = {"key": key, "output": output, "weights": weights, "told": told}
-        write_text(self.folder / NAME, json.dumps({"schema": SCHEMA, "models": self._entries}, indent=1) + "\n")
+        self._write()
+
+    def carries(self, source: Path, target: Path) -> bool:
+        """Whether to copy a file that belongs to models: what others have put there, or made of it since, stays.
+
+        Raises:
+            GraphoptError: A file can't be read, or it can't be written down that it is ours.
+        """
+        name, now = self._name(target), content(source)
+        if target.exists() and content(target) != self._carried.get(name):
+            return False
+        if self._carried.get(name) != now:
+            self._carried[name] = now
+            self._write()  # before it is copied: if that is cut short, the next run knows whose file it is
+            return True
+        return not target.exists()
+
+    def _write(self) -> None:
+        about = {"schema": SCHEMA, "models": self._entries, "carried": self._carried}
+        write_text(self.folder / NAME, json.dumps(about, indent=1) + "\n")
 
     def _name(self, target: Path) -> str:
         return target.relative_to(self.folder).as_posix()
 
-    def _read(self) -> dict[str, Any]:
-        """The entries; none where there is nothing, or nothing that we wrote."""
+    def _read(self, part: str) -> dict[str, Any]:
+        """The entries of a part; none where there is nothing, or nothing that we wrote."""
         try:
             found = json.loads((self.folder / NAME).read_text(encoding="utf-8"))
         except (OSError, ValueError, RecursionError):
             return {}
-        models = found.get("models") if isinstance(found, dict) and found.get("schema") == SCHEMA else None
-        return models if isinstance(models, dict) else {}
+        entries = found.get(part) if isinstance(found, dict) and found.get("schema") == SCHEMA else None
+        return entries if isinstance(entries, dict) else {}
 
 
 def content(model: Path) -> str:

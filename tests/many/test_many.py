@@ -130,6 +130,31 @@ def test_six_models_of_which_one_is_broken(tmp_path):
     assert all(path.stat().st_mtime_ns == changed for path, changed in before.items())
 
 
+def test_what_others_have_put_where_files_are_copied_stays(tmp_path):
+    source, out = tmp_path / "in", tmp_path / "out"
+    for folder, text in ((source, "ours"), (out, "theirs")):
+        folder.mkdir()
+        for name in ("README.md", "config.json"):
+            (folder / name).write_text(f"{text}: {name}")
+    (out / "config.json").unlink()
+    onnx.save(conv_net(), source / "m.onnx")
+
+    def run() -> str:
+        done = graphopt("optimize", "in", "--out-dir", "out", "--strategy", "none", "--no-measure", cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        return done.stderr
+
+    assert run().count("out/README.md stays as it is and not as in/README.md") == 1
+    assert (out / "README.md").read_text() == "theirs: README.md"
+    assert (out / "config.json").read_text() == "ours: config.json"
+    (source / "config.json").write_text("changed")
+    assert "config.json stays" not in run()
+    assert (out / "config.json").read_text() == "changed"
+    (out / "config.json").write_text("changed by hand")
+    assert "out/config.json stays as it is" in run()
+    assert (out / "config.json").read_text() == "changed by hand"
+
+
 @pytest.mark.slow
 def test_killed_and_started_again(tmp_path):
     for number in range(4):
