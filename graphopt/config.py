@@ -41,6 +41,8 @@ __all__ = [
 SECTION, PROFILES = "tool.graphopt", "profiles"
 FILES = ("graphopt.toml", "pyproject.toml")
 """Files of settings, in the order in which they are looked for in a folder."""
+STORE = "kernels.sqlite"
+"""The store of kernel times in :func:`cache_dir`."""
 OTHER_VARIABLES = frozenset(
     ENV_PREFIX + name
     for name in (

@@ -27,6 +27,8 @@ Environment = Annotated[
 @app.command("show")
 def show(json: options.Json = None) -> None:
     """Show how many kernel times are stored, by environment."""
+    paths.report_file(json, {})
+
     from graphopt.cli.progress import Waiting
 
     with Waiting("reading the store"):
@@ -82,6 +84,8 @@ def export(
     environment: Environment = None,
 ) -> None:
     """Write stored kernel times to a file, for another machine of the same kind."""
+    paths.report_file(str(file), {})
+
     from graphopt.cost.store import Store
     from graphopt.errors import UnknownNameError
 
@@ -145,9 +149,8 @@ def calibrate(
     reads = {f"the model {m}": m for m in models}
     also = paths.also_read(rules=given["rules"] or ())
     paths.report_file(json, reads, also)
-    reads |= also
     if svg is not None:
-        paths.writable(svg, reads=reads, writes={} if json in (None, "-") else {"the JSON results": Path(str(json))})
+        paths.report_file(str(svg), reads, also, {} if json in (None, "-") else {"the JSON results": Path(str(json))})
 
     from graphopt.cli.progress import WorkProgress
     from graphopt.files import write_text

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from graphopt.rl.evaluation.scores import Evaluation, Timing
 
 _STAGES = "1,2,3,4,5"
+_FILES = ("results.csv", "table.md", "index.html", "curves.svg")  # in the order in which they are written
 _GAP = 3  # what rich puts between two columns
 _NAME = 12  # characters of a graph's name that a line has room for at least
 
@@ -77,7 +78,11 @@ def evaluate_agent(
     plan = EvaluationPlan(_numbers(stages), seeds, rollouts, limit)
     plan.check()
     agents = read_agents(folder)
-    paths.report_file(json, {}, {f"the agent {each}": each for each in folder})
+    graphs = agents[0].manifest.task.graphs
+    files = [source.model for source in (*graphs.train, *graphs.shapes, *graphs.family, *graphs.held_out)]
+    models = {f"the model {name}": Path(name) for name in files if Path(name).is_file()}
+    writes = {f"{name} of the evaluation": out / name for name in _FILES}
+    paths.report_file(json, models, {f"the agent {each}": each for each in folder}, writes)
     with Interrupt("what was found so far") as interrupt:
         with Waiting("making the models ready", shown=not quiet):
             evaluator = Evaluator(agents, plan, interrupted=interrupt)
@@ -130,13 +135,31 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 
 def _folder(out: Path) -> list[Path]:
-    """Make the folder; which ones had to be made, the innermost first."""
+    """Make the folder; which ones had to be made, the innermost first.
+
+    Raises:
+        UsageError: Files of others would be overwritten there.
+        GraphoptError: It can't be made.
+    """
     missing = [path for path in (out, *out.parents) if not path.exists()]
+    there = next((out / name for name in _FILES if (out / name).is_file()), None)
+    if there is not None and not _is_evaluation(out):
+        raise UsageError(f"{there} is there and not of an evaluation", "choose another folder with --out")
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise GraphoptError(f"{out}: can't be made: {error.strerror or error}") from error
     return missing
+
+
+def _is_evaluation(folder: Path) -> bool:
+    """Whether an evaluation has written there: the first of its files begins as we begin it."""
+    path = folder / _FILES[0]
+    if not path.is_file():
+        return False  # opening a pipe would wait for a writer
+    with suppress(OSError), path.open("rb") as file:
+        return file.readline(1000).startswith(b"stage,")
+    return False
 
 
 def _measure(evaluator: Evaluator, seconds: float, tell: Callable[[str], None]) -> Evaluation:

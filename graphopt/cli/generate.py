@@ -6,9 +6,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from graphopt.cli import options
+from graphopt.cli import options, paths
 from graphopt.cli.progress import Waiting, WorkProgress
 from graphopt.cli.screen import console, facts, present, seconds, size
+from graphopt.errors import UsageError
 
 if TYPE_CHECKING:
     from graphopt.synth.generate import Chain
@@ -48,8 +49,6 @@ def generate_rules(
 
     A run that is stopped, by its budget or by force, goes on where it stood when it is called again in the same way.
     """
-    from graphopt.errors import UsageError
-
     with Waiting("loading the libraries", shown=not quiet):
         from graphopt.execution import make_executor
         from graphopt.rewrite.library import load_library
@@ -66,6 +65,7 @@ def generate_rules(
     if seed < 0:
         raise UsageError(f"--seed must be a whole number of at least 0, not {seed}")
     check_folder(out)
+    _spare(json, out)
     with make_executor(executor, workers) as running, WorkProgress(shown=not quiet) as progress:
         plan = Plan(names, depth, max_dim, seed)
         generator = Generator(
@@ -88,6 +88,17 @@ def generate_rules(
         "rules": sorted(ids),
     }
     present(None if quiet else lambda: _show(chain, out), document, json)
+
+
+def _spare(json: str | None, out: Path) -> None:
+    """See that the report takes the place of nothing in the pack.
+
+    Raises:
+        UsageError: It does, or can't be written there.
+    """
+    paths.report_file(json, {})
+    if json is not None and Path(json).resolve().parent == out.resolve() and paths.is_rules(Path(json)):
+        raise UsageError(f"{json} would be part of the rules in {out}", "choose another name")
 
 
 def _line(stage: str, chain: Chain) -> str:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
-from graphopt.config import nearest_file
+from graphopt.config import STORE, cache_dir, nearest_file
 from graphopt.errors import UsageError
 from graphopt.files import is_stream
 
-_READ = frozenset({".npz", ".npy", ".pb", ".yaml", ".yml", ".onnx", ".safetensors", ".sqlite"})
+_RULES = frozenset({".yaml", ".yml"})
+_INPUTS = frozenset({".npz", ".npy", ".pb"})
 _EVIDENCE, _MANIFEST = "evidence.lock", "manifest.json"
+_OF_AGENTS = frozenset({".onnx", ".safetensors", ".sqlite", ".csv", ".json"})
 
 
 def existing_file(path: Path) -> Path:
@@ -64,7 +67,7 @@ def default_output(model: Path) -> Path:
 def also_read(
     *, inputs: Path | None = None, rules: Iterable[str | Path] = (), agent: str | Path | None = None
 ) -> dict[str, Path]:
-    """What a command reads besides models, by what it is: also the evidence beside rules, and the file of settings.
+    """What a command reads besides models, by what it is: also the evidence beside rules.
 
     Args:
         inputs: A file of inputs, or a folder.
@@ -83,25 +86,40 @@ def also_read(
             found[f"the evidence of {each}"] = each.with_name(_EVIDENCE)
     if agent:
         found["the agent"] = Path(agent)
+    return found
+
+
+def _always_read() -> dict[str, Path]:
+    """What any command may read, by what it is: the file of settings and the store of kernel times."""
     settings = nearest_file(Path.cwd())
-    return found if settings is None else {**found, "the file of settings": settings}
+    found = {} if settings is None else {"the file of settings": settings}
+    with suppress(UsageError):  # where there is no cache, nothing is kept in it
+        found["the store of kernel times"] = cache_dir() / STORE
+    return found
 
 
 def _kind(path: Path) -> str:
     return "folder" if path.is_dir() else "file"
 
 
-def _is_read(path: Path) -> bool:
-    """Whether a file of a folder is one of those that are read in it: inputs, rules, agents; reports may lie beside them."""
-    return path.suffix in _READ or path.name in (_EVIDENCE, _MANIFEST)
+def is_rules(path: Path) -> bool:
+    """Whether a file of a folder of rules is one of rules or their evidence, by its name."""
+    return path.suffix in _RULES or path.name == _EVIDENCE
 
 
-def writable(path: Path, *, reads: dict[str, Path], writes: dict[str, Path]) -> Path:
+def _is_read(path: Path, folder: Path) -> bool:
+    """Whether a file of a folder is one of those that are read in it: inputs, rules, agents; reports and models may lie beside them."""
+    of_agent = (folder / _MANIFEST).is_file()
+    return path.suffix in _INPUTS or is_rules(path) or (of_agent and path.suffix in _OF_AGENTS)
+
+
+def writable(path: Path, *, reads: Mapping[str, Path], writes: Mapping[str, Path]) -> Path:
     """`path`, if a file can be written there without harm to the other files of the command.
 
     Args:
         path: Where a file is to be written.
-        reads: The files and folders that the command reads, by what they are. They are never overwritten, nor what is read in them.
+        reads: The files and folders that the command reads, by what they are. They are never overwritten, nor what is read in them,
+            nor what any command reads.
         writes: The other files that the command writes, by what they are.
 
     Raises:
@@ -109,10 +127,15 @@ def writable(path: Path, *, reads: dict[str, Path], writes: dict[str, Path]) -> 
     """
     if str(path) == "-":
         raise UsageError("a model or a report cannot be written to stdout this way", "give the name of a file")
-    for what, other in reads.items():
+    for what, other in {**reads, **_always_read()}.items():
         if same_file(path, other):
             raise UsageError(f"{path} is {what}, which is never overwritten", "choose another name")
-        if other.is_dir() and path.is_file() and _is_read(path) and path.resolve().is_relative_to(other.resolve()):
+        if (
+            os.path.isdir(other)
+            and path.is_file()
+            and _is_read(path, other)
+            and path.resolve().is_relative_to(other.resolve())
+        ):
             raise UsageError(f"{path} is part of {what}, which is never overwritten", "choose another name")
     if is_stream(path):
         # Not a descriptor of this process: those can be written by whoever holds them, whatever the path's own rights.
@@ -154,18 +177,29 @@ def spare_weights(model: Path, targets: Iterable[Path]) -> None:
             raise UsageError(f"{path} would overwrite weights of the input", "choose another name")
 
 
-def report_file(json: str | None, models: dict[str, Path], others: dict[str, Path] | None = None) -> None:
-    """Check the value of ``--json`` of a command that reads `models` and perhaps `others`, see `also_read`, and writes nothing else.
+def report_file(
+    target: str | None,
+    models: Mapping[str, Path],
+    others: Mapping[str, Path] | None = None,
+    writes: Mapping[str, Path] | None = None,
+) -> None:
+    """Check a file of results, such as the value of ``--json``.
+
+    Args:
+        target: Where it goes; ``None`` or ``-`` for no file.
+        models: The models that the command reads, by what they are.
+        others: What it reads besides, see `also_read`.
+        writes: The other files that it writes.
 
     Raises:
         UsageError: The report can't be written there without harm.
         ModelError: A model can't be read.
     """
-    if json is None or json == "-":
+    if target is None or target == "-":
         return
-    target = writable(Path(json), reads={**models, **(others or {})}, writes={})
+    path = writable(Path(target), reads={**models, **(others or {})}, writes=writes or {})
     for model in models.values():
-        spare_weights(model, [target])
+        spare_weights(model, [path])
 
 
 def same_file(one: Path, other: Path) -> bool:

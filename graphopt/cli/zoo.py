@@ -7,7 +7,7 @@ from typing import Annotated, cast, get_args
 
 import typer
 
-from graphopt.cli import options
+from graphopt.cli import options, paths
 from graphopt.cli.options import option
 from graphopt.cli.screen import console, present, table
 from graphopt.errors import UnknownNameError
@@ -19,6 +19,8 @@ app = typer.Typer(help="List and build models with random weights.", no_args_is_
 @app.command("list")
 def list_models(json: options.Json = None) -> None:
     """List the models that `graphopt zoo build` can make."""
+    paths.report_file(json, {})
+
     from graphopt import zoo
 
     models = [zoo.describe(name) for name in zoo.names()]

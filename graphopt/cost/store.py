@@ -19,13 +19,13 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from graphopt.config import cache_dir
+from graphopt.config import STORE, cache_dir
 from graphopt.scratch import Closing
 
 FAILED = -1.0
 """In place of a time: what was to be measured does not run."""
 SCHEMA = 1
-FILE_NAME = "kernels.sqlite"
+FILE_NAME = STORE
 _USES = "CREATE TABLE IF NOT EXISTS uses (rule TEXT PRIMARY KEY, times INTEGER NOT NULL) WITHOUT ROWID"
 _FACTORS = """
 CREATE TABLE IF NOT EXISTS corrections (

@@ -219,9 +219,16 @@ def test_reports_spare_models_and_weights(cli, model, command):
         ("bench net.onnx --against copy.onnx --csv copy.onnx", "copy.onnx is the model copy.onnx"),
         ("cost calibrate net.onnx --rules mine.yaml --svg mine.yaml", "mine.yaml is the file of rules mine.yaml"),
         ("evaluate-agent agent --json agent/manifest.json", "agent/manifest.json is part of the agent agent"),
+        ("evaluate-agent agent --json agent/progress.csv", "agent/progress.csv is part of the agent agent"),
+        ("cost export graphopt.toml", "graphopt.toml is the file of settings"),
+        ("cost show --json graphopt.toml", "graphopt.toml is the file of settings"),
+        ("zoo list --json graphopt.toml", "graphopt.toml is the file of settings"),
+        ("rules generate --ops Relu --json graphopt.toml", "graphopt.toml is the file of settings"),
+        ("replay mine.yaml net.onnx -o graphopt.toml", "graphopt.toml is the file of settings"),
+        ("zoo list --json kernels.sqlite", "kernels.sqlite is the store of kernel times"),
     ],
 )
-def test_what_a_command_reads_it_does_not_overwrite(cli, model, command, said):
+def test_what_a_command_reads_it_does_not_overwrite(cli, model, command, said, fresh_cache):
     folder = model.parent
     (folder / "sets").mkdir()
     for path in (folder / "in.npz", folder / "sets" / "1.npz"):
@@ -231,6 +238,8 @@ def test_what_a_command_reads_it_does_not_overwrite(cli, model, command, said):
     (folder / "graphopt.toml").write_text("threads = 1", encoding="utf-8")
     shutil.copy(model, folder / "copy.onnx")
     shutil.copytree(agents_dir() / "rl", folder / "agent")
+    (folder / "agent" / "progress.csv").touch()
+    (folder / "kernels.sqlite").symlink_to(fresh_cache / "kernels.sqlite")
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     outcome = cli(*command.split())
     assert outcome.code == 2
@@ -244,6 +253,10 @@ def test_a_report_may_lie_beside_what_is_read(cli, model):
     np.savez(folder / "1.npz", x=np.ones((1, 4, 12, 12), np.float32))
     for _ in range(2):
         assert cli("inspect", model, "--inputs", "sets", "--json", "sets/report.json").code == 0
+    shutil.copy(model, folder / "model.onnx")
+    for _ in range(2):
+        options = ("--inputs", "sets", "--strategy", "none", "--no-measure", "-q")
+        assert cli("optimize", "sets/model.onnx", *options).code == 0
 
 
 @pytest.mark.parametrize("fixed", [["--dim", "batch=2"], ["--input-shape", "x:2x4x12x12"]])

@@ -126,11 +126,30 @@ def test_ctrl_c_before_anything_was_found_leaves_what_there_was(cli, agent, tmp_
     monkeypatch.setattr("graphopt.cli.progress.Interrupt.__call__", lambda interrupt: True)
     assert cli("evaluate-agent", "agent", *QUICK, "--out", "new/deep").code == 130
     assert not (tmp_path / "new").exists()
+    earlier = {"results.csv": "stage,model\n", "table.md": "found earlier"}
     (tmp_path / "old").mkdir()
-    (tmp_path / "old" / "table.md").write_text("found earlier")
+    for name, text in earlier.items():
+        (tmp_path / "old" / name).write_text(text)
     assert cli("evaluate-agent", "agent", *QUICK, "--out", "old").code == 130
-    assert [path.name for path in (tmp_path / "old").iterdir()] == ["table.md"]
-    assert (tmp_path / "old" / "table.md").read_text() == "found earlier"
+    assert {path.name: path.read_text() for path in (tmp_path / "old").iterdir()} == earlier
+
+
+def test_nothing_of_others_is_overwritten(cli, agent, tmp_path):
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "index.html").write_text("theirs")
+    outcome = cli("evaluate-agent", "agent", *QUICK, "--stages", "1", "--out", "site")
+    assert outcome.code == 2
+    assert outcome.error_lines()[0] == "error: site/index.html is there and not of an evaluation"
+    (tmp_path / "evaluation").mkdir()
+    outcome = cli("evaluate-agent", "agent", *QUICK, "--stages", "1", "--json", "evaluation/table.md")
+    assert outcome.code == 2
+    assert "evaluation/table.md is to hold table.md of the evaluation as well" in outcome.error_lines()[0]
+    model = tmp_path / "model.onnx"
+    model.write_bytes((TOY.parent / "model.onnx").read_bytes())
+    edit(agent, lambda data: data["task"]["graphs"].update(train=[{"model": str(model), "dims": {}}]))
+    outcome = cli("evaluate-agent", "agent", *QUICK, "--stages", "1", "--json", "model.onnx")
+    assert outcome.code == 2 and "is the model" in outcome.error_lines()[0]
+    assert [path.name for path in (tmp_path / "site").iterdir()] == ["index.html"]
 
 
 @pytest.mark.parametrize(

@@ -170,6 +170,15 @@ def test_rules_that_a_person_wrote_are_left_alone(tmp_path: Path, capfd: pytest.
     assert mine.exists() and list(tmp_path.iterdir()) == [mine]
 
 
+@pytest.mark.parametrize("name", ["evidence.lock", "relu.yaml"])
+def test_the_report_is_no_part_of_the_pack(name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]):
+    out = tmp_path / "pack"
+    out.mkdir()
+    assert run(["rules", "generate", *OPS, "--out", str(out), "--json", str(out / ".." / "pack" / name)]) == 2
+    assert f"{name} would be part of the rules in" in capfd.readouterr().err
+    assert not list(out.iterdir())
+
+
 def test_a_file_is_no_folder(tmp_path: Path, capfd: pytest.CaptureFixture[str]):
     file = tmp_path / "file"
     file.write_text("")
