@@ -173,7 +173,7 @@ class UnfinishedError(GraphoptError):
     exit_code = 130
 
 
-def unexpected(error: Exception) -> str:
+def unexpected(error: BaseException) -> str:
     """An exception that nobody meant to raise, on one line."""
     return " ".join(f"unexpected {type(error).__name__}: {error}".split()).rstrip(": ")
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
@@ -19,6 +20,7 @@ from typing import Generic, Protocol, TypeVar
 
 from graphopt.errors import GraphoptError, MissingExtraError, UnknownNameError, unexpected
 
+_THEIRS = "this is a fault of that package; GRAPHOPT_DEBUG=1 shows the traceback"
 EXTRA_OF = {"scipy": "egraph"}
 """Which extra brings a module that a specification needs, where that is not ``train``."""
 
@@ -75,6 +77,33 @@ class Table:
         """What messages call an entry: of what a package adds, they name the package."""
         entry = self.added.get(name)
         return f"{self.kind} {name!r}" + (f" of package {entry.package}" if entry else "")
+
+    @contextmanager
+    def blamed(self, name: str) -> Iterator[None]:
+        """What goes wrong in an entry that a package adds is told with its name: it is no fault of graphopt.
+
+        Raises:
+            GraphoptError: Something did.
+        """
+        try:
+            yield
+        except (GraphoptError, MemoryError):
+            raise
+        except (Exception, SystemExit) as error:  # theirs, and of any kind
+            if name not in self.added:
+                raise
+            raise GraphoptError(f"{self.called(name)}: {unexpected(error)}", _THEIRS) from error
+
+    def returned(self, name: str, found: object, kinds: tuple[type, ...]) -> None:
+        """See that what an entry of a package returns is of some type.
+
+        Raises:
+            GraphoptError: It is not.
+        """
+        if not isinstance(found, kinds) and name in self.added:
+            what = kinds[0].__name__
+            article = "an" if what[0] in "AEIOU" else "a"
+            raise GraphoptError(f"{self.called(name)} returned {type(found).__name__}, not {article} {what}", _THEIRS)
 
 
 STRATEGIES = Table(
@@ -189,10 +218,17 @@ class Registry(Generic[S]):
         table: Their names and places.
         kept: Class of a specification.
         more: Makes further ones, of another table.
+        outside: Makes of a package's specification one whose faults are told with its name.
     """
 
-    def __init__(self, table: Table, kept: type[S], more: Callable[[], Iterable[S]] = tuple) -> None:
-        self.table, self._class, self._more = table, kept, more
+    def __init__(
+        self,
+        table: Table,
+        kept: type[S],
+        more: Callable[[], Iterable[S]] = tuple,
+        outside: Callable[[S], S] = lambda spec: spec,
+    ) -> None:
+        self.table, self._class, self._more, self._outside = table, kept, more, outside
         self._loaded: dict[str, S] = {}
 
     def names(self) -> tuple[str, ...]:
@@ -262,5 +298,5 @@ class Registry(Generic[S]):
             raise GraphoptError(f"{self.table.called(name)}: {place} can't be imported: {said}") from error
         if not isinstance(spec, self._class) or spec.name != name:
             raise GraphoptError(f"{self.table.called(name)}: {place} is no {self._class.__name__} of that name")
-        self._loaded[name] = spec
-        return spec
+        self._loaded[name] = spec if entry is None else self._outside(spec)
+        return self._loaded[name]

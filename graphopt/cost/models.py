@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 from graphopt import registry
-from graphopt.cost.base import CostModel
+from graphopt.cost.base import CostModel, Costs
 from graphopt.cost.store import Store
+from graphopt.ir.edit import Delta
+from graphopt.ir.graph import Graph
 from graphopt.registry import Registry
 from graphopt.runtime.session import SessionConfig
 
@@ -57,5 +60,61 @@ class CostModelSpec:
     needs: tuple[str, ...] = ()
 
 
-COST_MODELS: Registry[CostModelSpec] = Registry(registry.COST_MODELS, CostModelSpec)
+class OutsideModel:
+    """A cost model that a package adds: what goes wrong in it is told with its name, and is no fault of graphopt.
+
+    Args:
+        spec: Its specification.
+        wanted: What is asked of it.
+
+    Raises:
+        GraphoptError: It can't be made.
+    """
+
+    def __init__(self, spec: CostModelSpec, wanted: Wanted) -> None:
+        self.name = spec.name
+        with registry.COST_MODELS.blamed(self.name):
+            self._model = spec.make(wanted)
+
+    @property
+    def spent(self) -> float:
+        """See :attr:`graphopt.cost.base.CostModel.spent`."""
+        with registry.COST_MODELS.blamed(self.name):
+            return self._model.spent
+
+    def of(self, graph: Graph) -> Costs:
+        """See :meth:`graphopt.cost.base.CostModel.of`."""
+        with registry.COST_MODELS.blamed(self.name):
+            return self._held(self._model.of(graph))
+
+    def after(self, costs: Costs, graph: Graph, delta: Delta) -> Costs:
+        """See :meth:`graphopt.cost.base.CostModel.after`."""
+        with registry.COST_MODELS.blamed(self.name):
+            return self._held(self._model.after(costs, graph, delta))
+
+    def total_after(self, costs: Costs, graph: Graph, delta: Delta) -> float:
+        """See :meth:`graphopt.cost.base.CostModel.total_after`."""
+        with registry.COST_MODELS.blamed(self.name):
+            return float(self._model.total_after(costs, graph, delta))
+
+    def correct(
+        self, before: tuple[Graph, Costs], after: tuple[Graph, Costs], speedup: float, ci95: tuple[float, float]
+    ) -> bool:
+        """See :meth:`graphopt.cost.base.CostModel.correct`."""
+        with registry.COST_MODELS.blamed(self.name):
+            return self._model.correct(before, after, speedup, ci95)
+
+    def settle(self) -> None:
+        """See :meth:`graphopt.cost.base.CostModel.settle`."""
+        with registry.COST_MODELS.blamed(self.name):
+            self._model.settle()
+
+    def _held(self, costs: Costs) -> Costs:
+        registry.COST_MODELS.returned(self.name, costs, (Costs,))
+        return costs
+
+
+COST_MODELS: Registry[CostModelSpec] = Registry(
+    registry.COST_MODELS, CostModelSpec, outside=lambda spec: replace(spec, make=partial(OutsideModel, spec))
+)
 """Cost models by name."""

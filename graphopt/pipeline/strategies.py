@@ -9,7 +9,7 @@ from graphopt.config import Settings, agents_dir
 from graphopt.errors import UsageError
 from graphopt.registry import LEARNERS, Registry, strategy_of
 from graphopt.search.problem import Strategy
-from graphopt.search.strategies import SEARCHES, Outside, StrategySpec
+from graphopt.search.strategies import SEARCHES, StrategySpec, outside
 
 AGENT = "agent"
 """The setting that a strategy of agents heeds."""
@@ -28,7 +28,7 @@ def _of_agents() -> tuple[StrategySpec, ...]:
     return tuple(found)
 
 
-STRATEGIES: Registry[StrategySpec] = Registry(SEARCHES.table, StrategySpec, _of_agents)
+STRATEGIES: Registry[StrategySpec] = Registry(SEARCHES.table, StrategySpec, _of_agents, outside)
 """Strategies by name."""
 
 
@@ -43,8 +43,7 @@ def make_strategy(settings: Settings) -> Strategy:
     if settings.agent is not None and AGENT not in spec.options:
         takers = [spec.name for spec in _of_agents()]
         raise UsageError(f"an agent belongs to strategy {' or '.join(takers)}, not to {spec.name}")
-    table = STRATEGIES.table
-    return Outside(table.called(spec.name), spec, settings) if spec.name in table.added else spec.make(settings)
+    return spec.make(settings)
 
 
 def _learned(name: str, settings: Settings) -> Strategy:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from graphopt.config import Settings
-from graphopt.errors import GraphoptError, unexpected
 from graphopt.registry import STRATEGIES, Registry
-from graphopt.search.problem import Budget, Outcome, Problem, State, Strategy
-
-_THEIRS = "this is a fault of that package; GRAPHOPT_DEBUG=1 shows the traceback"
+from graphopt.search.problem import Budget, Outcome, Problem, State, Step, Strategy
 
 
 @dataclass(frozen=True)
@@ -44,7 +41,6 @@ class Outside:
     """A strategy that a package adds: what goes wrong in it is told with its name, and is no fault of graphopt.
 
     Args:
-        called: What messages call it.
         spec: Its specification.
         settings: What to make it from.
 
@@ -52,9 +48,9 @@ class Outside:
         GraphoptError: It can't be made.
     """
 
-    def __init__(self, called: str, spec: StrategySpec, settings: Settings) -> None:
-        self.name, self._called = spec.name, called
-        with self._blamed():
+    def __init__(self, spec: StrategySpec, settings: Settings) -> None:
+        self.name = spec.name
+        with STRATEGIES.blamed(self.name):
             self._strategy = spec.make(settings)
 
     def run(
@@ -65,21 +61,19 @@ class Outside:
         Raises:
             GraphoptError: It fails, or returns no outcome.
         """
-        with self._blamed():
+        with STRATEGIES.blamed(self.name):
             found = self._strategy.run(problem, start, budget, report)
-        if not isinstance(found, Outcome):
-            raise GraphoptError(f"{self._called} returned {type(found).__name__}, not an Outcome", _THEIRS)
+        STRATEGIES.returned(self.name, found, (Outcome,))
+        STRATEGIES.returned(self.name, found.state, (State,))
+        for step in found.steps:
+            STRATEGIES.returned(self.name, step, (Step,))
         return found
 
-    @contextmanager
-    def _blamed(self) -> Iterator[None]:
-        try:
-            yield
-        except (GraphoptError, MemoryError):
-            raise
-        except Exception as error:  # theirs, and of any kind
-            raise GraphoptError(f"{self._called}: {unexpected(error)}", _THEIRS) from error
+
+def outside(spec: StrategySpec) -> StrategySpec:
+    """A package's specification, whose strategies are :class:`Outside`."""
+    return replace(spec, make=partial(Outside, spec))
 
 
-SEARCHES: Registry[StrategySpec] = Registry(STRATEGIES, StrategySpec)
+SEARCHES: Registry[StrategySpec] = Registry(STRATEGIES, StrategySpec, outside=outside)
 """Strategies without an agent; :data:`graphopt.pipeline.strategies.STRATEGIES` has those of agents as well."""

@@ -22,6 +22,7 @@ from graphopt.cost.analytic import AnalyticCost
 from graphopt.cost.models import CostModelSpec
 from graphopt.rl.training.learners import PPO_SPEC, LearnerSpec
 from graphopt.search.greedy import Greedy
+from graphopt.search.problem import Outcome
 from graphopt.search.strategies import StrategySpec
 
 
@@ -44,6 +45,26 @@ class Silent:
         budget.spent += 1
 
 
+class Unstated(Silent):
+    def run(self, problem, start, budget, report=None):
+        return Outcome("the best", (), 0, 0.0, "done")
+
+
+class Leaving(Silent):
+    def run(self, problem, start, budget, report=None):
+        raise SystemExit(7)
+
+
+class Dear(AnalyticCost):
+    def of(self, graph):
+        return "dear"
+
+
+class Stuck(AnalyticCost):
+    def of(self, graph):
+        return 1 / 0
+
+
 class Doubled(AnalyticCost):
     name = "doubled"
 
@@ -53,6 +74,12 @@ FAILING = StrategySpec("failing", "divides by zero", lambda settings: Failing())
 SILENT = StrategySpec("silent", "finds nothing", lambda settings: Silent())
 UNMADE = StrategySpec("unmade", "can't be made", lambda settings: {}["nothing"])
 DOUBLED = CostModelSpec("doubled", "twice the roofline", lambda wanted: Doubled(dims=wanted.dims))
+UNSTATED = StrategySpec("unstated", "returns no state", lambda settings: Unstated())
+LEAVING = StrategySpec("leaving", "ends the process", lambda settings: Leaving())
+DEAR = CostModelSpec("dear", "no costs", lambda wanted: Dear(dims=wanted.dims))
+STUCK = CostModelSpec("stuck", "divides by zero", lambda wanted: Stuck(dims=wanted.dims))
+PRICELESS = CostModelSpec("priceless", "can't be made", lambda wanted: {}["nothing"])
+UNTAUGHT = LearnerSpec("untaught", "can't be made", lambda *given: {}["nothing"])
 COPYCAT = LearnerSpec("copycat", "PPO by another name", PPO_SPEC.make)
 BROKEN = "no specification"
 '''
@@ -67,13 +94,19 @@ unmade = outside:UNMADE
 raising = raising:SPEC
 misspelt = misspelt:SPEC
 auto = outside:HASTY
+unstated = outside:UNSTATED
+leaving = outside:LEAVING
 
 [graphopt.cost_models]
 doubled = outside:DOUBLED
+dear = outside:DEAR
+stuck = outside:STUCK
+priceless = outside:PRICELESS
 
 [graphopt.learners]
 copycat = outside:COPYCAT
 unlearned = raising:SPEC
+untaught = outside:UNTAUGHT
 """
 
 
@@ -112,9 +145,10 @@ def test_a_strategy_and_a_cost_model_from_outside(call):
     assert report["strategy"] == "hasty" and report["steps"]
     help_ = " ".join(graphopt(call, "optimize", "--help").stdout.split())
     assert (
-        "random, ils, mcts, egraph, none, descent, hasty, broken, failing, silent, unmade, raising, misspelt, rl, world-model, copycat or unlearned"
+        "random, ils, mcts, egraph, none, descent, hasty, broken, failing, silent, unmade, raising, misspelt, unstated, leaving, rl, world-model, copycat, unlearned or untaught"
         in help_
-        and "kernel (default), analytic or doubled" in help_  # operators needs prices, which only a task names
+        and "kernel (default), analytic, doubled, dear, stuck or priceless"
+        in help_  # operators needs prices, which only a task names
     )
     wrong = graphopt(call, "optimize", str(DEMO), "--strategy", "hasti")
     assert wrong.returncode == 2 and "did you mean 'hasty'?" in wrong.stderr
@@ -141,16 +175,42 @@ def test_what_is_no_specification_is_one_line(call):
 @pytest.mark.parametrize(
     ("strategy", "said"),
     [
-        ("raising", "raising:SPEC can't be imported: unexpected RuntimeError: my bug"),
-        ("misspelt", "misspelt:SPEC can't be imported: unexpected SyntaxError: invalid syntax (misspelt.py, line 1)"),
-        ("failing", "unexpected ZeroDivisionError: division by zero"),
-        ("unmade", "unexpected KeyError: 'nothing'"),
+        ("raising", ": raising:SPEC can't be imported: unexpected RuntimeError: my bug"),
+        ("misspelt", ": misspelt:SPEC can't be imported: unexpected SyntaxError: invalid syntax (misspelt.py, line 1)"),
+        ("failing", ": unexpected ZeroDivisionError: division by zero"),
+        ("unmade", ": unexpected KeyError: 'nothing'"),
+        ("unstated", " returned str, not a State"),
+        ("leaving", ": unexpected SystemExit: 7"),
     ],
 )
 def test_what_breaks_is_told_with_its_name_and_its_package(call, strategy, said):
     done = graphopt(call, "optimize", str(DEMO), "--dry-run", "--no-measure", "-q", "--strategy", strategy)
     assert done.returncode == 1
-    assert done.stderr.splitlines()[0] == f"error: strategy {strategy!r} of package outside: {said}"
+    assert done.stderr.splitlines()[0] == f"error: strategy {strategy!r} of package outside{said}"
+
+
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        ("dear", " returned str, not a Costs"),
+        ("stuck", ": unexpected ZeroDivisionError: division by zero"),
+        ("priceless", ": unexpected KeyError: 'nothing'"),
+    ],
+)
+def test_a_cost_model_that_breaks_is_told_with_its_name_and_its_package(call, model, said):
+    done = graphopt(call, "optimize", str(DEMO), "--dry-run", "--no-measure", "-q", "--cost-model", model)
+    assert done.returncode == 1
+    assert done.stderr.splitlines() == [
+        f"error: cost model {model!r} of package outside{said}",
+        "hint: this is a fault of that package; GRAPHOPT_DEBUG=1 shows the traceback",
+    ]
+
+
+@pytest.mark.skipif(find_spec("torch_geometric") is None, reason="begins to train an agent")
+def test_an_algorithm_that_breaks_is_told_with_its_name_and_its_package(call):
+    done = graphopt(call, "train-agent", "--task", str(TOY), "--algo", "untaught", "--preset", "debug", "-q")
+    assert done.returncode == 1
+    assert "error: algorithm 'untaught' of package outside: unexpected KeyError: 'nothing'" in done.stderr.splitlines()
 
 
 def test_a_strategy_that_returns_nothing_is_named(call):
@@ -169,7 +229,7 @@ def test_what_breaks_leaves_the_others_alone_and_what_is_called_like_ours_is_tol
         "from graphopt.search.strategies import SEARCHES\n"
         "with warnings.catch_warnings(record=True) as heard:\n"
         "    warnings.simplefilter('always')\n"
-        "    assert [spec.name for spec in LEARNERS.all()] == ['ppo', 'world-model', 'copycat']\n"
+        "    assert [spec.name for spec in LEARNERS.all()] == ['ppo', 'world-model', 'copycat', 'untaught']\n"
         "    assert {'auto', 'hasty', 'silent'} <= {spec.name for spec in SEARCHES.all()}\n"
         "print(*(each.message for each in heard), sep='\\n')\n"
     )

@@ -15,7 +15,7 @@ from graphopt.rl.manifest import Manifest
 from graphopt.rl.reward import percent
 from graphopt.search.greedy import Greedy
 from graphopt.search.problem import Budget, Problem, State, Strategy
-from graphopt.search.strategies import SEARCHES, Outside, StrategySpec
+from graphopt.search.strategies import SEARCHES, StrategySpec
 
 UNTRAINED = Untrained.name
 
@@ -45,8 +45,7 @@ def searches(*, chance: bool) -> list[Rival]:
 
 
 def _make(spec: StrategySpec, changes: Mapping[str, Any], seed: int) -> Strategy:
-    settings, table = changed_settings(None, {**changes, "seed": seed}), SEARCHES.table
-    return Outside(table.called(spec.name), spec, settings) if spec.name in table.added else spec.make(settings)
+    return spec.make(changed_settings(None, {**changes, "seed": seed}))
 
 
 @dataclass(frozen=True)

@@ -195,8 +195,9 @@ class _Trainer:
         self.device = device_of(run.device)
         torch.manual_seed(run.seed)
         self.spec = LEARNERS.get(run.algorithm)
-        made: tuple[Learner, Any, Any] = self.spec.make(run, self.preset, library.rules, self.device)
-        self.learner, self.shape, sizes = made
+        with LEARNERS.table.blamed(run.algorithm):
+            made: tuple[Learner, Any, Any] = self.spec.make(run, self.preset, library.rules, self.device)
+            self.learner, self.shape, sizes = made
         steps, self.episodes = self.spec.pace(self.preset)
         self.total = run.steps if run.steps is not None else None if run.minutes else steps
         settings = {
@@ -248,9 +249,11 @@ class _Trainer:
         self.tell(self.status(f"learning, round {number + 1}"))
         played = [r.played for r in records]
         own = played[random:]
-        self.learner.remember(records)
         steps = sum(t.steps for t in played)
-        metrics = self.learner.learn(own, np.random.default_rng([self.run.seed, number]), self.fraction)
+        with LEARNERS.table.blamed(self.run.algorithm):
+            self.learner.remember(records)
+            metrics = self.learner.learn(own, np.random.default_rng([self.run.seed, number]), self.fraction)
+        LEARNERS.table.returned(self.run.algorithm, metrics, (dict,))
         best = dict(self.manifest.best)
         for t in played:
             best[t.model] = max(t.saving, best.get(t.model, 0.0))
@@ -287,7 +290,8 @@ class _Trainer:
         count = self.episodes
         sources = sources_of(self.run.task, iteration, count)
         seeds = [(self.run.seed, iteration, i) for i in range(count)]
-        random = min(count - 1, round(self.learner.explores(iteration) * count))
+        with LEARNERS.table.blamed(self.run.algorithm):
+            random = min(count - 1, round(self.learner.explores(iteration) * count))
         played = self._played(sources[:random], seeds[:random], knows=False)
         played += self._played(sources[random:], seeds[random:])
         return [Record(t, source, seed) for t, source, seed in zip(played, sources, seeds, strict=True)], random
@@ -430,7 +434,8 @@ class _Trainer:
     def export(self) -> None:
         """Write the agent as ONNX."""
         self.tell(self.status("exporting"))
-        self.spec.export(self.learner.network, self.run.out)
+        with LEARNERS.table.blamed(self.run.algorithm):
+            self.spec.export(self.learner.network, self.run.out)
 
 
 def _below(tensors: Mapping[str, torch.Tensor], part: str) -> dict[str, torch.Tensor]:
