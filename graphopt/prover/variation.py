@@ -254,7 +254,8 @@ class Variation:
                 steers = any(position in SHAPES.get(op, ()) and op != "Slice" for op, position in used)
                 # Weights keep their size: of a single large one little is left by any other way to sum products.
                 weighs, grows = (any(op in ops for op, _ in used) for ops in (_WEIGHTED, FACTORS))
-                said, exact = self.said if place[0] in self.read else [], self.rule.claim == "exact"
+                looked = place[0] in self.read  # of other constants infinite results say nothing
+                said, exact = self.said if looked else [], looked and self.rule.claim == "exact"
                 others = refilled(operand, self.rng, said, not steers, not weighs, exact)
                 made += [put(case, place, o) for o in others if not (grows and largest(o) > MOST_TIMES)]
         return made
