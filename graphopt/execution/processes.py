@@ -32,8 +32,9 @@ class Processes(Closing):
 
         def submit(task: Task) -> tuple[ProcessPoolExecutor, Future[Result]]:
             try:
-                with _deaf():
+                with _deaf():  # Python's own process that is started here opens the ears again
                     pool = self._running()
+                with _deaf():
                     return pool, pool.submit(work, task)
             except BrokenProcessPool:
                 self._pool = None

@@ -9,6 +9,7 @@ found, goes back into the choice of conditions.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -164,7 +165,7 @@ def _prove(draft: Draft, seed: int, refuted: Sequence[Case], until: float | None
         if verdict.refuted is None:
             outcome = "timeout" if verdict.verdict == "timeout" else "rejected"
             return Found(outcome, draft.pairs, message=verdict.message)
-        pool.add(parse_case(bare, {**made.fixed, **verdict.refuted}), FAILS)
+        pool.refute(parse_case(bare, {**made.fixed, **verdict.refuted}))
     return Found("rejected", draft.pairs, message=f"there is always another counterexample: {pool.wrong}")
 
 
@@ -241,6 +242,13 @@ class _Pool:
         trial = Trial(case, env, outcome)
         self.trials.append(trial)
         return trial
+
+    def refute(self, case: Case) -> None:
+        """Note a case at which the rule fails; where it has been noted, it matched the other way round, as operands of a sum may."""
+        if repr(sorted(case.items())) in self._seen:
+            for one, two in itertools.combinations([name for name in self.rule.leaves if name in case], 2):
+                self.add({**case, one: case[two], two: case[one]})
+        self.add(case, FAILS)
 
     def _judge(self, instance: Instance) -> str:
         told = agrees(instance, self.seed)

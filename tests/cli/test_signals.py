@@ -18,6 +18,14 @@ pytestmark = pytest.mark.skipif(os.name == "nt", reason="signals of Unix")
 INT, TERM, HUP = signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)
 
 
+@pytest.fixture(autouse=True)
+def not_under_nohup():
+    """Whoever runs the tests may ignore the end of the terminal, and so would the commands that they start."""
+    before = signal.signal(HUP, signal.SIG_DFL)
+    yield
+    signal.signal(HUP, before)
+
+
 def signalled(folder: Path, arguments, plan, code: str = "", ready: str = "") -> tuple[int, str, float]:
     """Exit code, complaints and seconds after the last signal of a command that is sent signals.
 
