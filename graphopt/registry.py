@@ -12,11 +12,11 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 from graphopt.errors import GraphoptError, MissingExtraError, UnknownNameError, unexpected
 
@@ -218,7 +218,8 @@ class Registry(Generic[S]):
         table: Their names and places.
         kept: Class of a specification.
         more: Makes further ones, of another table.
-        outside: Makes of a package's specification one whose faults are told with its name.
+        outside: Stands in for what a package's specification makes, and tells faults with its name: made of the specification and what that is
+            made of.
     """
 
     def __init__(
@@ -226,7 +227,7 @@ class Registry(Generic[S]):
         table: Table,
         kept: type[S],
         more: Callable[[], Iterable[S]] = tuple,
-        outside: Callable[[S], S] = lambda spec: spec,
+        outside: Callable[..., Any] | None = None,
     ) -> None:
         self.table, self._class, self._more, self._outside = table, kept, more, outside
         self._loaded: dict[str, S] = {}
@@ -298,5 +299,7 @@ class Registry(Generic[S]):
             raise GraphoptError(f"{self.table.called(name)}: {place} can't be imported: {said}") from error
         if not isinstance(spec, self._class) or spec.name != name:
             raise GraphoptError(f"{self.table.called(name)}: {place} is no {self._class.__name__} of that name")
-        self._loaded[name] = spec if entry is None else self._outside(spec)
+        if entry is not None and self._outside is not None:
+            spec = replace(cast("Any", spec), make=partial(self._outside, spec))
+        self._loaded[name] = spec
         return self._loaded[name]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, field
 
 from graphopt import registry
 from graphopt.cost.base import CostModel, Costs
@@ -114,7 +113,5 @@ class OutsideModel:
         return costs
 
 
-COST_MODELS: Registry[CostModelSpec] = Registry(
-    registry.COST_MODELS, CostModelSpec, outside=lambda spec: replace(spec, make=partial(OutsideModel, spec))
-)
+COST_MODELS: Registry[CostModelSpec] = Registry(registry.COST_MODELS, CostModelSpec, outside=OutsideModel)
 """Cost models by name."""

@@ -25,7 +25,6 @@ from graphopt.scratch import Closing
 FAILED = -1.0
 """In place of a time: what was to be measured does not run."""
 SCHEMA = 1
-FILE_NAME = STORE
 _USES = "CREATE TABLE IF NOT EXISTS uses (rule TEXT PRIMARY KEY, times INTEGER NOT NULL) WITHOUT ROWID"
 _FACTORS = """
 CREATE TABLE IF NOT EXISTS corrections (
@@ -64,8 +63,8 @@ class Store(Closing):
             ``None`` keeps everything in memory.
     """
 
-    def __init__(self, path: Path | str | None = FILE_NAME) -> None:
-        self.path = cache_dir() / FILE_NAME if path == FILE_NAME else None if path is None else Path(path)
+    def __init__(self, path: Path | str | None = STORE) -> None:
+        self.path = cache_dir() / STORE if path == STORE else None if path is None else Path(path)
         self._memory: dict[tuple[str, str], float] = {}
         self._factors: dict[tuple[str, str], float] = {}
         self._lock = threading.RLock()

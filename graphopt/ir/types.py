@@ -30,6 +30,11 @@ Shape = tuple[Dim, ...]
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
+def dim_name(name: str, axis: int) -> str:
+    """What a dimension of an input is called that has no name: ``x[0]``."""
+    return f"{name}[{axis}]"
+
+
 class ElementType(NamedTuple):
     """An ONNX element type.
 

@@ -237,9 +237,7 @@ def _mistakes_slices(proto: ModelProto, types: Mapping[str, ValueType]) -> str:
     ]
     open_ones = [type for type in cut if not type.static]
     fed = [types.get(i.name, UNKNOWN) for i in proto.graph.input] if open_ones else []
-    ours = {
-        f"{i.name}[{axis}]" for i in proto.graph.input for axis in unnamed_axes(i.type)
-    }  # the runtime has no such symbols
+    ours = {name for i in proto.graph.input for name in unnamed_axes(i).values()}  # the runtime has no such symbols
     symbols = any(isinstance(d, str) and d not in ours for type in (*open_ones, *fed) for d in type.shape or ())
     return MISTAKEN_SLICE if symbols else ""
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from onnx import ModelProto, NodeProto, TensorProto, TypeProto, helper, numpy_helper, shape_inference
+from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper, shape_inference
 
 from graphopt.ir.doubts import MISTAKEN, believed
 from graphopt.ir.infer import value_type
-from graphopt.ir.types import BITS, DTYPE_NAMES, UNKNOWN, ValueType, known, merge
+from graphopt.ir.types import BITS, DTYPE_NAMES, UNKNOWN, ValueType, dim_name, known, merge
 from graphopt.onnxio.bodies import captured
 from graphopt.onnxio.initializers import attribute_of
 from graphopt.onnxio.read import STANDARD
@@ -26,7 +26,7 @@ def _types(proto: ModelProto) -> dict[str, ValueType]:
     """Types of all values, by ONNX's own inference; what it can't tell is absent."""
     weights = {t.name: t for t in proto.graph.initializer}
     published = [o.name for o in proto.graph.output if o.name in weights]
-    unnamed = [(at, axis) for at, info in enumerate(proto.graph.input) for axis in unnamed_axes(info.type)]
+    unnamed = [(at, *each) for at, info in enumerate(proto.graph.input) for each in unnamed_axes(info).items()]
     whole = proto
     if published or unnamed:
         whole = ModelProto()
@@ -38,9 +38,8 @@ def _types(proto: ModelProto) -> dict[str, ValueType]:
             output.CopyFrom(helper.make_tensor_value_info(output.name, tensor.data_type, tensor.dims))
     # What has no name can't be followed: a dimension of an input is called as it is where inputs are made up.
     called: dict[str, str] = {}
-    for at, axis in unnamed:
-        info = whole.graph.input[at]
-        dim, name = info.type.tensor_type.shape.dim[axis], f"{info.name}[{axis}]"
+    for at, axis, name in unnamed:
+        dim = whole.graph.input[at].type.tensor_type.shape.dim[axis]
         dim.dim_param = called.setdefault(dim.dim_param or name, name)
     try:
         inferred = shape_inference.infer_shapes(whole, data_prop=True)
@@ -55,9 +54,10 @@ def _types(proto: ModelProto) -> dict[str, ValueType]:
     return found
 
 
-def unnamed_axes(type: TypeProto) -> list[int]:
-    """The axes of an input of which a model tells neither a size nor a name that someone chose."""
-    return [axis for axis, dim in enumerate(value_type(type).shape or ()) if not known(dim)]
+def unnamed_axes(info: ValueInfoProto) -> dict[int, str]:
+    """The axes of an input of which a model tells neither a size nor a name that someone chose, and what they are called here."""
+    dims = value_type(info.type).shape or ()
+    return {axis: dim_name(info.name, axis) for axis, dim in enumerate(dims) if not known(dim)}
 
 
 def _trusted(proto: ModelProto, types: dict[str, ValueType]) -> dict[str, ValueType]:

@@ -9,7 +9,7 @@ from graphopt.config import Settings, agents_dir
 from graphopt.errors import UsageError
 from graphopt.registry import LEARNERS, Registry, strategy_of
 from graphopt.search.problem import Strategy
-from graphopt.search.strategies import SEARCHES, StrategySpec, outside
+from graphopt.search.strategies import SEARCHES, Outside, StrategySpec
 
 AGENT = "agent"
 """The setting that a strategy of agents heeds."""
@@ -28,7 +28,7 @@ def _of_agents() -> tuple[StrategySpec, ...]:
     return tuple(found)
 
 
-STRATEGIES: Registry[StrategySpec] = Registry(SEARCHES.table, StrategySpec, _of_agents, outside)
+STRATEGIES: Registry[StrategySpec] = Registry(SEARCHES.table, StrategySpec, _of_agents, Outside)
 """Strategies by name."""
 
 

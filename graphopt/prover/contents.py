@@ -12,13 +12,13 @@ import numpy as np
 
 from graphopt.ir.types import DTYPES, FLOATS, MADE_UP, NUMPY_NAMES
 from graphopt.prover.cases import Case, Place, operands, places, put, size_of
+from graphopt.prover.values import BESIDE
 from graphopt.rewrite.examples import Operand
 
 SYMBOLS = ("S", "T", "U", "V", "W", "P", "Q", "R", "K", "L", "I", "J")
 _UNEVEN = (1.000005, 1.3, 17.9)  # what a comparison with a tolerance takes for 1, and what is a power of nothing
 
 _ENDS = (1e-45, 3e38)
-_BESIDE = 2.0**-10  # of a number that a condition names: as a float32 it may be on the other side
 
 
 def reshaped(operand: Operand, dims: tuple[Any, ...]) -> Operand:
@@ -113,7 +113,7 @@ def refilled(
     """
     count = size_of(operand)
     if operand.dtype in FLOATS:
-        near = (float(m) for n in said for m in (n, n - 1, n + 1, n / 2, *(n * (1 + d) for d in (-_BESIDE, _BESIDE))))
+        near = (float(m) for n in said for m in (n, n - 1, n + 1, n / 2, *(n * (1 + d) for d in (-BESIDE, BESIDE))))
         floats = dict.fromkeys(
             (0.0, 1.0, -1.0, 0.5, 0.1, -2.5, 2.0, 3.0, 6.0, 1e4, *_UNEVEN, *(_ENDS if exact else ()), *near)
         )

@@ -166,7 +166,8 @@ result does not depend on, and a replacement adds and subtracts again, takes the
 """
 _FEW = 64  # bytes of a constant that a rule names
 _NOBODY = 1e9  # numbers beyond are infinities in disguise
-_BESIDE = 2.0**-10
+BESIDE = 2.0**-10
+"""How far from a number that a rule names another is, in proportion: as a float32 either may be on the other side."""
 _LAST = (2.0**-23, 2.0**-52)  # places of float32 and float64
 _REDUCED = frozenset({"ReduceSum", "ReduceMean", "ReduceL1", "ReduceProd", "ReduceSumSquare"})
 """Of integers the runtime makes them in float64, and stops at the ends of the type."""
@@ -408,7 +409,7 @@ def own_numbers(rule_graphs: Sequence[Graph], given: Collection[int]) -> tuple[f
 def around(numbers: Sequence[float]) -> Fill:
     """Contents at, beside and about some numbers: a threshold that a rule names is where its two sides part."""
     sizes = sorted({abs(v) for v in numbers})
-    beside = tuple(v * factor for v in sizes for factor in (1.0, 1 - _BESIDE, 1 + _BESIDE, 0.5, 1.5))
+    beside = tuple(v * factor for v in sizes for factor in (1.0, 1 - BESIDE, 1 + BESIDE, 0.5, 1.5))
     whole = tuple(sorted({n + d for n in map(round, sizes) for d in (-1, 0, 1)}))
     return Fill("numbers of the rule", pool=(*beside, *(-v for v in beside)), integers="own", own=whole)
 

@@ -139,7 +139,7 @@ class Variation:
         made = []
         for size in (2, 1):
             made.append(self._each(case, lambda o, n=size: reshaped(o, (n, *o.dims)) if len(o.dims) == most else o))  # type: ignore[misc]
-        made += [self._each(case, lambda o: reshaped(o, o.dims[1:]) if len(o.dims) == most else o)]
+        made.append(self._each(case, lambda o: reshaped(o, o.dims[1:]) if len(o.dims) == most else o))
         for place, operand in places(case):
             dims = operand.dims
             forms = [(2, *dims), (1, *dims), (*dims, 1), (*dims, 3), ()] + ([dims[1:], dims[:-1]] if dims else [])

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from graphopt.errors import InputsNeededError, UnknownNameError, UsageError
-from graphopt.ir.types import BY_NAME, Array, numpy_dtype
+from graphopt.ir.types import BY_NAME, Array, dim_name, numpy_dtype
 from graphopt.runtime.binding import TensorSpec
 from graphopt.runtime.environment import free_memory
 from graphopt.runtime.interfaces import elements, likely, recognise, variable
@@ -247,7 +247,7 @@ def likely_sizes(specs: Sequence[TensorSpec]) -> dict[str, int]:
     for spec in specs:
         for axis, dim in enumerate(spec.shape):
             for part in (dim, *addends(dim)) if isinstance(dim, str) else ():
-                unnamed = part == f"{spec.name}[{axis}]" and not likely(roles.get(part))
+                unnamed = part == dim_name(spec.name, axis) and not likely(roles.get(part))
                 found.setdefault(part, unnamed_size(spec, axis) if unnamed else default_size(part, roles.get(part)))
     return found
 
@@ -313,7 +313,7 @@ def shaped(
 def named(specs: Iterable[TensorSpec]) -> list[TensorSpec]:
     """Inputs of which every dimension is a number or a symbol: one without a name is called ``x[0]``."""
     return [
-        replace(s, shape=tuple(f"{s.name}[{i}]" if d is None else d for i, d in enumerate(s.shape)))
+        replace(s, shape=tuple(dim_name(s.name, i) if d is None else d for i, d in enumerate(s.shape)))
         if None in s.shape
         else s
         for s in specs
@@ -332,7 +332,7 @@ def measured_sizes(specs: Sequence[TensorSpec], feeds: Mapping[str, Array]) -> d
         declared = spec.shape if len(spec.shape) == len(shape) else (None,) * len(shape)
         for axis, (dim, size) in enumerate(zip(declared, shape, strict=True)):
             if not isinstance(dim, int):
-                sizes[dim or f"{spec.name}[{axis}]"] = size
+                sizes[dim or dim_name(spec.name, axis)] = size
     return sizes
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, field
 from typing import Any
 
 from graphopt.config import Settings
@@ -70,10 +69,5 @@ class Outside:
         return found
 
 
-def outside(spec: StrategySpec) -> StrategySpec:
-    """A package's specification, whose strategies are :class:`Outside`."""
-    return replace(spec, make=partial(Outside, spec))
-
-
-SEARCHES: Registry[StrategySpec] = Registry(STRATEGIES, StrategySpec, outside=outside)
+SEARCHES: Registry[StrategySpec] = Registry(STRATEGIES, StrategySpec, outside=Outside)
 """Strategies without an agent; :data:`graphopt.pipeline.strategies.STRATEGIES` has those of agents as well."""

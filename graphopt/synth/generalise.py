@@ -222,7 +222,7 @@ class _Pool:
             outcome: What is known of it already.
             within: A rule that has to apply there.
         """
-        text = repr(sorted(case.items()))
+        text = _text(case)
         if text in self._seen and not outcome:
             return None
         try:
@@ -245,7 +245,7 @@ class _Pool:
 
     def refute(self, case: Case) -> None:
         """Note a case at which the rule fails; where it has been noted, it matched the other way round, as operands of a sum may."""
-        if repr(sorted(case.items())) in self._seen:
+        if _text(case) in self._seen:
             for one, two in itertools.combinations([name for name in self.rule.leaves if name in case], 2):
                 self.add({**case, one: case[two], two: case[one]})
         self.add(case, FAILS)
@@ -266,6 +266,10 @@ class _Pool:
             self.wrong = self.wrong or f"not proved: {why}"
             return FAILS
         return HOLDS
+
+
+def _text(case: Case) -> str:
+    return repr(sorted(case.items()))
 
 
 @dataclass(frozen=True)

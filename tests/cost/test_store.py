@@ -11,7 +11,8 @@ import warnings
 
 import pytest
 
-from graphopt.cost.store import FILE_NAME, Store, StoreWarning
+from graphopt.config import STORE
+from graphopt.cost.store import Store, StoreWarning
 from tests.permissions import anyones_folder, permissions_apply
 
 
@@ -49,7 +50,7 @@ def test_default_place(tmp_path, monkeypatch):
     monkeypatch.setenv("GRAPHOPT_CACHE_DIR", str(tmp_path / "cache"))
     with Store() as store:
         store.put_many("e", {"a": 1.0})
-    assert (tmp_path / "cache" / FILE_NAME).is_file()
+    assert (tmp_path / "cache" / STORE).is_file()
 
 
 def test_memory_only():

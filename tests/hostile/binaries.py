@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 from onnx import ModelProto, TensorProto, helper, parser
 
-from graphopt.cost.store import FILE_NAME, Store
+from graphopt.config import STORE
+from graphopt.cost.store import Store
 from tests import hazards
 from tests.cli.conftest import conv_net
 from tests.hostile.texts import Build, Case, model_in
@@ -208,7 +209,7 @@ def _store(write: object) -> Build:
     """The user's store of prices, made by `write`; ``cache`` in the folder is where graphopt looks for it."""
 
     def build(folder: Path) -> list[str]:
-        path = folder / "cache" / FILE_NAME
+        path = folder / "cache" / STORE
         path.parent.mkdir()
         with Store(path) as store:
             store.count_uses({"some-rule": 1})

@@ -172,6 +172,13 @@ def test_what_is_no_specification_is_one_line(call):
     )
 
 
+def failing(call, *options: str) -> list[str]:
+    """What `optimize` tells of a fault of a package."""
+    done = graphopt(call, "optimize", str(DEMO), "--dry-run", "--no-measure", "-q", *options)
+    assert done.returncode == 1
+    return done.stderr.splitlines()
+
+
 @pytest.mark.parametrize(
     ("strategy", "said"),
     [
@@ -184,9 +191,8 @@ def test_what_is_no_specification_is_one_line(call):
     ],
 )
 def test_what_breaks_is_told_with_its_name_and_its_package(call, strategy, said):
-    done = graphopt(call, "optimize", str(DEMO), "--dry-run", "--no-measure", "-q", "--strategy", strategy)
-    assert done.returncode == 1
-    assert done.stderr.splitlines()[0] == f"error: strategy {strategy!r} of package outside{said}"
+    lines = failing(call, "--strategy", strategy)
+    assert lines[0] == f"error: strategy {strategy!r} of package outside{said}"
 
 
 @pytest.mark.parametrize(
@@ -198,9 +204,7 @@ def test_what_breaks_is_told_with_its_name_and_its_package(call, strategy, said)
     ],
 )
 def test_a_cost_model_that_breaks_is_told_with_its_name_and_its_package(call, model, said):
-    done = graphopt(call, "optimize", str(DEMO), "--dry-run", "--no-measure", "-q", "--cost-model", model)
-    assert done.returncode == 1
-    assert done.stderr.splitlines() == [
+    assert failing(call, "--cost-model", model) == [
         f"error: cost model {model!r} of package outside{said}",
         "hint: this is a fault of that package; GRAPHOPT_DEBUG=1 shows the traceback",
     ]
