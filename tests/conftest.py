@@ -58,9 +58,11 @@ def _one_thread() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def compiled_rules(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder in which a cache keeps the shipped rules compiled: that takes a second, and most commands want them."""
+    from graphopt.rewrite import cache
     from graphopt.rewrite.library import PACKS, load_library
 
     def compile_(folder: Path) -> None:
+        cache._known.clear()  # what a process has read already it does not write down
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("GRAPHOPT_CACHE_DIR", str(folder))
             load_library(PACKS)

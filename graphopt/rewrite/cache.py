@@ -1,7 +1,8 @@
 """Rules that were read before, kept as JSON: to parse and check them again takes half a second of every run.
 
 An entry is what a file's text became, with the versions of both the text and the parser; nothing in it is run, and one that does
-not fit is made anew. Only files without a mistake have one. Expressions are compiled when they are first asked.
+not fit is made anew. Only files without a mistake have one. Expressions are compiled when they are first asked. A process keeps
+the rules themselves, compiled as far as they were asked: who optimises many models reads them once.
 """
 
 from __future__ import annotations
@@ -23,25 +24,37 @@ from graphopt.rewrite.schema import Rule, parse_file, rule_text
 from graphopt.version import __version__
 
 _PARSER = ("schema.py", "located.py", "pattern.py", "expr.py", "functions.py", "scope.py", "limits.py", "cache.py")
+_MOST = 128
+"""Files of which a process keeps the rules; 33 come with graphopt."""
+_known: dict[str, tuple[Rule, ...]] = {}  # by the key of their text
 
 
 def read_cached(path: Path) -> tuple[list[Rule], list[RuleError]]:
-    """As :func:`graphopt.rewrite.schema.read_file`, from memory where the file is as it was."""
+    """As :func:`graphopt.rewrite.schema.read_file`, from memory or the cache where the file is as it was."""
     try:
         text = rule_text(path)
     except RuleError as error:
         return [], [error]
     key = hashlib.blake2b(f"{_version()}\n{path}\n{text}".encode(), digest_size=16).hexdigest()
-    place = _place(path)
-    kept = None if place is None else _recall(place, key)
-    if kept is not None:
-        return kept, []
-    rules, errors = parse_file(text, str(path))
-    if place is not None and not errors:
-        with suppress(GraphoptError, OSError):  # a cache that can't be written is none
-            place.parent.mkdir(parents=True, exist_ok=True)
-            write_text(place, json.dumps({"key": key, "rules": [_plain(rule) for rule in rules]}))
-    return rules, errors
+    if key not in _known:
+        place = _place(path)
+        rules = None if place is None else _recall(place, key)
+        if rules is None:
+            rules, errors = parse_file(text, str(path))
+            if errors:
+                return rules, errors
+            if place is not None:
+                _keep(place, key, rules)
+        if len(_known) >= _MOST:
+            _known.clear()
+        _known[key] = tuple(rules)
+    return list(_known[key]), []
+
+
+def _keep(place: Path, key: str, rules: list[Rule]) -> None:
+    with suppress(GraphoptError, OSError):  # a cache that can't be written is none
+        place.parent.mkdir(parents=True, exist_ok=True)
+        write_text(place, json.dumps({"key": key, "rules": [_plain(rule) for rule in rules]}))
 
 
 def _place(path: Path) -> Path | None:

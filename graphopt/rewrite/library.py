@@ -6,12 +6,12 @@ import hashlib
 import traceback
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
 from graphopt.config import provider_name, rules_dir
-from graphopt.documents import DocumentError, checked, read_json
+from graphopt.documents import JSON_BYTES, DocumentError, checked, parse_json, read_text
 from graphopt.errors import RuleError, UnknownNameError, UsageError, unexpected
 from graphopt.ir.edit import RefusedError
 from graphopt.ir.graph import UNIT, Graph, Node
@@ -265,12 +265,18 @@ def _see_known(chosen: Iterable[str], known: set[str]) -> None:
 def read_evidence(path: Path) -> dict[str, Mapping[str, Any]]:
     """Recorded evidence by rule id; empty when there is no file."""
     try:
-        data = checked(Mapping[str, Any], read_json(path), "it")
-        return dict(checked(Mapping[str, Mapping[str, Any]], data.get("rules", {}), "'rules'"))
+        return dict(_evidence(read_text(path, JSON_BYTES)))
     except FileNotFoundError:
         return {}
     except (OSError, DocumentError) as error:
         raise RuleError(f"not a valid evidence file: {error}", str(path)) from error
+
+
+@lru_cache(maxsize=4)
+def _evidence(text: str) -> Mapping[str, Mapping[str, Any]]:
+    data = checked(Mapping[str, Any], parse_json(text), "it")
+    found: Mapping[str, Mapping[str, Any]] = checked(Mapping[str, Mapping[str, Any]], data.get("rules", {}), "'rules'")
+    return found
 
 
 def _read(files: Sequence[Path]) -> tuple[list[Rule], list[RuleError]]:

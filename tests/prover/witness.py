@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +95,7 @@ def _run(example: Example, graph: Graph, feeds: Mapping[str, Any]) -> list[Any]:
         return [np.asarray(a) for a in session.run(feeds)]
 
 
+@cache
 def wrong_rules() -> list[Rule]:
     """The corpus, in the order of its files."""
     return [rule for path in sorted(FOLDER.glob("*.yaml")) if path.stem != "witnesses" for rule in read_rules(path)]

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from graphopt.config import rules_dir
+from graphopt.errors import RuleError
 from graphopt.rewrite import cache
 from graphopt.rewrite.cache import read_cached
 from graphopt.rewrite.examples import build_example
@@ -45,6 +48,12 @@ def parsed(monkeypatch) -> list[str]:
     return seen
 
 
+def from_another_process(path: Path) -> tuple[list[Rule], list[RuleError]]:
+    """What a process reads that has read nothing before."""
+    cache._known.clear()
+    return read_cached(path)
+
+
 def same(a: Rule, b: Rule) -> bool:
     return a.hash == b.hash and cache._plain(a) == cache._plain(b)
 
@@ -52,7 +61,7 @@ def same(a: Rule, b: Rule) -> bool:
 def test_a_file_is_parsed_once(place, monkeypatch):
     seen = parsed(monkeypatch)
     (first,), errors = read_cached(place)
-    (again,), _ = read_cached(place)
+    (again,), _ = from_another_process(place)
     assert seen == [str(place)] and errors == [] and same(first, again)
     for rule in (first, again):
         assert [build_example(rule, c).match is not None for k in ("accept", "reject") for c in rule.examples[k]] == [
@@ -60,11 +69,27 @@ def test_a_file_is_parsed_once(place, monkeypatch):
         ]  # fmt: skip
 
 
+def test_a_process_makes_the_rules_of_a_file_once(place, monkeypatch):
+    (first,), _ = read_cached(place)
+    (again,), _ = read_cached(place)
+    monkeypatch.setenv("GRAPHOPT_CACHE_DIR", str(place.parent / "elsewhere"))
+    (elsewhere,), _ = read_cached(place)
+    assert first is again is elsewhere
+    (other,), _ = from_another_process(place)
+    assert other is not first and same(other, first)
+    monkeypatch.setattr(cache, "_MOST", 2)
+    for number in range(3):
+        copy = place.with_name(f"{number}.yaml")
+        copy.write_text(RULES)
+        read_cached(copy)
+    assert len(cache._known) <= 2
+
+
 def test_all_shipped_rules_come_back_as_they_are(place):
     for file in sorted(rules_dir().glob("*.yaml")):
         plain, _ = read_file(file)
-        read_cached(file)
-        kept, _ = read_cached(file)
+        from_another_process(file)
+        kept, _ = from_another_process(file)
         assert all(same(a, b) for a, b in zip(plain, kept, strict=True)) and plain
 
 
@@ -83,9 +108,9 @@ def test_a_spoilt_entry_is_made_anew(place, monkeypatch, content):
     key = entry.read_text()[9:41]
     entry.write_text(content.replace("KEY", key))
     seen = parsed(monkeypatch)
-    (rule,), _ = read_cached(place)
+    (rule,), _ = from_another_process(place)
     assert seen == [str(place)] and rule.id == "drop-pair"
-    assert len(read_cached(place)[0]) == 1 and len(seen) == 1
+    assert len(from_another_process(place)[0]) == 1 and len(seen) == 1
 
 
 def test_without_a_place_for_it_rules_are_read_all_the_same(place, monkeypatch):
