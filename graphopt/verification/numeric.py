@@ -245,7 +245,7 @@ class Verifier:
         if as_run is None or chosen or not quiet or all(check.passed for check in checks) or not self.quantised:
             return list(checks)
         if self._unrest is None:
-            self._unrest = unrest(self._original, before, as_run)
+            self._unrest = unrest(before, as_run)
         wide = _check(replace(before, tolerances=[self._unrest] * len(before.outputs)).only(trials), after)
         plain: Sequence[Sequence[Any]] = ()
         with suppress(SessionError), open_guarded(optimised, before.config, seconds=before.patience) as session:
@@ -312,7 +312,10 @@ def _widened(tolerance: Tolerance, reference: Any, as_run: Any) -> Tolerance:
     error = found.max_rel if math.isfinite(found.max_rel) else 0.0
     rtol, flips = tolerance.rtol or 0.0, tolerance.flips
     return replace(
-        tolerance, rtol=max(rtol, min(_NEAR * error, MOST)), flips=max(flips, math.ceil(_NEAR * found.flips))
+        tolerance,
+        rtol=max(rtol, min(_NEAR * error, MOST)),
+        flips=max(flips, math.ceil(_NEAR * found.flips)),
+        jump=math.inf if found.flips else tolerance.jump,
     )
 
 

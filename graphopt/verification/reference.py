@@ -11,7 +11,7 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
@@ -32,7 +32,14 @@ _PATIENCE_S, _PATIENCE = 60.0, 10  # seconds, and multiples of the original's, f
 _GAIN = 30.0  # tolerated multiple of what moving the inputs by two units in the last place does
 MOST = 0.05
 """But no model is so ill-conditioned that more than this would pass."""
+LEVEL = 0.01
+"""Tolerated in a quantised model that is steady: a level of 8 bits in its largest output. Twice what moving the inputs by a part of a level
+does is tolerated where that is more, up to the default of quantised arithmetic, which stands alone where no input is a float."""
+_STIRRED = 2.0
+_STEP = 1 / 4096
+"""How far inputs are moved, as a fraction of their range: a sixteenth of a level of 8 bits."""
 _FLOATS = ("float", "bfloat", "complex")
+_FLIPS = 2  # and no output so chaotic that more elements than in the original, times this, or than that share may flip
 _SCALE = 4.0  # of the last trial: saturates what saturates, so that errors in the tails show
 
 
@@ -139,6 +146,7 @@ class Reference:
         tolerances: What to tolerate, for each trial and output.
         sizes: Sizes of the symbols that were chosen.
         patience: Seconds that the other model may take to be opened or run.
+        stirred: How far each output of a quantised model is moved by a part of a level in the inputs, if they hold floats.
     """
 
     config: SessionConfig
@@ -148,6 +156,7 @@ class Reference:
     tolerances: Sequence[Sequence[Tolerance]]
     sizes: Sequence[Mapping[str, int]]
     patience: float
+    stirred: Sequence[Difference] | None = None
 
     def only(self, trials: Sequence[int]) -> Reference:
         """The same of some trials."""
@@ -174,6 +183,7 @@ def run_original(original: Model, config: SessionConfig, inputs: Inputs, toleran
 def _run_as(config: SessionConfig, original: Model, inputs: Inputs, tolerance: Tolerance) -> Reference:
     began = time.monotonic()
     with open_guarded(original, config) as session:
+        kind = coarsest(original)
         feeds, safe, sizes = inputs.make(session)
         outputs = list[list[Any]]()
         try:
@@ -187,14 +197,14 @@ def _run_as(config: SessionConfig, original: Model, inputs: Inputs, tolerance: T
                     feeds[n] = in_place()
                     outputs.append(session.run(feeds[n]))
             again = session.run(feeds[0])
-            moved = outputs
+            moved, stirred = outputs, list[list[Any]]()
             if tolerance.rtol is None and any(_is_float(value) for value in feeds[0].values()):
                 moved = [session.run(_moved(each)) for each in feeds]
+                stirred = [session.run(_stirred(each)) for each in feeds] if kind == "quantized" else []
         except SessionError as error:
             raise inputs_needed(error, session.input_specs, inputs, ()) from error
         names = session.output_names
     patience = max(_PATIENCE_S, _PATIENCE * (time.monotonic() - began))
-    least = default_rtol(coarsest(original)) if tolerance.rtol is None else 0.0
     random = [not compare(a, b, tolerance).passed for a, b in zip(outputs[0], again, strict=True)]
     changes = [
         [SAME if a is b else compare(a, b, Tolerance(rtol=0.0)) for a, b in zip(before, after, strict=True)]
@@ -203,15 +213,30 @@ def _run_as(config: SessionConfig, original: Model, inputs: Inputs, tolerance: T
     wild = (change.max_rel > MOST for value, change in zip(outputs[-1], changes[-1], strict=True) if _is_float(value))
     if len(feeds) > 2 and safe[-1] and any(wild):
         # The larger inputs drive it where rounding alone changes everything; its sizes are those of another trial.
-        feeds, outputs, changes = feeds[:-1], outputs[:-1], changes[:-1]
+        feeds, outputs, changes, stirred = feeds[:-1], outputs[:-1], changes[:-1], stirred[:-1]
+    unrest = joined(outputs, stirred) if stirred else None
+    least = [default_rtol(kind)] * len(names) if unrest is None else [_steady(kind, each) for each in unrest]
     tolerances = [
         [
-            replace(tolerance, structure_only=True) if unstable else _calibrated(tolerance, least, value, change)
-            for unstable, value, change in zip(random, values, found, strict=True)
+            replace(tolerance, structure_only=True) if unstable else _calibrated(tolerance, floor, value, change)
+            for unstable, floor, value, change in zip(random, least, values, found, strict=True)
         ]
         for values, found in zip(outputs, changes, strict=True)
     ]
-    return Reference(config, names, feeds, outputs, tolerances, sizes, patience)
+    return Reference(config, names, feeds, outputs, tolerances, sizes, patience, unrest)
+
+
+def joined(outputs: Sequence[Sequence[Any]], others: Sequence[Sequence[Any]]) -> list[Difference]:
+    """How far each output is from others in all trials together: whether a tie falls in one is chance."""
+    return [
+        reduce(Difference.worse, (compare(a, b, Tolerance(rtol=0.0)) for a, b in zip(one, other, strict=True)))
+        for one, other in zip(zip(*outputs, strict=True), zip(*others, strict=True), strict=True)
+    ]
+
+
+def _steady(kind: str, unrest: Difference) -> float:
+    """What is tolerated at least in an output of a quantised model that is given floats."""
+    return min(default_rtol(kind), max(LEVEL, _STIRRED * unrest.max_rel))
 
 
 def _moved(feeds: Mapping[str, Any]) -> dict[str, Any]:
@@ -230,6 +255,17 @@ def _moved(feeds: Mapping[str, Any]) -> dict[str, Any]:
     return result
 
 
+def _stirred(feeds: Mapping[str, Any]) -> dict[str, Any]:
+    """Inputs with each float moved up or down by a little of the range of its array."""
+    rng = np.random.default_rng(0)
+    result = dict(feeds)
+    for name, value in feeds.items():
+        if _is_float(value) and value.size:
+            wide = value.astype(np.float64)
+            result[name] = (wide + np.ptp(wide) * _STEP * rng.choice((-1.0, 1.0), value.shape)).astype(value.dtype)
+    return result
+
+
 def _is_float(value: Any) -> bool:
     return isinstance(value, np.ndarray) and value.dtype.name.startswith(("float", "bfloat"))
 
@@ -241,7 +277,13 @@ def _calibrated(tolerance: Tolerance, least: float, value: Any, change: Differen
     dtype = value.dtype.name if isinstance(value, np.ndarray) else "float32"
     sensitivity = change.max_rel if math.isfinite(change.max_rel) else 0.0
     least = max(least, default_rtol(dtype)) if dtype.startswith(_FLOATS) else least
-    return replace(tolerance, rtol=max(least, min(_GAIN * sensitivity, MOST)), flips=math.ceil(_GAIN * change.flips))
+    size = value.size if isinstance(value, np.ndarray) else 0
+    return replace(
+        tolerance,
+        rtol=max(least, min(_GAIN * sensitivity, MOST)),
+        flips=min(math.ceil(_GAIN * change.flips), max(_FLIPS * change.flips, math.ceil(MOST * size))),
+        jump=_GAIN * change.max_abs,
+    )
 
 
 def inputs_needed(

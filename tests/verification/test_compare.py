@@ -129,3 +129,18 @@ def test_structure_only():
 def test_worse_joins():
     good, bad = compare(f32(1), f32(1), PLAIN), compare(f32(1), f32(3), PLAIN)
     assert good.worse(bad) == bad.worse(good) == bad
+
+
+@pytest.mark.parametrize("fill", [-1e4, -1e9, 1e30, float(np.finfo(np.float32).min)])
+def test_what_stands_in_place_of_a_number_does_not_hide_errors_of_others(fill):
+    assert not compare(f32(fill, 1), f32(fill, -1), PLAIN).passed
+    assert compare(f32(fill, 1), f32(fill, 1.00005), PLAIN).passed
+    assert compare(f32(3e4, 1), f32(3.0001e4, 2), PLAIN).passed, "the largest term of a sum"
+    assert not compare(f32(fill, 1), f32(fill * 0.99, 1), PLAIN).passed
+
+
+def test_what_flips_goes_no_further_than_is_said():
+    reference, value = np.array([1, 2, 3]), np.array([1, 2, 9])
+    assert compare(reference, value, Tolerance(flips=1)).passed
+    assert compare(reference, value, Tolerance(flips=1, jump=6)).passed
+    assert not compare(reference, value, Tolerance(flips=1, jump=5)).passed

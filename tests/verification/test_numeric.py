@@ -194,6 +194,18 @@ def test_exact_outputs_at_a_tie_may_flip():
     assert not verify_models(sign(3e4), sign(2.9e4)).passed
 
 
+def test_whole_numbers_that_all_flip_are_no_others():
+    """Each is off by one where the inputs move; a tolerance of everything would be none."""
+
+    def scaled(times):
+        nodes = [helper.make_node("Mul", ["x", "c"], ["m"]), helper.make_node("Cast", ["m"], ["y"], to=LONG)]
+        return model(nodes, [("x", F, [40])], [("y", LONG, [40])], {"c": np.array(times, np.float32)})
+
+    assert verify_models(scaled(1e7), scaled(np.nextafter(np.float32(1e7), np.float32(2e7)))).passed
+    assert not verify_models(scaled(1e7), scaled(-1e7)).passed
+    assert not verify_models(scaled(1e7), scaled(1.001e7)).passed
+
+
 def test_quantised_outputs_may_be_a_level_off_only_if_asked_for():
     def quantised(shift):
         nodes = [helper.make_node("Add", ["x", "b"], ["h"]), helper.make_node("QuantizeLinear", ["h", "s", "z"], ["y"])]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import onnx
 import pytest
@@ -11,7 +13,7 @@ from onnxruntime import quantization
 from graphopt.runtime.session import LoadableModel
 from graphopt.verification.compare import RTOL
 from graphopt.verification.numeric import Verification, Verifier
-from tests.units import Samples
+from tests.units import Samples, between
 
 SHAPE = (1, 8, 64, 64)
 DEPTH = 6
@@ -67,6 +69,21 @@ def test_a_wrong_one_that_moves_it_no_further_is_refused(deep: onnx.ModelProto, 
     allowed = compared(deep, without_sign(deep)).outputs[0].tolerance
     found = compared(deep, without_sign(deep, shift))
     assert not found.passed and found.max_rel < allowed
+
+
+@pytest.mark.parametrize(("shift", "same"), [(0.0, True), (0.005, True), (0.03, False), (-0.03, False)])
+def test_a_steady_model_gets_no_more_than_a_level(tmp_path: Path, shift: float, same: bool) -> None:
+    """What moves by no more than a level where the inputs move by a part of one is not to move by three."""
+    op = helper.make_node("Relu", ["a"], ["b"])
+    original = onnx.load(between(tmp_path / "m.onnx", op, (1, 8, 12, 12), (1, 8, 12, 12)))
+    other = onnx.ModelProto()
+    other.CopyFrom(original)
+    largest = compared(original, original).outputs[0]
+    assert largest.tolerance < RTOL["quantized"]
+    other.graph.node[-1].output[0] = "was y"
+    other.graph.initializer.append(numpy_helper.from_array(np.float32(shift * 6.4), "shift"))  # 0.05 by 128 levels
+    other.graph.node.append(helper.make_node("Add", ["was y", "shift"], ["y"]))
+    assert compared(original, other).passed == same
 
 
 def test_a_tolerance_that_was_asked_for_is_kept(deep: onnx.ModelProto) -> None:
