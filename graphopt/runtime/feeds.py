@@ -31,6 +31,7 @@ _DEFAULT_SIZE = 8  # of a symbol whose name says nothing: small, and what halves
 _RANK = 64  # numpy's limit
 _WORK = 8  # bytes at least that an element takes while it is made up
 _MOST = 1 << 40  # bytes, where the system does not say how many are free
+_IDS = 2  # numbers of a class or word, in a table of any size
 _FLAGS = 3  # of which every combination is tried
 _WORDS = ("alpha", "beta", "gamma", "delta")
 
@@ -53,6 +54,7 @@ def make_feeds(
     scale: float = 1.0,
     flags: int = 0,
     fill: Fill = None,
+    reach: int = _IDS,
 ) -> dict[str, Array]:
     """Make an array for every input.
 
@@ -65,6 +67,7 @@ def make_feeds(
         scale: Standard deviation of the floats.
         flags: Which of the inputs of one truth value are true: bit by bit, in their order.
         fill: One number for whole numbers of 32 and 64 bits in place of random ones, see :data:`FILLS`.
+        reach: Exclusive high of whole numbers of 32 and 64 bits of which nothing is known.
 
     Returns:
         An array for each input, by name.
@@ -97,7 +100,7 @@ def make_feeds(
         if known is not None:
             feeds[name] = _within(known, ranges.get(name))
         elif spec.element is not None and not (name in flagged and not flags >> flagged.index(name) & 1):
-            feeds[name] = _held(spec, shapes[name], seed, scale)
+            feeds[name] = _held(spec, shapes[name], seed, scale, reach)
         elif spec.element is not None:
             feeds[name] = None
         elif name in flagged:
@@ -108,7 +111,7 @@ def make_feeds(
             # One stream for each name: adding an input to a model leaves the values of the others alone.
             rng = np.random.default_rng((seed, zlib.crc32(name.encode())))
             limits = None if interface.values.get(name) == "mask" else ranges.get(name)
-            feeds[name] = _values(spec, shapes[name], rng, limits, scale)
+            feeds[name] = _values(spec, shapes[name], rng, limits, scale, reach)
     return feeds
 
 
@@ -124,12 +127,14 @@ def fills(specs: Iterable[TensorSpec]) -> list[Fill]:
     return [fill for fill in FILLS if fill is None or any(_fillable(s, vectors=fill[1]) for s in specs)]
 
 
-def _held(spec: TensorSpec, shape: tuple[int, ...], seed: int, scale: float) -> Any:
+def _held(spec: TensorSpec, shape: tuple[int, ...], seed: int, scale: float, reach: int) -> Any:
     """A tensor for an optional; for a sequence three or four of them, by the seed."""
     assert spec.element is not None
     count = 1 if spec.kind == "optional" else 3 + seed % 2
     made = [
-        _values(spec.element, shape, np.random.default_rng((seed, zlib.crc32(spec.name.encode()), n)), None, scale)
+        _values(
+            spec.element, shape, np.random.default_rng((seed, zlib.crc32(spec.name.encode()), n)), None, scale, reach
+        )
         for n in range(count)
     ]
     return made[0] if spec.kind == "optional" else made
@@ -384,7 +389,7 @@ def _shape_text(spec: TensorSpec) -> str:
 
 
 def _values(
-    spec: TensorSpec, shape: tuple[int, ...], rng: np.random.Generator, limits: Range | None, scale: float
+    spec: TensorSpec, shape: tuple[int, ...], rng: np.random.Generator, limits: Range | None, scale: float, reach: int
 ) -> Array:
     dtype = numpy_dtype(spec.dtype)
     if limits is not None and isinstance(limits[0], tuple) and shape[-1:] != (len(limits[0]),):
@@ -399,8 +404,8 @@ def _values(
     if spec.dtype == "bool":
         return rng.integers(0, 2, shape).astype(np.bool_)
     if dtype.kind in "iu":
-        # Bytes are pixels or quantised values; wider integers are usually ids or positions.
-        whole = (np.iinfo(dtype).min, np.iinfo(dtype).max + 1) if dtype.itemsize == 1 else (0, 2)
+        # Of 8 and 16 bits they are pixels or quantised values (no index is); wider integers are usually ids or positions.
+        whole = (np.iinfo(dtype).min, np.iinfo(dtype).max + 1) if dtype.itemsize <= 2 else (0, reach)
         low, high = (np.asarray(bound, np.int64) for bound in limits or whole)
         return np.asarray(rng.integers(low, high, shape)).astype(dtype)
     if limits is not None:

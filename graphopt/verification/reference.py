@@ -40,11 +40,12 @@ _STEP = 1 / 4096
 """How far inputs are moved, as a fraction of their range: a sixteenth of a level of 8 bits."""
 _FLOATS = ("float", "bfloat", "complex")
 _FLIPS = 2  # and no output so chaotic that more elements than in the original, times this, or than that share may flip
+_REACH = 8  # in the last trial: among zeros and ones a number is its square, its sign, and whether it is there
 _SCALE = 4.0  # of the last trial: saturates what saturates, so that errors in the tails show
 
 
-Safe = Callable[[], dict[str, Any]] | None
-"""Makes inputs that are known to run, in place of others that may not."""
+Safe = Sequence[Callable[[], dict[str, Any]]]
+"""Make inputs in place of others that may not run, the likelier the later; the last is known to."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ class Inputs:
         """Inputs for each trial with some that were given."""
         fill: Fill = None
 
-        def made(sizes: Sizes, trial: int, scale: float = 1.0, flags: int = 0) -> dict[str, Any]:
+        def made(sizes: Sizes, trial: int, scale: float = 1.0, flags: int = 0, **more: int) -> dict[str, Any]:
             return make_feeds(
                 specs,
                 seed=self.seed + trial,
@@ -92,10 +93,11 @@ class Inputs:
                 scale=scale,
                 flags=flags,
                 fill=fill,
+                **more,
             )
 
         if all(spec.name in overrides for spec in specs):
-            return [made(dims, 0)], [None], []
+            return [made(dims, 0)], [()], []
         choices = Symbols.choices(specs, dims, overrides, self.hints)
         error: SessionError | None = None
 
@@ -125,13 +127,18 @@ class Inputs:
         # Each size with each setting of flags that runs; the larger inputs of the last trial come on top of one trial at each size.
         plan = [(each, f) for each in sizes for f in ways if len(ways) == 1 or accepts(each, f)]
         trials = max(self.trials, len(plan) + 1 if len(plan) > 2 else len(plan))
-        feeds = [
-            made(plan[n % len(plan)][0], n, _SCALE if 0 < n == trials - 1 else 1.0, plan[n % len(plan)][1])
-            for n in range(trials)
-        ]
-        safe: list[Safe] = [partial(made, each, 0, flags=flags) for each, flags in plan]
+        feeds, safe = list[dict[str, Any]](), list[Safe]()
+        for n in range(trials):
+            each, f = plan[n % len(plan)]
+            in_place = [partial(made, each, 0, flags=f)]
+            if 0 < n == trials - 1:
+                feeds.append(made(each, n, _SCALE, f, reach=_REACH))
+                in_place.insert(0, partial(made, each, n, _SCALE, f))
+            else:
+                feeds.append(made(each, n, flags=f))
+            safe.append(in_place)
         tried = [{s: each[s] for s in symbols.free} for each in sizes] if symbols.free else []
-        return feeds, [safe[n % len(plan)] for n in range(trials)], tried
+        return feeds, safe, tried
 
 
 @dataclass(frozen=True)
@@ -188,14 +195,15 @@ def _run_as(config: SessionConfig, original: Model, inputs: Inputs, tolerance: T
         outputs = list[list[Any]]()
         try:
             for n, in_place in enumerate(safe):
-                try:
-                    outputs.append(session.run(feeds[n]))
-                except SessionError:
-                    if in_place is None:
-                        raise
-                    revive(session)
-                    feeds[n] = in_place()
-                    outputs.append(session.run(feeds[n]))
+                for make in (*in_place, None):
+                    try:
+                        outputs.append(session.run(feeds[n]))
+                        break
+                    except SessionError:
+                        if make is None:
+                            raise
+                        revive(session)
+                        feeds[n] = make()
             again = session.run(feeds[0])
             moved, stirred = outputs, list[list[Any]]()
             if tolerance.rtol is None and any(_is_float(value) for value in feeds[0].values()):
@@ -215,10 +223,12 @@ def _run_as(config: SessionConfig, original: Model, inputs: Inputs, tolerance: T
         # The larger inputs drive it where rounding alone changes everything; its sizes are those of another trial.
         feeds, outputs, changes, stirred = feeds[:-1], outputs[:-1], changes[:-1], stirred[:-1]
     unrest = joined(outputs, stirred) if stirred else None
-    least = [default_rtol(kind)] * len(names) if unrest is None else [_steady(kind, each) for each in unrest]
+    least, gain = [default_rtol(kind)] * len(names), _GAIN
+    if unrest is not None:  # a level tips over or it does not: thirty times that is nothing that could happen
+        least, gain = [min(default_rtol(kind), max(LEVEL, _STIRRED * each.max_rel)) for each in unrest], 1.0
     tolerances = [
         [
-            replace(tolerance, structure_only=True) if unstable else _calibrated(tolerance, floor, value, change)
+            replace(tolerance, structure_only=True) if unstable else _calibrated(tolerance, floor, gain, value, change)
             for unstable, floor, value, change in zip(random, least, values, found, strict=True)
         ]
         for values, found in zip(outputs, changes, strict=True)
@@ -232,11 +242,6 @@ def joined(outputs: Sequence[Sequence[Any]], others: Sequence[Sequence[Any]]) ->
         reduce(Difference.worse, (compare(a, b, Tolerance(rtol=0.0)) for a, b in zip(one, other, strict=True)))
         for one, other in zip(zip(*outputs, strict=True), zip(*others, strict=True), strict=True)
     ]
-
-
-def _steady(kind: str, unrest: Difference) -> float:
-    """What is tolerated at least in an output of a quantised model that is given floats."""
-    return min(default_rtol(kind), max(LEVEL, _STIRRED * unrest.max_rel))
 
 
 def _moved(feeds: Mapping[str, Any]) -> dict[str, Any]:
@@ -270,7 +275,7 @@ def _is_float(value: Any) -> bool:
     return isinstance(value, np.ndarray) and value.dtype.name.startswith(("float", "bfloat"))
 
 
-def _calibrated(tolerance: Tolerance, least: float, value: Any, change: Difference) -> Tolerance:
+def _calibrated(tolerance: Tolerance, least: float, gain: float, value: Any, change: Difference) -> Tolerance:
     """The tolerance for an output, by what moving the inputs a little does to it."""
     if tolerance.rtol is not None:
         return tolerance
@@ -280,7 +285,7 @@ def _calibrated(tolerance: Tolerance, least: float, value: Any, change: Differen
     size = value.size if isinstance(value, np.ndarray) else 0
     return replace(
         tolerance,
-        rtol=max(least, min(_GAIN * sensitivity, MOST)),
+        rtol=max(least, min(gain * sensitivity, MOST)),
         flips=min(math.ceil(_GAIN * change.flips), max(_FLIPS * change.flips, math.ceil(MOST * size))),
         jump=_GAIN * change.max_abs,
     )

@@ -54,6 +54,10 @@ def test_integers():
     assert set(one(ids, ranges={"ids": (3, 6)}).tolist()) == {3, 4, 5}
     pixels = one(TensorSpec("image", "uint8", (1000,)))
     assert pixels.min() < 10 and pixels.max() > 245
+    levels = one(TensorSpec("levels", "int16", (1000,)))
+    assert levels.min() < -30000 and levels.max() > 30000
+    assert set(one(ids, reach=4).tolist()) == {0, 1, 2, 3}
+    assert set(one(ids, reach=9, ranges={"ids": (3, 6)}).tolist()) == {3, 4, 5}
 
 
 def test_range_of_floats():

@@ -102,6 +102,35 @@ def test_a_mistake_that_only_large_inputs_show():
     assert not verify_models(clipped, unary("Identity"), dims={"batch": 64}).passed
 
 
+@pytest.mark.parametrize("kind", [TensorProto.INT64, TensorProto.INT32, TensorProto.INT16, TensorProto.UINT16])
+def test_a_whole_number_is_told_from_its_square_and_its_sign(kind):
+    def of(*nodes):
+        ends = ["x", ["n", 8]], ["y", ["n", 8]]
+        (x, shape), (y, made) = ends
+        cast = helper.make_node("Cast", ["x"], ["f"], to=F)
+        return model([cast, *nodes], [(x, kind, shape)], [(y, F, made)])
+
+    same = of(helper.make_node("Identity", ["f"], ["y"]))
+    assert verify_models(same, same).passed
+    assert not verify_models(same, of(helper.make_node("Mul", ["f", "f"], ["y"]))).passed
+    assert not verify_models(same, of(helper.make_node("Sign", ["f"], ["y"]))).passed
+
+
+def test_larger_floats_are_tried_where_larger_whole_numbers_do_not_run():
+    """A table of two rows, which nothing says before it runs."""
+
+    def clipped(high):
+        nodes = [helper.make_node("Shape", ["x"], ["s"]), helper.make_node("Slice", ["t", "o", "u"], ["r"]),
+                 helper.make_node("Gather", ["r", "i"], ["g"]), helper.make_node("Clip", ["x", "l", "h"], ["c"]),
+                 helper.make_node("Add", ["c", "g"], ["y"])]  # fmt: skip
+        weights = {"t": np.zeros(8, np.float32), "o": np.array([0]), "l": np.float32(-high), "h": np.float32(high)}
+        ends = [("x", F, [40]), ("i", LONG, [40]), ("u", LONG, [1])]
+        return model(nodes, ends, [("y", F, [40])], weights)
+
+    found = verify_models(clipped(4.5), clipped(100), overrides={"u": np.array([2])})
+    assert not found.passed and found.failed == (2,)
+
+
 def test_chosen_tolerance():
     near = affine(bias=0.011)
     assert not verify_models(affine(), near, rtol=1e-6).passed
