@@ -319,8 +319,11 @@ def _widened(tolerance: Tolerance, reference: Any, as_run: Any) -> Tolerance:
     )
 
 
-def _is_zero(value: Any) -> bool:
-    return isinstance(value, np.ndarray) and value.dtype.kind != "O" and not value.any()
+def _says_little(value: Any) -> bool:
+    """Whether nothing in it is a number other than zero: what is not finite anywhere agrees with all that is not."""
+    if not isinstance(value, np.ndarray) or value.dtype.kind == "O":
+        return False
+    return not value.any() or not np.isfinite(value.astype(np.complex128)).any()
 
 
 def _summary(checks: Sequence[OutputCheck], before: Reference) -> Verification:
@@ -332,7 +335,9 @@ def _summary(checks: Sequence[OutputCheck], before: Reference) -> Verification:
         message += f" ({len(failed)} of {len(checks)} outputs differ)" if len(failed) > 1 else ""
     else:
         random = [check.name for check in checks if check.random]
-        empty = [name for i, name in enumerate(before.names) if all(_is_zero(outputs[i]) for outputs in before.outputs)]
+        empty = [
+            name for i, name in enumerate(before.names) if all(_says_little(outputs[i]) for outputs in before.outputs)
+        ]
         notes = (
             [f"non-deterministic, so that only types and shapes were compared: {', '.join(random)}"] if random else []
         )
@@ -346,7 +351,9 @@ def _summary(checks: Sequence[OutputCheck], before: Reference) -> Verification:
             [name for name in before.sizes[0] if len({s.get(name) for s in before.sizes}) < 2] if before.sizes else []
         )
         notes += [f"runs at one size only: {', '.join(f'{n} {before.sizes[0][n]}' for n in once)}"] if once else []
-        notes += [f"all zero in every trial, which proves little: {', '.join(empty)}"] if empty else []
+        notes += (
+            [f"all zero or nowhere finite in every trial, which proves little: {', '.join(empty)}"] if empty else []
+        )
         message = "; ".join(notes)
     return Verification(
         passed=not failed,

@@ -313,7 +313,10 @@ def test_a_vacuous_comparison_is_told():
     zero = {"z": np.zeros(1, np.float32)}
     nothing = model([helper.make_node("Mul", ["x", "z"], ["y"])], X, Y, zero)
     found = verify_models(nothing, nothing)
-    assert found.passed and "all zero in every trial" in found.message
+    assert found.passed and "all zero or nowhere finite in every trial" in found.message
+    root = [helper.make_node(op, [a], [b]) for op, a, b in (("Abs", "x", "a"), ("Neg", "a", "n"), ("Sqrt", "n", "y"))]
+    found = verify_models(model(root, X, Y), model(root, X, Y))
+    assert found.passed and "nowhere finite in every trial, which proves little: y" in found.message
 
 
 def test_a_gather_out_of_range_names_the_input():
