@@ -10,7 +10,8 @@ runtime's optimiser the two models agree as closely as its type can, and with it
 How much rounding may move an output depends on the model: by 1e-6 of its scale for most, by 1e-3 for a deep network
 driven far from where it was trained. So the original is also run on inputs that are moved by two units in the last
 place, and thirty times what that does to an output is tolerated, where it is more than the default of the type. (Over
-a zoo of 50 exports, what the runtime's optimiser does to the results is within a factor of two of that movement.)
+a zoo of 50 exports, what the runtime's optimiser does to the results is within a factor of two of that movement.) A level of
+a quantised model tips over or it does not, so there inputs are moved by a part of a level, and twice what that does is tolerated.
 
 Other providers than the CPU round in their own way, some in half precision. The reference is the original on the CPU all
 the same, as that is what the model says; an output also passes if it is about as near to what the provider makes of the
