@@ -11,17 +11,17 @@ from contextlib import suppress
 from dataclasses import replace
 
 from graphopt.ir import ops
-from graphopt.ir.constants import SMALL, known_of, small_array
+from graphopt.ir.constants import SMALL, known_of, small_array, tensor_of
 from graphopt.ir.content import merged
 from graphopt.ir.edit import Edit, RefusedError
 from graphopt.ir.graph import Graph, Node, Value, build, expression_id
 from graphopt.ir.memo import collector_paused
-from graphopt.ir.types import merge
+from graphopt.ir.types import ValueType, merge
 
 _STATES = {"LSTM": (5, 6), "GRU": (5,), "RNN": (5,)}
 """Where operators take states that are zeros where none is given."""
 _KEEPS_ZEROS = frozenset({"Identity", "Reshape", "Squeeze", "Unsqueeze", "Transpose", "Slice", "Expand", "Tile", "Gather", "Split"})  # fmt: skip
-"""Operators that make nothing but zeros of zeros."""
+"""Operators that make nothing but zeros of zeros, whatever their other operands."""
 
 
 @collector_paused()
@@ -102,6 +102,32 @@ def unpacked(graph: Graph) -> Graph:
     return graph
 
 
+def alike(graph: Graph) -> Graph:
+    """A graph in which small constants that are computed to the same numbers are one, and so is what layers make of them."""
+    same_type = dict[ValueType, list[int]]()
+    for value in graph.values.values():
+        if value.tensor is not None:
+            same_type.setdefault(value.type, []).append(value.key)
+    computed = set[int]()
+    for node in graph.in_order():
+        made = node.outputs[0] if graph.is_lazy(node) and len(node.outputs) == 1 else None
+        if made is None or made in graph.output_keys or _captured(graph, made):
+            continue
+        if not all(graph.is_lazy(graph.nodes[user]) for user in graph.users[made]):
+            same_type.setdefault(graph.type(made), []).append(made)
+            computed.add(made)
+    edit = Edit(graph)
+    for keys in (keys for keys in same_type.values() if len(keys) > 1 and not computed.isdisjoint(keys)):
+        first = dict[int, int]()
+        for key in keys:
+            array = small_array(graph, key)
+            twin = None if array is None else first.setdefault(tensor_of(array).key, key)
+            if twin is not None and key in computed and key != twin and edit.readable(key) and edit.readable(twin):
+                with suppress(RefusedError):
+                    edit.alias(key, twin)
+    return edit.commit()[0]
+
+
 def sized(graph: Graph) -> Graph:
     """A graph in which a size that is known is a number, and no operator: what it is asked of has one reader less, or none."""
     edit = Edit(graph)
@@ -142,6 +168,8 @@ def _zeros(graph: Graph, key: int | None) -> bool:
         return False
     if maker.op == "ConstantOfShape":
         return _fills_with_zeros(maker)
+    if maker.op == "Concat":
+        return all(_zeros(graph, part) for part in maker.inputs)
     return maker.op in _KEEPS_ZEROS and _zeros(graph, maker.inputs[0])
 
 

@@ -7,7 +7,7 @@ import onnx
 import pytest
 
 from graphopt.ir.graph import Graph
-from graphopt.ir.simplify import simplify, sized, stateless
+from graphopt.ir.simplify import alike, simplify, sized, stateless
 from graphopt.onnxio.emit import emit
 from graphopt.onnxio.load import load
 from graphopt.onnxio.save import to_proto
@@ -40,12 +40,20 @@ def recurrent(op: str, states: list[onnx.NodeProto], given: list[str], fill: flo
 
 
 SLICED = [node("Slice", ["all", "zero", "one", "zero"], ["h0"]), node("Slice", ["all", "one", "two", "zero"], ["c0"])]
+JOINED = [node("Slice", ["all", "zero", "one", "zero"], ["some"]), node("Slice", ["all", "zero", "zero", "zero"], ["no"]),
+          node("Concat", ["some", "no"], ["h0"], axis=0)]  # fmt: skip
 SPREAD = [node("Slice", ["all", "zero", "one", "zero"], ["some"]), node("Identity", ["some"], ["h0"])]
 
 
 @pytest.mark.parametrize(
     ("op", "states", "given"),
-    [("LSTM", SLICED, ["h0", "c0"]), ("GRU", SPREAD, ["h0"]), ("RNN", SPREAD, ["h0"]), ("LSTM", SLICED, ["", "c0"])],
+    [
+        ("LSTM", SLICED, ["h0", "c0"]),
+        ("GRU", SPREAD, ["h0"]),
+        ("GRU", JOINED, ["h0"]),
+        ("RNN", SPREAD, ["h0"]),
+        ("LSTM", SLICED, ["", "c0"]),
+    ],
 )
 def test_states_of_zeros_are_not_given(op: str, states: list[onnx.NodeProto], given: list[str]) -> None:
     proto = recurrent(op, states, given)
@@ -62,6 +70,43 @@ def test_states_of_zeros_are_not_given(op: str, states: list[onnx.NodeProto], gi
 def test_other_states_stay(fill: float) -> None:
     graph = simplify(load(recurrent("LSTM", SLICED, ["h0", "c0"], fill)).graph)
     assert stateless(graph).hash == graph.hash
+
+
+def test_states_of_which_a_part_is_given_stay() -> None:
+    states = [*SLICED[:1], node("Concat", ["h0", "h0"], ["two_h"], axis=0), node("Add", ["two_h", "one_f"], ["c"]),
+              node("Concat", ["h0", "c"], ["hc"], axis=0), node("Slice", ["hc", "two", "three", "zero"], ["some"])]  # fmt: skip
+    proto = recurrent("GRU", states, ["some"])
+    proto.graph.initializer.append(weight("one_f", np.float32(1)))
+    graph = simplify(load(proto).graph)
+    assert stateless(graph).hash == graph.hash
+
+
+def filled(to: float) -> onnx.ModelProto:
+    """Two layers that scatter into zeros: one has them as they are, the other computes them."""
+    value = onnx.numpy_helper.from_array(np.array([to], np.float32))
+    nodes = [
+        node("ScatterElements", ["zeros", "i", "x"], ["a"], axis=0, reduction="add"),
+        node("ConstantOfShape", ["four"], ["computed"], value=value),
+        node("ScatterElements", ["computed", "i", "x"], ["b"], axis=0, reduction="add"),
+        node("Mul", ["a", "b"], ["y"]),
+    ]
+    weights = [weight("zeros", np.zeros(4, np.float32)), weight("four", np.array([4]))]
+    return model(nodes, [("x", F, ["N"]), ("i", INT, ["N"])], [("y", F, [4])], weights)
+
+
+def test_layers_on_constants_that_are_computed_alike_are_one() -> None:
+    """As in graph networks by torch's older exporter, each of which makes its self-loops and degrees anew."""
+    loaded = load(filled(0.0))
+    graph = alike(simplify(loaded.graph))
+    assert running(graph) == ["Mul", "ScatterElements"] and problems(graph) == []
+    feeds = {"x": np.array([1, 2, 3], np.float32), "i": np.array([0, 2, 0])}
+    same(run(to_proto(emit(loaded, graph)), feeds), run(filled(0.0), feeds), 0, 0)
+
+
+@pytest.mark.parametrize("to", [-0.0, 1.0])
+def test_layers_on_other_constants_stay_apart(to: float) -> None:
+    graph = simplify(load(filled(to)).graph)
+    assert alike(graph).hash == graph.hash
 
 
 def test_what_is_asked_for_its_size_alone_goes() -> None:
