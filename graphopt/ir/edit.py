@@ -9,6 +9,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -27,10 +28,6 @@ from graphopt.ir.schema import complaint
 from graphopt.ir.types import ValueType, merge
 
 _MASK = 2**64 - 1
-
-
-def _knowledge(value: Value) -> tuple[bool, ValueType, Content | None]:
-    return value.const, value.type, value.content
 
 
 class Edit:
@@ -111,7 +108,7 @@ class Edit:
                 return short
         id = expression_id(op, domain, attributes, ins)
         twin = self._nodes.get(id)
-        if twin is not None and len(twin.outputs) >= len(outputs):
+        if twin is not None and (len(twin.outputs) >= len(outputs) or twin.op in ops.RECURRENT):
             return self._reuse(twin, outputs)
         keys = [output_key(id, i) if root is None else root for i, root in enumerate(outputs)]
         if all(root is None and key in self._values for root, key in zip(outputs, keys, strict=True)):
@@ -127,13 +124,9 @@ class Edit:
         if op in ops.OF_SHAPES and ins and ins[0] is not None:
             const = const or self._values[ins[0]].type.static
         node = Node(op, ins, tuple(keys), attributes, domain=domain, name=name, rule=self.rule, opaque=opaque, id=id)
-        for i, (root, key, type) in enumerate(zip(outputs, keys, types, strict=True)):
+        for i, (root, type) in enumerate(zip(outputs, types, strict=True)):
             if root is None:
-                label = f"{name or op}_{id & 0xFFFFFF:06x}" + (f"_{i}" if i else "")
-                if key in self._values:
-                    raise RefusedError("a new value exists already")
-                self._values[key] = Value(key, label, type, const, None, id, None if i else elements)
-                self._users[key] = ()
+                self._make(name or op, id, i, type, const, elements)
             else:
                 self._define(root, id, type, const, None if i else elements)
         self._insert(node)
@@ -149,8 +142,8 @@ class Edit:
 
     def maker(self, key: int) -> Node | None:
         """The node that computes a value, ``None`` for inputs, tensors and what is gone."""
-        producer = self._values[key].producer if key in self._values else None
-        return None if producer is None else self._nodes[producer]
+        id = self._values[key].producer if key in self._values else None
+        return None if id is None else self._nodes[id]
 
     def readable(self, key: int) -> bool:
         """Whether a new node may read a value: it is there, and not what the rewrite has yet to define."""
@@ -190,9 +183,7 @@ class Edit:
             self._hash -= hash_outputs(self._outputs)
             self._outputs = tuple((name, target if key == root else key) for name, key in self._outputs)
             self._hash += hash_outputs(self._outputs)
-        producer = self._values[root].producer
-        if producer is not None:
-            self._detach(root)
+        self._detach(root)
 
     def exchange(self, node: Node, new: Node) -> None:
         """Put an equal node in a node's place: it makes the same values, and reads no others."""
@@ -214,9 +205,8 @@ class Edit:
         Raises:
             RefusedError: A root was left undefined, or the rewrite would make a cycle.
         """
-        for root in self._roots:
-            if root not in self._defined:
-                raise RefusedError("a root has no new definition")
+        if not self._defined.issuperset(self._roots):
+            raise RefusedError("a root has no new definition")
         self._sweep()
         self._ranks.settle([i for i in self._fresh if i in self._nodes], self._defined)
         self._settle()
@@ -249,8 +239,7 @@ class Edit:
         version = self.graph.opsets.get(domain, 1)
         given = [name for name, value in attributes.items() if value is not None]
         wrong = complaint(op, domain, version, given, [None if t is None else t.dtype or "" for t in types])
-        wrong = wrong or disagreement(op, domain, version, attributes, types, self._granted)
-        if wrong:
+        if wrong := wrong or disagreement(op, domain, version, attributes, types, self._granted):
             raise RefusedError(wrong)
         try:
             found = infer(op, domain, version, attributes, types, data, n, known)
@@ -263,6 +252,15 @@ class Edit:
         # All that is done with a view is to look things up, which a mutation can.
         maps: tuple[Any, Any, Any, Any] = (self._nodes, self._values, self._users, self._ranks.order)
         return Graph(*maps, (), (), self.graph.opsets, 0)
+
+    def _make(self, label: str, id: int, index: int, type: ValueType, const: bool, elements: Content | None) -> int:
+        key = output_key(id, index)
+        if key in self._values:
+            raise RefusedError("a new value exists already")
+        label = f"{label}_{id & 0xFFFFFF:06x}" + (f"_{index}" if index else "")
+        self._values[key] = Value(key, label, type, const, None, id, None if index else elements)
+        self._users[key] = ()
+        return key
 
     def _define(self, root: int, node: int, type: ValueType, const: bool, elements: Content | None) -> None:
         old = self._values[root]
@@ -281,19 +279,17 @@ class Edit:
 
     def _reuse(self, twin: Node, outputs: Sequence[int | None]) -> list[int]:
         """The outputs of an equal node, defining roots by them where asked."""
-        slots = list(twin.outputs)
+        slots = [*twin.outputs, *[None] * (len(outputs) - len(twin.outputs))]
         keys: list[int] = []
         for i, root in enumerate(outputs):
             slot = slots[i]
             if slot is None:
-                # The output was detached (it was a root) or never read: it comes back to life.
-                if root is None:
-                    raise RefusedError("an unread output would be needed")
-                slot = slots[i] = root
-                old = self._values[root]
-                self._values[root] = replace(old, producer=twin.id)
-                self._pending.discard(root)
-                self._defined.add(root)
+                slot = slots[i] = self._unread(twin, i) if root is None else root
+                if root is not None:
+                    # The output was detached (it was a root) or never read: it comes back to life.
+                    self._values[root] = replace(self._values[root], producer=twin.id)
+                    self._pending.discard(root)
+                    self._defined.add(root)
             keys.append(slot)
         if tuple(slots) != twin.outputs:
             self._swap(twin, twin.with_outputs(tuple(slots)))
@@ -303,10 +299,16 @@ class Edit:
                 self.alias(root, slot)
         return keys
 
+    def _unread(self, node: Node, index: int) -> int:
+        """A value for an output that nothing has read so far: recurrent layers have all of theirs, whichever are named."""
+        if node.op not in ops.RECURRENT or node.opaque:
+            raise RefusedError("an unread output would be needed")
+        types, _ = self._infer(node.op, node.domain, node.attributes, node.inputs, index + 1)
+        return self._make(node.op, node.id, index, types[index], False, None)
+
     def _detach(self, root: int) -> None:
         """Take a value from its producer; the producer goes in the sweep unless something still needs it."""
-        producer = self._values[root].producer
-        if producer is None:
+        if (producer := self._values[root].producer) is None:
             return
         node = self._nodes[producer]
         self._ranks.ceiling = min(self._ranks.ceiling, self._ranks.order[producer])
@@ -330,9 +332,7 @@ class Edit:
 
     def _delete(self, node: Node) -> None:
         del self._nodes[node.id]
-        if node.id in self._added:
-            del self._added[node.id]
-        else:
+        if self._added.pop(node.id, None) is None:
             self._removed[node.id] = node
         self._ranks.order.pop(node.id, None)
         self._hash -= node.sig
@@ -351,8 +351,7 @@ class Edit:
         self._hash += new.sig - old.sig
 
     def _touch(self, key: int) -> None:
-        producer = self._values[key].producer
-        if producer is not None:
+        if (producer := self._values[key].producer) is not None:
             self._touched.add(producer)
         self._doubted.add(key)
 
@@ -364,7 +363,7 @@ class Edit:
         self._delete(node)
         twin = self._nodes.get(new.id)
         if twin is not None:
-            for mine, theirs in zip(node.outputs, twin.outputs, strict=True):
+            for mine, theirs in zip_longest(node.outputs, twin.outputs):
                 if mine is None:
                     continue
                 if theirs is None:
@@ -374,7 +373,7 @@ class Edit:
                 self._doubted.add(mine)
             return
         self._succeed(new, None if fresh else rank)
-        if any(_knowledge(self._values[a]) != _knowledge(self._values[b]) for a, b in mapping.items()):
+        if any(self._values[a].known != self._values[b].known for a, b in mapping.items()):
             self._learned[new.id] = None
         if fresh:
             self._fresh[self._fresh.index(node.id)] = new.id
@@ -409,7 +408,7 @@ class Edit:
                 old = self._values[key]
                 now = old.const or const
                 known = None if now else old.content if i else merged(elements, old.content)
-                if (now, type, known) == _knowledge(old):
+                if (now, type, known) == old.known:
                     continue
                 self._values[key] = replace(old, const=now, type=type, content=known)
                 self._touched.add(id)
@@ -430,9 +429,8 @@ class Edit:
             if node.salt and not ops.known_domain(node.domain):
                 continue  # a custom operator may act on the world: it stays
             self._delete(node)
-            for out in node.outputs:
-                if out is not None:
-                    self._drop_value(out)
+            for out in (key for key in node.outputs if key is not None):
+                self._drop_value(out)
             for read in node.inputs:
                 producer = None if read is None or self._users[read] else self._values[read].producer
                 if producer is not None:

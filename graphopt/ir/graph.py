@@ -181,6 +181,11 @@ class Value:
     content: tuple[Dim, ...] | None = None
     default: bool = False
 
+    @property
+    def known(self) -> tuple[bool, ValueType, tuple[Dim, ...] | None]:
+        """What is known of it before the model runs: whether it is constant, its type, its elements."""
+        return self.const, self.type, self.content
+
 
 @dataclass(frozen=True)
 class Graph:

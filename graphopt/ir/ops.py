@@ -30,6 +30,9 @@ RANDOM = frozenset(
 # What asks for nothing but the shape of its operand: constant where that is known.
 OF_SHAPES = frozenset({"Shape", "Size"})
 
+# All of their outputs may be left out.
+RECURRENT = frozenset({"LSTM", "GRU", "RNN"})
+
 # Attributes that only repeat what an operand's shape says: a pattern need not mention them.
 REDUNDANT = frozenset({("Conv", "kernel_shape"), ("ConvTranspose", "kernel_shape")})
 

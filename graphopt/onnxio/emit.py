@@ -17,6 +17,7 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto,
 
 from graphopt.ir.graph import Graph, Node, Value
 from graphopt.ir.infer import SCALING, make_node, type_proto
+from graphopt.ir.ops import RECURRENT
 from graphopt.ir.simplify import acts
 from graphopt.ir.tensors import STRING, Constant, InFile, InMemory, InModel, Stamp, files_of, to_tensor_proto
 from graphopt.onnxio.bodies import names_in, names_within, within
@@ -288,8 +289,11 @@ class _Emitter:
         return proto
 
     def _result(self, node: Node, index: int) -> str:
-        """The name of an output; empty where the original node leaves it out."""
+        """The name of an output; empty where the original node leaves it out, or nothing needs it of a recurrent layer."""
         key = node.outputs[index]
+        idle = key is None or not (self.graph.users[key] or key in self.graph.output_keys)
+        if idle and node.op in RECURRENT and not node.domain:
+            return ""
         if key is not None and key not in self.folded:
             return self.names[key]
         if key is not None:  # a constant by now, while another output has to be computed
