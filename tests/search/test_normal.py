@@ -426,3 +426,27 @@ def test_what_is_taken_out_of_a_sequence_at_a_known_place_is_read_where_it_was_p
     feeds = {"x": np.linspace(-2, 2, 6, dtype=np.float32).reshape(2, 3)}
     feeds |= {"i": np.array(2)} if place is None else {}
     assert np.array_equal(run(made, feeds)[0], run(proto, feeds)[0])
+
+
+@pytest.mark.parametrize("named", [["s"], ["s", "h"], ["s", "", "c"]])
+def test_the_last_step_of_an_lstm_is_its_state(named: list[str]) -> None:
+    """Whichever outputs the file names, what is not needed is not asked for."""
+    rng = np.random.default_rng(0)
+    nodes = [
+        node("LSTM", ["x", "w", "r"], named, hidden_size=4, direction="forward"),
+        node("Squeeze", ["s", "one"], ["q"]),
+        node("Transpose", ["q"], ["t"], perm=[1, 0, 2]),
+        node("Gather", ["t", "last"], ["y"], axis=1),
+    ]
+    weights = [weight("w", rng.standard_normal((1, 16, 3)).astype(np.float32)),
+               weight("r", rng.standard_normal((1, 16, 4)).astype(np.float32)),
+               weight("one", np.array([1])), weight("last", np.array(-1))]  # fmt: skip
+    proto = model(nodes, [("x", F, ["S", "N", 3])], [("y", F, ["N", 4])], weights)
+    loaded = load(proto)
+    graph, _ = normal_form(simplify(loaded.graph), LIBRARY)
+    assert problems(graph) == []
+    made = to_proto(emit(loaded, graph))
+    assert [n.op_type for n in made.graph.node] == ["LSTM", "Squeeze"]
+    assert [bool(name) for name in made.graph.node[0].output][:2] == [False, True]
+    x = rng.standard_normal((5, 2, 3)).astype(np.float32)
+    np.testing.assert_array_equal(run(made, {"x": x})[0], run(proto, {"x": x})[0])
