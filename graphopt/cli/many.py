@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from graphopt.config import Settings
     from graphopt.many.batch import Done
+    from graphopt.many.find import FoundModels
 
 
 def asked(models: Sequence[Path], out: Path | None, *, check: bool, single: Mapping[str, Any]) -> bool:
@@ -75,26 +76,28 @@ def run(
     """
     reads = {f"the model {path}": paths.existing_file(path) for path in models if path.is_file()}
     reads |= paths.also_read(inputs=inputs, rules=settings.rules, agent=settings.agent)
-    if json not in (None, "-"):
-        _spare(Path(str(json)), models, out, reads)
 
     from graphopt.cli.progress import Interrupt, SearchProgress
 
-    screen, done = console(), list["Done"]()
+    screen = console()
     with (
         SearchProgress(shown=not quiet, verbose=verbose) as progress,
         Interrupt("the best so far of this model") as interrupt,
     ):
-        from graphopt.many.batch import optimize_many, told
+        from graphopt.many.batch import optimize_found, told
+        from graphopt.many.find import find
+
+        meant = find(models, out)
+        if json not in (None, "-"):
+            _spare(Path(str(json)), meant, reads)
 
         def on_done(one: Done) -> None:
-            done.append(one)
             with progress.hidden():
                 for line in [] if quiet and not one.error else _lines(one):
                     screen.print(line, soft_wrap=True)
 
-        found = optimize_many(
-            models, out, settings, inputs=inputs, progress=progress, on_done=on_done, interrupted=interrupt
+        found = optimize_found(
+            meant, out, settings, inputs=inputs, progress=progress, on_done=on_done, interrupted=interrupt
         )
     each(
         None if quiet or len(found) < 2 else lambda: _show(found, screen),
@@ -103,15 +106,15 @@ def run(
     _judge(found, out, stopped=interrupt.requested)
 
 
-def _spare(report: Path, models: Sequence[Path], out: Path | None, reads: dict[str, Path]) -> None:
+def _spare(report: Path, found: FoundModels, reads: dict[str, Path]) -> None:
     """See that the report takes the place of nothing that is read or written.
 
     Raises:
-        UsageError: It does, or there are no such models.
+        UsageError: It does.
     """
-    from graphopt.many.find import data_files, find
+    from graphopt.many.find import data_files
 
-    found, writes = find(models, out), dict[str, Path]()
+    writes = dict[str, Path]()
     for job in found.jobs:
         reads[f"the model {job.source}"] = job.source
         reads |= {f"{file.name}, weights of {job.source}": file for file in data_files(job.source)}

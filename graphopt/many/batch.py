@@ -93,7 +93,8 @@ def optimize_many(
     """Optimise many models, each in a process of its own; one that fails keeps no other away.
 
     A run that was killed goes on when it is started again with the same arguments: what is finished is recognised by the contents of
-    the models, the settings, the rules, the runtime and the machine.
+    the models, the settings, the rules, the runtime and the machine. A file in the place of a model that graphopt has not written stays,
+    and the model fails.
 
     Args:
         models: Files, folders and patterns. What else lies in a folder (configurations, tokenizers) is copied along.
@@ -119,9 +120,31 @@ def optimize_many(
     check_arguments(inputs=inputs, progress=progress, on_done=on_done, interrupted=interrupted)
     if not models:
         raise UsageError("models must name one at least")
-    settings, hear, stop = settings or Settings(), progress or _ignore, interrupted or (lambda: False)
     folder = None if out is None else Path(out)
     found = find([Path(each) for each in models], folder)
+    return optimize_found(
+        found,
+        folder,
+        settings or Settings(),
+        inputs=inputs,
+        progress=progress,
+        on_done=on_done,
+        interrupted=interrupted,
+    )
+
+
+def optimize_found(
+    found: FoundModels,
+    folder: Path | None,
+    settings: Settings,
+    *,
+    inputs: str | Path | None = None,
+    progress: Callable[[Progress], None] | None = None,
+    on_done: Callable[[Done], None] | None = None,
+    interrupted: Callable[[], bool] | None = None,
+) -> list[Done]:
+    """Optimise models that were found; arguments, result and errors as of :func:`optimize_many`."""
+    hear, stop = progress or _ignore, interrupted or (lambda: False)
     hear(Progress("load", "loading the rules"))
     made_with = _made_with(settings, None if inputs is None else Path(inputs))
     journal = None if folder is None else FinishedModels(folder, made_with)
@@ -201,6 +224,7 @@ def _one(
             known = journal.finished(target, key)
             if known is not None:
                 return Done(job, known, earlier=True)
+            journal.begin(job.source, target)
             target.parent.mkdir(parents=True, exist_ok=True)
         sharing = [each.job.target for each in before if each.report and each.job.target and each.job.target != target]
         answer = child.optimize(
@@ -217,9 +241,9 @@ def _one(
         for text in answer.get("warnings", ()):
             warnings.warn(text, ManyWarning, stacklevel=2)
         report = answer.get("report")
-        # What a Ctrl-C cut short is no finished work: another run begins it again.
-        if journal is not None and target is not None and report is not None and not stop():
-            journal.add(target, key, report)
+        if journal is not None and target is not None and report is not None:
+            # What a Ctrl-C cut short is ours, and no finished work: another run begins it again.
+            journal.add(target, "" if stop() else key, report)
     except (GraphoptError, OSError) as error:
         answer, report = {"error": str(error), "hint": getattr(error, "hint", None)}, None
     seconds, peak = time.monotonic() - began, answer.get("peak_memory")

@@ -1,7 +1,8 @@
 """What is finished in a folder of optimised models, so that a run that was killed goes on where it was.
 
 A model is finished when what it was made of is what it would be made of now (the model with its weights, the settings, the rules, the
-runtime, the machine), what was written is still there, and no noise hid whether it is faster: a quieter hour may tell.
+runtime, the machine), what was written is still there, and no noise hid whether it is faster: a quieter hour may tell. What others have
+put into the folder stays, and what they have made of our files.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from graphopt import scratch
 from graphopt.errors import GraphoptError, UsageError
 from graphopt.files import write_text
 from graphopt.many.find import data_files
+from graphopt.onnxio.load import load
+from graphopt.onnxio.save import OURS
 
 NAME = ".graphopt.json"
 SCHEMA = "graphopt.finished/1"
@@ -71,6 +74,26 @@ class FinishedModels:
                 told: dict[str, Any] = entry["told"]
                 return told
         return None
+
+    def begin(self, source: Path, target: Path) -> None:
+        """A model is about to be written.
+
+        Raises:
+            GraphoptError: Something of others is there, or it can't be written down that it may change.
+        """
+        entry = self._entries.get(self._name(target))
+        if not target.is_file():
+            return
+        if isinstance(entry, dict):
+            ours = entry.get("output") in (None, _plain(target))
+        else:  # our list is lost, or was not written any more
+            ours = _plain(target) == _plain(source) or _signed(target)
+        if not ours:
+            text = f"{target} stays as it is: no earlier run has written it, or it was changed since"
+            raise GraphoptError(text, "remove it, or choose another folder with --out-dir")
+        if isinstance(entry, dict):
+            entry["output"] = None  # of a run that is killed from here on nobody knows what it has written
+            self._write()
 
     def add(self, target: Path, key: str, told: Mapping[str, Any]) -> None:
         """A model is written.
@@ -153,6 +176,13 @@ def _hashed(file: Path, size: int, changed: int) -> str:
         while piece := stream.read(_CHUNK):
             hashed.update(piece)
     return hashed.hexdigest()
+
+
+def _signed(file: Path) -> bool:
+    """Whether a file says that graphopt has written it."""
+    with suppress(GraphoptError):
+        return any(entry.key == f"{OURS}version" for entry in load(file).proto.metadata_props)
+    return False
 
 
 def _unclear(told: Mapping[str, Any]) -> bool:

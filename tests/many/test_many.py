@@ -25,6 +25,7 @@ from graphopt.errors import UsageError
 from graphopt.many import child
 from graphopt.many.batch import Done, optimize_many
 from graphopt.many.find import ModelJob, find
+from graphopt.many.finished import FinishedModels
 from tests.cli.conftest import conv_net
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -246,10 +247,51 @@ def test_other_settings_or_a_lost_file_are_done_again(tmp_path):
 
     assert [earlier(quick), earlier(quick)] == [False, True]
     assert not earlier(Settings(strategy="none", measure=False, seed=1))
-    (out / "m.onnx").write_bytes(b"something else")
+    (out / "m.onnx").unlink()
     assert [earlier(Settings(strategy="none", measure=False, seed=1)) for _ in range(2)] == [False, True]
     (out / ".graphopt.json").write_text('{"schema": "graphopt.finished/1", "models": {"m.onnx": 3}}')
     assert not earlier(quick)
+
+
+def test_a_model_of_others_stays_and_what_we_wrote_is_replaced(tmp_path):
+    source, out = tmp_path / "m.onnx", tmp_path / "out"
+    onnx.save(conv_net(), source)
+    out.mkdir()
+    theirs = out / "m.onnx"
+    quick = Settings(strategy="none", measure=False)
+
+    def again(seed: int) -> Done:
+        (done,) = optimize_many([source], out, Settings(strategy="none", measure=False, seed=seed))
+        return done
+
+    for text in (b"something else", conv_net(seed=3).SerializeToString()):
+        theirs.write_bytes(text)
+        done = again(0)
+        assert done.error == f"{theirs} stays as it is: no earlier run has written it, or it was changed since"
+        assert done.hint == "remove it, or choose another folder with --out-dir" and theirs.read_bytes() == text
+    theirs.unlink()
+    assert not again(0).error
+    theirs.write_bytes(theirs.read_bytes() + b"\x12\x01p")  # a producer_name: what somebody made of ours
+    assert "or it was changed since" in again(0).error and "or it was changed since" in again(1).error
+    theirs.unlink()
+    assert not again(0).error
+    (out / ".graphopt.json").unlink()  # the file itself says that we have written it
+    assert not again(1).error
+    shutil.copy(source, theirs)
+    (out / ".graphopt.json").unlink()  # and here is nothing to lose
+    assert not again(0).error
+    # Killed between writing the model and writing down that it is written.
+    journal = FinishedModels(out, {})
+    journal.begin(source, theirs)
+    journal.close()
+    onnx.save(conv_net(seed=5), theirs)
+    assert not again(0).error
+    # Ended by Ctrl-C: ours, and not finished.
+    asked = iter([False])
+    optimize_many([source], out, Settings(seed=2, measure=False), interrupted=lambda: next(asked, True))
+    onnx.save(conv_net(seed=4), source)
+    (done,) = optimize_many([source], out, quick)
+    assert not done.error and not done.earlier
 
 
 def test_what_noise_left_open_is_done_again(tmp_path):
@@ -278,6 +320,22 @@ def test_a_process_that_is_killed_is_a_failure_of_its_model(tmp_path, monkeypatc
         ("failed", "the process was ended by signal 9, perhaps for want of memory")
     ]
     assert not (tmp_path / "out/m.onnx").exists()
+
+
+def test_a_folder_is_walked_once(tmp_path):
+    (tmp_path / "in").mkdir()
+    onnx.save(conv_net(), tmp_path / "in/m.onnx")
+    code = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from graphopt.cli.main import run\n"
+        "walked = []\n"
+        "sys.addaudithook(lambda event, given: walked.append(given[0]) if event == 'os.scandir' else None)\n"
+        f"assert run(['optimize', 'in', '--out-dir', 'out', *{QUICK}, '-q', '--json', 'all.json']) == 0\n"
+        "assert [*map(str, walked)].count('in') == 1, walked\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_one_process_in_a_folder(tmp_path):
