@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from graphopt.config import users_cache_dir
-from graphopt.errors import MissingExtraError, UnknownNameError
+from graphopt.errors import GraphoptError, MissingExtraError, ModelError, UnknownNameError
 from graphopt.zoo.registry import describe, example_inputs
 from graphopt.zoo.spec import ZooModel
 
@@ -69,6 +69,7 @@ def build(
         UnknownNameError: The model, one of its parameters or the exporter does not exist.
         UsageError: An override is malformed.
         MissingExtraError: torch, torchvision or transformers is not installed.
+        GraphoptError: Something else lies where the file belongs.
     """
     if exporter not in get_args(Exporter):
         raise UnknownNameError("exporter", exporter, get_args(Exporter))
@@ -76,6 +77,8 @@ def build(
     folder = out if out is not None else cache_dir()
     target = folder / file_name(name, exporter, seed)
     if target.exists() and not force:
+        if not _is_built(target, model):
+            raise GraphoptError(f"{target} is not {model.name} as the zoo builds it", "--force builds it there")
         return target
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder, prefix=".building-") as temporary:
@@ -89,6 +92,26 @@ def build(
             getattr(importlib.import_module("graphopt.zoo.reduced"), model.reduced)(partial, model.name)
         os.replace(partial, target)
     return target
+
+
+def _is_built(file: Path, model: ZooModel) -> bool:
+    """Whether a file is a model with the inputs and outputs of an entry; more is not known of a build before it is made."""
+    from graphopt.onnxio.read import read_model
+
+    try:
+        graph = read_model(file, file).graph
+    except ModelError:
+        return False
+    shapes = {
+        value.name: [dim.dim_param or dim.dim_value for dim in value.type.tensor_type.shape.dim]
+        for value in graph.input
+    }
+    symbols = model.symbolic_axes()
+    wanted = {
+        spec.name: [symbols[spec.name].get(axis, size) for axis, size in enumerate(spec.shape)]
+        for spec in model.input_specs()
+    }
+    return shapes == wanted and tuple(value.name for value in graph.output) == model.output_names()
 
 
 @contextlib.contextmanager

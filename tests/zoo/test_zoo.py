@@ -15,8 +15,9 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
+from onnx import TensorProto, helper
 
-from graphopt.errors import MissingExtraError, UnknownNameError, UsageError
+from graphopt.errors import GraphoptError, MissingExtraError, UnknownNameError, UsageError
 from graphopt.zoo import Exporter, build, cache_dir, describe, example_inputs, export, file_name, names
 from tests.share import part, share
 
@@ -255,6 +256,12 @@ def test_malformed_overrides_are_usage_errors(name: str) -> None:
         describe(name)
 
 
+@pytest.mark.parametrize("name", ["tiny_bert@layers=2,", "tiny_bert@,"])
+def test_an_empty_override_is_an_unknown_parameter(name: str) -> None:
+    with pytest.raises(UnknownNameError, match="unknown parameter of tiny_bert ''"):
+        describe(name)
+
+
 @pytest.mark.parametrize("value", ["nan", "inf", "-0.5"])
 def test_numbers_of_overrides_are_finite(value: str) -> None:
     with pytest.raises(UsageError, match="finite"):
@@ -426,13 +433,37 @@ def test_cache_folder_can_be_moved(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     assert cache_dir() == tmp_path
 
 
+def save_like_resnet(path: Path, size: int) -> None:
+    """A model with the inputs and outputs of a ResNet."""
+    x = helper.make_tensor_value_info("pixels", TensorProto.FLOAT, [1, 3, size, size])
+    y = helper.make_tensor_value_info("logits", TensorProto.FLOAT, [1, 3, size, size])
+    graph = helper.make_graph([helper.make_node("Relu", ["pixels"], ["logits"])], "like", [x], [y])
+    onnx.save(helper.make_model(graph), path)
+
+
 def test_a_cached_file_is_returned_without_torch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("GRAPHOPT_ZOO_DIR", str(tmp_path))
-    cached = tmp_path / "gpt2@layers=2.legacy.onnx"
-    cached.write_bytes(b"there")
     monkeypatch.setitem(sys.modules, "torch", None)
-    assert build("gpt2@layers=2", "legacy") == cached
-    assert cached.read_bytes() == b"there"
+    cached = tmp_path / "resnet50.legacy.onnx"
+    save_like_resnet(cached, 224)
+    there = cached.read_bytes()
+    assert build("resnet50", "legacy") == cached
+    assert cached.read_bytes() == there
+
+
+@pytest.mark.parametrize("what", ["text", "other sizes", "folder", "pipe"])
+def test_what_else_lies_there_is_not_taken_for_the_model(tmp_path: Path, what: str) -> None:
+    target = tmp_path / "resnet50.legacy.onnx"
+    if what == "folder":
+        target.mkdir()
+    elif what == "pipe":
+        os.mkfifo(target)
+    elif what == "text":
+        target.write_bytes(b"there")
+    else:
+        save_like_resnet(target, 160)
+    with pytest.raises(GraphoptError, match=r"resnet50\.legacy\.onnx is not resnet50 as the zoo builds it"):
+        build("resnet50", "legacy", tmp_path)
 
 
 @needs_zoo
