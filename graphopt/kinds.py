@@ -155,7 +155,14 @@ def _texts(value: Any) -> tuple[str, ...]:
 
 
 def _split(text: str) -> list[str]:
-    return [part.strip() for part in text.split(",") if part.strip()]
+    return [part.strip() for part in text.split(",")]
+
+
+def _read_names(text: str) -> list[str]:
+    names = _split(text)
+    if not all(names):
+        raise ValueError("names with commas between them")
+    return names
 
 
 def _named(text: str, parse: Callable[[str], tuple[str, T]]) -> dict[str, T]:
@@ -208,7 +215,7 @@ def _options(value: Any) -> dict[str, str]:
 NAME = Kind(_text, str, str, "a name")
 PROVIDER = Kind(lambda value: provider_name(_text(value)), str, str, "a name")
 SWITCH = Kind(_flag, _read_flag, bool, "true or false")
-NAMES = Kind(_texts, _split, list[str], "a list of names")
+NAMES = Kind(_texts, _read_names, list[str], "a list of names")
 OPTIONS = Kind(_options, lambda text: _named(text, parse_provider_option), list[str], "a table of texts and numbers")
 DIMS = Kind(_dims, lambda text: _named(text, parse_dim), list[str], "a table of sizes")
 SHAPES = Kind(_shapes, lambda text: _named(text, parse_input_shape), list[str], "a table of shapes")

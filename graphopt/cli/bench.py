@@ -180,7 +180,8 @@ def bench(
         warnings.simplefilter("ignore")
     settings = load_settings({**given, "budget": budget})
     also = paths.also_read(inputs=inputs, rules=settings.rules, agent=settings.agent)
-    rivals = [Path(name) for name in _names(against or []) if Path(name).is_file()]
+    named = None if against is None else options.names("--against", against)
+    rivals = [Path(name) for name in named or () if Path(name).is_file()]
     files = _check_files(
         model,
         {**also, **{f"the model {path}": path for path in rivals}},
@@ -202,8 +203,8 @@ def bench(
         raise UsageError("--fail-under judges what graphopt writes, and --strategy none leaves nothing of that")
     plan = Plan(
         strategies=strategies,
-        against=None if against is None else _names(against),
-        levels=LEVELS if level is None else _names(level),
+        against=named,
+        levels=LEVELS if level is None else options.names("--level", level),
         providers=tuple(dict.fromkeys(provider or [settings.provider])),
         provider_options=settings.provider_options,
         threads=tuple(dict.fromkeys(threads or [settings.threads])),
@@ -237,11 +238,6 @@ def _check_files(models: list[str], also: dict[str, Path], outputs: dict[str, st
         if target is not None and target != "-":
             writes[what] = paths.writable(Path(target), reads=reads, writes=writes)
     return files
-
-
-def _names(texts: list[str]) -> tuple[str, ...]:
-    """Names that were given one by one or with commas."""
-    return tuple(dict.fromkeys(name.strip() for text in texts for name in text.split(",") if name.strip()))
 
 
 def _run(models: list[str], plan: Plan, targets: dict[str, str], *, quiet: bool, verbose: bool) -> Bench:

@@ -55,9 +55,7 @@ def generate_rules(
         from graphopt.synth.emit import check_folder, write_pack
         from graphopt.synth.generate import Generator, Plan
 
-    names = tuple(name.strip() for given in ops or () for name in given.split(",") if name.strip())
-    if ops and not names:
-        raise UsageError("--ops names no operator", "leave it out for all of them")
+    names = options.names("--ops", ops or ())
     if not 1 <= depth <= 6:
         raise UsageError(f"--depth must be between 1 and 6, not {depth}")
     if budget is not None and not budget > 0:

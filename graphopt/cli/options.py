@@ -15,7 +15,7 @@ from typer.core import TyperCommand
 from graphopt import registry
 from graphopt.config import PROVIDERS, parse_dim, parse_input_shape, parse_provider_option, rules_dir
 from graphopt.errors import UsageError
-from graphopt.kinds import Kind, checked
+from graphopt.kinds import NAMES, Kind, checked
 from graphopt.settings import DECLARED
 
 T = TypeVar("T")
@@ -195,6 +195,15 @@ def named(option: str, texts: Sequence[str] | None, parse: Callable[[str], tuple
         if result.setdefault(name, value) != value:
             raise UsageError(f"{option} gives {name!r} twice, with different values")
     return result
+
+
+def names(option: str, texts: Sequence[str]) -> tuple[str, ...]:
+    """Names that were given one by one or with commas, each once.
+
+    Raises:
+        UsageError: One is empty.
+    """
+    return tuple(dict.fromkeys(name for text in texts for name in checked(option, NAMES, text, from_text=True)))
 
 
 def dims(texts: Sequence[str] | None) -> dict[str, int] | None:

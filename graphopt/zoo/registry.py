@@ -47,7 +47,7 @@ def describe(name: str) -> ZooModel:
         raise UnknownNameError("zoo model", base, _REGISTRY)
     model = _REGISTRY[base]
     changed: dict[str, Number] = {}
-    for item in filter(None, overrides.split(",")):
+    for item in overrides.split(",") if overrides else ():
         key, _, text = item.partition("=")
         if key not in model.params:
             raise UnknownNameError(f"parameter of {base}", key, model.params)

@@ -132,6 +132,8 @@ def test_fail_under(cli, model):
         (["net.onnx", "--against", "absent.onnx"], "no such file: absent.onnx"),
         (["net.onnx", "--provider-option", "device_id=1"], "provider options need one provider"),
         (["net.onnx", "--level", "al"], "unknown level 'al'"),
+        (["net.onnx", "--level", "all,,basic"], "--level must be names with commas between them, not 'all,,basic'"),
+        (["net.onnx", "--against", ","], "--against must be names with commas between them, not ','"),
         (["net.onnx", "--provider", "gpu"], "unknown provider 'gpu'"),
         (["net.onnx", "--threads", "-1"], "--threads must be a whole number of at least 0, not -1"),
         (["net.onnx", "--rounds", "3"], "--rounds must be a whole number of at least 20, not 3"),

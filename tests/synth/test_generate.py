@@ -143,7 +143,7 @@ RUBBISH = {
     "a preset and an operator": (["--ops", "matmul,Relu"], "--ops"),
     "no depth": (["--depth", "0"], "--depth"),
     "dimensions that can't differ": (["--max-dim", "1"], "--max-dim"),
-    "no operator": (["--ops", " , "], "--ops names no operator"),
+    "no operator": (["--ops", " , "], "--ops must be names with commas between them, not ' , '"),
     "no time": (["--budget", "-1"], "--budget"),
     "time that is no number": (["--budget", "nan"], "--budget"),
     "a negative seed": (["--seed", "-1"], "--seed"),
