@@ -20,7 +20,8 @@ from typing import Any, Generic, Protocol, TypeVar, cast
 
 from graphopt.errors import GraphoptError, MissingExtraError, UnknownNameError, unexpected
 
-_THEIRS = "this is a fault of that package; GRAPHOPT_DEBUG=1 shows the traceback"
+THEIRS = "this is a fault of that package; GRAPHOPT_DEBUG=1 shows the traceback"
+"""The hint where something that a package adds goes wrong."""
 EXTRA_OF = {"scipy": "egraph"}
 """Which extra brings a module that a specification needs, where that is not ``train``."""
 
@@ -92,7 +93,7 @@ class Table:
         except (Exception, SystemExit) as error:  # theirs, and of any kind
             if name not in self.added:
                 raise
-            raise GraphoptError(f"{self.called(name)}: {unexpected(error)}", _THEIRS) from error
+            raise GraphoptError(f"{self.called(name)}: {unexpected(error)}", THEIRS) from error
 
     def returned(self, name: str, found: object, kinds: tuple[type, ...]) -> None:
         """See that what an entry of a package returns is of some type.
@@ -103,7 +104,7 @@ class Table:
         if not isinstance(found, kinds) and name in self.added:
             what = kinds[0].__name__
             article = "an" if what[0] in "AEIOU" else "a"
-            raise GraphoptError(f"{self.called(name)} returned {type(found).__name__}, not {article} {what}", _THEIRS)
+            raise GraphoptError(f"{self.called(name)} returned {type(found).__name__}, not {article} {what}", THEIRS)
 
 
 STRATEGIES = Table(

@@ -149,7 +149,7 @@ class CostModel(Protocol):
         ...
 
     def of(self, graph: Graph) -> Costs:
-        """The cost of a graph, from scratch."""
+        """The cost of a graph, from scratch; its time is a number of at least 0, or infinite for a graph that may not be."""
         ...
 
     def after(self, costs: Costs, graph: Graph, delta: Delta) -> Costs:

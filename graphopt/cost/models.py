@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from graphopt import registry
 from graphopt.cost.base import CostModel, Costs
 from graphopt.cost.store import Store
+from graphopt.errors import GraphoptError
 from graphopt.ir.edit import Delta
 from graphopt.ir.graph import Graph
 from graphopt.registry import Registry
@@ -71,7 +72,7 @@ class OutsideModel:
     """
 
     def __init__(self, spec: CostModelSpec, wanted: Wanted) -> None:
-        self.name = spec.name
+        self.name, self._begun = spec.name, False
         with registry.COST_MODELS.blamed(self.name):
             self._model = spec.make(wanted)
 
@@ -94,7 +95,7 @@ class OutsideModel:
     def total_after(self, costs: Costs, graph: Graph, delta: Delta) -> float:
         """See :meth:`graphopt.cost.base.CostModel.total_after`."""
         with registry.COST_MODELS.blamed(self.name):
-            return float(self._model.total_after(costs, graph, delta))
+            return self._time(self._model.total_after(costs, graph, delta))
 
     def correct(
         self, before: tuple[Graph, Costs], after: tuple[Graph, Costs], speedup: float, ci95: tuple[float, float]
@@ -110,7 +111,18 @@ class OutsideModel:
 
     def _held(self, costs: Costs) -> Costs:
         registry.COST_MODELS.returned(self.name, costs, (Costs,))
+        self._time(costs.total)
         return costs
+
+    def _time(self, total: float) -> float:
+        """A predicted time: infinite where a graph may not be, but for the first, which is."""
+        ms = float(total)
+        if not ms >= 0 or (ms == math.inf and not self._begun):
+            raise GraphoptError(
+                f"{registry.COST_MODELS.called(self.name)} predicts that a graph takes {ms} ms", registry.THEIRS
+            )
+        self._begun = True
+        return ms
 
 
 COST_MODELS: Registry[CostModelSpec] = Registry(registry.COST_MODELS, CostModelSpec, outside=OutsideModel)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
 from graphopt.config import Settings, agents_dir
 from graphopt.errors import UsageError
@@ -22,7 +23,10 @@ def _of_agents() -> tuple[StrategySpec, ...]:
         name = strategy_of(algorithm)
         found.append(
             StrategySpec(
-                name, f"an agent that {algorithm} trained; experimental", partial(_learned, name), (AGENT, "seed")
+                name,
+                f"an agent that {algorithm} trained; experimental",
+                partial(_learned, name, algorithm),
+                (AGENT, "seed"),
             )
         )
     return tuple(found)
@@ -46,11 +50,16 @@ def make_strategy(settings: Settings) -> Strategy:
     return spec.make(settings)
 
 
-def _learned(name: str, settings: Settings) -> Strategy:
+def _learned(name: str, algorithm: str, settings: Settings) -> Strategy:
     from graphopt.rl.agent import Learned
 
     agent = settings.agent
-    chosen = Learned(Path(agent) if agent is not None else agents_dir() / name, seed=settings.seed)
+    folder = Path(agent) if agent is not None else agents_dir() / name
+    if agent is None and not folder.is_dir():
+        Registry[Any](LEARNERS, object).get(algorithm)  # which could not train one either where it can't be imported
+        hint = f"train one: graphopt train-agent --algo {algorithm} --out DIR, and give --agent DIR"
+        raise UsageError(f"strategy {name!r} needs an agent, and none comes with graphopt", hint)
+    chosen = Learned(folder, seed=settings.seed)
     if chosen.name != name:
         raise UsageError(
             f"{agent} holds an agent of strategy {chosen.name}, not of {name}", f"use --strategy {chosen.name}"

@@ -18,6 +18,9 @@ TOY = ROOT / "tests" / "rl" / "toy" / "toy.yaml"
 
 MODULE = '''
 """A strategy, a cost model and an algorithm that graphopt does not bring."""
+from dataclasses import replace
+from math import inf, nan
+
 from graphopt.cost.analytic import AnalyticCost
 from graphopt.cost.models import CostModelSpec
 from graphopt.rl.training.learners import PPO_SPEC, LearnerSpec
@@ -60,6 +63,18 @@ class Dear(AnalyticCost):
         return "dear"
 
 
+class Odd(AnalyticCost):
+    def __init__(self, first, later, **kwargs):
+        super().__init__(**kwargs)
+        self.first, self.later = first, later
+
+    def of(self, graph):
+        return replace(super().of(graph), total=self.first)
+
+    def total_after(self, costs, graph, delta):
+        return self.later
+
+
 class Stuck(AnalyticCost):
     def of(self, graph):
         return 1 / 0
@@ -77,6 +92,9 @@ DOUBLED = CostModelSpec("doubled", "twice the roofline", lambda wanted: Doubled(
 UNSTATED = StrategySpec("unstated", "returns no state", lambda settings: Unstated())
 LEAVING = StrategySpec("leaving", "ends the process", lambda settings: Leaving())
 DEAR = CostModelSpec("dear", "no costs", lambda wanted: Dear(dims=wanted.dims))
+NAN = CostModelSpec("nan", "no number", lambda wanted: Odd(nan, nan, dims=wanted.dims))
+INFINITE = CostModelSpec("infinite", "for ever", lambda wanted: Odd(inf, inf, dims=wanted.dims))
+NEGATIVE = CostModelSpec("negative", "before it begins", lambda wanted: Odd(1.0, -2.0, dims=wanted.dims))
 STUCK = CostModelSpec("stuck", "divides by zero", lambda wanted: Stuck(dims=wanted.dims))
 PRICELESS = CostModelSpec("priceless", "can't be made", lambda wanted: {}["nothing"])
 UNTAUGHT = LearnerSpec("untaught", "can't be made", lambda *given: {}["nothing"])
@@ -101,6 +119,9 @@ leaving = outside:LEAVING
 doubled = outside:DOUBLED
 dear = outside:DEAR
 stuck = outside:STUCK
+nan = outside:NAN
+infinite = outside:INFINITE
+negative = outside:NEGATIVE
 priceless = outside:PRICELESS
 
 [graphopt.learners]
@@ -147,7 +168,7 @@ def test_a_strategy_and_a_cost_model_from_outside(call):
     assert (
         "random, ils, mcts, egraph, none, descent, hasty, broken, failing, silent, unmade, raising, misspelt, unstated, leaving, rl, world-model, copycat, unlearned or untaught"
         in help_
-        and "kernel (default), analytic, doubled, dear, stuck or priceless"
+        and "kernel (default), analytic, doubled, dear, stuck, nan, infinite, negative or priceless"
         in help_  # operators needs prices, which only a task names
     )
     wrong = graphopt(call, "optimize", str(DEMO), "--strategy", "hasti")
@@ -200,6 +221,9 @@ def test_what_breaks_is_told_with_its_name_and_its_package(call, strategy, said)
     [
         ("dear", " returned str, not a Costs"),
         ("stuck", ": unexpected ZeroDivisionError: division by zero"),
+        ("nan", " predicts that a graph takes nan ms"),
+        ("infinite", " predicts that a graph takes inf ms"),
+        ("negative", " predicts that a graph takes -2.0 ms"),
         ("priceless", ": unexpected KeyError: 'nothing'"),
     ],
 )
@@ -207,6 +231,18 @@ def test_a_cost_model_that_breaks_is_told_with_its_name_and_its_package(call, mo
     assert failing(call, "--cost-model", model) == [
         f"error: cost model {model!r} of package outside{said}",
         "hint: this is a fault of that package; GRAPHOPT_DEBUG=1 shows the traceback",
+    ]
+
+
+def test_the_strategy_of_an_algorithm_without_an_agent_says_what_is_missing(call):
+    assert failing(call, "--strategy", "unlearned") == [
+        "error: algorithm 'unlearned' of package outside: raising:SPEC can't be imported: unexpected RuntimeError: my bug"
+    ]
+    done = graphopt(call, "optimize", str(DEMO), "--dry-run", "--strategy", "untaught")
+    assert done.returncode == 2
+    assert done.stderr.splitlines() == [
+        "error: strategy 'untaught' needs an agent, and none comes with graphopt",
+        "hint: train one: graphopt train-agent --algo untaught --out DIR, and give --agent DIR",
     ]
 
 
