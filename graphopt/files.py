@@ -12,8 +12,8 @@ import os
 import re
 import stat
 import tempfile
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 from typing import IO
@@ -73,6 +73,29 @@ def write(path: Path, pieces: Iterable[bytes]) -> None:
 def write_text(path: Path, text: str) -> None:
     """Write a text file, as :func:`write`."""
     write(path, [text.encode("utf-8", "backslashreplace")])
+
+
+def write_texts(texts: Mapping[Path, str]) -> None:
+    """Write text files that belong together: none takes its place before all of them are complete.
+
+    Raises:
+        GraphoptError: One can't be written.
+        UsageError: One would be no file.
+    """
+    with ExitStack() as stack:
+        drafts: list[Draft] = []
+        try:
+            for path, text in texts.items():
+                if is_stream(path):
+                    raise UsageError(f"{path} is not a regular file")
+                drafts.append(stack.enter_context(Draft(path)))
+                drafts[-1].file.write(text.encode("utf-8", "backslashreplace"))
+                drafts[-1].file.flush()
+            for draft in drafts:
+                path = draft.final
+                draft.commit()
+        except OSError as error:
+            raise unwritable(path, error) from error
 
 
 def unwritable(path: Path, error: OSError) -> GraphoptError:

@@ -144,6 +144,29 @@ def test_a_full_disk_leaves_the_old_file(tmp_path):
     assert path.read_text() == "old" and [p.name for p in tmp_path.iterdir()] == ["out"]
 
 
+def test_of_files_that_belong_together_all_or_none_are_written(tmp_path):
+    texts = {tmp_path / name: name for name in ("a", "b", "c")}
+    files.write_texts(texts)
+    assert {path: path.read_text() for path in tmp_path.iterdir()} == texts
+    code = (
+        "import resource, signal, sys; from pathlib import Path; from graphopt import files\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"
+        "files.write_texts({Path(sys.argv[1]) / name: name * 400 for name in ('a', 'b', 'ccc')})\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, tmp_path], capture_output=True, text=True, cwd=ROOT, check=False)
+    assert f"{tmp_path / 'ccc'}: can't be written: file too large" in done.stderr
+    assert {path: path.read_text() for path in tmp_path.iterdir()} == texts
+    (tmp_path / "folder").mkdir()
+    for odd, error in (
+        (tmp_path / "folder", UsageError),
+        (Path(os.devnull), UsageError),
+        (tmp_path / "no/d", GraphoptError),
+    ):
+        with pytest.raises(error, match=odd.name):
+            files.write_texts({**dict.fromkeys(texts, "new"), odd: "x"})
+    assert {path: path.read_text() for path in texts} == texts
+
+
 def test_drafts_of_the_killed_are_removed_and_those_of_others_stay(tmp_path):
     path = tmp_path / "out"
     code = (

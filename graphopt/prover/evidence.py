@@ -182,7 +182,14 @@ def _rules_of(file: Path) -> dict[str, Rule]:
 
 
 def write_evidence(path: Path, verdicts: Sequence[Verdict], known: Collection[str] | None = None) -> None:
-    """Record verdicts in a lock file, whole or not at all. Rules that may not load lose their entry.
+    """Record verdicts in a lock file, whole or not at all; arguments as for :func:`evidence_text`."""
+    text = evidence_text(path, verdicts, known)
+    if text:
+        write_text(path, text)
+
+
+def evidence_text(path: Path, verdicts: Sequence[Verdict], known: Collection[str] | None = None) -> str:
+    """A lock file with verdicts; empty where there is neither an entry nor a file. Rules that may not load lose their entry.
 
     Args:
         path: The lock file of a folder of rules.
@@ -199,8 +206,8 @@ def write_evidence(path: Path, verdicts: Sequence[Verdict], known: Collection[st
             held[v.rule] = _entry(v)
     rules = {name: held[name] for name in sorted(held) if known is None or name in known}
     if not rules and not path.exists():
-        return
-    write_text(path, json.dumps({"schema": "graphopt.evidence/3", "rules": rules}, indent=1) + "\n")
+        return ""
+    return json.dumps({"schema": "graphopt.evidence/3", "rules": rules}, indent=1) + "\n"
 
 
 def _entry(v: Verdict) -> dict[str, Any]:

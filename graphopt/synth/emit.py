@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from graphopt.errors import UsageError
-from graphopt.files import write_text
-from graphopt.prover.evidence import write_evidence
+from graphopt.files import write_texts
+from graphopt.prover.evidence import evidence_text
 from graphopt.rewrite.library import LOCK
 from graphopt.rewrite.schema import Rule
 from graphopt.synth.draft import one_rule
@@ -36,6 +36,9 @@ def check_folder(folder: Path) -> None:
 def write_pack(folder: Path, kept: Sequence[Kept], library: Sequence[Rule] = ()) -> list[str]:
     """Write rules and their evidence, in place of what was generated there before.
 
+    No file takes its place before all are complete, and a kill just then leaves rules that have no evidence and don't load: the run is
+    not finished, and the next writes them again.
+
     Args:
         folder: Where to; made if it does not exist.
         kept: The rules.
@@ -61,13 +64,14 @@ def write_pack(folder: Path, kept: Sequence[Kept], library: Sequence[Rule] = ())
         text = rule.text.replace("id: ID", f"id: {id}", 1).replace("doc: DOC", f"doc: {doc}.", 1)
         files[family(rule.pairs[0])].append(text)
         verdicts.append(replace(rule.verdict, rule=id, hash=one_rule(text).hash))
-    for stale in folder.glob("*.yaml"):
-        if stale.stem not in files:
-            stale.unlink()
+    made = {}
     for group, texts in files.items():
         head = f"{HEADER}family: generated-{group}\ndoc: Laws of {group} that were found by enumeration.\nrules:\n"
-        write_text(folder / f"{group}.yaml", head + "\n".join(texts))
-    write_evidence(folder / LOCK, verdicts, set(named))
+        made[folder / f"{group}.yaml"] = head + "\n".join(texts)
+    evidence = evidence_text(folder / LOCK, verdicts, set(named))
+    write_texts({**made, folder / LOCK: evidence} if evidence else made)
+    for stale in set(folder.glob("*.yaml")) - set(made):
+        stale.unlink()
     return list(named)
 
 

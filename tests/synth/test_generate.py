@@ -13,9 +13,11 @@ from pathlib import Path
 import pytest
 
 from graphopt.cli.main import run
+from graphopt.errors import UsageError
 from graphopt.rewrite.apply import apply
 from graphopt.rewrite.examples import build_example
 from graphopt.rewrite.library import lint, load_library
+from graphopt.synth.emit import HEADER, write_pack
 from graphopt.synth.generalise import generalise
 from graphopt.synth.generate import LIMIT
 from graphopt.synth.journal import OutOfTime
@@ -168,6 +170,15 @@ def test_rules_that_a_person_wrote_are_left_alone(tmp_path: Path, capfd: pytest.
     assert run(["rules", "generate", *OPS, "--out", str(tmp_path)]) == 2
     assert "mine.yaml" in capfd.readouterr().err
     assert mine.exists() and list(tmp_path.iterdir()) == [mine]
+
+
+def test_a_pack_that_can_not_be_written_leaves_the_old_one(tmp_path: Path):
+    old = tmp_path / "old.yaml"
+    old.write_text(HEADER)
+    (tmp_path / "evidence.lock").mkdir()
+    with pytest.raises(UsageError, match=r"evidence\.lock is a folder"):
+        write_pack(tmp_path, [])
+    assert old.exists()
 
 
 @pytest.mark.parametrize("name", ["evidence.lock", "relu.yaml"])
