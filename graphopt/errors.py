@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 _LISTED = 12
@@ -184,7 +185,7 @@ def expect(name: str, value: object, kinds: type | tuple[type, ...], what: str) 
     Args:
         name: The argument's name.
         value: What was given.
-        kinds: Of which types it may be; a text that is one of several is a path, or a name.
+        kinds: Of which types it may be.
         what: The same in words.
 
     Raises:
@@ -192,7 +193,15 @@ def expect(name: str, value: object, kinds: type | tuple[type, ...], what: str) 
     """
     if not isinstance(value, kinds):
         raise UsageError(f"{name} must be {what}, not {type(value).__name__}")
-    if (
-        isinstance(value, str) and kinds is not str and (not value or "\0" in value)
-    ):  # no path: "" would be the current folder
+
+
+def expect_path(name: str, value: object, what: str = "a path", also: type | tuple[type, ...] = ()) -> None:
+    """See that an argument is a path that a file can have, or of one of the types that it may have besides; as :func:`expect`."""
+    expect(name, value, (str, Path, *(also if isinstance(also, tuple) else (also,))), what)
+    if isinstance(value, str | Path) and not is_path(value):
         raise UsageError(f"{name} must be {what}, not {value!r}")
+
+
+def is_path(value: object) -> bool:
+    """Whether a value is a path that a file can have: an empty text would be the current folder."""
+    return isinstance(value, str | Path) and value != "" and "\0" not in str(value)

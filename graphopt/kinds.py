@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
-from graphopt.errors import UsageError
+from graphopt.errors import UsageError, is_path
 
 T = TypeVar("T")
 
@@ -90,8 +89,12 @@ class Kind:
     wanted: str
 
 
+def _is_name(value: Any) -> TypeGuard[str]:
+    return isinstance(value, str) and is_path(value)
+
+
 def _text(value: Any) -> str:
-    if not isinstance(value, str) or not value:
+    if not _is_name(value):
         raise ValueError("a name in quotes")
     return value
 
@@ -149,7 +152,7 @@ def number(*, least: float = 0.0, above: bool = False, below: float = math.inf) 
 
 
 def _texts(value: Any) -> tuple[str, ...]:
-    if isinstance(value, str) or not isinstance(value, Sequence) or not all(isinstance(v, str) and v for v in value):
+    if isinstance(value, str) or not isinstance(value, Sequence) or not all(map(_is_name, value)):
         raise ValueError("a list of names")
     return tuple(value)
 
@@ -238,19 +241,15 @@ def _kept(wanted: str, fits: Callable[[Any], bool]) -> Kind:
     return Kind(check, str, object, wanted)
 
 
-def _is_path(value: Any) -> bool:
-    return isinstance(value, Path) or (isinstance(value, str) and bool(value) and "\0" not in value)
-
-
 _FUNCTION = _kept("a function", callable)
 ARGUMENTS = {
     "inputs": _kept(
         "a path or a mapping of arrays by input name",
-        lambda given: _is_path(given) or (isinstance(given, Mapping) and all(isinstance(name, str) for name in given)),
+        lambda given: is_path(given) or (isinstance(given, Mapping) and all(isinstance(name, str) for name in given)),
     ),
     "sharing": _kept(
         "a list of paths",
-        lambda given: isinstance(given, Sequence) and not isinstance(given, str) and all(map(_is_path, given)),
+        lambda given: isinstance(given, Sequence) and not isinstance(given, str) and all(map(is_path, given)),
     ),
     "runs": integer(1),
     "steps": integer(0),

@@ -12,7 +12,7 @@ from pathlib import Path
 from onnx import ModelProto
 
 from graphopt.config import check_arguments
-from graphopt.errors import SessionError, expect
+from graphopt.errors import SessionError, expect_path
 from graphopt.ir.graph import Graph
 from graphopt.onnxio.emit import Emitted, emit
 from graphopt.onnxio.load import Model
@@ -122,7 +122,7 @@ def _sizes(told: Trace, loaded: Model, arena: Arena) -> dict[str, int]:
 
 
 def _read(trace: str | Path, model: str | Path | ModelProto) -> Trace:
-    expect("trace", trace, (str, Path), "a path")
+    expect_path("trace", trace)
     check_model("model", model)
     return read_trace(Path(trace))
 

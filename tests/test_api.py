@@ -10,6 +10,7 @@ import warnings
 from dataclasses import replace
 from functools import partial
 from operator import attrgetter
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -201,6 +202,12 @@ def test_a_model_of_which_nothing_is_left_takes_next_to_no_time(tmp_path):
         ({"inputs": ""}, "inputs must be a path or a mapping of arrays by input name, not ''"),
         ({"sharing": [""]}, "sharing must be a list of paths"),
         ({"output": "o\0"}, r"output must be a path, not 'o\\x00'"),
+        ({"trace": Path("o\0")}, r"trace must be a path, not .*Path\('o\\x00'\)"),
+        (
+            {"inputs": Path("o\0")},
+            r"inputs must be a path or a mapping of arrays by input name, not .*Path\('o\\x00'\)",
+        ),
+        ({"agent": "o\0", "strategy": "rl"}, r"agent must be a name in quotes, not 'o\\x00'"),
         ({"trace": "no/such/folder/t.json"}, "trace: no such folder"),
         ({"output": "m.onnx"}, "output and model are the same file"),
         ({"output": "x.onnx", "report": "x.onnx"}, "report and output are the same file"),
@@ -304,6 +311,8 @@ def test_what_is_given_back_is_short_in_a_console(optimised, tmp_path):
         (lambda: graphopt.optimize_many([5], "out"), "each of models must be a path, not int"),
         (lambda: graphopt.optimize_many([""], "out"), "each of models must be a path, not ''"),
         (lambda: graphopt.optimize_many(["m.onnx"], ""), "out must be a path, not ''"),
+        (lambda: graphopt.optimize(Path("m\0")), "model must be a path or an onnx.ModelProto, not "),
+        (lambda: graphopt.replay(Path("m\0"), "m"), "trace must be a path, not "),
         (lambda: graphopt.optimize(""), "model must be a path or an onnx.ModelProto, not ''"),
         (lambda: graphopt.optimize_many([], "out"), "models must name one at least"),
         (lambda: graphopt.optimize_many(["m.onnx"], 3), "out must be a path, not int"),

@@ -22,7 +22,7 @@ from graphopt.benchmark.tune import Tuner
 from graphopt.benchmark.variants import Made
 from graphopt.benchmark.worker import Worker, save_feeds
 from graphopt.config import check_arguments
-from graphopt.errors import GraphoptError, SessionError, UsageError, expect
+from graphopt.errors import GraphoptError, SessionError, UsageError, expect, expect_path
 from graphopt.ir.types import Array
 from graphopt.onnxio.load import Model, load
 from graphopt.pipeline.context import Progress
@@ -69,7 +69,7 @@ def bench(
     expect("plan", plan, (Plan, type(None)), "a graphopt.Plan")
     expect("models", models, (list, tuple), "a list of paths and names of the zoo")
     for model in models:
-        expect("each of models", model, (str, Path), "a path or a name of the zoo")
+        expect_path("each of models", model, "a path or a name of the zoo")
     check_arguments(progress=progress, on_case=on_case, on_result=on_result, interrupted=interrupted)
     if not models:
         raise UsageError("models must name one at least")

@@ -11,7 +11,7 @@ from types import NoneType
 from typing import Any
 
 from graphopt.config import Settings, check_arguments
-from graphopt.errors import GraphoptError, UsageError, expect
+from graphopt.errors import GraphoptError, UsageError, expect, expect_path
 from graphopt.many import child
 from graphopt.many.find import FoundModels, ModelJob, find
 from graphopt.many.finished import FinishedModels, content, contents
@@ -114,8 +114,8 @@ def optimize_many(
     """
     expect("models", models, (list, tuple), "a list of paths")
     for each in models:
-        expect("each of models", each, (str, Path), "a path")
-    expect("out", out, (str, Path, NoneType), "a path")
+        expect_path("each of models", each)
+    expect_path("out", out, also=NoneType)
     expect("settings", settings, (Settings, NoneType), "a graphopt.Settings")
     check_arguments(inputs=inputs, progress=progress, on_done=on_done, interrupted=interrupted)
     if not models:

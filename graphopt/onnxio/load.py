@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from onnx import ModelProto, TensorProto
 
-from graphopt.errors import ModelError, expect
+from graphopt.errors import ModelError, expect, expect_path
 from graphopt.ir.graph import Graph
 from graphopt.ir.memo import collector_paused
 from graphopt.ir.tensors import Constant, InFile, Stamp, files_of
@@ -97,7 +97,7 @@ def load(
         UnknownNameError: A dimension or an input that the model does not have.
         UsageError: The source is none of these, or another argument is wrong; the message names it.
     """
-    expect("source", source, (str, Path, bytes, ModelProto), "a path, bytes or an onnx.ModelProto")
+    expect_path("source", source, "a path, bytes or an onnx.ModelProto", (bytes, ModelProto))
     expect("freeze_initializers", freeze_initializers, bool, "true or false")
     expect("dims", dims, (Mapping, NoneType), "sizes by name")
     expect("input_shapes", input_shapes, (Mapping, NoneType), "shapes by name")

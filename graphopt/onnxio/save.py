@@ -24,7 +24,7 @@ import numpy as np
 from onnx import ModelProto, TensorProto
 
 from graphopt import scratch
-from graphopt.errors import GraphoptError, UsageError, expect
+from graphopt.errors import GraphoptError, UsageError, expect, expect_path
 from graphopt.files import Draft, is_stream, unwritable, write
 from graphopt.ir.tensors import InFile, Stamp, see_unchanged
 from graphopt.onnxio import wire
@@ -58,7 +58,7 @@ def save(
         UsageError: An argument is none of these, or ``path`` is the file that the model was made of, or holds weights of it.
     """
     expect("emitted", emitted, Emitted, "an Emitted, such as Result.emitted (or call Result.save)")
-    expect("path", path, (str, Path), "a path")
+    expect_path("path", path)
     expect("external", external, bool, "true or false")
     expect("metadata", metadata, (Mapping, NoneType), "texts by name")
     for name, text in (metadata or {}).items():

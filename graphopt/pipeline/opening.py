@@ -12,7 +12,7 @@ import numpy as np
 from onnx import ModelProto
 
 from graphopt.config import provider_name
-from graphopt.errors import CrashError, InputsNeededError, SessionError, UnknownNameError, UsageError, expect
+from graphopt.errors import CrashError, InputsNeededError, SessionError, UnknownNameError, UsageError, expect_path
 from graphopt.ir.graph import Graph
 from graphopt.onnxio.emit import Emitted, emit
 from graphopt.onnxio.load import Model
@@ -44,7 +44,7 @@ def check_model(name: str, model: Any) -> None:
     Raises:
         UsageError: It is not.
     """
-    expect(name, model, (str, Path, ModelProto), "a path or an onnx.ModelProto")
+    expect_path(name, model, "a path or an onnx.ModelProto", ModelProto)
 
 
 def session_config(

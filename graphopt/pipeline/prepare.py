@@ -16,7 +16,7 @@ from onnx import ModelProto
 from graphopt.config import Settings
 from graphopt.cost.analytic import AnalyticCost
 from graphopt.cost.models import COST_MODELS
-from graphopt.errors import UsageError, expect
+from graphopt.errors import UsageError, expect_path
 from graphopt.files import is_stream
 from graphopt.ir.types import BY_CODE
 from graphopt.onnxio.load import Model, load
@@ -236,7 +236,7 @@ def check_targets(reads: Mapping[str, Any], **given: str | Path | None) -> Targe
     taken = {name: Path(read).resolve() for name, read in reads.items() if isinstance(read, str | Path)}
     targets: dict[str, Path | None] = {}
     for name, value in given.items():
-        expect(name, value, (str, Path, NoneType), "a path")
+        expect_path(name, value, also=NoneType)
         target = None if value is None else Path(value)
         targets[name] = target
         if target is None:

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 from onnx import ModelProto
 
 from graphopt.cost.store import Store
-from graphopt.errors import OutputsDifferError, expect
+from graphopt.errors import OutputsDifferError, expect_path
 from graphopt.files import is_stream
 from graphopt.ir.graph import Graph
 from graphopt.ir.tensors import see_unchanged
@@ -132,7 +132,7 @@ class Result:
         Raises:
             UsageError: It is, or no path.
         """
-        expect("path", path, (str, Path), "a path")
+        expect_path("path", path)
         given = self.report["input"]  # the file also of a model that was converted when it was read
         spare(Path(path), None if given is None else Path(given), self.original.files)
         return Path(path)

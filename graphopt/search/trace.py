@@ -12,7 +12,7 @@ from typing import Any
 
 from graphopt.config import Settings, check_arguments
 from graphopt.documents import DocumentError, read_json, record
-from graphopt.errors import GraphoptError, expect
+from graphopt.errors import GraphoptError, expect_path
 from graphopt.files import write_text
 from graphopt.ir.edit import RefusedError
 from graphopt.ir.graph import Graph
@@ -107,7 +107,7 @@ class Trace:
             GraphoptError: The file can't be written.
             UsageError: ``path`` is no path.
         """
-        expect("path", path, (str, Path), "a path")
+        expect_path("path", path)
         data = {"schema": SCHEMA, **asdict(self)}
         write_text(Path(path), json.dumps(data, indent=1) + "\n")
 

@@ -120,6 +120,23 @@ def test_a_lone_model_is_no_list_of_them(models: str | Path) -> None:
     assert error.value.hint == "models=['a.onnx']"
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"task": 3}, "task must be a task, its file or its name, not int"),
+        ({"task": None}, "task must be a task, its file or its name, not NoneType"),
+        ({"task": ""}, "task must be a task, its file or its name, not ''"),
+        ({"models": 3}, "models must be a list of paths and names of the zoo, not int"),
+        ({"models": {}}, "models must be a list of paths and names of the zoo, not dict"),
+        ({"models": [3]}, "each of models must be a path or a name of the zoo, not int"),
+        ({"prices": 3}, "prices must be a path, not int"),
+    ],
+)
+def test_a_wrong_argument_is_named(arguments: dict[str, object], message: str) -> None:
+    with pytest.raises(UsageError, match=f"^{re.escape(message)}$"):
+        gymnasium.make(graphopt.rl.ENVIRONMENT, **arguments)
+
+
 def test_graphs_of_one_name_are_refused(toy: Task, tmp_path: Path) -> None:
     same = replace(toy.graphs.train[0], model=str(tmp_path / "model.onnx"))
     named = f"two graphs are called model: {toy.graphs.train[0].model} (train) and {same.model} (held_out)"

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from graphopt.errors import UnknownNameError, UsageError
+from graphopt.errors import UnknownNameError, UsageError, expect, expect_path
 from graphopt.rl.episode import Episode
 from graphopt.rl.features import ACTION_WIDTH, OPERATORS, Featurizer, Observation
 from graphopt.rl.task import Source, Task, load_task
@@ -47,18 +48,26 @@ class GraphRewrite(gymnasium.Env[Spaced, Any]):
     metadata = {"render_modes": []}  # noqa: RUF012 - Gymnasium's name for it, a class attribute there too
 
     def __init__(
-        self, task: Task | str | Path = "cost", models: Sequence[str] | None = None, prices: Path | None = None
+        self,
+        task: Task | str | Path = "cost",
+        models: Sequence[str | Path] | None = None,
+        prices: str | Path | None = None,
     ) -> None:
+        expect_path("task", task, "a task, its file or its name", Task)
+        expect_path("prices", prices, also=NoneType)
         self.task = task if isinstance(task, Task) else load_task(task)
         if models is not None:
             if isinstance(models, str | Path):
                 raise UsageError("models must be a list of paths and names of the zoo", f"models=[{str(models)!r}]")
+            expect("models", models, (list, tuple), "a list of paths and names of the zoo")
+            for model in models:
+                expect_path("each of models", model, "a path or a name of the zoo")
             sources = tuple(Source(str(model)) for model in models)
             self.task = replace(self.task, graphs=replace(self.task.graphs, train=sources))
         if not self.task.graphs.pool:
             raise UsageError(f"task {self.task.name} names no graph to train on", "give some: models=[...]")
         self.task.graphs.check_names()
-        self.prices = prices
+        self.prices = None if prices is None else Path(prices)
         rules = library_of(self.task).rules
         self._lines = max((len(rule.match) for rule in rules), default=1)
         self._actions = 1 + self.task.actions.limit
