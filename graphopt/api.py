@@ -17,6 +17,7 @@ from onnx import ModelProto
 
 from graphopt.config import Settings, changed_settings, check_arguments
 from graphopt.errors import InputsNeededError
+from graphopt.files import files_read
 from graphopt.onnxio.bodies import graphs
 from graphopt.onnxio.emit import emit, rule_of
 from graphopt.onnxio.load import load
@@ -87,8 +88,9 @@ def optimize(
     check_model("model", model)
     check_arguments(inputs=inputs, sharing=sharing, progress=progress, interrupted=interrupted)
     chosen = changed_settings(settings, changes)
-    rules = {f"rules {each}": each for each in chosen.rules if Path(each).is_file()}
-    targets = check_targets({"model": model, "inputs": inputs, **rules}, output=output, trace=trace, report=report)
+    given = Path(inputs) if isinstance(inputs, str | Path) else None
+    reads = {"the model": model, **files_read(given, chosen.rules, chosen.agent)}
+    targets = check_targets(reads, output=output, trace=trace, report=report)
     targets = replace(targets, sharing=tuple(map(Path, sharing or ())))
     context = prepare(model, chosen, targets, inputs, progress, interrupted)
     with context.drafts:

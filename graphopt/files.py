@@ -1,4 +1,4 @@
-"""Files are written whole or not at all, and never over anything but a file.
+"""Files are written whole or not at all, and never over anything but a file, nor over what is read.
 
 A *draft* lies beside its place under another name until it is complete; then it is renamed. A link stays, and the file that it
 leads to is replaced. What is no regular file is never renamed over: pipes, terminals and devices that take any text, such as
@@ -12,19 +12,24 @@ import os
 import re
 import stat
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 from typing import IO
 
 from graphopt import scratch
+from graphopt.config import FILES, STORE, cache_dir
 from graphopt.errors import GraphoptError, UsageError
 from graphopt.scratch import Closing
 
 _SUFFIX = ".graphopt"  # of drafts: what is called .NAME.XXXX.graphopt and locked by nobody was left by a killed process
 _DESCRIPTOR = re.compile(r"/(?:dev|proc/self)/fd/(\d+)")
 _STANDARD = {"/dev/stdout": 1, "/dev/stderr": 2}
+_RULES = frozenset({".yaml", ".yml"})
+_INPUTS = frozenset({".npz", ".npy", ".pb"})
+_EVIDENCE, _MANIFEST = "evidence.lock", "manifest.json"
+_OF_AGENTS = frozenset({".onnx", ".safetensors", ".sqlite", ".csv", ".json"})
 _LONGEST = 120  # characters of a name that go into that of its draft: names have at most 255 bytes
 
 
@@ -103,6 +108,74 @@ def unwritable(path: Path, error: OSError) -> GraphoptError:
     full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
     hint = "free some space, or choose another place" if full else None
     return GraphoptError(f"{path}: can't be written: {(error.strerror or str(error)).lower()}", hint)
+
+
+def files_read(
+    inputs: Path | None = None, rules: Iterable[str | Path] = (), agent: str | Path | None = None
+) -> dict[str, Path]:
+    """What is read besides models, by what it is: also the evidence beside rules.
+
+    Args:
+        inputs: A file of inputs, or a folder.
+        rules: Files and folders of rules; what is none of either names rules, and is passed over.
+        agent: The folder of an agent.
+    """
+    found = {} if inputs is None else {f"the {_kind(inputs)} of inputs": inputs}
+    for each in filter(Path.exists, map(Path, rules)):
+        found[f"the {_kind(each)} of rules {each}"] = each
+        if each.is_file():
+            found[f"the evidence of {each}"] = each.with_name(_EVIDENCE)
+    if agent:
+        found["the agent"] = Path(agent)
+    return found
+
+
+def writable(path: Path, *, reads: Mapping[str, Path], writes: Mapping[str, Path]) -> Path:
+    """`path`, if a file can be written there without harm to the other files of the command.
+
+    Args:
+        path: Where a file is to be written.
+        reads: The files and folders that are read, by what they are. They are never overwritten, nor what is read in them,
+            nor what any command reads.
+        writes: The other files that are written, by what they are.
+
+    Raises:
+        UsageError: There is no such folder, no permission, `path` is one of the other files, or nothing to write to.
+    """
+    if str(path) == "-":
+        raise UsageError("a model or a report cannot be written to stdout this way", "give the name of a file")
+    for what, other in (*reads.items(), *_always_read()):
+        if same_file(path, other):
+            raise UsageError(f"{path} is {what}, which is never overwritten", "choose another name")
+        if (
+            os.path.isdir(other)
+            and path.is_file()
+            and _is_read(path, other)
+            and path.resolve().is_relative_to(other.resolve())
+        ):
+            raise UsageError(f"{path} is part of {what}, which is never overwritten", "choose another name")
+    if is_stream(path):
+        # Not a descriptor of this process: those can be written by whoever holds them, whatever the path's own rights.
+        if path.exists() and not os.access(path, os.W_OK):
+            raise UsageError(f"no permission to write into {path}")
+        return path
+    for what, other in writes.items():
+        if same_file(path, other):
+            raise UsageError(f"{path} is to hold {what} as well", "give each output a name of its own")
+    folder = Path(os.path.realpath(path)).parent  # of a link, that of the file which it leads to
+    if not folder.is_dir():
+        raise UsageError(f"no such folder: {folder if path.is_symlink() else path.parent}")
+    if not os.access(folder, os.W_OK):
+        raise UsageError(f"no permission to write in {path.parent}", "choose another place")
+    return path
+
+
+def same_file(one: Path, other: Path) -> bool:
+    """Whether two paths lead to the same file, through links or not; neither has to exist."""
+    try:
+        return os.path.samefile(one, other)
+    except OSError:
+        return os.path.realpath(one) == os.path.realpath(other)
 
 
 class Draft(Closing):
@@ -216,3 +289,28 @@ def _into(path: Path) -> IO[bytes]:
         raise OSError(errno.EEXIST, "it was replaced by a file meanwhile")
     os.set_blocking(descriptor, True)
     return os.fdopen(descriptor, "wb")
+
+
+def _always_read() -> Iterator[tuple[str, Path]]:
+    """What any command may read, and what it is: files of settings and the store of kernel times."""
+    here = Path.cwd()
+    for file in (folder / name for folder in (here, *here.parents) for name in FILES):
+        if file.is_file():
+            yield "the file of settings", file
+    with suppress(UsageError):  # where there is no cache, nothing is kept in it
+        yield "the store of kernel times", cache_dir() / STORE
+
+
+def _kind(path: Path) -> str:
+    return "folder" if path.is_dir() else "file"
+
+
+def is_rules(path: Path) -> bool:
+    """Whether a file of a folder of rules is one of rules or their evidence, by its name."""
+    return path.suffix in _RULES or path.name == _EVIDENCE
+
+
+def _is_read(path: Path, folder: Path) -> bool:
+    """Whether a file of a folder is one of those that are read in it: inputs, rules, agents; reports and models may lie beside them."""
+    of_agent = (folder / _MANIFEST).is_file()
+    return path.suffix in _INPUTS or is_rules(path) or (of_agent and path.suffix in _OF_AGENTS)

@@ -77,7 +77,7 @@ def replay(
     """
     check_arguments(steps=steps)
     told = _read(trace, model)
-    target = check_targets({"model": model, "trace": trace}, output=output).output
+    target = check_targets({"the model": model, "the trace": trace}, output=output).output
     library, loaded = _opened(told, model)
     chosen = told.steps[:steps]
     # Without a step the model stays as it is, unless `optimize` wrote what was simpler without a rule: metadata says that it wrote.

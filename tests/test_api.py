@@ -209,22 +209,29 @@ def test_a_model_of_which_nothing_is_left_takes_next_to_no_time(tmp_path):
         ),
         ({"agent": "o\0", "strategy": "rl"}, r"agent must be a name in quotes, not 'o\\x00'"),
         ({"trace": "no/such/folder/t.json"}, "trace: no such folder"),
-        ({"output": "m.onnx"}, "output and model are the same file"),
-        ({"output": "x.onnx", "report": "x.onnx"}, "report and output are the same file"),
-        ({"inputs": "m.onnx", "trace": "./m.onnx"}, "trace and model are the same file"),
-        ({"inputs": "in.npz", "trace": "./in.npz"}, "trace and inputs are the same file"),
-        ({"rules": ["mine.yaml"], "report": "mine.yaml"}, "report and rules mine.yaml are the same file"),
+        ({"output": "m.onnx"}, "output: m.onnx is the model, which is never overwritten"),
+        ({"output": "x.onnx", "report": "x.onnx"}, "report: x.onnx is to hold the output as well"),
+        ({"inputs": "m.onnx", "trace": "./m.onnx"}, "trace: m.onnx is the model, which is never overwritten"),
+        ({"inputs": "in.npz", "trace": "./in.npz"}, "trace: in.npz is the file of inputs, which is never overwritten"),
+        ({"rules": ["mine.yaml"], "report": "evidence.lock"}, "report: evidence.lock is the evidence of mine.yaml"),
+        ({"rules": ["."], "report": "mine.yaml"}, "report: mine.yaml is part of the folder of rules ."),
+        ({"inputs": ".", "trace": "in.npz"}, "trace: in.npz is part of the folder of inputs"),
+        ({"agent": ".", "strategy": "rl", "trace": "manifest.json"}, "trace: manifest.json is part of the agent"),
+        ({"report": "graphopt.toml"}, "report: graphopt.toml is the file of settings"),
+        (
+            {"rules": ["mine.yaml"], "report": "mine.yaml"},
+            "report: mine.yaml is the file of rules mine.yaml, which is never overwritten",
+        ),
     ],
 )
 def test_a_wrong_argument_is_named_at_once(arguments, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for name in ("m.onnx", "in.npz", "mine.yaml"):
+    names = ("m.onnx", "in.npz", "mine.yaml", "evidence.lock", "manifest.json", "graphopt.toml")
+    for name in names:
         (tmp_path / name).write_bytes(b"never read")
     with pytest.raises(graphopt.UsageError, match=message):
         graphopt.optimize("m.onnx", **arguments)
-    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == dict.fromkeys(
-        ("m.onnx", "in.npz", "mine.yaml"), b"never read"
-    )
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == dict.fromkeys(names, b"never read")
 
 
 def test_none_is_no_model():
@@ -366,7 +373,7 @@ def test_a_replay_never_writes_over_its_input(optimised, tmp_path):
     source = optimised[0]
     before = source.read_bytes()
     graphopt.optimize(source, trace=tmp_path / "t.json", measure=False, rules=["grouped-conv"])
-    with pytest.raises(graphopt.UsageError, match="output and model are the same file"):
+    with pytest.raises(graphopt.UsageError, match="is the model, which is never overwritten"):
         graphopt.replay(tmp_path / "t.json", source, output=str(source))
     assert source.read_bytes() == before
     graphopt.replay(str(tmp_path / "t.json"), source, output=str(tmp_path / "again.onnx"))

@@ -16,7 +16,7 @@ from graphopt.cli import options, paths
 from graphopt.cli.options import option
 from graphopt.cli.screen import console, each, table, write_json
 from graphopt.errors import GraphoptError, OutputsDifferError, TooSlowError, UsageError
-from graphopt.files import write_text
+from graphopt.files import writable, write_text
 from graphopt.kinds import integer, number
 from graphopt.settings import DECLARED
 
@@ -236,7 +236,7 @@ def _check_files(models: list[str], also: dict[str, Path], outputs: dict[str, st
     writes: dict[str, Path] = {}
     for what, target in outputs.items():
         if target is not None and target != "-":
-            writes[what] = paths.writable(Path(target), reads=reads, writes=writes)
+            writes[what] = writable(Path(target), reads=reads, writes=writes)
     return files
 
 

@@ -10,6 +10,7 @@ from graphopt.cli import options, paths
 from graphopt.cli.progress import Waiting, WorkProgress
 from graphopt.cli.screen import console, facts, present, seconds, size
 from graphopt.errors import UsageError
+from graphopt.files import is_rules
 
 if TYPE_CHECKING:
     from graphopt.synth.generate import Chain
@@ -95,7 +96,7 @@ def _spare(json: str | None, out: Path) -> None:
         UsageError: It does, or can't be written there.
     """
     paths.report_file(json, {})
-    if json is not None and Path(json).resolve().parent == out.resolve() and paths.is_rules(Path(json)):
+    if json is not None and Path(json).resolve().parent == out.resolve() and is_rules(Path(json)):
         raise UsageError(f"{json} would be part of the rules in {out}", "choose another name")
 
 

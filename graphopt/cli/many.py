@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from graphopt.cli import paths
 from graphopt.cli.screen import console, each, milliseconds, one_line, plural, seconds, size, table, write_json
 from graphopt.errors import GraphoptError, TooSlowError, UnfinishedError, UsageError
+from graphopt.files import writable
 from graphopt.wording import measured_at, sized, slower_at
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ def _spare(report: Path, found: FoundModels, reads: dict[str, Path]) -> None:
             writes[f"what becomes of {job.source}"] = job.target
     for source, target in found.carried:
         reads[f"a file beside models ({source})"], writes[f"a copy of {source}"] = source, target
-    paths.writable(report, reads=reads, writes=writes)
+    writable(report, reads=reads, writes=writes)
 
 
 def could(model: Path, report: Mapping[str, Any]) -> str:

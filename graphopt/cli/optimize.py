@@ -29,7 +29,7 @@ from graphopt.cli.screen import (
 )
 from graphopt.config import load_settings
 from graphopt.errors import TooSlowError, UsageError
-from graphopt.files import is_stream
+from graphopt.files import is_stream, writable
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -136,7 +136,7 @@ def _check_files(reads: dict[str, Path], written: Mapping[str, Path | None]) -> 
     writes: dict[str, Path] = {}
     for what, path in written.items():
         if path is not None:
-            writes[what] = paths.writable(path, reads=reads, writes=writes)
+            writes[what] = writable(path, reads=reads, writes=writes)
     return list(writes.values())
 
 

@@ -10,6 +10,7 @@ import typer
 from graphopt.cli import options, paths
 from graphopt.cli.screen import console, facts, present
 from graphopt.errors import UsageError
+from graphopt.files import writable
 from graphopt.wording import sized
 
 TraceFile = Annotated[Path, typer.Argument(metavar="TRACE", help="What `optimize --trace` wrote.", show_default=False)]
@@ -98,5 +99,5 @@ def bisect(
 
 def _spare(target: Path, trace: Path, model: Path) -> None:
     """Make sure that a file can be written without harm to what the command reads, the model's weights included."""
-    paths.writable(target, reads={"the trace": trace, "the model": model}, writes={})
+    writable(target, reads={"the trace": trace, "the model": model}, writes={})
     paths.spare_weights(model, [target])

@@ -17,7 +17,7 @@ from graphopt.config import Settings
 from graphopt.cost.analytic import AnalyticCost
 from graphopt.cost.models import COST_MODELS
 from graphopt.errors import UsageError, expect_path
-from graphopt.files import is_stream
+from graphopt.files import writable
 from graphopt.ir.types import BY_CODE
 from graphopt.onnxio.load import Model, load
 from graphopt.onnxio.read import upgraded
@@ -224,28 +224,24 @@ def patience(baseline_s: float) -> float:
 
 
 def check_targets(reads: Mapping[str, Any], **given: str | Path | None) -> Targets:
-    """Files to write, each another one and none of them one that is read.
+    """Files to write, each another one and none of them one that is read, see :func:`graphopt.files.writable`.
 
     Args:
         reads: What is read, by what it is; what is no path lies in no file.
         given: Where to write, by what it is; ``None`` for nowhere.
 
     Raises:
-        UsageError: They are not, or there is no such folder.
+        UsageError: They are not, or can't be written.
     """
-    taken = {name: Path(read).resolve() for name, read in reads.items() if isinstance(read, str | Path)}
-    targets: dict[str, Path | None] = {}
+    known = {what: Path(read) for what, read in reads.items() if isinstance(read, str | Path)}
+    targets: dict[str, Path] = {}
     for name, value in given.items():
         expect_path(name, value, also=NoneType)
-        target = None if value is None else Path(value)
-        targets[name] = target
-        if target is None:
+        if value is None:
             continue
-        for other, path in taken.items():
-            same = target.exists() and path.exists() and target.samefile(path)
-            if (same or target.resolve() == path) and not is_stream(target):
-                raise UsageError(f"{name} and {other} are the same file: {target}", "no input is ever overwritten")
-        if not target.parent.is_dir():
-            raise UsageError(f"{name}: no such folder: {target.parent}")
-        taken[name] = target.resolve()
+        try:
+            writes = {f"the {other}": path for other, path in targets.items()}
+            targets[name] = writable(Path(value), reads=known, writes=writes)
+        except UsageError as error:
+            raise UsageError(f"{name}: {error}", error.hint) from error
     return Targets(targets.get("output"), targets.get("trace"), targets.get("report"))

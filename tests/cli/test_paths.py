@@ -9,6 +9,7 @@ import pytest
 
 from graphopt.cli import paths
 from graphopt.errors import UsageError
+from graphopt.files import writable
 from tests.permissions import anyones_folder, permissions_apply
 
 
@@ -73,24 +74,24 @@ def test_the_input_is_never_the_output(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("net.onnx", "./sub/../net.onnx", "soft.onnx", "hard.onnx", "folder/net.onnx", model):
         with pytest.raises(UsageError, match="is the input"):
-            paths.writable(Path(name), reads={"the input": model}, writes={})
+            writable(Path(name), reads={"the input": model}, writes={})
     with pytest.raises(UsageError, match="is the input"):
-        paths.writable(Path("net.onnx"), reads={"the input": Path("soft.onnx")}, writes={})
+        writable(Path("net.onnx"), reads={"the input": Path("soft.onnx")}, writes={})
 
 
 def test_outputs_are_different_files(tmp_path):
     with pytest.raises(UsageError, match="to hold the model as well"):
-        paths.writable(tmp_path / "a", reads={}, writes={"the model": tmp_path / "b" / ".." / "a"})
+        writable(tmp_path / "a", reads={}, writes={"the model": tmp_path / "b" / ".." / "a"})
 
 
 def test_there_must_be_a_place_to_write(tmp_path):
-    assert paths.writable(tmp_path / "new", reads={}, writes={}) == tmp_path / "new"
+    assert writable(tmp_path / "new", reads={}, writes={}) == tmp_path / "new"
     with pytest.raises(UsageError, match="no such folder"):
-        paths.writable(tmp_path / "a" / "b", reads={}, writes={})
+        writable(tmp_path / "a" / "b", reads={}, writes={})
     with pytest.raises(UsageError, match="is a folder"):
-        paths.writable(tmp_path, reads={}, writes={})
+        writable(tmp_path, reads={}, writes={})
     with pytest.raises(UsageError, match="stdout"):
-        paths.writable(Path("-"), reads={}, writes={})
+        writable(Path("-"), reads={}, writes={})
 
 
 @pytest.mark.skipif(os.name == "nt", reason="permissions of Unix")
@@ -98,4 +99,4 @@ def test_no_permission():
     with anyones_folder() as folder:
         folder.chmod(0o555)
         with permissions_apply(), pytest.raises(UsageError, match="no permission"):
-            paths.writable(folder / "out.onnx", reads={}, writes={})
+            writable(folder / "out.onnx", reads={}, writes={})
