@@ -178,6 +178,18 @@ def same_file(one: Path, other: Path) -> bool:
         return os.path.realpath(one) == os.path.realpath(other)
 
 
+def in_utf8(path: Path) -> str:
+    """A path as ONNX Runtime and ONNX files take it, in whatever the locale has names.
+
+    Raises:
+        UsageError: It has none for that.
+    """
+    try:
+        return os.fsencode(path).decode()
+    except UnicodeDecodeError:
+        raise UsageError(f"{path}: ONNX Runtime opens only what has a name in UTF-8", "rename it") from None
+
+
 class Draft(Closing):
     """A file that is being written: locked, and gone unless it is committed.
 

@@ -25,7 +25,7 @@ from onnx import ModelProto, TensorProto
 
 from graphopt import scratch
 from graphopt.errors import GraphoptError, UsageError, expect, expect_path
-from graphopt.files import Draft, is_stream, unwritable, write
+from graphopt.files import Draft, in_utf8, is_stream, unwritable, write
 from graphopt.ir.tensors import InFile, Stamp, see_unchanged
 from graphopt.onnxio import wire
 from graphopt.onnxio.emit import Emitted
@@ -228,6 +228,7 @@ def by_reference(emitted: Emitted) -> tuple[bytes, dict[str, np.ndarray[Any, Any
 
     Raises:
         ModelError: A file has changed since weights were found in it.
+        UsageError: The runtime can't open a file of that name.
     """
     see_unchanged(emitted.files)
     files = {name: t for name, t in emitted.tensors.items() if isinstance(t, InFile) and t.whole_bytes}
@@ -236,12 +237,13 @@ def by_reference(emitted: Emitted) -> tuple[bytes, dict[str, np.ndarray[Any, Any
         return emitted.proto.SerializeToString(), arrays, None
     real = {path: path.resolve() for path in {tensor.path for tensor in files.values()}}
     folder = Path(os.path.commonpath([path.parent for path in real.values()]))
+    named = {path: Path(in_utf8(place)).relative_to(in_utf8(folder)).as_posix() for path, place in real.items()}
     proto = ModelProto()
     proto.CopyFrom(emitted.proto)
     for tensor in proto.graph.initializer:
         there = files.get(tensor.name)
         if there is not None:
-            refer(tensor, real[there.path].relative_to(folder).as_posix(), there.offset, there.nbytes)
+            refer(tensor, named[there.path], there.offset, there.nbytes)
     return proto.SerializeToString(), arrays, folder
 
 

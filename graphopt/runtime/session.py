@@ -8,7 +8,6 @@ arrays may be read-only, unaligned views of a memory-mapped file and may be rele
 
 from __future__ import annotations
 
-import os
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -19,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from graphopt.errors import GraphoptError, SessionError, UnknownNameError, UsageError
+from graphopt.files import in_utf8
 from graphopt.ir.kernels import KernelError
 from graphopt.ir.types import BY_CODE, BY_RUNTIME, Array
 from graphopt.runtime import providers
@@ -154,10 +154,10 @@ class Session(Closing):
             options.add_external_initializers(list(values), list(values.values()))
             if model.base_dir is not None:
                 options.add_session_config_entry(
-                    "session.model_external_initializers_file_folder_path", _in_utf8(model.base_dir)
+                    "session.model_external_initializers_file_folder_path", in_utf8(model.base_dir)
                 )
         else:
-            source = _in_utf8(model)
+            source = in_utf8(model)
         onnxruntime.set_default_logger_severity(FATAL_ONLY)
         chosen: list[Any] | None = None
 
@@ -286,18 +286,6 @@ class Session(Closing):
         if kind == HOST.kind:
             return HOST
         return Memory(kind, int(self.config.provider_options.get("device_id", "0")))
-
-
-def _in_utf8(path: Path) -> str:
-    """A path as the runtime takes it, in whatever the locale has names.
-
-    Raises:
-        UsageError: It has none for that.
-    """
-    try:
-        return os.fsencode(path).decode()
-    except UnicodeDecodeError:
-        raise UsageError(f"{path}: ONNX Runtime opens only what has a name in UTF-8", "rename it") from None
 
 
 def _options(config: SessionConfig) -> Any:

@@ -122,9 +122,12 @@ def test_a_strategy_whose_extra_is_missing(cli, model, monkeypatch, command):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="names of any bytes")
-def test_names_that_are_no_utf8(cli, tmp_path, model):
+@pytest.mark.parametrize("name", [b"\xff/m.onnx", b"\xff/\xfe.onnx"])
+@pytest.mark.parametrize("size", [4, 4096])  # the larger weight is left in its file
+def test_names_that_are_no_utf8(cli, tmp_path, size, name):
+    model = saved(tmp_path / "net.onnx", [1, size], of_rank(2, size))
     (tmp_path / os.fsdecode(b"\xff")).mkdir()
-    odd = model.rename(tmp_path / os.fsdecode(b"\xff/m.onnx"))
+    odd = model.rename(tmp_path / os.fsdecode(name))
     assert cli("optimize", odd, "-o", tmp_path / "o.onnx").error_lines()[0].endswith("a name in UTF-8")
     good = odd.rename(tmp_path / "m.onnx")
     outcome = cli("optimize", good, "--no-measure", "-o", tmp_path / os.fsdecode(b"\xff/o.onnx"))
