@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graphopt.cli import paths
-from graphopt.cli.screen import console, each, milliseconds, one_line, plural, seconds, size, table, write_json
+from graphopt.cli.screen import console, each, milliseconds, one_line, plural, seconds, size, table, word, write_json
 from graphopt.errors import GraphoptError, TooSlowError, UnfinishedError, UsageError
 from graphopt.files import writable
 from graphopt.wording import measured_at, sized, slower_at
@@ -214,7 +213,7 @@ def _judge(done: Sequence[Done], out: Path | None, *, stopped: bool) -> None:
     faster = [one for one in done if one.improved]
     if out is None and faster and faster[0].report is not None:
         more = f", and {len(faster) - 1} more" if len(faster) > 1 else ""
-        words = " ".join(shlex.quote(str(one.job.source)) for one in faster)
+        words = " ".join(word(str(one.job.source)) for one in faster)
         raise TooSlowError(
             could(faster[0].job.source, faster[0].report) + more, f"graphopt optimize {words} --out-dir DIR"
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -25,6 +24,7 @@ from graphopt.cli.screen import (
     seconds,
     size,
     table,
+    word,
     write_json,
 )
 from graphopt.config import load_settings
@@ -128,7 +128,7 @@ def optimize(
         None if report is None else lambda: draw(report),
     )
     if check and not result.report["kept_original"] and not result.report.get("tie"):
-        raise TooSlowError(many.could(model, result.report), f"graphopt optimize {_word(str(model))}")
+        raise TooSlowError(many.could(model, result.report), f"graphopt optimize {word(str(model))}")
 
 
 def _check_files(reads: dict[str, Path], written: Mapping[str, Path | None]) -> list[Path]:
@@ -166,21 +166,16 @@ def _next(report: Mapping[str, Any], *, page: Path | None) -> Table:
     written, source = report["output"], report["input"]
     rows: list[tuple[str, str]] = []
     if page is None and report["steps"] and source:
-        rows.append(("see what changed", f"graphopt optimize {_word(source)} --report page.html"))
+        rows.append(("see what changed", f"graphopt optimize {word(source)} --report page.html"))
     if written and not report["kept_original"]:
         if not is_stream(Path(written)):  # what went down a pipe is not there to be read
-            rows.append(("which rule made what", f"graphopt explain {_word(written)}"))
-        rows.append(("session options worth using", f"graphopt bench {_word(source or written)} --tune-session"))
+            rows.append(("which rule made what", f"graphopt explain {word(written)}"))
+        rows.append(("session options worth using", f"graphopt bench {word(source or written)} --tune-session"))
     elif report["kept_original"] and source:
-        rows.append(("settings may gain instead", f"graphopt bench {_word(source)} --tune-session"))
+        rows.append(("settings may gain instead", f"graphopt bench {word(source)} --tune-session"))
     for what, command in rows:
         result.add_row(what, command)
     return result
-
-
-def _word(path: str) -> str:
-    """A path as one word of a command."""
-    return shlex.quote(one_line(path))
 
 
 def _numbers(report: Mapping[str, Any]) -> Table:

@@ -36,7 +36,7 @@ class _Drawn:
     def __init__(self, *columns: ProgressColumn, shown: bool, often: float) -> None:
         from rich.progress import Progress as Line
 
-        self._console = screen = console()
+        self._console = screen = console(least=1)  # what is drawn again and again must know where lines end
         self._line = Line(
             *columns,
             console=screen,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import shlex
 import sys
 import textwrap
 from collections.abc import Callable, Mapping
@@ -25,14 +26,28 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 
-def console(*, stderr: bool = True) -> Console:
-    """A console that prints text as it is: a model's names may look like markup."""
+_LEAST = 60  # columns in which facts, and tables of a few numbers, lose nothing
+
+
+def console(*, stderr: bool = True, least: int = _LEAST) -> Console:
+    """A console that prints text as it is: a model's names may look like markup.
+
+    Args:
+        stderr: Print to stderr rather than to stdout.
+        least: Columns to print for where there are fewer: the terminal breaks lines then, and nothing is cut.
+    """
     from rich.console import Console
 
     result = Console(stderr=stderr, markup=False, emoji=False, highlight=False)
     if not result.is_terminal and "COLUMNS" not in os.environ:
         result.width = 1000  # one line for each row, for grep and the like
+    result.width = max(result.width, least)
     return result
+
+
+def word(path: str) -> str:
+    """A path as one word of a command, and no option of it."""
+    return shlex.quote(f"./{one_line(path)}" if path.startswith("-") else one_line(path))
 
 
 def breakable(text: str) -> Text:
@@ -159,5 +174,6 @@ __all__ = [
     "seconds",
     "size",
     "table",
+    "word",
     "write_json",
 ]  # fmt: skip

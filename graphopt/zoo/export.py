@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from graphopt.config import users_cache_dir
-from graphopt.errors import GraphoptError, MissingExtraError, ModelError, UnknownNameError
+from graphopt.errors import GraphoptError, MissingExtraError, ModelError, UnknownNameError, UsageError
 from graphopt.zoo.registry import describe, example_inputs
 from graphopt.zoo.spec import ZooModel
 
@@ -67,7 +67,7 @@ def build(
 
     Raises:
         UnknownNameError: The model, one of its parameters or the exporter does not exist.
-        UsageError: An override is malformed.
+        UsageError: An override is malformed, or ``out`` is no folder.
         MissingExtraError: torch, torchvision or transformers is not installed.
         GraphoptError: Something else lies where the file belongs.
     """
@@ -75,6 +75,8 @@ def build(
         raise UnknownNameError("exporter", exporter, get_args(Exporter))
     model = describe(name)
     folder = out if out is not None else cache_dir()
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"{folder} is not a folder")
     target = folder / file_name(name, exporter, seed)
     if target.exists() and not force:
         if not _is_built(target, model):

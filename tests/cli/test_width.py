@@ -83,6 +83,15 @@ def test_screens_fit(cli, folder, monkeypatch, arguments, words):
     assert [word for word in words if word not in " ".join(shown)] == []  # nothing is cut to make it fit
 
 
+@pytest.mark.parametrize("columns", [1, 20, 30])
+def test_what_does_not_fit_is_not_cut(cli, model, monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    done = cli("optimize", model, "--no-measure", "-o", "-o.onnx")
+    assert done.code == 0, done.err
+    assert "graphopt explain ./-o.onnx" in done.err and "drop-identity x1" in done.err
+    assert "kernel, as the runtime fused it" in cli("inspect", model).out
+
+
 def test_many_strategies_have_a_line_each_where_columns_would_be_split(capsys):
     searches = ("greedy", "backtracking 1.05", "backtracking 1.1", "random", "ils", "beam", "mcts", "untrained")
     scores = (score("ppo", 49.63, run="a"), *(score(each, 49.25, seed=None) for each in searches))

@@ -41,6 +41,11 @@ def test_wrong_names(cli, tmp_path, arguments, message):
     assert not list(tmp_path.iterdir())
 
 
+def test_a_file_is_no_folder_to_build_in(cli, model):
+    outcome = cli("zoo", "build", "tiny_bert", "--out", model)
+    assert outcome.code == 2 and outcome.error_lines() == [f"error: {model} is not a folder"]
+
+
 def test_without_torch(cli, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
     outcome = cli("zoo", "build", "tiny_bert", "--out", ".")
