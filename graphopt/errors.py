@@ -75,7 +75,7 @@ class UnknownNameError(UsageError):
 
     def __init__(self, kind: str, name: str, known: Iterable[str], see: str = "") -> None:
         names = sorted(known)
-        near = difflib.get_close_matches(name, names, n=1)
+        near = difflib.get_close_matches(str(name), names, n=1)  # of a table of sizes any key may be given
         if near:
             hint = f"did you mean {near[0]!r}?"
         elif see and len(names) > _LISTED:

@@ -11,7 +11,7 @@ from graphopt.benchmark import peers
 from graphopt.benchmark.rivals import RIVALS
 from graphopt.config import check_arguments, provider_name
 from graphopt.errors import UnknownNameError, UsageError
-from graphopt.kinds import checked, integer, number
+from graphopt.kinds import NAMES, checked, integer, number
 from graphopt.pipeline.opening import session_config
 from graphopt.pipeline.strategies import STRATEGIES
 from graphopt.runtime import providers
@@ -95,6 +95,8 @@ class Plan:
             UsageError: Something does not exist or makes no sense.
         """
         check_arguments(inputs=self.inputs)
+        for what in ("strategies", "against", "levels", "providers"):
+            checked(what, NAMES, getattr(self, what) or ())
         _known("strategy", self.strategies, STRATEGIES)
         _known("level", self.levels, LEVELS)
         for name in self.opponents:

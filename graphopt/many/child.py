@@ -72,7 +72,7 @@ def _lines(process: subprocess.Popen[str], job: Mapping[str, Any], interrupted: 
     said, stdout, asked = queue.SimpleQueue[str | None](), process.stdout, False
 
     def read() -> None:
-        with suppress(ValueError):  # closed, because nobody listens any more
+        with suppress(ValueError), stdout:  # closed, because nobody listens any more
             for line in stdout:
                 said.put(line)
         said.put(None)

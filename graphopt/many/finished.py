@@ -45,6 +45,8 @@ class FinishedModels:
             folder.mkdir(parents=True, exist_ok=True)
             # Only there can a folder be opened.
             self._lock = os.open(folder, os.O_RDONLY) if os.name == "posix" else None
+        except FileExistsError as error:
+            raise UsageError(f"{folder} is not a folder") from error
         except OSError as error:
             raise UsageError(f"{folder}: can't be written to: {(error.strerror or str(error)).lower()}") from error
         if self._lock is not None and not scratch.locked(self._lock):
@@ -86,8 +88,8 @@ class FinishedModels:
             return
         if isinstance(entry, dict):
             ours = entry.get("output") in (None, _plain(target))
-        else:  # our list is lost, or was not written any more
-            ours = _plain(target) == _plain(source) or _signed(target)
+        else:  # our list is lost, or was not written any more; we make no links
+            ours = not target.is_symlink() and (_plain(target) == _plain(source) or _signed(target))
         if not ours:
             text = f"{target} stays as it is: no earlier run has written it, or it was changed since"
             raise GraphoptError(text, "remove it, or choose another folder with --out-dir")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -37,7 +38,7 @@ _QUICK_ROUNDS = 2  # of each cycle of a quick comparison at least: as often firs
 
 def most_bytes(model: Model, growth: float = _DEFAULT.max_growth) -> int:
     """How large what is made of a model may become."""
-    return int(model.nbytes * (1 + growth)) + _SLACK
+    return int(min(model.nbytes * (1 + growth), sys.maxsize)) + _SLACK
 
 
 def most_added(model: Model, growth: float = _DEFAULT.max_memory_growth) -> float:

@@ -157,3 +157,8 @@ def test_the_report_of_many_models_takes_the_place_of_nothing(cli, tmp_path, mod
         outcome = cli("optimize", models, "--out-dir", "out", "--json", json)
         assert outcome.code == 2 and json in outcome.error_lines()[0]
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+def test_files_may_grow_without_end(cli, model):
+    outcome = cli("optimize", model, "--no-measure", "--max-growth", "1e308", "--max-memory-growth", "1e308")
+    assert outcome.code == 0, outcome.err

@@ -280,6 +280,14 @@ def test_a_model_of_others_stays_and_what_we_wrote_is_replaced(tmp_path):
     shutil.copy(source, theirs)
     (out / ".graphopt.json").unlink()  # and here is nothing to lose
     assert not again(0).error
+    (out / ".graphopt.json").unlink()
+    theirs.unlink()
+    shutil.copy(source, tmp_path / "other.onnx")
+    theirs.symlink_to("../other.onnx")
+    assert "no earlier run has written it" in again(0).error
+    assert (tmp_path / "other.onnx").read_bytes() == source.read_bytes()
+    theirs.unlink()
+    assert not again(0).error
     # Killed between writing the model and writing down that it is written.
     journal = FinishedModels(out, {})
     journal.begin(source, theirs)
@@ -336,6 +344,15 @@ def test_a_folder_is_walked_once(tmp_path):
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+    again = [sys.executable, "-X", "dev", "-m", "graphopt", "optimize", "in", "--out-dir", "again", *QUICK, "-q"]
+    done = subprocess.run(again, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and not done.stderr  # nor is a pipe left open
+
+
+def test_a_file_is_no_folder_to_write_to(tmp_path):
+    onnx.save(conv_net(), tmp_path / "m.onnx")
+    with pytest.raises(UsageError, match=r"m\.onnx is not a folder"):
+        optimize_many([tmp_path / "m.onnx"], tmp_path / "m.onnx")
 
 
 def test_one_process_in_a_folder(tmp_path):
