@@ -180,6 +180,10 @@ def _report(error: Exception) -> int:
         return error.exit_code
     if isinstance(error, typer.TyperException):
         return _report_usage(error)
+    if isinstance(error, Warning):
+        _say(f"error: {error}")
+        _say("hint: a warning is an error by -W or PYTHONWARNINGS")
+        return EXIT_FAILURE
     if isinstance(error, MemoryError):
         _say("error: out of memory")
         _say("hint: close other programs, or give smaller --input-shape or --dim sizes")

@@ -162,3 +162,13 @@ def test_the_report_of_many_models_takes_the_place_of_nothing(cli, tmp_path, mod
 def test_files_may_grow_without_end(cli, model):
     outcome = cli("optimize", model, "--no-measure", "--max-growth", "1e308", "--max-memory-growth", "1e308")
     assert outcome.code == 0, outcome.err
+
+
+def test_a_warning_that_is_an_error_is_a_line(tmp_path):
+    command = [sys.executable, "-W", "error", "-m", "graphopt", "providers"]
+    environment = {**os.environ, "GRAPHOPT_THREDS": "1", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and done.stderr.splitlines() == [
+        "error: unknown variable 'GRAPHOPT_THREDS', which has no effect: did you mean 'GRAPHOPT_THREADS'?",
+        "hint: a warning is an error by -W or PYTHONWARNINGS",
+    ]
