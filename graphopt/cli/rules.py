@@ -151,7 +151,7 @@ def show_rule(
     if chosen.providers:
         about.add_row("providers", ", ".join(chosen.providers))
     about.add_row("file", one_line(chosen.where_at))
-    screen = console(stderr=False)
+    screen = console(stderr=False, least=40)  # there both sides are drawn, one below the other
     screen.print(about)
     screen.print()
     plain = not screen.encoding.lower().startswith("utf")
