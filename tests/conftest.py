@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from graphopt.config import STORE
 from tests.once import once
 
 
@@ -57,31 +56,24 @@ def _one_thread() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def known_machine(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A cache folder with the shipped rules compiled and the peak numbers of one thread: together they take two seconds, and most tests want them."""
-    from graphopt.cost.fit import stopwatch
-    from graphopt.cost.store import Store
+def compiled_rules(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder in which a cache keeps the shipped rules compiled: that takes a second, and most commands want them."""
     from graphopt.rewrite import cache
     from graphopt.rewrite.library import PACKS, load_library
-    from graphopt.runtime.environment import machine_of
-    from graphopt.runtime.session import SessionConfig
 
-    def fill(folder: Path) -> None:
+    def compile_(folder: Path) -> None:
         cache._known.clear()  # what a process has read already it does not write down
-        config = SessionConfig(threads=1)
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("GRAPHOPT_CACHE_DIR", str(folder))
             load_library(PACKS)
-            with Store() as store:
-                stopwatch(store, machine_of(config), config)
 
-    return once(tmp_path_factory, "known", fill)
+    return once(tmp_path_factory, "compiled", compile_) / "rules"
 
 
 @pytest.fixture(scope="module")
-def shared_cache(known_machine: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A cache folder of a module's own: the shipped rules and the machine's peak numbers, and no prices."""
-    return _cache(known_machine, tmp_path_factory)
+def shared_cache(compiled_rules: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache folder of a module's own: no prices, nothing but the shipped rules."""
+    return _cache(compiled_rules, tmp_path_factory)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -93,13 +85,12 @@ def _no_user_cache(shared_cache: Path) -> Iterator[None]:
 
 
 @pytest.fixture
-def fresh_cache(known_machine: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A cache folder of a test's own: the shipped rules and the machine's peak numbers, and no prices."""
-    return _cache(known_machine, tmp_path_factory)
+def fresh_cache(compiled_rules: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache folder of a test's own: no prices, nothing but the shipped rules."""
+    return _cache(compiled_rules, tmp_path_factory)
 
 
-def _cache(known_machine: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def _cache(compiled_rules: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("cache")
-    shutil.copytree(known_machine / "rules", folder / "rules", copy_function=os.link)
-    shutil.copy(known_machine / STORE, folder)
+    shutil.copytree(compiled_rules, folder / "rules", copy_function=os.link)
     return folder

@@ -6,15 +6,12 @@ import json
 
 import pytest
 
-from graphopt.config import STORE, cache_dir
 from graphopt.cost.store import Store
 from tests.test_api import grouped
 
 
 @pytest.fixture
 def store(cli):
-    """Two environments, and nothing of this machine's."""
-    (cache_dir() / STORE).unlink()
     with Store() as made:
         made.put_many("a" * 16, {"one": 1.0, "two": 2.0})
         made.put_many("b" * 16, {"three": 3.0})
