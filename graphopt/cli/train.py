@@ -228,6 +228,8 @@ class _View:
     def __call__(self, status: Status) -> None:
         """Show how it goes."""
         self._status = status
+        if self._live is not None and not status.steps:
+            self._live.refresh()  # what is over before the next drawing would never be told
         if self._lines and not status.steps:  # before the first episodes there is no figure
             if status.message != self._said and time.monotonic() - self._began > _SILENT_S:
                 self._said = status.message
