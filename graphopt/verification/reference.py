@@ -18,6 +18,7 @@ import numpy as np
 from ml_dtypes import finfo
 
 from graphopt.errors import InputsNeededError, SessionError
+from graphopt.ir.types import Array
 from graphopt.runtime.binding import TensorSpec
 from graphopt.runtime.feeds import Fill, Range, flag_ways, make_feeds, named, shaped
 from graphopt.runtime.given import Given
@@ -207,8 +208,8 @@ def _run_as(config: SessionConfig, original: Model, inputs: Inputs, tolerance: T
             again = session.run(feeds[0])
             moved, stirred = outputs, list[list[Any]]()
             if tolerance.rtol is None and any(_is_float(value) for value in feeds[0].values()):
-                moved = [session.run(_moved(each)) for each in feeds]
-                stirred = [session.run(_stirred(each)) for each in feeds] if kind == "quantized" else []
+                moved = [session.run(_moved(each, _by_rounding)) for each in feeds]
+                stirred = [session.run(_moved(each, _by_levels)) for each in feeds] if kind == "quantized" else []
         except SessionError as error:
             raise inputs_needed(error, session.input_specs, inputs, ()) from error
         names = session.output_names
@@ -244,31 +245,27 @@ def joined(outputs: Sequence[Sequence[Any]], others: Sequence[Sequence[Any]]) ->
     ]
 
 
-def _moved(feeds: Mapping[str, Any]) -> dict[str, Any]:
-    """Inputs with each float moved up or down by two units in the last place.
-
-    Whole numbers stay: masks, counts and flags that happen to be floats are read for what they are.
-    """
-    rng = np.random.default_rng(0)
-    result = dict(feeds)
-    for name, value in feeds.items():
-        if not _is_float(value):
-            continue
-        wide = value.astype(np.float64)
-        step = rng.choice((-2.0, 2.0), value.shape) * float(finfo(value.dtype).eps)  # type: ignore[no-untyped-call]
-        result[name] = np.where(wide == np.rint(wide), wide, wide * (1.0 + step)).astype(value.dtype)
-    return result
-
-
-def _stirred(feeds: Mapping[str, Any]) -> dict[str, Any]:
-    """Inputs with each float moved up or down by a little of the range of its array."""
+def _moved(feeds: Mapping[str, Any], by: Callable[[Array, Array], Array]) -> dict[str, Any]:
+    """Inputs with each float moved up or down, as the signs say that ``by`` is given."""
     rng = np.random.default_rng(0)
     result = dict(feeds)
     for name, value in feeds.items():
         if _is_float(value) and value.size:
-            wide = value.astype(np.float64)
-            result[name] = (wide + np.ptp(wide) * _STEP * rng.choice((-1.0, 1.0), value.shape)).astype(value.dtype)
+            result[name] = by(value, rng.choice((-1.0, 1.0), value.shape)).astype(value.dtype)
     return result
+
+
+def _by_rounding(value: Array, signs: Array) -> Array:
+    """Two units in the last place. Whole numbers stay: masks, counts and flags that happen to be floats are read for what they are."""
+    wide = value.astype(np.float64)
+    step = 2.0 * signs * float(finfo(value.dtype).eps)  # type: ignore[no-untyped-call]
+    return np.where(wide == np.rint(wide), wide, wide * (1.0 + step))
+
+
+def _by_levels(value: Array, signs: Array) -> Array:
+    """A little of the range of the array."""
+    wide = value.astype(np.float64)
+    return np.asarray(wide + np.ptp(wide) * _STEP * signs)
 
 
 def _is_float(value: Any) -> bool:
