@@ -197,6 +197,11 @@ class Measured:
         """The time of a contender over that of another."""
         return ratio([cycle.turns for cycle in self.cycles], baseline, variant, precision)
 
+    def pair(self, baseline: int, variant: int) -> Paired:
+        """What the rounds say of two contenders."""
+        opening = np.array([(cycle.opened[baseline], cycle.opened[variant]) for cycle in self.cycles])
+        return Paired.of([cycle.turns[:, [baseline, variant]] for cycle in self.cycles], opening)
+
     def opened(self, index: int) -> float:
         """Median seconds to open a contender."""
         return float(np.median([cycle.opened[index] for cycle in self.cycles]))
@@ -287,7 +292,7 @@ def measure_pair(
     contenders = [Contender("baseline", baseline, config), Contender("variant", variant, config)]
     measured = measure(contenders, in_process(feeds), sampling or Sampling(patience=1), stop=stop)
     assert measured is not None  # nobody interrupts
-    return Paired.of([cycle.turns for cycle in measured.cycles], np.array([cycle.opened for cycle in measured.cycles]))
+    return measured.pair(0, 1)
 
 
 def in_process(feeds: Mapping[str, Any]) -> Opener:
@@ -367,10 +372,7 @@ def _one_by_one(
     runs: list[list[float]] = [[] for _ in contenders]
     rounds = sampling.each if left is None else min(sampling.each, left)
     for i in _order(len(contenders), number):
-        with (
-            ExitStack() as stack,
-            collector_paused(),
-        ):  # a collection in the middle of a turn would be charged to whoever runs
+        with ExitStack() as stack, collector_paused():  # as in a cycle of many
             opened[i], turn = opener(contenders[i], stack)
             column = columns[i] = []
             while len(column) < rounds:
@@ -394,12 +396,10 @@ def _order(count: int, number: int) -> list[int]:
 def _judged(cycles: Sequence[Cycle], count: int, precision: float, seconds: float) -> Measured:
     tables = [cycle.turns for cycle in cycles]
     ratios = tuple(ratio(tables, 0, index, precision) for index in range(1, count))
-    noisy = tuple(i for i, each in enumerate(ratios, 1) if _is_noisy(each, precision))
+    noisy = tuple(
+        i for i, each in enumerate(ratios, 1) if each.verdict == "unclear" or not _is_precise(each, precision)
+    )
     return Measured(tuple(cycles), ratios, noisy, seconds)
-
-
-def _is_noisy(ratio: Ratio, precision: float) -> bool:
-    return ratio.verdict == "unclear" or not _is_precise(ratio, precision)
 
 
 def _is_precise(ratio: Ratio, precision: float) -> bool:

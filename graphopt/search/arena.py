@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -44,6 +44,12 @@ def most_bytes(model: Model, growth: float = _DEFAULT.max_growth) -> int:
 def most_added(model: Model, growth: float = _DEFAULT.max_memory_growth) -> float:
     """How many bytes of weights a session of what is made of a model may hold beyond those of the model."""
     return growth * model.nbytes + _MEMORY_SLACK
+
+
+def _quick(seconds: float, rounds: int | None) -> Sampling:
+    """How a quick comparison measures."""
+    each = _QUICK_ROUNDS if rounds is None else max(_QUICK_ROUNDS, min(MIN_ROUNDS, rounds // MIN_CYCLES))
+    return Sampling(seconds, rounds, each=each, patience=1, early=_QUICK)
 
 
 def loadable(model: Model, emitted: Emitted) -> LoadableModel:
@@ -100,6 +106,11 @@ class Arena:
     known: set[int] = field(default_factory=set)
 
     @property
+    def seats(self) -> int:
+        """Sessions that may be in memory at once; of a model so large that this says one, as of any, two are compared."""
+        return LARGEST_PROTOBUF // max(1, self.original.nbytes)
+
+    @property
     def distance(self) -> Distance | None:
         """How far apart the processors are that it measures on; ``None`` for one, and for other devices."""
         return distance(self.config)
@@ -138,8 +149,23 @@ class Arena:
         Raises:
             SessionError: One of the two does not run.
         """
-        each = _QUICK_ROUNDS if rounds is None else max(_QUICK_ROUNDS, min(MIN_ROUNDS, rounds // MIN_CYCLES))
-        return self.over_sessions(baseline, variant, Sampling(seconds, rounds, each=each, patience=1, early=_QUICK))
+        return self.over_sessions(baseline, variant, _quick(seconds, rounds))
+
+    def together(
+        self,
+        graphs: Sequence[Graph],
+        seconds: float = math.inf,
+        rounds: int | None = None,
+        interrupted: Callable[[], bool] = lambda: False,
+    ) -> Measured | None:
+        """:meth:`pair` for more graphs than two, which all run in the same rounds; ``None`` if it was interrupted too early to tell.
+
+        Raises:
+            SessionError: One of them does not run.
+        """
+        sampling = self._ready(graphs, _quick(seconds, rounds))
+        contenders = [Contender(str(i), self.loadable(graph), self.config) for i, graph in enumerate(graphs)]
+        return measure(contenders, in_process(self.feeds), sampling, interrupted=interrupted)
 
     def verdict(
         self,

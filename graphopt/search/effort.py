@@ -241,15 +241,16 @@ class Purse:
             return amount, None
         return math.inf, max(LEAST_ROUNDS, int(amount))
 
-    def take(self, before: float, rounds: int) -> None:
+    def take(self, before: float, rounds: int, questions: int = 1) -> None:
         """Put down a comparison.
 
         Args:
             before: What was spent when it began.
             rounds: That it measured.
+            questions: That it answered at once; each counts as if it had been asked by itself.
         """
-        self._used += rounds
-        self.dear = max(self.dear, self.spent - before)
+        self._used += questions * rounds
+        self.dear = max(self.dear, 2 * (self.spent - before) / (questions + 1))  # a comparison is of two graphs
 
     def pay(self, amount: float, pair: Callable[[float, int | None], Paired]) -> Paired | None:
         """A comparison; ``None`` where one of the two does not run.

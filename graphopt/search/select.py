@@ -12,13 +12,16 @@ once, for the places where it pays by these.
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from graphopt.cost.base import CostModel, Costs
+from graphopt.errors import SessionError
 from graphopt.ir.graph import Graph
 from graphopt.runtime.timing import Paired
 from graphopt.search.arena import Arena
@@ -154,6 +157,7 @@ class _Clock:
     Attributes:
         learned: Whether a price has changed; whoever acts upon it sets it back.
         best: The last ratio measured over where the search started.
+        told: What graphs that ran together say of each two of them, by their hashes; whoever asks for a pair takes it away.
     """
 
     arena: Arena
@@ -163,6 +167,7 @@ class _Clock:
     report: Report
     learned: bool = False
     best: float | None = None
+    told: dict[tuple[int, int], Paired] = field(default_factory=dict)
 
     def tell(self, message: str) -> None:
         """Report what is being done."""
@@ -179,13 +184,48 @@ class _Clock:
         Returns:
             The measurement and the ratio that was predicted; ``None`` when one of the two does not run.
         """
-        paired = self.purse.pay(amount, partial(self.arena.pair, one, two))
+        paired = self.told.pop((one.hash, two.hash), None)
+        if paired is None:
+            paired = self.purse.pay(amount, partial(self.arena.pair, one, two))
         if paired is None:
             return None
         # They may have been priced before a correction: only prices of the same moment can be compared.
         before, after = self.cost.of(one), self.cost.of(two)
         self.learned |= self.cost.correct((one, before), (two, after), paired.speedup, paired.ci95)
         return paired, _speedup(before.total, after.total)
+
+    def together(self, graphs: Sequence[Graph], amount: float) -> bool:
+        """Run graphs of which pairs will be asked for in the same rounds: each is opened and run once, not once for every pair.
+
+        Args:
+            graphs: The graphs, the most important first: as many are taken as there is room and time for.
+            amount: What it may spend of the purse.
+
+        Returns:
+            Whether they ran. What did not is compared in pairs.
+        """
+        purse = self.purse
+        seats = self.arena.seats
+        if purse.rounds is None:
+            seats = min(seats, int(2 * min(amount, purse.room) / max(purse.dear, 1e-9)))
+        chosen = list({graph.hash: graph for graph in graphs}.values())[:seats]
+        count = len(chosen)
+        if count < 3:
+            return False
+        seconds, rounds = purse.share(amount if purse.rounds is None else 2 * amount / count)
+        before, measured = purse.spent, None
+        with suppress(SessionError):
+            measured = self.arena.together(chosen, seconds, rounds, lambda: self.budget.interrupted_now)
+        purse.take(before, 0 if measured is None else measured.rounds, count - 1)
+        if measured is None:
+            return False
+        pairs = itertools.permutations(range(count), 2)
+        self.told = {(chosen[i].hash, chosen[j].hash): measured.pair(i, j) for i, j in pairs}
+        return True
+
+    def knows(self, one: Graph, two: Graph) -> bool:
+        """Whether a comparison costs nothing any more."""
+        return (one.hash, two.hash) in self.told
 
     def apart(self, one: Graph, two: Graph) -> float:
         """Share of the time of a graph that goes into kernels, or conversions, that another one does not have; the larger of the two shares."""
@@ -227,11 +267,12 @@ class _Clock:
         best, left, count = outcome, list(outcome.others), len(outcome.others)
         purse = self.purse
         began = purse.spent
-        while (
-            left and not self.budget.interrupted_now and purse.dear <= min(amount - (purse.spent - began), purse.room)
-        ):
+        while left and not self.budget.interrupted_now:
+            one, two = best.state.graph, left[0].state.graph
+            if not self.knows(one, two) and purse.dear > min(amount - (purse.spent - began), purse.room):
+                break
             other = left.pop(0)
-            if self.apart(best.state.graph, other.state.graph) < _APART:
+            if self.apart(one, two) < _APART:
                 continue
             self.tell(f"measuring alternative {count - len(left)} of {count}")
             if self.faster(best, other, max(purse.least, amount / count)):
@@ -258,21 +299,31 @@ def _settle(
     """Keep the fastest of what a search found, without the families that lose."""
     purse, plan = clock.purse, clock.purse.plan
     amount = plan.round * purse.left
-    outcome = clock.fastest(outcome, plan.alternatives * amount)
     asked = {v.family: v for v in verdicts}
+    start, first = searches.graph, outcome
+    trials = {f: _trial(searches, problem, outcome, f) for f in by_gain(outcome) if f not in asked}
+    rivals = [o.state.graph for o in (*(trial for _, trial in trials.values()), *outcome.others)]
+    apart = [graph for graph in rivals if clock.apart(graph, outcome.state.graph) >= _APART]
+    clock.tell("measuring what was found")
+    if clock.together([start, outcome.state.graph, *apart], amount / 2):
+        amount /= 2
+    outcome = clock.fastest(outcome, plan.alternatives * amount)
+    if outcome.state is not first.state:
+        trials.clear()
     began = purse.spent
     # A graph that gains has at most a small family that loses; one that does not was let down by what it trusted most.
-    looked = bool(outcome.steps) and purse.fits
-    losing = looked and not clock.gains(searches.graph, outcome, plan.look * amount)
+    looked = bool(outcome.steps) and (purse.fits or clock.knows(start, outcome.state.graph))
+    losing = looked and not clock.gains(start, outcome, plan.look * amount)
     # Without a family others may find their places, so the list is made anew after each one that goes.
     while questions := [f for f in by_gain(outcome) if f not in asked]:
         family = questions[-1 if losing else 0]
-        used = purse.spent - began
+        used, known = purse.spent - began, trials.get(family)
         most = min(amount * (plan.patience if losing else 1), used + purse.room)
-        if clock.budget.interrupted_now or used + purse.dear > most:
+        free = known is not None and clock.knows(known[1].state.graph, outcome.state.graph)
+        if clock.budget.interrupted_now or not (free or used + purse.dear <= most):
             asked[family] = FamilyVerdict(family, None, None, True)
             continue
-        smaller, trial = _trial(searches, problem, outcome, family)
+        smaller, trial = known or _trial(searches, problem, outcome, family)
         # All or nothing: the final measurement against the original answers this.
         last = not trial.steps and len(by_gain(outcome)) == 1
         if last or (not losing and clock.apart(trial.state.graph, outcome.state.graph) < _APART):
@@ -283,7 +334,8 @@ def _settle(
         asked[family] = verdict = clock.family(family, trial, outcome, share)
         if not verdict.kept:
             outcome, problem = trial, smaller
-            losing = losing and bool(outcome.steps) and not clock.gains(searches.graph, outcome, plan.again * amount)
+            trials.clear()
+            losing = losing and bool(outcome.steps) and not clock.gains(start, outcome, plan.again * amount)
     return Selection(outcome, problem, tuple(asked.values()), losing=losing)
 
 

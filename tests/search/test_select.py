@@ -33,6 +33,15 @@ SLOWER = library(
 )
 
 
+def arena_of(pair, seats=99, **others):
+    """An arena in which a function says what a pair shows, and what several show that run together is what their pairs show."""
+
+    def together(graphs, seconds, rounds, interrupted):
+        return SimpleNamespace(rounds=8, pair=lambda i, j: pair(graphs[i], graphs[j], seconds, rounds))
+
+    return SimpleNamespace(**{"pair": pair, "seats": seats, "together": together} | others)
+
+
 @pytest.fixture
 def store(tmp_path):
     with Store(tmp_path / "s") as found:
@@ -155,8 +164,10 @@ def test_graphs_are_compared_in_the_same_rounds_and_equal_ones_run_once(store):
 
 
 @pytest.mark.parametrize("contradicted", [False, True])
-@pytest.mark.parametrize("strategy", [Greedy(), Auto(keep=1)], ids=["greedy", "auto"])
-def test_a_family_that_loses_as_a_whole_comes_back_where_it_pays(store, monkeypatch, strategy, contradicted):
+@pytest.mark.parametrize(
+    "strategy, seats", [(Greedy(), 99), (Auto(keep=1), 99), (Greedy(), 2)], ids=["greedy", "auto", "pairs"]
+)
+def test_a_family_that_loses_as_a_whole_comes_back_where_it_pays(store, monkeypatch, strategy, seats, contradicted):
     """By the prices a form is good at two places, by the clock at one of them: first it goes, then it comes back there alone.
 
     Unless a look at the start says that the new plan loses to it, as the first did not: then that one stays.
@@ -207,13 +218,15 @@ def test_a_family_that_loses_as_a_whole_comes_back_where_it_pays(store, monkeypa
         return Paired(1.0, 1.0, Ratio.of(ratio, (ratio - 0.01, ratio + 0.01)), 20, 4)
 
     fooled = Problem(rules, KernelCost(store), 16)
-    chosen = select(fooled, strategy, model.graph, Budget(candidates=200), SimpleNamespace(pair=pair), Purse(60.0))
+    chosen = select(fooled, strategy, model.graph, Budget(candidates=200), arena_of(pair, seats), Purse(60.0))
     assert by_the_clock(chosen.outcome.state.graph) == pytest.approx(3.0 if contradicted else 2.5)
     assert {v.family: v.kept for v in chosen.families} == {"form": not contradicted, "other": True}
 
 
+@pytest.mark.parametrize("seats", [2, 99])
 @pytest.mark.parametrize("ms, asked", [(0.02, False), (0.5, True)])
-def test_a_family_in_which_no_comparison_could_see_a_difference_is_not_asked_about(store, ms, asked):
+def test_a_family_in_which_no_comparison_could_see_a_difference_is_not_asked_about(store, ms, asked, seats):
+    """And graphs that ran together are not compared in pairs as well."""
     from onnx import TensorProto, helper
 
     nodes = [
@@ -240,14 +253,22 @@ def test_a_family_in_which_no_comparison_could_see_a_difference_is_not_asked_abo
             price = {"Abs": 0.5 * len(window.nodes), "Neg": ms, "Mul": ms / 2}[op]
             store.put_many(problem.cost.environment, dict.fromkeys(pair, price))
 
+    paired = []
+
+    def pair(*given):
+        paired.append(given)
+        return alike(*given)
+
     def alike(one, two, seconds, most):
         return Paired(1.0, 1.0, Ratio.of(1.5, (1.2, 1.8)), 20, 4)
 
     known = Problem(rules, KernelCost(store, measure=False), 16)
-    arena = SimpleNamespace(pair=alike)
+    arena = arena_of(alike, seats)
+    arena.pair = pair
     chosen = select(known, Greedy(), model.graph, Budget(candidates=200), arena, Purse(60.0))
     assert {v.family for v in chosen.families} == {"large", "form"} and all(v.kept for v in chosen.families)
     assert {v.family for v in chosen.families if v.ratio is not None} == ({"large", "form"} if asked else {"large"})
+    assert bool(paired) == (seats == 2)
     assert all(
         v.predicted is not None for v in chosen.families
     )  # the clock was not asked because it could not have told
@@ -299,8 +320,9 @@ def test_a_predicted_time_does_not_rise_and_after_a_correction_there_is_none(sto
     assert told == falling
 
 
+@pytest.mark.parametrize("seats", [2, 99])
 @pytest.mark.parametrize("limit", [3.0, 10.0, 40.0, 300.0])
-def test_all_that_is_handed_out_keeps_to_the_limit(store, monkeypatch, limit):
+def test_all_that_is_handed_out_keeps_to_the_limit(store, monkeypatch, limit, seats):
     """On a clock that goes on by what each stage is handed, and a little by every comparison, with a graph that seems to lose."""
     model, _, first, second = _two(store)
     problem, now = Problem(SLOWER, KernelCost(store, measure=False), 16), [100.0]
@@ -317,15 +339,21 @@ def test_all_that_is_handed_out_keeps_to_the_limit(store, monkeypatch, limit):
     def takes(seconds):
         now[0] += seconds + 0.002 * limit
 
+    unclear = Paired(1.0, 1.0, Ratio.of(0.95, (0.9, 1.02)), 20, 4)
+
     def pair(one, two, seconds, most):
         takes(seconds)
-        return Paired(1.0, 1.0, Ratio.of(0.95, (0.9, 1.02)), 20, 4)
+        return unclear
+
+    def together(graphs, seconds, rounds, interrupted):
+        takes(seconds)
+        return SimpleNamespace(rounds=8, pair=lambda i, j: unclear)
 
     def verdict_of(graph, seconds, *_):
         takes(seconds)
         return Paired(1.0, 1.0, Ratio.of(1.1, (0.9, 1.4)), 20, 4)
 
-    arena, effort = SimpleNamespace(pair=pair, verdict=verdict_of), Effort(limit)
+    arena, effort = arena_of(pair, seats, together=together, verdict=verdict_of), Effort(limit)
     monkeypatch.setattr("graphopt.search.select._trial", lambda *_: (problem, replace(found, state=first)))
     clock, budget, purse = Budget(limit), effort.searching(), effort.comparing()
     chosen = select(problem, Slow(), model.graph, budget, arena, purse)
@@ -346,7 +374,7 @@ def test_what_takes_longer_than_there_is_time_is_not_compared(store):
     def pair(*_):
         raise AssertionError("compared")
 
-    strategy, arena = SimpleNamespace(run=lambda *_: found), SimpleNamespace(pair=pair)
+    strategy, arena = SimpleNamespace(run=lambda *_: found), arena_of(pair, together=pair)
     purse = Effort.within(10.0, 1.0, 0.1).comparing()
     chosen = select(problem, strategy, model.graph, Budget(10.0), arena, purse)
     assert chosen.outcome.state is second and len(chosen.outcome.others) == 1
