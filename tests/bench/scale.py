@@ -1,6 +1,6 @@
 """What a large graph costs: loading, the normal form, a candidate of a search, greedy to its end, and memory.
 
-    python -m tests.bench.scale [--nodes 1000 5000 20000] [--candidates 500] [--greedy] [NAME ...]
+    python -m tests.bench.scale [NAME ...] [--candidates 500] [--greedy] [--nodes 1000 5000 20000]
 
 Made-up models of small layers (attention, a residual sum, what exporters leave behind), or models of the zoo. Prices are estimated
 and known before a candidate is timed, by the time of this process; peak memory is that of the process, so far.
@@ -112,18 +112,20 @@ def main() -> None:
     """Print a line for each model, and the growth of a candidate's time from one size to the next."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*")
-    parser.add_argument("--nodes", type=int, nargs="+", default=[1000, 5000, 20000])
+    parser.add_argument(
+        "--nodes", type=int, nargs="+", help="made-up models of so many nodes; 1000 5000 20000 where nothing is named"
+    )
     parser.add_argument("--candidates", type=int, default=500)
     parser.add_argument("--greedy", action="store_true")
     given = parser.parse_args()
     print("model                     nodes normal    load  normal  start  candidate   step   steps  greedy  memory")
     print("                                             s       s      s         ms     ms               s      GB")
-    if given.names:
-        for name in given.names:
-            measure(name, build(*name.split(":")), given.candidates, given.greedy)  # type: ignore[arg-type]
-        return
-    times = [measure(f"layers of {n}", layered(n), given.candidates, given.greedy) for n in given.nodes]
-    print("growth:", ", ".join(f"{b / a:.2f}" for a, b in itertools.pairwise(times)))
+    for name in given.names:
+        measure(name, build(*name.split(":")), given.candidates, given.greedy)  # type: ignore[arg-type]
+    sizes = given.nodes or ([] if given.names else [1000, 5000, 20000])
+    times = [measure(f"layers of {n}", layered(n), given.candidates, given.greedy) for n in sizes]
+    if len(times) > 1:
+        print("growth:", ", ".join(f"{b / a:.2f}" for a, b in itertools.pairwise(times)))
 
 
 if __name__ == "__main__":
