@@ -20,7 +20,7 @@ from graphopt.benchmark.worker import save_feeds
 from graphopt.errors import SessionError
 from graphopt.ir.types import Array
 from graphopt.runtime.given import load_npz
-from graphopt.runtime.rounds import GRAIN_S, Turn
+from graphopt.runtime.timing import GRAIN_S, Turn
 
 LIMIT_S = 600.0
 """Seconds that a rival may take to open a model, or to answer."""

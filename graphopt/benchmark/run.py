@@ -32,8 +32,9 @@ from graphopt.runtime import guard
 from graphopt.runtime.environment import fingerprint, free_memory, threads_used
 from graphopt.runtime.feeds import Range
 from graphopt.runtime.given import Given
-from graphopt.runtime.rounds import Contender, Measured, Timed, Turn, in_process, measure
+from graphopt.runtime.rounds import Contender, Measured, Timed, in_process, measure
 from graphopt.runtime.session import Session, SessionConfig
+from graphopt.runtime.timing import Turn
 from graphopt.verification.compare import Difference, Tolerance, compare
 from graphopt.verification.numeric import Verifier
 from graphopt.verification.ranges import input_ranges
@@ -288,7 +289,7 @@ class _Run:
         with guard.open_guarded(self.path, replace(self.config, level="disabled")) as session:
             expected = [session.run(each) for each in trials]
         with Session(self.path, self.config) as session:
-            ours = min(Turn(session.prepare(feeds)).take())
+            ours = min(Turn(session.prepare(feeds), self.config.alone).take())
         found = list[tuple[Made, Opened | None]]()
         for name in names:
             folder = self.folder / f"{name}-{self.config.threads}"

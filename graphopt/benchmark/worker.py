@@ -28,8 +28,9 @@ from graphopt.runtime.environment import peak_memory
 from graphopt.runtime.feeds import make_feeds
 from graphopt.runtime.given import load_npz
 from graphopt.runtime.placement import Placement
-from graphopt.runtime.rounds import Contender, Opener, Timed, Turn
+from graphopt.runtime.rounds import Contender, Opener, Timed
 from graphopt.runtime.session import Session, SessionConfig
+from graphopt.runtime.timing import Turn
 
 # The child looks for modules where we do, wherever graphopt was found.
 _START = (
@@ -69,7 +70,7 @@ class Worker(Respondent):
         """Where the nodes run."""
 
     def turn(self) -> list[float]:
-        """Take a turn (see :class:`graphopt.runtime.rounds.Turn`)."""
+        """Take a turn (see :class:`graphopt.runtime.timing.Turn`)."""
         taken: list[float] = self.ask("turn")
         return taken
 
@@ -140,7 +141,7 @@ def _serve() -> None:
             question, _, rest = line.strip().partition(" ")
             answer: Any = None
             if question == "turn":
-                turn = turn or Turn(session.prepare(feeds))
+                turn = turn or Turn(session.prepare(feeds), config.alone)
                 answer = turn.take()
             elif question == "outputs":
                 outputs = zip(session.output_names, session.run(feeds), strict=True)

@@ -30,8 +30,8 @@ from graphopt.cost.windows import VIEWS
 from graphopt.errors import GraphoptError
 from graphopt.runtime.distance import distance
 from graphopt.runtime.providers import CPU, full_name
-from graphopt.runtime.rounds import GRAIN_S
 from graphopt.runtime.session import LoadableModel, Session, SessionConfig, spinning
+from graphopt.runtime.timing import GRAIN_S, undisturbed
 
 REORDERS = frozenset({"ReorderInput", "ReorderOutput"})
 _TURNED = "Transpose"
@@ -44,8 +44,6 @@ _WIDENED = "InsertedPrecisionFreeCast_"
 so those at the borders of a window alone are none of its own."""
 TARGET_MS = 10.0
 """Milliseconds of runs of a window, all told, between ``_MIN_RUNS`` and ``_MAX_RUNS`` of them."""
-_UNDISTURBED = 0.9  # share of its time that a run must have had the processor
-_GRAIN_S = 5e-6  # what the clocks of thread and wall may differ by
 _ENOUGH = 3  # clean runs
 _PATIENCE_S, _PATIENCE_RUNS = 0.3, 50  # for as long a busy machine gets another chance to let a run through
 _MIN_RUNS, _MAX_RUNS = 8, 40
@@ -201,7 +199,9 @@ class Stopwatch:
         paces: list[float] = []
         deadline = time.perf_counter() + _PATIENCE_S
         while len(times) < runs or (
-            sum(map(_clean, times)) < _ENOUGH and len(times) < _PATIENCE_RUNS and time.perf_counter() < deadline
+            sum(undisturbed(*each) for each in times) < _ENOUGH
+            and len(times) < _PATIENCE_RUNS
+            and time.perf_counter() < deadline
         ):
             if self._pace is not None:
                 self._pace()  # once for the cache
@@ -234,17 +234,11 @@ def _typical(each: list[float], times: list[tuple[float, float]]) -> float:
         times: Wall and processor time of the runs. Where the second is less, another process had the processor for some
             milliseconds; such runs are left out, or, when there is hardly any other, cut down to this thread's part.
     """
-    clean = [t for t, run in zip(each, times, strict=True) if _clean(run)]
+    clean = [t for t, run in zip(each, times, strict=True) if undisturbed(*run)]
     if len(clean) >= min(_ENOUGH, len(each)):
         return _low(clean)
     scaled = sorted(t * min(1.0, cpu / wall) for t, (wall, cpu) in zip(each, times, strict=True))
     return scaled[len(scaled) // 2]
-
-
-def _clean(run: tuple[float, float]) -> bool:
-    """Whether no other process interrupted a run."""
-    wall, cpu = run
-    return cpu > _UNDISTURBED * wall or wall - cpu < _GRAIN_S
 
 
 def _kernels(events: list[dict[str, Any]], timed: int) -> list[tuple[str, str, list[float]]]:

@@ -20,7 +20,6 @@ holds still is the *ratio* of sessions that run within the same milliseconds, so
 
 from __future__ import annotations
 
-import itertools
 import math
 import statistics
 import time
@@ -37,7 +36,7 @@ from graphopt.ir.types import Array
 from graphopt.runtime.distance import Distance, distance
 from graphopt.runtime.providers import CPU, full_name, on_host
 from graphopt.runtime.session import SPIN_S, Model, Session, SessionConfig, spinning, spins
-from graphopt.runtime.timing import NOISY, Paired, Ratio, ratio
+from graphopt.runtime.timing import GRAIN_S, NOISY, Paired, Ratio, Turn, ratio
 
 MIN_CYCLES = 4
 """Cycles of a measurement, at least: Student's quantile is 12.7 for two, 3.2 for four and 2.4 for eight."""
@@ -49,12 +48,6 @@ SETTLE_S = 3e-3
 """Pause before each turn where sessions have threads of their own: these sleep by then (otherwise twice the latency, with two threads on two cores)."""
 LONG_SETTLE_S = 0.05
 """The pause where threads can't be told, or were told otherwise: those of other runtimes, of providers on the processor, and of ONNX Runtime before 1.27."""
-GRAIN_S = 1e-9
-"""No run takes less: on a coarse clock one of an empty model may take no time at all, and it is divided by."""
-_TURN_S = 5e-3  # a turn is timed for at least this long: far above the grain of the clock and the cost of a call
-_WARM_S = 20e-3  # a model that takes less than this feels the cold caches that the other model leaves
-_SLOW_S = 5 * _WARM_S  # what takes this long in its first run, where memory is new, is not one of those
-_MAX_REPEAT = 1000  # runs of a turn: a call takes a few microseconds, whatever the model
 
 Timed = Callable[[], list[float]]
 """Takes a turn and returns the seconds of its runs."""
@@ -306,7 +299,7 @@ def in_process(feeds: Mapping[str, Any]) -> Opener:
         start = time.perf_counter()
         session = stack.enter_context(Session(contender.model, contender.config))
         seconds = max(time.perf_counter() - start, GRAIN_S)
-        return seconds, Turn(session.prepare(feeds)).take
+        return seconds, Turn(session.prepare(feeds), contender.config.alone).take
 
     return opener
 
@@ -405,41 +398,6 @@ def _judged(cycles: Sequence[Cycle], count: int, precision: float, seconds: floa
 def _is_precise(ratio: Ratio, precision: float) -> bool:
     """Whether an interval is as narrow as was asked for, or a tenth of what the ratio is away from 1."""
     return ratio.half_width <= max(precision, 0.1 * abs(ratio.value - 1))
-
-
-class Turn:
-    """One session's turn: warmed up where that matters, repeated until it is long enough to be timed.
-
-    Args:
-        run: Runs the model once, see :meth:`graphopt.runtime.session.Session.prepare`.
-    """
-
-    def __init__(self, run: Callable[[], None]) -> None:
-        self._run = run
-        best = self._clock(1)[0]
-        if best < _SLOW_S:
-            best = self._clock(1)[0]
-        if best < _WARM_S:
-            best = min(best, *self._clock(2))
-        self._repeat = max(1, min(_MAX_REPEAT, math.ceil(_TURN_S / max(best, 1e-7))))
-        self._warm = best < _WARM_S
-
-    def take(self) -> list[float]:
-        """Take the turn.
-
-        Returns:
-            Seconds of each of its runs.
-        """
-        if self._warm:
-            self._run()
-        return self._clock(self._repeat)
-
-    def _clock(self, repeat: int) -> list[float]:
-        marks = [time.perf_counter()]
-        for _ in range(repeat):
-            self._run()
-            marks.append(time.perf_counter())
-        return [max(end - start, GRAIN_S) for start, end in itertools.pairwise(marks)]
 
 
 def turn_order(count: int, round_index: int) -> list[int]:

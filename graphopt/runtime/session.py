@@ -105,6 +105,11 @@ class SessionConfig:
     arena: bool = True
     pattern: bool = True
 
+    @property
+    def alone(self) -> bool:
+        """Whether the thread that runs a session does all of its work."""
+        return self.threads == 1 and self.parallel <= 1 and providers.full_name(self.provider) == providers.CPU
+
 
 def spinning(config: SessionConfig, seconds: float) -> SessionConfig:
     """A session whose threads wait awake for so long before they sleep, unless it was told another time or the runtime can't be told."""

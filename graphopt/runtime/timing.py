@@ -1,4 +1,7 @@
-"""From cycles to a ratio with an interval and a verdict: the one way in which two models are told apart.
+"""From the runs of a turn to a ratio with an interval and a verdict: the one way in which two models are told apart.
+
+Where a session has no thread but the caller's, it is known when another program had the processor in the middle of a turn. Such a turn counts
+by the time that its thread had: on a busy machine a pair is then nearly as precise as on an idle one.
 
 A round of a measurement gives one ratio (:mod:`graphopt.runtime.rounds`). Whose turn follows the other's finds the other's data in the
 caches, and is slower by up to a fifth in spite of a run to warm up, so ratios of rounds in either order lie in two heaps: a session's ratio is the mean of
@@ -10,8 +13,10 @@ slow spell as a whole. Its interval is Student's for the trimmed mean (Tukey and
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -23,6 +28,14 @@ Verdict = Literal["faster", "slower", "equal", "unclear"]
 
 NOISY = 0.04
 """How far from 1 an interval around it may reach before it says nothing: that of a model which is as fast is narrower."""
+GRAIN_S = 1e-9
+"""No run takes less: on a coarse clock one of an empty model may take no time at all, and it is divided by."""
+_TURN_S = 5e-3  # a turn is timed for at least this long: far above the grain of the clock and the cost of a call
+_WARM_S = 20e-3  # a model that takes less than this feels the cold caches that the other model leaves
+_SLOW_S = 5 * _WARM_S  # what takes this long in its first run, where memory is new, is not one of those
+_MAX_REPEAT = 1000  # runs of a turn: a call takes a few microseconds, whatever the model
+_UNDISTURBED = 0.9  # share of its time that a thread must have had the processor ...
+_SWITCH_S = 5e-6  # ... but for as much as the clocks of thread and wall may differ by
 _TRIM = 0.2  # the share at either end that Tukey and McLaughlin advise for tails like a busy machine's
 _SPARE = 8  # of fewer cycles none can be spared
 
@@ -130,6 +143,56 @@ class Paired:
             return None
         middle, half = _middle(np.log(self.opening[:, 0] / self.opening[:, 1]))
         return math.exp(middle), (math.exp(middle - half), math.exp(middle + half))
+
+
+class Turn:
+    """One session's turn: warmed up where that matters, repeated until it is long enough to be timed.
+
+    Args:
+        run: Runs the model once, see :meth:`graphopt.runtime.session.Session.prepare`.
+        alone: Whether this thread does all of the work, so that time in which it had no processor is known, and does not count.
+    """
+
+    def __init__(self, run: Callable[[], None], alone: bool = False) -> None:
+        self._run, self._alone = run, alone
+        best = self._clock(1)[0]
+        if best < _SLOW_S:
+            best = self._clock(1)[0]
+        if best < _WARM_S:
+            best = min(best, *self._clock(2))
+        self._repeat = max(1, min(_MAX_REPEAT, math.ceil(_TURN_S / max(best, 1e-7))))
+        self._warm = best < _WARM_S
+
+    def take(self) -> list[float]:
+        """Take the turn.
+
+        Returns:
+            Seconds of each of its runs.
+        """
+        if self._warm:
+            self._run()
+        return self._clock(self._repeat)
+
+    def _clock(self, repeat: int) -> list[float]:
+        had = time.thread_time()
+        marks = [time.perf_counter()]
+        for _ in range(repeat):
+            self._run()
+            marks.append(time.perf_counter())
+        had = time.thread_time() - had
+        wall = marks[-1] - marks[0]
+        share = 1.0 if not self._alone or undisturbed(wall, had) else had / wall
+        return [max(share * (end - start), GRAIN_S) for start, end in itertools.pairwise(marks)]
+
+
+def undisturbed(wall: float, had: float) -> bool:
+    """Whether no other program had the processor for long.
+
+    Args:
+        wall: Seconds that passed.
+        had: Seconds of processor time of the thread that they passed for.
+    """
+    return had > _UNDISTURBED * wall or wall - had < _SWITCH_S
 
 
 def ratio(cycles: Sequence[Array], baseline: int, variant: int, precision: float = NOISY) -> Ratio:

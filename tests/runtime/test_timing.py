@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pytest
 
-from graphopt.runtime.timing import Ratio, ratio, student, verdict
+from graphopt.runtime.session import SessionConfig
+from graphopt.runtime.timing import Ratio, Turn, ratio, student, verdict
 
 
 def cycles(rng, count, truth=1.0, luck=0.01, noise=0.02, rounds=6):
@@ -115,3 +118,30 @@ def test_students_quantiles_go_on_smoothly():
     assert student(1) == pytest.approx(12.706)
     assert student(16) == pytest.approx(2.120, abs=0.01)
     assert student(39) == pytest.approx(2.023, abs=0.01)
+
+
+@pytest.mark.parametrize("alone", [False, True])
+def test_time_without_a_processor_does_not_count_where_it_is_known(alone):
+    def run():
+        end = time.thread_time() + 0.006
+        while time.thread_time() < end:
+            pass
+        time.sleep(0.03)  # to a thread it is the same as another program's turn
+
+    taken = Turn(run, alone).take()
+    assert len(taken) == 1 and (taken[0] < 0.03) == alone
+
+
+@pytest.mark.parametrize(
+    "config, alone",
+    [
+        (SessionConfig(threads=1), True),
+        (SessionConfig(threads=2), False),
+        (SessionConfig(threads=0), False),
+        (SessionConfig(threads=1, parallel=2), False),
+        (SessionConfig("cuda", threads=1), False),
+        (SessionConfig("openvino", threads=1), False),
+    ],
+)
+def test_it_is_known_of_one_thread_on_the_processor(config, alone):
+    assert config.alone == alone
