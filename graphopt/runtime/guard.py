@@ -59,9 +59,16 @@ def start() -> None:
 
 def ready() -> None:
     """Wait until the child is there: what is timed over there is not its start."""
+    peak()
+
+
+def peak() -> int | None:
+    """Peak memory of the child so far, in bytes: no session that it had took more; ``None`` where nobody knows."""
     with suppress(OSError, _EndedError, GraphoptError), _lock:
         if hasattr(socket, "AF_UNIX"):
-            _running().ask(("peak",), LIMIT_S)
+            found: int | None = _running().ask(("peak",), LIMIT_S)
+            return found
+    return None
 
 
 def open_guarded(

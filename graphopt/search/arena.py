@@ -14,6 +14,7 @@ from graphopt.onnxio.load import Model
 from graphopt.onnxio.save import LARGEST_PROTOBUF, by_reference
 from graphopt.runtime import guard
 from graphopt.runtime.distance import Distance, distance
+from graphopt.runtime.environment import free_memory
 from graphopt.runtime.rounds import (
     MIN_CYCLES,
     MIN_ROUNDS,
@@ -107,8 +108,9 @@ class Arena:
 
     @property
     def seats(self) -> int:
-        """Sessions that may be in memory at once; of a model so large that this says one, as of any, two are compared."""
-        return LARGEST_PROTOBUF // max(1, self.original.nbytes)
+        """Sessions that may be in memory at once: in a half of what is free, if none takes more than what has run over there so far. Two at least."""
+        free, each = free_memory(), guard.peak()
+        return 2 if free is None or each is None else max(2, free // 2 // max(each, 1))
 
     @property
     def distance(self) -> Distance | None:

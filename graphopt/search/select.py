@@ -198,7 +198,7 @@ class _Clock:
         """Run graphs of which pairs will be asked for in the same rounds: each is opened and run once, not once for every pair.
 
         Args:
-            graphs: The graphs, the most important first: as many are taken as there is room and time for.
+            graphs: The graphs, the most important first: as many are taken as there is memory and time for.
             amount: What it may spend of the purse.
 
         Returns:

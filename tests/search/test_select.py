@@ -14,6 +14,7 @@ from graphopt.onnxio.load import load
 from graphopt.pipeline.judge import verdict
 from graphopt.pipeline.search import _predicted
 from graphopt.rewrite.library import Library
+from graphopt.runtime import guard
 from graphopt.runtime.rounds import Sampling
 from graphopt.runtime.session import SessionConfig
 from graphopt.runtime.timing import Paired, Ratio
