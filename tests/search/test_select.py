@@ -164,6 +164,18 @@ def test_graphs_are_compared_in_the_same_rounds_and_equal_ones_run_once(store):
     assert arena.compare(graphs, Sampling(rounds=8), lambda: True) is None
 
 
+def test_as_many_run_together_as_a_half_of_the_free_memory_holds(store, monkeypatch):
+    model, _, first, second = _two(store)
+    arena = Arena(model, model, SessionConfig(), {"x": np.ones(1 << 18, np.float32)})
+    found = arena.together([first.graph, second.graph, first.graph], rounds=8)
+    assert found is not None and found.pair(0, 1).ci95[1] < 1 < found.pair(1, 2).ci95[0]
+    assert arena.together([first.graph, second.graph], interrupted=lambda: True) is None
+    for free, seats in ((None, 2), (0, 2), (7, 3), (10, 5)):
+        known = None if free is None else free * guard.peak()
+        monkeypatch.setattr("graphopt.search.arena.free_memory", lambda known=known: known)
+        assert arena.seats == seats
+
+
 @pytest.mark.parametrize("contradicted", [False, True])
 @pytest.mark.parametrize(
     "strategy, seats", [(Greedy(), 99), (Auto(keep=1), 99), (Greedy(), 2)], ids=["greedy", "auto", "pairs"]
