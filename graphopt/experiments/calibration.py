@@ -169,7 +169,9 @@ def samples(
         found.pop(start.graph.hash, None)
         # What a walk predicts for all places is off where savings do not add up: so more are carried out than are wanted.
         made: dict[int, tuple[State, int]] = {}
-        for reduced in _far_apart(list(found.values()), [q.cost for q in found.values()], _CARRIED * count):
+        for reduced in _far_apart(list(found.values()), [q.cost for q in found.values()], len(found)):
+            if len(made) == _CARRIED * count:
+                break
             state, steps = expansion.of(reduced.plan)
             if state.cost < math.inf:  # at all places at once the weights may outgrow what they may take
                 made.setdefault(state.graph.hash, (state, len(steps)))
