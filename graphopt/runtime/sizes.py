@@ -6,6 +6,7 @@ that the graph hints at first, and what the runtime accepts is kept.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -28,6 +29,8 @@ _LONG = (2048, 16384)  # samples of a sound, of which a window of a spectrum tak
 _PRIMES = (3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47)
 _LARGE = 64  # sizes from here on are those of images: what halves them again and again takes multiples of 32
 _STRIDE = 32
+_BOUNDS = 3  # that are tried for each symbol
+_SHORT = 0.05  # seconds of an inference that may be made a few times more
 _SMALLER = (64, 16)  # than those of images, where attention from pixel to pixel takes more memory than there is
 
 
@@ -38,6 +41,7 @@ class Hints:
     Attributes:
         sizes: For each symbol the sizes that operators seem to ask of it, those of the most operators first.
         equal: Sums that operators hold against each other.
+        bounds: Numbers that sizes are held against, the largest first: above one the model may compute something else.
         elements: Shapes of the tensors in sequences, by input: what the runtime does not tell.
         known_as: Names that inputs would have elsewhere, by the operands that they are.
         known: Sizes at which the model has run: where to begin.
@@ -45,6 +49,7 @@ class Hints:
 
     sizes: Mapping[str, Sequence[int]] = field(default_factory=dict)
     equal: Sequence[tuple[Linear, Linear]] = ()
+    bounds: Sequence[int] = ()
     elements: Mapping[str, tuple[int | str | None, ...]] = field(default_factory=dict)
     known_as: Mapping[str, str] = field(default_factory=dict)
     known: Mapping[str, int] = field(default_factory=dict)
@@ -71,6 +76,7 @@ class Symbols:
         hints: Sizes to try, by symbol, besides the likely one.
         tied: The symbols that depend on others, and how.
         empty: Those of the free ones that may well be 0: what is past.
+        bounds: What sizes are held against, see :class:`Hints`.
     """
 
     free: tuple[str, ...]
@@ -78,6 +84,7 @@ class Symbols:
     hints: Mapping[str, Sequence[int]] = field(default_factory=dict)
     tied: Mapping[str, Linear] = field(default_factory=dict)
     empty: tuple[str, ...] = ()
+    bounds: Sequence[int] = ()
 
     @classmethod
     def of(
@@ -110,7 +117,9 @@ class Symbols:
             if len(sum) == 1 and (other := next(iter(sum))) in options:
                 options[other] += [size for size in hints.sizes.get(name, ()) if size not in options[other]]
         past = tuple(s for s in free if roles.get(s, s.lower()).startswith("past"))
-        return cls(free, {**{s: hints.known.get(s, usual[s]) for s in free}, **given}, options, tied, past)
+        return cls(
+            free, {**{s: hints.known.get(s, usual[s]) for s in free}, **given}, options, tied, past, hints.bounds
+        )
 
     @classmethod
     def choices(
@@ -214,7 +223,7 @@ def _smaller(symbols: Symbols) -> list[Sizes]:
 
 
 def others(symbols: Symbols, base: Sizes, runs: Runs, seconds: float = SECONDS) -> list[Sizes]:
-    """More sizes that a model runs at: each symbol at another size than in ``base``, each at 1, and without a past, as far as that runs.
+    """More sizes that a model runs at: each symbol at another size than in ``base``, at 1, without a past, and beyond bounds.
 
     Symbols get sizes that differ from each other, where the model takes that: what is equal by chance hides mistakes.
     """
@@ -226,7 +235,8 @@ def others(symbols: Symbols, base: Sizes, runs: Runs, seconds: float = SECONDS) 
     if not symbols.free:
         return []
     found: list[Sizes] = []
-    for sizes in (_another(symbols, base, tried), _ones(symbols, base, tried), _empty(symbols, base, tried)):
+    for find in (_another, _ones, _empty, _beyond):
+        sizes = find(symbols, base, tried)
         each = None if sizes is None else symbols.whole(sizes)
         if each is not None and each != base and each not in found:
             found.append(each)
@@ -257,6 +267,29 @@ def _empty(symbols: Symbols, base: Sizes, runs: Runs) -> Sizes | None:
     return none if symbols.empty and runs(none) else None
 
 
+def _beyond(symbols: Symbols, base: Sizes, runs: Runs) -> Sizes | None:
+    """Symbols above the largest bound that they can pass, the last first; nothing where that takes long.
+
+    Below a bound, a model that clips there and one that does not are the same.
+    """
+
+    def seconds(sizes: Sizes) -> float:
+        began = time.monotonic()
+        return time.monotonic() - began if runs(sizes) else math.inf
+
+    if not symbols.bounds or (took := seconds(base)) > _SHORT:
+        return None
+    sizes = dict(base)
+    for i, symbol in reversed(list(enumerate(symbols.free))):
+        for bound in [bound for bound in symbols.bounds if bound >= base[symbol]][:_BOUNDS]:
+            above = {**sizes, symbol: bound + 1 + i}
+            # Twice as many elements take twice as long at least.
+            if took * above[symbol] / max(1, base[symbol]) <= _SHORT and (then := seconds(above)) <= _SHORT:
+                sizes, took = above, then
+                break
+    return sizes if sizes != base else None
+
+
 def _one_by_one(base: Sizes, choices: Mapping[str, Sequence[int]], runs: Runs) -> Sizes | None:
     """Change symbol after symbol, as far as the model runs."""
     sizes = dict(base)
@@ -269,12 +302,12 @@ def _one_by_one(base: Sizes, choices: Mapping[str, Sequence[int]], runs: Runs) -
 
 
 def _different(size: int, index: int) -> int:
-    """Another size than ``size``, for each index its own."""
+    """Another size than ``size``, for each index its own; an even one for an odd one, and the other way round."""
     if size >= _LARGE:
         below = [size - _STRIDE * (i + 1) for i in range(size // _STRIDE - 1)]
         return below[index] if index < len(below) else size + _STRIDE * (index - len(below) + 1)
-    rest = [p for p in _PRIMES if p != size]
-    return rest[index] if index < len(rest) else size + 50 + index
+    rest = [2 * p for p in (2, *_PRIMES)] if size % 2 else _PRIMES
+    return rest[index] if index < len(rest) else size + 51 + 2 * index
 
 
 def _near(symbols: Symbols, base: Sizes, symbol: str) -> list[int]:

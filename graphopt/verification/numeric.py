@@ -17,8 +17,10 @@ Other providers than the CPU round in their own way, some in half precision. The
 the same, as that is what the model says; an output also passes if it is about as near to what the provider makes of the
 original as that is to the reference.
 
-A model with symbols is compared at two sizes of each of them at least, at 1, and without a past, where the original runs at those: a
-rewrite may be right at one size alone. Flags, inputs of one truth value, are set both ways at each size, as far as that runs.
+A model with symbols is compared at two sizes of each of them at least, an even and an odd one, at 1, and without a past, where the original
+runs at those: a rewrite may be right at one size alone. Where an inference is short, it is also compared above the numbers that its graph
+holds sizes against (the width of a window, the end of a Slice), below which what is clipped and what is not are the same. Flags, inputs of
+one truth value, are set both ways at each size, as far as that runs.
 
 One session is open at a time, in a process that a model may take down (:mod:`graphopt.runtime.guard`); what is kept of the others
 is their outputs.

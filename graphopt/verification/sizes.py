@@ -16,7 +16,25 @@ from graphopt.runtime.ties import Linear, linear
 
 _WINDOWS = frozenset({"Conv", "MaxPool", "AveragePool", "ConvTranspose", "LpPool"})
 _HANDED_ON = frozenset({"SequenceAt", "SequenceInsert", "SequenceErase", "Identity", "Relu", "Cast"})
+_BOUNDING = frozenset(
+    {
+        "Slice",
+        "Min",
+        "Max",
+        "Clip",
+        "Less",
+        "LessOrEqual",
+        "Greater",
+        "GreaterOrEqual",
+        "Equal",
+        "Mod",
+        "Div",
+        "Trilu",
+        "TopK",
+    }
+)
 _LARGEST = 4096
+_LARGEST_BOUND = 512  # attention from each place to each other takes the square of it
 
 
 def size_hints(graph: Graph) -> Hints:
@@ -41,6 +59,7 @@ def size_hints(graph: Graph) -> Hints:
     return Hints(
         {s: sorted(counted, key=lambda n: (-counted[n], n)) for s, counted in votes.items()},
         _equations(graph),
+        _bounds(graph),
         {graph.values[key].name: _held(graph, key) for key in graph.inputs if graph.type(key).other},
         _known_as(graph),
     )
@@ -93,6 +112,20 @@ def _equations(graph: Graph) -> list[tuple[Linear, Linear]]:
                 if all(not name or name in symbols for sum in sums for name in sum):
                     found.setdefault((one, two), sums)
     return list(found.values())
+
+
+def _bounds(graph: Graph) -> list[int]:
+    """Whole numbers that sizes may be held against, the largest first: where a Slice ends, how wide a window is, the last of some buckets."""
+    found: set[int] = set()
+    for node in graph.nodes.values():
+        if node.domain or node.opaque or node.op not in _BOUNDING:
+            continue
+        if node.op == "Slice" and (x := node.inputs[0]) is not None and graph.type(x).static:
+            continue
+        for key in node.inputs:
+            numbers = known_content(graph, key) if key is not None and graph.type(key).dtype in ("i64", "i32") else None
+            found.update(abs(n) for n in numbers or () if isinstance(n, int) and 1 < abs(n) <= _LARGEST_BOUND)
+    return sorted(found, reverse=True)
 
 
 def _meetings(graph: Graph, node: Node, shapes: Sequence[Shape | None]) -> Iterator[tuple[Dim, Dim]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from graphopt.errors import UnknownNameError
@@ -82,11 +84,28 @@ def test_every_symbol_gets_a_second_size_and_one():
     assert any(len(set(sizes.values())) == 3 for sizes in found)  # what is equal by chance hides mistakes
 
 
+def test_every_symbol_gets_an_even_and_an_odd_size():
+    for base in (1, 2, 3, 8, 31):
+        found = all_of(symbols("batch", "seq", "n"), dict.fromkeys(("batch", "seq", "n"), base))
+        assert all({sizes[name] % 2 for sizes in found[:2]} == {0, 1} for name in ("batch", "seq", "n"))
+
+
+def test_sizes_beyond_what_sizes_are_held_against():
+    specs = named([TensorSpec("x", "float32", ("batch", "seq", "h"))])
+    base = {"batch": 1, "seq": 8, "h": 224}
+    free = Symbols.of(specs, {}, None, Hints(bounds=(300, 100, 40, 2)))
+    assert others(free, base, lambda sizes: True)[-1] == {"batch": 301, "seq": 302, "h": 303}
+    # A table of positions ends at one of them; what takes long is not tried at all.
+    assert others(free, base, lambda sizes: sizes["seq"] <= 100)[-1] == {"batch": 301, "seq": 42, "h": 303}
+    slow = others(free, base, lambda sizes: time.sleep(0.06) is None)
+    assert max(sizes["seq"] for sizes in slow) < 8
+
+
 def test_what_was_chosen_stays():
     tried = symbols("batch", "seq", dims={"seq": 6})
     assert tried.free == ("batch",)
     found = all_of(tried, first_that_run(tried, lambda sizes: True))
-    assert {sizes["seq"] for sizes in found} == {6} and {sizes["batch"] for sizes in found} == {1, 3}
+    assert {sizes["seq"] for sizes in found} == {6} and {sizes["batch"] for sizes in found} == {1, 4}
     with pytest.raises(UnknownNameError):
         symbols("batch", dims={"sequence": 3})
 
@@ -109,7 +128,7 @@ def test_one_symbol_that_takes_one_size():
 
 
 def test_small_images_differ_by_what_strides_divide_as_well():
-    assert all_of(symbols("n", 3, "h", "w"), {"n": 1, "h": 64, "w": 64})[1] == {"n": 3, "h": 96, "w": 128}
+    assert all_of(symbols("n", 3, "h", "w"), {"n": 1, "h": 64, "w": 64})[1] == {"n": 4, "h": 96, "w": 128}
 
 
 def test_images_shrink_by_what_strides_divide():

@@ -42,6 +42,33 @@ def test_a_weight_of_which_nothing_is_known_asks_for_nothing(body):
     assert 7 not in size_hints(simplify(load(found).graph)).sizes.get("n", ())
 
 
+COUNTED = "s = Shape(x) i = Constant<value_int = 1>() z = Constant<value_int = 0>() m = Gather(s, i) r = Range(z, m, i)"
+CLIPPED = [
+    ("o = Constant<value_ints = [0]>() k = Constant<value_ints = [40]>() a = Constant<value_ints = [1]>() y = Slice(x, o, k, a)", "y = Identity(x)"),
+    (f"{COUNTED} k = Constant<value_int = 31>() t = Min(r, k) f = Cast<to = 1>(t) y = Add(x, f)", f"{COUNTED} f = Cast<to = 1>(r) y = Add(x, f)"),
+    (f"{COUNTED} k = Constant<value_int = 16>() t = Less(r, k) f = Cast<to = 1>(t) y = Mul(x, f)", "y = Identity(x)"),
+    (f"{COUNTED} k = Constant<value_int = 10>() t = Greater(m, k) y = If<then_branch = one () => (float p) {{ p = Neg(x) }}, "
+     "else_branch = two () => (float q) { q = Identity(x) }>(t)", "y = Identity(x)"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("clipped", "whole"), CLIPPED, ids=["slice", "buckets", "window", "branch"])
+def test_what_differs_beyond_a_bound_alone(clipped, whole, tmp_path):
+    """Below a number that the graph holds sizes against the two are the same; no size is tried there by itself."""
+    models = [proto("float[batch, seq] x", "float[1] c", body) for body in (clipped, whole)]
+    for model, name in zip(models, "ab", strict=True):
+        onnx.save(model, tmp_path / name)
+    a, b = tmp_path / "a", tmp_path / "b"
+    hints = size_hints(load(models[0]).graph)
+    assert not verify_models(a, b, hints=hints).passed and verify_models(a, a, hints=hints).passed
+
+
+def test_bounds():
+    body = "s = Constant<value_ints = [2]>() e = Constant<value_ints = [-300]>() y = Slice(x, s, e)"
+    assert list(size_hints(load(proto("float[n] x", "float[1] c", body)).graph).bounds) == [300, 2]
+    assert not size_hints(load(proto("float[900] x", "float[1] c", body)).graph).bounds  # of a size that is known
+
+
 CRASHES = pytest.mark.skipif(
     os.name == "nt" or platform.machine() not in ("x86_64", "AMD64"), reason="it needs a process to lose, and x86"
 )
