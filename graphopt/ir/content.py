@@ -247,16 +247,17 @@ def _counts(size: Dim) -> bool:
 def _reshaped(x: Shape | None, target: Content, allowzero: bool) -> Shape | None:
     """The shape after a Reshape.
 
-    A computed size that turns out 0 copies a dimension of ``x`` instead. Then ``x`` is empty, if the size is a factor of
-    its size, and so must be what is copied (or another dimension): only such sizes are believed.
+    A computed size that turns out 0 copies a dimension of ``x`` instead. That is believed of a dimension that is 0 then as well; also
+    where the size is a factor of that of ``x`` and nothing is left open: an empty ``x`` must become something that is empty.
     """
     total = None if x is None else product(x)
+    told = not {-1, None} & set(target)
     dims: list[Dim] = []
     for i, d in enumerate(target):
         if d == 0 and not allowzero:
             dims.append(x[i] if x is not None and i < len(x) else None)
-        elif isinstance(d, str) and not allowzero and _vanishes_with(total, d):
-            dims.append(d)
+        elif isinstance(d, str) and not allowzero:
+            dims.append(d if (told and _vanishes_with(total, d)) or _stays(x, i, d) else None)
         else:
             dims.append(d if isinstance(d, int) and d >= 0 else None)
     unknown = [i for i, d in enumerate(dims) if d is None]
@@ -266,6 +267,11 @@ def _reshaped(x: Shape | None, target: Content, allowzero: bool) -> Shape | None
         if target[unknown[0]] == -1 or (isinstance(others, int) and others > 0):
             dims[unknown[0]] = quotient(total, others)
     return tuple(dims)
+
+
+def _stays(x: Shape | None, i: int, size: str) -> bool:
+    """Whether dimension ``i`` of ``x`` is 0 where this size is, or there is none: a 0 that has nothing to copy is refused."""
+    return x is not None and (i >= len(x) or _vanishes_with(x[i], size))
 
 
 def _vanishes_with(total: Dim, part: str) -> bool:

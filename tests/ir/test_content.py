@@ -169,6 +169,12 @@ def test_shape_of_reshape(parts, expected):
         (("N", "S", 8), ("N", None, 8), ("N", None, 8)),
         (("N", "S", 8), ("N", -1, 8), ("N", "S", 8)),
         (("N", "S", 8), (None, None, 8), (None, None, 8)),
+        # Were S 0, x's first dimension would stand in its place, and the -1 for 0.
+        ((6, "S"), ("S", -1), (None, None)),
+        ((6, "S"), ("S", 6), ("S", 6)),
+        (("N", 1, "S"), (-1, "S"), (None, None)),
+        (("2·N", 4, "S"), ("N", -1, "S", 4), ("N", 2, "S", 4)),
+        (("2·N", "S", 4), ("N", -1, "S", 4), ("N", None, None, 4)),
         (("N", 8), (0, 0, 3), ("N", 8, 3)),
         (("N", 8), (2, 2, 0), (2, 2, "2·N")),
         (None, (2, -1), (2, None)),
