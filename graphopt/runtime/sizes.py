@@ -227,16 +227,20 @@ def others(symbols: Symbols, base: Sizes, runs: Runs, seconds: float = SECONDS) 
 
     Symbols get sizes that differ from each other, where the model takes that: what is equal by chance hides mistakes.
     """
-    deadline = time.monotonic() + seconds
+    deadline, longest = time.monotonic() + seconds, 0.0
 
     def tried(sizes: Sizes) -> bool:
-        return time.monotonic() < deadline and runs(symbols.whole(sizes))
+        nonlocal longest
+        began = time.monotonic()
+        ran = began < deadline and runs(symbols.whole(sizes))
+        longest = max(longest, time.monotonic() - began)
+        return ran
 
     if not symbols.free:
         return []
     found: list[Sizes] = []
     for find in (_another, _ones, _empty, _beyond):
-        sizes = find(symbols, base, tried)
+        sizes = find(symbols, base, tried) if find is not _beyond or longest <= _SHORT else None
         each = None if sizes is None else symbols.whole(sizes)
         if each is not None and each != base and each not in found:
             found.append(each)
