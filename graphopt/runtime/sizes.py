@@ -240,7 +240,9 @@ def others(symbols: Symbols, base: Sizes, runs: Runs, seconds: float = SECONDS) 
         return []
     found: list[Sizes] = []
     for find in (_another, _ones, _empty, _beyond):
-        sizes = find(symbols, base, tried) if find is not _beyond or longest <= _SHORT else None
+        if find is _beyond and longest > _SHORT:
+            break
+        sizes = find(symbols, base, tried)
         each = None if sizes is None else symbols.whole(sizes)
         if each is not None and each != base and each not in found:
             found.append(each)
