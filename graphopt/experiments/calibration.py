@@ -33,6 +33,7 @@ SESSIONS = 2
 _WALKS = 20  # for each graph asked for: random graphs crowd around a few prices, so most are left out
 _CARRIED = 3  # plans that are carried out for each graph asked for
 _TASTED = 4  # rewrites that a walk chooses from, where it leans
+_MOST_KEPT = 1000  # states that walks came to, kept for those that come there again
 
 
 @dataclass(frozen=True)
@@ -149,6 +150,7 @@ def samples(
     """
     chance = random.Random(seed)
     site_classes = SiteClasses()
+    known = _Known(problem)
     root = ReducedState.start(start, site_classes)
     expansion = PlanExpansion(problem, start, site_classes)
     found: dict[int, ReducedState] = {}
@@ -158,13 +160,12 @@ def samples(
             for _ in range(chance.randint(1, longest)):
                 keys = chance.sample(sorted(here.open), min(_TASTED if lean else 1, len(here.open)))
                 if lean:
-                    keys.sort(key=lambda k: lean * _change(problem, here, k))
+                    keys.sort(key=lambda k: lean * here.open[k] * known.change(here.state, k))
                 if not keys:
                     break
-                try:
-                    here = here.after(problem, here.state.sites.matches[keys[-1]], site_classes)
-                except RefusedError:
-                    continue
+                state = known.after(here.state, keys[-1])
+                if state is not None:
+                    here = here.reached(state, here.state.sites.matches[keys[-1]], site_classes)
             found.setdefault(here.state.graph.hash, here)
         found.pop(start.graph.hash, None)
         # What a walk predicts for all places is off where savings do not add up: so more are carried out than are wanted.
@@ -179,13 +180,35 @@ def samples(
     return _far_apart(list(made.values()), [state.cost for state, _ in made.values()], count)
 
 
-def _change(problem: Problem, reduced: ReducedState, key: Key) -> float:
-    """Predicted milliseconds that a rewrite adds, made at all equal places; 0 if it can't be made."""
-    try:
-        _, cost = problem.price(reduced.state, reduced.state.sites.matches[key])
-    except RefusedError:
-        return 0.0
-    return reduced.open[key] * (cost - reduced.state.cost)
+class _Known:
+    """What rewrites of graphs come to: walks begin at the same graph, and meet the same ones by other ways."""
+
+    def __init__(self, problem: Problem) -> None:
+        self._problem = problem
+        self._changes: dict[tuple[int, Key], float] = {}
+        self._states: dict[tuple[int, Key], State | None] = {}
+
+    def change(self, state: State, key: Key) -> float:
+        """Predicted milliseconds that a rewrite adds, made at one place; 0 if it can't be made."""
+        at = state.graph.hash, key
+        if at not in self._changes:
+            try:
+                self._changes[at] = self._problem.price(state, state.sites.matches[key])[1] - state.cost
+            except RefusedError:
+                self._changes[at] = 0.0
+        return self._changes[at]
+
+    def after(self, state: State, key: Key) -> State | None:
+        """The state after a rewrite; ``None`` if it can't be made."""
+        at = state.graph.hash, key
+        if at not in self._states:
+            if len(self._states) >= _MOST_KEPT:
+                self._states.clear()
+            try:
+                self._states[at] = self._problem.step(state, state.sites.matches[key])
+            except RefusedError:
+                self._states[at] = None
+        return self._states[at]
 
 
 def _far_apart(found: list[T], costs: list[float], count: int) -> list[T]:

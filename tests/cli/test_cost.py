@@ -74,7 +74,7 @@ def test_an_unknown_environment_is_named(cli, store):
 
 
 def test_calibrate(cli, tmp_path):
-    source = grouped(tmp_path / "m.onnx")
+    source = grouped(tmp_path / "m.onnx", size=8)
     done = cli("cost", "calibrate", source, "--graphs", 2, "--seconds", 0.1, "--svg", "p.svg", "--json", "c.json")
     assert done.code == 0, done.err
     assert "m.onnx" in done.out and "nothing was corrected" in done.err
