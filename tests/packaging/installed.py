@@ -7,6 +7,8 @@ import os
 import shutil
 import subprocess
 import sys
+import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,11 +21,11 @@ BARE = ("graphopt rules list", "graphopt providers")
 def environment(**more: str) -> dict[str, str]:
     """Variables in which nothing leads to the source tree, nor to settings of ours.
 
-    pip compiles nothing: of thousands of files a few are imported, and those Python compiles then.
+    pip compiles nothing: of thousands of files a few are imported, and those Python compiles then, once.
     """
-    hidden = {"PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV"}
+    hidden = {"PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "PYTHONDONTWRITEBYTECODE"}
     kept = {k: v for k, v in os.environ.items() if k not in hidden and not k.startswith("GRAPHOPT_")}
-    return kept | {"PIP_NO_COMPILE": "1"} | more
+    return kept | {"PIP_NO_COMPILE": "0"} | more  # the value of what the option sets: pip's manual, "falsy values have to be used"
 
 
 def call(*command: object, cwd: Path, **more: str) -> str:
@@ -44,6 +46,14 @@ def call(*command: object, cwd: Path, **more: str) -> str:
 def build(folder: Path) -> None:
     """Make the wheel, through the source distribution, as a release is built: it must hold all that the wheel needs."""
     call(sys.executable, "-m", "build", "--outdir", folder, ROOT, cwd=folder)
+
+
+def gather(wheel: Path, folder: Path) -> None:
+    """Download what building and installing the wheel takes: an index has a hundred thousand files to choose from."""
+    builds = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["build-system"]["requires"]
+    # Nothing may have to be compiled: users need no compiler.
+    wanted = ("--quiet", "--only-binary", ":all:", "--dest", folder, f"{wheel}[cpu]", *builds)
+    call(sys.executable, "-m", "pip", "download", *wanted, cwd=folder)
 
 
 def source_tree(target: Path) -> Path:
@@ -67,19 +77,18 @@ class Installed:
     folder: Path
 
     @staticmethod
-    def of(wheel: Path, folder: Path) -> Installed:
-        """Make one, from a new environment by way of one that has no runtime."""
+    def of(wheel: Path, folder: Path, packages: Mapping[str, str]) -> Installed:
+        """Make one, from a new environment by way of one that has no runtime; ``packages``: variables that say where pip finds them."""
         call(sys.executable, "-m", "venv", folder, cwd=folder.parent)
         made = Installed(folder)
-        # Nothing may have to be compiled: users need no compiler.
         pip = (folder / BIN / "python", "-m", "pip", "install", "--quiet", "--only-binary", ":all:")
-        call(*pip, wheel, cwd=folder.parent)
+        call(*pip, wheel, cwd=folder.parent, **packages)
         said = {}
         for line in BARE:
             done = made.shell(line, folder)
             said[line] = [done.returncode, done.stdout, done.stderr]
         made.bare.write_text(json.dumps(said), encoding="utf-8")
-        call(*pip, f"{wheel}[cpu]", cwd=folder.parent)
+        call(*pip, f"{wheel}[cpu]", cwd=folder.parent, **packages)
         return made
 
     @property

@@ -33,7 +33,7 @@ def repository(folder: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_the_hook(tmp_path):
+def test_the_hook(packages, tmp_path):
     pytest.importorskip("pre_commit", reason="pre-commit is not installed")
     ours = repository(source_tree(tmp_path / "graphopt"))
     theirs = tmp_path / "project"
@@ -47,10 +47,10 @@ def test_the_hook(tmp_path):
 
     def run() -> subprocess.CompletedProcess[str]:
         call("git", "add", "-A", cwd=theirs)
-        variables = environment(PRE_COMMIT_HOME=str(tmp_path / "home"), GRAPHOPT_CACHE_DIR=str(tmp_path / "prices"))
+        places = {"PRE_COMMIT_HOME": str(tmp_path / "home"), "GRAPHOPT_CACHE_DIR": str(tmp_path / "prices")}
         command = [sys.executable, "-m", "pre_commit", "run", "--all-files", "--color", "never"]
         return subprocess.run(
-            command, cwd=theirs, env=variables, capture_output=True, text=True, timeout=900, check=False
+            command, cwd=theirs, env=environment(**packages, **places), capture_output=True, text=True, timeout=900, check=False
         )
 
     assert run().returncode == 0, run().stdout
@@ -61,7 +61,7 @@ def test_the_hook(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_action(installed, tmp_path):
+def test_the_action(installed, packages, tmp_path):
     """Its own steps, one after the other, as GitHub runs them: variables filled in, then bash."""
     action = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))
     assert action["runs"]["using"] == "composite"
@@ -88,7 +88,7 @@ def test_the_action(installed, tmp_path):
                 for name, value in step["env"].items()
             }  # fmt: skip
             assert not any("${{" in value for value in variables.values())
-            codes.append(environment_.shell(f"set -eo pipefail\n{step['run']}", tmp_path, **variables).returncode)
+            codes.append(environment_.shell(f"set -eo pipefail\n{step['run']}", tmp_path, **packages, **variables).returncode)
         return codes
 
     assert run(models="nets/*.onnx nets/good.onnx", args="--budget 3", anew=True) == [0, 0]
