@@ -10,7 +10,7 @@ from typing import Any
 from graphopt.benchmark import peers
 from graphopt.benchmark.rivals import RIVALS
 from graphopt.config import check_arguments, provider_name
-from graphopt.errors import UnknownNameError, UsageError
+from graphopt.errors import GraphoptError, UnknownNameError, UsageError
 from graphopt.kinds import NAMES, checked, integer, number
 from graphopt.pipeline.opening import session_config
 from graphopt.pipeline.strategies import STRATEGIES
@@ -98,6 +98,13 @@ class Plan:
         for what in ("strategies", "against", "levels", "providers"):
             checked(what, NAMES, getattr(self, what) or ())
         _known("strategy", self.strategies, STRATEGIES)
+        for name in self.strategies:
+            try:
+                STRATEGIES.ready(name)
+            except UsageError:
+                raise
+            except GraphoptError:  # a package's own: its variant fails, and says why
+                continue
         _known("level", self.levels, LEVELS)
         for name in self.opponents:
             if name not in peers.PEERS and name not in RIVALS and not Path(name).is_file():

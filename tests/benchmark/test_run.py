@@ -17,7 +17,7 @@ from graphopt.benchmark.peers import PEERS
 from graphopt.benchmark.plan import Plan
 from graphopt.benchmark.results import Bench, Ratio, Variant
 from graphopt.benchmark.run import _best_level, bench, find_model
-from graphopt.errors import UnknownNameError, UsageError
+from graphopt.errors import MissingExtraError, UnknownNameError, UsageError
 from graphopt.runtime.environment import default_threads, usable_cores
 from graphopt.runtime.timing import verdict
 from tests.cli.conftest import conv_net
@@ -126,6 +126,12 @@ def test_all_cores_are_a_case_once():
     numbers = (1, 0, here) if here <= usable_cores() else (1, 0)
     assert [config.threads for config in plan(threads=numbers).configs] == ([1, 0] if here > 1 else [1])
     assert [config.threads for config in Plan().configs] == [0]
+
+
+def test_what_a_strategy_lacks_is_told_before_anything_runs(monkeypatch):
+    monkeypatch.setattr("graphopt.registry.find_spec", lambda name: None)
+    with pytest.raises(MissingExtraError, match="scipy"):
+        Plan(strategies=("auto", "egraph")).check()
 
 
 def test_a_case_of_all_cores_says_their_number(net):
