@@ -275,7 +275,7 @@ def test_the_feature_of_a_saving_can_be_read_back(demo_environment: TaskEnvironm
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.thorough)])
 def test_it_finds_what_lies_behind_a_costly_step(toy: Task, tmp_path: Path, seed: int) -> None:
-    run = Run(toy, tmp_path / "agent", "world-model", preset="debug", seed=seed, steps=600, dynamics="deterministic")
+    run = Run(toy, tmp_path / "agent", "world-model", preset="debug", seed=seed, steps=400, dynamics="deterministic")
     manifest = train(run)
     assert manifest.results["model"]["best"] == pytest.approx(25.0)
 
