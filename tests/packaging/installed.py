@@ -21,11 +21,12 @@ BARE = ("graphopt rules list", "graphopt providers")
 def environment(**more: str) -> dict[str, str]:
     """Variables in which nothing leads to the source tree, nor to settings of ours.
 
-    pip compiles nothing: of thousands of files a few are imported, and those Python compiles then, once.
+    pip compiles nothing: of thousands of files a few are imported, and those Python compiles then, once. (What pip is given is
+    the value of what ``--no-compile`` sets, so that 1 would mean the contrary.)
     """
     hidden = {"PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "PYTHONDONTWRITEBYTECODE"}
     kept = {k: v for k, v in os.environ.items() if k not in hidden and not k.startswith("GRAPHOPT_")}
-    return kept | {"PIP_NO_COMPILE": "0"} | more  # the value of what the option sets: pip's manual, "falsy values have to be used"
+    return kept | {"PIP_NO_COMPILE": "0"} | more
 
 
 def call(*command: object, cwd: Path, **more: str) -> str:

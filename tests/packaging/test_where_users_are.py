@@ -50,7 +50,13 @@ def test_the_hook(packages, tmp_path):
         places = {"PRE_COMMIT_HOME": str(tmp_path / "home"), "GRAPHOPT_CACHE_DIR": str(tmp_path / "prices")}
         command = [sys.executable, "-m", "pre_commit", "run", "--all-files", "--color", "never"]
         return subprocess.run(
-            command, cwd=theirs, env=environment(**packages, **places), capture_output=True, text=True, timeout=900, check=False
+            command,
+            cwd=theirs,
+            env=environment(**packages, **places),
+            capture_output=True,
+            text=True,
+            timeout=900,
+            check=False,
         )
 
     assert run().returncode == 0, run().stdout
@@ -88,7 +94,9 @@ def test_the_action(installed, packages, tmp_path):
                 for name, value in step["env"].items()
             }  # fmt: skip
             assert not any("${{" in value for value in variables.values())
-            codes.append(environment_.shell(f"set -eo pipefail\n{step['run']}", tmp_path, **packages, **variables).returncode)
+            codes.append(
+                environment_.shell(f"set -eo pipefail\n{step['run']}", tmp_path, **packages, **variables).returncode
+            )
         return codes
 
     assert run(models="nets/*.onnx nets/good.onnx", args="--budget 3", anew=True) == [0, 0]
