@@ -12,7 +12,8 @@ Importing this package imports no torch. Building needs the ``zoo`` extra.
 """
 
 from graphopt.zoo.export import Exporter, build, cache_dir, file_name
-from graphopt.zoo.registry import TensorSpec, ZooModel, describe, example_inputs, names
+from graphopt.zoo.registry import describe, example_inputs, names
+from graphopt.zoo.spec import TensorSpec, ZooModel
 
 __all__ = [
     "Exporter",

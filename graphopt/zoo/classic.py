@@ -88,8 +88,7 @@ class _FactorizedReduction(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         x = x.relu()
         shifted = self.shift(x)[:, :, 1:, 1:]
-        y: Tensor = self.norm(torch.cat((self.even(self.pool(x)), self.odd(self.pool(shifted))), 1))
-        return y
+        return self.norm(torch.cat((self.even(self.pool(x)), self.odd(self.pool(shifted))), 1))
 
 
 class _Cell(nn.Module):
@@ -189,8 +188,7 @@ class NasNetA(nn.Module):
         prev = cur = self.stem(pixels)
         for cell in self.cells:
             prev, cur = cur, cell(prev, cur)
-        logits: Tensor = self.fc(cur.relu().mean((2, 3)))
-        return logits
+        return self.fc(cur.relu().mean((2, 3)))
 
 
 def nasrnn(*, hidden: int, steps: int, shared: int, **_: Number) -> nn.Module:

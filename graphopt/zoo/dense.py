@@ -40,8 +40,7 @@ class _UNet(nn.Module):
         y = skips.pop()
         for widen, up in zip(self.widen, self.up, strict=True):
             y = up(torch.cat([skips.pop(), widen(y)], 1))
-        mask: Tensor = self.last(y)
-        return mask
+        return self.last(y)
 
 
 class _Residual(nn.Module):
@@ -52,8 +51,7 @@ class _Residual(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = x + self.body(x)
-        return y
+        return x + self.body(x)
 
 
 class _SuperResolution(nn.Module):
@@ -67,8 +65,7 @@ class _SuperResolution(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.head(x)
-        image: Tensor = self.tail(x + self.body(x))
-        return image
+        return self.tail(x + self.body(x))
 
 
 def unet(*, width: int, depth: int, classes: int, **_: Number) -> nn.Module:

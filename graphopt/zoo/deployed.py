@@ -1,4 +1,4 @@
-"""Builders of speech, detection and segmentation models: ``transformers``' architectures with random weights.
+"""Builders of image and speech models of ``transformers``, with random weights.
 
 Like the text models they are wrapped to take and return tensors, and attend by operators. Imported only when a model is built.
 """
@@ -12,8 +12,7 @@ import transformers
 from torch import Tensor, nn
 
 from graphopt.zoo.spec import Number
-
-_EAGER: dict[str, Any] = {"attn_implementation": "eager"}
+from graphopt.zoo.text import EAGER, Wrapped
 
 
 def _both_sides(layers: int, heads: int, inner: int) -> dict[str, Any]:
@@ -35,21 +34,16 @@ def _whisper(layers: int, hidden: int, heads: int, vocab: int, mels: int, frames
         bos_token_id=0,
         eos_token_id=0,
         decoder_start_token_id=0,
-        **_EAGER,
+        **EAGER,
     )
     return transformers.WhisperForConditionalGeneration(config)
 
 
-class _First(nn.Module):
+class _First(Wrapped):
     """A model of one input, to the first of its outputs."""
 
-    def __init__(self, model: Any) -> None:
-        super().__init__()
-        self.model = model
-
     def forward(self, x: Tensor) -> Tensor:
-        found: Tensor = self.model(x, return_dict=True)[0]
-        return found
+        return self.model(x, return_dict=True)[0]
 
 
 def whisper_encoder(*, layers: int, hidden: int, heads: int, mels: int, frames: int, **_: Number) -> nn.Module:
@@ -57,16 +51,12 @@ def whisper_encoder(*, layers: int, hidden: int, heads: int, mels: int, frames: 
     return _First(_whisper(layers, hidden, heads, 100, mels, frames, 0).model.encoder)
 
 
-class _SpeechStep(nn.Module):
+class _SpeechStep(Wrapped):
     """One step of a decoder that also attends to what its encoder said, whose keys and values are computed once.
 
     The caches are given as own keys by layer, own values, the encoder's keys, the encoder's values
     (each [batch, heads, tokens, head size]); logits and the longer own keys and values are returned.
     """
-
-    def __init__(self, model: Any) -> None:
-        super().__init__()
-        self.model = model
 
     def forward(self, input_ids: Tensor, *past: Tensor) -> tuple[Tensor, ...]:
         n = len(past) // 4
@@ -92,19 +82,31 @@ def whisper_decode(
     return _SpeechStep(_whisper(layers, hidden, heads, vocab, mels, 2 * source, past + 1))
 
 
+class _Classifier(Wrapped):
+    """A classifier: pixels to logits."""
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        return self.model(pixels).logits
+
+
+def levit_128s(*, size: int, classes: int, **_: Number) -> nn.Module:
+    """LeViT-128S with one classifier."""
+    config = transformers.LevitConfig(
+        image_size=size, hidden_sizes=[128, 256, 384], depths=[2, 3, 4], num_attention_heads=[4, 6, 8]
+    )
+    config.num_labels = classes
+    return _Classifier(transformers.LevitForImageClassification(config))
+
+
 def segformer(*, embed: int, classes: int, **_: Number) -> nn.Module:
     """SegFormer-B0 at ``embed=32``: attention over ever smaller maps, keys and values of reduced ones."""
     own: dict[str, Any] = {"hidden_sizes": [embed, 2 * embed, 5 * embed, 8 * embed], "num_labels": classes}
-    config = transformers.SegformerConfig(**own, **_EAGER)
+    config = transformers.SegformerConfig(**own, **EAGER)
     return _First(transformers.SegformerForSemanticSegmentation(config))
 
 
-class _Detector(nn.Module):
+class _Detector(Wrapped):
     """A detector: pixels to (logits, boxes) of its queries."""
-
-    def __init__(self, model: Any) -> None:
-        super().__init__()
-        self.model = model
 
     def forward(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
         found = self.model(pixels)
@@ -127,6 +129,6 @@ def detr(*, layers: int, hidden: int, heads: int, queries: int, depth: int, clas
         d_model=hidden,
         **_both_sides(layers, heads, 8 * hidden),
         **own,
-        **_EAGER,
+        **EAGER,
     )
     return _Detector(transformers.DetrForObjectDetection(config))

@@ -51,8 +51,7 @@ class _C3(nn.Module):
         self.join = _Conv(2 * half, outputs)
 
     def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = self.join(torch.cat([self.through(x), self.past(x)], 1))
-        return y
+        return self.join(torch.cat([self.through(x), self.past(x)], 1))
 
 
 class _Pyramid(nn.Module):
@@ -68,8 +67,7 @@ class _Pyramid(nn.Module):
         maps = [self.narrow(x)]
         for _ in range(3):
             maps.append(self.pool(maps[-1]))
-        y: Tensor = self.join(torch.cat(maps, 1))
-        return y
+        return self.join(torch.cat(maps, 1))
 
 
 class _Yolo(nn.Module):

@@ -31,8 +31,7 @@ class _Residual(nn.Module):
         self.skip = nn.Identity() if inputs == outputs else nn.Conv2d(inputs, outputs, 1)
 
     def forward(self, x: Tensor, time: Tensor) -> Tensor:
-        y: Tensor = self.skip(x) + self.after(self.before(x) + self.time(time)[:, :, None, None])
-        return y
+        return self.skip(x) + self.after(self.before(x) + self.time(time)[:, :, None, None])
 
 
 class _Attention(nn.Module):
@@ -53,8 +52,7 @@ class _Attention(nn.Module):
             for part in (self.query(x), self.key(context), self.value(context))
         )
         y = scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(batch, -1, width)
-        found: Tensor = self.out(y)
-        return found
+        return self.out(y)
 
 
 class _GatedFeedForward(nn.Module):
@@ -67,8 +65,7 @@ class _GatedFeedForward(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         states, gate = self.widen(x).chunk(2, -1)
-        y: Tensor = self.narrow(states * gelu(gate))
-        return y
+        return self.narrow(states * gelu(gate))
 
 
 class _Transformer(nn.Module):
@@ -91,8 +88,7 @@ class _Transformer(nn.Module):
         y = y + self.itself(z, z)
         y = y + self.text(self.norms[1](y), context)
         y = y + self.feed(self.norms[2](y))
-        found: Tensor = x + self.leave(y.reshape(batch, *sides, width).permute(0, 3, 1, 2))
-        return found
+        return x + self.leave(y.reshape(batch, *sides, width).permute(0, 3, 1, 2))
 
 
 class _Stage(nn.Module):
@@ -156,8 +152,7 @@ class _DiffusionUNet(nn.Module):
             level, place = divmod(i, self.blocks + 1)
             if place == self.blocks and level < len(self.grow):
                 x = self.grow[level](interpolate(x, scale_factor=2.0, mode="nearest"))
-        noise: Tensor = self.last(x)
-        return noise
+        return self.last(x)
 
 
 def _waves(timestep: Tensor, width: int) -> Tensor:

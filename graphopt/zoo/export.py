@@ -164,7 +164,7 @@ def _export_dynamo(model: ZooModel, module: nn.Module, example: tuple[Tensor, ..
         }
         axes = model.symbolic_axes().values()
         shapes = _by_parameter(module, [{axis: dims[name] for axis, name in one.items()} for one in axes])
-    with _exporting():
+    with exporting():
         program = torch.onnx.export(
             module,
             example,
@@ -200,7 +200,7 @@ def _export_legacy(model: ZooModel, module: nn.Module, example: tuple[Tensor, ..
     axes = model.symbolic_axes()
     if "batch" in model.symbols:
         axes |= {name: {0: "batch"} for name in outputs}
-    with _exporting():
+    with exporting():
         torch.onnx.export(
             module,
             example,
@@ -214,7 +214,7 @@ def _export_legacy(model: ZooModel, module: nn.Module, example: tuple[Tensor, ..
 
 
 @contextlib.contextmanager
-def _exporting() -> Iterator[None]:
+def exporting() -> Iterator[None]:
     """Silence the exporters' warnings, and have them see attention as operators.
 
     They warn of their own deprecation and of traced Python values. The fused attention kernel that torch prefers in

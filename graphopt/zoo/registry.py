@@ -15,10 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from graphopt.errors import UnknownNameError, UsageError
-from graphopt.zoo.spec import Number, TensorSpec, ZooModel
+from graphopt.zoo.spec import Number, ZooModel
 from graphopt.zoo.table import MODELS
-
-__all__ = ["Number", "TensorSpec", "ZooModel", "describe", "example_inputs", "names"]
 
 _REGISTRY = {model.name: model for model in MODELS}
 

@@ -39,8 +39,7 @@ class _WaveNet(nn.Module):
         for layer in self.layers[1:]:
             x, said = layer(x)
             total = total + said
-        logits: Tensor = self.last(total)
-        return logits
+        return self.last(total)
 
 
 class _Lstm(nn.Module):
@@ -52,8 +51,7 @@ class _Lstm(nn.Module):
 
     def forward(self, input_ids: Tensor) -> Tensor:
         states, _ = self.lstm(self.embed(input_ids))
-        logits: Tensor = self.last(states[:, -1])
-        return logits
+        return self.last(states[:, -1])
 
 
 def tcn(*, layers: int, stacks: int, width: int, skip: int, kernel: int, classes: int, **_: Number) -> nn.Module:

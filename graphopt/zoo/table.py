@@ -78,7 +78,7 @@ MODELS = (
     image(
         "levit_128s",
         "transformer",
-        "vision:levit_128s",
+        "deployed:levit_128s",
         "LeViT-128S: attention with BatchNorm, shrinking between stages (Graham et al. 2021, arXiv 2104.01136)",
     ),
     tokens(

@@ -16,46 +16,40 @@ from torch import Tensor, nn
 from graphopt.zoo.spec import Number
 
 # Passed like this because the configurations declare only the fields of their own architecture.
-_EAGER: dict[str, Any] = {"attn_implementation": "eager"}
+EAGER: dict[str, Any] = {"attn_implementation": "eager"}
 
 
-class _Encoder(nn.Module):
-    """Any encoder: (input_ids, attention_mask[, token_type_ids]) to the last hidden state [batch, seq, hidden]."""
+class Wrapped(nn.Module):
+    """A module of the library; what is made of it says what goes in and comes out."""
 
     def __init__(self, model: Any) -> None:
         super().__init__()
         self.model = model
+
+
+class _Encoder(Wrapped):
+    """Any encoder: (input_ids, attention_mask[, token_type_ids]) to the last hidden state [batch, seq, hidden]."""
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, *token_type_ids: Tensor) -> Tensor:
         segments = {"token_type_ids": token_type_ids[0]} if token_type_ids else {}
-        hidden: Tensor = self.model(input_ids, attention_mask=attention_mask, return_dict=True, **segments)[0]
-        return hidden
+        return self.model(input_ids, attention_mask=attention_mask, return_dict=True, **segments)[0]
 
 
-class _Decoder(nn.Module):
+class _Decoder(Wrapped):
     """A decoder over a whole prompt: input_ids [batch, seq] to logits [batch, seq, vocab]."""
-
-    def __init__(self, model: Any) -> None:
-        super().__init__()
-        self.model = model
 
     def forward(self, input_ids: Tensor) -> Tensor:
         # Without a mask the library looks for packed sequences, by an operator that the legacy exporter lacks.
         mask = torch.ones_like(input_ids)
-        logits: Tensor = self.model(input_ids, attention_mask=mask, use_cache=False, return_dict=True).logits
-        return logits
+        return self.model(input_ids, attention_mask=mask, use_cache=False, return_dict=True).logits
 
 
-class _DecodeStep(nn.Module):
+class _DecodeStep(Wrapped):
     """One step of a decoder: a token, and keys and values of the past, to logits and the longer keys and values.
 
     The cache is given as all keys by layer, then all values by layer (each [batch, heads, past, head size]), and
     returned in the same order.
     """
-
-    def __init__(self, model: Any) -> None:
-        super().__init__()
-        self.model = model
 
     def forward(self, input_ids: Tensor, *past: Tensor) -> tuple[Tensor, ...]:
         half = len(past) // 2
@@ -74,7 +68,7 @@ def bert(*, layers: int, hidden: int, heads: int, intermediate: int, vocab: int,
         num_attention_heads=heads,
         intermediate_size=intermediate,
         max_position_embeddings=max(512, seq),
-        **_EAGER,
+        **EAGER,
     )
     return _Encoder(transformers.BertModel(config, add_pooling_layer=False))
 
@@ -89,7 +83,7 @@ def _gpt2(layers: int, hidden: int, heads: int, vocab: int, positions: int) -> A
         # The defaults lie outside a small vocabulary.
         bos_token_id=0,
         eos_token_id=0,
-        **_EAGER,
+        **EAGER,
     )
     return transformers.GPT2LMHeadModel(config)
 
@@ -115,7 +109,7 @@ def _llama(layers: int, hidden: int, heads: int, kv_heads: int, intermediate: in
         max_position_embeddings=max(2048, positions),
         bos_token_id=0,
         eos_token_id=0,
-        **_EAGER,
+        **EAGER,
     )
     return transformers.LlamaForCausalLM(config)
 
@@ -154,7 +148,7 @@ def t5_encoder(
         d_ff=intermediate,
         num_layers=layers,
         num_heads=heads,
-        **_EAGER,
+        **EAGER,
     )
     return _Encoder(transformers.T5EncoderModel(config))
 
@@ -162,23 +156,16 @@ def t5_encoder(
 def mobilebert(*, layers: int, vocab: int, seq: int, **_: Number) -> nn.Module:
     """MobileBERT without the pooling layer, at its usual widths."""
     config = transformers.MobileBertConfig(
-        vocab_size=vocab, num_hidden_layers=layers, max_position_embeddings=max(512, seq), **_EAGER
+        vocab_size=vocab, num_hidden_layers=layers, max_position_embeddings=max(512, seq), **EAGER
     )
     return _Encoder(transformers.MobileBertModel(config, add_pooling_layer=False))
 
 
-class _Similarity(nn.Module):
+class _Similarity(Wrapped):
     """CLIP: (input_ids, pixels, attention_mask) to the similarity of each image with each text."""
 
-    def __init__(self, model: Any) -> None:
-        super().__init__()
-        self.model = model
-
     def forward(self, input_ids: Tensor, pixels: Tensor, attention_mask: Tensor) -> Tensor:
-        found: Tensor = self.model(
-            input_ids=input_ids, pixel_values=pixels, attention_mask=attention_mask
-        ).logits_per_image
-        return found
+        return self.model(input_ids=input_ids, pixel_values=pixels, attention_mask=attention_mask).logits_per_image
 
 
 def clip(
@@ -201,21 +188,9 @@ def clip(
         },
         vision_config={**shared, "image_size": size, "patch_size": patch},
         projection_dim=hidden,
-        **_EAGER,
+        **EAGER,
     )
     return _Similarity(transformers.CLIPModel(config))
-
-
-class _TextTower(nn.Module):
-    """CLIP's text encoder: (input_ids, attention_mask) to the states of all tokens [batch, seq, hidden]."""
-
-    def __init__(self, model: Any) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-        hidden: Tensor = self.model(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
-        return hidden
 
 
 def clip_text(
@@ -231,6 +206,6 @@ def clip_text(
         max_position_embeddings=max(77, seq),
         bos_token_id=0,
         eos_token_id=vocab - 1,
-        **_EAGER,
+        **EAGER,
     )
-    return _TextTower(transformers.CLIPTextModel(config))
+    return _Encoder(transformers.CLIPTextModel(config))

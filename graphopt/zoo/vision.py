@@ -6,10 +6,11 @@ weights (``graphopt.zoo.weights`` replaces what is constant in them). Imported o
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
-from typing import cast
+from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 from torchvision import models
 from torchvision.models.convnext import CNBlockConfig, ConvNeXt
 from torchvision.models.regnet import BlockParams, RegNet
@@ -20,76 +21,25 @@ from torchvision.models.vision_transformer import VisionTransformer
 from graphopt.zoo.spec import Number
 
 
-def squeezenet1_1(*, classes: int, **_: Number) -> nn.Module:
-    """SqueezeNet 1.1: pixels [batch, 3, size, size] to logits [batch, classes]."""
-    return cast(nn.Module, models.squeezenet1_1(num_classes=classes))
+def _by_classes(make: Callable[..., Any]) -> Callable[..., nn.Module]:
+    """A builder of an architecture of which only the number of classes is open."""
+
+    def build(*, classes: int, **_: Number) -> nn.Module:
+        return make(num_classes=classes)
+
+    return build
 
 
-def inception_v3(*, classes: int, **_: Number) -> nn.Module:
-    """Inception v3 without the auxiliary head, which only training uses."""
-    return cast(nn.Module, models.Inception3(num_classes=classes, aux_logits=False, init_weights=False))
-
-
-def shufflenet_v2(*, classes: int, **_: Number) -> nn.Module:
-    """ShuffleNet v2 x1.0."""
-    return cast(nn.Module, models.shufflenet_v2_x1_0(num_classes=classes))
-
-
-def shufflenet_v2_x0_5(*, classes: int, **_: Number) -> nn.Module:
-    """ShuffleNet v2 x0.5."""
-    return cast(nn.Module, models.shufflenet_v2_x0_5(num_classes=classes))
-
-
-def swin_v2_t(*, classes: int, **_: Number) -> nn.Module:
-    """Swin-V2-T: pixels [batch, 3, 256, 256] to logits [batch, classes]."""
-    return cast(nn.Module, models.swin_v2_t(num_classes=classes))
-
-
-def levit_128s(*, size: int, classes: int, **_: Number) -> nn.Module:
-    """LeViT-128S, of transformers, with one classifier."""
-    from transformers import LevitConfig, LevitForImageClassification
-
-    config = LevitConfig(
-        image_size=size,
-        hidden_sizes=[128, 256, 384],
-        depths=[2, 3, 4],
-        num_attention_heads=[4, 6, 8],
-        return_dict=False,
-    )
-    config.num_labels = classes
-    return _First(LevitForImageClassification(config))
-
-
-class _First(nn.Module):
-    """The first result of a module that returns a tuple."""
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, pixels: Tensor) -> Tensor:
-        first: Tensor = self.model(pixels)[0]
-        return first
-
-
-def mobilenet_v3(*, classes: int, **_: Number) -> nn.Module:
-    """MobileNet v3 large."""
-    return cast(nn.Module, models.mobilenet_v3_large(num_classes=classes))
-
-
-def efficientnet_b0(*, classes: int, **_: Number) -> nn.Module:
-    """EfficientNet-B0."""
-    return cast(nn.Module, models.efficientnet_b0(num_classes=classes))
-
-
-def densenet121(*, classes: int, **_: Number) -> nn.Module:
-    """DenseNet-121."""
-    return cast(nn.Module, models.densenet121(num_classes=classes))
-
-
-def vgg16(*, classes: int, **_: Number) -> nn.Module:
-    """VGG-16 without BatchNorm."""
-    return cast(nn.Module, models.vgg16(num_classes=classes))
+squeezenet1_1 = _by_classes(models.squeezenet1_1)
+# The auxiliary head is for training only.
+inception_v3 = _by_classes(partial(models.Inception3, aux_logits=False, init_weights=False))
+shufflenet_v2 = _by_classes(models.shufflenet_v2_x1_0)
+shufflenet_v2_x0_5 = _by_classes(models.shufflenet_v2_x0_5)
+swin_v2_t = _by_classes(models.swin_v2_t)
+mobilenet_v3 = _by_classes(models.mobilenet_v3_large)
+efficientnet_b0 = _by_classes(models.efficientnet_b0)
+densenet121 = _by_classes(models.densenet121)
+vgg16 = _by_classes(models.vgg16)
 
 
 def resnet(
@@ -114,7 +64,7 @@ def resnet(
     for stage in range(len(depths), 4):  # torchvision always makes four stages
         setattr(net, f"layer{stage + 1}", nn.Identity())
     net.fc = nn.Linear(64 * 2 ** (len(depths) - 1) * block.expansion, classes)
-    return cast(nn.Module, net)
+    return net
 
 
 def regnet(
@@ -147,7 +97,7 @@ def regnet(
         depth=depth, w_0=w0, w_a=wa, w_m=wm, group_width=group, bottleneck_multiplier=multiplier, se_ratio=se or None
     )
     norm = partial(nn.BatchNorm2d, eps=1e-5, momentum=0.1)
-    return cast(nn.Module, RegNet(blocks, num_classes=classes, stem_width=stem, norm_layer=norm))
+    return RegNet(blocks, num_classes=classes, stem_width=stem, norm_layer=norm)
 
 
 def convnext(*, embed: int, d1: int, d2: int, d3: int, d4: int, classes: int, **_: Number) -> nn.Module:
@@ -157,7 +107,7 @@ def convnext(*, embed: int, d1: int, d2: int, d3: int, d4: int, classes: int, **
     outs = [*widths[1:], None]
     settings = [CNBlockConfig(w, out, depth) for w, out, depth in zip(widths, outs, depths, strict=True)]
     # A depth probability of 0 divides by zero in torchvision when there is a single block; any value does in eval mode.
-    return cast(nn.Module, ConvNeXt(settings, num_classes=classes))
+    return ConvNeXt(settings, num_classes=classes)
 
 
 def swin(
@@ -166,14 +116,14 @@ def swin(
     """Swin: ``embed`` channels and ``heads`` heads in the first stage and twice as many in each next."""
     depths = _stages(d1, d2, d3, d4)
     all_heads = [heads * 2**i for i in range(len(depths))]
-    return cast(nn.Module, SwinTransformer([patch] * 2, embed, depths, all_heads, [window] * 2, num_classes=classes))
+    return SwinTransformer([patch] * 2, embed, depths, all_heads, [window] * 2, num_classes=classes)
 
 
 def vit(
     *, size: int, patch: int, layers: int, hidden: int, heads: int, intermediate: int, classes: int, **_: Number
 ) -> nn.Module:
     """A vision transformer over patches of ``patch`` by ``patch`` pixels."""
-    return cast(nn.Module, VisionTransformer(size, patch, layers, heads, hidden, intermediate, num_classes=classes))
+    return VisionTransformer(size, patch, layers, heads, hidden, intermediate, num_classes=classes)
 
 
 def _stages(*depths: int) -> list[int]:

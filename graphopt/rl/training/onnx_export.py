@@ -8,9 +8,7 @@ action.
 from __future__ import annotations
 
 import copy
-import logging
 import os
-import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,6 +21,7 @@ from graphopt.rl.features import ACTION_WIDTH
 from graphopt.rl.rule_features import EDGE_WIDTH, GRAPH_WIDTH, NODE_WIDTH
 from graphopt.rl.training.controller import Controller, Encoder, symexp
 from graphopt.rl.training.world_model import Dreamer
+from graphopt.zoo.export import exporting
 
 _OPSET = 18
 
@@ -36,8 +35,7 @@ class _Encoder(nn.Module):
         self.operators, self.encoder = whole.operators, whole.encoder
 
     def forward(self, operators: Tensor, *graphs: Tensor) -> tuple[Tensor, Tensor]:
-        out: tuple[Tensor, Tensor] = self.encoder(self.operators(operators), *graphs)
-        return out
+        return self.encoder(self.operators(operators), *graphs)
 
 
 class _Rules(nn.Module):
@@ -84,8 +82,7 @@ class _Recall(nn.Module):
         self.dynamics = agent.model.dynamics
 
     def forward(self, latent: Tensor, embedding: Tensor, memory: Tensor) -> Tensor:
-        after: Tensor = self.dynamics(latent, embedding, memory)[1]
-        return after
+        return self.dynamics(latent, embedding, memory)[1]
 
 
 def _graphs(node: int, edge: int, graph: int) -> dict[str, Tensor]:
@@ -106,12 +103,7 @@ def _axes_of(graph: str) -> dict[str, Any]:
 
 
 def export(network: nn.Module, folder: Path) -> None:
-    """Write an agent's models into a folder, each whole or not at all.
-
-    Args:
-        network: A :class:`graphopt.rl.training.controller.Controller` or a :class:`graphopt.rl.training.world_model.Dreamer`.
-        folder: Folder to write to.
-    """
+    """Write the models of a controller, or of a world-model agent, into a folder, each whole or not at all."""
     network = copy.deepcopy(network).eval().cpu().requires_grad_(False)
     encoder = network.model if isinstance(network, Dreamer) else network
     assert isinstance(encoder, Encoder)
@@ -169,13 +161,9 @@ def _write(
     module: nn.Module, path: Path, inputs: Mapping[str, Tensor], dynamic: Mapping[str, Any], outputs: Mapping[str, str]
 ) -> None:
     partial = path.with_name(f".{path.name}")
-    logger = logging.getLogger("torch.onnx")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that this exporter is the older one; the newer needs onnxscript
-            torch.onnx.export(
+        with exporting():
+            torch.onnx.export(  # by the older exporter: the newer needs onnxscript
                 module,
                 tuple(inputs.values()),
                 str(partial),
@@ -187,7 +175,6 @@ def _write(
             )
         os.replace(partial, path)
     finally:
-        logger.setLevel(level)
         partial.unlink(missing_ok=True)
 
 
