@@ -1,4 +1,4 @@
-"""The table of models. To add one: an entry here or in ``table_cnn`` and, if none of the builders fits, a builder.
+"""The table of models. To add one: an entry here and, if none of the builders fits, a builder.
 
 Dimensions of inputs name parameters, so that an override changes both the module and its inputs. ``batch`` is 1
 throughout, and 0 stands for a symbolic batch.
@@ -6,11 +6,43 @@ throughout, and 0 stands for a symbolic batch.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from types import MappingProxyType
 
-from graphopt.zoo.entries import image, tokens
-from graphopt.zoo.spec import TensorSpec, ZooModel
-from graphopt.zoo.table_cnn import CONVOLUTIONAL, LATENTS, REGNET_Y_400MF, RESNET50
+from graphopt.zoo.spec import Number, TensorSpec, ZooModel
+
+_IMAGENET = {"batch": 1, "size": 224, "classes": 1000}
+
+
+def _image(
+    name: str,
+    family: str,
+    build: str,
+    doc: str,
+    params: Mapping[str, Number] = MappingProxyType({}),
+    outputs: tuple[str, ...] = ("logits",),
+    reduced: str = "",
+) -> ZooModel:
+    """An entry whose one input is pixels [batch, 3, size, size], at 224 pixels and 1,000 classes unless ``params`` say otherwise."""
+    pixels = TensorSpec("pixels", ("batch", 3, "size", "size"))
+    return ZooModel(name, family, f"graphopt.zoo.{build}", (pixels,), doc, {**_IMAGENET, **params}, outputs, reduced)
+
+
+def _tokens(
+    name: str,
+    family: str,
+    builder: str,
+    doc: str,
+    params: Mapping[str, Number],
+    extra: tuple[TensorSpec, ...] = (),
+    outputs: tuple[str, ...] = ("logits",),
+) -> ZooModel:
+    """An entry of ``graphopt.zoo.text`` whose first input is input_ids [batch, seq], before the ``extra`` ones."""
+    ids = TensorSpec("input_ids", ("batch", "seq"), "int64", 0, "vocab")
+    params = {"batch": 1, **params}
+    return ZooModel(name, family, f"graphopt.zoo.text:{builder}", (ids, *extra), doc, params, outputs)
+
 
 # All ones: padding is the user's business, but the mask has to reach the graph.
 _MASK = TensorSpec("attention_mask", ("batch", "seq"), "int64", 1, 2)
@@ -33,7 +65,26 @@ _LLAMA = {"layers": 6, "hidden": 512, "heads": 8, "kv_heads": 2, "intermediate":
 _GPT2 = {"layers": 12, "hidden": 768, "heads": 12, "vocab": 50257}
 _SMALL = {"size": 64, "classes": 10}
 
-_BERT_BASE = tokens(
+_REGNET_Y_400MF: Mapping[str, Number] = {
+    "depth": 16,
+    "w0": 48,
+    "wa": 27.89,
+    "wm": 2.09,
+    "group": 8,
+    "multiplier": 1.0,
+    "se": 0.25,
+    "stem": 32,
+}
+_RESNET50: Mapping[str, Number] = {"d1": 3, "d2": 4, "d3": 6, "d4": 3, "bottleneck": 1, "groups": 1, "width": 64}
+
+_LATENTS = (
+    TensorSpec("latents", ("batch", 4, "size", "size")),
+    TensorSpec("timestep", ("batch",), "int64", 0, 1000),
+    TensorSpec("context", ("batch", "seq", "text")),
+)
+"""Inputs of a latent-diffusion U-Net; ``seq`` is the length of the text."""
+
+_BERT_BASE = _tokens(
     "bert_base",
     "transformer",
     "bert",
@@ -53,43 +104,55 @@ _WHISPER_ENCODER = ZooModel(
 )
 
 MODELS = (
-    *CONVOLUTIONAL,
-    image(
-        "swin_t",
-        "transformer",
-        "vision:swin",
-        "Swin-T: shifted-window attention with an additive mask of -100 (Liu et al. 2021, arXiv 2103.14030)",
-        {"embed": 96, "heads": 3, "d1": 2, "d2": 2, "d3": 6, "d4": 2, "patch": 4, "window": 7},
+    _image("squeezenet1_1", "cnn", "vision:squeezenet1_1", "SqueezeNet 1.1: fire modules (Iandola et al. 2016, arXiv 1602.07360)"),
+    _image("resnet18", "cnn", "vision:resnet", "ResNet-18: residual blocks of two 3x3 convolutions (He et al. 2015, arXiv 1512.03385)", {"d1": 2, "d2": 2, "d3": 2, "d4": 2, "bottleneck": 0, "groups": 1, "width": 64}),
+    _image("resnet34", "cnn", "vision:resnet", "ResNet-34: residual blocks of two 3x3 convolutions (He et al. 2015, arXiv 1512.03385)", {"d1": 3, "d2": 4, "d3": 6, "d4": 3, "bottleneck": 0, "groups": 1, "width": 64}),
+    _image("resnet50", "cnn", "vision:resnet", "ResNet-50: bottleneck residual blocks (He et al. 2015, arXiv 1512.03385)", _RESNET50),
+    _image("wide_resnet50_2", "cnn", "vision:resnet", "Wide ResNet-50-2: twice the channels in the 3x3 convolutions (Zagoruyko and Komodakis 2016, arXiv 1605.07146)", {**_RESNET50, "width": 128}),
+    _image("resnext50", "cnn", "vision:resnet", "ResNeXt-50 32x4d: grouped 3x3 convolutions (Xie et al. 2016, arXiv 1611.05431)", {**_RESNET50, "groups": 32, "width": 4}),
+    _image("vgg16", "cnn", "vision:vgg16", "VGG-16: nothing but 3x3 convolutions and poolings before the head (Simonyan and Zisserman 2014, arXiv 1409.1556)"),
+    _image("unet", "cnn", "dense:unet", "U-Net: an encoder and a decoder of 3x3 convolutions with skips (Ronneberger et al. 2015, arXiv 1505.04597)", {"size": 256, "width": 32, "depth": 4, "classes": 2}, ("mask",)),
+    ZooModel(
+        "super_resolution",
+        "cnn",
+        "graphopt.zoo.dense:super_resolution",
+        (TensorSpec("pixels", ("batch", 3, "size", "size")),),
+        "EDSR, small: residual blocks of 3x3 convolutions, then a pixel shuffle (Lim et al. 2017, arXiv 1707.02921)",
+        {"batch": 1, "size": 64, "width": 64, "blocks": 8, "scale": 2},
+        ("image",),
     ),
-    image(
-        "vit_b_16",
-        "transformer",
-        "vision:vit",
-        "ViT-B/16: a transformer encoder over image patches (Dosovitskiy et al. 2020, arXiv 2010.11929)",
-        {"layers": 12, "hidden": 768, "heads": 12, "intermediate": 3072, "patch": 16},
+    _image("inception_v3", "cnn", "vision:inception_v3", "Inception v3: parallel and factorised convolutions (Szegedy et al. 2015, arXiv 1512.00567)", {"size": 299}),
+    _image("regnet_y_400mf", "cnn", "vision:regnet", "RegNetY-400MF: grouped convolutions, squeeze-excitation (Radosavovic et al. 2020, arXiv 2003.13678)", _REGNET_Y_400MF),
+    _image("shufflenet_v2", "cnn", "vision:shufflenet_v2", "ShuffleNet v2 x1.0: channel shuffles (Ma et al. 2018, arXiv 1807.11164)"),
+    _image("shufflenet_v2_x0_5", "cnn", "vision:shufflenet_v2_x0_5", "ShuffleNet v2 x0.5: channel shuffles of few channels (Ma et al. 2018, arXiv 1807.11164)"),
+    _image("mobilenet_v3", "cnn", "vision:mobilenet_v3", "MobileNet v3 large: hard-swish, squeeze-excitation (Howard et al. 2019, arXiv 1905.02244)"),
+    _image("efficientnet_b0", "cnn", "vision:efficientnet_b0", "EfficientNet-B0: inverted bottlenecks with SiLU (Tan and Le 2019, arXiv 1905.11946)"),
+    _image("densenet121", "cnn", "vision:densenet121", "DenseNet-121: every layer concatenates all earlier ones (Huang et al. 2016, arXiv 1608.06993)"),
+    _image("convnext_tiny", "cnn", "vision:convnext", "ConvNeXt-T: depthwise 7x7, LayerNorm, GELU (Liu et al. 2022, arXiv 2201.03545)", {"embed": 96, "d1": 3, "d2": 3, "d3": 9, "d4": 3}),
+    _image("yolo", "cnn", "detection:yolo", "A detector in YOLO's manner, nano: cross-stage blocks with SiLU, pooled pyramid, three heads (YOLOv5, Jocher 2020)", {"size": 640, "width": 16, "depth": 1, "classes": 80}, ("boxes",)),
+    _image("ssdlite", "cnn", "detection:ssdlite", "SSDLite on MobileNet v3, before overlaps are dropped (Sandler et al. 2018, arXiv 1801.04381)", {"size": 320, "classes": 91}, ("boxes", "scores")),
+    ZooModel(
+        "diffusion_unet",
+        "cnn",
+        "graphopt.zoo.diffusion:diffusion_unet",
+        _LATENTS,
+        "A latent-diffusion U-Net, small: attention over 4,096 pixels and to a text (Rombach et al. 2022, arXiv 2112.10752)",
+        {"batch": 1, "size": 64, "width": 64, "levels": 3, "blocks": 2, "head": 16, "seq": 77, "text": 256},
+        ("noise",),
     ),
-    image(
-        "swin_v2_t",
-        "transformer",
-        "vision:swin_v2_t",
-        "Swin-V2-T: cosine attention, continuous position bias (Liu et al. 2021, arXiv 2111.09883)",
-        {"size": 256},
+    ZooModel(
+        "tcn",
+        "cnn",
+        "graphopt.zoo.sequence:tcn",
+        (TensorSpec("samples", ("batch", 1, "seq")),),
+        "WaveNet: dilated causal convolutions, gated, over 4,096 samples (van den Oord et al. 2016, arXiv 1609.03499)",
+        {"batch": 1, "seq": 4096, "layers": 10, "stacks": 2, "width": 64, "skip": 128, "kernel": 2, "classes": 256},
     ),
-    image(
-        "levit_128s",
-        "transformer",
-        "deployed:levit_128s",
-        "LeViT-128S: attention with BatchNorm, shrinking between stages (Graham et al. 2021, arXiv 2104.01136)",
-    ),
-    tokens(
-        "mobilebert",
-        "transformer",
-        "mobilebert",
-        "MobileBERT: 24 thin layers with bottlenecks and no LayerNorm (Sun et al. 2020, arXiv 2004.02984)",
-        {"layers": 24, "vocab": 30522, "seq": 128},
-        (_MASK, _SEGMENTS),
-        _HIDDEN,
-    ),
+    _image("swin_t", "transformer", "vision:swin", "Swin-T: shifted-window attention with an additive mask of -100 (Liu et al. 2021, arXiv 2103.14030)", {"embed": 96, "heads": 3, "d1": 2, "d2": 2, "d3": 6, "d4": 2, "patch": 4, "window": 7}),
+    _image("vit_b_16", "transformer", "vision:vit", "ViT-B/16: a transformer encoder over image patches (Dosovitskiy et al. 2020, arXiv 2010.11929)", {"layers": 12, "hidden": 768, "heads": 12, "intermediate": 3072, "patch": 16}),
+    _image("swin_v2_t", "transformer", "vision:swin_v2_t", "Swin-V2-T: cosine attention, continuous position bias (Liu et al. 2021, arXiv 2111.09883)", {"size": 256}),
+    _image("levit_128s", "transformer", "deployed:levit_128s", "LeViT-128S: attention with BatchNorm, shrinking between stages (Graham et al. 2021, arXiv 2104.01136)"),
+    _tokens("mobilebert", "transformer", "mobilebert", "MobileBERT: 24 thin layers with bottlenecks and no LayerNorm (Sun et al. 2020, arXiv 2004.02984)", {"layers": 24, "vocab": 30522, "seq": 128}, (_MASK, _SEGMENTS), _HIDDEN),
     ZooModel(
         "clip_small",
         "transformer",
@@ -104,39 +167,11 @@ MODELS = (
         ("logits_per_image",),
     ),
     _BERT_BASE,
-    tokens(
-        "gpt2",
-        "transformer",
-        "gpt2",
-        "GPT-2 small with its language-model head, the whole prompt at once (Radford et al. 2019)",
-        {**_GPT2, "seq": 128},
-    ),
-    tokens(
-        "gpt2_decode",
-        "transformer",
-        "gpt2_decode",
-        "GPT-2 small, one decoding step with a key-value cache in and out (Radford et al. 2019)",
-        {**_GPT2, "seq": 1, "past": 127},
-        _PAST,
-        _PRESENT,
-    ),
-    tokens(
-        "llama_small",
-        "transformer",
-        "llama",
-        "A small Llama: RMSNorm, rotary positions, grouped queries, SiLU (Touvron et al. 2023, arXiv 2302.13971)",
-        {**_LLAMA, "seq": 128},
-    ),
-    tokens(
-        "llama_decode",
-        "transformer",
-        "llama_decode",
-        "llama_small, one decoding step with a key-value cache in and out (Touvron et al. 2023, arXiv 2302.13971)",
-        {**_LLAMA, "seq": 1, "past": 511},
-        _GROUPED_PAST,
-        _PRESENT,
-    ),
-    tokens(
+    _tokens("gpt2", "transformer", "gpt2", "GPT-2 small with its language-model head, the whole prompt at once (Radford et al. 2019)", {**_GPT2, "seq": 128}),
+    _tokens("gpt2_decode", "transformer", "gpt2_decode", "GPT-2 small, one decoding step with a key-value cache in and out (Radford et al. 2019)", {**_GPT2, "seq": 1, "past": 127}, _PAST, _PRESENT),
+    _tokens("llama_small", "transformer", "llama", "A small Llama: RMSNorm, rotary positions, grouped queries, SiLU (Touvron et al. 2023, arXiv 2302.13971)", {**_LLAMA, "seq": 128}),
+    _tokens("llama_decode", "transformer", "llama_decode", "llama_small, one decoding step with a key-value cache in and out (Touvron et al. 2023, arXiv 2302.13971)", {**_LLAMA, "seq": 1, "past": 511}, _GROUPED_PAST, _PRESENT),
+    _tokens(
         "t5_encoder",
         "transformer",
         "t5_encoder",
@@ -145,7 +180,7 @@ MODELS = (
         (_MASK,),
         _HIDDEN,
     ),
-    tokens(
+    _tokens(
         "minilm",
         "transformer",
         "bert",
@@ -154,7 +189,7 @@ MODELS = (
         (_MASK, _SEGMENTS),
         _HIDDEN,
     ),
-    tokens(
+    _tokens(
         "clip_text",
         "transformer",
         "clip_text",
@@ -173,15 +208,8 @@ MODELS = (
         {"batch": 1, "layers": 4, "hidden": 384, "heads": 6, "mels": 80, "vocab": 51865, "source": 1500, "past": 63},
         _PRESENT,
     ),
-    image(
-        "segformer_b0",
-        "transformer",
-        "deployed:segformer",
-        "SegFormer-B0: attention with reduced keys, a head of linear layers (Xie et al. 2021, arXiv 2105.15203)",
-        {"size": 256, "embed": 32, "classes": 150},
-        ("mask",),
-    ),
-    image(
+    _image("segformer_b0", "transformer", "deployed:segformer", "SegFormer-B0: attention with reduced keys, a head of linear layers (Xie et al. 2021, arXiv 2105.15203)", {"size": 256, "embed": 32, "classes": 150}, ("mask",)),
+    _image(
         "detr",
         "transformer",
         "deployed:detr",
@@ -189,26 +217,9 @@ MODELS = (
         {"size": 512, "layers": 6, "hidden": 256, "heads": 8, "queries": 100, "depth": 3, "classes": 91},
         ("logits", "boxes"),
     ),
-    image(
-        "resnet50_qdq",
-        "cnn",
-        "vision:resnet",
-        "ResNet-50, weights and activations of 8 bits between QuantizeLinear and DequantizeLinear",
-        RESNET50,
-        reduced="qdq",
-    ),
-    replace(
-        _BERT_BASE,
-        name="bert_base_int8",
-        doc="BERT-base, weights of 8 bits, activations quantised as they come",
-        reduced="dynamic",
-    ),
-    replace(
-        _WHISPER_ENCODER,
-        name="whisper_encoder_f16",
-        doc="Whisper tiny's encoder in float16, its input and output in float32",
-        reduced="half",
-    ),
+    _image("resnet50_qdq", "cnn", "vision:resnet", "ResNet-50, weights and activations of 8 bits between QuantizeLinear and DequantizeLinear", _RESNET50, reduced="qdq"),
+    replace(_BERT_BASE, name="bert_base_int8", doc="BERT-base, weights of 8 bits, activations quantised as they come", reduced="dynamic"),
+    replace(_WHISPER_ENCODER, name="whisper_encoder_f16", doc="Whisper tiny's encoder in float16, its input and output in float32", reduced="half"),
     ZooModel(
         "lstm",
         "recurrent",
@@ -226,14 +237,8 @@ MODELS = (
         {"batch": 1, "hidden": 512, "steps": 8, "shared": 1},
         ("h",),
     ),
-    image(
-        "nasnet_a",
-        "search",
-        "classic:nasnet_a",
-        "NASNet-A mobile, 4 @ 1056: searched cells of separable convolutions (Zoph et al. 2017, arXiv 1707.07012)",
-        {"filters": 44, "cells": 4, "stem": 32},
-    ),
-    image(
+    _image("nasnet_a", "search", "classic:nasnet_a", "NASNet-A mobile, 4 @ 1056: searched cells of separable convolutions (Zoph et al. 2017, arXiv 1707.07012)", {"filters": 44, "cells": 4, "stem": 32}),
+    _image(
         "demo_regnet",
         "demo",
         "vision:regnet",
@@ -250,58 +255,12 @@ MODELS = (
             "classes": 10,
         },
     ),
-    image(
-        "tiny_regnet",
-        "tiny",
-        "vision:regnet",
-        "regnet_y_400mf, smaller",
-        {**REGNET_Y_400MF, "depth": 3, "w0": 16, "wa": 12.0, "wm": 2.0, "stem": 16, **_SMALL},
-    ),
-    image(
-        "tiny_resnext",
-        "tiny",
-        "vision:resnet",
-        "resnext50, smaller: one block in each of two stages",
-        {"d1": 1, "d2": 1, "d3": 0, "d4": 0, "bottleneck": 1, "groups": 16, "width": 4, **_SMALL},
-    ),
-    image(
-        "tiny_convnext",
-        "tiny",
-        "vision:convnext",
-        "convnext_tiny, smaller: two stages",
-        {"embed": 24, "d1": 1, "d2": 2, "d3": 0, "d4": 0, **_SMALL},
-    ),
-    image(
-        "tiny_swin",
-        "tiny",
-        "vision:swin",
-        "swin_t, smaller: two stages of a plain and a shifted block",
-        {"embed": 24, "heads": 2, "d1": 2, "d2": 2, "d3": 0, "d4": 0, "patch": 4, "window": 4, **_SMALL},
-    ),
-    tokens(
-        "tiny_bert",
-        "tiny",
-        "bert",
-        "bert_base, smaller",
-        {"layers": 2, "hidden": 64, "heads": 4, "intermediate": 256, "vocab": 500, "seq": 16},
-        (_MASK, _SEGMENTS),
-        _HIDDEN,
-    ),
-    tokens(
-        "tiny_llama",
-        "tiny",
-        "llama",
-        "llama_small, smaller",
-        {"layers": 2, "hidden": 64, "heads": 4, "kv_heads": 2, "intermediate": 176, "vocab": 500, "seq": 16},
-    ),
-    ZooModel(
-        "tiny_diffusion",
-        "tiny",
-        "graphopt.zoo.diffusion:diffusion_unet",
-        LATENTS,
-        "diffusion_unet, smaller: two resolutions",
-        {"batch": 1, "size": 16, "width": 16, "levels": 2, "blocks": 1, "head": 8, "seq": 7, "text": 24},
-        ("noise",),
-    ),
-)
+    _image("tiny_regnet", "tiny", "vision:regnet", "regnet_y_400mf, smaller", {**_REGNET_Y_400MF, "depth": 3, "w0": 16, "wa": 12.0, "wm": 2.0, "stem": 16, **_SMALL}),
+    _image("tiny_resnext", "tiny", "vision:resnet", "resnext50, smaller: one block in each of two stages", {"d1": 1, "d2": 1, "d3": 0, "d4": 0, "bottleneck": 1, "groups": 16, "width": 4, **_SMALL}),
+    _image("tiny_convnext", "tiny", "vision:convnext", "convnext_tiny, smaller: two stages", {"embed": 24, "d1": 1, "d2": 2, "d3": 0, "d4": 0, **_SMALL}),
+    _image("tiny_swin", "tiny", "vision:swin", "swin_t, smaller: two stages of a plain and a shifted block", {"embed": 24, "heads": 2, "d1": 2, "d2": 2, "d3": 0, "d4": 0, "patch": 4, "window": 4, **_SMALL}),
+    _tokens("tiny_bert", "tiny", "bert", "bert_base, smaller", {"layers": 2, "hidden": 64, "heads": 4, "intermediate": 256, "vocab": 500, "seq": 16}, (_MASK, _SEGMENTS), _HIDDEN),
+    _tokens("tiny_llama", "tiny", "llama", "llama_small, smaller", {"layers": 2, "hidden": 64, "heads": 4, "kv_heads": 2, "intermediate": 176, "vocab": 500, "seq": 16}),
+    ZooModel("tiny_diffusion", "tiny", "graphopt.zoo.diffusion:diffusion_unet", _LATENTS, "diffusion_unet, smaller: two resolutions", {"batch": 1, "size": 16, "width": 16, "levels": 2, "blocks": 1, "head": 8, "seq": 7, "text": 24}, ("noise",)),
+)  # fmt: skip
 """Every entry, in the order in which they are listed."""
