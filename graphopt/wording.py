@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import csv
+import io
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 _SHOWN = 6  # operators that a provider leaves to others
@@ -33,6 +35,15 @@ def cell(value: Any) -> Any:
     except ValueError:
         return f"'{value}"
     return value
+
+
+def csv_table(heads: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
+    """Rows of values as CSV, with a head."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(heads), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({head: cell(value) for head, value in row.items()} for row in rows)
+    return text.getvalue()
 
 
 def milliseconds(value: float | None) -> str:
@@ -116,19 +127,23 @@ def tie(told: Mapping[str, Any]) -> str:
 
 def lost(told: Mapping[str, Any]) -> str:
     """Why a JSON report is about the normal form: what the search found, measured."""
-    return f"the normal form: what the search found measured {_measured(told)}"
+    return f"the normal form: what the search found measured {measured(told)}"
 
 
 def slower_at(elsewhere: Sequence[Mapping[str, Any]]) -> str:
     """The first of the measurements of a JSON report at other sizes that is surely below 1, at which sizes that is; empty where none is."""
-    return next((_measured(told) for told in elsewhere if told["ci95"][1] < 1), "")
+    return next((measured(told) for told in elsewhere if told["ci95"][1] < 1), "")
 
 
-def _measured(told: Mapping[str, Any]) -> str:
-    """A ratio and its interval, at which sizes where that is said."""
-    low, high = told["ci95"]
+def interval(ends: Sequence[float]) -> str:
+    """The interval of a ratio: ``1.921 to 2.049``."""
+    return f"{ends[0]:.3f} to {ends[1]:.3f}"
+
+
+def measured(told: Mapping[str, Any]) -> str:
+    """A ratio of a JSON report and its interval, at which sizes where that is said."""
     there = f" at {sized(told['sizes'])}" if told.get("sizes") else ""
-    return f"{told['speedup']:.3f}x{there} (95 % interval {low:.3f} to {high:.3f})"
+    return f"{told['speedup']:.3f}x{there} (95 % interval {interval(told['ci95'])})"
 
 
 def effort(told: Mapping[str, Any]) -> str:

@@ -54,37 +54,25 @@ def time_agents(
     Raises:
         GraphoptError: The graph can't be loaded or run.
     """
-    with Store() if prices is None else Store(prices) as store:
-        return _timed(task, source, agents, store, seconds, rollouts, tell, interrupted)
-
-
-def _timed(
-    task: Task,
-    source: Source,
-    agents: Mapping[str, Path],
-    store: Store,
-    seconds: float,
-    rollouts: int,
-    tell: Callable[[str], None],
-    interrupted: Callable[[], bool],
-) -> list[Timing]:
-    library = library_of(task)
-    environment = open_environment(task, source, store, library)
-    model, config = environment.model, SessionConfig(threads=task.pricing.threads)
-    _, feeds = first_run(model, config, input_ranges(model.graph), (), {}, 0)
-    allowed = effort_for(model, open_sizes(model, feeds)).searching()
-    strategies: dict[str, Strategy] = {AUTO: Auto(), **{a: Learned(f, rollouts) for a, f in agents.items()}}
     outcomes: dict[str, Outcome] = {}
     took: dict[str, float] = {}
-    Greedy().run(environment.problem, environment.start, Budget(interrupted=interrupted))  # what a process learns once
-    for name, strategy in strategies.items():
-        tell(f"{source.name}: {name} searches")
-        fresh = open_environment(task, source, store, library)  # nobody finds prices at hand that another has looked up
-        budget = Budget(None, allowed.candidates if name == AUTO else None, interrupted)
-        outcomes[name] = strategy.run(fresh.problem, fresh.start, budget)
-        took[name] = budget.elapsed
-        if interrupted():
-            return []
+    with Store() if prices is None else Store(prices) as store:
+        library = library_of(task)
+        environment = open_environment(task, source, store, library)
+        model, config = environment.model, SessionConfig(threads=task.pricing.threads)
+        _, feeds = first_run(model, config, input_ranges(model.graph), (), {}, 0)
+        allowed = effort_for(model, open_sizes(model, feeds)).searching()
+        strategies: dict[str, Strategy] = {AUTO: Auto(), **{a: Learned(f, rollouts) for a, f in agents.items()}}
+        Greedy().run(environment.problem, environment.start, Budget(interrupted=interrupted))  # a process learns once
+        for name, strategy in strategies.items():
+            tell(f"{source.name}: {name} searches")
+            # Nobody finds prices at hand that another has looked up.
+            fresh = open_environment(task, source, store, library)
+            budget = Budget(None, allowed.candidates if name == AUTO else None, interrupted)
+            outcomes[name] = strategy.run(fresh.problem, fresh.start, budget)
+            took[name] = budget.elapsed
+            if interrupted():
+                return []
     tell(f"{source.name}: measuring")
     found = Arena(model, model, config, feeds, most_bytes(model)).compare(
         {name: outcome.state.graph for name, outcome in outcomes.items()},

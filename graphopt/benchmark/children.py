@@ -49,14 +49,7 @@ def call(
     folder: Path | None = None,
     interrupted: Callable[[], bool] = lambda: False,
 ) -> Ended:
-    """Run a command to its end, or stop it.
-
-    Args:
-        command: Program and arguments.
-        seconds: Time limit.
-        folder: Where it runs; here by default.
-        interrupted: Asked now and then; true stops the command.
-    """
+    """Run a command to its end, or stop it: after so many seconds, or when it is interrupted, which is asked now and then."""
     limit = time.monotonic() + seconds
     with subprocess.Popen(
         command,

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from typing import Any
 
 from graphopt.benchmark.results import Bench, Case, Variant
-from graphopt.wording import cell, sized
+from graphopt.wording import csv_table, sized
 
 
 def to_csv(bench: Bench) -> str:
     """The results as CSV, with a head; what was not measured is empty."""
     rows = [_row(case, variant) for case in bench.cases for variant in case.variants]
-    text = io.StringIO()
     # An empty benchmark still has its head.
     heads = _row(Case("", "", "", 0, ()), Variant("", "level"))
-    writer = csv.DictWriter(text, list(heads), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows({head: cell(value) for head, value in row.items()} for row in rows)
-    return text.getvalue()
+    return csv_table(list(heads), rows)
 
 
 def _row(case: Case, variant: Variant) -> dict[str, Any]:

@@ -34,12 +34,7 @@ def collector(graphs: Graphs) -> Callable[[str, SessionConfig, str, Result], Non
 
 
 def write_bench_page(found: Bench, graphs: Mapping[tuple[str, str, int, str], GraphView], path: Path) -> None:
-    """Write a benchmark as a page.
-
-    Args:
-        found: The results.
-        graphs: What :func:`collector` kept.
-        path: The HTML file.
+    """Write a benchmark as a page, with what :func:`collector` kept of its graphs.
 
     Raises:
         GraphoptError: The file can't be written.

@@ -56,7 +56,6 @@ class PeerRun:
     """What a peer did.
 
     Attributes:
-        peer: Its name.
         path: The file it wrote, None if it wrote none.
         seconds: How long it took, without its import.
         version: Its version.
@@ -64,7 +63,6 @@ class PeerRun:
         error: What went wrong, empty if nothing did.
     """
 
-    peer: str
     path: Path | None = None
     seconds: float | None = None
     version: str | None = None
@@ -105,7 +103,7 @@ def run_peer(
     if peer not in PEERS:
         raise UnknownNameError("peer", peer, PEERS)
     if peer not in installed():
-        return PeerRun(peer, missing=True, error=f"not installed: pip install {install(peer)}")
+        return PeerRun(missing=True, error=f"not installed: pip install {install(peer)}")
     # The runtime comes in several distributions.
     version = runtime_version() if peer in _MODULES else importlib.metadata.version(peer)
     folder.mkdir(parents=True, exist_ok=True)
@@ -113,7 +111,7 @@ def run_peer(
     command = [sys.executable, "-c", _CHILD.format(code=PEERS[peer]), str(source.resolve()), str(target.resolve())]
     ended = children.call(command, seconds=limit, folder=folder, interrupted=interrupted)
     if ended.code is None:
-        return PeerRun(peer, version=version, error="interrupted" if interrupted() else f"no result after {limit:g} s")
+        return PeerRun(version=version, error="interrupted" if interrupted() else f"no result after {limit:g} s")
     if ended.code != 0 or not target.exists():
-        return PeerRun(peer, version=version, error=ended.complaint())
-    return PeerRun(peer, target, float(json.loads(ended.out.splitlines()[-1])), version)
+        return PeerRun(version=version, error=ended.complaint())
+    return PeerRun(target, float(json.loads(ended.out.splitlines()[-1])), version)

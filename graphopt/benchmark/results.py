@@ -8,15 +8,10 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import types
-import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
-from graphopt.documents import read_json
-from graphopt.errors import UsageError
 from graphopt.runtime.timing import Ratio
 from graphopt.wording import plural
 
@@ -26,7 +21,6 @@ SAMPLES = 500
 
 Kind = Literal["level", "peer", "file", "graphopt", "rival"]
 Status = Literal["measured", "missing", "failed", "differs", "skipped"]
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -323,58 +317,7 @@ class Bench:
         """The document, ready for JSON."""
         return {"schema": SCHEMA, **dataclasses.asdict(self)}
 
-    @staticmethod
-    def from_dict(document: Mapping[str, Any]) -> Bench:
-        """Read a document.
-
-        Raises:
-            UsageError: It is not one of a benchmark, or of another version.
-        """
-        found = document.get("schema") if isinstance(document, Mapping) else None
-        if found != SCHEMA:
-            raise UsageError(f"not a benchmark's results: schema is {found!r}, expected {SCHEMA!r}")
-        try:
-            return _read(Bench, {key: value for key, value in document.items() if key != "schema"})
-        except (KeyError, TypeError, ValueError) as error:
-            raise UsageError(f"damaged results of a benchmark: {error}") from error
-
-    @staticmethod
-    def load(path: Path) -> Bench:
-        """Read a file that ``graphopt bench --json`` wrote.
-
-        Raises:
-            UsageError: It can't be read or is something else.
-        """
-        try:
-            return Bench.from_dict(read_json(path))
-        except (OSError, ValueError) as error:
-            raise UsageError(f"{path}: can't be read: {error}") from error
-        except UsageError as error:
-            raise UsageError(f"{path}: {error}") from error
-
 
 def finite(value: float) -> float | None:
     """A number, or None for one that JSON can't hold."""
     return value if math.isfinite(value) else None
-
-
-def _read(kind: type[T], value: Any) -> T:
-    """A record from its fields; fields of a later version are ignored, those that are missing have their default."""
-    hints = typing.get_type_hints(kind)
-    known = {f.name for f in dataclasses.fields(kind)}  # type: ignore[arg-type]
-    return kind(**{name: _decode(hints[name], item) for name, item in value.items() if name in known})
-
-
-def _decode(hint: Any, value: Any) -> Any:
-    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if origin is types.UnionType:
-        return None if value is None else _decode(next(a for a in arguments if a is not types.NoneType), value)
-    if origin is tuple:
-        return tuple(_decode(arguments[0], item) for item in value)
-    if origin is Literal:
-        if value not in arguments:
-            raise ValueError(f"{value!r} is not one of {', '.join(map(repr, arguments))}")
-        return value
-    if dataclasses.is_dataclass(hint):
-        return _read(typing.cast(type[Any], hint), value)
-    return value

@@ -161,10 +161,7 @@ class _Run:
         return self._case((Variant(ORIGINAL, "level", status="failed", message=message),))
 
     def case(self, opponents: Callable[[], Sequence[Made]]) -> Case:
-        """Measure the case.
-
-        Args:
-            opponents: Makes the peers' variants and the other files.
+        """Measure the case; ``opponents`` makes the peers' variants and the other files.
 
         Raises:
             GraphoptError: The original can't be measured.

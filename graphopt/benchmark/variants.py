@@ -64,7 +64,7 @@ def opponents(source: Path, plan: Plan, folder: Path, tell: Tell, interrupted: I
             continue
         tell(f"running {name}")
         run = (
-            PeerRun(name, error="interrupted")
+            PeerRun(error="interrupted")
             if interrupted()
             else peers.run_peer(name, source, folder / f"peer{number}", interrupted=interrupted)
         )

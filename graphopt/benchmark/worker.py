@@ -81,11 +81,7 @@ class Worker(Respondent):
 
 
 def in_workers(feeds: Path) -> Opener:
-    """Opens sessions in processes of their own.
-
-    Args:
-        feeds: Inputs of all contenders, see :func:`save_feeds`.
-    """
+    """Opens sessions in processes of their own, all on the inputs in a file (see :func:`save_feeds`)."""
 
     def open_worker(contender: Contender, stack: ExitStack) -> tuple[float, Timed]:
         assert isinstance(contender.model, Path)

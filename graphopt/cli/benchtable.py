@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Sequence
+from statistics import geometric_mean
 from typing import TYPE_CHECKING
 
 from graphopt.benchmark.results import Bench, Case, Tuning, Variant
-from graphopt.cli.screen import facts, milliseconds, one_line, placed, seconds, size, table
+from graphopt.cli.screen import facts, table
 from graphopt.runtime.timing import Ratio
-from graphopt.wording import measured_at, threads, timing
+from graphopt.wording import measured_at, milliseconds, one_line, placed, seconds, size, threads, timing
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -73,7 +73,7 @@ def show_summary(bench: Bench, screen: Console) -> None:
     names = list(dict.fromkeys(v.name for case in bench.cases for v in case.variants if v.kind != "level"))
     alike = len({(case.provider, case.threads) for case in bench.cases}) == 1
     result = table("model", "best level", *names, numbers=1 + len(names))
-    logs: dict[str, list[float]] = {name: [] for name in names}
+    ratios: dict[str, list[float]] = {name: [] for name in names}
     for case in bench.cases:
         found = {v.name: v for v in case.variants}
         best = next((v.ratio for v in case.of_kind("level") if v.level == case.best_level), None)
@@ -83,10 +83,10 @@ def show_summary(bench: Bench, screen: Console) -> None:
             ratio = found[name].ratio if name in found else None
             cells.append(_signed(ratio) if ratio else found[name].status if name in found else "")
             if ratio is not None:
-                logs[name].append(math.log(ratio.value))
+                ratios[name].append(ratio.value)
         result.add_row(one_line(case.model if alike else _label(case)), *cells)
     if alike:  # a mean over providers or numbers of threads would say nothing
-        means = [f"{math.exp(sum(each) / len(each)):.3f}  " if each else "" for each in logs.values()]
+        means = [f"{geometric_mean(each):.3f}  " if each else "" for each in ratios.values()]
         result.add_section()
         result.add_row("geometric mean", "", *means)
     screen.print()

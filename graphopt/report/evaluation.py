@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from dataclasses import asdict, fields
 
 from graphopt.rl.evaluation.learning_curves import SMOOTHED_UPDATES
@@ -18,17 +16,13 @@ from graphopt.rl.evaluation.scores import (
     RatioInterval,
     Section,
 )
-from graphopt.wording import cell, plural, seconds
+from graphopt.wording import csv_table, plural, seconds
 
 
 def to_csv(found: Evaluation) -> str:
     """A line for each run, with a head."""
-    text = io.StringIO()
     names = [f.name for f in fields(found.scores[0])] if found.scores else ["stage", "model", "strategy", "saving"]
-    writer = csv.DictWriter(text, names, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows({name: cell(value) for name, value in asdict(score).items()} for score in found.scores)
-    return text.getvalue()
+    return csv_table(names, map(asdict, found.scores))
 
 
 def to_markdown(found: Evaluation) -> str:

@@ -48,10 +48,6 @@ def lanes(column: Sequence[int], readers: Sequence[Sequence[int]]) -> list[int]:
     """A lane for each node, 0 or more, no two nodes of a column in the same one.
 
     The longest path of all is a straight line; its branches lie around it, the longest next to it.
-
-    Args:
-        column: Of each node.
-        readers: For each node those that read it.
     """
     members: list[list[int]] = [[] for _ in range(max(column, default=-1) + 1)]
     sources: list[list[int]] = [[] for _ in column]

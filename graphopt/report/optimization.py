@@ -10,7 +10,6 @@ from typing import Any
 from graphopt.errors import SessionError
 from graphopt.ir.graph import Graph
 from graphopt.report.changes import compare, places
-from graphopt.report.summary import verdict
 from graphopt.report.view import Facts, FamilyRow, Page, SearchCurve, StepRow, Subject, Variant
 from graphopt.runtime.profile import by_op, profile
 from graphopt.runtime.timing import Paired, Ratio
@@ -20,6 +19,7 @@ from graphopt.wording import (
     change,
     dimensions,
     effort,
+    interval,
     lost,
     measured_at,
     milliseconds,
@@ -74,14 +74,7 @@ class Found:
 
 
 def write_report(path: Path, told: Mapping[str, Any], found: Found, arena: Arena, *, hurried: bool = False) -> None:
-    """Profile both models, if they were measured, and write the page of an optimisation.
-
-    Args:
-        path: The HTML file.
-        told: What :func:`graphopt.report.make_report` made of it.
-        found: What it found.
-        arena: Where it was measured.
-        hurried: Leave the profiles out: the user wants to see an end.
+    """Profile both models, if they were measured and it is not hurried, and write the page of an optimisation.
 
     Raises:
         GraphoptError: The file can't be written.
@@ -193,7 +186,7 @@ def _sentence(name: str, told: Mapping[str, Any], paired: Paired | None) -> str:
         return (
             f"{name} was rewritten but not measured: every gain on this page is predicted. {_agreement(told)} {where}."
         )
-    interval = f"(95 % interval {paired.ci95[0]:.3f} to {paired.ci95[1]:.3f})"
+    spread = f"(95 % interval {interval(paired.ci95)})"
     if measured_at(told):
         where += f"; measured with {sized(told['sizes'])}"
     how = (
@@ -201,14 +194,14 @@ def _sentence(name: str, told: Mapping[str, Any], paired: Paired | None) -> str:
         f"{plural(paired.sessions, 'session')} of each; {where}."
     )
     if told["kept_original"]:
-        why = f"which is {'too noisy to tell' if verdict(paired) == 'unclear' else 'not surely faster'}"
+        why = f"which is {'too noisy to tell' if paired.ratio.verdict == 'unclear' else 'not surely faster'}"
         if slower := slower_at(told.get("elsewhere", ())):
             why = f"but {slower}"
-        head = f"{name} is kept as it is, because the best candidate ran {paired.speedup:.3f} times as fast {interval}, {why}:"
+        head = f"{name} is kept as it is, because the best candidate ran {paired.speedup:.3f} times as fast {spread}, {why}:"
     else:
-        head = f"{name} runs {paired.speedup:.3f} times as fast as before {interval}:"
+        head = f"{name} runs {paired.speedup:.3f} times as fast as before {spread}:"
         if told.get("tie"):
-            head = f"{name} is simpler now ({tie(told)}), and ran {paired.speedup:.3f} times as fast {interval}:"
+            head = f"{name} is simpler now ({tie(told)}), and ran {paired.speedup:.3f} times as fast {spread}:"
     return f"{head} {how} {_agreement(told)}"
 
 
@@ -233,8 +226,7 @@ def _facts(told: Mapping[str, Any]) -> Facts:
     if measured_at(told):
         facts.append(("Measured with", measured_at(told)))
     for there in told.get("elsewhere", ()):
-        low, high = there["ci95"]
-        said = f"{there['speedup']:.3f}\N{MULTIPLICATION SIGN} ({low:.3f} to {high:.3f}), {there['verdict']}"
+        said = f"{there['speedup']:.3f}\N{MULTIPLICATION SIGN} ({interval(there['ci95'])}), {there['verdict']}"
         facts.append((f"At {sized(there['sizes'])}", said))
     facts.append(("Nodes in the file", _arrow(str(nodes["before"]), str(nodes["after"]))))
     grown = change(sizes["before"], sizes["after"])

@@ -80,6 +80,9 @@ def make_report(
         effort: What search and measurement could spend, and who of it what.
     """
     outcome = selection.outcome
+    told_lost = None
+    if lost is not None:
+        told_lost = {"speedup": lost.speedup, "ci95": list(lost.ci95), "sizes": dict(lost_at or {})}
     told_elsewhere = [{"sizes": dict(there), **_latency(found, kept)} for there, found in elsewhere]
     return {
         "schema": SCHEMA,
@@ -125,7 +128,7 @@ def make_report(
             "stop_reason": outcome.stop_reason,
             "rounds": selection.rounds,
             "predicted": predicted,
-            "lost": None if lost is None else _lost(lost, lost_at or {}),
+            "lost": told_lost,
             "more": _more(selection),
         },
         "effort": effort,
@@ -142,15 +145,11 @@ def _latency(paired: Paired, kept: bool) -> dict[str, Any]:
         "optimized_ms": paired.baseline_ms / paired.speedup,
         "speedup": paired.speedup,
         "ci95": list(paired.ci95),
-        "verdict": verdict(paired),
+        "verdict": paired.ratio.verdict,
         "of": "a candidate that was not written" if kept else "the written model",
         "rounds": paired.rounds,
         "sessions": paired.sessions,
     }
-
-
-def _lost(paired: Paired, sizes: Mapping[str, int]) -> dict[str, Any]:
-    return {"speedup": paired.speedup, "ci95": list(paired.ci95), "sizes": dict(sizes)}
 
 
 def _opening(paired: Paired) -> dict[str, Any] | None:
@@ -208,11 +207,6 @@ def _more(selection: Selection) -> list[str]:
     return found
 
 
-def verdict(paired: Paired) -> str:
-    """What the interval of a ratio allows to say: ``faster``, ``slower``, ``equal``, or ``unclear`` where noise hides the answer."""
-    return paired.ratio.verdict
-
-
 def _warnings(
     selection: Selection,
     kept: bool,
@@ -246,7 +240,7 @@ def _warnings(
         warnings.append(f"provider {config.provider} computes something else with {', '.join(wrong)}: taken back")
     if kept and slower:
         warnings.append(f"the best candidate measured {slower}, so the input is kept unchanged")
-    elif kept and paired is not None and verdict(paired) == "unclear":
+    elif kept and paired is not None and paired.ratio.verdict == "unclear":
         found = f"{paired.speedup:.2f}x ({paired.ci95[0]:.2f} to {paired.ci95[1]:.2f})"
         warnings.append(
             f"too noisy to tell: the best candidate measured {found}, so the input is kept unchanged; "

@@ -11,9 +11,35 @@ then the two files differ, not only their times, which is said.
 from __future__ import annotations
 
 import argparse
+import dataclasses
+import json
+import types
+import typing
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-from graphopt.benchmark.results import Bench
+from graphopt.benchmark.results import SCHEMA, Bench
+
+
+def read_bench(text: str) -> Bench:
+    """The document of a benchmark as what it was made of."""
+    document = json.loads(text)
+    assert document.pop("schema") == SCHEMA
+    found: Bench = _read(Bench, document)
+    return found
+
+
+def _read(hint: Any, value: Any) -> Any:
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is types.UnionType:
+        return None if value is None else _read(next(a for a in arguments if a is not types.NoneType), value)
+    if origin is tuple:
+        return tuple(_read(arguments[0], item) for item in value)
+    if dataclasses.is_dataclass(hint) and isinstance(value, Mapping):
+        hints = typing.get_type_hints(hint)
+        return typing.cast(Any, hint)(**{name: _read(hints[name], item) for name, item in value.items()})
+    return value
 
 
 def main() -> int:
@@ -22,7 +48,7 @@ def main() -> int:
     parser.add_argument("first", type=Path)
     parser.add_argument("second", type=Path)
     given = parser.parse_args()
-    first, second = Bench.load(given.first), Bench.load(given.second)
+    first, second = (read_bench(path.read_text(encoding="utf-8")) for path in (given.first, given.second))
     later = {(c.model, c.provider, c.threads, v.name): v for c in second.cases for v in c.variants}
     held = cells = alike = 0
     for case in first.cases:

@@ -15,11 +15,12 @@ from graphopt import wording
 from graphopt.benchmark.page import _sentence
 from graphopt.benchmark.peers import PEERS
 from graphopt.benchmark.plan import Plan
-from graphopt.benchmark.results import Bench, Ratio, Variant
+from graphopt.benchmark.results import Ratio, Variant
 from graphopt.benchmark.run import _best_level, bench, find_model
 from graphopt.errors import MissingExtraError, UnknownNameError, UsageError
 from graphopt.runtime.environment import default_threads, usable_cores
 from graphopt.runtime.timing import verdict
+from tests.bench.again import read_bench
 from tests.cli.conftest import conv_net
 from tests.runtime.models import chain
 
@@ -89,7 +90,7 @@ def test_files_levels_and_failures(net, tmp_path, monkeypatch):
     assert [each.cases for each in cases] == [found.cases] and any(
         "measuring 3 variants" in message for message in told
     )
-    assert Bench.from_dict(json.loads(json.dumps(found.to_dict()))) == found
+    assert read_bench(json.dumps(found.to_dict())) == found
     assert not list(tmp_path.glob("graphopt-*"))
 
 

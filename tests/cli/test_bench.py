@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import signal
 import subprocess
 import sys
@@ -19,6 +18,7 @@ from graphopt.cli import benchtable
 from graphopt.cli.bench import _judge
 from graphopt.cli.screen import console
 from graphopt.errors import GraphoptError, TooSlowError
+from tests.bench.again import read_bench
 from tests.benchmark.test_results import BENCH, CASE
 from tests.cli.conftest import ROOT, conv_net
 
@@ -50,7 +50,7 @@ def test_table_and_documents(cli, model):
     assert "net.onnx (cpu, 1 thread): 4 sessions, 20 rounds" in done.out
     assert "original (basic)" in done.out and "baseline" in done.out
     assert not done.err
-    found = Bench.load(model.with_name("b.json"))
+    found = read_bench(model.with_name("b.json").read_text())
     rows = list(csv.DictReader(model.with_name("b.csv").open()))
     names = ["original", "original (basic)", "net.onnx"]
     assert [v.name for v in found.cases[0].variants] == names == [row["variant"] for row in rows]
@@ -59,7 +59,7 @@ def test_table_and_documents(cli, model):
 
 def test_documents_on_stdout_stand_alone(cli, model):
     done = cli("bench", "net.onnx", *QUICK, "--json", "-")
-    assert Bench.from_dict(json.loads(done.out)).cases[0].model == "net.onnx"
+    assert read_bench(done.out).cases[0].model == "net.onnx"
     assert "baseline" in done.err
     done = cli("bench", "net.onnx", *QUICK, "--csv", "-", "-q")
     assert len(list(csv.DictReader(io.StringIO(done.out)))) == 1
@@ -80,7 +80,10 @@ def test_one_broken_model_does_not_lose_the_others(cli, model, tmp_path):
     assert done.code == 1
     assert done.err.splitlines()[-1].startswith("error: 1 of 2 models can't be measured, the first: junk.onnx: ")
     assert "junk.onnx (cpu, 1 thread): failed: " in done.out
-    assert [case.baseline.status for case in Bench.load(tmp_path / "b.json").cases] == ["failed", "measured"]
+    assert [case.baseline.status for case in read_bench((tmp_path / "b.json").read_text()).cases] == [
+        "failed",
+        "measured",
+    ]
 
 
 def test_a_broken_model_is_one_line(cli, tmp_path):
@@ -102,9 +105,9 @@ def test_a_file_of_ones_own_that_is_no_match_ends_the_command_with_an_error(cli,
         done = cli("bench", "net.onnx", *quick, "--against", name, "--json", "b.json")
         assert done.code == code, done.err
         assert done.err.splitlines()[-1].startswith(f"error: {said}") and "optimised model" not in done.err
-        assert [v.status for v in Bench.load(tmp_path / "b.json").cases[0].variants if v.kind == "level"] == [
-            "measured"
-        ]
+        assert [
+            v.status for v in read_bench((tmp_path / "b.json").read_text()).cases[0].variants if v.kind == "level"
+        ] == ["measured"]
 
 
 def test_a_file_of_ones_own_that_is_no_model_is_refused_before_anything_runs(cli, model, tmp_path):
@@ -187,7 +190,7 @@ def test_ctrl_c_keeps_what_was_measured(model):
         rest = process.stderr.read()
         assert process.wait(timeout=60) == 0, rest
     assert "stopping with what was measured so far" in rest
-    found = Bench.load(model.with_name("b.json"))
+    found = read_bench(model.with_name("b.json").read_text())
     assert found.interrupted and found.cases[0].rounds > 0 and found.cases[0].baseline.latency is not None
 
 
