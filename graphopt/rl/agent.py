@@ -33,6 +33,7 @@ EPISODES_PER_ROUND = 3
 """Episodes of an agent in use that are played side by side."""
 _MIN_ROUND_GAIN = 1e-3  # share of the cost that a round must have gained for another one to be played
 _FINISHING_CANDIDATES = 256  # candidates of the search around an agent's best plan
+_KEPT = 4  # best plans to carry out and to measure
 _MAX_NAMED_RULES = 4  # rules that a notice names
 _NETWORK_S = 60.0  # seconds that opening a network, or a run of it, may take
 
@@ -124,7 +125,6 @@ class Untrained:
         task: What is seen and offered.
         rollouts: Episodes that follow chance, at most, besides the one of the likeliest actions.
         seed: Seed of that chance.
-        keep: Best plans to carry out and to measure.
 
     Attributes:
         steps: Environment steps of the last run.
@@ -133,9 +133,9 @@ class Untrained:
 
     name = "untrained"
 
-    def __init__(self, task: Task, rollouts: int = 8, seed: int = 0, keep: int = 4) -> None:
+    def __init__(self, task: Task, rollouts: int = 8, seed: int = 0) -> None:
         self.steps, self.alone = 0, 0.0
-        self.task, self.rollouts, self.seed, self.keep = task, rollouts, seed, keep
+        self.task, self.rollouts, self.seed = task, rollouts, seed
 
     def policy(self, environment: TaskEnvironment) -> Policy:
         """What plays."""
@@ -155,7 +155,7 @@ class Untrained:
         part = budget.part(1.0, _FINISHING_CANDIDATES)
         plans.append(plan.then(Backtracking().run(problem, plan.state, part)))
         budget.spent += part.spent
-        best, *others = cheapest(plans, self.keep)
+        best, *others = cheapest(plans, _KEPT)
         if report is not None:
             report(best.state)
         return replace(best, candidates=budget.spent, seconds=budget.elapsed, others=tuple(others))
@@ -189,7 +189,7 @@ class Untrained:
             if min(costs[begin:]) > (1 - _MIN_ROUND_GAIN) * min(costs[:begin] or costs[:1]) or not go_on():
                 break
         reason = budget.exhausted() or f"{len(costs)} episodes played"
-        best = heapq.nsmallest(self.keep, found.values(), key=lambda p: p.cost)
+        best = heapq.nsmallest(_KEPT, found.values(), key=lambda p: p.cost)
         plans = [
             Outcome(p.search_state, p.steps, budget.spent, budget.elapsed, reason) for p in best if p.cost < start.cost
         ]
@@ -197,21 +197,15 @@ class Untrained:
 
 
 class Learned(Untrained):
-    """A trained agent as a strategy.
-
-    Args:
-        folder: What `graphopt train-agent` wrote.
-        rollouts: See :class:`Untrained`.
-        seed: See :class:`Untrained`.
-        keep: See :class:`Untrained`.
+    """A trained agent as a strategy, of a folder that `graphopt train-agent` wrote.
 
     Raises:
         CheckpointError: There is no agent in the folder, or it can't be used.
     """
 
-    def __init__(self, folder: Path, rollouts: int = 8, seed: int = 0, keep: int = 4) -> None:
+    def __init__(self, folder: Path, rollouts: int = 8, seed: int = 0) -> None:
         self.folder, self.manifest = folder, read_manifest(folder)
-        super().__init__(self.manifest.task, rollouts, seed, keep)
+        super().__init__(self.manifest.task, rollouts, seed)
         self.name = strategy_of(self.manifest.algorithm)
 
     def policy(self, environment: TaskEnvironment) -> Policy:

@@ -94,10 +94,10 @@ class Episode:
         self.result = StepResult(0.0, False, self.used >= self.task.budget)
         return self.result
 
-    def saving(self, state: EpisodeState | None = None) -> float:
-        """Predicted saving of a state (the present one), in percent of the model as it was."""
+    def saving(self) -> float:
+        """Predicted saving of the present state, in percent of the model as it was."""
         start = self.environment.start.cost
-        return percent(start, (state or self.state).cost, start)
+        return percent(start, self.state.cost, start)
 
     def _use(self) -> None:
         if self.result.done:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import log2
+from math import log2, prod
 from typing import Any
 
 import numpy as np
@@ -48,7 +48,7 @@ def _attributes(graph: Graph, node: Node) -> list[float]:
     perm = _ints(a.get("perm"))
     return [
         log2(max(1, _int(a.get("group"), 1))) / 8,
-        log2(max(1, _product(_ints(a.get("kernel_shape"))))) / 8,
+        log2(max(1, abs(prod(_ints(a.get("kernel_shape")))))) / 8,
         max(_ints(a.get("strides")), default=1) - 1.0,
         max(_ints(a.get("dilations")), default=1) - 1.0,
         float(any(_ints(a.get("pads")))),
@@ -149,13 +149,6 @@ def _ints(value: Any) -> tuple[int, ...]:
     return tuple(v for v in value if isinstance(v, int)) if isinstance(value, tuple | list) else ()
 
 
-def _product(values: Sequence[int]) -> int:
-    out = 1
-    for v in values:
-        out *= abs(v)
-    return out
-
-
 # --- a graph as arrays ---------------------------------------------------------------------------------------------------
 
 
@@ -213,13 +206,7 @@ class GraphFeatures:
 
 
 class Featurizer:
-    """Turns graphs into features.
-
-    Args:
-        node: Groups of node features.
-        edge: Groups of edge features.
-        graph: Groups of features of the whole.
-    """
+    """Turns graphs into features, of the groups that are named."""
 
     def __init__(self, node: Sequence[str], edge: Sequence[str], graph: Sequence[str]) -> None:
         self.priced = "price" in node

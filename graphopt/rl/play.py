@@ -77,11 +77,7 @@ class PriorPolicy(MemorylessPolicy):
 
 
 class ScriptedPolicy:
-    """Does what is written.
-
-    Args:
-        actions: Actions of each episode.
-    """
+    """Does what is written for each episode."""
 
     def __init__(self, actions: Sequence[Sequence[int]]) -> None:
         self._actions = actions
@@ -106,26 +102,35 @@ class ScriptedPolicy:
 
 
 @dataclass(frozen=True, eq=False)
-class Trajectory:
-    """One episode: what a model-free agent learns from, and, step by step, what a world model does.
+class Played:
+    """One episode, real or dreamt: what a model-free agent learns from.
 
     Attributes:
         model: The model.
-        observations: Observations before each step, and where it ended (steps + 1).
         actions: (steps,).
         rewards: (steps,).
         log_probs: Log-probabilities of the actions under the policy that chose them, (steps,).
         values: What the policy expected, (steps + 1,); 0 after STOP.
-        terminated: Whether it ended with STOP; else the budget cut it off, and the last value stands for the rest.
-        saving: Predicted saving at the end, carried out everywhere, in percent of the model as it was.
     """
 
     model: str
-    observations: tuple[Observation, ...]
     actions: npt.NDArray[np.int64]
     rewards: Doubles
     log_probs: Doubles
     values: Doubles
+
+
+@dataclass(frozen=True, eq=False)
+class Trajectory(Played):
+    """A real episode, of which a world model learns step by step.
+
+    Attributes:
+        observations: Observations before each step, and where it ended (steps + 1).
+        terminated: Whether it ended with STOP; else the budget cut it off, and the last value stands for the rest.
+        saving: Predicted saving at the end, carried out everywhere, in percent of the model as it was.
+    """
+
+    observations: tuple[Observation, ...]
     terminated: bool
     saving: float
 

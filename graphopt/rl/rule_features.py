@@ -109,23 +109,9 @@ class _Drawn:
             elif name and name in leaves:
                 source = leaves[name]
             else:
-                source = self._node(
-                    operator_bucket("graphopt", "number" if kind == "number" else "operand"),
-                    [
-                        0,
-                        0,
-                        1,
-                        0,
-                        float(kind == "number"),
-                        float(kind == "variadic"),
-                        float(kind == "optional"),
-                        0,
-                        0,
-                        0,
-                        0,
-                        0,
-                    ],
-                )
+                kinds = (float(kind == known) for known in ("number", "variadic", "optional"))
+                operator = operator_bucket("graphopt", "number" if kind == "number" else "operand")
+                source = self._node(operator, [0, 0, 1, 0, *kinds, *[0] * 5])
                 if name:
                     leaves[name] = source
             sources.append((source, position))

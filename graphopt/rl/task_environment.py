@@ -133,12 +133,6 @@ class EpisodeState:
 class TaskEnvironment:
     """A model to begin episodes with.
 
-    Args:
-        task: What is seen and offered.
-        problem: Rules and prices.
-        start: The model's state.
-        name: Name of the model.
-
     Attributes:
         priced: Rewrites priced so far: what a search of the same budget counts as candidates.
     """

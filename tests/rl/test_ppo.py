@@ -22,7 +22,7 @@ from graphopt.rl.training.training_run import Run  # noqa: E402
 def episode(rewards: list[float], values: list[float], terminated: bool, model: str = "m") -> Trajectory:
     n = len(rewards)
     return Trajectory(
-        model, (), np.zeros(n, np.int64), np.array(rewards), np.zeros(n), np.array(values), terminated, sum(rewards)
+        model, np.zeros(n, np.int64), np.array(rewards), np.zeros(n), np.array(values), (), terminated, sum(rewards)
     )
 
 

@@ -16,6 +16,7 @@ import graphopt
 from graphopt.config import agents_dir
 from graphopt.errors import CrashError, UsageError
 from graphopt.pipeline.strategies import STRATEGIES
+from graphopt.registry import strategy_of
 from graphopt.rewrite.library import load_library
 from graphopt.rl import agent
 from graphopt.rl.manifest import read_manifest
@@ -70,7 +71,7 @@ def test_its_task_reads_as_tasks_are_written_today(strategy: str, tmp_path: Path
 
 
 def test_each_algorithm_has_a_strategy() -> None:
-    assert tuple(spec.strategy for spec in LEARNERS.all()) == LEARNED == ("rl", "world-model")
+    assert tuple(strategy_of(spec.name) for spec in LEARNERS.all()) == LEARNED == ("rl", "world-model")
 
 
 def test_an_agent_of_another_strategy_is_refused() -> None:

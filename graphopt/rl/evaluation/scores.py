@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from statistics import fmean, stdev
+from statistics import fmean, geometric_mean, stdev
 from typing import Any
 
 from graphopt.runtime.timing import student
@@ -237,8 +237,8 @@ class Evaluation:
             ratios = (
                 [r.value for r in each] for each in zip(*((t.speedup, t.auto, t.over_auto) for t in ours), strict=True)
             )
-            times = geometric([t.seconds for t in ours]), geometric([t.auto_seconds for t in ours])
-            yield algorithm, tuple(map(geometric, ratios)), times
+            times = geometric_mean(t.seconds for t in ours), geometric_mean(t.auto_seconds for t in ours)
+            yield algorithm, tuple(map(geometric_mean, ratios)), times
 
     def sections(self) -> Iterator[Section]:
         """The comparisons, stage by stage, each agent at each budget."""
@@ -331,8 +331,3 @@ def _units(scores: Iterable[Score]) -> list[float]:
     for score in scores:
         runs.setdefault(score.run, []).append(score.saving)
     return [v for values in runs.values() for v in values] if len(runs) <= 1 else [fmean(v) for v in runs.values()]
-
-
-def geometric(ratios: Sequence[float]) -> float:
-    """The geometric mean."""
-    return math.exp(fmean(math.log(r) for r in ratios))

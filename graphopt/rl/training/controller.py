@@ -81,11 +81,7 @@ class Tensors:
 
 
 class RuleEncoder(nn.Module):
-    """Embeds rules from what they say.
-
-    Args:
-        width: Width of the embeddings.
-    """
+    """Embeds rules from what they say."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -105,8 +101,7 @@ class RuleEncoder(nn.Module):
     ) -> Tensor:
         """Embeddings, (rules, width)."""
         _, whole = self.net(operators, nodes, links, edges, graphs, node_graph)
-        out: Tensor = self.out(torch.cat([whole, self.family(families)], 1))
-        return out
+        return self.out(torch.cat([whole, self.family(families)], 1))
 
 
 class Prior(nn.Module):
@@ -125,17 +120,8 @@ class Prior(nn.Module):
         return actions @ self.factors
 
 
-def prior_scores(actions: Tensor) -> Tensor:
-    """What a new policy scores actions with these features, (actions,)."""
-    return actions @ actions.new_tensor(PRIOR)
-
-
 class Heads(nn.Module):
-    """Scores of actions and the value of states.
-
-    Args:
-        width: Width of the embeddings.
-    """
+    """Scores of actions and the value of states."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -153,17 +139,7 @@ class Heads(nn.Module):
         actions: Tensor,
         action_graph: Tensor,
     ) -> tuple[Tensor, Tensor]:
-        """Scores of the actions (actions,), and the :func:`symlog` of the graphs' values (graphs,).
-
-        Args:
-            nodes: Embeddings of the nodes.
-            whole: Embeddings of the graphs.
-            table: Embeddings of STOP and of the rules.
-            rules: Rule of each action, -1 for STOP.
-            sites: Matched nodes of each action, -1 for none.
-            actions: Features of the actions.
-            action_graph: Graph of each action.
-        """
+        """Scores of the actions (actions,), and the :func:`symlog` of the graphs' values (graphs,); see :func:`site_embeddings`."""
         inputs = torch.cat([whole[action_graph], site_embeddings(nodes, table, rules, sites), actions], 1)
         return self.score(inputs).squeeze(1) + self.prior(actions), self.value(whole).squeeze(1)
 
@@ -185,11 +161,7 @@ def site_embeddings(nodes: Tensor, table: Tensor, rules: Tensor, sites: Tensor) 
 
 
 class Encoder(nn.Module):
-    """Encodes graphs and rules.
-
-    Args:
-        shape: Sizes of the networks.
-    """
+    """Encodes graphs and rules."""
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
@@ -201,10 +173,9 @@ class Encoder(nn.Module):
 
     def embed(self, batch: Tensors) -> tuple[Tensor, Tensor]:
         """Embeddings of nodes (nodes, width) and of graphs (graphs, width)."""
-        out: tuple[Tensor, Tensor] = self.encoder(
+        return self.encoder(
             self.operators(batch.operators), batch.nodes, batch.links, batch.edges, batch.graphs, batch.node_graph
         )
-        return out
 
     def table(self, rules: RuleBatch) -> Tensor:
         """Embeddings of STOP and of rules, (1 + rules, width)."""
@@ -224,11 +195,7 @@ class Encoder(nn.Module):
 
 
 class Controller(Encoder):
-    """A model-free agent: the encoder, and heads that score what it encodes.
-
-    Args:
-        shape: Sizes of the networks.
-    """
+    """A model-free agent: the encoder, and heads that score what it encodes."""
 
     def __init__(self, shape: Shape) -> None:
         super().__init__(shape)
@@ -240,19 +207,11 @@ class Controller(Encoder):
     def forward(self, batch: Tensors, table: Tensor) -> tuple[Tensor, Tensor]:
         """Scores of the actions (actions,) and the symlog of values (graphs,)."""
         nodes, whole = self.embed(batch)
-        out: tuple[Tensor, Tensor] = self.heads(
-            nodes, whole, table, batch.rules, batch.sites, batch.actions, batch.action_graph
-        )
-        return out
+        return self.heads(nodes, whole, table, batch.rules, batch.sites, batch.actions, batch.action_graph)
 
 
 class TorchPolicy(MemorylessPolicy):
-    """A controller as collection wants it.
-
-    Args:
-        controller: The networks.
-        rules: The library's rules, in its order.
-    """
+    """A controller as collection wants it."""
 
     def __init__(self, controller: Controller, rules: Sequence[Rule]) -> None:
         self.controller = controller.eval()

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from graphopt.rl.features import ACTION_WIDTH, STOP
-from graphopt.rl.play import Doubles
+from graphopt.rl.play import Played
 from graphopt.rl.training.controller import symexp, symlog
 from graphopt.rl.training.ppo import BatchPolicy, PolicyOutput
 from graphopt.rl.training.world_model import Dreamer
@@ -53,16 +53,9 @@ class Start:
         near: Sequence[Tensor],
         room: int,
     ) -> Start:
-        """Lay out states.
+        """Lay out states, given the embeddings of each one's legal actions, STOP first, their features and which of them share a node.
 
-        Args:
-            models: See :class:`Start`.
-            latent: See :class:`Start`.
-            memory: See :class:`Start`.
-            actions: Embeddings of each state's legal actions, STOP first.
-            features: Features of these actions.
-            near: Which of them share a node.
-            room: Slots besides those that the fullest state needs.
+        There are ``room`` slots besides those that the fullest state needs.
         """
         slots = max(len(a) for a in actions) + room
         dense = latent.new_zeros(len(models), slots, actions[0].shape[1])
@@ -76,22 +69,11 @@ class Start:
 
 
 @dataclass(frozen=True, eq=False)
-class Dreamt:
-    """An episode of a dream; what :class:`graphopt.rl.training.ppo.Played` asks for. Actions are counted among the legal ones."""
-
-    model: str
-    actions: npt.NDArray[np.int64]
-    rewards: Doubles
-    log_probs: Doubles
-    values: Doubles
-
-
-@dataclass(frozen=True, eq=False)
 class Dreams:
     """Episodes dreamt side by side.
 
     Attributes:
-        episodes: One for each start.
+        episodes: One for each start; actions are counted among the legal ones.
         rows: Number of each step's state in the tensors below, the steps of the first episode first.
         state: What the controller saw, (states, ...).
         actions: (states, slots, width).
@@ -99,7 +81,7 @@ class Dreams:
         legal: (states, slots).
     """
 
-    episodes: tuple[Dreamt, ...]
+    episodes: tuple[Played, ...]
     rows: npt.NDArray[np.int64]
     state: Tensor
     actions: Tensor
@@ -250,14 +232,14 @@ def _gathered(
     over = torch.stack(ended).cpu().numpy()  # (steps, n), true from the step on that ended it
     lengths = np.where(over.any(0), over.argmax(0) + 1, steps)
     chosen, certain, paid, worth = (torch.stack(x).cpu().double().numpy() for x in (taken, log_probs, rewards, values))
-    episodes: list[Dreamt] = []
+    episodes: list[Played] = []
     rows: list[npt.NDArray[np.int64]] = []
     for i, model in enumerate(models):
         k = int(lengths[i])
         expected = worth[: k + 1, i].copy()
         if over[k - 1, i]:
             expected[k] = 0.0
-        episodes.append(Dreamt(model, chosen[:k, i].astype(np.int64), paid[:k, i], certain[:k, i], expected))
+        episodes.append(Played(model, chosen[:k, i].astype(np.int64), paid[:k, i], certain[:k, i], expected))
         rows.append(np.arange(k, dtype=np.int64) * n + i)
     state, actions, features, legal = (torch.cat([s[j] for s in states]) for j in range(4))
     return Dreams(tuple(episodes), np.concatenate(rows), state, actions, features, legal)

@@ -66,14 +66,7 @@ class Dreaming:
 
 
 class DreamerLearner:
-    """A world-model agent as the training loop sees it (:class:`graphopt.rl.training.train.Learner`).
-
-    Args:
-        agent: The networks.
-        rules: The library's rules, in its order.
-        settings: Settings of the algorithm.
-        ppo: Settings of the controller's updates.
-    """
+    """A world-model agent as the training loop sees it (:class:`graphopt.rl.training.train.Learner`)."""
 
     def __init__(self, agent: Dreamer, rules: Sequence[Rule], settings: Dreaming, ppo: PPO) -> None:
         self.network, self.rules, self.settings, self.ppo = agent, rules, settings, ppo
@@ -343,14 +336,7 @@ def _expect(model: WorldModel, w: Windows, rules: Sequence[Rule], memory: Tensor
 
 
 def losses(model: WorldModel, w: Windows, rules: Sequence[Rule], memory: Tensor | None) -> dict[str, Tensor]:
-    """How wrong V and M are about windows of real episodes, part by part.
-
-    Args:
-        model: V and M.
-        w: The windows.
-        rules: The library's rules, in its order.
-        memory: Before each window's first step; ``None`` where M has none.
-    """
+    """How wrong V and M are about windows of real episodes, part by part; ``memory`` is that before each window's first step, ``None`` where M has none."""
     e = _expect(model, w, rules, memory)
     rewards, done = torch.from_numpy(w.rewards).float(), torch.from_numpy(w.done).float()
     binary = nn.functional.binary_cross_entropy_with_logits

@@ -51,8 +51,7 @@ def project(net: nn.Sequential, own: Tensor, spread: Sequence[tuple[Tensor, Tens
     hidden = functional.linear(own, last, first.bias)
     for (part, rows), share in zip(spread, shares, strict=True):
         hidden = hidden + functional.linear(part, share).index_select(0, rows)
-    out: Tensor = net[1:](hidden)
-    return out
+    return net[1:](hidden)
 
 
 class _Update(nn.Module):
@@ -64,8 +63,7 @@ class _Update(nn.Module):
 class _Edges(_Update):
     def forward(self, nodes: Tensor, links: Tensor, edges: Tensor, whole: Tensor, graph: Tensor) -> Tensor:
         spread = ((nodes, links[0]), (nodes, links[1]), (whole, graph[links[0]]))
-        out: Tensor = self.norm(edges + project(self.update, edges, spread))
-        return out
+        return self.norm(edges + project(self.update, edges, spread))
 
 
 class _Nodes(_Update):
@@ -74,8 +72,7 @@ class _Nodes(_Update):
         read = scatter(edges, links[1], 0, nodes.size(0), "mean")
         used = scatter(edges, links[0], 0, nodes.size(0), "mean")
         own = torch.cat([nodes, read, used], 1)
-        out: Tensor = self.norm(nodes + project(self.update, own, ((whole, graph),)))
-        return out
+        return self.norm(nodes + project(self.update, own, ((whole, graph),)))
 
 
 class _Whole(_Update):
@@ -85,8 +82,7 @@ class _Whole(_Update):
         least = nodes.new_full((whole.size(0), nodes.size(1)), -1e4)
         largest = least.scatter_reduce(0, graph.unsqueeze(1).expand_as(nodes), nodes, "amax")
         between = scatter(edges, graph[links[0]], 0, whole.size(0), "mean")
-        out: Tensor = self.norm(whole + self.update(torch.cat([whole, mean, largest, between], 1)))
-        return out
+        return self.norm(whole + self.update(torch.cat([whole, mean, largest, between], 1)))
 
 
 class _Block(MetaLayer):  # type: ignore[misc]

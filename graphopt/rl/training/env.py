@@ -115,13 +115,15 @@ class GraphRewrite(gymnasium.Env[Spaced, Any]):
         super().reset(seed=seed)
         pool = self.task.graphs.pool
         wanted = (options or {}).get("model")
+        known = {s.name: s for s in (*pool, *self.task.graphs.held_out)} | {s.model: s for s in pool}
         if wanted is None:
             source = pool[int(self.np_random.integers(len(pool)))]
+        elif wanted in known:
+            source = known[wanted]
+        elif Path(str(wanted)).is_file():
+            source = Source(str(wanted))
         else:
-            known = {s.name: s for s in (*pool, *self.task.graphs.held_out)} | {s.model: s for s in pool}
-            source = known.get(wanted) or (
-                Source(str(wanted)) if Path(str(wanted)).is_file() else _unknown(wanted, known)
-            )
+            raise UnknownNameError("model of this task", str(wanted), known)
         self._environment = environment_of(self.task, source, self.prices)
         self._episode = Episode(self._environment, self.np_random)
         return self._padded(self.observed), self._info()
@@ -168,7 +170,3 @@ class GraphRewrite(gymnasium.Env[Spaced, Any]):
 
 def _box(*shape: int) -> spaces.Box:
     return spaces.Box(-_FEATURE_BOUND, _FEATURE_BOUND, shape, np.float32)
-
-
-def _unknown(name: Any, known: dict[str, Source]) -> Source:
-    raise UnknownNameError("model of this task", str(name), known)

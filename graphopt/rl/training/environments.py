@@ -45,13 +45,7 @@ def model_path(source: Source) -> Path:
 
 
 def cost_model(pricing: Pricing, store: Store, *, measure: bool = False) -> CostModel:
-    """The cost model that a task asks for.
-
-    Args:
-        pricing: What the task says.
-        store: Prices of kernels.
-        measure: Whether kernels may be measured.
-    """
+    """The cost model that a task asks for."""
     spec = COST_MODELS.ready(pricing.model)
     return spec.make(
         Wanted(store, SessionConfig(threads=pricing.threads), measure, pricing.measure or 0.0, prices=pricing.prices)
@@ -61,11 +55,7 @@ def cost_model(pricing: Pricing, store: Store, *, measure: bool = False) -> Cost
 class FileEnvironment(TaskEnvironment):
     """The environment of a task on a model in a file, which can be measured and of which traces can be written.
 
-    Args:
-        task: See :class:`graphopt.rl.task_environment.TaskEnvironment`.
-        problem: See there.
-        start: See there.
-        name: See there.
+    Args (the others are those of :class:`graphopt.rl.task_environment.TaskEnvironment`):
         model: The model as loaded.
         store: Where measured speed-ups are remembered.
         dims: Sizes of symbolic dimensions that the model was loaded with.
@@ -134,13 +124,7 @@ def start_of(source: Source, library: Library, cost: CostModel) -> tuple[Model, 
 
 
 def open_environment(task: Task, source: Source, store: Store, library: Library | None = None) -> FileEnvironment:
-    """Load a model and make it ready.
-
-    Args:
-        task: The task.
-        source: The model.
-        store: Prices of kernels, which is not written to but for measured speed-ups.
-        library: The task's rules, if they were loaded before.
+    """Load a model and make it ready. To the store nothing is written but measured speed-ups.
 
     Raises:
         GraphoptError: The model can't be loaded.
@@ -156,13 +140,7 @@ _STORES: dict[Path | None, Store] = {}
 
 
 def environment_of(task: Task, source: Source, prices: Path | None) -> FileEnvironment:
-    """The environment of a model, remembered in this process.
-
-    Args:
-        task: The task.
-        source: The model.
-        prices: The store that holds the prices of kernels; ``None`` for the user's own.
-    """
+    """The environment of a model, remembered in this process; by the user's own prices of kernels, unless a store is given."""
     if prices is not None and not prices.is_file():
         raise UsageError(
             f"{prices}: no such file", "workers on other machines need the folder of the run under the same path"

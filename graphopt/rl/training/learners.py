@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graphopt import registry
 from graphopt.errors import UnknownNameError, UsageError
-from graphopt.registry import Registry, strategy_of
+from graphopt.registry import Registry
 from graphopt.rewrite.schema import Rule
 from graphopt.rl.training.training_run import DEVICES, DYNAMICS, PRESETS, Preset, Run
 
@@ -56,15 +56,8 @@ class LearnerSpec:
     pace: Callable[[Preset], tuple[int, int]] = lambda preset: (preset.steps, preset.episodes)
     export: Callable[[nn.Module, Path], None] = export_network
 
-    @property
-    def strategy(self) -> str:
-        """What the strategy is called that uses its agents."""
-        return strategy_of(self.name)
-
 
 def _ppo(run: Run, preset: Preset, rules: Sequence[Rule], device: str) -> tuple[Any, Any, Any]:
-    from dataclasses import asdict
-
     from graphopt.rl.training.controller import Shape
     from graphopt.rl.training.ppo import PPO, PPOLearner
 
@@ -73,18 +66,13 @@ def _ppo(run: Run, preset: Preset, rules: Sequence[Rule], device: str) -> tuple[
 
 
 def _world_model(run: Run, preset: Preset, rules: Sequence[Rule], device: str) -> tuple[Any, Any, Any]:
-    from dataclasses import asdict
-
     from graphopt.rl.training.controller import Shape
     from graphopt.rl.training.dreamer import DreamerLearner, Dreaming
     from graphopt.rl.training.ppo import PPO
     from graphopt.rl.training.world_model import WorldShape
 
-    chosen = {
-        name: value
-        for name, value in (("dynamics", run.dynamics), ("temperature", run.temperature))
-        if value is not None
-    }
+    said = {"dynamics": run.dynamics, "temperature": run.temperature}
+    chosen = {name: value for name, value in said.items() if value is not None}
     dreaming, ppo = Dreaming(**{**preset.dreaming, **chosen}), PPO(**preset.dream_ppo)
     shape = WorldShape(Shape.of(run.task, preset.width, preset.rounds), dynamics=dreaming.dynamics)
     learner = DreamerLearner(shape.network().to(device), rules, dreaming, ppo)

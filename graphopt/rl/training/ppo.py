@@ -26,7 +26,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -35,9 +34,9 @@ from torch import Tensor, nn
 from torch_geometric.utils import scatter
 
 from graphopt.rewrite.schema import Rule
-from graphopt.rl.features import Batch, Observation
-from graphopt.rl.play import Doubles, Trajectory
-from graphopt.rl.training.controller import Controller, Tensors, prior_scores, symlog
+from graphopt.rl.features import PRIOR, Batch, Observation
+from graphopt.rl.play import Doubles, Played, Trajectory
+from graphopt.rl.training.controller import Controller, Tensors, symlog
 from graphopt.rl.training.replay_buffer import Record
 
 METRICS = (
@@ -77,25 +76,6 @@ class PPO:
     value: float = 0.5
     gradient: float = 0.5
     target_kl: float = 0.05
-
-
-class Played(Protocol):
-    """An episode, real or dreamt; see :class:`graphopt.rl.play.Trajectory`."""
-
-    @property
-    def model(self) -> str: ...  # noqa: D102
-
-    @property
-    def actions(self) -> npt.NDArray[np.int64]: ...  # noqa: D102
-
-    @property
-    def rewards(self) -> Doubles: ...  # noqa: D102
-
-    @property
-    def log_probs(self) -> Doubles: ...  # noqa: D102
-
-    @property
-    def values(self) -> Doubles: ...  # noqa: D102
 
 
 def advantages(played: Played, gamma: float, lam: float) -> tuple[Doubles, Doubles]:
@@ -187,15 +167,13 @@ def log_softmax(logits: Tensor, mask: Tensor, graph: Tensor, graphs: int) -> Ten
     masked = logits.masked_fill(~mask, -1e9)
     top = scatter(masked.detach(), graph, 0, graphs, "max")
     total = scatter(torch.exp(masked - top[graph]), graph, 0, graphs, "sum")
-    out: Tensor = masked - top[graph] - torch.log(total)[graph]
-    return out
+    return masked - top[graph] - torch.log(total)[graph]
 
 
 def entropies(log_probs: Tensor, mask: Tensor, graph: Tensor, graphs: int) -> Tensor:
     """Entropy of each state's policy over its legal actions, in nats, (states,)."""
     parts = torch.where(mask, -log_probs.exp() * log_probs, torch.zeros_like(log_probs))
-    out: Tensor = scatter(parts, graph, 0, graphs, "sum")
-    return out
+    return scatter(parts, graph, 0, graphs, "sum")
 
 
 def update(
@@ -207,16 +185,7 @@ def update(
     entropy: float,
     rng: np.random.Generator,
 ) -> dict[str, float]:
-    """Learn from a batch of steps.
-
-    Args:
-        policy: Says what it makes of some of the steps, by index, with gradients.
-        network: What the optimiser changes.
-        optimizer: Over its parameters.
-        samples: The steps.
-        settings: Settings of the algorithm.
-        entropy: Weight of the entropy now.
-        rng: Shuffles the steps.
+    """Learn from a batch of steps; ``entropy`` is the weight that it has now.
 
     Returns:
         The metrics that the module's docstring explains.
@@ -244,9 +213,8 @@ def update(
             spread = entropies(log_probs, now.mask, now.graph, len(part)).mean()
             loss = policy_loss + settings.value * value_loss - entropy * spread
             if settings.prior_regularisation:
-                loss = loss + settings.prior_regularisation * (
-                    (now.logits - prior_scores(now.features))[now.mask] ** 2
-                ).sum() / len(part)
+                learned = now.logits - now.features @ now.features.new_tensor(PRIOR)
+                loss = loss + settings.prior_regularisation * (learned[now.mask] ** 2).sum() / len(part)
             optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
             norm = nn.utils.clip_grad_norm_(network.parameters(), settings.gradient)
@@ -278,13 +246,7 @@ def update(
 
 
 class PPOLearner:
-    """PPO as the training loop sees it (:class:`graphopt.rl.training.train.Learner`).
-
-    Args:
-        controller: The networks.
-        rules: The library's rules, in its order.
-        settings: Settings of the algorithm.
-    """
+    """PPO as the training loop sees it (:class:`graphopt.rl.training.train.Learner`)."""
 
     def __init__(self, controller: Controller, rules: Sequence[Rule], settings: PPO) -> None:
         self.network, self.rules, self.settings = controller, rules, settings

@@ -27,13 +27,7 @@ _BATCH_GRAPHS = 16  # of a gradient step
 def pretrain(
     controller: Encoder, environments: Sequence[TaskEnvironment], steps: int, seed: tuple[int, ...]
 ) -> list[float]:
-    """Train the encoder of a controller in place.
-
-    Args:
-        controller: The networks.
-        environments: Where the graphs come from.
-        steps: Gradient steps.
-        seed: Seed of all random draws.
+    """Train the encoder of a controller in place, on graphs of some environments, for so many gradient steps.
 
     Returns:
         The loss of each step.

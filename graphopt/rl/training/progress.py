@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import csv
-import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from graphopt.files import write_text
 from graphopt.rl.manifest import PROGRESS, CheckpointError
+from graphopt.wording import csv_table
 
 Row = dict[str, float]
 
@@ -21,12 +21,9 @@ def write_progress(folder: Path, rows: Sequence[Mapping[str, float]]) -> None:
     """
     if not rows:
         return
-    text = io.StringIO()
     # Rows from before an interruption may be of another version, which logged something else.
-    writer = csv.DictWriter(text, list(dict.fromkeys(name for row in rows for name in row)), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    write_text(folder / PROGRESS, text.getvalue())
+    heads = list(dict.fromkeys(name for row in rows for name in row))
+    write_text(folder / PROGRESS, csv_table(heads, rows))
 
 
 def read_progress(folder: Path, until: int) -> list[Row]:

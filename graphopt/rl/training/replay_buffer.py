@@ -115,11 +115,7 @@ class Windows:
 
     @classmethod
     def of(cls, parts: Sequence[tuple[Record, int, int]]) -> Windows:
-        """Windows of records.
-
-        Args:
-            parts: Record, first step, number of steps of each.
-        """
+        """Windows of records: record, first step and number of steps of each."""
         parts = sorted(parts, key=lambda part: -part[2])
         observations: list[Observation] = []
         state: list[int] = []
@@ -231,12 +227,6 @@ def windows(records: Sequence[Record], rng: np.random.Generator, count: int, len
     """Windows of random episodes. Every other one begins at any step, the rest where a reward was not what was predicted.
 
     A model that starts from the predicted saving has the most to learn there, and it may be one step of an episode of forty.
-
-    Args:
-        records: The episodes.
-        rng: Draws.
-        count: Number of windows.
-        length: Steps of a window at most.
     """
     parts: list[tuple[Record, int, int]] = []
     for k, i in enumerate(rng.integers(len(records), size=count)):

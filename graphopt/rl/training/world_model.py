@@ -70,11 +70,7 @@ class WorldShape:
 
 
 class TwoHotHead(nn.Module):
-    """A distribution over amounts, told as logits of bins of their symlog (Hafner et al., 2023).
-
-    Args:
-        inputs: Width of what it is told from.
-    """
+    """A distribution over amounts, told as logits of bins of their symlog (Hafner et al., 2023)."""
 
     edges: Tensor
 
@@ -114,12 +110,7 @@ class TwoHotHead(nn.Module):
 
 
 class Mixture(nn.Module):
-    """M with a memory: an LSTM and Gaussian mixtures.
-
-    Args:
-        shape: Sizes.
-        action: Width of an action.
-    """
+    """M with a memory: an LSTM and Gaussian mixtures."""
 
     def __init__(self, shape: WorldShape, action: int) -> None:
         super().__init__()
@@ -162,12 +153,7 @@ class Mixture(nn.Module):
 
 
 class Transition(nn.Module):
-    """M without a memory: the one next latent.
-
-    Args:
-        shape: Sizes.
-        action: Width of an action.
-    """
+    """M without a memory: the one next latent."""
 
     def __init__(self, shape: WorldShape, action: int) -> None:
         super().__init__()
@@ -190,8 +176,7 @@ class Transition(nn.Module):
         return self._next(latent, expected)
 
     def _next(self, latent: Tensor, expected: Tensor) -> Tensor:
-        out: Tensor = self.norm(latent + self.change(expected))
-        return out
+        return self.norm(latent + self.change(expected))
 
     def hidden(self, memory: Tensor) -> Tensor:
         """An empty tensor: there is no memory."""
@@ -199,11 +184,7 @@ class Transition(nn.Module):
 
 
 class WorldModel(Encoder):
-    """V and M.
-
-    Args:
-        shape: Sizes.
-    """
+    """V and M."""
 
     def __init__(self, shape: WorldShape) -> None:
         super().__init__(shape.seen)
@@ -252,8 +233,7 @@ class WorldModel(Encoder):
     def reward_logits(self, expected: Tensor, action: Tensor, features: Tensor) -> Tensor:
         """Logits of the reward of a chosen action: its predicted saving, and what the model has learned to add to it."""
         guess = self.worth * symlog(saving_percent(features[:, SAVING]))
-        out: Tensor = self.reward(torch.cat([expected, action, features], 1), guess)
-        return out
+        return self.reward(torch.cat([expected, action, features], 1), guess)
 
     def chosen_context(self, expected: Tensor, chosen: Tensor) -> Tensor:
         """What other actions need to know of the chosen one, (rows, ...).
@@ -262,8 +242,7 @@ class WorldModel(Encoder):
             expected: What is expected of it, (rows, memory).
             chosen: The chosen action, (rows, width).
         """
-        out: Tensor = self.context(torch.cat([expected, chosen], 1))
-        return out
+        return self.context(torch.cat([expected, chosen], 1))
 
     def predict_kept(
         self, context: Tensor, actions: Tensor, features: Tensor, tie: Tensor
@@ -298,11 +277,7 @@ class WorldModel(Encoder):
 
 
 class Chooser(nn.Module):
-    """C: scores actions, and tells what a state is worth, from latent and memory.
-
-    Args:
-        shape: Sizes.
-    """
+    """C: scores actions, and tells what a state is worth, from latent and memory."""
 
     def __init__(self, shape: WorldShape) -> None:
         super().__init__()
@@ -333,11 +308,7 @@ class Chooser(nn.Module):
 
 
 class Dreamer(nn.Module):
-    """All networks of a world-model agent.
-
-    Args:
-        shape: Sizes.
-    """
+    """All networks of a world-model agent."""
 
     def __init__(self, shape: WorldShape) -> None:
         super().__init__()
@@ -351,12 +322,7 @@ class Dreamer(nn.Module):
 
 
 class DreamerPolicy:
-    """A world-model agent as collection wants it: it sees the true state, and remembers what was done.
-
-    Args:
-        agent: The networks.
-        rules: The library's rules, in its order.
-    """
+    """A world-model agent as collection wants it: it sees the true state, and remembers what was done."""
 
     def __init__(self, agent: Dreamer, rules: Sequence[Rule]) -> None:
         self.agent = agent.eval()
