@@ -69,13 +69,7 @@ class Work:
 
 
 def work(graph: Graph, node: Node, shapes: Shapes) -> Work:
-    """FLOPs and bytes of a node.
-
-    Args:
-        graph: Where it stands.
-        node: The node.
-        shapes: Shapes of symbolic dimensions.
-    """
+    """FLOPs and bytes of a node."""
     if node.op in VIEWS or (node.op == "Dropout" and len(node.inputs) < 3):
         return Work(view=True)
     ins = [() if key is None else shapes.shape(graph, key) for key in node.operands]
@@ -137,14 +131,7 @@ def node_ms(graph: Graph, node: Node, roofline: Roofline, shapes: Shapes) -> flo
 
 
 def window_ms(graph: Graph, window: Window, roofline: Roofline, shapes: Shapes) -> float:
-    """Milliseconds of a window: the values between its nodes are taken to stay in registers or the cache.
-
-    Args:
-        graph: Where it stands.
-        window: The nodes.
-        roofline: What this machine can do.
-        shapes: Shapes of symbolic dimensions.
-    """
+    """Milliseconds of a window: the values between its nodes are taken to stay in registers or the cache."""
     inner = {result(graph.nodes[id]) for id in window.nodes[:-1]}
     total = roofline.overhead_ms
     for id in window.nodes:

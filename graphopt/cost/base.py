@@ -177,7 +177,6 @@ class WindowCost(ABC):
     Args:
         dims: Sizes of symbolic dimensions by name.
         block: Channels in a block of the runtime's convolution layout, 1 if it has none.
-        cache: Bytes of the last-level cache; by default nothing is known of weights.
         growth: By how many bytes the weights of a graph may outgrow those of the first one that is priced from scratch.
     """
 
@@ -211,13 +210,7 @@ class WindowCost(ABC):
         return Costs(sums.ms, Map(prices), Map(windows), layout, graph.outputs, sums)
 
     def after(self, costs: Costs, graph: Graph, delta: Delta) -> Costs:
-        """The cost of ``graph``, which came from the graph of ``costs`` by ``delta``; O(changed nodes).
-
-        Args:
-            costs: What this model said of the graph before the edit.
-            graph: The graph after it.
-            delta: The edit.
-        """
+        """The cost of ``graph``, which came from the graph of ``costs`` by ``delta``; O(changed nodes)."""
         changes, gone, fresh, layout = self._changes(costs, graph, delta)
         windows, prices = Map(costs.partition).mutate(), Map(costs.prices).mutate()
         for id, window in changes.items():

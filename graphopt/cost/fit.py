@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, fields, replace
 from typing import Any
@@ -45,7 +45,6 @@ class Meter:
         config: Provider, threads and level.
         seconds: How long it may measure in all.
         kernels: How many windows it may measure in all.
-        deadline: Asked before each measurement; true means that there is no time left.
         measure: Whether to measure at all.
 
     Attributes:
@@ -60,11 +59,10 @@ class Meter:
         config: SessionConfig,
         seconds: float = math.inf,
         kernels: float = math.inf,
-        deadline: Callable[[], bool] | None = None,
         measure: bool = True,
     ) -> None:
         self.store, self.environment, self.config = store, environment, config
-        self.seconds, self.kernels, self.deadline, self.measure = seconds, kernels, deadline, measure
+        self.seconds, self.kernels, self.measure = seconds, kernels, measure
         self.spent = 0.0
         self.measured = 0
         self._watch: Stopwatch | None = None
@@ -90,8 +88,7 @@ class Meter:
     @property
     def open(self) -> bool:
         """Whether another window may be measured."""
-        late = self.deadline is not None and self.deadline()
-        return self.measure and self.spent < self.seconds and self.measured < self.kernels and not late
+        return self.measure and self.spent < self.seconds and self.measured < self.kernels
 
     @contextmanager
     def timed(self) -> Iterator[None]:
@@ -119,17 +116,11 @@ class Meter:
             _remember_pace(self.store, self.environment, self._watch)
 
     def __getstate__(self) -> dict[str, Any]:
-        # Sessions and the caller's clock stay in this process.
-        return {**self.__dict__, "_watch": None, "deadline": None}
+        return {**self.__dict__, "_watch": None}  # its sessions stay in this process
 
 
 def stopwatch(store: Store, environment: str, config: SessionConfig) -> Stopwatch:
     """A stopwatch for this machine, with its roofline from the store, or fitted now in well under a second.
-
-    Args:
-        store: Where the roofline is kept.
-        environment: Digest of the environment of ``config``.
-        config: Provider, threads and level.
 
     Raises:
         UnknownNameError: The provider or the level does not exist.
@@ -171,11 +162,7 @@ def remember_scale(store: Store, environment: str, scale: float) -> None:
 
 
 def fit(config: SessionConfig) -> Roofline:
-    """Measure the peak numbers; what can't be measured keeps its default.
-
-    Args:
-        config: Provider, threads and level.
-    """
+    """Measure the peak numbers; what can't be measured keeps its default."""
     bare = _watch(config, Roofline(overhead_ms=0.0, profiler_ms=0.0))
     try:
         short, long = _whole(_chain((8,), _SHORT)), _whole(_chain((8,), _LONG))

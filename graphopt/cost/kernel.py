@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -51,7 +51,6 @@ class KernelCost(WindowCost):
         config: Provider, threads and level of the sessions to predict.
         seconds: How long it may measure in all.
         kernels: How many windows it may measure in all; ``None`` for no limit.
-        deadline: Asked before each measurement; true means that there is no time left.
         measure: Whether to measure at all; without, the store and estimates must do.
         dims: Sizes of symbolic dimensions by name.
         growth: By how many bytes the weights of a graph may outgrow those of the first one that is priced from scratch.
@@ -66,7 +65,6 @@ class KernelCost(WindowCost):
         *,
         seconds: float = math.inf,
         kernels: int | None = None,
-        deadline: Callable[[], bool] | None = None,
         measure: bool = True,
         dims: Mapping[str, int] | None = None,
         growth: float = math.inf,
@@ -82,7 +80,7 @@ class KernelCost(WindowCost):
         self.environment = machine_of(self.config)
         self.scale = remembered_scale(store, self.environment)
         most = math.inf if kernels is None else kernels
-        self._meter = Meter(store, self.environment, self.config, seconds, most, deadline, measure)
+        self._meter = Meter(store, self.environment, self.config, seconds, most, measure)
         self.estimated = 0
         self._sources: tuple[str, str] | None = None
         self._outputs = OWN  # where outputs go, by which cache holds what a model computes
@@ -138,19 +136,13 @@ class KernelCost(WindowCost):
         return round(move_ms(*size, self.roofline, self._outputs == MEMORY) * TICKS_PER_MS)
 
     def correct(self, before: Priced, after: Priced, speedup: float, ci95: tuple[float, float]) -> bool:
-        """Learn from a comparison of two graphs by the clock.
+        """Learn from a comparison of two graphs by the clock: the second is ``speedup`` times as fast as the first.
 
         Where their predicted ratio lies outside of the measured interval, the windows in which they differ are measured again where
         the first time may have fallen into a slow moment of the machine. If that does not explain it, those that only the second graph
         has are taken to be the cause, in proportion to their prices; if there are none that the clock has not corrected before, those
         that only the first has. The correction goes to the store and holds for all graphs that are priced from now on; graphs that were priced
         before must be priced again.
-
-        Args:
-            before: The first graph and its costs.
-            after: The second.
-            speedup: Time of the first over time of the second.
-            ci95: Its interval.
 
         Returns:
             Whether a price has changed.

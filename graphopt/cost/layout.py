@@ -98,11 +98,6 @@ class Layouts:
     def after(self, old: Layout, graph: Graph, delta: Delta) -> tuple[Layout, set[int]]:
         """The layout after an edit.
 
-        Args:
-            old: The layout before.
-            graph: The graph after the edit.
-            delta: The edit.
-
         Returns:
             The layout, and the nodes that pay for other conversions or read a value whose layout changed.
         """

@@ -8,7 +8,6 @@ normal number, and a zero may cost nothing.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from onnx import NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
@@ -95,7 +94,11 @@ def micro_model(graph: Graph, plan: Blueprint, copies: int = 1, computed: bool =
             if whole is not None:
                 parts.quantised(here[key], whole[0])
             elif copies == 1 and not over:
-                parts.outputs.append(helper.make_value_info(here[key], _output_type(graph.type(key))))
+                # Only the element type: the runtime infers the shape, and a symbol that was given a size would contradict it.
+                type = graph.type(key)
+                parts.outputs.append(
+                    helper.make_value_info(here[key], type_proto(ValueType(type.dtype, None, type.other)))
+                )
             else:
                 read = f"{CONTEXT}_{here[key]}"
                 parts.nodes.append(helper.make_node("Size", [here[key]], [read], name=read))
@@ -215,11 +218,6 @@ def _overwritten(graph: Graph, plan: Blueprint, key: int, type: ValueType) -> bo
     return first.op in IN_PLACE and graph.type(out).shape == graph.type(key).shape
 
 
-def _output_type(type: ValueType) -> Any:
-    # Only the element type: the runtime infers the shape, and a symbol that was given a size would contradict it.
-    return type_proto(ValueType(type.dtype, None, type.other))
-
-
 def _node(graph: Graph, node: Node, name: str, names: dict[int, str]) -> NodeProto:
     ins = ["" if key is None else names[key] for key in node.inputs]
     outs = ["" if key is None else names[key] for key in node.outputs]
@@ -267,11 +265,7 @@ def _constant_range(plan: Blueprint, key: int) -> tuple[float, float, bool]:
     for node in plan.nodes:
         if key in node.inputs:
             at = node.inputs.index(key)
-            if (
-                node.op == "BatchNormalization"
-                or node.op in ("Div", "Pow", "PRelu")
-                or node.op.endswith("Normalization")
-            ):
+            if node.op in ("Div", "Pow", "PRelu") or node.op.endswith("Normalization"):
                 return 0.5, 1.5, True
             if at == 1 and node.op in ("Conv", "MatMul", "Gemm", "ConvTranspose", "FusedMatMul"):
                 return 0.01, 0.1, False

@@ -63,10 +63,6 @@ class CostModelSpec:
 class OutsideModel:
     """A cost model that a package adds: what goes wrong in it is told with its name, and is no fault of graphopt.
 
-    Args:
-        spec: Its specification.
-        wanted: What is asked of it.
-
     Raises:
         GraphoptError: It can't be made.
     """

@@ -12,11 +12,7 @@ from graphopt.ir.graph import Graph
 
 
 class OperatorCost(WindowCost):
-    """A cost model for toys: each node that runs has the price of its operator.
-
-    Args:
-        by_operator: Milliseconds by operator.
-    """
+    """A cost model for toys: each node that runs has the price of its operator, in milliseconds."""
 
     name = "operators"
 

@@ -79,11 +79,7 @@ class Store(Closing):
         return not self._broken
 
     def get_many(self, environment: str, signatures: Iterable[str]) -> dict[str, float]:
-        """The known measurements among some.
-
-        Args:
-            environment: Digest of the environment.
-            signatures: What was measured.
+        """The known measurements among some of an environment, which goes by its digest.
 
         Returns:
             Milliseconds by signature; unknown ones are absent.
@@ -110,12 +106,7 @@ class Store(Closing):
         return found
 
     def put_many(self, environment: str, times: Mapping[str, float]) -> None:
-        """Keep measurements; a newer one replaces an older one.
-
-        Args:
-            environment: Digest of the environment.
-            times: Milliseconds by signature.
-        """
+        """Keep measurements, milliseconds by signature; a newer one replaces an older one."""
         rows = [(environment, signature, float(ms)) for signature, ms in times.items()]
         with self._lock:
             if not self._write("INSERT OR REPLACE INTO measurements VALUES (?, ?, ?)", rows):

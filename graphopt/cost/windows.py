@@ -80,11 +80,6 @@ def partition(graph: Graph) -> dict[int, Window]:
 def update(graph: Graph, old: Partition, delta: Delta) -> tuple[dict[int, Window | None], list[Window], list[Window]]:
     """How the windows change by an edit.
 
-    Args:
-        graph: The new graph.
-        old: The windows of the graph before.
-        delta: The edit.
-
     Returns:
         The window of each node that has another one now (``None`` where it has none any more), the old windows that are
         gone, and those that are new or hold a value that may have changed.
