@@ -16,6 +16,7 @@ import hashlib
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -198,7 +199,7 @@ class Bank:
                     groups[form, shapes].append(operands)
             for (form, shapes), rows in groups.items():
                 outs = results(op, form, shapes)
-                if not outs or any(_size(s) > _ELEMENTS or len(s) > 4 for s in outs):
+                if not outs or any(prod(s) > _ELEMENTS or len(s) > 4 for s in outs):
                     continue
                 for start in range(0, len(rows), _CHUNK):
                     if made >= self.limit:
@@ -365,13 +366,6 @@ def _roles(world: World) -> list[tuple[Any, list[int]]]:
 
     keys = [(shape, role(name)) for name, shape in world.leaves]
     return [(key, [i for i, other in enumerate(keys) if other == key]) for key in keys]
-
-
-def _size(shape: Shape) -> int:
-    size = 1
-    for d in shape:
-        size *= d
-    return size
 
 
 def _constant(array: Array, prime: int) -> bool:

@@ -11,7 +11,6 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from graphopt.errors import RuleError
 from graphopt.rewrite.expr import Env, Expression, compile_expression
 from graphopt.rewrite.functions import FUNCTIONS
 from graphopt.synth.draft import Draft
@@ -27,13 +26,7 @@ _REFUSED = 0.1
 
 def candidates(draft: Draft) -> list[Expression]:
     """Conditions on a draft's operands and attributes, the simpler ones first."""
-    made: list[Expression] = []
-    for text in dict.fromkeys(_texts(draft)):
-        try:
-            made.append(compile_expression(text, FUNCTIONS))
-        except RuleError as error:  # a mistake of this module
-            raise AssertionError(f"{text!r}: {error}") from error
-    return made
+    return [compile_expression(text, FUNCTIONS) for text in dict.fromkeys(_texts(draft))]
 
 
 def required(draft: Draft) -> list[Expression]:

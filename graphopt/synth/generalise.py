@@ -176,10 +176,6 @@ def _checked(text: str) -> Verdict:
 class _Pool:
     """Instances of a draft without conditions, judged.
 
-    Args:
-        rule: The draft.
-        seed: Of random elements.
-
     Attributes:
         trials: The instances at which something is known.
         wrong: The first failure.

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from graphopt.execution import Executor
 from graphopt.prover.cases import Case
@@ -37,6 +37,7 @@ from graphopt.synth.work import (
 from graphopt.synth.worlds import select
 from graphopt.version import __version__
 
+T = TypeVar("T")
 LIMIT = 150_000
 """Graphs of one number of operators that are made in a world, at most."""
 PROOFS = 0.65
@@ -209,7 +210,7 @@ class Generator:
         tasks = [(world, plan.depth, plan.seed, plan.limit, self._until) for world in self.worlds]
         groups: dict[Any, Group] = {}
         self._tell(f"enumerating {len(tasks)} worlds")
-        for made in self.journal.map("enumerate", self.executor, enumerate_world, tasks, asdict, _enumerated):
+        for made in self.journal.map("enumerate", self.executor, enumerate_world, tasks, asdict, _record(Enumerated)):
             self._remember(made.usage)
             self.chain.graphs += made.terms
             self.chain.classes += made.classes
@@ -243,7 +244,7 @@ class Generator:
                 (group, rules, self.plan.seed, [], self._until) for group in groups[start : start + _CHUNK]
             ]
             stage = f"prove-{start:05}"
-            for proved in self.journal.map(stage, self.executor, prove_group, tasks, asdict, _proved):
+            for proved in self.journal.map(stage, self.executor, prove_group, tasks, asdict, _record(Proved)):
                 self._take(proved, known=len(rules))
                 self._tell(f"proving: {start} of {len(groups)}")
 
@@ -314,7 +315,7 @@ class Generator:
         for turn in range(_TURNS):
             texts = [k.text for k in attacked]
             stage, tasks = _named(f"{name}-{turn}", texts), [(text, turn) for text in texts]
-            told = self.journal.map(stage, self.executor, work, tasks, asdict, _attacked)
+            told = self.journal.map(stage, self.executor, work, tasks, asdict, _record(Attacked))
             felled: list[tuple[Kept, Attacked]] = []
             for kept, found in zip(attacked, told, strict=True):
                 self._remember(found.usage)
@@ -342,7 +343,7 @@ class Generator:
             ([p.to_json() for p in k.pairs], [], self.plan.seed, list(refuted), None) for k, refuted in whole
         ]
         stage = _named(f"mend-{turn}", [k.text for k, _ in whole])
-        told = self.journal.map(stage, self.executor, prove_group, tasks, asdict, _proved)
+        told = self.journal.map(stage, self.executor, prove_group, tasks, asdict, _record(Proved))
         for (_, refuted), proved in zip(whole, told, strict=True):
             self.chain.mended += self._take(proved, refuted=refuted)
 
@@ -360,16 +361,9 @@ def _from_usage(data: Any) -> tuple[Any, Usage]:
     return data[0], Usage(**data[1])
 
 
-def _attacked(data: Any) -> Attacked:
-    return Attacked(**{**data, "usage": Usage(**data["usage"])})
-
-
-def _enumerated(data: Any) -> Enumerated:
-    return Enumerated(**{**data, "usage": Usage(**data["usage"])})
-
-
-def _proved(data: Any) -> Proved:
-    return Proved(**{**data, "usage": Usage(**data["usage"])})
+def _record(kind: Callable[..., T]) -> Callable[[Any], T]:
+    """Makes a record of what JSON has of it."""
+    return lambda data: kind(**{**data, "usage": Usage(**data["usage"])})
 
 
 def _merged_out(made: Merged | None) -> Any:

@@ -17,12 +17,7 @@ from graphopt.synth.pairs import Ref, Side
 
 
 def graph_of(side: Side, shapes: Mapping[str, Shape], fixed: Collection[str] = ()) -> Graph:
-    """A side as a graph.
-
-    Args:
-        side: The side.
-        shapes: Shape of each input.
-        fixed: Inputs that are constants.
+    """A side as a graph, some of its inputs as constants.
 
     Raises:
         RefusedError: The shapes do not fit.
@@ -87,13 +82,9 @@ def _node(graph: Graph, node: Node, operands: list[Any]) -> tuple[Any, ...]:
     }
     if "axis" not in said and ops.default(node.op, "axis", opset=graph.opset) is not None and rank:
         said["axis"] = ops.default(node.op, "axis", opset=graph.opset) % rank
-    if node.op in _AXES and len(operands) > _AXES[node.op]:
-        at = _AXES[node.op]
-        operands[at] = (
-            ("number", sorted(a % rank if rank else a for a in operands[at][1]))
-            if isinstance(operands[at], tuple)
-            else operands[at]
-        )
+    at = _AXES.get(node.op, len(operands))
+    if at < len(operands) and isinstance(operands[at], tuple):
+        operands[at] = ("number", sorted(a % rank if rank else a for a in operands[at][1]))
     if node.op in ops.COMMUTATIVE:
         operands = sorted(operands, key=repr)
     return node.op, sorted(said.items()), operands

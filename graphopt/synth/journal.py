@@ -45,7 +45,6 @@ class Journal:
         seconds: Time after which no stage goes on, ``None`` for no limit.
 
     Attributes:
-        resumed: Whether results were found.
         deadline: When no stage goes on, ``None`` for never.
     """
 
@@ -53,8 +52,7 @@ class Journal:
         self.folder = folder
         self.deadline = None if seconds is None else time.monotonic() + seconds
         head = folder / "run.json"
-        self.resumed = head.exists() and _read(head) == json.loads(json.dumps(about))
-        if not self.resumed:
+        if not head.exists() or _read(head) != json.loads(json.dumps(about)):
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir(parents=True)
             write_text(head, json.dumps(about) + "\n")
@@ -68,15 +66,7 @@ class Journal:
         encode: Callable[[Any], Any],
         decode: Callable[[Any], Any],
     ) -> Iterator[Any]:
-        """The results of a stage in the order of its tasks.
-
-        Args:
-            stage: A name for its file.
-            executor: Runs what is not done yet.
-            work: The function.
-            tasks: Its arguments.
-            encode: A result as JSON.
-            decode: The inverse.
+        """The results of a stage in the order of its tasks; they are kept as JSON, as ``encode`` makes it and ``decode`` reads it.
 
         Raises:
             OutOfTime: The budget is used up; results so far are kept.

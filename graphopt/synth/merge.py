@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,11 +41,11 @@ def mergeable(texts: Sequence[str]) -> list[tuple[tuple[str, ...], tuple[int, ..
     """Groups of rules that differ in one operator: the operators and the places of their rules, largest groups first."""
     groups: dict[Any, dict[str, int]] = defaultdict(dict)
     for place, text in enumerate(texts):
-        parts = _parts(text)
+        lines = _lines(text)
         for alike in _ALIKE:
             for op in alike:
-                bare = re.sub(rf"\b{op}\b", "OP", parts["lines"])
-                if bare != parts["lines"]:
+                bare = re.sub(rf"\b{op}\b", "OP", lines)
+                if bare != lines:
                     groups[alike, bare].setdefault(op, place)
     found = [(tuple(g), tuple(g.values())) for g in groups.values() if len(g) > 1]
     found.sort(key=lambda item: (-len(item[1]), item[1]))
@@ -76,35 +77,28 @@ def merge(task: tuple[tuple[str, ...], tuple[int, ...], list[str]]) -> Merged | 
     return None
 
 
-def _parts(text: str) -> Mapping[str, str]:
-    """The lines of a rule that say what it does, without its conditions, and its examples."""
-    head, _, examples = text.partition("    examples:\n")
-    lines = re.sub(r"    where:\n(      - .*\n)+", "", head.partition("    match:\n")[2])
-    return {"lines": lines, "examples": examples}
+def _lines(text: str) -> str:
+    """The lines of a rule that say what it does, without its conditions and examples."""
+    head = text.partition("    examples:\n")[0]
+    return re.sub(r"    where:\n(      - .*\n)+", "", head.partition("    match:\n")[2])
 
 
 def _together(text: str, op: str, texts: Mapping[str, str]) -> str:
     """A rule with an operator replaced by the choice among all, and the examples of all."""
-    head, _, own = text.partition("    examples:\n")
+    head = text.partition("    examples:\n")[0]
     before, _, after = head.partition("    replace:\n")
     names = "|".join(sorted(texts))
     before = re.sub(rf"= {op}\b", f"= {names}:{_VARIABLE}", before)
     after = re.sub(rf"= {op}\b", f"= ${_VARIABLE}", after)
     accept = [case for name, other in texts.items() for case in _cases(other, "accept", name)[: 1 if name != op else 3]]
-    reject = _cases(own.join(["    examples:\n", ""]), "reject", op)
+    reject = _cases(text, "reject", op)
     lines = ["    examples:", "      accept:", *(f"        - {c}" for c in accept)]
     lines += ["      reject:", *(f"        - {c}" for c in reject)] if reject else []
     return f"{before}    replace:\n{after}" + "\n".join(lines) + "\n"
 
 
 def _cases(text: str, kind: str, op: str) -> list[str]:
-    examples = text.partition("    examples:\n")[2]
-    section = examples.partition(f"      {kind}:\n")[2]
-    return list(_until(section.splitlines(), op))
-
-
-def _until(lines: Sequence[str], op: str) -> Iterator[str]:
-    for line in lines:
-        if not line.startswith("        - "):
-            return
-        yield line.removeprefix("        - ").removesuffix("}") + f", {_VARIABLE}: {op}}}"
+    """The examples of a kind that a rule has, each with the operator."""
+    examples = text.partition("    examples:\n")[2].partition(f"      {kind}:\n")[2].splitlines()
+    cases = itertools.takewhile(lambda line: line.startswith("        - "), examples)
+    return [case.removeprefix("        - ").removesuffix("}") + f", {_VARIABLE}: {op}}}" for case in cases]

@@ -148,18 +148,10 @@ class Pair:
 
 
 class Pairs:
-    """The pairs of a bank.
-
-    Args:
-        bank: Where the terms are.
-
-    Attributes:
-        shared: Pairs in which something common was replaced by an input.
-    """
+    """The pairs of a bank."""
 
     def __init__(self, bank: Bank) -> None:
         self.bank = bank
-        self.shared = 0
         self._seen: set[tuple[Any, ...]] = set()
 
     def of(self, index: int) -> Iterator[Pair]:
@@ -196,9 +188,7 @@ class Pairs:
     def _pairs(self, values: list[Value], others: list[Value]) -> Iterator[Pair]:
         if frozenset().union(*(v.terms for v in values)) <= frozenset().union(*(v.terms for v in others)):
             return  # nothing would go
-        cut = self._common(values, others)
-        self.shared += bool(cut)
-        pair = self._pair(values, others, cut)
+        pair = self._pair(values, others, self._common(values, others))
         if pair is not None:
             key = (tuple(sorted(pair.shapes.items())), pair.before, pair.after)
             if key not in self._seen:

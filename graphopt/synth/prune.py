@@ -18,11 +18,7 @@ _WIDTH = 40  # graphs that the first application may lead to
 
 
 class Rewriter:
-    """Asks whether rules lead from one side of a pair to the other.
-
-    Args:
-        rules: The rules.
-    """
+    """Asks whether rules lead from one side of a pair to the other."""
 
     def __init__(self, rules: Sequence[Rule]) -> None:
         self.rules = tuple(rules)

@@ -25,12 +25,7 @@ _Bound = list[tuple[Pair, Env]]
 
 
 def drafts(pairs: Sequence[Pair], style: str) -> Iterator[Draft]:
-    """Drafts that together cover the instances of a skeleton, as far as expressions are found.
-
-    Args:
-        pairs: Of one skeleton.
-        style: One of :data:`graphopt.synth.draft.STYLES`.
-    """
+    """Drafts that together cover the instances of a skeleton, as far as expressions are found."""
     left = list(pairs)
     for _ in range(3):
         if not left:
@@ -224,10 +219,6 @@ class _Replacement:
 
 class _Slots:
     """Expressions of what a pattern's variables stand for, by the kind of the parameter that they are to give.
-
-    Args:
-        param: The parameter.
-        pattern: The pattern.
 
     Attributes:
         same: Variables for the same parameter of an operator.

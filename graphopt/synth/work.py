@@ -228,11 +228,7 @@ def attack(task: tuple[str, int]) -> Attacked:
 
 
 def check(task: tuple[str, int]) -> Attacked:
-    """Check a rule that is to be kept as ``graphopt rules check`` will.
-
-    Args:
-        task: The rule, and which attack it is.
-    """
+    """Check a rule that is to be kept as ``graphopt rules check`` will."""
     verdict = check_rule(named_rule(task[0], "kept"))
     wrong = not verdict.loads
     return Attacked(verdict.message or verdict.verdict if wrong else "", dict(verdict.refuted or {}), Usage.now())
