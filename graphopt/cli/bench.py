@@ -16,7 +16,7 @@ from graphopt.cli import options, paths
 from graphopt.cli.options import option
 from graphopt.cli.screen import console, each, table, write_json
 from graphopt.errors import GraphoptError, OutputsDifferError, TooSlowError, UsageError
-from graphopt.files import writable, write_text
+from graphopt.files import write_text
 from graphopt.kinds import integer, number
 from graphopt.settings import DECLARED
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from graphopt.benchmark.plan import Plan
     from graphopt.benchmark.results import Bench
 
+_WRITTEN = {"json": "the JSON results", "csv": "the CSV results", "html": "the page"}
 _PLANNED = (
     "strategy",
     "agent",
@@ -182,11 +183,12 @@ def bench(
     also = paths.also_read(inputs=inputs, rules=settings.rules, agent=settings.agent)
     named = None if against is None else options.names("--against", against)
     rivals = [Path(name) for name in named or () if Path(name).is_file()]
-    files = _check_files(
-        model,
-        {**also, **{f"the model {path}": path for path in rivals}},
-        {"the JSON results": json, "the CSV results": csv, "the page": None if html is None else str(html)},
-    )
+    asked = {"json": json, "csv": csv, "html": None if html is None else str(html)}
+    targets = {what: target for what, target in asked.items() if target is not None}
+    written = {what: Path(target) for what, target in targets.items() if target != "-"}
+    files = [path for path in map(Path, model) if path.suffix or path.exists() or len(path.parts) > 1]
+    also |= {f"the model {path}": path for path in (*rivals, *map(paths.existing_file, files))}
+    paths.all_writable({_WRITTEN[what]: path for what, path in written.items()}, also)
 
     from graphopt.cli.progress import Waiting
 
@@ -220,24 +222,9 @@ def bench(
     )
     plan.check()
     for path in (*files, *rivals):
-        paths.spare_weights(path, [Path(target) for target in (json, csv, html) if target not in (None, "-")])
-    asked = ("json", json), ("csv", csv), ("html", None if html is None else str(html))
-    targets = {what: target for what, target in asked if target is not None}
+        paths.spare_weights(path, written.values())
     found = _run(model, plan, targets, quiet=quiet, verbose=verbose)
     _judge(found, fail_under)
-
-
-def _check_files(models: list[str], also: dict[str, Path], outputs: dict[str, str | None]) -> list[Path]:
-    """Check all paths before the work starts, `also` being read besides; returns the models that are files."""
-    files = [
-        Path(model) for model in models if Path(model).suffix or Path(model).exists() or len(Path(model).parts) > 1
-    ]
-    reads = {**also, **{f"the model {path}": paths.existing_file(path) for path in files}}
-    writes: dict[str, Path] = {}
-    for what, target in outputs.items():
-        if target is not None and target != "-":
-            writes[what] = writable(Path(target), reads=reads, writes=writes)
-    return files
 
 
 def _run(models: list[str], plan: Plan, targets: dict[str, str], *, quiet: bool, verbose: bool) -> Bench:

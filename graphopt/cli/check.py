@@ -12,7 +12,8 @@ import typer
 
 from graphopt.cli import options, paths
 from graphopt.cli.progress import StepProgress, Waiting
-from graphopt.cli.screen import console, plural, printable, write_json
+from graphopt.cli.screen import console, write_json
+from graphopt.wording import plural, printable
 
 _EVERY = 5.0
 """Seconds between lines of progress where there is no terminal."""

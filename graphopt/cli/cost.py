@@ -11,10 +11,13 @@ import typer
 
 from graphopt.cli import options, paths
 from graphopt.cli.options import option
-from graphopt.cli.screen import console, each, facts, percent, plural, present, table, write_json
+from graphopt.cli.screen import console, each, facts, present, table, write_json
+from graphopt.errors import UnknownNameError, UsageError
 from graphopt.kinds import integer, number
+from graphopt.wording import percent, plural
 
 if TYPE_CHECKING:
+    from graphopt.cost.store import Store
     from graphopt.experiments.calibration import Agreement
 
 app = typer.Typer(help="Show and manage the measured kernel times.", no_args_is_help=True, rich_markup_mode=None)
@@ -68,12 +71,9 @@ def show(json: options.Json = None) -> None:
 def clear(environment: Environment = None) -> None:
     """Forget stored kernel times; they are measured again when they are needed."""
     from graphopt.cost.store import Store
-    from graphopt.errors import UnknownNameError
 
     with Store() as store:
-        known = store.sizes()
-        if environment is not None and environment not in known:
-            raise UnknownNameError("environment", environment, known)
+        _environments(store, environment)
         gone = store.clear(environment)
     console().print(f"{plural(gone, 'kernel time')} forgotten")
 
@@ -87,15 +87,23 @@ def export(
     paths.report_file(str(file), {})
 
     from graphopt.cost.store import Store
-    from graphopt.errors import UnknownNameError
 
     with Store() as store:
-        known = store.sizes()
-        if environment is not None and environment not in known:
-            raise UnknownNameError("environment", environment, known)
-        times = {name: store.all(name) for name in known if environment in (None, name)}
+        times = {name: store.all(name) for name in _environments(store, environment)}
     write_json({"schema": "graphopt.kernels/1", "environments": times}, str(file))
     console().print(f"{plural(sum(map(len, times.values())), 'kernel time')} written to {file}")
+
+
+def _environments(store: Store, wanted: str | None) -> list[str]:
+    """The environment that is asked for, or all that there are.
+
+    Raises:
+        UnknownNameError: Nothing is stored for it.
+    """
+    known = store.sizes()
+    if wanted is not None and wanted not in known:
+        raise UnknownNameError("environment", wanted, known)
+    return [name for name in known if wanted in (None, name)]
 
 
 @app.command("import", short_help="Add the kernel times of a file.")
@@ -105,7 +113,6 @@ def import_(
     """Add the kernel times of a file to the store; where both know a kernel, the file's time counts."""
     from graphopt.cost.store import Store
     from graphopt.documents import read_json
-    from graphopt.errors import UsageError
 
     paths.existing_file(file)
     try:

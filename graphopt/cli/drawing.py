@@ -17,7 +17,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from graphopt.cli.screen import one_line
+from graphopt.wording import one_line
 
 if TYPE_CHECKING:
     from graphopt.rewrite.pattern import Line
@@ -39,13 +39,7 @@ class _Row:
 
 
 def draw_rule(rule: Rule, width: int, *, ascii: bool = False) -> list[str]:
-    """The pattern and the replacement of a rule: side by side where they fit into `width`, else one above the other.
-
-    Args:
-        rule: The rule.
-        width: Columns of the screen.
-        ascii: Use ASCII characters only.
-    """
+    """The pattern and the replacement of a rule: side by side where they fit into `width`, else one above the other."""
     before, after = (draw(lines, rule.roots, ascii=ascii) for lines in (rule.match, rule.replace))
     left = max(map(len, before))
     if left + len(_GAP + ARROW + _GAP) + max(map(len, after)) > width:
@@ -60,13 +54,7 @@ def draw_rule(rule: Rule, width: int, *, ascii: bool = False) -> list[str]:
 
 
 def draw(lines: Sequence[Line], results: Collection[str], *, ascii: bool = False) -> list[str]:
-    """One side of a rule.
-
-    Args:
-        lines: Its lines, in any order.
-        results: Names that the rule redefines.
-        ascii: Use ASCII characters only.
-    """
+    """One side of a rule: its lines, in any order; ``results`` are the names that the rule redefines."""
     rows = _rows(lines, results)
     for number, row in enumerate(rows):
         for other in rows[:number]:

@@ -11,9 +11,10 @@ import typer
 
 from graphopt.cli import options, paths
 from graphopt.cli.options import option
-from graphopt.cli.screen import console, each, facts, one_line, seconds, table, write_json
+from graphopt.cli.screen import console, each, facts, table, write_json
 from graphopt.errors import GraphoptError, UsageError
 from graphopt.files import write_text
+from graphopt.wording import one_line, seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -12,10 +12,10 @@ import typer
 
 from graphopt.cli import options, paths
 from graphopt.cli.options import option
-from graphopt.cli.screen import breakable, console, facts, milliseconds, one_line, present, table
+from graphopt.cli.screen import breakable, console, facts, present, table
 from graphopt.documents import parse_json
 from graphopt.kinds import number
-from graphopt.wording import sized
+from graphopt.wording import interval, measured, milliseconds, one_line, sized
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -84,14 +84,13 @@ def show_stages(report: Mapping[str, Any]) -> None:
     rows = table("steps", "rule", "at", "predicted", "measured", "95 % interval", numbers=3)
     for stage in report["stages"]:
         last = stage["first"] + stage["steps"] - 1
-        interval = stage["ci95"]
         rows.add_row(
             str(stage["first"]) if stage["steps"] == 1 else f"{stage['first']}-{last}",
             breakable(stage["rule"]),
             one_line(stage["node"], 40),
             f"{stage['predicted']:.3f}x",
             "" if stage["measured"] is None else f"{stage['measured']:.3f}x",
-            "" if interval is None else f"{interval[0]:.3f} to {interval[1]:.3f}",
+            "" if stage["ci95"] is None else interval(stage["ci95"]),
         )
     screen.print(rows)
     sizes = report["stages"][-1]["sizes"]
@@ -128,9 +127,8 @@ def _recorded(metadata: Mapping[str, str]) -> Table:
         result.add_row("made by", f"graphopt {one_line(metadata['graphopt.version'], 40)}")
     try:
         latency = parse_json(metadata["graphopt.latency"])
-        low, high = latency["ci95"]
         times = f"{milliseconds(latency['baseline_ms'])} before, {milliseconds(latency['optimized_ms'])} after"
-        result.add_row("latency", f"{times}: {latency['speedup']:.3f}x (95 % interval {low:.3f} to {high:.3f})")
+        result.add_row("latency", f"{times}: {measured(latency)}")
     except (KeyError, TypeError, ValueError):
         pass
     with suppress(AttributeError, KeyError, ValueError):

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 from graphopt.cli import options, paths
 from graphopt.cli.progress import Waiting, WorkProgress
-from graphopt.cli.screen import console, facts, present, seconds, size
+from graphopt.cli.screen import console, facts, present
 from graphopt.errors import UsageError
 from graphopt.files import is_rules
+from graphopt.wording import seconds, size
 
 if TYPE_CHECKING:
     from graphopt.synth.generate import Chain

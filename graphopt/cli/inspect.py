@@ -7,7 +7,8 @@ from typing import Any
 
 from graphopt import wording
 from graphopt.cli import options, paths
-from graphopt.cli.screen import console, facts, milliseconds, one_line, placed, present, size, table
+from graphopt.cli.screen import console, facts, present, table
+from graphopt.wording import milliseconds, one_line, placed, size
 
 
 @options.with_settings("provider", "provider_options", "threads", "dims", "input_shapes")

@@ -33,10 +33,10 @@ from graphopt.cli import (
     zoo,
 )
 from graphopt.cli.options import Command
-from graphopt.cli.screen import one_line
 from graphopt.config import name_unknown
 from graphopt.errors import GraphoptError, RuleError, UsageError
 from graphopt.version import __version__
+from graphopt.wording import one_line
 
 EXIT_FAILURE = 1
 EXIT_INTERRUPTED = 130  # what shells report for a command that Ctrl-C ended

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graphopt.cli import paths
-from graphopt.cli.screen import console, each, milliseconds, one_line, plural, seconds, size, table, word, write_json
+from graphopt.cli.screen import console, each, table, word, write_json
 from graphopt.errors import GraphoptError, TooSlowError, UnfinishedError, UsageError
 from graphopt.files import writable
-from graphopt.wording import measured_at, sized, slower_at
+from graphopt.wording import interval, measured_at, milliseconds, one_line, plural, seconds, size, sized, slower_at
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -58,16 +58,7 @@ def run(
     quiet: bool,
     verbose: bool,
 ) -> None:
-    """Optimise many models, and tell what became of them.
-
-    Args:
-        models: Files, folders and patterns.
-        out: Where to write; ``None`` to see only whether they could be faster.
-        settings: What to do, and how.
-        inputs: The file of inputs.
-        json: Where the document goes.
-        quiet: Print errors only.
-        verbose: Say what is being done.
+    """Optimise many models, and tell what became of them; without ``out`` nothing is written, and it is told whether they could be faster.
 
     Raises:
         GraphoptError: A model failed.
@@ -130,8 +121,7 @@ def could(model: Path, report: Mapping[str, Any]) -> str:
     latency = report["latency"]
     if not latency:
         return f"{model} could be faster, by prediction"
-    low, high = latency["ci95"]
-    return f"{model} could be {latency['speedup']:.3f}x as fast (95 % interval {low:.3f} to {high:.3f})"
+    return f"{model} could be {latency['speedup']:.3f}x as fast (95 % interval {interval(latency['ci95'])})"
 
 
 def _lines(one: Done) -> list[str]:
@@ -160,8 +150,7 @@ def _speed(one: Done, *, spread: bool = False) -> str:
     latency, kept = one.report["latency"], one.report["kept_original"]
     if not latency:
         return "" if kept else "not measured"
-    low, high = latency["ci95"]
-    ratio = f"{latency['speedup']:.3f}x" + (f" ({low:.3f} to {high:.3f})" if spread else "")
+    ratio = f"{latency['speedup']:.3f}x" + (f" ({interval(latency['ci95'])})" if spread else "")
     if not kept:
         return ratio
     if slower := slower_at(one.report.get("elsewhere", ())):

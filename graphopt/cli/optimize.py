@@ -12,24 +12,11 @@ import typer
 from graphopt import wording
 from graphopt.cli import many, options, paths
 from graphopt.cli.options import option
-from graphopt.cli.screen import (
-    breakable,
-    change,
-    console,
-    each,
-    facts,
-    milliseconds,
-    one_line,
-    plural,
-    seconds,
-    size,
-    table,
-    word,
-    write_json,
-)
+from graphopt.cli.screen import breakable, console, each, facts, table, word, write_json
 from graphopt.config import load_settings
 from graphopt.errors import TooSlowError, UsageError
-from graphopt.files import is_stream, writable
+from graphopt.files import is_stream
+from graphopt.wording import change, milliseconds, one_line, plural, seconds, size
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -92,7 +79,7 @@ def optimize(
         written["the JSON report"] = Path(str(json))
     settings = load_settings(given, profile=profile)
     also = paths.also_read(inputs=inputs, rules=settings.rules, agent=settings.agent)
-    writes = _check_files({"the input": model, **also}, written)
+    writes = paths.all_writable(written, {"the input": model, **also})
     paths.spare_weights(model, writes)
 
     from graphopt.cli.progress import Interrupt, SearchProgress
@@ -131,15 +118,6 @@ def optimize(
         raise TooSlowError(many.could(model, result.report), f"graphopt optimize {word(str(model))}")
 
 
-def _check_files(reads: dict[str, Path], written: Mapping[str, Path | None]) -> list[Path]:
-    """See that what is written can be; returns where to."""
-    writes: dict[str, Path] = {}
-    for what, path in written.items():
-        if path is not None:
-            writes[what] = writable(path, reads=reads, writes=writes)
-    return list(writes.values())
-
-
 def show(
     report: Mapping[str, Any], *, interrupted: bool = False, verbose: bool = False, page: Path | None = None
 ) -> None:
@@ -164,17 +142,14 @@ def _next(report: Mapping[str, Any], *, page: Path | None) -> Table:
     """What to do with the result: look at it, tune the session, find out which rule gained what."""
     result = facts()
     written, source = report["output"], report["input"]
-    rows: list[tuple[str, str]] = []
     if page is None and report["steps"] and source:
-        rows.append(("see what changed", f"graphopt optimize {word(source)} --report page.html"))
+        result.add_row("see what changed", f"graphopt optimize {word(source)} --report page.html")
     if written and not report["kept_original"]:
         if not is_stream(Path(written)):  # what went down a pipe is not there to be read
-            rows.append(("which rule made what", f"graphopt explain {word(written)}"))
-        rows.append(("session options worth using", f"graphopt bench {word(source or written)} --tune-session"))
+            result.add_row("which rule made what", f"graphopt explain {word(written)}")
+        result.add_row("session options worth using", f"graphopt bench {word(source or written)} --tune-session")
     elif report["kept_original"] and source:
-        rows.append(("settings may gain instead", f"graphopt bench {word(source)} --tune-session"))
-    for what, command in rows:
-        result.add_row(what, command)
+        result.add_row("settings may gain instead", f"graphopt bench {word(source)} --tune-session")
     return result
 
 
@@ -212,12 +187,10 @@ def _story(report: Mapping[str, Any], *, interrupted: bool, page: Path | None, v
     if lost := report["search"].get("lost"):
         result.add_row("", wording.lost(lost))
     sizes = wording.measured_at(report)
-    if sizes and latency_of(report):
+    if sizes and report["latency"]:
         result.add_row("measured", f"with {sizes}")
     for there in report.get("elsewhere", ()):
-        low, high = there["ci95"]
-        text = f"{there['speedup']:.3f}x at {wording.sized(there['sizes'])}"
-        result.add_row("", f"{text} (95 % interval {low:.3f} to {high:.3f})")
+        result.add_row("", wording.measured(there))
     result.add_row("threads", f"all cores: {report['threads']}" if report["all_cores"] else f"{report['threads']}")
     rules = sorted(report["rules"].items(), key=lambda item: (-item[1], item[0]))
     result.add_row("rules", ", ".join(f"{rule} x{count}" for rule, count in rules) or "none applied")
@@ -259,19 +232,12 @@ def _story(report: Mapping[str, Any], *, interrupted: bool, page: Path | None, v
     return result
 
 
-def latency_of(report: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """The measurement of a report, if there was one."""
-    found: Mapping[str, Any] | None = report["latency"]
-    return found
-
-
 def _speed(report: Mapping[str, Any]) -> str:
     """One sentence on the measurement, which never claims more than the interval does."""
     latency = report["latency"]
     if not latency:
         return "no rewrite pays; the original is kept" if report["kept_original"] else "not measured"
-    interval = latency["ci95"]
-    spread = f" (95 % interval {interval[0]:.3f} to {interval[1]:.3f}, {plural(latency['rounds'], 'round')})"
+    spread = f" (95 % interval {wording.interval(latency['ci95'])}, {plural(latency['rounds'], 'round')})"
     if report.get("tie"):
         return f"{wording.tie(report)}: {latency['speedup']:.3f}x{spread}"
     if report["kept_original"]:
@@ -282,7 +248,7 @@ def _speed(report: Mapping[str, Any]) -> str:
         if said == "unclear":
             return f"too noisy to tell: a candidate measured {found}; the original is kept"
         return f"no faster graph found, the best candidate measured {found}; the original is kept"
-    if interval[0] > 1:
+    if latency["ci95"][0] > 1:
         return f"{latency['speedup']:.3f}x as fast" + spread
     return f"{latency['speedup']:.3f}x, not distinguishable from the original" + spread
 
@@ -295,7 +261,7 @@ def _families(report: Mapping[str, Any]) -> Table:
         result.add_row(
             family["family"],
             "not measured" if ratio is None else f"{ratio:.3f}x",
-            "" if interval is None else f"{interval[0]:.3f} to {interval[1]:.3f}",
+            "" if interval is None else wording.interval(interval),
             "kept" if family["kept"] else "taken back: wrong results" if family["wrong"] else "taken back",
         )
     return result

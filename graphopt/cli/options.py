@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand
@@ -17,8 +17,6 @@ from graphopt.config import PROVIDERS, parse_dim, parse_input_shape, parse_provi
 from graphopt.errors import UsageError
 from graphopt.kinds import NAMES, Kind, checked
 from graphopt.settings import DECLARED
-
-T = TypeVar("T")
 
 
 def option(
@@ -98,25 +96,27 @@ def with_settings(*names: str) -> Callable[[Callable[..., None]], Callable[..., 
 
 def _read(name: str, value: Any) -> Any:
     """What was said of a setting, as the value that it stands for; ``None`` for nothing."""
-    reader = {"dims": dims, "input_shapes": input_shapes, "provider_options": provider_options, "at": sizes}.get(name)
-    if reader is not None:
-        return reader(value)
-    return None if value == [] else value
+    if name not in _NAMED or not value:
+        return None if value == [] else value
+    option, parse = _NAMED[name]
+    if name == "at":  # for each use a set of sizes, with commas
+        return tuple(_named(option, text.split(","), parse) for text in value)
+    return _named(option, value, parse)
 
 
-def strategies(begun: str) -> list[str]:
-    """Strategies that begin so, for the shell."""
-    return [name for name in registry.strategy_names() if name.startswith(begun)]
+def _completing(known: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
+    """Completes names for the shell, which are asked for when they are wanted."""
+
+    def complete(begun: str) -> list[str]:
+        return [name for name in known() if name.startswith(begun)]
+
+    return complete
 
 
-def cost_models(begun: str) -> list[str]:
-    """Cost models that begin so, for the shell."""
-    return [name for name in registry.cost_model_names() if name.startswith(begun)]
-
-
-def algorithms(begun: str) -> list[str]:
-    """Algorithms that begin so, for the shell."""
-    return [name for name in registry.LEARNERS.names() if name.startswith(begun)]
+strategies = _completing(registry.strategy_names)
+cost_models = _completing(registry.cost_model_names)
+algorithms = _completing(registry.LEARNERS.names)
+providers = _completing(lambda: PROVIDERS)
 
 
 class Command(TyperCommand):
@@ -132,11 +132,6 @@ class Command(TyperCommand):
             if text and "{" in text:
                 parameter.help = text.format(**registry.mentioned())  # type: ignore[attr-defined]
         super().format_help(ctx, formatter)
-
-
-def providers(begun: str) -> list[str]:
-    """Execution providers that begin so, for the shell."""
-    return [name for name in PROVIDERS if name.startswith(begun)]
 
 
 def rule_ids(begun: str) -> list[str]:
@@ -178,15 +173,22 @@ Json = Annotated[
 Quiet = Annotated[bool, option("--quiet", "-q", help="Print errors only.")]
 
 
-def named(option: str, texts: Sequence[str] | None, parse: Callable[[str], tuple[str, T]]) -> dict[str, T] | None:
-    """Read the texts of a repeatable ``NAME...`` option; None if it was not given.
+_NAMED: dict[str, tuple[str, Callable[[str], tuple[str, Any]]]] = {
+    "dims": ("--dim", parse_dim),
+    "at": ("--at", parse_dim),
+    "input_shapes": ("--input-shape", parse_input_shape),
+    "provider_options": ("--provider-option", parse_provider_option),
+}
+"""Settings of the ``NAME=N`` and ``NAME:SHAPE`` forms: how they are typed, and who reads them."""
+
+
+def _named(option: str, texts: Sequence[str], parse: Callable[[str], tuple[str, Any]]) -> dict[str, Any]:
+    """Read the texts of a repeatable ``NAME...`` option.
 
     Raises:
         UsageError: A text is not of the form that `parse` reads, or a name comes twice.
     """
-    if not texts:
-        return None
-    result: dict[str, T] = {}
+    result: dict[str, Any] = {}
     for text in texts:
         try:
             name, value = parse(text)
@@ -204,25 +206,3 @@ def names(option: str, texts: Sequence[str]) -> tuple[str, ...]:
         UsageError: One is empty.
     """
     return tuple(dict.fromkeys(name for text in texts for name in checked(option, NAMES, text, from_text=True)))
-
-
-def dims(texts: Sequence[str] | None) -> dict[str, int] | None:
-    """Read ``--dim``."""
-    return named("--dim", texts, parse_dim)
-
-
-def sizes(texts: Sequence[str] | None) -> tuple[dict[str, int], ...] | None:
-    """Read ``--at``: for each use a set of sizes with commas."""
-    if not texts:
-        return None
-    return tuple(named("--at", text.split(","), parse_dim) or {} for text in texts)
-
-
-def input_shapes(texts: Sequence[str] | None) -> dict[str, tuple[int, ...]] | None:
-    """Read ``--input-shape``."""
-    return named("--input-shape", texts, parse_input_shape)
-
-
-def provider_options(texts: Sequence[str] | None) -> dict[str, str] | None:
-    """Read ``--provider-option``."""
-    return named("--provider-option", texts, parse_provider_option)

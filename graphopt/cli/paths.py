@@ -42,15 +42,6 @@ def _in_the_zoo(name: str) -> str | None:
     return f"`graphopt zoo build {near[0]}` makes the model of that name and prints its path" if near else None
 
 
-def existing_inputs(path: Path) -> Path:
-    """`path`, if there is a file or a folder to read inputs from.
-
-    Raises:
-        UsageError: There is neither.
-    """
-    return path if path.is_dir() else existing_file(path)
-
-
 def default_output(model: Path) -> Path:
     """Where the optimised `model` goes unless the user says otherwise: ``net.onnx`` to ``net.opt.onnx``."""
     stem = model.stem if model.suffix.lower() == ".onnx" else model.name
@@ -65,7 +56,9 @@ def also_read(
     Raises:
         UsageError: There are no such inputs.
     """
-    return files_read(None if inputs is None else existing_inputs(inputs), rules, agent)
+    if inputs is not None and not inputs.is_dir():
+        existing_file(inputs)
+    return files_read(inputs, rules, agent)
 
 
 def spare_weights(model: Path, targets: Iterable[Path]) -> None:
@@ -90,6 +83,19 @@ def spare_weights(model: Path, targets: Iterable[Path]) -> None:
     for path in there:
         if any(same_file(path, file) for file in weights - {model}):
             raise UsageError(f"{path} would overwrite weights of the input", "choose another name")
+
+
+def all_writable(outputs: Mapping[str, Path | None], reads: Mapping[str, Path]) -> list[Path]:
+    """The files that a command writes, of which it may be given any, by what they are.
+
+    Raises:
+        UsageError: One can't be written without harm to another, or to what is read.
+    """
+    writes: dict[str, Path] = {}
+    for what, path in outputs.items():
+        if path is not None:
+            writes[what] = writable(path, reads=reads, writes=writes)
+    return list(writes.values())
 
 
 def report_file(

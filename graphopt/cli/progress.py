@@ -8,11 +8,11 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from graphopt.cli.screen import console, one_line
+from graphopt.cli.screen import console
 from graphopt.cli.signals import Stoppable
+from graphopt.wording import one_line
 
 if TYPE_CHECKING:
     from rich.progress import ProgressColumn
@@ -46,21 +46,15 @@ class _Drawn:
         )
 
     def __enter__(self) -> Self:
-        """Start to draw."""
         if not self._line.disable:  # older releases of rich print an empty line even when disabled
             try:
                 self._line.start()
-            except (
-                BaseException
-            ):  # Ctrl-C in the middle of it: a thread that goes on drawing would spoil what is said of it
-                self._line.stop()
+            except BaseException:
+                self._line.stop()  # Ctrl-C in the middle of it: a thread that draws on would spoil what is said of it
                 raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Remove the line."""
+    def __exit__(self, *raised: object) -> None:
         if not self._line.disable:
             self._line.stop()
 
@@ -83,12 +77,7 @@ def _spinner() -> tuple[ProgressColumn, ProgressColumn, ProgressColumn]:
 
 
 class Waiting(_Drawn):
-    """A spinner on stderr while something loads; nothing where stderr is no terminal.
-
-    Args:
-        what: What is being done.
-        shown: Show it, if stderr is a terminal.
-    """
+    """A spinner on stderr while something loads; nothing where stderr is no terminal."""
 
     def __init__(self, what: str, *, shown: bool = True) -> None:
         super().__init__(*_spinner(), shown=shown, often=4)
@@ -146,12 +135,7 @@ class SearchProgress(_Drawn):
 
 
 class StepProgress(_Drawn):
-    """A bar on stderr for a known number of steps; nothing where stderr is no terminal.
-
-    Args:
-        steps: How many there are.
-        shown: Show the bar, if stderr is a terminal.
-    """
+    """A bar on stderr for a known number of steps; nothing where stderr is no terminal."""
 
     def __init__(self, steps: int, *, shown: bool = True) -> None:
         from rich.progress import BarColumn, MofNCompleteColumn
@@ -166,11 +150,7 @@ class StepProgress(_Drawn):
 
 
 class WorkProgress(_Drawn):
-    """Tells on stderr of work that takes hours: one moving line on a terminal, a line every minute elsewhere.
-
-    Args:
-        shown: Show it at all.
-    """
+    """Tells on stderr of work that takes hours: one moving line on a terminal, a line every minute elsewhere."""
 
     def __init__(self, *, shown: bool) -> None:
         super().__init__(*_spinner(), shown=shown, often=2)
@@ -195,7 +175,6 @@ class Interrupt(Stoppable):
     Args:
         result: What the command then ends with.
         begun: Whether there is something to end with from the start.
-
     """
 
     def __init__(self, result: str = "the best so far", *, begun: bool = True) -> None:
@@ -208,17 +187,13 @@ class Interrupt(Stoppable):
         return self.requested
 
     def __enter__(self) -> Self:
-        """Listen to Ctrl-C."""
         self._previous = signal.getsignal(signal.SIGINT)
         if self._previous is not signal.SIG_IGN:
             self.listen()
             signal.signal(signal.SIGINT, self.handle)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Hand Ctrl-C back."""
+    def __exit__(self, *raised: object) -> None:
         signal.signal(signal.SIGINT, self._previous)
         self.leave()
 

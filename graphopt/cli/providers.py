@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 
 from graphopt.cli import options, paths
-from graphopt.cli.screen import console, each, facts, one_line, present, table
+from graphopt.cli.screen import console, each, facts, present, table
+from graphopt.wording import one_line
 
 _STATES = {"works": "works", "fails": "installed, does not start", "absent": "not installed"}
 

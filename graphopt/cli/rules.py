@@ -11,20 +11,8 @@ import typer
 from graphopt.cli import options, paths
 from graphopt.cli.check import check_rules
 from graphopt.cli.generate import generate_rules
-from graphopt.cli.screen import (
-    breakable,
-    change,
-    console,
-    each,
-    facts,
-    milliseconds,
-    one_line,
-    percent,
-    plural,
-    present,
-    printable,
-    table,
-)
+from graphopt.cli.screen import breakable, console, each, facts, present, table
+from graphopt.wording import change, milliseconds, one_line, percent, plural, printable
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -1,4 +1,4 @@
-"""What the commands share on the way out: consoles, safe text, numbers as people read them, JSON and whole files.
+"""What the commands share on the way out: consoles, tables, JSON and whole files.
 
 Messages, progress and the result of `graphopt optimize` go to stderr. Stdout carries what a command was asked to
 list, or, with ``--json -``, the JSON document and nothing else.
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from graphopt.errors import GraphoptError
 from graphopt.files import write_text
-from graphopt.wording import change, milliseconds, one_line, percent, placed, plural, printable, seconds, size
+from graphopt.wording import one_line
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -156,24 +156,3 @@ def _finite(value: Any) -> Any:
     if hasattr(value, "item"):
         return _finite(value.item())  # a NumPy scalar
     return str(value)
-
-
-__all__ = [
-    "breakable",
-    "change",
-    "console",
-    "each",
-    "facts",
-    "milliseconds",
-    "one_line",
-    "percent",
-    "placed",
-    "plural",
-    "present",
-    "printable",
-    "seconds",
-    "size",
-    "table",
-    "word",
-    "write_json",
-]  # fmt: skip

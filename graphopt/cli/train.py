@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Annotated, Self
 
 from graphopt.cli import options
 from graphopt.cli.options import option
-from graphopt.cli.screen import console, facts, one_line, percent, plural, seconds, table
+from graphopt.cli.screen import console, facts, table
 from graphopt.kinds import integer
+from graphopt.wording import one_line, percent, plural, seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -183,11 +183,7 @@ def _on(task: Task, models: list[str]) -> Task:
 
 
 class _View:
-    """How training goes: a table that is drawn anew on a terminal, a line now and then elsewhere.
-
-    Args:
-        shown: Whether to show anything.
-    """
+    """How training goes: a table that is drawn anew on a terminal, a line now and then elsewhere."""
 
     def __init__(self, *, shown: bool) -> None:
         from rich.live import Live
@@ -213,15 +209,11 @@ class _View:
         return _drawn(self._status, passed)
 
     def __enter__(self) -> Self:
-        """Start to draw."""
         if self._live is not None:
             self._live.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Remove the table."""
+    def __exit__(self, *raised: object) -> None:
         if self._live is not None:
             self._live.stop()
 

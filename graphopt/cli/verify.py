@@ -46,7 +46,9 @@ def verify(
 
     def show() -> None:
         if not verdict.passed:
-            raise OutputsDifferError(verdict.message or f"{original} and {other} differ", _hint(verdict.worst_output))
+            worst = verdict.worst_output
+            hint = f"the largest difference is in output {worst!r}" if worst else None
+            raise OutputsDifferError(verdict.message or f"{original} and {other} differ", hint)
         if quiet:
             return
         result = facts()
@@ -58,7 +60,3 @@ def verify(
         console().print(result)
 
     each(show, None if json is None else lambda: write_json(document, json))
-
-
-def _hint(worst_output: str | None) -> str | None:
-    return f"the largest difference is in output {worst_output!r}" if worst_output else None

@@ -26,7 +26,6 @@ _MEASURING = 60.0  # seconds for the kernels of all graphs of a model
 def calibrate_model(
     path: str | Path,
     *,
-    name: str | None = None,
     graphs: int = 12,
     seconds: float = 2.0,
     rules: Sequence[str] = (),
@@ -40,19 +39,7 @@ def calibrate_model(
 ) -> list[Point]:
     """Rewrite a model at random and compare what each graph is predicted to take with what it takes.
 
-    Args:
-        path: The model.
-        name: What the points are to call it; by default the file's name.
-        graphs: How many to measure.
-        seconds: For the measurement of each.
-        rules: Rule files, folders, families or ids; all shipped ones by default.
-        exclude: Rules or families to leave out.
-        provider: Short or full name of the execution provider.
-        provider_options: Its options.
-        threads: Threads within an operator.
-        dims: Sizes for symbolic dimensions.
-        seed: Of the rewrites and of the inputs.
-        on_graph: Hears how many are done.
+    Each of so many ``graphs`` is measured for so many ``seconds``; ``on_graph`` hears how many are done.
 
     Raises:
         GraphoptError: The model can't be loaded or run.
@@ -67,7 +54,7 @@ def calibrate_model(
         problem = Problem.where(library, cost, config)
         start = problem.start(Normal.of(model.graph, problem).graph)
         return calibrate(
-            name or Path(path).name,
+            Path(path).name,
             problem,
             start,
             arena,

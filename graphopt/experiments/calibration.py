@@ -26,7 +26,7 @@ from graphopt.search.problem import Problem, State
 from graphopt.search.symmetry import PlanExpansion, ReducedState, SiteClasses
 
 LONGEST = 12
-"""Moves of a walk, at most."""
+"""Moves of a walk, at most; each is made at all equal places."""
 T = TypeVar("T")
 SESSIONS = 2
 """Sessions of each graph, at least: one may lie in memory in a lucky way, and be faster by a per cent for that."""
@@ -132,21 +132,12 @@ def _ranks(values: Sequence[float]) -> np.ndarray[tuple[int], np.dtype[np.float6
     return ranks
 
 
-def samples(
-    problem: Problem, start: State, count: int, seed: int = 0, longest: int = LONGEST
-) -> list[tuple[State, int]]:
-    """Graphs at the end of random walks, and how many rewrites made each.
+def samples(problem: Problem, start: State, count: int, seed: int = 0) -> list[tuple[State, int]]:
+    """Graphs at the end of random walks, and how many rewrites made each; fewer than asked for where the rules make fewer.
 
     Most walks end at about the same price. So a third of them lean towards what is predicted to save and a third towards what
     is predicted to cost, and of all those are taken whose prices lie furthest from each other: from the cheapest to the
     dearest, the whole range that a search could mistake.
-
-    Args:
-        problem: Rules and prices.
-        start: Where the walks begin.
-        count: Graphs to find, each another one; fewer are found where the rules make fewer.
-        seed: Of the choices.
-        longest: Moves of a walk at most; each is made at all equal places.
     """
     chance = random.Random(seed)
     site_classes = SiteClasses()
@@ -157,7 +148,7 @@ def samples(
     with collector_paused():
         for _ in range(_WALKS * count):
             here, lean = root, chance.choice((-1, 0, 1))
-            for _ in range(chance.randint(1, longest)):
+            for _ in range(chance.randint(1, LONGEST)):
                 keys = chance.sample(sorted(here.open), min(_TASTED if lean else 1, len(here.open)))
                 if lean:
                     keys.sort(key=lambda k: lean * here.open[k] * known.change(here.state, k))
@@ -238,18 +229,9 @@ def calibrate(
     slowdown: Callable[[], float] = lambda: 1.0,
     on_graph: Callable[[int], None] | None = None,
 ) -> list[Point]:
-    """Measure graphs that random walks make of a model.
+    """Measure so many graphs that random walks make of a model, each for so many seconds.
 
-    Args:
-        name: Of the model, for the points.
-        problem: Rules and prices.
-        start: Where the walks begin.
-        arena: Where to measure.
-        graphs: How many to measure.
-        seconds: For the measurement of each.
-        seed: Of the walks.
-        slowdown: How much slower the machine is just now than prices suppose.
-        on_graph: Hears how many are done.
+    ``slowdown`` tells how much slower the machine is just now than prices suppose, ``on_graph`` hears how many are done.
     """
     paired = []
     for state, steps in samples(problem, start, graphs, seed):

@@ -87,11 +87,6 @@ def tally(graph: Graph, library: Library, block: int = 16) -> list[Tally]:
 
     The first look at a graph reads its small constants, at the expense of whichever rule asks first: for times that
     can be compared, look twice.
-
-    Args:
-        graph: The graph.
-        library: The rules; each gets an entry, in the same order.
-        block: Channel block of the target's fast convolution layout.
     """
     found = {rule.id: Tally(rule) for rule in library.rules}
     clock = time.perf_counter
@@ -109,13 +104,7 @@ def tally(graph: Graph, library: Library, block: int = 16) -> list[Tally]:
 
 
 def rule_stats(problem: Problem, graph: Graph, budget: Budget) -> Stats:
-    """Count what each rule does on a graph.
-
-    Args:
-        problem: Rules and prices.
-        graph: The model's graph as it was loaded.
-        budget: Of the greedy search.
-    """
+    """Count what each rule does on a graph."""
     normal = Normal.of(graph, problem)
     start = problem.start(
         normal.graph
@@ -143,13 +132,7 @@ def model_stats(
 ) -> Stats:
     """Count what each rule does on a model, with the prices that `graphopt optimize` would use.
 
-    Args:
-        path: The model.
-        library: The rules.
-        config: Provider and threads.
-        seconds: Limit of the greedy search.
-        measure: Measure kernels that no earlier run has measured, for a few seconds, rather than estimate them.
-        dims: Sizes for symbolic dimensions.
+    Where it may ``measure``, kernels that no earlier run has measured are measured for a few seconds. ``seconds`` limits the search.
 
     Raises:
         GraphoptError: The model can't be loaded.

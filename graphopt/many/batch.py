@@ -144,7 +144,7 @@ def optimize_found(
     interrupted: Callable[[], bool] | None = None,
 ) -> list[Done]:
     """Optimise models that were found; arguments, result and errors as of :func:`optimize_many`."""
-    hear, stop = progress or _ignore, interrupted or (lambda: False)
+    hear, stop = progress or (lambda told: None), interrupted or (lambda: False)
     hear(Progress("load", "loading the rules"))
     made_with = _made_with(settings, None if inputs is None else Path(inputs))
     journal = None if folder is None else FinishedModels(folder, made_with)
@@ -172,10 +172,6 @@ def optimize_found(
 def told(done: Sequence[Done]) -> dict[str, Any]:
     """What became of all, ready for JSON."""
     return {"schema": SCHEMA, "models": [each.told() for each in done]}
-
-
-def _ignore(told: Progress) -> None:
-    pass
 
 
 def _made_with(settings: Settings, inputs: Path | None) -> dict[str, Any]:

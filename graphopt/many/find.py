@@ -43,11 +43,6 @@ class FoundModels:
     carried: tuple[tuple[Path, Path], ...] = ()
 
 
-def is_pattern(given: Path) -> bool:
-    """Whether an argument is a pattern that the shell has left alone, not the name of anything."""
-    return not given.exists() and glob.has_magic(str(given))
-
-
 def find(given: Sequence[Path], out: Path | None) -> FoundModels:
     """Find models.
 
@@ -80,7 +75,7 @@ Placed = list[tuple[Path, Path]]
 
 def _in(given: Path, out: Path | None) -> tuple[Placed, Placed]:
     """The models that an argument means, and other files."""
-    if is_pattern(given):
+    if not given.exists() and glob.has_magic(str(given)):  # a pattern that the shell has left alone
         parts = given.parts
         fixed = Path(*parts[: next(number for number, part in enumerate(parts) if glob.has_magic(part))])
         paths = [Path(text) for text in sorted(glob.glob(str(given), recursive=True))]
@@ -128,9 +123,9 @@ def _check(jobs: Sequence[ModelJob], carried: Placed) -> None:
     reads = {job.source.resolve() for job in jobs} | {source.resolve() for source, _ in carried}
     taken: dict[Path, Path] = {}
     for source, target in [*((job.source, job.target) for job in jobs), *carried]:
-        place = None if target is None else target.resolve()
-        if place is None:
+        if target is None:
             continue
+        place = target.resolve()
         if place in reads:
             raise UsageError(
                 f"{target} is an input, which is never overwritten", "choose another folder with --out-dir"

@@ -22,12 +22,12 @@ from graphopt.errors import GraphoptError
     [(None, "-"), (0.1234, "0.123 ms"), (4.5678, "4.57 ms"), (181.4, "181 ms")],
 )
 def test_milliseconds(value, text):
-    assert screen.milliseconds(value) == text
+    assert wording.milliseconds(value) == text
 
 
 @pytest.mark.parametrize(("value", "text"), [(None, "-"), (3.21, "3.2 s"), (119.9, "119.9 s"), (300, "5.0 min")])
 def test_seconds(value, text):
-    assert screen.seconds(value) == text
+    assert wording.seconds(value) == text
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_seconds(value, text):
     ],
 )
 def test_size(value, text):
-    assert screen.size(value) == text
+    assert wording.size(value) == text
 
 
 @pytest.mark.parametrize(
@@ -51,14 +51,14 @@ def test_size(value, text):
     [(10, 8, "-20.0 %"), (10, 10, "same"), (8, 10, "+25.0 %"), (0, 3, ""), (None, 3, ""), (1e6, 999_999, "0.0 %")],
 )
 def test_change(before, after, text):
-    assert screen.change(before, after) == text
+    assert wording.change(before, after) == text
 
 
 def test_one_line():
-    assert screen.one_line(" two\n\tlines ") == "two lines"
-    assert "\x1b" not in screen.one_line("\x1b[2J")
-    assert screen.one_line("größe 大") == "größe 大"
-    assert screen.one_line("abcdefghij", 8) == "abcde..."
+    assert wording.one_line(" two\n\tlines ") == "two lines"
+    assert "\x1b" not in wording.one_line("\x1b[2J")
+    assert wording.one_line("größe 大") == "größe 大"
+    assert wording.one_line("abcdefghij", 8) == "abcde..."
 
 
 def test_markup_in_names_is_printed_as_it_is(capsys):
