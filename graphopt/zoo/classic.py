@@ -20,11 +20,11 @@ class NasRnn(nn.Module):
     Args:
         hidden: Width of inputs and state.
         steps: Number of time steps.
-        shared: Whether all steps use the same weights, as a recurrent network does. TASO's benchmark makes new
+        shared: Whether, not 0, all steps use the same weights, as a recurrent network does. TASO's benchmark makes new
             weights at every step, which forbids every merge across time.
     """
 
-    def __init__(self, hidden: int, steps: int, shared: bool) -> None:
+    def __init__(self, *, hidden: int, steps: int, shared: int, **_: Number) -> None:
         super().__init__()
         self.steps = steps
         self.shared = shared
@@ -161,7 +161,7 @@ class NasNetA(nn.Module):
         classes: Number of logits.
     """
 
-    def __init__(self, filters: int, cells: int, stem: int, classes: int) -> None:
+    def __init__(self, *, filters: int, cells: int, stem: int, classes: int, **others: Number) -> None:
         super().__init__()
         self.stem = nn.Sequential(nn.Conv2d(3, stem, 3, 2, 1, bias=False), nn.BatchNorm2d(stem, eps=1e-3))
         self.cells = nn.ModuleList()
@@ -189,13 +189,3 @@ class NasNetA(nn.Module):
         for cell in self.cells:
             prev, cur = cur, cell(prev, cur)
         return self.fc(cur.relu().mean((2, 3)))
-
-
-def nasrnn(*, hidden: int, steps: int, shared: int, **_: Number) -> nn.Module:
-    """The unrolled NAS recurrent cell; ``shared=0`` gives every step its own weights."""
-    return NasRnn(hidden, steps, bool(shared))
-
-
-def nasnet_a(*, filters: int, cells: int, stem: int, classes: int, **_: Number) -> nn.Module:
-    """NASNet-A; the defaults of the registry are the paper's mobile setting."""
-    return NasNetA(filters, cells, stem, classes)

@@ -21,8 +21,16 @@ def _double(inputs: int, outputs: int) -> nn.Sequential:
     return nn.Sequential(*layers)
 
 
-class _UNet(nn.Module):
-    def __init__(self, width: int, depth: int, classes: int) -> None:
+class UNet(nn.Module):
+    """U-Net.
+
+    Args:
+        width: Channels at full resolution, twice as many at each lower one.
+        depth: How often the resolution is halved; ``size`` is a multiple of ``2**depth``.
+        classes: Channels of the mask.
+    """
+
+    def __init__(self, *, width: int, depth: int, classes: int, **_: Number) -> None:
         super().__init__()
         widths = [width * 2**i for i in range(depth + 1)]
         self.first = _double(3, width)
@@ -34,6 +42,7 @@ class _UNet(nn.Module):
         self.last = nn.Conv2d(width, classes, 1)
 
     def forward(self, x: Tensor) -> Tensor:
+        """Pixels [batch, 3, size, size] to a mask [batch, classes, size, size]."""
         skips = [self.first(x)]
         for down in self.down:
             skips.append(down(self.pool(skips[-1])))
@@ -54,8 +63,16 @@ class _Residual(nn.Module):
         return x + self.body(x)
 
 
-class _SuperResolution(nn.Module):
-    def __init__(self, width: int, blocks: int, scale: int) -> None:
+class SuperResolution(nn.Module):
+    """EDSR.
+
+    Args:
+        width: Channels of the residual blocks.
+        blocks: Their number.
+        scale: How much larger the image becomes.
+    """
+
+    def __init__(self, *, width: int, blocks: int, scale: int, **_: Number) -> None:
         super().__init__()
         self.head = nn.Conv2d(3, width, 3, padding=1)
         self.body = nn.Sequential(*(_Residual(width) for _ in range(blocks)), nn.Conv2d(width, width, 3, padding=1))
@@ -64,27 +81,6 @@ class _SuperResolution(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
+        """Pixels [batch, 3, size, size] to an image [batch, 3, scale * size, scale * size]."""
         x = self.head(x)
         return self.tail(x + self.body(x))
-
-
-def unet(*, width: int, depth: int, classes: int, **_: Number) -> nn.Module:
-    """U-Net: pixels [batch, 3, size, size] to a mask [batch, classes, size, size].
-
-    Args:
-        width: Channels at full resolution, twice as many at each lower one.
-        depth: How often the resolution is halved; ``size`` is a multiple of ``2**depth``.
-        classes: Channels of the mask.
-    """
-    return _UNet(width, depth, classes)
-
-
-def super_resolution(*, width: int, blocks: int, scale: int, **_: Number) -> nn.Module:
-    """EDSR: pixels [batch, 3, size, size] to an image [batch, 3, scale * size, scale * size].
-
-    Args:
-        width: Channels of the residual blocks.
-        blocks: Their number.
-        scale: How much larger the image becomes.
-    """
-    return _SuperResolution(width, blocks, scale)

@@ -70,8 +70,17 @@ class _Pyramid(nn.Module):
         return self.join(torch.cat(maps, 1))
 
 
-class _Yolo(nn.Module):
-    def __init__(self, size: int, width: int, depth: int, classes: int) -> None:
+class Yolo(nn.Module):
+    """A detector in the manner of YOLOv5.
+
+    Args:
+        size: Pixels of a side, a multiple of 32.
+        width: Channels of the first convolution, 16 for the size that is called nano.
+        depth: Bottlenecks of most cross-stage blocks.
+        classes: Kinds of objects.
+    """
+
+    def __init__(self, *, size: int, width: int, depth: int, classes: int, **_: Number) -> None:
         super().__init__()
         w = [width * 2**i for i in range(5)]
         self.stem = nn.Sequential(
@@ -95,6 +104,7 @@ class _Yolo(nn.Module):
             self.register_buffer(f"anchor{level}", torch.tensor(_ANCHORS[level])[None, :, None, None].float())
 
     def forward(self, pixels: Tensor) -> Tensor:
+        """Pixels [batch, 3, size, size] to boxes [batch, 63 * (size / 32)**2, 5 + classes]."""
         fine = self.fine(self.stem(pixels))
         middle = self.middle(fine)
         coarse = self.coarse(middle)
@@ -138,18 +148,6 @@ class _SsdLite(nn.Module):
         centres = self.get_buffer("centres") + move * 0.1 * sides
         half = torch.exp(grow * 0.2) * sides * 0.5
         return torch.cat([centres - half, centres + half], -1), found["cls_logits"].softmax(-1)
-
-
-def yolo(*, size: int, width: int, depth: int, classes: int, **_: Number) -> nn.Module:
-    """A detector in the manner of YOLOv5: pixels [batch, 3, size, size] to boxes [batch, 63 * (size / 32)**2, 5 + classes].
-
-    Args:
-        size: Pixels of a side, a multiple of 32.
-        width: Channels of the first convolution, 16 for the size that is called nano.
-        depth: Bottlenecks of most cross-stage blocks.
-        classes: Kinds of objects.
-    """
-    return _Yolo(size, width, depth, classes)
 
 
 def ssdlite(*, size: int, classes: int, **_: Number) -> nn.Module:

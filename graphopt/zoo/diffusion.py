@@ -104,8 +104,19 @@ class _Stage(nn.Module):
         return y if self.attention is None else self.attention(y, context)
 
 
-class _DiffusionUNet(nn.Module):
-    def __init__(self, width: int, levels: int, blocks: int, head: int, text: int) -> None:
+class DiffusionUNet(nn.Module):
+    """Stable Diffusion's U-Net.
+
+    Args:
+        width: Channels at full resolution, twice as many at each lower one.
+        levels: Resolutions, each half the one before it; ``size`` is a multiple of ``2**(levels - 1)``. All but the lowest have attention,
+            which the middle blocks have as well.
+        blocks: Residual blocks of a resolution on the way down; one more on the way up.
+        head: Channels of a head, of which ``width`` is a multiple.
+        text: Width of the text's states.
+    """
+
+    def __init__(self, *, width: int, levels: int, blocks: int, head: int, text: int, **others: Number) -> None:
         super().__init__()
         self.width = width
         time = 4 * width
@@ -135,6 +146,7 @@ class _DiffusionUNet(nn.Module):
         self.last = nn.Sequential(_norm(width), nn.SiLU(), nn.Conv2d(width, 4, 3, padding=1))
 
     def forward(self, latents: Tensor, timestep: Tensor, context: Tensor) -> Tensor:
+        """Latents [batch, 4, size, size], timestep [batch] and context [batch, tokens, text] to noise like the latents."""
         time = self.time(_waves(timestep, self.width))
         x = self.first(latents)
         skips = [x]
@@ -161,20 +173,3 @@ def _waves(timestep: Tensor, width: int) -> Tensor:
     frequencies = torch.exp(torch.arange(half, dtype=torch.float32) * (-math.log(10000) / half))
     angles = timestep[:, None].float() * frequencies[None]
     return torch.cat([torch.cos(angles), torch.sin(angles)], -1)
-
-
-def diffusion_unet(*, width: int, levels: int, blocks: int, head: int, text: int, **_: Number) -> nn.Module:
-    """Stable Diffusion's U-Net: (latents [batch, 4, size, size], timestep [batch], context [batch, tokens, text]) to noise.
-
-    Args:
-        width: Channels at full resolution, twice as many at each lower one.
-        levels: Resolutions, each half the one before it; ``size`` is a multiple of ``2**(levels - 1)``. All but the lowest have attention,
-            which the middle blocks have as well.
-        blocks: Residual blocks of a resolution on the way down; one more on the way up.
-        head: Channels of a head, of which ``width`` is a multiple.
-        text: Width of the text's states.
-
-    Returns:
-        The module; its result has the shape of the latents.
-    """
-    return _DiffusionUNet(width, levels, blocks, head, text)

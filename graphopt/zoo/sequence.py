@@ -25,37 +25,8 @@ class _Gated(nn.Module):
         return x + self.carried(y), self.said(y)
 
 
-class _WaveNet(nn.Module):
-    def __init__(self, layers: int, stacks: int, width: int, skip: int, kernel: int, classes: int) -> None:
-        super().__init__()
-        self.first = nn.Conv1d(1, width, 1)
-        self.layers = nn.ModuleList(
-            _Gated(width, skip, kernel, 2**layer) for _ in range(stacks) for layer in range(layers)
-        )
-        self.last = nn.Sequential(nn.ReLU(), nn.Conv1d(skip, skip, 1), nn.ReLU(), nn.Conv1d(skip, classes, 1))
-
-    def forward(self, samples: Tensor) -> Tensor:
-        x, total = self.layers[0](self.first(samples))
-        for layer in self.layers[1:]:
-            x, said = layer(x)
-            total = total + said
-        return self.last(total)
-
-
-class _Lstm(nn.Module):
-    def __init__(self, layers: int, hidden: int, embed: int, vocab: int, classes: int) -> None:
-        super().__init__()
-        self.embed = nn.Embedding(vocab, embed)
-        self.lstm = nn.LSTM(embed, hidden, layers, batch_first=True)
-        self.last = nn.Linear(hidden, classes)
-
-    def forward(self, input_ids: Tensor) -> Tensor:
-        states, _ = self.lstm(self.embed(input_ids))
-        return self.last(states[:, -1])
-
-
-def tcn(*, layers: int, stacks: int, width: int, skip: int, kernel: int, classes: int, **_: Number) -> nn.Module:
-    """WaveNet: samples [batch, 1, length] to logits of what follows each [batch, classes, length].
+class WaveNet(nn.Module):
+    """WaveNet.
 
     Args:
         layers: Layers of a stack; their dilation doubles from 1.
@@ -65,9 +36,36 @@ def tcn(*, layers: int, stacks: int, width: int, skip: int, kernel: int, classes
         kernel: Samples that a convolution sees.
         classes: Levels of a sample.
     """
-    return _WaveNet(layers, stacks, width, skip, kernel, classes)
+
+    def __init__(
+        self, *, layers: int, stacks: int, width: int, skip: int, kernel: int, classes: int, **_: Number
+    ) -> None:
+        super().__init__()
+        self.first = nn.Conv1d(1, width, 1)
+        self.layers = nn.ModuleList(
+            _Gated(width, skip, kernel, 2**layer) for _ in range(stacks) for layer in range(layers)
+        )
+        self.last = nn.Sequential(nn.ReLU(), nn.Conv1d(skip, skip, 1), nn.ReLU(), nn.Conv1d(skip, classes, 1))
+
+    def forward(self, samples: Tensor) -> Tensor:
+        """Samples [batch, 1, length] to logits of what follows each [batch, classes, length]."""
+        x, total = self.layers[0](self.first(samples))
+        for layer in self.layers[1:]:
+            x, said = layer(x)
+            total = total + said
+        return self.last(total)
 
 
-def lstm(*, layers: int, hidden: int, embed: int, vocab: int, classes: int, **_: Number) -> nn.Module:
-    """A text classifier: input_ids [batch, seq] through an LSTM of ``layers`` layers to logits [batch, classes]."""
-    return _Lstm(layers, hidden, embed, vocab, classes)
+class Lstm(nn.Module):
+    """A text classifier: an LSTM of ``layers`` layers."""
+
+    def __init__(self, *, layers: int, hidden: int, embed: int, vocab: int, classes: int, **_: Number) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(vocab, embed)
+        self.lstm = nn.LSTM(embed, hidden, layers, batch_first=True)
+        self.last = nn.Linear(hidden, classes)
+
+    def forward(self, input_ids: Tensor) -> Tensor:
+        """Tokens [batch, seq] to logits [batch, classes]."""
+        states, _ = self.lstm(self.embed(input_ids))
+        return self.last(states[:, -1])

@@ -43,7 +43,7 @@ class ZooModel:
     Attributes:
         name: Name under which it is built, overrides included.
         family: ``cnn``, ``transformer``, ``recurrent``, ``search`` (found by architecture search), ``tiny`` (for tests) or ``demo``.
-        build: Dotted path ``module:function`` of the builder, which takes ``params`` as keywords and returns a module.
+        build: Dotted path ``module:name`` of the builder, a function or a class, which takes ``params`` as keywords and returns a module.
         inputs: The exported model's inputs, over parameters.
         doc: One line: what it is and which paper it comes from.
         params: Numeric parameters of the builder and of ``inputs``, with their values.

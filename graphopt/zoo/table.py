@@ -111,11 +111,11 @@ MODELS = (
     _image("wide_resnet50_2", "cnn", "vision:resnet", "Wide ResNet-50-2: twice the channels in the 3x3 convolutions (Zagoruyko and Komodakis 2016, arXiv 1605.07146)", {**_RESNET50, "width": 128}),
     _image("resnext50", "cnn", "vision:resnet", "ResNeXt-50 32x4d: grouped 3x3 convolutions (Xie et al. 2016, arXiv 1611.05431)", {**_RESNET50, "groups": 32, "width": 4}),
     _image("vgg16", "cnn", "vision:vgg16", "VGG-16: nothing but 3x3 convolutions and poolings before the head (Simonyan and Zisserman 2014, arXiv 1409.1556)"),
-    _image("unet", "cnn", "dense:unet", "U-Net: an encoder and a decoder of 3x3 convolutions with skips (Ronneberger et al. 2015, arXiv 1505.04597)", {"size": 256, "width": 32, "depth": 4, "classes": 2}, ("mask",)),
+    _image("unet", "cnn", "dense:UNet", "U-Net: an encoder and a decoder of 3x3 convolutions with skips (Ronneberger et al. 2015, arXiv 1505.04597)", {"size": 256, "width": 32, "depth": 4, "classes": 2}, ("mask",)),
     ZooModel(
         "super_resolution",
         "cnn",
-        "graphopt.zoo.dense:super_resolution",
+        "graphopt.zoo.dense:SuperResolution",
         (TensorSpec("pixels", ("batch", 3, "size", "size")),),
         "EDSR, small: residual blocks of 3x3 convolutions, then a pixel shuffle (Lim et al. 2017, arXiv 1707.02921)",
         {"batch": 1, "size": 64, "width": 64, "blocks": 8, "scale": 2},
@@ -129,12 +129,12 @@ MODELS = (
     _image("efficientnet_b0", "cnn", "vision:efficientnet_b0", "EfficientNet-B0: inverted bottlenecks with SiLU (Tan and Le 2019, arXiv 1905.11946)"),
     _image("densenet121", "cnn", "vision:densenet121", "DenseNet-121: every layer concatenates all earlier ones (Huang et al. 2016, arXiv 1608.06993)"),
     _image("convnext_tiny", "cnn", "vision:convnext", "ConvNeXt-T: depthwise 7x7, LayerNorm, GELU (Liu et al. 2022, arXiv 2201.03545)", {"embed": 96, "d1": 3, "d2": 3, "d3": 9, "d4": 3}),
-    _image("yolo", "cnn", "detection:yolo", "A detector in YOLO's manner, nano: cross-stage blocks with SiLU, pooled pyramid, three heads (YOLOv5, Jocher 2020)", {"size": 640, "width": 16, "depth": 1, "classes": 80}, ("boxes",)),
+    _image("yolo", "cnn", "detection:Yolo", "A detector in YOLO's manner, nano: cross-stage blocks with SiLU, pooled pyramid, three heads (YOLOv5, Jocher 2020)", {"size": 640, "width": 16, "depth": 1, "classes": 80}, ("boxes",)),
     _image("ssdlite", "cnn", "detection:ssdlite", "SSDLite on MobileNet v3, before overlaps are dropped (Sandler et al. 2018, arXiv 1801.04381)", {"size": 320, "classes": 91}, ("boxes", "scores")),
     ZooModel(
         "diffusion_unet",
         "cnn",
-        "graphopt.zoo.diffusion:diffusion_unet",
+        "graphopt.zoo.diffusion:DiffusionUNet",
         _LATENTS,
         "A latent-diffusion U-Net, small: attention over 4,096 pixels and to a text (Rombach et al. 2022, arXiv 2112.10752)",
         {"batch": 1, "size": 64, "width": 64, "levels": 3, "blocks": 2, "head": 16, "seq": 77, "text": 256},
@@ -143,7 +143,7 @@ MODELS = (
     ZooModel(
         "tcn",
         "cnn",
-        "graphopt.zoo.sequence:tcn",
+        "graphopt.zoo.sequence:WaveNet",
         (TensorSpec("samples", ("batch", 1, "seq")),),
         "WaveNet: dilated causal convolutions, gated, over 4,096 samples (van den Oord et al. 2016, arXiv 1609.03499)",
         {"batch": 1, "seq": 4096, "layers": 10, "stacks": 2, "width": 64, "skip": 128, "kernel": 2, "classes": 256},
@@ -223,7 +223,7 @@ MODELS = (
     ZooModel(
         "lstm",
         "recurrent",
-        "graphopt.zoo.sequence:lstm",
+        "graphopt.zoo.sequence:Lstm",
         (TensorSpec("input_ids", ("batch", "seq"), "int64", 0, "vocab"),),
         "A text classifier: two layers of LSTM over embedded tokens (Hochreiter and Schmidhuber 1997)",
         {"batch": 1, "seq": 128, "layers": 2, "embed": 256, "hidden": 512, "vocab": 10000, "classes": 10},
@@ -231,13 +231,13 @@ MODELS = (
     ZooModel(
         "nasrnn",
         "search",
-        "graphopt.zoo.classic:nasrnn",
+        "graphopt.zoo.classic:NasRnn",
         (TensorSpec("h0", ("batch", "hidden")), TensorSpec("x{steps}", ("batch", "hidden"))),
         "The NAS recurrent cell unrolled (Zoph and Le 2016, arXiv 1611.01578; the benchmark of TASO, SOSP 2019)",
         {"batch": 1, "hidden": 512, "steps": 8, "shared": 1},
         ("h",),
     ),
-    _image("nasnet_a", "search", "classic:nasnet_a", "NASNet-A mobile, 4 @ 1056: searched cells of separable convolutions (Zoph et al. 2017, arXiv 1707.07012)", {"filters": 44, "cells": 4, "stem": 32}),
+    _image("nasnet_a", "search", "classic:NasNetA", "NASNet-A mobile, 4 @ 1056: searched cells of separable convolutions (Zoph et al. 2017, arXiv 1707.07012)", {"filters": 44, "cells": 4, "stem": 32}),
     _image(
         "demo_regnet",
         "demo",
@@ -261,6 +261,6 @@ MODELS = (
     _image("tiny_swin", "tiny", "vision:swin", "swin_t, smaller: two stages of a plain and a shifted block", {"embed": 24, "heads": 2, "d1": 2, "d2": 2, "d3": 0, "d4": 0, "patch": 4, "window": 4, **_SMALL}),
     _tokens("tiny_bert", "tiny", "bert", "bert_base, smaller", {"layers": 2, "hidden": 64, "heads": 4, "intermediate": 256, "vocab": 500, "seq": 16}, (_MASK, _SEGMENTS), _HIDDEN),
     _tokens("tiny_llama", "tiny", "llama", "llama_small, smaller", {"layers": 2, "hidden": 64, "heads": 4, "kv_heads": 2, "intermediate": 176, "vocab": 500, "seq": 16}),
-    ZooModel("tiny_diffusion", "tiny", "graphopt.zoo.diffusion:diffusion_unet", _LATENTS, "diffusion_unet, smaller: two resolutions", {"batch": 1, "size": 16, "width": 16, "levels": 2, "blocks": 1, "head": 8, "seq": 7, "text": 24}, ("noise",)),
+    ZooModel("tiny_diffusion", "tiny", "graphopt.zoo.diffusion:DiffusionUNet", _LATENTS, "diffusion_unet, smaller: two resolutions", {"batch": 1, "size": 16, "width": 16, "levels": 2, "blocks": 1, "head": 8, "seq": 7, "text": 24}, ("noise",)),
 )  # fmt: skip
 """Every entry, in the order in which they are listed."""
