@@ -38,15 +38,7 @@ def time_agents(
 ) -> list[Timing]:
     """Measure the best plan of agents and of `auto` in the same interleaved rounds; all search by the same prices and ask no clock.
 
-    Args:
-        task: What the agents have learned.
-        source: The graph.
-        agents: A folder for each algorithm.
-        prices: Store of kernel prices; ``None`` for this machine's own.
-        seconds: Of measurement.
-        rollouts: Episodes of an agent by chance.
-        tell: Hears what is being done, a line for each strategy and one more.
-        interrupted: Asked now and then; true ends it.
+    ``tell`` hears a line for each strategy and one more. Without ``prices`` this machine's own hold.
 
     Returns:
         An entry for each agent; none when it was interrupted.

@@ -296,15 +296,12 @@ def _show(found: Evaluation, screen: Console) -> None:
     for reach in found.reaches:
         if "/" in reach.measure:
             continue
-        target, fewer = (
-            f"ppo's {reach.target:.2f} %",
-            "" if reach.algorithm == "ppo" else f", {measured(reach.fewer, 1)} times fewer",
-        )
-        said = (
-            f"never within 1 % of {target}"
-            if reach.steps is None
-            else f"{target} after {reach.steps} real steps{fewer}"
-        )
+        target = f"ppo's {reach.target:.2f} %"
+        if reach.steps is None:
+            said = f"never within 1 % of {target}"
+        else:
+            fewer = "" if reach.algorithm == "ppo" else f", {measured(reach.fewer, 1)} times fewer"
+            said = f"{target} after {reach.steps} real steps{fewer}"
         told.add_row(f"{reach.algorithm}, {reach.measure}", said)
     for note in found.notices:
         told.add_row("note", one_line(note))

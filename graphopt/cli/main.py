@@ -92,10 +92,7 @@ def main() -> None:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run one command line.
-
-    Args:
-        arguments: What follows ``graphopt``.
+    """Run one command line: what follows ``graphopt``.
 
     Returns:
         The exit code: 0 done, 1 failure, 2 wrong usage, 3 outputs differ, 4 slower than ``--fail-under``, 130 aborted by

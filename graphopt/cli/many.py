@@ -22,13 +22,7 @@ if TYPE_CHECKING:
 
 
 def asked(models: Sequence[Path], out: Path | None, *, check: bool, single: Mapping[str, Any]) -> bool:
-    """Whether a command line means many models.
-
-    Args:
-        models: Files, folders and patterns.
-        out: Where to write them.
-        check: Whether they are not to be written.
-        single: Options for a single model, and what was given for each.
+    """Whether a command line means many models; ``single`` are options for one alone, with what was given for each.
 
     Raises:
         UsageError: It does, and does not say where to write them, or has such an option.

@@ -26,15 +26,7 @@ def option(
     values: Callable[[str], list[str]] | None = None,
     kind: Kind | None = None,
 ) -> Any:
-    """An option whose default, if it has one, is told by its help text.
-
-    Args:
-        names: As it is typed; by default like its parameter.
-        help: What it does.
-        metavar: What stands for its value.
-        values: Completes what was begun.
-        kind: What a value has to be, beyond its type.
-    """
+    """An option whose default, if it has one, is told by its help text."""
     bounds = None if kind is None else _held(kind)
     return typer.Option(*names, help=help, metavar=metavar, show_default=False, autocompletion=values, callback=bounds)
 

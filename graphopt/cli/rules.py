@@ -211,10 +211,8 @@ def _by_family(rules: Sequence[Rule], evidence: Evidence, uses: Mapping[str, int
     room = max(width - sum(widths.values()), least)
     result = table(*columns, "law", whole=True)
     if widths["rule"] > width // 2:  # the others would have no room beside such ids
-        result.columns[0].no_wrap, result.columns[0].max_width = (
-            False,
-            width - room - sum(widths.values()) + widths["rule"],
-        )
+        result.columns[0].no_wrap = False
+        result.columns[0].max_width = width - room - sum(widths.values()) + widths["rule"]
     for family in sorted({rule.family for rule in rules}):
         result.add_row(family, style="bold")
         for rule in rules:

@@ -51,34 +51,7 @@ def make_report(
     lost_at: Mapping[str, int] | None = None,
     effort: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """The report of an optimisation, ready for JSON.
-
-    Args:
-        source: The input file, ``None`` for a model in memory.
-        output: The file written, ``None`` for none.
-        strategy: Name of the strategy.
-        config: How the runtime was opened.
-        seed: Of everything random.
-        selection: What the search and the measurement of families left.
-        predicted: How many times as fast it should be by what was priced; ``None`` where nothing says so.
-        paired: The final measurement, ``None`` when nothing was measured.
-        kept: Whether the input is written unchanged.
-        verified: The comparison of outputs, ``None`` when there was nothing to compare.
-        original: The model as its user has it.
-        final: What is written.
-        placements: Where the nodes of the original run, and those of another model that is written; empty on the CPU.
-        seconds: How long everything took.
-        sizes: Those at which the dimensions that the model leaves open were measured.
-        given: Which sizes the caller chose.
-        elsewhere: Measurements at other sizes.
-        tie: Whether the result is written because it is simpler, and as fast.
-        memory: Peak bytes of a process that runs the original, and of one that runs the result.
-        others: Processors that other programs took during the last measurement; ``None`` where nobody knows.
-        apart: Whether processors were seen far from each other; ``None`` where nobody knows.
-        lost: The measurement of what the search found, where the normal form is written in its place.
-        lost_at: At which sizes that was measured; none for the first.
-        effort: What search and measurement could spend, and who of it what.
-    """
+    """The report of an optimisation, ready for JSON. What goes into it is explained where it comes from: :class:`graphopt.pipeline.judge.Judged`."""
     outcome = selection.outcome
     told_lost = None
     if lost is not None:

@@ -11,6 +11,7 @@ import json
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +53,10 @@ class Journal:
         self.folder = folder
         self.deadline = None if seconds is None else time.monotonic() + seconds
         head = folder / "run.json"
-        if not head.exists() or _read(head) != json.loads(json.dumps(about)):
+        known = None
+        with suppress(OSError, ValueError):
+            known = read_json(head)
+        if known != json.loads(json.dumps(about)):
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir(parents=True)
             write_text(head, json.dumps(about) + "\n")
@@ -94,13 +98,6 @@ class Journal:
     def finish(self) -> None:
         """The run is over: forget its results."""
         shutil.rmtree(self.folder, ignore_errors=True)
-
-
-def _read(path: Path) -> Any:
-    try:
-        return read_json(path)
-    except (OSError, ValueError):
-        return None
 
 
 def _lines(path: Path) -> list[str]:

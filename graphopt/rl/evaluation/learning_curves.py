@@ -14,7 +14,7 @@ from statistics import fmean
 import numpy as np
 import numpy.typing as npt
 
-from graphopt.rl.evaluation.scores import Curve, Estimate, RatioInterval, Reach, estimate
+from graphopt.rl.evaluation.scores import Curve, RatioInterval, Reach, estimate
 from graphopt.rl.manifest import PROGRESS, CheckpointError
 
 SMOOTHED_UPDATES = 10
@@ -78,7 +78,8 @@ def curves(runs: Sequence[Learning]) -> list[Curve]:
         for algorithm in dict.fromkeys(run.algorithm for run in runs):
             ours = [run for run in runs if run.algorithm == algorithm and measure in run.columns]
             if ours:
-                points = [(s, _estimate([run.at(measure, s) for run in ours])) for s in _grid(ours)]
+                found_at = ((s, estimate(run.at(measure, s) for run in ours)) for s in _grid(ours))
+                points = [(s, mean) for s, mean in found_at if mean is not None]
                 found.append(Curve(algorithm, measure, tuple(points), len(ours)))
     return found
 
@@ -173,9 +174,3 @@ def _trailing(values: Sequence[float]) -> list[float]:
         recent.append(value)
         means.append(fmean(recent))
     return means
-
-
-def _estimate(values: Sequence[float]) -> Estimate:
-    found = estimate(values)
-    assert found is not None
-    return found

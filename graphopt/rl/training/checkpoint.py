@@ -60,12 +60,7 @@ def found(folder: Path) -> set[Path]:
 
 
 def forget(folder: Path, before: set[Path]) -> None:
-    """Remove what a run has made that came to nothing.
-
-    Args:
-        folder: Its folder.
-        before: What :func:`found` said before it began.
-    """
+    """Remove what a run has made that came to nothing, given what :func:`found` said before it began."""
     for path in sorted(found(folder) - before):
         if path.is_dir():
             shutil.rmtree(path, ignore_errors=True)
@@ -75,11 +70,6 @@ def forget(folder: Path, before: set[Path]) -> None:
 
 def save(folder: Path, manifest: Manifest, tensors: Mapping[str, Tensor]) -> Manifest:
     """Write a checkpoint; the one before stays valid until this one is whole.
-
-    Args:
-        folder: Folder to write to.
-        manifest: What it is.
-        tensors: Parameters of networks and optimisers, by name.
 
     Raises:
         GraphoptError: It can't be written.
