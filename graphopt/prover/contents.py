@@ -11,14 +11,17 @@ from typing import Any
 import numpy as np
 
 from graphopt.ir.types import DTYPES, FLOATS, MADE_UP, NUMPY_NAMES
-from graphopt.prover.cases import Case, Place, operands, places, put, size_of
+from graphopt.prover.cases import Case, Place, attempt, contents_read, operands, places, put, size_of
 from graphopt.prover.values import BESIDE
 from graphopt.rewrite.examples import Operand
+from graphopt.rewrite.schema import Rule
 
 SYMBOLS = ("S", "T", "U", "V", "W", "P", "Q", "R", "K", "L", "I", "J")
 _UNEVEN = (1.000005, 1.3, 17.9)  # what a comparison with a tolerance takes for 1, and what is a power of nothing
 
 _ENDS = (1e-45, 3e38)
+_LEVELS = frozenset({"i8", "u8", "i16", "u16"})  # what floats are quantised to
+_STEPS, _HALVES = 6, 20  # how far from a number, and how closely, the end of what conditions allow is looked for
 
 
 def reshaped(operand: Operand, dims: tuple[Any, ...]) -> Operand:
@@ -170,6 +173,64 @@ def refilled(
             yield replace(operand, data=_nested([n, *[data] * (count - 1)], operand.dims))
     if count > 1:
         yield replace(operand, data=_nested(rng.choice(numbers, count).tolist(), operand.dims))
+
+
+def edges(rule: Rule, case: Case) -> Iterator[Case]:
+    """Cases with the floats that conditions look at, at the ends of what these allow: each alone, and all together.
+
+    What a tolerance hides on small numbers shows only there, far from a zero point at the end of its type, or in half precision.
+    """
+    read, asked = contents_read(rule), {name for e in rule.where for name in e.names}
+    numbers: list[Place] = [
+        p for p, o in places(case) if p[0] in read and o.const and o.dtype in FLOATS and type(o.data) in (int, float)
+    ]
+    captured = (v for line in rule.match for _, v in line.captures if v in asked)
+    numbers += [(v, None) for v in captured if type(case.get(v)) is float]
+    for base in _bases(case) if numbers else ():
+        for place in numbers:
+            yield from _ends(rule, base, place, (-1, 1))
+        for sign in (-1, 1) if len(numbers) > 1 else ():
+            made = base
+            for place in numbers:
+                made = next(_ends(rule, made, place, (sign,)), made)
+            yield made
+
+
+def _bases(case: Case) -> Iterator[Case]:
+    """A case, with its zero points at either end of their type, and in half precision."""
+    yield case
+    zeros = [(p, o) for p, o in places(case) if o.const and o.dtype in _LEVELS and type(o.data) is int]
+    for end in ("min", "max") if zeros else ():
+        made = case
+        for place, zero in zeros:
+            made = put(made, place, replace(zero, data=int(getattr(np.iinfo(NUMPY_NAMES[zero.dtype]), end))))
+        yield made
+    made = case
+    for place, operand in places(case):
+        made = put(made, place, replace(operand, dtype="f16") if operand.dtype == "f32" else operand)
+    yield made
+
+
+def _ends(rule: Rule, case: Case, place: Place, signs: tuple[int, ...]) -> Iterator[Case]:
+    """The last numbers at which a rule matches, before it ceases to as one of a case grows or shrinks."""
+    held: Any = case[place[0]] if place[1] is None else case[place[0]][place[1]]
+    number = float(held.data if isinstance(held, Operand) else held)
+
+    def at(n: Any) -> Case:
+        return halved(put(case, place, replace(held, data=n) if isinstance(held, Operand) else n))
+
+    for sign in signs:
+        steps = (sign * (abs(number) or 1.0) * 4.0**k for k in range(-_STEPS, _STEPS + 1))
+        tried = [(n, attempt(rule, at(n)) is not None) for n in (number, *(number + step for step in steps))]
+        for (near, one), (far, other) in itertools.pairwise(tried):
+            if one == other:
+                continue
+            inside, outside = (near, far) if one else (far, near)
+            for _ in range(_HALVES):
+                middle = (inside + outside) / 2
+                inside, outside = (middle, outside) if attempt(rule, at(middle)) is not None else (inside, middle)
+            if inside != number:
+                yield at(inside)
 
 
 def fitting(others: Sequence[Operand], dtypes: Sequence[str]) -> Iterator[Operand]:

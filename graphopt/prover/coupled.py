@@ -18,7 +18,7 @@ import numpy as np
 
 from graphopt.ir.types import FLOATS
 from graphopt.prover.cases import Case, Place, contents_read, operands, places, put
-from graphopt.prover.contents import hidden, mapped, reshaped, squared
+from graphopt.prover.contents import edges, hidden, mapped, reshaped, squared
 from graphopt.prover.images import fitting_images
 from graphopt.prover.schemas import OPSETS, attributes_of, most_operands, said_by, values_of
 from graphopt.rewrite.examples import DEFAULT_OPSET, Operand
@@ -57,6 +57,7 @@ def coupled(rule: Rule, case: Case, rng: np.random.Generator) -> list[Case]:
         _exchanged(case),
         _equalled(rule, case),
         _uneven(rule, case, rng),
+        _paired(case, rng),
         _parted(rule, case),
         _stretched(case),
         _counted(rule, case),
@@ -67,7 +68,7 @@ def coupled(rule: Rule, case: Case, rng: np.random.Generator) -> list[Case]:
     for kind in drawn:
         rng.shuffle(kind)
     turns = [case for turn in itertools.zip_longest(*drawn) for case in turn if case is not None]
-    return [*reversed(turns), *_renamed(case), *_copied(rule, case), *fitting_images(rule, case)]
+    return [*reversed(turns), *_renamed(case), *_copied(rule, case), *fitting_images(rule, case), *edges(rule, case)]
 
 
 def _drawn(choices: list[list[Any]], rng: np.random.Generator) -> Iterator[tuple[Any, ...]]:
@@ -282,6 +283,20 @@ def _uneven(rule: Rule, case: Case, rng: np.random.Generator) -> Iterator[Case]:
         for place, operand in numbers:
             drawn = round(float(rng.choice((1.0, 10.0)) * rng.uniform(0.3, 6.0)), 1)
             made = put(made, place, replace(operand, data=math.copysign(drawn, operand.data)))
+        yield made
+
+
+def _paired(case: Case, rng: np.random.Generator) -> Iterator[Case]:
+    """Two numbers of integer constants together, from the front and from the end: where a Slice begins and where it ends."""
+    listed = [(place, o) for place, o in places(case) if o.const and o.dtype in ("i64", "i32")]
+    slots = [(p, i) for p, o in listed if isinstance(o.data, list) and len(o.dims) == 1 for i in range(len(o.data))]
+    pairs, numbers = [*itertools.combinations(slots, 2)], [*range(-3, 4)]
+    for pair, *chosen in _drawn([pairs, numbers, numbers], rng) if pairs else ():
+        made = case
+        for (place, i), n in zip(pair, chosen, strict=True):
+            held = dict(places(made))[place]
+            assert isinstance(held.data, list)
+            made = put(made, place, replace(held, data=[*held.data[:i], n, *held.data[i + 1 :]]))
         yield made
 
 

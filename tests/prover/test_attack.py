@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from graphopt.prover.cases import parse_case
-from graphopt.prover.contents import largest
+from graphopt.prover.contents import edges, largest
 from graphopt.prover.evaluate import overhangs
 from graphopt.prover.evidence import check_rule
 from graphopt.prover.instances import variations
 from graphopt.prover.values import MOST_TIMES, around, of_range
 from graphopt.rewrite.examples import Operand, build_example
 from graphopt.rewrite.schema import parse_rules, read_rules
+
+WRONG = Path(__file__).parent / "wrong"
 
 
 def verdict(tmp_path, equal, match, replace, accept="{x: 3xf32}"):
@@ -128,3 +132,11 @@ rules:
 def test_an_operator_that_there_is_not_is_named(tmp_path, written, meant):
     found = verdict(tmp_path, "exact", [f"y = {written}(x)"], ["y = x"])
     assert found.message.endswith(f"there is no operator '{written.rpartition('.')[2]}'; did you mean '{meant}'?")
+
+
+def test_numbers_are_tried_where_the_conditions_end_with_zero_points_at_both_ends_of_their_type():
+    (rule,) = (r for r in read_rules(WRONG / "tolerances.yaml") if r.id == "tolerance-requantise")
+    found = [*edges(rule, parse_case(rule, rule.examples["accept"][0]))]
+    assert {case["z"].data for case in found} == {3, -128, 127}
+    gaps = [case["t"].data / case["s"].data - 1 for case in found if case["s"].data == 0.1]
+    assert min(gaps) == pytest.approx(-0.003, rel=1e-2) and max(gaps) == pytest.approx(0.003, rel=1e-2)
