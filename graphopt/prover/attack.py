@@ -27,7 +27,7 @@ from graphopt.prover.apart import NEAR, furthest_of, near, size, unit
 from graphopt.prover.bindings import bindings
 from graphopt.prover.cases import Case, Instance, fits
 from graphopt.prover.evaluate import at_contents, overhangs
-from graphopt.prover.hazards import counts, divides_by_computed, empties_a_window, frail
+from graphopt.prover.hazards import counts, deadly, divides_by_computed, empties_a_window, frail
 from graphopt.prover.semantics import ContradictionError, UnsupportedError
 from graphopt.prover.sides import Sides
 from graphopt.prover.values import (
@@ -107,7 +107,7 @@ def attack(instance: Instance, rule: Rule, seed: int = 0, brief: bool = False) -
             # The runtime refuses a part of the pattern that it takes as a whole: a Cast with an attribute too many that it leaves out.
             return made
         graphs = (instance.before, instance.after)
-        breaks = any(map(frail, graphs))
+        breaks = any(map(frail, graphs)) or deadly(instance.before)
         if breaks and any(0 in (value.type.shape or ()) for graph in graphs for value in graph.values.values()):
             return made
 

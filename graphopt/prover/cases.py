@@ -10,6 +10,7 @@ from typing import Any
 from graphopt.errors import GraphoptError
 from graphopt.ir.edit import RefusedError
 from graphopt.ir.graph import Graph
+from graphopt.ir.types import NUMPY_NAMES
 from graphopt.prover.values import uses
 from graphopt.rewrite.apply import apply
 from graphopt.rewrite.examples import Example, ExampleError, Operand, build_example
@@ -122,9 +123,12 @@ def instance_of(rule: Rule, case: Case, example: Example, block: int = 16) -> In
     """The instance of a case whose example matches.
 
     Raises:
-        RefusedError: The engine refuses the rewrite.
+        RefusedError: The engine refuses the rewrite, or there is nothing to fill an operand with.
     """
     assert example.match is not None
+    unmade = {str(example.graph.type(key).dtype) for key in example.graph.inputs} - NUMPY_NAMES.keys()
+    if unmade:
+        raise RefusedError(f"no contents are made up for {', '.join(sorted(unmade))}")
     after, delta = apply(example.graph, example.match, block)
     missing = kernels.complaint(after, delta)
     if missing and not kernels.unsupported(example.graph):

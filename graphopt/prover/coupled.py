@@ -30,6 +30,7 @@ _MOST = 400
 _MOST_ELEMENTS = 4096
 _OLD = 8  # drawn for each operator set
 _UNEVEN = 32  # draws of all floats that a rule computes with
+_LONGEST = 64  # of the numbers that conditions name, those that sizes outgrow
 _FEW = 8  # permutations drawn of a target that got longer
 _LETTERS = {"i": 2, "j": 3, "k": 4, "b": 2, "a": 3, "n": 2, "c": 3}
 _EQUATIONS = (
@@ -68,7 +69,13 @@ def coupled(rule: Rule, case: Case, rng: np.random.Generator) -> list[Case]:
     for kind in drawn:
         rng.shuffle(kind)
     turns = [case for turn in itertools.zip_longest(*drawn) for case in turn if case is not None]
-    return [*reversed(turns), *_renamed(case), *_copied(rule, case), *fitting_images(rule, case), *edges(rule, case)]
+    return [
+        *reversed(turns),
+        *_renamed(rule, case),
+        *_copied(rule, case),
+        *fitting_images(rule, case),
+        *edges(rule, case),
+    ]
 
 
 def _drawn(choices: list[list[Any]], rng: np.random.Generator) -> Iterator[tuple[Any, ...]]:
@@ -130,19 +137,21 @@ def _reordered(rule: Rule, case: Case) -> Iterator[Case]:
                     yield put(made, place, replace(operand, data=[*range(1, len(many) + 1)]))
 
 
-def _renamed(case: Case) -> Iterator[Case]:
-    """One size is another one wherever it stands: in dimensions, and in the constants that repeat them."""
+def _renamed(rule: Rule, case: Case) -> Iterator[Case]:
+    """One size is another one wherever it stands: in dimensions, and in the constants that repeat it, or say what place is the last."""
     sizes = sorted({d for operand in operands(case) for d in operand.dims if isinstance(d, int) and d > 0})
-    # Another, or twice the size: as many channels again for as many groups.
-    for old, new in [(size, other) for size in sizes for other in (3, 2, 2 * size)]:
-        made = case
-        for place, operand in places(case):
-            if operand.dtype in ("i64", "i32") and isinstance(operand.data, list):
-                made = put(made, place, replace(operand, data=mapped(operand.data, {old: new})))
-            else:
-                made = put(made, place, reshaped(operand, tuple(new if d == old else d for d in operand.dims)))
-        if made != case:
-            yield made
+    named = sorted(2 * n for n in said_by(rule) if type(n) is int and 2 < n <= _LONGEST)
+    # Another, or twice the size: as many channels again for as many groups. And beyond what conditions name.
+    for old, new in [(size, other) for size in sizes for other in (*named, 3, 2, 2 * size)]:
+        for to in ({old: new, old - 1: new - 1}, {old: new}):
+            made = case
+            for place, operand in places(case):
+                if operand.dtype in ("i64", "i32") and operand.data is not None:
+                    made = put(made, place, replace(operand, data=mapped(operand.data, to)))
+                else:
+                    made = put(made, place, reshaped(operand, tuple(new if d == old else d for d in operand.dims)))
+            if made != case:
+                yield made
 
 
 def _slots(rule: Rule, case: Case) -> Iterator[list[tuple[Any, ...]]]:

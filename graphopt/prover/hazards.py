@@ -76,6 +76,14 @@ _FRAIL = frozenset({"Einsum", "InstanceNormalization", "ArgMax", "ArgMin", "LSTM
                     "GroupNormalization", "LpNormalization", "ConvTranspose", "Resize", "Col2Im", "RotaryEmbedding",
                     "MatMulInteger", "QLinearMatMul", "DynamicQuantizeMatMul", "MatMulIntegerToFloat"})  # fmt: skip
 
+_DEADLY = frozenset({"DynamicQuantizeLSTM", "GroupQueryAttention", "MultiHeadAttention", "SkipLayerNormalization", "SkipSimplifiedLayerNormalization"})  # fmt: skip
+"""Operators that end the process where an operand is empty, which only a pattern may do: a rule must not bring them there."""
+
+
+def deadly(graph: Graph) -> bool:
+    """Whether a pattern ends the process where something is empty."""
+    return any(node.op in _DEADLY for node in graph.nodes.values())
+
 
 def frail(graph: Graph) -> bool:
     """Whether a graph may end the process where something is empty, or give anything: also a Conv of several groups."""

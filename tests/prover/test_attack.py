@@ -61,6 +61,12 @@ def test_what_is_no_number_in_bfloat16_equals_itself(tmp_path):
     assert verdict(tmp_path, "exact", ["a = Identity(x)", "y = Cast<to = 16>(a)"], ["y = Cast<to = 16>(x)"]).loads
 
 
+def test_of_what_no_contents_are_made_up_nothing_is_said(tmp_path):
+    texts = verdict(tmp_path, "exact", ["y = StringConcat(a, b)"], ["y = StringConcat(b, a)"], "{a: 3xstr, b: 3xstr, opset: 20}")  # fmt: skip
+    halves = verdict(tmp_path, "exact", ["a = Cast<to = 10>(x)", "y = Cast<to = 16>(a)"], ["y = x"], "{x: 3xbf16}")  # fmt: skip
+    assert [texts.verdict, halves.verdict] == ["unsupported"] * 2
+
+
 def test_what_the_runtime_makes_of_nothing_is_asked_of_no_rule(tmp_path):
     doubles = ["f = Cast<to = 11>(x)", "g = Cast<to = 11>(w)", "m = MatMul(f, g)", "y = Cast<to = 6>(m)"]
     assert verdict(tmp_path, "exact", ["y = MatMulInteger(x, w)"], doubles, "{x: 2x3xu8, w: 3x4xi8}").loads
