@@ -210,7 +210,7 @@ def _bases(case: Case) -> Iterator[Case]:
     made = case
     for place, operand in places(case):
         made = put(made, place, replace(operand, dtype="f16") if operand.dtype == "f32" else operand)
-    yield made
+    yield halved(made)
 
 
 def _ends(rule: Rule, case: Case, place: Place, signs: tuple[int, ...]) -> Iterator[Case]:

@@ -30,6 +30,7 @@ _MOST = 400
 _MOST_ELEMENTS = 4096
 _OLD = 8  # drawn for each operator set
 _UNEVEN = 32  # draws of all floats that a rule computes with
+_NO_SIZE = 2**31  # an end of a Slice that means all of it, and has no double in its type
 _LONGEST = 64  # of the numbers that conditions name, those that sizes outgrow
 _FEW = 8  # permutations drawn of a target that got longer
 _LETTERS = {"i": 2, "j": 3, "k": 4, "b": 2, "a": 3, "n": 2, "c": 3}
@@ -159,7 +160,7 @@ def _slots(rule: Rule, case: Case) -> Iterator[list[tuple[Any, ...]]]:
     for place, operand in places(case):
         dims = [(place, "dims", i) for i, d in enumerate(operand.dims) if isinstance(d, int) and d > 0]
         data = operand.data if operand.dtype in ("i64", "i32") and isinstance(operand.data, list) else []
-        listed = [(place, "data", i) for i, n in enumerate(data) if isinstance(n, int) and n > 0]
+        listed = [(place, "data", i) for i, n in enumerate(data) if isinstance(n, int) and 0 < n < _NO_SIZE]
         yield from (slots for slots in (listed or dims,) if slots)
     for name, value in case.items():
         if name in rule.leaves or name == "opset":

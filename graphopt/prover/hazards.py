@@ -76,7 +76,7 @@ _FRAIL = frozenset({"Einsum", "InstanceNormalization", "ArgMax", "ArgMin", "LSTM
                     "GroupNormalization", "LpNormalization", "ConvTranspose", "Resize", "Col2Im", "RotaryEmbedding",
                     "MatMulInteger", "QLinearMatMul", "DynamicQuantizeMatMul", "MatMulIntegerToFloat"})  # fmt: skip
 
-_DEADLY = frozenset({"DynamicQuantizeLSTM", "GroupQueryAttention", "MultiHeadAttention", "SkipLayerNormalization", "SkipSimplifiedLayerNormalization"})  # fmt: skip
+_DEADLY = frozenset({"DynamicQuantizeLSTM", "GroupQueryAttention", "Inverse", "MultiHeadAttention", "QAttention", "SkipLayerNormalization", "SkipSimplifiedLayerNormalization"})  # fmt: skip
 """Operators that end the process where an operand is empty, which only a pattern may do: a rule must not bring them there."""
 
 
