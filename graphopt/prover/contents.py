@@ -142,8 +142,6 @@ def refilled(
             yield from (replace(operand, data=rng.permuted(flat).tolist()) for _ in range(8))
             yield from (replace(operand, data=float(n)) for n in np.unique(flat[np.isinf(flat)]))
         return
-    if operand.dtype not in NUMPY_NAMES:
-        return
     if operand.dtype == "bool":
         yield from (replace(operand, data=n) for n in (True, False))
         for n in (True, False) if count > 1 else ():

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from graphopt.ir.types import FLOATS
+from graphopt.ir.types import FLOATS, NUMPY_NAMES
 from graphopt.prover.attributes import Change, given, operator_of, opset_of, same, since, within
 from graphopt.prover.cases import Case, contents_read, operands, places, put
 from graphopt.prover.contents import (
@@ -242,7 +242,7 @@ class Variation:
         return [
             put(case, place, replace(o, const=not o.const, data=None))
             for place, o in places(case)
-            if all(isinstance(d, int) for d in o.dims)
+            if o.dtype in NUMPY_NAMES and all(isinstance(d, int) for d in o.dims)
         ]
 
     def _contents(self, case: Case) -> list[Case]:
