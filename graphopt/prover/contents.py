@@ -229,7 +229,8 @@ def _ends(rule: Rule, case: Case, place: Place, signs: tuple[int, ...]) -> Itera
             for _ in range(_HALVES):
                 middle = (inside + outside) / 2
                 inside, outside = (middle, outside) if attempt(rule, at(middle)) is not None else (inside, middle)
-            if inside != number:
+            # A bound of 0 asks for a sign, and is no tolerance: what is next to it is no number that anyone computes with.
+            if inside != number and abs(inside) > (abs(number) or 1.0) * 4.0**-_STEPS:
                 yield at(inside)
 
 
