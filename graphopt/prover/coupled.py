@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -95,11 +95,12 @@ def _scaled(rule: Rule, case: Case, rng: np.random.Generator) -> Iterator[Case]:
     """One number of each part, or none, is multiplied by two or three: what a factor of a size goes through."""
     parts = [*_slots(rule, case)]
     for factor in (2, 3):
-        for chosen in _drawn([[None, *slots] for slots in parts], rng):
-            if any(slot is not None for slot in chosen):
+        changes = [[None, *(_multiplied(case, slot, factor) for slot in slots)] for slots in parts]
+        for chosen in _drawn(changes, rng):
+            if any(change is not None for change in chosen):
                 made = case
-                for slot in chosen:
-                    made = made if slot is None else _multiplied(made, slot, factor)
+                for change in chosen:
+                    made = made if change is None else change(made)
                 yield made
 
 
@@ -172,16 +173,19 @@ def _slots(rule: Rule, case: Case) -> Iterator[list[tuple[Any, ...]]]:
         yield from ([slot] for slot in numbers)
 
 
-def _multiplied(case: Case, slot: tuple[Any, ...], factor: int) -> Case:
+def _multiplied(case: Case, slot: tuple[Any, ...], factor: int) -> Callable[[Case], Case]:
+    """What multiplies a number of a case, in this case or in one whose other parts have changed."""
     place, kind, i = slot
+    name, key = place
     if kind == "attribute":
-        name, key = place
-        return {**case, name: case[name] * factor if key is None else {**case[name], key: case[name][key] * factor}}
-    operand = dict(places(case))[place]
+        return lambda made: {
+            **made, name: made[name] * factor if key is None else {**made[name], key: made[name][key] * factor}
+        }  # fmt: skip
+    operand = case[name] if key is None else case[name][key]
     numbers = list(operand.dims if kind == "dims" else operand.data)
     numbers[i] *= factor
     changed = reshaped(operand, tuple(numbers)) if kind == "dims" else replace(operand, data=numbers)
-    return put(case, place, changed)
+    return lambda made: put(made, place, changed)
 
 
 def _permuted(rule: Rule, case: Case, rng: np.random.Generator) -> Iterator[Case]:
