@@ -301,7 +301,9 @@ def _settle(
     amount = plan.round * purse.left
     asked = {v.family: v for v in verdicts}
     start, first = searches.graph, outcome
-    trials = {f: _trial(searches, problem, outcome, f) for f in by_gain(outcome) if f not in asked}
+    some = purse.fits and not clock.budget.interrupted_now
+    families = [f for f in by_gain(outcome) if some and f not in asked]
+    trials = {family: _trial(searches, problem, outcome, family) for family in families}
     rivals = [o.state.graph for o in (*(trial for _, trial in trials.values()), *outcome.others)]
     apart = [graph for graph in rivals if clock.apart(graph, outcome.state.graph) >= _APART]
     clock.tell("measuring what was found")
