@@ -178,9 +178,9 @@ def _multiplied(case: Case, slot: tuple[Any, ...], factor: int) -> Callable[[Cas
     place, kind, i = slot
     name, key = place
     if kind == "attribute":
-        return lambda made: {
-            **made, name: made[name] * factor if key is None else {**made[name], key: made[name][key] * factor}
-        }  # fmt: skip
+        if key is None:
+            return lambda made: {**made, name: made[name] * factor}
+        return lambda made: {**made, name: {**made[name], key: made[name][key] * factor}}
     operand = case[name] if key is None else case[name][key]
     numbers = list(operand.dims if kind == "dims" else operand.data)
     numbers[i] *= factor

@@ -194,16 +194,15 @@ class _Clock:
         self.learned |= self.cost.correct((one, before), (two, after), paired.speedup, paired.ci95)
         return paired, _speedup(before.total, after.total)
 
-    def together(self, graphs: Sequence[Graph], amount: float) -> bool:
+    def together(self, graphs: Sequence[Graph], amount: float) -> None:
         """Run graphs of which pairs will be asked for in the same rounds: each is opened and run once, not once for every pair.
 
         Args:
-            graphs: The graphs, the most important first: as many are taken as there is memory and time for.
+            graphs: The graphs, the most important first: as many are taken as there is memory and time for. What does not run with the
+                others, or does not run, is compared in pairs.
             amount: What it may spend of the purse.
-
-        Returns:
-            Whether they ran. What did not is compared in pairs.
         """
+        self.told = {}
         purse = self.purse
         seats = self.arena.seats
         if purse.rounds is None:
@@ -211,17 +210,15 @@ class _Clock:
         chosen = list({graph.hash: graph for graph in graphs}.values())[:seats]
         count = len(chosen)
         if count < 3:
-            return False
+            return
         seconds, rounds = purse.share(amount if purse.rounds is None else 2 * amount / count)
         before, measured = purse.spent, None
         with suppress(SessionError):
             measured = self.arena.together(chosen, seconds, rounds, lambda: self.budget.interrupted_now)
         purse.take(before, 0 if measured is None else measured.rounds, count - 1)
-        if measured is None:
-            return False
-        pairs = itertools.permutations(range(count), 2)
-        self.told = {(chosen[i].hash, chosen[j].hash): measured.pair(i, j) for i, j in pairs}
-        return True
+        if measured is not None:
+            pairs = itertools.permutations(range(count), 2)
+            self.told = {(chosen[i].hash, chosen[j].hash): measured.pair(i, j) for i, j in pairs}
 
     def knows(self, one: Graph, two: Graph) -> bool:
         """Whether a comparison costs nothing any more."""
@@ -301,13 +298,8 @@ def _settle(
     amount = plan.round * purse.left
     asked = {v.family: v for v in verdicts}
     start, first = searches.graph, outcome
-    some = purse.fits and not clock.budget.interrupted_now
-    families = [f for f in by_gain(outcome) if some and f not in asked]
-    trials = {family: _trial(searches, problem, outcome, family) for family in families}
-    rivals = [o.state.graph for o in (*(trial for _, trial in trials.values()), *outcome.others)]
-    apart = [graph for graph in rivals if clock.apart(graph, outcome.state.graph) >= _APART]
-    clock.tell("measuring what was found")
-    if clock.together([start, outcome.state.graph, *apart], amount / 2):
+    trials = _side_by_side(searches, clock, problem, outcome, [f for f in by_gain(outcome) if f not in asked])
+    if clock.told:
         amount /= 2
     outcome = clock.fastest(outcome, plan.alternatives * amount)
     if outcome.state is not first.state:
@@ -339,6 +331,30 @@ def _settle(
             trials.clear()
             losing = losing and bool(outcome.steps) and not clock.gains(start, outcome, plan.again * amount)
     return Selection(outcome, problem, tuple(asked.values()), losing=losing)
+
+
+def _side_by_side(
+    searches: _Searches, clock: _Clock, problem: Problem, outcome: Outcome, families: Sequence[str]
+) -> dict[str, tuple[Problem, Outcome]]:
+    """Run in the same rounds what most questions are about.
+
+    That is the start, what was found, and what differs enough from that: of the alternatives, and of what is left of it without each family.
+
+    Returns:
+        What is left without each family.
+    """
+    purse = clock.purse
+    if not purse.fits or clock.budget.interrupted_now:
+        return {}
+    trials = {family: _trial(searches, problem, outcome, family) for family in families}
+    rivals = [o.state.graph for o in (*(trial for _, trial in trials.values()), *outcome.others)]
+    best = outcome.state.graph
+    clock.tell("measuring what was found")
+    clock.together(
+        [searches.graph, best, *(graph for graph in rivals if clock.apart(graph, best) >= _APART)],
+        purse.plan.round * purse.left / 2,
+    )
+    return trials
 
 
 def _speedup(before: float, after: float) -> float:
