@@ -32,6 +32,7 @@ from graphopt.settings import Settings
 _DEFAULT = Settings()
 _SLACK = 1 << 20  # bytes that a file may grow besides
 _MEMORY_SLACK = 64 << 20  # bytes that the weights of a session may grow besides
+_ROOM = 4 << 30  # bytes of sessions that run together, or a half of the free memory where that is less
 _SURE = 0.002  # half an interval with which a verdict ends early: less than what is worth telling
 _QUICK = 0.005  # the same of a quick comparison
 _QUICK_ROUNDS = 2  # of each cycle of a quick comparison at least: as often first as second
@@ -108,9 +109,9 @@ class Arena:
 
     @property
     def seats(self) -> int:
-        """Sessions that may be in memory at once: in a half of what is free, if none takes more than what has run over there so far. Two at least."""
+        """Sessions that may be in memory at once, if none takes more than what has run over there so far: two at least."""
         free, each = free_memory(), guard.peak()
-        return 2 if free is None or each is None else max(2, free // 2 // max(each, 1))
+        return 2 if free is None or each is None else max(2, min(_ROOM, free // 2) // max(each, 1))
 
     @property
     def distance(self) -> Distance | None:

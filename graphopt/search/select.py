@@ -25,7 +25,7 @@ from graphopt.errors import SessionError
 from graphopt.ir.graph import Graph
 from graphopt.runtime.timing import Paired
 from graphopt.search.arena import Arena
-from graphopt.search.effort import Purse
+from graphopt.search.effort import LEAST_ROUNDS, Purse
 from graphopt.search.greedy import Greedy
 from graphopt.search.problem import Budget, Outcome, Problem, State, Strategy
 from graphopt.search.selection import FamilyVerdict, Selection, by_gain, lacking, without
@@ -204,14 +204,16 @@ class _Clock:
         """
         self.told = {}
         purse = self.purse
-        seats = self.arena.seats
+        # In seconds a half: as long for each question as in pairs. In rounds each counts, though it takes half of the time.
         if purse.rounds is None:
-            seats = min(seats, int(2 * min(amount, purse.room) / max(purse.dear, 1e-9)))
+            amount = min(amount / 2, purse.room)
+        fits = 2 * amount / max(purse.dear if purse.rounds is None else LEAST_ROUNDS, 1e-9)
+        seats = int(max(0, min(self.arena.seats, fits)))
         chosen = list({graph.hash: graph for graph in graphs}.values())[:seats]
         count = len(chosen)
         if count < 3:
             return
-        seconds, rounds = purse.share(amount if purse.rounds is None else 2 * amount / count)
+        seconds, rounds = purse.share(amount if purse.rounds is None else amount / count)
         before, measured = purse.spent, None
         with suppress(SessionError):
             measured = self.arena.together(chosen, seconds, rounds, lambda: self.budget.interrupted_now)
@@ -352,7 +354,7 @@ def _side_by_side(
     clock.tell("measuring what was found")
     clock.together(
         [searches.graph, best, *(graph for graph in rivals if clock.apart(graph, best) >= _APART)],
-        purse.plan.round * purse.left / 2,
+        purse.plan.round * purse.left,
     )
     return trials
 

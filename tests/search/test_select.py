@@ -170,7 +170,7 @@ def test_as_many_run_together_as_a_half_of_the_free_memory_holds(store, monkeypa
     found = arena.together([first.graph, second.graph, first.graph], rounds=8)
     assert found is not None and found.pair(0, 1).ci95[1] < 1 < found.pair(1, 2).ci95[0]
     assert arena.together([first.graph, second.graph], interrupted=lambda: True) is None
-    for free, seats in ((None, 2), (0, 2), (7, 3), (10, 5)):
+    for free, seats in ((None, 2), (0, 2), (7, 3), (10, 5), (10**6, (4 << 30) // guard.peak())):
         known = None if free is None else free * guard.peak()
         monkeypatch.setattr("graphopt.search.arena.free_memory", lambda known=known: known)
         assert arena.seats == seats
