@@ -18,7 +18,7 @@ import numpy as np
 
 from graphopt.ir.types import FLOATS
 from graphopt.prover.cases import Case, Place, contents_read, operands, places, put
-from graphopt.prover.contents import edges, hidden, mapped, reshaped, squared
+from graphopt.prover.contents import hidden, mapped, reshaped, squared
 from graphopt.prover.images import fitting_images
 from graphopt.prover.schemas import OPSETS, attributes_of, most_operands, said_by, values_of
 from graphopt.rewrite.examples import DEFAULT_OPSET, Operand
@@ -70,13 +70,7 @@ def coupled(rule: Rule, case: Case, rng: np.random.Generator) -> list[Case]:
     for kind in drawn:
         rng.shuffle(kind)
     turns = [case for turn in itertools.zip_longest(*drawn) for case in turn if case is not None]
-    return [
-        *reversed(turns),
-        *_renamed(rule, case),
-        *_copied(rule, case),
-        *fitting_images(rule, case),
-        *edges(rule, case),
-    ]
+    return [*reversed(turns), *_renamed(rule, case), *_copied(rule, case), *fitting_images(rule, case)]
 
 
 def _drawn(choices: list[list[Any]], rng: np.random.Generator) -> Iterator[tuple[Any, ...]]:

@@ -16,12 +16,13 @@ import numpy as np
 
 from graphopt.ir.edit import RefusedError
 from graphopt.prover.cases import Case, Instance, attempt, operands, parse_case, size_of
-from graphopt.prover.contents import hidden, named, sizes_behind
+from graphopt.prover.contents import edges, hidden, named, sizes_behind
 from graphopt.prover.coupled import coupled
 from graphopt.prover.variation import Variation
 from graphopt.rewrite.schema import Rule
 
 _LARGEST = 4096
+_MANY = 60  # variations from which on the ends of what conditions allow are looked for, which takes hundreds of matches
 _BLOCKS = (16, 8, 1)
 _SYMBOLIC = 0.5
 """Share of the cases with one change that are tried with symbols for sizes as well."""
@@ -96,7 +97,8 @@ def variations(rule: Rule, *, seed: int = 0, tries: int = 300, matched: list[Cas
     accepts = [parse_case(rule, c) for c in rule.examples["accept"]]
     rejects = [parse_case(rule, c) for c in rule.examples["reject"]]
     seen: set[str] = set()
-    cases = _cases(Variation(rule, rng, [*accepts, *rejects]), accepts, rejects, [] if matched is None else matched)
+    vary = Variation(rule, rng, [*accepts, *rejects])
+    cases = _cases(vary, accepts, rejects, [] if matched is None else matched, tries >= _MANY)
     given = len(accepts) + len(rejects)
     for i, case in enumerate(itertools.islice(cases, tries + given)):
         text = repr(sorted(case.items(), key=lambda item: item[0]))
@@ -105,11 +107,14 @@ def variations(rule: Rule, *, seed: int = 0, tries: int = 300, matched: list[Cas
             yield case
 
 
-def _cases(vary: Variation, accepts: list[Case], rejects: list[Case], matched: list[Case]) -> Iterator[Case]:
+def _cases(
+    vary: Variation, accepts: list[Case], rejects: list[Case], matched: list[Case], many: bool
+) -> Iterator[Case]:
     yield from accepts
     yield from rejects
     rng = vary.rng
-    together = [reversed(coupled(vary.rule, example, rng)) for example in accepts]
+    ends = [list(edges(vary.rule, example)) if many else [] for example in accepts]
+    together = [reversed([*coupled(vary.rule, e, rng), *last]) for e, last in zip(accepts, ends, strict=True)]
     turns = itertools.zip_longest(*together, *map(vary.valued, accepts), *map(vary.freed, accepts))
     joint = [case for turn in turns for case in turn if case is not None][::-1]
     single = [vary.singles(case) for case in accepts]
