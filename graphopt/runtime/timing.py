@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -154,7 +155,8 @@ class Turn:
     """
 
     def __init__(self, run: Callable[[], None], alone: bool = False) -> None:
-        self._run, self._alone = run, alone
+        # On Windows a thread's time goes on in steps of 16 ms: a turn may seem to have had none.
+        self._run, self._alone = run, alone and sys.platform != "win32"
         best = self._clock(1)[0]
         if best < _SLOW_S:
             best = self._clock(1)[0]
