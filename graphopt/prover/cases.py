@@ -194,6 +194,12 @@ def places(case: Mapping[str, Any]) -> list[tuple[Place, Operand]]:
     return found
 
 
+def held(case: Case, place: Place) -> Any:
+    """What stands at a place."""
+    name, index = place
+    return case[name] if index is None else case[name][index]
+
+
 def put(case: Case, place: Place, operand: Operand) -> Case:
     """A case with another operand at a place."""
     name, index = place

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from graphopt.ir.types import DTYPES, FLOATS, MADE_UP, NUMPY_NAMES
-from graphopt.prover.cases import Case, Place, attempt, contents_read, operands, places, put, size_of
+from graphopt.prover.cases import Case, Place, attempt, contents_read, held, operands, places, put, size_of
 from graphopt.prover.values import BESIDE
 from graphopt.rewrite.examples import Operand
 from graphopt.rewrite.schema import Rule
@@ -213,11 +213,11 @@ def _bases(case: Case) -> Iterator[Case]:
 
 def _ends(rule: Rule, case: Case, place: Place, signs: tuple[int, ...]) -> Iterator[Case]:
     """The last numbers at which a rule matches, before it ceases to as one of a case grows or shrinks."""
-    held: Any = case[place[0]] if place[1] is None else case[place[0]][place[1]]
-    number = float(held.data if isinstance(held, Operand) else held)
+    here = held(case, place)
+    number = float(here.data if isinstance(here, Operand) else here)
 
     def at(n: Any) -> Case:
-        return halved(put(case, place, replace(held, data=n) if isinstance(held, Operand) else n))
+        return halved(put(case, place, replace(here, data=n) if isinstance(here, Operand) else n))
 
     for sign in signs:
         steps = (sign * (abs(number) or 1.0) * 4.0**k for k in range(-_STEPS, _STEPS + 1))

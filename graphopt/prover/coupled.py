@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from graphopt.ir.types import FLOATS
-from graphopt.prover.cases import Case, Place, contents_read, operands, places, put
+from graphopt.prover.cases import Case, Place, contents_read, held, operands, places, put
 from graphopt.prover.contents import hidden, mapped, reshaped, squared
 from graphopt.prover.images import fitting_images
 from graphopt.prover.schemas import OPSETS, attributes_of, most_operands, said_by, values_of
@@ -175,7 +175,7 @@ def _multiplied(case: Case, slot: tuple[Any, ...], factor: int) -> Callable[[Cas
         if key is None:
             return lambda made: {**made, name: made[name] * factor}
         return lambda made: {**made, name: {**made[name], key: made[name][key] * factor}}
-    operand = case[name] if key is None else case[name][key]
+    operand = held(case, place)
     numbers = list(operand.dims if kind == "dims" else operand.data)
     numbers[i] *= factor
     changed = reshaped(operand, tuple(numbers)) if kind == "dims" else replace(operand, data=numbers)
@@ -302,9 +302,8 @@ def _paired(case: Case, rng: np.random.Generator) -> Iterator[Case]:
     for pair, *chosen in _drawn([pairs, numbers, numbers], rng) if pairs else ():
         made = case
         for (place, i), n in zip(pair, chosen, strict=True):
-            held = dict(places(made))[place]
-            assert isinstance(held.data, list)
-            made = put(made, place, replace(held, data=[*held.data[:i], n, *held.data[i + 1 :]]))
+            operand = held(made, place)
+            made = put(made, place, replace(operand, data=[*operand.data[:i], n, *operand.data[i + 1 :]]))
         yield made
 
 

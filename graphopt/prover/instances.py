@@ -113,8 +113,8 @@ def _cases(
     yield from accepts
     yield from rejects
     rng = vary.rng
-    ends = [list(edges(vary.rule, example)) if many else [] for example in accepts]
-    together = [reversed([*coupled(vary.rule, e, rng), *last]) for e, last in zip(accepts, ends, strict=True)]
+    ends = edges if many else lambda rule, example: ()
+    together = [reversed([*coupled(vary.rule, e, rng), *ends(vary.rule, e)]) for e in accepts]
     turns = itertools.zip_longest(*together, *map(vary.valued, accepts), *map(vary.freed, accepts))
     joint = [case for turn in turns for case in turn if case is not None][::-1]
     single = [vary.singles(case) for case in accepts]
