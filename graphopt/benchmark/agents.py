@@ -55,7 +55,8 @@ def time_agents(
         _, feeds = first_run(model, config, input_ranges(model.graph), (), {}, 0)
         allowed = effort_for(model, open_sizes(model, feeds)).searching()
         strategies: dict[str, Strategy] = {AUTO: Auto(), **{a: Learned(f, rollouts) for a, f in agents.items()}}
-        Greedy().run(environment.problem, environment.start, Budget(interrupted=interrupted))  # a process learns once
+        # What a process learns once is no time of the first one's.
+        Greedy().run(environment.problem, environment.start, Budget(interrupted=interrupted))
         for name, strategy in strategies.items():
             tell(f"{source.name}: {name} searches")
             # Nobody finds prices at hand that another has looked up.

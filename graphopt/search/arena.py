@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -166,9 +166,7 @@ class Arena:
         Raises:
             SessionError: One of them does not run.
         """
-        sampling = self._ready(graphs, _quick(seconds, rounds))
-        contenders = [Contender(str(i), self.loadable(graph), self.config) for i, graph in enumerate(graphs)]
-        return measure(contenders, in_process(self.feeds), sampling, interrupted=interrupted)
+        return self._interleaved(graphs, _quick(seconds, rounds), interrupted)
 
     def verdict(
         self,
@@ -215,11 +213,7 @@ class Arena:
         places = {name: list(distinct).index(graph.hash) for name, graph in graphs.items()}
         if len(distinct) == 1:
             return Compared(None, places)
-        sampling = self._ready(distinct.values(), sampling)
-        contenders = [
-            Contender(str(place), self.loadable(graph), self.config) for place, graph in enumerate(distinct.values())
-        ]
-        measured = measure(contenders, in_process(self.feeds), sampling, interrupted=interrupted)
+        measured = self._interleaved(distinct.values(), sampling, interrupted)
         return None if measured is None or interrupted() else Compared(measured, places)
 
     def over_sessions(
@@ -238,6 +232,14 @@ class Arena:
         """
         sampling = self._ready((baseline, variant), sampling)
         return measure_pair(self.loadable(baseline), self.loadable(variant), self.feeds, self.config, sampling, stop)
+
+    def _interleaved(
+        self, graphs: Collection[Graph | None], sampling: Sampling, interrupted: Callable[[], bool]
+    ) -> Measured | None:
+        """Run graphs in the same rounds."""
+        sampling = self._ready(graphs, sampling)
+        contenders = [Contender(str(place), self.loadable(graph), self.config) for place, graph in enumerate(graphs)]
+        return measure(contenders, in_process(self.feeds), sampling, interrupted=interrupted)
 
     def _ready(self, graphs: Iterable[Graph | None], sampling: Sampling) -> Sampling:
         """Vet graphs that will be measured; how, if no two of them should be in memory."""
