@@ -106,9 +106,11 @@ class SessionConfig:
     pattern: bool = True
 
     @property
-    def alone(self) -> bool:
-        """Whether the thread that runs a session does all of its work."""
-        return self.threads == 1 and self.parallel <= 1 and providers.full_name(self.provider) == providers.CPU
+    def alone(self) -> bool | None:
+        """Whether the thread that runs a session does all of its work, or others of this process, too; ``None`` where something else does."""
+        if providers.full_name(self.provider) != providers.CPU:
+            return None
+        return self.threads == 1 and self.parallel <= 1
 
 
 def spinning(config: SessionConfig, seconds: float) -> SessionConfig:

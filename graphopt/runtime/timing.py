@@ -1,7 +1,8 @@
 """From the runs of a turn to a ratio with an interval and a verdict: the one way in which two models are told apart.
 
-Where a session has no thread but the caller's, it is known when another program had the processor in the middle of a turn. Such a turn counts
-by the time that its thread had: on a busy machine a pair is then nearly as precise as on an idle one.
+On the processor it is known when another program had it in the middle of a turn. Such a turn counts by the time that the calling thread
+had: on a busy machine a pair of sessions with no other thread is then nearly as precise as on an idle one. Where a session has more threads,
+what the others lack makes the caller wait, and that still counts.
 
 A round of a measurement gives one ratio (:mod:`graphopt.runtime.rounds`). Whose turn follows the other's finds the other's data in the
 caches, and is slower by up to a fifth in spite of a run to warm up, so ratios of rounds in either order lie in two heaps: a session's ratio is the mean of
@@ -19,6 +20,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -39,6 +41,9 @@ _UNDISTURBED = 0.9  # share of its time that a thread must have had the processo
 _SWITCH_S = 5e-6  # ... but for as much as the clocks of thread and wall may differ by
 _TRIM = 0.2  # the share at either end that Tukey and McLaughlin advise for tails like a busy machine's
 _SPARE = 8  # of fewer cycles none can be spared
+
+_SCHEDULER = Path("/proc/thread-self/schedstat")
+"""Linux: nanoseconds that a thread had a processor, and that it waited for one."""
 
 # Two-sided 95 % quantiles of Student's t by degrees of freedom, from 1.
 _STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131)
@@ -151,12 +156,11 @@ class Turn:
 
     Args:
         run: Runs the model once, see :meth:`graphopt.runtime.session.Session.prepare`.
-        alone: Whether this thread does all of the work, so that time in which it had no processor is known, and does not count.
+        alone: See :attr:`graphopt.runtime.session.SessionConfig.alone`. Time in which this thread had no processor does not count, where it is known.
     """
 
-    def __init__(self, run: Callable[[], None], alone: bool = False) -> None:
-        # On Windows a thread's time goes on in steps of 16 ms: a turn may seem to have had none.
-        self._run, self._alone = run, alone and sys.platform != "win32"
+    def __init__(self, run: Callable[[], None], alone: bool | None = None) -> None:
+        self._run, self._had = run, _processor_clock(alone)
         best = self._clock(1)[0]
         if best < _SLOW_S:
             best = self._clock(1)[0]
@@ -176,15 +180,28 @@ class Turn:
         return self._clock(self._repeat)
 
     def _clock(self, repeat: int) -> list[float]:
-        had = time.thread_time()
+        had = self._had()
         marks = [time.perf_counter()]
         for _ in range(repeat):
             self._run()
             marks.append(time.perf_counter())
-        had = time.thread_time() - had
+        had = self._had() - had
         wall = marks[-1] - marks[0]
-        share = 1.0 if not self._alone or undisturbed(wall, had) else had / wall
+        share = 1.0 if undisturbed(wall, had) else had / wall
         return [max(share * (end - start), GRAIN_S) for start, end in itertools.pairwise(marks)]
+
+
+def _processor_clock(alone: bool | None) -> Callable[[], float]:
+    """A clock that stands while this thread has no processor; that of the wall where nothing tells."""
+    # On Windows a thread's time goes on in steps of 16 ms: a turn may seem to have had none.
+    if alone:
+        return time.perf_counter if sys.platform == "win32" else time.thread_time
+    return _unless_delayed if alone is False and _SCHEDULER.exists() else time.perf_counter
+
+
+def _unless_delayed() -> float:
+    """A clock that stands while this thread waits for a processor, and goes on while it sleeps: until another one has done its part."""
+    return time.perf_counter() - int(_SCHEDULER.read_bytes().split()[1]) / 1e9
 
 
 def undisturbed(wall: float, had: float) -> bool:

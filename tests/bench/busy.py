@@ -1,6 +1,6 @@
 """Does a busy machine change what `graphopt optimize` writes?
 
-    python -m tests.bench.busy [MODEL ...] [--burners 2] [--json FILE]
+    python -m tests.bench.busy [MODEL ...] [--burners 2] [--threads 1] [--json FILE]
 
 Each model (a file, or a name of the zoo) is optimised twice without a limit in seconds: on the machine as it is, and beside as many
 programs that do nothing but compute. Kernels are priced once, before both, and each run has a store of its own: what is
@@ -43,12 +43,12 @@ def burning(programs: int) -> Iterator[None]:
             program.wait()
 
 
-def optimised(path: Path, prices: Path) -> dict[str, Any]:
+def optimised(path: Path, prices: Path, threads: int) -> dict[str, Any]:
     """What an optimisation ends with, by prices of its own."""
     with tempfile.TemporaryDirectory() as folder:
         shutil.copytree(prices, Path(folder) / "cache")
         os.environ["GRAPHOPT_CACHE_DIR"] = str(Path(folder) / "cache")
-        result = graphopt.optimize(path, threads=1)
+        result = graphopt.optimize(path, threads=threads)
     told = result.report
     return {
         "graph": result.trace.result, "kept": told["kept_original"], "candidates": told["search"]["candidates"],
@@ -78,6 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="*", default=MODELS)
     parser.add_argument("--burners", type=int, default=2)
+    parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--json", type=Path)
     chosen = parser.parse_args(arguments)
     held = chosen.json is not None and chosen.json.exists()
@@ -86,10 +87,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _, path = find_model(name)
         with tempfile.TemporaryDirectory() as folder:
             os.environ["GRAPHOPT_CACHE_DIR"] = folder
-            graphopt.optimize(path, threads=1)  # prices the kernels
-            quiet = optimised(path, Path(folder))
+            graphopt.optimize(path, threads=chosen.threads)  # prices the kernels
+            quiet = optimised(path, Path(folder), chosen.threads)
             with burning(chosen.burners):
-                busy = optimised(path, Path(folder))
+                busy = optimised(path, Path(folder), chosen.threads)
         verdict = compared(quiet, busy)
         found.append({"model": name, "verdict": verdict, "quiet": quiet, "busy": busy})
         runs = " | ".join(f"{r['candidates']} candidates, {r['seconds']:.0f} s" for r in (quiet, busy))
