@@ -1,9 +1,9 @@
 """graphopt's files against those of onnxsim, onnxslim and the onnxscript optimizer, on every model of the zoo.
 
-    python -m tests.bench.peers --ours DIR [NAME ...] [--exporter dynamo legacy] [--seconds 5] [--json FILE] [--markdown FILE]
+    python -m tests.bench.peers --ours DIR [NAME ...] [--exporter dynamo legacy] [--threads 1] [--seconds 5] [--json FILE] [--markdown FILE]
 
 ``DIR`` holds what ``python -m tests.bench.zoo --keep DIR`` wrote. Each peer runs as in ``graphopt bench``, and its file is
-timed against ours under ``ORT_ENABLE_ALL`` on one thread, in interleaved rounds over several sessions. Above 1 ours is faster. Models that the JSON file holds already are not run again;
+timed against ours under ``ORT_ENABLE_ALL`` (on one thread, unless it says otherwise), in interleaved rounds over several sessions. Above 1 ours is faster. Models that the JSON file holds already are not run again;
 ``NAME@batch=0`` is one with symbolic batch.
 """
 
@@ -24,13 +24,14 @@ from graphopt.runtime.session import Session, SessionConfig
 from graphopt.zoo import build, describe, names
 
 
-def run(name: str, exporter: str, ours: Path, seconds: float) -> dict[str, Any]:
+def run(name: str, exporter: str, ours: Path, threads: int, seconds: float) -> dict[str, Any]:
     """One model against every peer."""
     source = build(name, exporter)  # type: ignore[arg-type]
     mine = ours / f"{name}.{exporter}.onnx"
     found: dict[str, Any]
     entry: dict[str, Any] = {"model": name, "exporter": exporter, "peers": {}}
-    with Session(source, SessionConfig(threads=1)) as session:
+    config = SessionConfig(threads=threads)
+    with Session(source, config) as session:
         feeds = make_feeds(session.input_specs, seed=0)
     with tempfile.TemporaryDirectory() as folder:
         for peer in PEERS:
@@ -39,7 +40,7 @@ def run(name: str, exporter: str, ours: Path, seconds: float) -> dict[str, Any]:
                 entry["peers"][peer] = {"error": theirs.error}
                 continue
             try:
-                paired = measure_pair(theirs.path, mine, feeds, SessionConfig(threads=1), Sampling(seconds, patience=1))
+                paired = measure_pair(theirs.path, mine, feeds, config, Sampling(seconds, patience=1))
                 found = {"speedup": paired.speedup, "ci95": list(paired.ci95), "seconds": theirs.seconds}
             except SessionError as error:  # a peer may write what the runtime does not open
                 found = {"error": str(error)}
@@ -74,6 +75,7 @@ def main() -> int:
     parser.add_argument("names", nargs="*")
     parser.add_argument("--ours", type=Path, required=True)
     parser.add_argument("--exporter", nargs="+", default=["dynamo", "legacy"])
+    parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--markdown", type=Path)
@@ -91,7 +93,7 @@ def main() -> int:
                 print(f"{name} {exporter}: nothing of ours in {given.ours}", flush=True)
                 absent += 1
                 continue
-            entries.append(run(name, exporter, given.ours, given.seconds))
+            entries.append(run(name, exporter, given.ours, given.threads, given.seconds))
             print(markdown(entries[-1:]).splitlines()[2], flush=True)
             if given.json:
                 given.json.write_text(json.dumps(entries, indent=1) + "\n")
