@@ -10,6 +10,8 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import replace
 
+import numpy as np
+
 from graphopt.ir import ops
 from graphopt.ir.constants import SMALL, known_of, small_array, tensor_of
 from graphopt.ir.content import merged
@@ -22,6 +24,7 @@ _STATES = {"LSTM": (5, 6), "GRU": (5,), "RNN": (5,)}
 """Where operators take states that are zeros where none is given."""
 _KEEPS_ZEROS = frozenset({"Identity", "Reshape", "Squeeze", "Unsqueeze", "Transpose", "Slice", "Expand", "Tile", "Gather", "Split"})  # fmt: skip
 """Operators that make nothing but zeros of zeros, whatever their other operands."""
+_TAKES_OUT = frozenset({"SequenceAt", "OptionalGetElement", "OptionalHasElement"})
 
 
 @collector_paused()
@@ -84,22 +87,34 @@ def simplify(graph: Graph) -> Graph:
 
 
 def unpacked(graph: Graph) -> Graph:
-    """A graph in which what is taken out of a sequence at a known place is read from where it was put in."""
-    for key in [node.outputs[0] for node in graph.in_order() if node.op == "SequenceAt" and not node.domain]:
+    """A graph in which what is taken out of a sequence at a known place, or of an optional, is read from where it was put in."""
+    for key in [node.outputs[0] for node in graph.in_order() if node.op in _TAKES_OUT and not node.domain]:
         node = None if key is None else graph.producer(key)
         if key is None or node is None:
             continue
-        packed, place = graph.producer(node.inputs[0]), small_array(graph, node.inputs[1])
-        if packed is None or packed.op != "SequenceConstruct" or place is None:
-            continue
-        count, at = len(packed.inputs), int(place.item())
-        element = packed.inputs[at] if -count <= at < count else None
+        edit = Edit(graph)
+        element = _put_in(graph, node)
+        if element is not None and node.op == "OptionalHasElement":
+            element = edit.constant(np.array(True), graph.values[key].name)
         if element is not None:
-            edit = Edit(graph)
             with suppress(RefusedError):
                 edit.alias(key, element)
                 graph = edit.commit()[0]
     return graph
+
+
+def _put_in(graph: Graph, node: Node) -> int | None:
+    """What was put into the sequence or optional that an operator asks, at its place; ``None`` where that is not known."""
+    packed = None if node.inputs[0] is None else graph.producer(node.inputs[0])
+    if packed is None or packed.domain:
+        return None
+    if node.op != "SequenceAt":
+        return packed.inputs[0] if packed.op == "Optional" and packed.inputs else None
+    place = small_array(graph, node.inputs[1])
+    if packed.op != "SequenceConstruct" or place is None:
+        return None
+    count, at = len(packed.inputs), int(place.item())
+    return packed.inputs[at] if -count <= at < count else None
 
 
 def alike(graph: Graph) -> Graph:

@@ -428,6 +428,37 @@ def test_what_is_taken_out_of_a_sequence_at_a_known_place_is_read_where_it_was_p
     assert np.array_equal(run(made, feeds)[0], run(proto, feeds)[0])
 
 
+@pytest.mark.parametrize(
+    ("kind", "put_in", "ops"),
+    [("tensor", ["a"], ["Neg", "Tanh"]), ("nothing", [], ["If", "Optional", "OptionalHasElement", "Tanh"])],
+)
+def test_what_is_taken_out_of_an_optional_is_read_where_it_was_put_in(kind, put_in, ops):
+    """So that of an If that asks whether there is something, a branch is left."""
+    held = onnx.helper.make_tensor_type_proto(F, ["N", 3])
+    empty = {} if kind == "tensor" else {"type": held}
+    there = onnx.helper.make_graph(
+        [node("Neg", ["e" if kind == "tensor" else "a"], ["t"])],
+        "t",
+        [],
+        [onnx.helper.make_tensor_value_info("t", F, None)],
+    )
+    gone = onnx.helper.make_graph(
+        [node("Abs", ["a"], ["n"])], "n", [], [onnx.helper.make_tensor_value_info("n", F, None)]
+    )
+    nodes = [
+        node("Tanh", ["x"], ["a"]),
+        node("Optional", put_in, ["o"], **empty),
+        node("OptionalHasElement", ["o"], ["h"]),
+    ]
+    nodes += [node("OptionalGetElement", ["o"], ["e"])] if kind == "tensor" else []
+    nodes += [node("If", ["h"], ["y"], then_branch=there, else_branch=gone)]
+    proto = model(nodes, [("x", F, ["N", 3])], [("y", F, ["N", 3])], opset=18)
+    made = graphopt.optimize(proto, strategy="none", measure=False).model
+    assert sorted(n.op_type for n in made.graph.node) == ops
+    feeds = {"x": np.linspace(-2, 2, 6, dtype=np.float32).reshape(2, 3)}
+    assert np.array_equal(run(made, feeds)[0], run(proto, feeds)[0])
+
+
 @pytest.mark.parametrize("named", [["s"], ["s", "h"], ["s", "", "c"]])
 def test_the_last_step_of_an_lstm_is_its_state(named: list[str]) -> None:
     """Whichever outputs the file names, what is not needed is not asked for."""
