@@ -105,7 +105,7 @@ def simplified(graph: Graph) -> Graph:
         if _has_bodies(graph):
             graph = decided(graph)
         for path in _paths(graph):
-            changed = within(graph, path, lambda body: body)
+            changed = within(graph, path, lambda body: decided(unpacked(body)))
             if changed is not None and changed[2] < 0:
                 graph = changed[0]
     return graph

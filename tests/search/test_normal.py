@@ -459,6 +459,28 @@ def test_what_is_taken_out_of_an_optional_is_read_where_it_was_put_in(kind, put_
     assert np.array_equal(run(made, feeds)[0], run(proto, feeds)[0])
 
 
+def test_a_body_is_unpacked_and_decided_as_the_graph_around_it_is():
+    source = """<ir_version: 9, opset_import: ["": 18]> g (float[N, 3] x, bool c) => (float[N, 3] y) {
+      y = If(c) <then_branch = a () => (float[N, 3] p) {
+          s = SequenceConstruct(x, x)
+          one = Constant<value_int = 1>()
+          at = SequenceAt(s, one)
+          p = Neg(at)
+        }, else_branch = b () => (float[N, 3] q) {
+          o = Optional(x)
+          there = OptionalHasElement(o)
+          q = If(there) <then_branch = t () => (float[N, 3] r) { r = Abs(x) }, else_branch = e () => (float[N, 3] u) { u = Exp(x) }>
+        }>
+    }"""
+    proto = onnx.parser.parse_model(source)
+    made = graphopt.optimize(proto, strategy="none", measure=False).model
+    bodies = {a.name: [n.op_type for n in a.g.node] for a in made.graph.node[0].attribute}
+    assert bodies == {"then_branch": ["Neg"], "else_branch": ["Abs"]}
+    for c in (True, False):
+        feeds = {"x": np.linspace(-2, 2, 6, dtype=np.float32).reshape(2, 3), "c": np.array(c)}
+        assert np.array_equal(run(made, feeds)[0], run(proto, feeds)[0])
+
+
 @pytest.mark.parametrize("named", [["s"], ["s", "h"], ["s", "", "c"]])
 def test_the_last_step_of_an_lstm_is_its_state(named: list[str]) -> None:
     """Whichever outputs the file names, what is not needed is not asked for."""
