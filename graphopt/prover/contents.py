@@ -12,15 +12,18 @@ import numpy as np
 
 from graphopt.ir.types import DTYPES, FLOATS, MADE_UP, NUMPY_NAMES
 from graphopt.prover.cases import Case, Place, attempt, contents_read, held, operands, places, put, size_of
+from graphopt.prover.schemas import OPSETS, attributes_of
 from graphopt.prover.values import BESIDE
 from graphopt.rewrite.examples import Operand
+from graphopt.rewrite.pattern import Line
 from graphopt.rewrite.schema import Rule
 
 SYMBOLS = ("S", "T", "U", "V", "W", "P", "Q", "R", "K", "L", "I", "J")
 _UNEVEN = (1.000005, 1.3, 17.9)  # what a comparison with a tolerance takes for 1, and what is a power of nothing
 
 _ENDS = (1e-45, 3e38)
-_LEVELS = frozenset({"i8", "u8", "i16", "u16"})  # what floats are quantised to
+LEVELS = frozenset({"i8", "u8", "i16", "u16"})  # what floats are quantised to
+_BITS = 16  # of the distance at which the last whole number that conditions allow is looked for
 _STEPS, _HALVES = 6, 20  # how far from a number, and how closely, the end of what conditions allow is looked for
 
 
@@ -175,6 +178,37 @@ def refilled(
         yield replace(operand, data=_nested(rng.choice(numbers, count).tolist(), operand.dims))
 
 
+def uneven(rule: Rule, case: Case) -> Iterator[Case]:
+    """Cases with a constant that conditions look at as long as some dimension, its elements not alike: what holds for one need not for all."""
+    lengths = sorted({d for o in operands(case) for d in o.dims if isinstance(d, int) and d > 1})
+    for place, operand in _read(rule, case):
+        one = operand.data
+        for n, other in itertools.product(lengths, _others(operand)):
+            for data in ([one, *[other] * (n - 1)], [*[other] * (n - 1), one], [other, *[one] * (n - 1)]):
+                yield put(case, place, replace(operand, data=data, dims=(n,)))
+
+
+def _read(rule: Rule, case: Case) -> list[tuple[Place, Operand]]:
+    """Constants of one number that a rule looks at."""
+    read = contents_read(rule)
+    return [
+        (place, replace(o, data=np.ravel(o.data).tolist()[0]))
+        for place, o in places(case)
+        if place[0] in read and o.const and o.data is not None and len({*np.ravel(o.data).tolist()}) == 1
+    ]
+
+
+def _others(operand: Operand) -> list[Any]:
+    """Numbers other than that of a constant, as far as its type has them."""
+    one = operand.data
+    if operand.dtype == "bool":
+        return [not one]
+    if operand.dtype in FLOATS:
+        return [1.5 * one or 0.5, -one or -0.5, 0.0 if one else 2.0]
+    info = np.iinfo(NUMPY_NAMES[operand.dtype])
+    return [n for n in (one + 3, one - 1, int(info.max), int(info.min)) if n != one and info.min <= n <= info.max]
+
+
 def edges(rule: Rule, case: Case) -> Iterator[Case]:
     """Cases with the floats that conditions look at, at the ends of what these allow: each alone, and all together.
 
@@ -199,7 +233,7 @@ def edges(rule: Rule, case: Case) -> Iterator[Case]:
 def _bases(case: Case) -> Iterator[Case]:
     """A case, with its zero points at either end of their type, and in half precision."""
     yield case
-    zeros = [(p, o) for p, o in places(case) if o.const and o.dtype in _LEVELS and type(o.data) is int]
+    zeros = [(p, o) for p, o in places(case) if o.const and o.dtype in LEVELS and type(o.data) is int]
     for end in ("min", "max") if zeros else ():
         made = case
         for place, zero in zeros:
@@ -211,13 +245,64 @@ def _bases(case: Case) -> Iterator[Case]:
     yield halved(made)
 
 
-def _ends(rule: Rule, case: Case, place: Place, signs: tuple[int, ...]) -> Iterator[Case]:
-    """The last numbers at which a rule matches, before it ceases to as one of a case grows or shrinks."""
+def edges_apart(rule: Rule, case: Case) -> Iterator[Case]:
+    """Cases with one element of a vector of floats at an end of what conditions allow, and the others as they are.
+
+    A single number that they look at is made a vector of each length as well, and an attribute may be written as a whole number.
+    """
+    whole = [v for line in rule.match for a, v in line.captures if type(case.get(v)) is int and _takes_floats(line, a)]
+    if whole:
+        yield from edges(rule, {**case, **{v: float(case[v]) for v in whole}})
+    read = contents_read(rule)
+    lengths = sorted({d for o in operands(case) for d in o.dims if isinstance(d, int) and d > 1})
+    vectors = [put(case, p, replace(o, data=[o.data] * n, dims=(n,))) for p, o in _read(rule, case) for n in lengths]
+    for made in (case, *vectors):
+        for place, o in places(made):
+            if place[0] in read and o.const and o.dtype in FLOATS and isinstance(o.data, list) and len(o.dims) == 1:
+                for i in sorted({0, len(o.data) - 1} if o.data else {}):
+                    yield from _ends(rule, made, place, (-1, 1), i)
+    asked = {name for e in rule.where for name in e.names}
+    counts: list[Place] = [p for p, o in _read(rule, case) if type(o.data) is int and type(held(case, p).data) is int]
+    counts += [(v, None) for line in rule.match for _, v in line.captures if v in asked and type(case.get(v)) is int]
+    for place in counts:
+        yield from _last_whole(rule, case, place)
+
+
+def _last_whole(rule: Rule, case: Case, place: Place) -> Iterator[Case]:
+    """The last whole numbers at which a rule matches, before it ceases to as one of a case grows or shrinks."""
     here = held(case, place)
-    number = float(here.data if isinstance(here, Operand) else here)
+    number = here.data if isinstance(here, Operand) else here
 
     def at(n: Any) -> Case:
-        return halved(put(case, place, replace(here, data=n) if isinstance(here, Operand) else n))
+        return put(case, place, replace(here, data=n) if isinstance(here, Operand) else n)
+
+    for sign in (-1, 1):
+        inside, outside = (
+            number,
+            next((n for k in range(_BITS) if attempt(rule, at(n := number + sign * 2**k)) is None), None),
+        )
+        while outside is not None and abs(outside - inside) > 1:
+            middle = (inside + outside) // 2
+            inside, outside = (inside, middle) if attempt(rule, at(middle)) is None else (middle, outside)
+        if inside != number:
+            yield at(inside)
+
+
+def _takes_floats(line: Line, attribute: str) -> bool:
+    """Whether an attribute of a line is a float by the operator's description."""
+    known = (attributes_of(domain, op, OPSETS[1]).get(attribute) for domain, op in line.ops)
+    return any(a is not None and a.type.name == "FLOAT" for a in known)
+
+
+def _ends(rule: Rule, case: Case, place: Place, signs: tuple[int, ...], i: int | None = None) -> Iterator[Case]:
+    """The last numbers at which a rule matches, before it ceases to as one of a case, or of a vector in it, grows or shrinks."""
+    here = held(case, place)
+    data = here.data if isinstance(here, Operand) else here
+    number = float(data if i is None else data[i])
+
+    def at(n: Any) -> Case:
+        made: Any = n if i is None else [*data[:i], n, *data[i + 1 :]]
+        return halved(put(case, place, replace(here, data=made) if isinstance(here, Operand) else made))
 
     for sign in signs:
         steps = (sign * (abs(number) or 1.0) * 4.0**k for k in range(-_STEPS, _STEPS + 1))

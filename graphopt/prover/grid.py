@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from graphopt.prover.attributes import Change, same
+from graphopt.prover.beside import beside
 from graphopt.prover.cases import Case, Instance, Place, operands, parse_case, places, put, size_of
 from graphopt.prover.contents import mapped, reshaped, squared
 from graphopt.prover.instances import matches
@@ -30,7 +31,7 @@ _MOST = 3
 """Rank of an operand at most, unless an example has more."""
 _THROUGH = 4000
 """Points of a grid that are gone through in a random order; of more, some are drawn."""
-_ELEMENTS = 128
+_ELEMENTS, _LARGEST = 128, 4096
 _AXES = ([0], [1], [-1], [0, 1], [1, 0])
 _SHAPED = frozenset({"Reshape", "Expand", "ConstantOfShape"})
 _PLACES = [[0, 1], [0, 0]]
@@ -38,7 +39,7 @@ _TARGETS = ([4], [2, 2], [2, -1], [-1], [2, 2, 2], [1, 2, 2])
 
 
 def grid(rule: Rule, *, seed: int = 0, tries: int = 4000) -> Iterator[Instance]:
-    """Instances of a rule at points of the grids around its examples, in turn.
+    """Instances of a rule at points of the grids around its examples, in turn, and then at what stands beside these.
 
     Args:
         rule: The rule.
@@ -52,11 +53,13 @@ def grid(rule: Rule, *, seed: int = 0, tries: int = 4000) -> Iterator[Instance]:
     blind = itertools.count()
     around = [_around(vary, case, rng) for example in examples for case in _starts(vary, example)]
     points = (case for turn in itertools.zip_longest(*around) for case in turn if case is not None)
-    for case in itertools.islice(points, tries):
+    more = (case for example in examples[: len(rule.examples["accept"])] for case in beside(vary, example))
+    limited = (((case, _ELEMENTS) for case in itertools.islice(points, tries)), ((case, _LARGEST) for case in more))
+    for case, most in itertools.chain(*limited):
         text = repr(sorted(case.items(), key=lambda item: item[0]))
         if text not in seen:
             seen.add(text)
-            small = all(size_of(operand) <= _ELEMENTS for operand in operands(case))
+            small = all(size_of(operand) <= most for operand in operands(case))
             yield from matches(rule, case, blind) if small else ()
 
 

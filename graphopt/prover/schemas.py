@@ -41,6 +41,7 @@ _STRINGS: dict[str, tuple[str, ...]] = {
     "nearest_mode": ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil"), "padding_mode": ("zeros", "border", "reflection"),
     "mode": ("constant", "reflect", "edge", "wrap", "nearest", "linear", "cubic", "bilinear", "DCR", "CRD", "fan_in"),
     "keep_aspect_ratio_policy": ("stretch", "not_larger", "not_smaller"), "round_mode": ("up", "down", "nearest"),
+    "activations": ("Relu", "Tanh", "Sigmoid"),
 }  # fmt: skip
 """What descriptions name without quotes, and what is tried where they name nothing."""
 _QUOTED, _TICKED = re.compile(r"""["'](\w{2,})["']"""), re.compile(r"`(\w{2,})`")
@@ -89,6 +90,18 @@ def _words(attribute: str, description: str) -> tuple[str, ...]:
     known = [word for word in _STRINGS.get(attribute, ()) if re.search(rf"\b{word}\b", description)]
     quoted = _QUOTED.findall(description) or _TICKED.findall(description)
     return tuple(dict.fromkeys((*known, *quoted)))
+
+
+def spoken(domain: str, op: str, attribute: str, opset: int) -> dict[str, int]:
+    """What an attribute may be where it is a text or a list of texts, with the first operator set from one on whose description names it."""
+    found: dict[str, int] = {}
+    for version in range(opset, OPSETS[1] + 1):
+        known = attributes_of(domain, op, version).get(attribute)
+        if known is not None and known.type.name in ("STRING", "STRINGS"):
+            # Of a list the description names what it holds by default, at most.
+            common = _STRINGS.get(attribute, ()) if known.type.name == "STRINGS" or not known.words else ()
+            found = {**dict.fromkeys((*known.words, *common), version), **found}
+    return found
 
 
 def first_with(opset: int, has: Callable[[int], bool]) -> int:

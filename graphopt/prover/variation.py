@@ -75,7 +75,7 @@ class Variation:
         known = (n for said in self.said if 5 < said <= _LONGEST for n in (int(said), 2 * int(said)))
         self.lengths = (1, 2, 5, 3, *known, *beyond_types(rule))
         ways: list[Callable[[Case], list[Case]]] = [self._sizes, self._singles, self._ranks, self._symbols]
-        ways += [self._dtypes, self._opsets, self._constness, self._contents, self._zeros, self._spread]
+        ways += [self._dtypes, self._opsets, self._constness, self.contents, self._zeros, self._spread]
         ways += [self._optionals] * bool(self.optional) + [self._variadics] + [self._operator] * bool(self.operators)
         ways += [self._attributes] * bool(self.captured or self.rests or self.items)
         self.ways = ways
@@ -245,7 +245,7 @@ class Variation:
             if o.dtype in NUMPY_NAMES and all(isinstance(d, int) for d in o.dims)
         ]
 
-    def _contents(self, case: Case) -> list[Case]:
+    def contents(self, case: Case) -> list[Case]:
         """A constant takes contents of each class: zeros, ones, negative, large, not all the same."""
         made = []
         for place, operand in places(case):

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from graphopt.prover.attack import attack
+from graphopt.prover.beside import beside
+from graphopt.prover.cases import build_instance, parse_case
 from graphopt.prover.grid import grid
+from graphopt.prover.variation import Variation
 from graphopt.rewrite.schema import read_rules
 
 RULES = read_rules(Path(__file__).parent / "wrong" / "hidden.yaml")
+BESIDE = read_rules(Path(__file__).parent / "wrong" / "beside.yaml")
+TOGETHER = {
+    "matmulinteger-zero-columns", "qdq-first-scale", "shift-by-vector", "mod-then-divide", "lstm-default-activations",
+    "rnn-relu-activations", "roialign-scaled", "swish-alpha", "pad-twice-by-mode", "ms-nbits-accuracy",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -23,3 +32,14 @@ def test_every_rank_with_every_flag():
     rule = RULES[0]
     met = {(len(case["x"].dims), len(case["c"].dims), case["f"]) for case in (i.case for i in grid(rule))}
     assert {(x, c, f) for x in (1, 2, 3) for c in range(x) for f in (0, 1)} <= met
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    "rule", [r for r in BESIDE if r.id.removeprefix("beside-") in TOGETHER], ids=lambda rule: rule.id
+)
+def test_what_shows_only_together_is_found_beside_an_example(rule, seed):
+    examples = [parse_case(rule, case) for case in rule.examples["accept"]]
+    vary = Variation(rule, np.random.default_rng(seed), examples)
+    made = (build_instance(rule, case) for example in examples for case in beside(vary, example))
+    assert any(attack(instance, rule, seed, brief=True).wrong for instance in made if instance is not None)

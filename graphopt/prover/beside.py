@@ -1,0 +1,82 @@
+"""What stands beside a rule's examples, and chance meets seldom: the parts of a case that show nothing but together.
+
+A text of a later operator set with the contents that constants may have there; elements of a vector that are not alike; weights whose
+content is given, which kernels lay out in a way of their own as soon as they are constants of the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from graphopt.ir.types import FLOATS, NUMPY_NAMES
+from graphopt.prover.attributes import given, operator_of, opset_of, within
+from graphopt.prover.cases import Case, Place, places, put, size_of
+from graphopt.prover.contents import LEVELS, edges_apart, squared, uneven
+from graphopt.prover.schemas import readers, spoken
+from graphopt.prover.variation import Variation
+from graphopt.rewrite.examples import Operand
+
+_HELD = 24  # contents of constants that are drawn beside each text
+_LARGEST = 4096  # elements of a constant whose content is given
+
+
+def beside(vary: Variation, case: Case) -> Iterator[Case]:
+    """The cases beside one.
+
+    Args:
+        vary: Ways to change a case of the rule.
+        case: An example that the rule accepts.
+    """
+    yield from _given(vary, case)
+    for base in (case, squared(case, 2)):
+        yield from uneven(vary.rule, base)
+    yield from edges_apart(vary.rule, case)
+    yield from _spoken(vary, case)
+
+
+def _given(vary: Variation, case: Case) -> Iterator[Case]:
+    """Operands as constants of given content: each alone, all but those that come first, and all."""
+    free = [(p, o) for p, o in places(case) if o.data is None and o.dtype in (FLOATS | LEVELS) & NUMPY_NAMES.keys()]
+    free = [(p, o) for p, o in free if all(isinstance(d, int) for d in o.dims) and 0 < size_of(o) <= _LARGEST]
+    weights = [(p, o) for p, o in free if all(position for _, _, position, _ in readers(vary.rule, p[0]))]
+    for chosen in ([f] for f in free) if len(free) > 1 else ():
+        yield _filled(vary, case, chosen)
+    for chosen in (weights, free):
+        yield _filled(vary, case, chosen)
+
+
+def _filled(vary: Variation, case: Case, chosen: list[tuple[Place, Operand]]) -> Case:
+    for place, operand in chosen:
+        dims: Any = operand.dims
+        if operand.dtype in FLOATS:
+            data = vary.rng.uniform(-2.0, 2.0, dims).round(3)
+        else:
+            info = np.iinfo(NUMPY_NAMES[operand.dtype])
+            data = vary.rng.integers(info.min, info.max, dims, endpoint=True)
+        case = put(case, place, replace(operand, const=True, data=np.asarray(data).tolist()))
+    return case
+
+
+def _spoken(vary: Variation, case: Case) -> Iterator[Case]:
+    """Each text that an attribute may be, in an operator set that has it, with other contents of the constants that conditions look at."""
+    for made in _texts(vary, case):
+        yield made
+        held = [c for c in vary.contents(made) if any(c[name] != made[name] for name in vary.read & made.keys())]
+        vary.rng.shuffle(held)
+        yield from held[:_HELD]
+
+
+def _texts(vary: Variation, case: Case) -> Iterator[Case]:
+    """Another text for each attribute that is one, or for each item of a list of them."""
+    slots = [(attribute, line, case.get(v), partial(given, v)) for attribute, v, line in vary.captured]
+    for rest, line in vary.rests:
+        slots += [(a, line, now, partial(within, rest, a)) for a, now in sorted((case.get(rest) or {}).items())]
+    for attribute, line, now, change in slots:
+        for word, opset in spoken(*operator_of(case, line), attribute, opset_of(case)).items():
+            texts = [[*now[:i], word, *now[i + 1 :]] for i in range(len(now))] if isinstance(now, list) else [word]
+            yield from (change(text, opset, case) for text in texts if text != now)
