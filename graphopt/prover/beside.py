@@ -40,14 +40,17 @@ def beside(vary: Variation, case: Case) -> Iterator[Case]:
 
 
 def _given(vary: Variation, case: Case) -> Iterator[Case]:
-    """Operands as constants of given content: each alone, all but those that come first, and all."""
+    """Operands as constants of given content: each alone, all, and all but those that come first, these with other attributes as well."""
     free = [(p, o) for p, o in places(case) if o.data is None and o.dtype in (FLOATS | LEVELS) & NUMPY_NAMES.keys()]
     free = [(p, o) for p, o in free if all(isinstance(d, int) for d in o.dims) and 0 < size_of(o) <= _LARGEST]
     weights = [(p, o) for p, o in free if all(position for _, _, position, _ in readers(vary.rule, p[0]))]
     for chosen in ([f] for f in free) if len(free) > 1 else ():
         yield _filled(vary, case, chosen)
-    for chosen in (weights, free):
-        yield _filled(vary, case, chosen)
+    yield _filled(vary, case, free)
+    yield (made := _filled(vary, case, weights))
+    # Which kernel takes them is for an attribute to say, of operators that the runtime has for the sake of its kernels.
+    if any(domain for line in vary.rule.match for domain, _ in line.ops):
+        yield from (change(made) for changes in vary.choices(made) for change in changes[1:])
 
 
 def _filled(vary: Variation, case: Case, chosen: list[tuple[Place, Operand]]) -> Case:

@@ -18,7 +18,7 @@ RULES = read_rules(Path(__file__).parent / "wrong" / "hidden.yaml")
 BESIDE = read_rules(Path(__file__).parent / "wrong" / "beside.yaml")
 TOGETHER = {
     "matmulinteger-zero-columns", "qdq-first-scale", "shift-by-vector", "mod-then-divide", "lstm-default-activations",
-    "rnn-relu-activations", "roialign-scaled", "swish-alpha", "pad-twice-by-mode", "ms-nbits-accuracy",
+    "rnn-relu-activations", "roialign-scaled", "swish-alpha", "pad-twice-by-mode", "ms-nbits-accuracy", "nbits-by-default",
 }  # fmt: skip
 
 
