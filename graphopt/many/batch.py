@@ -35,7 +35,7 @@ class Done:
 
     Attributes:
         job: The model.
-        report: What was told of it, see :func:`graphopt.report.make_report`; ``None`` if it failed.
+        report: What was told of it, see :func:`graphopt.pipeline.summary.summarise`; ``None`` if it failed.
         error: What went wrong; empty if nothing did.
         hint: What to do about it.
         earlier: Whether an earlier run has done it.

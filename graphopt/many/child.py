@@ -40,7 +40,7 @@ def optimize(
         interrupted: Asked now and then; true ends it with the best so far.
 
     Returns:
-        ``report`` (see :func:`graphopt.report.make_report`) or ``error`` with ``hint``; ``warnings``, and ``peak_memory`` in bytes
+        ``report`` (see :func:`graphopt.pipeline.summary.summarise`) or ``error`` with ``hint``; ``warnings``, and ``peak_memory`` in bytes
         where the system tells.
     """
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as complaints:

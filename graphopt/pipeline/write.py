@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -17,18 +16,14 @@ from onnx import ModelProto
 from graphopt.cost.store import Store
 from graphopt.errors import OutputsDifferError, expect_path
 from graphopt.files import is_stream
-from graphopt.ir.graph import Graph
 from graphopt.ir.tensors import see_unchanged
 from graphopt.onnxio.emit import Emitted
 from graphopt.onnxio.load import Model
 from graphopt.onnxio.save import Staged, copy, spare, to_proto
 from graphopt.pipeline.context import Context
 from graphopt.pipeline.judge import Judged
-from graphopt.pipeline.opening import shaped_sizes
-from graphopt.report import make_report
+from graphopt.pipeline.summary import summarise
 from graphopt.report.optimization import Found, write_report
-from graphopt.runtime.placement import Placement
-from graphopt.runtime.session import Session
 from graphopt.search.arena import Arena
 from graphopt.search.trace import Trace, fingerprint, options_of
 from graphopt.verification.numeric import Verification
@@ -44,7 +39,7 @@ class Result:
     ``report``, and the file that ``output`` names.
 
     Attributes:
-        report: What was done and measured, ready for JSON (see :func:`graphopt.report.make_report`).
+        report: What was done and measured, ready for JSON (see :func:`graphopt.pipeline.summary.summarise`).
         emitted: The model in two parts, weights by reference.
         original: The input.
         found: What a page shows besides: graphs, steps, samples.
@@ -168,7 +163,7 @@ def write(context: Context, judged: Judged) -> Result:
         GraphoptError: A file can't be written.
     """
     targets, staged = context.targets, judged.verified.staged
-    told = _report(context, judged)
+    told = summarise(context, judged)
     trace = _trace(context, judged, told)
     selection, curve = judged.verified.selection, judged.verified.searched.curve
     found = Found(selection, judged.paired, context.loaded.graph, judged.graph, curve)
@@ -186,41 +181,6 @@ def write(context: Context, judged: Judged) -> Result:
         context.tell("report", "writing the report")
         result.write_page(targets.report, hurried=context.clock.interrupted_now)
     return result
-
-
-def _report(context: Context, judged: Judged) -> dict[str, Any]:
-    """What is told of all, ready for JSON."""
-    given, settings, sizes = context.given, context.settings, context.sizes
-    chosen = [*context.bound, *(settings.at[0] if settings.at else {})]
-    chosen += shaped_sizes(context.original, context.arena.feeds, settings.input_shapes)
-    verified = judged.verified
-    untouched = verified.selection is verified.searched.selection  # nothing was taken back since
-    return make_report(
-        source=str(given) if isinstance(given, str | Path) else None,
-        output=context.targets.output,
-        strategy=settings.strategy,
-        config=context.config,
-        seed=settings.seed,
-        selection=verified.selection,
-        predicted=verified.searched.predicted if untouched else None,
-        paired=judged.paired,
-        kept=judged.kept,
-        verified=verified.verification,
-        original=context.original,
-        final=judged.final,
-        placements=_placements(context.arena, None if judged.kept else judged.graph),
-        seconds=time.monotonic() - context.began,
-        sizes=sizes,
-        given=[*sizes] if any(context.inputs) else chosen,
-        elsewhere=judged.elsewhere,
-        tie=judged.tie,
-        memory=judged.memory,
-        others=judged.others,
-        apart=judged.apart,
-        lost=judged.lost,
-        lost_at=judged.lost_at,
-        effort=context.effort.told(),
-    )
 
 
 def _trace(context: Context, judged: Judged, told: Mapping[str, Any]) -> Trace:
@@ -247,15 +207,6 @@ def _trace(context: Context, judged: Judged, told: Mapping[str, Any]) -> Trace:
         about,
         dict(context.sizes),
     )
-
-
-def _placements(arena: Arena, graph: Graph | None) -> list[Placement]:
-    """Where the original's nodes run, and those of the graph; empty on the CPU, where there is nothing to tell."""
-    placements: list[Placement] = []
-    for each in [] if arena.config.provider == "cpu" else [None] if graph is None else [None, graph]:
-        with Session(arena.loadable(each), arena.config) as session:
-            placements.append(session.placement)
-    return placements
 
 
 def _metadata(report: Mapping[str, Any]) -> dict[str, str]:

@@ -1,9 +1,5 @@
-"""What is told of an optimisation or a benchmark: the JSON report, and the HTML page that draws it.
+"""The HTML page of an optimisation, a benchmark or an evaluation.
 
-``summary`` makes the public JSON of an optimisation. ``view`` is what a page shows, whoever measured it; ``changes`` and
-``layout`` turn two graphs into such a view, ``optimization`` a finished optimisation; ``render`` writes the page.
+``view`` is what a page shows, whoever measured it; ``changes`` and ``layout`` turn two graphs into such a view, ``optimization`` a
+finished optimisation; ``render`` writes the page.
 """
-
-from graphopt.report.summary import make_report
-
-__all__ = ["make_report"]

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from graphopt.ir.graph import Graph
 from graphopt.onnxio.bodies import all_nodes
-from graphopt.onnxio.emit import Emitted
-from graphopt.onnxio.load import Model
+from graphopt.pipeline.context import Context
+from graphopt.pipeline.judge import Judged
+from graphopt.pipeline.opening import shaped_sizes
 from graphopt.runtime.environment import disturbs, fingerprint, threads_used, usable_cores
 from graphopt.runtime.placement import Placement
-from graphopt.runtime.session import SessionConfig
+from graphopt.runtime.session import Session, SessionConfig
 from graphopt.runtime.timing import Paired
+from graphopt.search.arena import Arena
 from graphopt.search.selection import FamilyVerdict, Selection
 from graphopt.verification.numeric import Verification
 from graphopt.wording import plural, slower_at
@@ -24,64 +28,39 @@ from graphopt.wording import plural, slower_at
 SCHEMA = "graphopt.report/1"
 
 
-def make_report(
-    *,
-    source: str | None,
-    output: Path | None,
-    strategy: str,
-    config: SessionConfig,
-    seed: int,
-    selection: Selection,
-    predicted: float | None,
-    paired: Paired | None,
-    kept: bool,
-    verified: Verification | None,
-    original: Model,
-    final: Emitted,
-    placements: Sequence[Placement],
-    seconds: float,
-    sizes: Mapping[str, int],
-    given: Sequence[str] = (),
-    elsewhere: Sequence[tuple[Mapping[str, int], Paired]] = (),
-    tie: bool = False,
-    memory: tuple[int | None, int | None] = (None, None),
-    others: float | None = None,
-    apart: bool | None = None,
-    lost: Paired | None = None,
-    lost_at: Mapping[str, int] | None = None,
-    effort: Mapping[str, Any] | None = None,
-) -> dict[str, Any]:
+def summarise(context: Context, judged: Judged) -> dict[str, Any]:
     """The report of an optimisation, ready for JSON. What goes into it is explained where it comes from: :class:`graphopt.pipeline.judge.Judged`."""
-    outcome = selection.outcome
-    told_lost = None
-    if lost is not None:
-        told_lost = {"speedup": lost.speedup, "ci95": list(lost.ci95), "sizes": dict(lost_at or {})}
-    told_elsewhere = [{"sizes": dict(there), **_latency(found, kept)} for there, found in elsewhere]
+    settings, config, kept, paired = context.settings, context.config, judged.kept, judged.paired
+    verified, sizes = judged.verified, context.sizes
+    selection, verification = verified.selection, verified.verification
+    untouched = selection is verified.searched.selection  # nothing was taken back since
+    outcome, placements = selection.outcome, _placements(context.arena, None if kept else judged.graph)
+    elsewhere = [{"sizes": dict(there), **_latency(found, kept)} for there, found in judged.elsewhere]
     return {
         "schema": SCHEMA,
-        "input": source,
-        "output": None if output is None else str(output),
-        "strategy": strategy,
+        "input": str(context.given) if isinstance(context.given, str | Path) else None,
+        "output": None if context.targets.output is None else str(context.targets.output),
+        "strategy": settings.strategy,
         "provider": config.provider,
         "provider_options": dict(config.provider_options),
         "threads": threads_used(config),
         "all_cores": not config.threads,
-        "seed": seed,
+        "seed": settings.seed,
         "latency": None if paired is None else _latency(paired, kept),
         "sizes": dict(sizes),
-        "sizes_assumed": [name for name in sizes if name not in given],
-        "elsewhere": told_elsewhere,
+        "sizes_assumed": _assumed(context),
+        "elsewhere": elsewhere,
         "kept_original": kept,
-        "verified": None if verified is None else _verified(verified),
-        "tie": tie,
+        "verified": None if verification is None else _verified(verification),
+        "tie": judged.tie,
         "opening": None if paired is None else _opening(paired),
-        "memory": None if None in memory else {"before": memory[0], "after": memory[1]},
-        "other_programs": None if others is None else round(others, 2),
-        "processors_apart": apart,
-        "nodes": {"before": all_nodes(original.proto.graph), "after": all_nodes(final.proto.graph)},
+        "memory": None if None in judged.memory else dict(zip(("before", "after"), judged.memory, strict=True)),
+        "other_programs": None if judged.others is None else round(judged.others, 2),
+        "processors_apart": judged.apart,
+        "nodes": {"before": all_nodes(context.original.proto.graph), "after": all_nodes(judged.final.proto.graph)},
         "placement": _placement(placements),
         "timing": None if not placements else {"device": placements[0].device, "copies": placements[0].copies},
-        "size": {"before": original.nbytes, "after": final.nbytes},
+        "size": {"before": context.original.nbytes, "after": judged.final.nbytes},
         "rules": {} if kept else dict(Counter(s.rule for s in outcome.steps).most_common()),
         "steps": [
             {
@@ -100,14 +79,14 @@ def make_report(
             "seconds": outcome.seconds,
             "stop_reason": outcome.stop_reason,
             "rounds": selection.rounds,
-            "predicted": predicted,
-            "lost": told_lost,
+            "predicted": verified.searched.predicted if untouched else None,
+            "lost": _lost(judged),
             "more": _more(selection),
         },
-        "effort": effort,
-        "seconds": seconds,
+        "effort": context.effort.told(),
+        "seconds": time.monotonic() - context.began,
         "environment": asdict(fingerprint(config)),
-        "warnings": _warnings(selection, kept, final, config, paired, slower_at(told_elsewhere), others, bool(apart)),
+        "warnings": _warnings(judged, config, slower_at(elsewhere)),
     }
 
 
@@ -145,6 +124,32 @@ def _verified(v: Verification) -> dict[str, Any]:
     }
 
 
+def _lost(judged: Judged) -> dict[str, Any] | None:
+    """What was measured of the plan in whose place the normal form is written."""
+    if judged.lost is None:
+        return None
+    return {"speedup": judged.lost.speedup, "ci95": list(judged.lost.ci95), "sizes": dict(judged.lost_at)}
+
+
+def _assumed(context: Context) -> list[str]:
+    """The dimensions of which nobody said the size."""
+    if any(context.inputs):
+        return []
+    settings = context.settings
+    chosen = {*context.bound, *(settings.at[0] if settings.at else ())}
+    chosen |= {*shaped_sizes(context.original, context.arena.feeds, settings.input_shapes)}
+    return [name for name in context.sizes if name not in chosen]
+
+
+def _placements(arena: Arena, graph: Graph | None) -> list[Placement]:
+    """Where the original's nodes run, and those of the graph; empty on the CPU, where there is nothing to tell."""
+    placements: list[Placement] = []
+    for each in [] if arena.config.provider == "cpu" else [None] if graph is None else [None, graph]:
+        with Session(arena.loadable(each), arena.config) as session:
+            placements.append(session.placement)
+    return placements
+
+
 def _placement(placements: Sequence[Placement]) -> dict[str, Any] | None:
     if not placements:
         return None
@@ -180,17 +185,9 @@ def _more(selection: Selection) -> list[str]:
     return found
 
 
-def _warnings(
-    selection: Selection,
-    kept: bool,
-    final: Emitted,
-    config: SessionConfig,
-    paired: Paired | None,
-    slower: str,
-    others: float | None,
-    apart: bool,
-) -> list[str]:
+def _warnings(judged: Judged, config: SessionConfig, slower: str) -> list[str]:
     warnings = []
+    selection, kept, paired, others = judged.verified.selection, judged.kept, judged.paired, judged.others
     threads = threads_used(config)
     if config.provider == "cpu" and disturbs(others, threads):
         fewer = ", or choose --threads 1, which they disturb less" if threads > 1 else ""
@@ -198,7 +195,7 @@ def _warnings(
             f"other programs took {others:.1f} processors while {plural(threads, 'thread')} of {usable_cores()} processors were measured, "
             f"and small gains don't show beside them: end them{fewer}"
         )
-    if apart:
+    if judged.apart:
         warnings.append(
             "at times the processors are far from each other, as a virtual machine's may be: what one thread writes then reaches the others "
             "late. The figures are of other times, as far as it could wait for them; a plan may lose at these: choose --threads 1 where that matters"
@@ -222,6 +219,6 @@ def _warnings(
     elif kept:
         gain = "measurable gain" if selection.outcome.steps else "rewrite that saves anything"
         warnings.append(f"no {gain}: the input is kept unchanged")
-    elif final.unfolded:
-        warnings.append(f"{len(final.unfolded)} constants stay computed so that the file does not grow")
+    elif judged.final.unfolded:
+        warnings.append(f"{len(judged.final.unfolded)} constants stay computed so that the file does not grow")
     return warnings
