@@ -118,9 +118,7 @@ def _curves(name: str, search: Search) -> list[SearchCurve]:
 
 def _steps(search: Search, graph: GraphView | None) -> tuple[StepRow, ...]:
     where = {} if graph is None else places(graph)
-    return tuple(
-        StepRow(s.rule, s.family, s.site, s.before_ms, s.after_ms, None, where.get(s.site)) for s in search.steps
-    )
+    return tuple(StepRow(s.rule, s.family, s.site, s.before_ms, s.after_ms, where.get(s.site)) for s in search.steps)
 
 
 def _families(search: Search) -> tuple[FamilyRow, ...]:

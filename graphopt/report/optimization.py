@@ -105,7 +105,7 @@ def subject_of(told: Mapping[str, Any], found: Found) -> Subject:
     graph = compare(found.before, found.after, outcome.steps, names=("original", other))
     where = places(graph)
     steps = tuple(
-        StepRow(s.rule, s.family, s.node, s.cost_before, s.cost_after, None, where.get(s.node)) for s in outcome.steps
+        StepRow(s.rule, s.family, s.node, s.cost_before, s.cost_after, where.get(s.node)) for s in outcome.steps
     )
     families = tuple(
         FamilyRow(v.family, None if v.ratio is None or v.ci95 is None else Ratio.of(v.ratio, v.ci95), _fate(v))

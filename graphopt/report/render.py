@@ -269,9 +269,7 @@ class _Strings:
 
 def _steps(steps: Sequence[StepRow]) -> dict[str, Any]:
     strings = _Strings()
-    rows = [
-        [strings(s.rule), s.place, _number(s.before), _number(s.after), s.change, _triple(s.measured)] for s in steps
-    ]
+    rows = [[strings(s.rule), s.place, _number(s.before), _number(s.after), s.change] for s in steps]
     return {"strings": list(strings.numbers), "rows": rows}
 
 

@@ -71,7 +71,6 @@ class StepRow:
         place: Name of the first value that it redefined.
         before: Predicted milliseconds of the model before it.
         after: Predicted milliseconds after it.
-        measured: The model with this step against the model without it, where that was measured.
         change: Index of the change in the subject's graph that it became a part of.
     """
 
@@ -80,7 +79,6 @@ class StepRow:
     place: str
     before: float
     after: float
-    measured: Ratio | None = None
     change: int | None = None
 
 
@@ -246,12 +244,10 @@ class Page:
         title: What it is about.
         subjects: The models; a table over all of them comes first where there are several.
         environment: Where this was measured.
-        summary: One sentence over all subjects; with a single subject its own sentence is enough.
         notes: What holds for all subjects.
     """
 
     title: str
     subjects: Sequence[Subject]
     environment: Facts = ()
-    summary: str = ""
     notes: tuple[str, ...] = ()

@@ -56,11 +56,11 @@ def bench_page() -> Page:
         Variant(HOSTILE, note=f"failed: {HOSTILE}"),
     )  # fmt: skip
     graph = compare(before, after)
-    steps = tuple(StepRow("leaky", "activation", f"r{i}", 10 - i / 20, 9.95 - i / 20, None, i // 3) for i in range(40))
+    steps = tuple(StepRow("leaky", "activation", f"r{i}", 10 - i / 20, 9.95 - i / 20, i // 3) for i in range(40))
     steps = (
         *steps,
         StepRow("of no family", "", "r1", 8.1, 8.0),
-        StepRow(HOSTILE, "other", HOSTILE, 8.0, 7.9, Ratio(1.01, 1.0, 1.02, "faster"), None),
+        StepRow(HOSTILE, "other", HOSTILE, 8.0, 7.9),
     )
     families = (
         FamilyRow("activation", Ratio(1.2, 1.1, 1.3, "faster")),
@@ -77,4 +77,4 @@ def bench_page() -> Page:
         )
         for name in (f"one {HOSTILE}", "two")
     ]  # fmt: skip
-    return Page("bench", subjects, (("CPU", HOSTILE),), "Two models.", (HOSTILE,))
+    return Page("bench", subjects, (("CPU", HOSTILE),), (HOSTILE,))

@@ -34,14 +34,12 @@
       const {strings, rows} = subjects[details.dataset.steps].steps;
       const graph = graphs.get(details.dataset.steps);
       const heads = ["step", "rule", "at", "predicted before", "after", "gain"];
-      if (rows.some((row) => row[5])) heads.push("measured");
       const body = element("tbody");
-      const add = (from, to) => body.append(...rows.slice(from, to).map(([rule, at, before, after, change, measured], i) => element("tr", {},
+      const add = (from, to) => body.append(...rows.slice(from, to).map(([rule, at, before, after, change], i) => element("tr", {},
         element("td", {class: "n"}, graph && change !== null
           ? element("button", {type: "button", "aria-label": `Show step ${from + i + 1} in the graph`, onclick: () => { graph.show(change); graph.pane.scrollIntoView(); }}, `${from + i + 1}`)
           : `${from + i + 1}`),
-        element("th", {scope: "row"}, strings[rule]), element("td", {}, at), ...[before, after, before - after].map((ms) => element("td", {class: "n"}, `${ms.toPrecision(4)} ms`)),
-        heads.length > 6 ? element("td", {class: "n"}, measured ? `${measured[0].toFixed(3)}×` : "") : null)));
+        element("th", {scope: "row"}, strings[rule]), element("td", {}, at), ...[before, after, before - after].map((ms) => element("td", {class: "n"}, `${ms.toPrecision(4)} ms`)))));
       add(0, FIRST);
       box.append(element("table", {}, element("thead", {}, element("tr", {}, ...heads.map((h) => element("th", {scope: "col"}, h)))), body));
       if (rows.length > FIRST) {
