@@ -152,8 +152,9 @@ def test_progress_is_written_before_the_manifest_that_counts_its_lines(
 
 
 def test_progress_of_another_version_and_damaged_progress(tmp_path: Path) -> None:
-    write_progress(tmp_path, [{"iteration": 1, "old": 2.0}, {"iteration": 2, "new": 0.5}])
-    assert read_progress(tmp_path, 2) == [{"iteration": 1, "old": 2.0}, {"iteration": 2, "new": 0.5}]
+    rows = [{"iteration": 1, "steps": 9, "old": 2.0}, {"iteration": 2, "steps": 18, "new": 0.5}]
+    write_progress(tmp_path, rows)
+    assert read_progress(tmp_path, 2) == rows
     for text in ("iteration,steps\nx,1\n", "steps\n1\n", "iteration\n1,2,3\n", "iteration,steps\n1\n", "\0,\n\xff"):
         (tmp_path / "progress.csv").write_text(text, encoding="latin-1")
         with pytest.raises(CheckpointError, match="not the progress of a training run"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import bisect
-import csv
 import math
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -15,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from graphopt.rl.evaluation.scores import Curve, RatioInterval, Reach, estimate
-from graphopt.rl.manifest import PROGRESS, CheckpointError
+from graphopt.rl.training.progress import read_progress
 
 SMOOTHED_UPDATES = 10
 """Updates over which ``saving`` is averaged: a few episodes on one model after another say little by themselves."""
@@ -51,22 +50,14 @@ def read_learning(folder: Path, algorithm: str) -> Learning | None:
     Raises:
         CheckpointError: The file is damaged.
     """
-    path = folder / PROGRESS
-    try:
-        with path.open(encoding="utf-8", newline="") as lines:
-            rows = list(csv.DictReader(lines))
-    except FileNotFoundError:
-        return None
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise CheckpointError(f"{path}: can't be read: {error}") from error
+    rows = read_progress(folder)
     if not rows:
         return None
-    names = [name for name in rows[0] if name and name.partition("/")[0] in _MEASURES]
-    try:
-        steps = [int(row["steps"]) for row in rows]
-        columns = {name: _filled([row[name] for row in rows]) for name in names}
-    except (KeyError, TypeError, ValueError) as error:
-        raise CheckpointError(f"{path}: not the progress of a training run: {error}") from error
+    names = [
+        name for name in dict.fromkeys(name for row in rows for name in row) if name.partition("/")[0] in _MEASURES
+    ]
+    columns = {name: _filled([row.get(name, math.nan) for row in rows]) for name in names}
+    steps = [int(row["steps"]) for row in rows]
     smooth = {name: _trailing(c) if name.startswith("saving") else c for name, c in columns.items()}
     return Learning(algorithm, steps, smooth)
 
@@ -158,11 +149,10 @@ def _grid(runs: Sequence[Learning]) -> list[int]:
     return [steps[round(i * (len(steps) - 1) / (_MAX_POINTS - 1))] for i in range(_MAX_POINTS)]
 
 
-def _filled(texts: Sequence[str]) -> list[float]:
+def _filled(found: Sequence[float]) -> list[float]:
     """Numbers; where there is none (a model that was not played yet), the one before, at first nothing saved."""
     values: list[float] = []
-    for text in texts:
-        value = float(text) if text not in ("", None) else math.nan
+    for value in found:
         values.append(value if math.isfinite(value) else values[-1] if values else 0.0)
     return values
 

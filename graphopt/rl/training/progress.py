@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -26,8 +27,8 @@ def write_progress(folder: Path, rows: Sequence[Mapping[str, float]]) -> None:
     write_text(folder / PROGRESS, csv_table(heads, rows))
 
 
-def read_progress(folder: Path, until: int) -> list[Row]:
-    """The lines of the first ``until`` updates; none where there is no file.
+def read_progress(folder: Path, until: float = math.inf) -> list[Row]:
+    """The lines of the first ``until`` updates, all by default; none where there is no file.
 
     Raises:
         CheckpointError: The file is damaged.
@@ -40,7 +41,7 @@ def read_progress(folder: Path, until: int) -> list[Row]:
                 for row in csv.DictReader(lines)
             ]
         # The file may be of a later moment than the manifest, if the run was killed between the two.
-        return [row for row in rows if row["iteration"] <= until]
+        return [{**row, "steps": int(row["steps"])} for row in rows if row["iteration"] <= until]
     except FileNotFoundError:
         return []
     except (OSError, ValueError, KeyError, TypeError, csv.Error) as error:
