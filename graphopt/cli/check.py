@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,21 +23,6 @@ if TYPE_CHECKING:
     from graphopt.prover.evidence import Verdict
     from graphopt.rewrite.library import Problem
     from graphopt.rewrite.schema import Rule
-
-
-class _Lines:
-    """Tells how far a long check is where there is no terminal to draw on."""
-
-    def __init__(self, steps: int, *, shown: bool) -> None:
-        self._steps, self._shown, self._done, self._last = steps, shown, 0, time.monotonic()
-
-    def __call__(self, rule: str) -> None:
-        """One more rule is done."""
-        self._done += 1
-        if self._shown and time.monotonic() - self._last >= _EVERY:
-            self._last = time.monotonic()
-            text = f"{self._done} of {self._steps} rules, the last {rule}"
-            console().print(text, no_wrap=True, overflow="ellipsis")
 
 
 def check_rules(
@@ -105,14 +89,12 @@ def check_rules(
     ]
     good = sum(r.id not in faults for rules in loaded.values() for r in rules)
     unchanged = 0 if rule or everything else good - len(work)
-    lines = _Lines(len(work), shown=not screen.is_terminal)
 
     verdicts = {file: [_faulty(r, faults[r.id]) for r in rules if r.id in faults] for file, rules in loaded.items()}
-    with StepProgress(len(work)) as progress:
+    with StepProgress(len(work), what="rules", every=_EVERY) as progress:
         for file, verdict in check_files(work, jobs, seed):
             verdicts[file].append(verdict)
             progress(verdict.rule)
-            lines(verdict.rule)
             if not verdict.loads:
                 text = f"{file}: {verdict.rule}: {verdict.verdict}: {verdict.message}"
                 _tell(screen, text, verdict.details if verbose else "")

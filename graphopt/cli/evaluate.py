@@ -12,12 +12,12 @@ import typer
 from graphopt.cli import options, paths
 from graphopt.cli.options import option
 from graphopt.cli.screen import console, each, facts, table, write_json
-from graphopt.errors import GraphoptError, UsageError
+from graphopt.errors import GraphoptError, UsageError, reason
 from graphopt.files import write_text
 from graphopt.wording import one_line, seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from rich.console import Console
     from rich.table import Table
@@ -93,15 +93,7 @@ def evaluate_agent(
         screen = console()
         size = evaluator.size + (0 if measure is None else len(evaluator.stages[5]) * (2 + len(evaluator.groups)))
         with StepProgress(size, shown=not quiet) as bar:
-            lines = not quiet and not screen.is_terminal
-
-            def tell(done: str) -> None:
-                if lines:
-                    screen.print(done, soft_wrap=True)
-                else:
-                    bar(done)
-
-            evaluator.tell = tell
+            evaluator.tell = bar
             found = evaluator.found
             for found in evaluator.run():
                 if not found.scores:  # what an earlier evaluation has found is worth more than nothing
@@ -109,7 +101,7 @@ def evaluate_agent(
                 with suppress(GraphoptError, OSError, ExceptionGroup):  # what fails is said in the end
                     _write(found, out)
             if measure is not None and not interrupt():
-                found = _measure(evaluator, measure, tell)
+                found = _measure(evaluator, measure)
     if found.interrupted and not found.scores:
         for path in made:
             with suppress(OSError):
@@ -149,7 +141,7 @@ def _folder(out: Path) -> list[Path]:
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise GraphoptError(f"{out}: can't be made: {error.strerror or error}") from error
+        raise GraphoptError(f"{out}: can't be made: {reason(error)}") from error
     return missing
 
 
@@ -163,7 +155,7 @@ def _is_evaluation(folder: Path) -> bool:
     return False
 
 
-def _measure(evaluator: Evaluator, seconds: float, tell: Callable[[str], None]) -> Evaluation:
+def _measure(evaluator: Evaluator, seconds: float) -> Evaluation:
     """Measure the first run of each algorithm and `auto` on the held-out graphs."""
     from graphopt.benchmark.agents import time_agents
 
@@ -180,7 +172,7 @@ def _measure(evaluator: Evaluator, seconds: float, tell: Callable[[str], None]) 
                 evaluator.prices,
                 seconds,
                 rollouts=evaluator.plan.rollouts,
-                tell=tell,
+                tell=evaluator.tell,
                 interrupted=evaluator.interrupted,
             )
         except GraphoptError as error:

@@ -25,7 +25,7 @@ _EVERY = 60.0
 
 
 class _Drawn:
-    """What rich draws on stderr between entering and leaving a block; nothing where stderr is no terminal.
+    """What rich draws on stderr between entering and leaving a block; nothing, or a line now and then, where stderr is no terminal.
 
     Args:
         columns: Of the line.
@@ -33,9 +33,12 @@ class _Drawn:
         often: Times a second that it is drawn anew.
     """
 
+    _said = -math.inf
+
     def __init__(self, *columns: ProgressColumn, shown: bool, often: float) -> None:
         from rich.progress import Progress as Line
 
+        self._shown = shown
         self._console = screen = console(least=1)  # what is drawn again and again must know where lines end
         self._line = Line(
             *columns,
@@ -57,6 +60,12 @@ class _Drawn:
     def __exit__(self, *raised: object) -> None:
         if not self._line.disable:
             self._line.stop()
+
+    def _say(self, text: str, every: float) -> None:
+        """Print a line where nothing can be drawn, if so many seconds have passed since the last."""
+        if self._shown and not self._console.is_terminal and time.monotonic() - self._said >= every:
+            self._said = time.monotonic()
+            self._console.print(one_line(text), no_wrap=True, overflow="ellipsis")
 
     @contextmanager
     def hidden(self) -> Iterator[None]:
@@ -135,18 +144,24 @@ class SearchProgress(_Drawn):
 
 
 class StepProgress(_Drawn):
-    """A bar on stderr for a known number of steps; nothing where stderr is no terminal."""
+    """A bar on stderr for a known number of steps; where stderr is no terminal a line for each, or every so many seconds how many are done."""
 
-    def __init__(self, steps: int, *, shown: bool = True) -> None:
+    def __init__(self, steps: int, *, shown: bool = True, what: str = "", every: float = 0.0) -> None:
         from rich.progress import BarColumn, MofNCompleteColumn
 
         _, message, elapsed = _spinner()
         super().__init__(BarColumn(), MofNCompleteColumn(), elapsed, message, shown=shown, often=10)
         self._task = self._line.add_task("", total=steps)
+        self._what, self._every = what, every
+        self._said = time.monotonic() - (0.0 if every else math.inf)
 
     def __call__(self, done: str) -> None:
         """One step is done."""
         self._line.update(self._task, advance=1, description=done)
+        task = self._line.tasks[0]
+        self._say(
+            f"{task.completed:g} of {task.total:g} {self._what}, the last {done}" if self._what else done, self._every
+        )
 
 
 class WorkProgress(_Drawn):
@@ -154,16 +169,12 @@ class WorkProgress(_Drawn):
 
     def __init__(self, *, shown: bool) -> None:
         super().__init__(*_spinner(), shown=shown, often=2)
-        self._logged = shown and not self._console.is_terminal
-        self._last = -math.inf
         self._task = self._line.add_task("starting", total=None)
 
     def __call__(self, stage: str) -> None:
         """What is being done."""
         self._line.update(self._task, description=one_line(stage))
-        if self._logged and time.monotonic() - self._last >= _EVERY:
-            self._last = time.monotonic()
-            self._console.print(one_line(stage), soft_wrap=True)
+        self._say(stage, _EVERY)
 
 
 class Interrupt(Stoppable):
