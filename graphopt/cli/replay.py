@@ -31,7 +31,8 @@ def replay(
     for path in (trace, model):
         paths.existing_file(path)
     if output is not None:
-        _spare(output, trace, model)
+        writable(output, reads={"the trace": trace, "the model": model}, writes={})
+        paths.spare_weights(model, [output])
     if steps is not None and steps < 0:
         raise UsageError(f"--steps must be 0 or more, not {steps}")
 
@@ -64,8 +65,7 @@ def bisect(
     """Find the first step of a trace that changes what the model computes (exit code 3), or with --slower how fast it is."""
     for path in (trace, model):
         paths.existing_file(path)
-    if json not in (None, "-"):
-        _spare(Path(str(json)), trace, model)
+    paths.report_file(json, {"the model": model}, {"the trace": trace})
 
     from graphopt.cli.progress import Waiting
 
@@ -95,9 +95,3 @@ def bisect(
     present(show, document, json)
     if found.step is not None:
         raise typer.Exit(1 if slower else 3)
-
-
-def _spare(target: Path, trace: Path, model: Path) -> None:
-    """Make sure that a file can be written without harm to what the command reads, the model's weights included."""
-    writable(target, reads={"the trace": trace, "the model": model}, writes={})
-    paths.spare_weights(model, [target])
