@@ -27,9 +27,13 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Thousands of tests and their parameters stay to the end: no collection of garbage need go through them."""
+    """Thousands of tests and their parameters stay to the end: no collection of garbage need go through them.
+
+    What a test makes is mostly without cycles: looking for some every 700 objects took an eighth of the time.
+    """
     gc.collect()
     gc.freeze()
+    gc.set_threshold(20_000, 20, 50)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
