@@ -179,6 +179,11 @@ def unexpected(error: BaseException) -> str:
     return " ".join(f"unexpected {type(error).__name__}: {error}".split()).rstrip(": ")
 
 
+def reason(error: Exception) -> str:
+    """Why the system refused something, as part of a sentence."""
+    return (getattr(error, "strerror", None) or str(error)).lower()
+
+
 def expect(name: str, value: object, kinds: type | tuple[type, ...], what: str) -> None:
     """See that an argument is of some type.
 

@@ -20,7 +20,7 @@ from typing import IO
 
 from graphopt import scratch
 from graphopt.config import FILES, STORE, cache_dir
-from graphopt.errors import GraphoptError, UsageError
+from graphopt.errors import GraphoptError, UsageError, reason
 from graphopt.scratch import Closing
 
 _SUFFIX = ".graphopt"  # of drafts: what is called .NAME.XXXX.graphopt and locked by nobody was left by a killed process
@@ -46,7 +46,7 @@ def is_stream(path: Path) -> bool:
     except FileNotFoundError:
         return False
     except OSError as error:
-        raise UsageError(f"{path}: {error.strerror or error}") from error
+        raise UsageError(f"{path}: {reason(error)}") from error
     if stat.S_ISREG(mode):
         return False
     if stat.S_ISCHR(mode) or stat.S_ISFIFO(mode):
@@ -107,7 +107,7 @@ def unwritable(path: Path, error: OSError) -> GraphoptError:
     """The error for a file that can't be written."""
     full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
     hint = "free some space, or choose another place" if full else None
-    return GraphoptError(f"{path}: can't be written: {(error.strerror or str(error)).lower()}", hint)
+    return GraphoptError(f"{path}: can't be written: {reason(error)}", hint)
 
 
 def files_read(

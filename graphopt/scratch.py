@@ -22,7 +22,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
 
-from graphopt.errors import GraphoptError
+from graphopt.errors import GraphoptError, reason
 
 fcntl: Any
 try:
@@ -67,7 +67,7 @@ def folder(what: str) -> Iterator[Path]:
         path = Path(tempfile.mkdtemp(prefix=f"{what}-", dir=_own()))
     except OSError as error:
         raise GraphoptError(
-            f"no temporary folder can be made: {error.strerror or error}", "set TMPDIR to a folder with some space"
+            f"no temporary folder can be made: {reason(error)}", "set TMPDIR to a folder with some space"
         ) from error
     try:
         yield path

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from graphopt import scratch
-from graphopt.errors import GraphoptError, UsageError
+from graphopt.errors import GraphoptError, UsageError, reason
 from graphopt.files import write_text
 from graphopt.many.find import data_files
 from graphopt.onnxio.load import load
@@ -48,7 +48,7 @@ class FinishedModels:
         except FileExistsError as error:
             raise UsageError(f"{folder} is not a folder") from error
         except OSError as error:
-            raise UsageError(f"{folder}: can't be written to: {(error.strerror or str(error)).lower()}") from error
+            raise UsageError(f"{folder}: can't be written to: {reason(error)}") from error
         if self._lock is not None and not scratch.locked(self._lock):
             self.close()
             raise UsageError(f"another graphopt is writing to {folder}", "wait for it, or choose another --out-dir")
@@ -149,7 +149,7 @@ def content(model: Path) -> str:
         names = sorted((str(file.relative_to(model.parent.absolute())), file) for file in data_files(model))
         return " ".join([_plain(model), *(f"{name} {_plain(file)}" for name, file in names)])
     except OSError as error:
-        raise GraphoptError(f"{model}: can't be read: {(error.strerror or str(error)).lower()}") from error
+        raise GraphoptError(f"{model}: can't be read: {reason(error)}") from error
 
 
 def contents(path: Path) -> str:
@@ -162,7 +162,7 @@ def contents(path: Path) -> str:
     try:
         return " ".join(f"{file.relative_to(path)} {_plain(file)}" for file in files)
     except OSError as error:
-        raise GraphoptError(f"{path}: can't be read: {(error.strerror or str(error)).lower()}") from error
+        raise GraphoptError(f"{path}: can't be read: {reason(error)}") from error
 
 
 def _plain(file: Path) -> str:

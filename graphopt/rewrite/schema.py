@@ -20,7 +20,7 @@ import yaml
 
 from graphopt.config import PROVIDERS, provider_name
 from graphopt.documents import DocumentError, compose_yaml, read_text
-from graphopt.errors import RuleError
+from graphopt.errors import RuleError, reason
 from graphopt.ir.graph import QUANTISATION, QUANTISING, UNIT, Node
 from graphopt.rewrite.expr import Expression, compile_expression
 from graphopt.rewrite.functions import FUNCTIONS
@@ -222,7 +222,7 @@ def rule_text(path: Path) -> str:
     try:
         return read_text(path)
     except OSError as error:
-        raise RuleError(f"can't be read: {error.strerror or error}", str(path)) from error
+        raise RuleError(f"can't be read: {reason(error)}", str(path)) from error
     except DocumentError as error:
         raise RuleError(str(error), error.at(str(path))) from error
 

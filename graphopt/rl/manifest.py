@@ -10,7 +10,7 @@ from typing import Any
 
 from graphopt import registry
 from graphopt.documents import DocumentError, read_json, record
-from graphopt.errors import GraphoptError, UsageError
+from graphopt.errors import GraphoptError, UsageError, reason
 from graphopt.files import write_text
 from graphopt.rl.task import Task, parse_task
 from graphopt.version import __version__
@@ -80,7 +80,7 @@ def read_manifest(folder: Path) -> Manifest:
         data = read_json(path)
     except OSError as error:
         raise CheckpointError(
-            f"{folder}: no agent: {MANIFEST}: {error.strerror or error}", "make one with graphopt train-agent --out DIR"
+            f"{folder}: no agent: {MANIFEST}: {reason(error)}", "make one with graphopt train-agent --out DIR"
         ) from error
     except DocumentError as error:
         raise CheckpointError(f"{path}: not a manifest: {error}") from error

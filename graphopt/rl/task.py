@@ -18,7 +18,7 @@ import yaml
 
 from graphopt.cost.models import COST_MODELS
 from graphopt.documents import DocumentError, compose_yaml, read_text
-from graphopt.errors import UnknownNameError, UsageError
+from graphopt.errors import UnknownNameError, UsageError, reason
 from graphopt.rl.features import EDGE, GRAPH, NODE
 from graphopt.rl.reward import TERMS
 
@@ -230,7 +230,7 @@ def load_task(task: str | Path) -> Task:
     try:
         text = read_text(path)
     except OSError as error:
-        raise TaskError(f"can't be read: {error.strerror or error}", str(path)) from error
+        raise TaskError(f"can't be read: {reason(error)}", str(path)) from error
     except DocumentError as error:
         raise TaskError(str(error), error.at(str(path))) from error
     return parse_task(text, str(path), path.parent)

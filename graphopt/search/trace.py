@@ -12,7 +12,7 @@ from typing import Any
 
 from graphopt.config import Settings, check_arguments
 from graphopt.documents import DocumentError, read_json, record
-from graphopt.errors import GraphoptError, expect_path
+from graphopt.errors import GraphoptError, expect_path, reason
 from graphopt.files import write_text
 from graphopt.ir.edit import RefusedError
 from graphopt.ir.graph import Graph
@@ -121,7 +121,7 @@ def read_trace(path: Path) -> Trace:
     try:
         data = read_json(path)
     except OSError as error:
-        raise TraceError(f"{path}: {(error.strerror or str(error)).lower()}") from error
+        raise TraceError(f"{path}: {reason(error)}") from error
     except DocumentError as error:
         raise TraceError(f"{path}: not a trace: {error}") from error
     schema = data.get("schema") if isinstance(data, dict) else None

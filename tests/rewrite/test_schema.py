@@ -240,7 +240,7 @@ def test_a_bound_and_a_domain_are_positive_numbers(number: str) -> None:
 
 def test_files(tmp_path: Path) -> None:
     path = tmp_path / "merge.yaml"
-    with pytest.raises(RuleError, match=r"merge\.yaml: can't be read: No such file"):
+    with pytest.raises(RuleError, match=r"merge\.yaml: can't be read: no such file"):
         read_rules(path)
     path.write_text(RULE)
     assert [rule.id for rule in read_rules(path)] == ["merge-two"]

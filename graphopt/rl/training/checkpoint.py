@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from graphopt.cost.store import Store, StoreWarning
-from graphopt.errors import GraphoptError, UsageError
+from graphopt.errors import GraphoptError, UsageError, reason
 from graphopt.rl.agent import CONTROLLER, ENCODER, MEMORY, RULES
 from graphopt.rl.manifest import MANIFEST, PRICES, PROGRESS, CheckpointError, Manifest
 
@@ -83,10 +83,8 @@ def save(folder: Path, manifest: Manifest, tensors: Mapping[str, Tensor]) -> Man
         save_file({key: t.detach().cpu().contiguous() for key, t in tensors.items()}, partial)
         os.replace(partial, folder / name)
     except (OSError, SafetensorError) as error:  # the latter stands for whatever the system says
-        reason = getattr(error, "strerror", None) or error
-        raise GraphoptError(
-            f"{folder / name}: can't be written: {reason}", "is there room, and may you write there?"
-        ) from error
+        text = f"{folder / name}: can't be written: {reason(error)}"
+        raise GraphoptError(text, "is there room, and may you write there?") from error
     finally:
         partial.unlink(missing_ok=True)
     made = replace(manifest, weights=name)

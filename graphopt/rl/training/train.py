@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from graphopt.errors import GraphoptError, UsageError
+from graphopt.errors import GraphoptError, UsageError, reason
 from graphopt.execution import Executor, make_executor
 from graphopt.rewrite.library import Library
 from graphopt.rl.manifest import PRICES, CheckpointError, Manifest, read_manifest
@@ -90,7 +90,7 @@ def _begun(run: Run, library: Library, executor: Executor, tell: Report) -> _Tra
     try:
         run.out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise GraphoptError(f"{run.out}: can't be made: {error.strerror or error}") from error
+        raise GraphoptError(f"{run.out}: can't be made: {reason(error)}") from error
     keep_prices(run, library, tell)
     manifest = Manifest(
         run.algorithm,
