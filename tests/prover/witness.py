@@ -103,7 +103,7 @@ def wrong_rules() -> list[Rule]:
 
 def witnesses() -> dict[str, Witness]:
     """The witness of each rule, by id."""
-    found = yaml.load((FOLDER / "witnesses.yaml").read_text(encoding="utf-8"), Loader=yaml.BaseLoader)
+    found = yaml.load((FOLDER / "witnesses.yaml").read_text(encoding="utf-8"), Loader=yaml.CBaseLoader)
     return {ident: Witness(**given) for ident, given in found.items()}
 
 
