@@ -29,7 +29,7 @@ def pytest_configure() -> None:
 def pytest_collection_finish() -> None:
     """Thousands of tests and their parameters stay to the end: no collection of garbage need go through them.
 
-    What a test makes is mostly without cycles: looking for some every 700 objects took an eighth of the time.
+    What a test makes is mostly without cycles: looking for some every 700 objects took up to an eighth of the time of a test.
     """
     gc.collect()
     gc.freeze()
