@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterator
 
 from onnx import AttributeProto, GraphProto, NodeProto
+
+from graphopt.errors import ModelError
 
 HAS_BODY = "has a body"
 """Why nodes of control flow are opaque whose bodies are graphs like any other."""
@@ -60,13 +63,59 @@ def all_nodes(graph: GraphProto) -> int:
     return sum(len(each.node) for each in graphs(graph))
 
 
+def order_of(graph: GraphProto) -> list[int]:
+    """Places of a graph's nodes in topological order: ascending where they stand in one.
+
+    Raises:
+        ModelError: There is a cycle.
+    """
+    given = _given(graph)
+    producers = {name for node in graph.node for name in node.output if name} - given
+    readers: dict[str, list[int]] = {}
+    missing: list[int] = []
+    for index, node in enumerate(graph.node):
+        needs = producers.intersection({*node.input} | captured(node))
+        missing.append(len(needs))
+        for name in needs:
+            readers.setdefault(name, []).append(index)
+    ready = [index for index, n in enumerate(missing) if n == 0]  # ascending, so a heap already
+    order: list[int] = []
+    while ready:
+        order.append(heapq.heappop(ready))
+        for name in graph.node[order[-1]].output:
+            for index in readers.pop(name, ()):
+                missing[index] -= 1
+                if missing[index] == 0:
+                    heapq.heappush(ready, index)
+    if len(order) != len(missing):
+        stuck = next(graph.node[index] for index, n in enumerate(missing) if n > 0)
+        raise ModelError(f"the graph has a cycle through node {stuck.name or stuck.op_type!r}")
+    return order
+
+
+def in_order(graph: GraphProto) -> bool:
+    """Whether the nodes of a graph, and of the bodies in it, stand in topological order; raises as :func:`order_of` does."""
+    return all(order_of(each) == [*range(len(each.node))] for each in graphs(graph))
+
+
+def put_in_order(graph: GraphProto) -> None:
+    """Bring the nodes of a graph, and of the bodies in it, into topological order; raises as :func:`order_of` does."""
+    for each in graphs(graph):
+        nodes = [each.node[place] for place in order_of(each)]
+        copies = GraphProto(node=nodes)
+        each.ClearField("node")
+        each.node.extend(copies.node)
+
+
+def _given(graph: GraphProto) -> set[str]:
+    """Names of inputs and weights."""
+    weights = {s.values.name for s in graph.sparse_initializer}.union(t.name for t in graph.initializer)
+    return weights.union(i.name for i in graph.input)
+
+
 def free_names(body: GraphProto) -> set[str]:
     """Names of outer values that a body reads."""
-    own = (
-        {i.name for i in body.input}
-        | {t.name for t in body.initializer}
-        | {s.values.name for s in body.sparse_initializer}
-    )
+    own = _given(body)
     read: set[str] = set()
     for node in body.node:
         own.update(node.output)

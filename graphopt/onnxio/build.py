@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -27,7 +26,7 @@ from graphopt.ir.graph import (
 from graphopt.ir.infer import value_type
 from graphopt.ir.tensors import Constant
 from graphopt.ir.types import UNKNOWN, ValueType, digest
-from graphopt.onnxio.bodies import HAS_BODY, captured, within
+from graphopt.onnxio.bodies import HAS_BODY, captured, order_of, within
 from graphopt.onnxio.declared import overridable, types_of, unnamed_axes
 from graphopt.onnxio.initializers import attribute_of, constant_of, identify
 from graphopt.onnxio.read import STANDARD
@@ -52,9 +51,8 @@ def graph_of(proto: ModelProto, tensors: Mapping[str, Constant]) -> Graph:
         ModelError: A value is defined twice or by nothing, or there is a cycle.
     """
     made = _Builder(proto, tensors)
-    producers = {o for n in proto.graph.node for o in n.output if o}
-    for index, source in enumerate(_sorted(proto.graph, made.scope, producers)):
-        made.add(index, source)
+    for index, place in enumerate(order_of(proto.graph)):
+        made.add(index, proto.graph.node[place])
     nodes = _guard_quantised(made.nodes, made.values)
     outputs: list[tuple[str, int]] = []
     for info in proto.graph.output:
@@ -172,31 +170,6 @@ def _definers(graph: GraphProto, name: str) -> list[str]:
         label = repr(node.name) if node.name else f"number {number + 1}"
         found += [f"node {label} ({node.op_type})" for output in node.output if output == name]
     return found
-
-
-def _sorted(g: GraphProto, scope: Mapping[str, int], producers: set[str]) -> list[NodeProto]:
-    """The nodes in topological order, as they stand where that is one already."""
-    readers: dict[str, list[int]] = {}
-    missing: list[int] = []
-    for index, node in enumerate(g.node):
-        needs = {n for n in {*node.input} | captured(node) if n in producers and n not in scope}
-        missing.append(len(needs))
-        for name in needs:
-            readers.setdefault(name, []).append(index)
-    ready = [index for index, n in enumerate(missing) if n == 0]  # ascending, so a heap already
-    result: list[NodeProto] = []
-    while ready:
-        node = g.node[heapq.heappop(ready)]
-        result.append(node)
-        for name in node.output:
-            for index in readers.pop(name, ()):
-                missing[index] -= 1
-                if missing[index] == 0:
-                    heapq.heappush(ready, index)
-    if len(result) != len(missing):
-        stuck = next(g.node[index] for index, n in enumerate(missing) if n > 0)
-        raise ModelError(f"the graph has a cycle through node {stuck.name or stuck.op_type!r}")
-    return result
 
 
 def _opaque(

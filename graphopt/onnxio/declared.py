@@ -9,7 +9,7 @@ from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, num
 from graphopt.ir.doubts import MISTAKEN, believed
 from graphopt.ir.infer import value_type
 from graphopt.ir.types import BITS, DTYPE_NAMES, UNKNOWN, ValueType, dim_name, known, merge
-from graphopt.onnxio.bodies import captured
+from graphopt.onnxio.bodies import captured, in_order, put_in_order
 from graphopt.onnxio.initializers import attribute_of
 from graphopt.onnxio.read import STANDARD
 
@@ -27,10 +27,14 @@ def _types(proto: ModelProto) -> dict[str, ValueType]:
     weights = {t.name: t for t in proto.graph.initializer}
     published = [o.name for o in proto.graph.output if o.name in weights]
     unnamed = [(at, *each) for at, info in enumerate(proto.graph.input) for each in unnamed_axes(info).items()]
+    # What inference has not seen yet it takes for absent: the axes of a Slice, so that it cuts others.
+    loose = not in_order(proto.graph)
     whole = proto
-    if published or unnamed:
+    if published or unnamed or loose:
         whole = ModelProto()
         whole.CopyFrom(proto)
+    if loose:
+        put_in_order(whole.graph)
     # Of an initializer that is an output inference believes what the output declares: without a shape, a Slice by it is wrong.
     for output in whole.graph.output if published else ():
         if output.name in weights:

@@ -205,6 +205,15 @@ def test_unsorted_nodes(tmp_path: Path) -> None:
     onnx.checker.check_model(str(out), full_check=True)
 
 
+def test_shapes_follow_from_what_stands_later() -> None:
+    """ONNX's inference takes the axes of a Slice for absent as long as it has not come to them, and cuts the first ones."""
+    axes = node("Constant", [], ["axes"], value=onnx.numpy_helper.from_array(np.array([2])))
+    cut = [node("Slice", ["x", "start", "end", "axes"], ["cut"]), axes, node("Neg", ["cut"], ["y"])]
+    bounds = [onnx.numpy_helper.from_array(np.array([n]), name) for name, n in (("start", 0), ("end", 2))]
+    graph = load(model(cut, [("x", F, [2, "S", 4])], [("y", F, None)], bounds)).graph
+    assert {v.name: str(v.type) for v in graph.values.values()}["cut"] == "f32[2,S,2]"
+
+
 def test_sorting_takes_linear_time() -> None:
     n = 4000
     nodes = [node("Relu", [f"v{i}"], [f"v{i + 1}"]) for i in reversed(range(n))]
