@@ -32,7 +32,7 @@ from graphopt.runtime import guard
 from graphopt.runtime.environment import fingerprint, free_memory, threads_used
 from graphopt.runtime.feeds import Range
 from graphopt.runtime.given import Given
-from graphopt.runtime.rounds import Contender, Measured, Timed, in_process, measure
+from graphopt.runtime.rounds import Contender, Measured, Timed, in_process, measure, processor_clock
 from graphopt.runtime.session import Session, SessionConfig
 from graphopt.runtime.timing import Turn
 from graphopt.verification.compare import Difference, Tolerance, compare
@@ -286,7 +286,7 @@ class _Run:
         with guard.open_guarded(self.path, replace(self.config, level="disabled")) as session:
             expected = [session.run(each) for each in trials]
         with Session(self.path, self.config) as session:
-            ours = min(Turn(session.prepare(feeds), self.config.alone).take())
+            ours = min(Turn(session.prepare(feeds), processor_clock(self.config)).take())
         found = list[tuple[Made, Opened | None]]()
         for name in names:
             folder = self.folder / f"{name}-{self.config.threads}"

@@ -28,7 +28,7 @@ from graphopt.runtime.environment import peak_memory
 from graphopt.runtime.feeds import make_feeds
 from graphopt.runtime.given import load_npz
 from graphopt.runtime.placement import Placement
-from graphopt.runtime.rounds import Contender, Opener, Timed
+from graphopt.runtime.rounds import Contender, Opener, Timed, processor_clock
 from graphopt.runtime.session import Session, SessionConfig
 from graphopt.runtime.timing import Turn
 
@@ -137,7 +137,7 @@ def _serve() -> None:
             question, _, rest = line.strip().partition(" ")
             answer: Any = None
             if question == "turn":
-                turn = turn or Turn(session.prepare(feeds), config.alone)
+                turn = turn or Turn(session.prepare(feeds), processor_clock(config))
                 answer = turn.take()
             elif question == "outputs":
                 outputs = zip(session.output_names, session.run(feeds), strict=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper, shape_inference
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper, shape_inference
 
 from graphopt.ir.doubts import MISTAKEN, believed
 from graphopt.ir.infer import value_type
@@ -27,14 +27,10 @@ def _types(proto: ModelProto) -> dict[str, ValueType]:
     weights = {t.name: t for t in proto.graph.initializer}
     published = [o.name for o in proto.graph.output if o.name in weights]
     unnamed = [(at, *each) for at, info in enumerate(proto.graph.input) for each in unnamed_axes(info).items()]
-    # What inference has not seen yet it takes for absent: the axes of a Slice, so that it cuts others.
-    loose = not in_order(proto.graph)
     whole = proto
-    if published or unnamed or loose:
+    if published or unnamed:
         whole = ModelProto()
         whole.CopyFrom(proto)
-    if loose:
-        put_in_order(whole.graph)
     # Of an initializer that is an output inference believes what the output declares: without a shape, a Slice by it is wrong.
     for output in whole.graph.output if published else ():
         if output.name in weights:
@@ -45,17 +41,57 @@ def _types(proto: ModelProto) -> dict[str, ValueType]:
     for at, axis, name in unnamed:
         dim = whole.graph.input[at].type.tensor_type.shape.dim[axis]
         dim.dim_param = called.setdefault(dim.dim_param or name, name)
-    try:
-        inferred = shape_inference.infer_shapes(whole, data_prop=True)
-    except Exception:
-        # Inference gives up on some valid models (unknown operators in bodies); the declared types remain.
-        inferred = whole
-    g = inferred.graph
+    g = _inferred(whole)
     found = {i.name: value_type(i.type) for i in [*g.input, *g.value_info]}
     for i in g.output:
         type = value_type(i.type)
         found[i.name] = merge(found[i.name], type) or type if i.name in found else type
     return found
+
+
+def _inferred(proto: ModelProto) -> GraphProto:
+    """A graph with what follows from it by ONNX's own inference."""
+    # What inference has not seen yet it takes for absent: the axes of a Slice, so that it cuts others.
+    if not in_order(proto.graph):
+        ordered = ModelProto()
+        ordered.CopyFrom(proto)
+        put_in_order(ordered.graph)
+        proto = ordered
+    try:
+        return shape_inference.infer_shapes(proto, data_prop=True).graph
+    except Exception:
+        # It gives up on some valid models (unknown operators in bodies); the declared types remain.
+        return proto.graph
+
+
+def forget_contradicted(proto: ModelProto) -> None:
+    """Drop what a model declares of its inner values where that contradicts what follows from its inputs, with all the rest of it.
+
+    Who gives an input another size, or a symbol in place of one, often leaves the others as they were; and ONNX and the runtime believe them.
+    """
+    g = proto.graph
+    if not g.value_info:
+        return
+    bare = ModelProto()
+    bare.CopyFrom(proto)
+    bare.graph.ClearField("value_info")
+    for output in bare.graph.output:
+        if output.type.HasField("tensor_type"):
+            output.type.tensor_type.ClearField("shape")
+    follows = {i.name: value_type(i.type) for i in _inferred(bare).value_info}
+    symbols = {d for i in g.input for d in value_type(i.type).shape or () if isinstance(d, str)}
+    if any(_contradicts(value_type(i.type), follows.get(i.name, UNKNOWN), symbols) for i in g.value_info):
+        g.ClearField("value_info")
+
+
+def _contradicts(declared: ValueType, follows: ValueType, symbols: set[str]) -> bool:
+    """Whether a declared shape is another than the one that follows; symbols stand for any size."""
+    a, b = declared.shape, follows.shape
+    if a is None or b is None:
+        return False
+    return len(a) != len(b) or any(
+        isinstance(x, int) and (y in symbols or (isinstance(y, int) and x != y)) for x, y in zip(a, b, strict=True)
+    )
 
 
 def unnamed_axes(info: ValueInfoProto) -> dict[int, str]:

@@ -22,10 +22,12 @@ from __future__ import annotations
 
 import math
 import statistics
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -34,6 +36,7 @@ from graphopt.errors import UsageError
 from graphopt.ir.memo import collector_paused
 from graphopt.ir.types import Array
 from graphopt.runtime.distance import Distance, distance
+from graphopt.runtime.environment import threads_used, usable_cores
 from graphopt.runtime.providers import CPU, full_name, on_host
 from graphopt.runtime.session import SPIN_S, Model, Session, SessionConfig, spinning, spins
 from graphopt.runtime.timing import GRAIN_S, NOISY, Paired, Ratio, Turn, ratio
@@ -48,6 +51,9 @@ SETTLE_S = 3e-3
 """Pause before each turn where sessions have threads of their own: these sleep by then (otherwise twice the latency, with two threads on two cores)."""
 LONG_SETTLE_S = 0.05
 """The pause where threads can't be told, or were told otherwise: those of other runtimes, of providers on the processor, and of ONNX Runtime before 1.27."""
+
+_SCHEDULER = Path("/proc/thread-self/schedstat")
+"""Linux: nanoseconds that a thread had a processor, and that it waited for one."""
 
 Timed = Callable[[], list[float]]
 """Takes a turn and returns the seconds of its runs."""
@@ -288,6 +294,24 @@ def measure_pair(
     return measured.pair(0, 1)
 
 
+def processor_clock(config: SessionConfig) -> Callable[[], float]:
+    """A clock, in seconds, that stands while other programs have the processor of the thread that runs a session; that of the wall where nothing tells.
+
+    Where a session has threads of its own, it goes on while that thread sleeps, until another one has done its part. Of more threads than
+    processors some wait for the others, which is the session's own time.
+    """
+    if full_name(config.provider) != CPU or config.parallel > 1:
+        return time.perf_counter
+    if config.threads == 1:
+        # On Windows a thread's time goes on in steps of 16 ms: a turn may seem to have had none.
+        return time.perf_counter if sys.platform == "win32" else time.thread_time
+    return _unless_delayed if threads_used(config) <= usable_cores() and _SCHEDULER.exists() else time.perf_counter
+
+
+def _unless_delayed() -> float:
+    return time.perf_counter() - int(_SCHEDULER.read_bytes().split()[1]) / 1e9
+
+
 def in_process(feeds: Mapping[str, Any]) -> Opener:
     """Opens sessions in this process.
 
@@ -299,7 +323,7 @@ def in_process(feeds: Mapping[str, Any]) -> Opener:
         start = time.perf_counter()
         session = stack.enter_context(Session(contender.model, contender.config))
         seconds = max(time.perf_counter() - start, GRAIN_S)
-        return seconds, Turn(session.prepare(feeds), contender.config.alone).take
+        return seconds, Turn(session.prepare(feeds), processor_clock(contender.config)).take
 
     return opener
 

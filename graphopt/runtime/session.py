@@ -105,13 +105,6 @@ class SessionConfig:
     arena: bool = True
     pattern: bool = True
 
-    @property
-    def alone(self) -> bool | None:
-        """Whether the thread that runs a session does all of its work, or others of this process, too; ``None`` where something else does."""
-        if providers.full_name(self.provider) != providers.CPU:
-            return None
-        return self.threads == 1 and self.parallel <= 1
-
 
 def spinning(config: SessionConfig, seconds: float) -> SessionConfig:
     """A session whose threads wait awake for so long before they sleep, unless it was told another time or the runtime can't be told."""

@@ -16,11 +16,9 @@ from __future__ import annotations
 
 import itertools
 import math
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -41,9 +39,6 @@ _UNDISTURBED = 0.9  # share of its time that a thread must have had the processo
 _SWITCH_S = 5e-6  # ... but for as much as the clocks of thread and wall may differ by
 _TRIM = 0.2  # the share at either end that Tukey and McLaughlin advise for tails like a busy machine's
 _SPARE = 8  # of fewer cycles none can be spared
-
-_SCHEDULER = Path("/proc/thread-self/schedstat")
-"""Linux: nanoseconds that a thread had a processor, and that it waited for one."""
 
 # Two-sided 95 % quantiles of Student's t by degrees of freedom, from 1.
 _STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131)
@@ -156,11 +151,11 @@ class Turn:
 
     Args:
         run: Runs the model once, see :meth:`graphopt.runtime.session.Session.prepare`.
-        alone: See :attr:`graphopt.runtime.session.SessionConfig.alone`. Time in which this thread had no processor does not count, where it is known.
+        had: A clock that stands while other programs have the processor (:func:`graphopt.runtime.environment.processor_clock`).
     """
 
-    def __init__(self, run: Callable[[], None], alone: bool | None = None) -> None:
-        self._run, self._had = run, _processor_clock(alone)
+    def __init__(self, run: Callable[[], None], had: Callable[[], float] = time.perf_counter) -> None:
+        self._run, self._had = run, had
         best = self._clock(1)[0]
         if best < _SLOW_S:
             best = self._clock(1)[0]
@@ -189,19 +184,6 @@ class Turn:
         wall = marks[-1] - marks[0]
         share = 1.0 if undisturbed(wall, had) else had / wall
         return [max(share * (end - start), GRAIN_S) for start, end in itertools.pairwise(marks)]
-
-
-def _processor_clock(alone: bool | None) -> Callable[[], float]:
-    """A clock that stands while this thread has no processor; that of the wall where nothing tells."""
-    # On Windows a thread's time goes on in steps of 16 ms: a turn may seem to have had none.
-    if alone:
-        return time.perf_counter if sys.platform == "win32" else time.thread_time
-    return _unless_delayed if alone is False and _SCHEDULER.exists() else time.perf_counter
-
-
-def _unless_delayed() -> float:
-    """A clock that stands while this thread waits for a processor, and goes on while it sleeps: until another one has done its part."""
-    return time.perf_counter() - int(_SCHEDULER.read_bytes().split()[1]) / 1e9
 
 
 def undisturbed(wall: float, had: float) -> bool:

@@ -214,6 +214,32 @@ def test_shapes_follow_from_what_stands_later() -> None:
     assert {v.name: str(v.type) for v in graph.values.values()}["cut"] == "f32[2,S,2]"
 
 
+@pytest.mark.parametrize("size, stale", [("B", [1, 4]), ("B", [1, 4, 1]), (3, [1, 4])])
+def test_what_contradicts_the_inputs_is_not_believed(size: int | str, stale: list[int], tmp_path: Path) -> None:
+    """Who gives an input another size often leaves the values after it as they were declared."""
+    nodes = [node("Relu", ["x"], ["r"]), node("Shape", ["r"], ["shape"]), node("Neg", ["r"], ["n"])]
+    nodes.append(node("Expand", ["one", "shape"], ["y"]))
+    proto = model(
+        [*nodes, node("Add", ["n", "y"], ["z"])],
+        [("x", F, [size, 4])],
+        [("z", F, [size, 4])],
+        [onnx.numpy_helper.from_array(np.ones((1, 1), np.float32), "one")],
+    )
+    proto.graph.value_info.append(onnx.helper.make_tensor_value_info("r", F, stale))
+    proto.graph.value_info.append(onnx.helper.make_tensor_value_info("n", F, [size, 4]))
+    out, loaded, _ = through(proto, tmp_path, library(DROP_IDENTITY))
+    assert {str(v.type) for v in loaded.graph.values.values() if v.name in "rn"} == {f"f32[{size},4]"}
+    given = np.arange(12, dtype=np.float32).reshape(3, 4)
+    same(run(out, {"x": given}), [1 - given])
+
+
+def test_what_a_model_alone_says_is_believed() -> None:
+    unknown = node("Mystery", ["x"], ["m"], domain="elsewhere")
+    proto = model([unknown, node("Neg", ["m"], ["y"])], [("x", F, ["B"])], [("y", F, None)], domains={"elsewhere": 1})
+    proto.graph.value_info.append(onnx.helper.make_tensor_value_info("m", F, [7]))
+    assert {v.name: str(v.type) for v in load(proto).graph.values.values()}["y"] == "f32[7]"
+
+
 def test_sorting_takes_linear_time() -> None:
     n = 4000
     nodes = [node("Relu", [f"v{i}"], [f"v{i + 1}"]) for i in reversed(range(n))]
