@@ -42,7 +42,7 @@ def mismatch(rule: Rule, graph: Graph, names: dict[str, Any]) -> str:
         node = graph.producer(key) if key in graph.values else None
         if node is None:
             return f"{line.text!r} has no node of its own"
-        if not any(next(match_line(graph, line, node, dict(held)), None) for held in ({}, given)):
+        if not any(match_line(graph, line, node, held) for held in ({}, given)):
             return f"{line.text!r}: {next(_reasons(graph, line, node, given), 'its operands do not fit')}"
     roots = [names[root].key for root in rule.roots]
     if len(set(roots)) < len(roots):

@@ -200,9 +200,9 @@ def find_from(
     rule = plan.rule
     line = rule.match[plan.anchor]
     best: dict[tuple[int, ...], Match] = {}
-    starts = list(match_line(graph, line, node, {}))
+    starts = match_line(graph, line, node, {})
     for names, nodes in _walk(graph, plan, 0, starts, {plan.anchor: node.id}, without):
-        ids = tuple(nodes[i] for i in range(len(rule.match)))
+        ids = tuple([nodes[i] for i in range(len(rule.match))])
         held = best.get(ids)
         if held is not None and held.preferred:
             continue
@@ -215,6 +215,7 @@ def find_from(
 def _walk(
     graph: Graph, plan: Plan, step: int, starts: list[Names], nodes: dict[int, int], without: Container[int]
 ) -> Iterator[tuple[Names, dict[int, int]]]:
+    """Ways to go on from a step, each with the node of every line; ``nodes`` is the same dictionary each time."""
     if step == len(plan.steps):
         for names in starts:
             yield names, nodes
@@ -233,19 +234,21 @@ def _walk(
         for node in candidates:
             if (node.domain, node.op) not in line.ops or not plan.rule.sees(node) or node.id in without:
                 continue
-            extended = list(match_line(graph, line, node, names))
+            extended = match_line(graph, line, node, names)
             if extended:
-                yield from _walk(graph, plan, step + 1, extended, {**nodes, todo.line: node.id}, without)
+                nodes[todo.line] = node.id
+                yield from _walk(graph, plan, step + 1, extended, nodes, without)
 
 
 def _judge(graph: Graph, rule: Rule, names: Names, ids: tuple[int, ...], block: int) -> Match | None:
     """The match, unless a condition fails or it is the mirror image of another one."""
-    roots = tuple(names[r].key for r in rule.roots)
-    if len(set(roots)) != len(roots):
-        return None
-    # By key, not by rank: an edit elsewhere may give the roots other ranks.
-    if rule.unordered and roots != tuple(sorted(roots)):
-        return None
+    roots = tuple([names[r].key for r in rule.roots])
+    if len(roots) > 1:
+        if len(set(roots)) != len(roots):
+            return None
+        # By key, not by rank: an edit elsewhere may give the roots other ranks.
+        if rule.unordered and roots != tuple(sorted(roots)):
+            return None
     if all(graph.values[r].const for r in roots):
         return None
     env = Env(graph, names, block)
@@ -255,27 +258,30 @@ def _judge(graph: Graph, rule: Rule, names: Names, ids: tuple[int, ...], block: 
     return Match(rule, names, ids, roots, all(hint.holds(env) for hint in rule.prefer))
 
 
-def match_line(graph: Graph, line: Line, node: Node, names: Names) -> Iterator[Names]:
+def match_line(graph: Graph, line: Line, node: Node, names: Names) -> list[Names]:
     """Ways in which one pattern line can stand for ``node``, as extensions of ``names``."""
-    if len(line.outputs) > len(node.outputs):
-        return
+    operands, keys = line.operands, node.inputs
+    if len(line.outputs) > len(node.outputs) or (line.fixed and len(keys) > len(operands)):
+        return []
     bound = dict(names)
     if line.op_variable and not _bind(bound, line.op_variable, f"{node.domain}.{node.op}" if node.domain else node.op):
-        return
+        return []
     for i, key in enumerate(node.outputs):
         out = line.outputs[i] if i < len(line.outputs) else None
         if out is None:
             # An output that the pattern does not name may be there, but nothing may read it.
             if key is not None and (graph.users[key] or key in graph.output_keys):
-                return
+                return []
         elif out != "_" and (key is None or not _bind(bound, out, Ref(key))):
-            return
+            return []
     if not _attributes(graph, line, node, bound):
-        return
-    operands, keys = line.operands, node.inputs
-    yield from _operands(graph, operands, keys, bound)
-    if len(operands) == 2 and len(keys) == 2 and node.op in ops.COMMUTATIVE and keys[0] != keys[1]:
-        yield from _operands(graph, operands, (keys[1], keys[0]), bound)
+        return []
+    turned = len(operands) == 2 and len(keys) == 2 and node.op in ops.COMMUTATIVE and keys[0] != keys[1]
+    orders = (keys, (keys[1], keys[0])) if turned else (keys,)
+    if not line.fixed:
+        return [found for order in orders for found in _operands(graph, operands, order, bound)]
+    tried = [(order, dict(bound)) for order in orders[1:]]
+    return [found for order, found in [(keys, bound), *tried] if _each(graph, operands, order, found)]
 
 
 def _bind(names: Names, name: str, value: Any) -> bool:
@@ -283,21 +289,25 @@ def _bind(names: Names, name: str, value: Any) -> bool:
     return held is value or bool(held == value)
 
 
+def _each(graph: Graph, operands: tuple[Operand, ...], keys: tuple[int | None, ...], names: Names) -> bool:
+    """Bind operands of which none is variadic to what a node reads, if they can be."""
+    for i, operand in enumerate(operands):
+        if not _operand(graph, operand, keys[i] if i < len(keys) else None, names):
+            return False
+    return True
+
+
 def _operands(
     graph: Graph, operands: tuple[Operand, ...], keys: tuple[int | None, ...], names: Names
 ) -> Iterator[Names]:
+    """Ways to bind operands, some of them variadic, to what a node reads."""
+    bound = dict(names)
     variadic = next((i for i, o in enumerate(operands) if o.kind == "variadic"), None)
     if variadic is None:
-        if len(keys) > len(operands):
-            return
-        bound = dict(names)
-        for i, operand in enumerate(operands):
-            if not _operand(graph, operand, keys[i] if i < len(keys) else None, bound):
-                return
-        yield bound
+        if len(keys) <= len(operands) and _each(graph, operands, keys, bound):
+            yield bound
         return
-    bound = dict(names)
-    if len(keys) < variadic or not all(_operand(graph, operands[i], keys[i], bound) for i in range(variadic)):
+    if len(keys) < variadic or not _each(graph, operands[:variadic], keys, bound):
         return
     rest = operands[variadic + 1 :]
     held = names.get(operands[variadic].name)
@@ -321,32 +331,35 @@ def _cuts(rest: tuple[Operand, ...], keys: tuple[int | None, ...], start: int, n
 
 
 def _operand(graph: Graph, operand: Operand, key: int | None, names: Names) -> bool:
+    name = operand.name
+    if operand.kind == "value" and key is not None:
+        if name not in names:
+            if name != "_":
+                names[name] = Ref(key)
+            return True
+        return bool(names[name] == (key,))
     if operand.kind == "none":
         return key is None
     if operand.kind == "number":
         return is_number(graph, key, operand.number, operand.exact)
     if key is None and operand.kind != "optional":
         return False
-    return operand.name == "_" or _bind(names, operand.name, Ref(key))
+    return name == "_" or _bind(names, name, Ref(key))
 
 
 def _attributes(graph: Graph, line: Line, node: Node, names: Names) -> bool:
-    mentioned: set[str] = set()
     for name, expression in line.attributes:
-        mentioned.add(name)
         if not _has(graph, expression, attribute_of(graph, node, name), names):
             return False
     for name, variable in line.captures:
-        mentioned.add(name)
         if not _bind(names, variable, attribute_of(graph, node, name)):
             return False
     for name, items in line.lists:
-        mentioned.add(name)
         if not _items(graph, items, attribute_of(graph, node, name), names):
             return False
     if line.rest == "_":
         return True
-    others = {k: v for k, v in node.attributes.items() if k not in mentioned}
+    others = {k: v for k, v in node.attributes.items() if k not in line.mentioned}
     if line.rest:
         return _bind(names, line.rest, others)
     return all(

@@ -17,6 +17,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from graphopt.errors import RuleError
 from graphopt.ir import ops
@@ -48,7 +49,7 @@ class Operand:
     exact: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Line:
     """One node of a pattern or of a replacement.
 
@@ -90,6 +91,16 @@ class Line:
     def variadic(self) -> Operand | None:
         """The first variadic operand, if there is one."""
         return next((o for o in self.operands if o.kind == "variadic"), None)
+
+    @cached_property
+    def fixed(self) -> bool:
+        """Whether it has no variadic operand."""
+        return self.variadic is None
+
+    @cached_property
+    def mentioned(self) -> frozenset[str]:
+        """Attributes that it names."""
+        return frozenset(name for many in (self.attributes, self.captures, self.lists) for name, _ in many)
 
 
 def parse_line(text: str, where: str) -> Line:
