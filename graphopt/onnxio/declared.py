@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper, shape_inference
 
 from graphopt.ir.doubts import MISTAKEN, believed
 from graphopt.ir.infer import value_type
-from graphopt.ir.types import BITS, DTYPE_NAMES, UNKNOWN, ValueType, dim_name, known, merge
+from graphopt.ir.types import BITS, DTYPE_NAMES, UNKNOWN, Dim, ValueType, dim_name, known, merge
 from graphopt.onnxio.bodies import captured, in_order, put_in_order
 from graphopt.onnxio.initializers import attribute_of
 from graphopt.onnxio.read import STANDARD
@@ -25,14 +25,11 @@ def types_of(proto: ModelProto) -> dict[str, ValueType]:
 def _types(proto: ModelProto) -> dict[str, ValueType]:
     """Types of all values, by ONNX's own inference; what it can't tell is absent."""
     weights = {t.name: t for t in proto.graph.initializer}
-    published = [o.name for o in proto.graph.output if o.name in weights]
     unnamed = [(at, *each) for at, info in enumerate(proto.graph.input) for each in unnamed_axes(info).items()]
-    whole = proto
-    if published or unnamed:
-        whole = ModelProto()
-        whole.CopyFrom(proto)
+    whole = ModelProto()
+    whole.CopyFrom(proto)
     # Of an initializer that is an output inference believes what the output declares: without a shape, a Slice by it is wrong.
-    for output in whole.graph.output if published else ():
+    for output in whole.graph.output:
         if output.name in weights:
             tensor = weights[output.name]
             output.CopyFrom(helper.make_tensor_value_info(output.name, tensor.data_type, tensor.dims))
@@ -41,6 +38,12 @@ def _types(proto: ModelProto) -> dict[str, ValueType]:
     for at, axis, name in unnamed:
         dim = whole.graph.input[at].type.tensor_type.shape.dim[axis]
         dim.dim_param = called.setdefault(dim.dim_param or name, name)
+    inner, outputs = _contradicted(whole)
+    if inner:
+        whole.graph.ClearField("value_info")
+    for output in whole.graph.output:
+        if output.name in outputs:
+            output.type.tensor_type.ClearField("shape")
     g = _inferred(whole)
     found = {i.name: value_type(i.type) for i in [*g.input, *g.value_info]}
     for i in g.output:
@@ -64,28 +67,29 @@ def _inferred(proto: ModelProto) -> GraphProto:
         return proto.graph
 
 
-def forget_contradicted(proto: ModelProto) -> None:
-    """Drop what a model declares of its inner values where that contradicts what follows from its inputs, with all the rest of it.
+def _contradicted(proto: ModelProto) -> tuple[bool, set[str]]:
+    """Whether what a model declares of its inner values contradicts what follows from its inputs, and the outputs of which that is so.
 
     Who gives an input another size, or a symbol in place of one, often leaves the others as they were; and ONNX and the runtime believe them.
     """
-    g = proto.graph
-    if not g.value_info:
-        return
     bare = ModelProto()
     bare.CopyFrom(proto)
     bare.graph.ClearField("value_info")
     for output in bare.graph.output:
         if output.type.HasField("tensor_type"):
             output.type.tensor_type.ClearField("shape")
-    follows = {i.name: value_type(i.type) for i in _inferred(bare).value_info}
+    g = _inferred(bare)
+    follows = {i.name: value_type(i.type) for i in [*g.value_info, *g.output]}
     symbols = {d for i in g.input for d in value_type(i.type).shape or () if isinstance(d, str)}
-    if any(_contradicts(value_type(i.type), follows.get(i.name, UNKNOWN), symbols) for i in g.value_info):
-        g.ClearField("value_info")
+
+    def wrong(info: ValueInfoProto) -> bool:
+        return contradicts(value_type(info.type), follows.get(info.name, UNKNOWN), symbols)
+
+    return any(map(wrong, proto.graph.value_info)), {i.name for i in proto.graph.output if wrong(i)}
 
 
-def _contradicts(declared: ValueType, follows: ValueType, symbols: set[str]) -> bool:
-    """Whether a declared shape is another than the one that follows; symbols stand for any size."""
+def contradicts(declared: ValueType, follows: ValueType, symbols: Container[Dim]) -> bool:
+    """Whether a declared shape is another than the one that follows from the inputs; ``symbols``, those of the inputs, stand for any size."""
     a, b = declared.shape, follows.shape
     if a is None or b is None:
         return False

@@ -16,11 +16,13 @@ import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
 from graphopt.ir.graph import Graph, Node, Value
-from graphopt.ir.infer import SCALING, make_node, type_proto
+from graphopt.ir.infer import SCALING, make_node, type_proto, value_type
 from graphopt.ir.ops import RECURRENT
 from graphopt.ir.simplify import acts
 from graphopt.ir.tensors import STRING, Constant, InFile, InMemory, InModel, Stamp, files_of, to_tensor_proto
+from graphopt.ir.types import UNKNOWN
 from graphopt.onnxio.bodies import names_in, names_within, within
+from graphopt.onnxio.declared import contradicts
 from graphopt.onnxio.fold import fold
 from graphopt.onnxio.load import Model
 from graphopt.onnxio.read import INLINE
@@ -140,7 +142,13 @@ class _Emitter:
         nodes.extend(self._nodes(used))
         g.node.extend(nodes)
         made = {o for n in nodes for o in n.output}
-        g.value_info.extend(i for i in model.proto.graph.value_info if i.name in made)
+        symbols = {d for key in graph.inputs for d in graph.type(key).shape or () if isinstance(d, str)}
+        types = {self.names[key]: graph.type(key) for key in used}
+        g.value_info.extend(
+            i
+            for i in model.proto.graph.value_info
+            if i.name in made and not contradicts(value_type(i.type), types.get(i.name, UNKNOWN), symbols)
+        )
         g.value_info.extend(self._scaled({i.name for i in (*g.value_info, *g.output)}))
         self._import_domains(proto, nodes)
         return Emitted(proto, tensors, tuple(self.names[k] for k in self.unfolded if k in used), model.path)

@@ -22,7 +22,6 @@ from graphopt.ir.memo import collector_paused
 from graphopt.ir.tensors import Constant, InFile, Stamp, files_of
 from graphopt.onnxio import wire
 from graphopt.onnxio.build import graph_of
-from graphopt.onnxio.declared import forget_contradicted
 from graphopt.onnxio.initializers import read_nested, tensor_at
 from graphopt.onnxio.read import freeze, read_model, specialise, validate
 from graphopt.wording import plural, size
@@ -113,7 +112,6 @@ def load(
         if freeze_initializers:
             freeze(proto)
         specialise(proto, dims or {}, input_shapes or {})
-        forget_contradicted(proto)
         tensors: dict[str, Constant] = {}
         for t in proto.graph.initializer:
             if t.name in tensors:

@@ -233,6 +233,20 @@ def test_what_contradicts_the_inputs_is_not_believed(size: int | str, stale: lis
     same(run(out, {"x": given}), [1 - given])
 
 
+def test_an_output_that_contradicts_the_inputs_is_not_believed(tmp_path: Path) -> None:
+    """The declaration stays, being the model's interface: the runtime does no more than warn."""
+    nodes = [node("Shape", ["x"], ["shape"]), node("Gather", ["shape", "first"], ["batch"], axis=0)]
+    nodes += [node("Concat", ["batch", "rest"], ["to"], axis=0), node("Reshape", ["x", "to"], ["y"])]
+    first = onnx.numpy_helper.from_array(np.array([0]), "first")
+    rest = onnx.numpy_helper.from_array(np.array([2, 2]), "rest")
+    proto = model(nodes, [("x", F, ["B", 4])], [("y", F, [1, 2, 2])], [first, rest])
+    out, loaded, _ = through(proto, tmp_path, library(DROP_IDENTITY))
+    assert [str(loaded.graph.type(key)) for _, key in loaded.graph.outputs] == ["f32[B,2,2]"]
+    assert identical(onnx.load(out).graph.output[0], proto.graph.output[0])
+    given = np.arange(12, dtype=np.float32).reshape(3, 4)
+    same(run(out, {"x": given}), [given.reshape(3, 2, 2)])
+
+
 def test_what_a_model_alone_says_is_believed() -> None:
     unknown = node("Mystery", ["x"], ["m"], domain="elsewhere")
     proto = model([unknown, node("Neg", ["m"], ["y"])], [("x", F, ["B"])], [("y", F, None)], domains={"elsewhere": 1})
