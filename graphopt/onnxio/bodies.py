@@ -93,18 +93,14 @@ def order_of(graph: GraphProto) -> list[int]:
     return order
 
 
-def in_order(graph: GraphProto) -> bool:
-    """Whether the nodes of a graph, and of the bodies in it, stand in topological order; raises as :func:`order_of` does."""
-    return all(order_of(each) == [*range(len(each.node))] for each in graphs(graph))
-
-
 def put_in_order(graph: GraphProto) -> None:
     """Bring the nodes of a graph, and of the bodies in it, into topological order; raises as :func:`order_of` does."""
     for each in graphs(graph):
-        nodes = [each.node[place] for place in order_of(each)]
-        copies = GraphProto(node=nodes)
-        each.ClearField("node")
-        each.node.extend(copies.node)
+        order = order_of(each)
+        if order != sorted(order):
+            copies = GraphProto(node=[each.node[place] for place in order])
+            each.ClearField("node")
+            each.node.extend(copies.node)
 
 
 def _given(graph: GraphProto) -> set[str]:

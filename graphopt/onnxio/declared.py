@@ -9,7 +9,7 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto,
 from graphopt.ir.doubts import MISTAKEN, believed
 from graphopt.ir.infer import value_type
 from graphopt.ir.types import BITS, DTYPE_NAMES, UNKNOWN, Dim, ValueType, dim_name, known, merge
-from graphopt.onnxio.bodies import captured, in_order, put_in_order
+from graphopt.onnxio.bodies import captured, put_in_order
 from graphopt.onnxio.initializers import attribute_of
 from graphopt.onnxio.read import STANDARD
 
@@ -28,6 +28,8 @@ def _types(proto: ModelProto) -> dict[str, ValueType]:
     unnamed = [(at, *each) for at, info in enumerate(proto.graph.input) for each in unnamed_axes(info).items()]
     whole = ModelProto()
     whole.CopyFrom(proto)
+    # What inference has not seen yet it takes for absent: the axes of a Slice, so that it cuts others.
+    put_in_order(whole.graph)
     # Of an initializer that is an output inference believes what the output declares: without a shape, a Slice by it is wrong.
     for output in whole.graph.output:
         if output.name in weights:
@@ -54,12 +56,6 @@ def _types(proto: ModelProto) -> dict[str, ValueType]:
 
 def _inferred(proto: ModelProto) -> GraphProto:
     """A graph with what follows from it by ONNX's own inference."""
-    # What inference has not seen yet it takes for absent: the axes of a Slice, so that it cuts others.
-    if not in_order(proto.graph):
-        ordered = ModelProto()
-        ordered.CopyFrom(proto)
-        put_in_order(ordered.graph)
-        proto = ordered
     try:
         return shape_inference.infer_shapes(proto, data_prop=True).graph
     except Exception:
@@ -75,8 +71,9 @@ def _contradicted(proto: ModelProto) -> tuple[bool, set[str]]:
     bare = ModelProto()
     bare.CopyFrom(proto)
     bare.graph.ClearField("value_info")
+    weights = {t.name for t in proto.graph.initializer}
     for output in bare.graph.output:
-        if output.type.HasField("tensor_type"):
+        if output.name not in weights and output.type.HasField("tensor_type"):
             output.type.tensor_type.ClearField("shape")
     g = _inferred(bare)
     follows = {i.name: value_type(i.type) for i in [*g.value_info, *g.output]}
