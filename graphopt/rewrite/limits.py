@@ -45,7 +45,7 @@ def leaves(value: Any) -> int:
         return 1
     n = 0
     for item in value:
-        n += leaves(item)
+        n += leaves(item) if isinstance(item, list | tuple) else 1
         if n > ITEMS:
             raise TooLargeError(f"lists of more than {ITEMS} items")
     return n
