@@ -197,6 +197,12 @@ def test_a_name_that_onnx_made_up_is_one_size_wherever_it_stands():
     assert found["y"] == "f32[a[0],4]" and found["z"] == "f32[a[0],b[1]]"
 
 
+def test_an_input_is_what_it_declares_whatever_the_file_says_of_it_as_an_inner_value():
+    # `onnx.utils.extract_model` leaves what was said of a value that is an input of the part.
+    found = inferred('<ir_version: 8, opset_import: ["": 17]> g (float[unk__3, 4] a) => (float[p, q] y) <float[unk__3, 4] a> { y = Neg(a) }')
+    assert found["a"] == found["y"] == "f32[a[0],4]"
+
+
 def test_a_concat_of_sizes_that_may_differ_has_a_size_of_its_own():
     found = inferred(
         '<ir_version: 8, opset_import: ["": 17]> g (float[n, 4] a, float[m, 4] b) => (float[p, 8] y, float[q, 8] z, float[r, 8] w)'
