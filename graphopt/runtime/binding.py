@@ -119,15 +119,34 @@ def bound_run(
         if spec.name in feeds:
             values[spec.name] = to_runtime(feeds[spec.name], spec, memory)
             binding.bind_ortvalue_input(spec.name, values[spec.name])
-    for spec, memory in zip(outputs, where.outputs, strict=True):
-        binding.bind_output(spec.name, memory.kind, memory.id)
+
+    def bind_outputs() -> None:
+        for spec, memory in zip(outputs, where.outputs, strict=True):
+            binding.bind_output(spec.name, memory.kind, memory.id)
+
+    bind_outputs()
+    reused: bool | None = None
 
     # The default keeps the inputs' memory alive: the binding holds bare pointers to it.
     def run(_inputs: dict[str, Any] = values) -> None:
+        nonlocal reused
+        if reused is False:
+            bind_outputs()
         session.run_with_iobinding(binding)
         binding.synchronize_outputs()  # a device has its kernels launched: without this the clock would not see them end
+        if reused is None:
+            # A run gets the tensors that the last one left, and is refused where they are not of the shape that the model declares.
+            reused = all(
+                _as_declared(spec, value.shape()) for spec, value in zip(outputs, binding.get_outputs(), strict=True)
+            )
 
     return run
+
+
+def _as_declared(spec: TensorSpec, shape: Sequence[int]) -> bool:
+    return len(spec.shape) == len(shape) and all(
+        d == n for d, n in zip(spec.shape, shape, strict=True) if isinstance(d, int)
+    )
 
 
 def to_runtime(value: Any, spec: TensorSpec, memory: Memory = HOST) -> Any:

@@ -199,7 +199,9 @@ def test_a_name_that_onnx_made_up_is_one_size_wherever_it_stands():
 
 def test_an_input_is_what_it_declares_whatever_the_file_says_of_it_as_an_inner_value():
     # `onnx.utils.extract_model` leaves what was said of a value that is an input of the part.
-    found = inferred('<ir_version: 8, opset_import: ["": 17]> g (float[unk__3, 4] a) => (float[p, q] y) <float[unk__3, 4] a> { y = Neg(a) }')
+    found = inferred(
+        '<ir_version: 8, opset_import: ["": 17]> g (float[unk__3, 4] a) => (float[p, q] y) <float[unk__3, 4] a> { y = Neg(a) }'
+    )
     assert found["a"] == found["y"] == "f32[a[0],4]"
 
 
