@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper, parser
 from onnxruntime import quantization
 
 import graphopt
@@ -248,3 +248,16 @@ def test_a_softmax_leaves_its_unit(tmp_path: Path) -> None:
     before, after, rules = rewritten(path, "softmax-apart-from-its-unit")
     assert rules.total() == before["QLinearSoftmax"] == 1
     assert after["Softmax"] == 1 and not after["QLinearSoftmax"]
+
+
+def test_a_reshape_in_a_unit_has_no_computed_shape(tmp_path: Path) -> None:
+    proto = parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17]> g (float[n, 6, 4] x) => (float[n, 24] y)'
+        "<float s = {0.1}, uint8 z = {128}, int64[1] a = {0}, int64[1] b = {1}, int64[1] rest = {-1}> {"
+        " q = QuantizeLinear(x, s, z) d = DequantizeLinear(q, s, z) all = Shape(d) n = Slice(all, a, b) dims = Concat<axis = 0>(n, rest)"
+        " r = Reshape(d, dims) t = QuantizeLinear(r, s, z) y = DequantizeLinear(t, s, z) }"
+    )
+    onnx.save(proto, tmp_path / "m.onnx")
+    result = graphopt.optimize(tmp_path / "m.onnx", strategy="none", measure=False)
+    ops = [node.op_type for node in result.model.graph.node]
+    assert ops == ["QuantizeLinear", "DequantizeLinear", "Reshape", "QuantizeLinear", "DequantizeLinear"]
