@@ -17,7 +17,7 @@ from onnx import NodeProto, TensorProto, helper
 from graphopt.ir import kernels, ops
 from graphopt.ir.content import LIMIT, Content, content
 from graphopt.ir.delta import RefusedError
-from graphopt.ir.graph import Graph, Node, Tensor, Value
+from graphopt.ir.graph import QUANTISATION, UNIT, Graph, Node, Tensor, Value
 from graphopt.ir.infer import InferenceError, infer, make_node, refined, shape_data
 from graphopt.ir.memo import Memo
 from graphopt.ir.tensors import InMemory, to_tensor_proto
@@ -309,11 +309,15 @@ def known_of(
         opsets: Operator-set version by domain.
     """
     declared = [UNKNOWN if v is None else v.type for v in outputs]
-    if node.opaque or node.salt:
+    unit = node.opaque in (QUANTISATION, UNIT)  # operators like any other, but that what they make stays as it is
+    if (node.opaque or node.salt) and not unit:
         return any(v is not None and v.const for v in outputs), declared, None
     operands = [None if k is None else view.values[k] for k in node.inputs]
-    const = all(v is None or v.const for v in operands) and ops.pure(
-        node.op, node.domain, node.attributes, len(node.inputs)
+    const = (
+        any(v is not None and v.const for v in outputs)
+        if unit
+        else all(v is None or v.const for v in operands)
+        and ops.pure(node.op, node.domain, node.attributes, len(node.inputs))
     )
     if node.op in ops.OF_SHAPES and operands and operands[0] is not None:
         const = const or operands[0].type.static

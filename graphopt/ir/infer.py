@@ -43,7 +43,7 @@ _LIKE_OPERAND: dict[tuple[str, str], int] = {
 }
 
 
-def _multi_head_attention(inputs: Sequence[ValueType | None]) -> ValueType:
+def _multi_head_attention(attributes: Mapping[str, Any], inputs: Sequence[ValueType | None]) -> ValueType:
     """The queries' batch and tokens by the values' width, where both are matrices of a batch."""
     q, v = (inputs[0], inputs[2]) if len(inputs) > 2 else (None, None)
     if q is None or v is None or q.shape is None or v.shape is None:
@@ -53,9 +53,44 @@ def _multi_head_attention(inputs: Sequence[ValueType | None]) -> ValueType:
     return ValueType(q.dtype, (*q.shape[:2], v.shape[2]))
 
 
+def _fused(op: str, version: int) -> Callable[[Mapping[str, Any], Sequence[ValueType | None]], ValueType]:
+    """What an operator computes to which the runtime has added an activation, and to a Conv a sum."""
+
+    def plain(attributes: Mapping[str, Any], inputs: Sequence[ValueType | None]) -> ValueType:
+        own = {name: value for name, value in attributes.items() if not name.startswith("activation")}
+        return _infer(op, "", version, own, inputs[:3], [None] * len(inputs[:3]), 1)[0]
+
+    return plain
+
+
+def _fused_matmul(attributes: Mapping[str, Any], inputs: Sequence[ValueType | None]) -> ValueType:
+    """A product of operands whose last two dimensions may be turned round."""
+    if attributes.get("transBatchA") or attributes.get("transBatchB"):
+        return UNKNOWN
+    turned = [
+        ValueType(type.dtype, (*type.shape[:-2], *type.shape[:-3:-1]))
+        if type is not None and type.shape and attributes.get(name)
+        else type
+        for type, name in zip(inputs, ("transA", "transB"), strict=False)
+    ]
+    return _infer("MatMul", "", 13, {}, turned, [None] * len(turned), 1)[0]
+
+
+def _matmul_of_blocks(attributes: Mapping[str, Any], inputs: Sequence[ValueType | None]) -> ValueType:
+    """A product with a weight of few bits, which is ``N`` wide."""
+    a, width = inputs[0] if inputs else None, attributes.get("N")
+    if a is None or not a.shape or not isinstance(width, int):
+        return UNKNOWN
+    return ValueType(a.dtype, (*a.shape[:-1], width))
+
+
 # Contributed operators whose first output has a shape of its own.
-_BY_OPERANDS: dict[tuple[str, str], Callable[[Sequence[ValueType | None]], ValueType]] = {
+_BY_OPERANDS: dict[tuple[str, str], Callable[[Mapping[str, Any], Sequence[ValueType | None]], ValueType]] = {
     ("com.microsoft", "MultiHeadAttention"): _multi_head_attention,
+    ("com.microsoft", "FusedConv"): _fused("Conv", 11),
+    ("com.microsoft", "FusedGemm"): _fused("Gemm", 13),
+    ("com.microsoft", "FusedMatMul"): _fused_matmul,
+    ("com.microsoft", "MatMulNBits"): _matmul_of_blocks,
 }
 
 
@@ -209,7 +244,7 @@ def _infer(
         return (inputs[like] or UNKNOWN,) + (UNKNOWN,) * (n_outputs - 1)
     own = _BY_OPERANDS.get((domain, op))
     if own is not None:
-        return (own(inputs),) + (UNKNOWN,) * (n_outputs - 1)
+        return (own(attributes, inputs),) + (UNKNOWN,) * (n_outputs - 1)
     try:
         schema = onnx.defs.get_schema(op, version, domain)
     except onnx.defs.SchemaError:

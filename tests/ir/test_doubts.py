@@ -205,6 +205,16 @@ def test_an_input_is_what_it_declares_whatever_the_file_says_of_it_as_an_inner_v
     assert found["a"] == found["y"] == "f32[a[0],4]"
 
 
+def test_sizes_are_followed_through_quantised_units():
+    found = inferred(
+        '<ir_version: 8, opset_import: ["": 17]> g (float[n, 1, 4, 4] x) => (float[p, q, r, s] y)'
+        "<float s = {1}, uint8 z = {0}, float[0] roi = {}, float[4] twice = {1, 1, 2, 2}> {"
+        " a = QuantizeLinear(x, s, z) b = DequantizeLinear(a, s, z) c = Resize(b, roi, twice)"
+        " d = QuantizeLinear(c, s, z) e = DequantizeLinear(d, s, z) y = Relu(e) }"
+    )
+    assert found["c"] == found["y"] == "f32[n,1,8,8]"
+
+
 def test_a_concat_of_sizes_that_may_differ_has_a_size_of_its_own():
     found = inferred(
         '<ir_version: 8, opset_import: ["": 17]> g (float[n, 4] a, float[m, 4] b) => (float[p, 8] y, float[q, 8] z, float[r, 8] w)'

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from onnx import AttributeProto, numpy_helper
+from onnx import AttributeProto, helper, numpy_helper
 
 from graphopt.ir.constants import tensor_of
 from graphopt.ir.infer import attribute, infer, make_node
 from graphopt.ir.types import ValueType
+from graphopt.runtime.session import Session
+from tests.runtime.models import model
 
 
 @pytest.mark.parametrize(
@@ -68,3 +70,37 @@ def test_what_a_resize_does_not_scale_keeps_its_symbol(factors, attributes, kept
     data = [None, None, None if factors is None else np.array(factors, np.float32)]
     (found,) = infer("Resize", "", 19, attributes, [x, None, scales], data, 1)
     assert found.shape[0] == kept
+
+
+@pytest.mark.parametrize(
+    ("op", "attributes", "shapes"),
+    [
+        (
+            "FusedConv",
+            {"activation": "Relu", "pads": [1, 1, 1, 1], "strides": [2, 2]},
+            [(2, 3, 8, 9), (4, 3, 3, 3), (4,)],
+        ),
+        ("FusedConv", {"activation": "Relu"}, [(2, 3, 8, 9), (4, 3, 1, 1), (4,), (2, 4, 8, 9)]),
+        ("FusedGemm", {"activation": "LeakyRelu", "activation_alpha": 0.1, "transB": 1}, [(2, 3), (4, 3), (4,)]),
+        ("FusedMatMul", {"alpha": 0.5}, [(2, 5, 3), (2, 3, 4)]),
+        ("FusedMatMul", {"transA": 1}, [(2, 3, 5), (3, 4)]),
+        ("FusedMatMul", {"transB": 1}, [(6, 2, 5, 3), (2, 4, 3)]),
+        ("FusedMatMul", {"transA": 1, "transB": 1}, [(3,), (4, 3)]),
+        ("MatMulNBits", {"K": 32, "N": 6, "bits": 4, "block_size": 16}, [(2, 5, 32), (6, 2, 8), (6, 2)]),
+    ],
+)
+def test_operators_of_the_runtime_have_the_shapes_that_it_makes(op, attributes, shapes):
+    """A model that the runtime has optimised, or its quantiser has been over, is made of these."""
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal(shape).astype(np.float32) for shape in shapes]
+    if op == "MatMulNBits":
+        arrays[1] = np.zeros(shapes[1], np.uint8)
+    names = [f"x{i}" for i in range(len(shapes))]
+    node = helper.make_node(op, names, ["y"], domain="com.microsoft", **attributes)
+    types = [ValueType("u8" if a.dtype == np.uint8 else "f32", a.shape) for a in arrays]
+    inputs = [(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape) for n, a in zip(names, arrays, strict=True)]
+    with Session(model([node], inputs, [("y", 1, None)], domains={"com.microsoft": 1})) as session:
+        (y,) = session.run(dict(zip(names, arrays, strict=True)))
+    given = {name: tuple(v) if isinstance(v, list) else v for name, v in attributes.items()}
+    (found,) = infer(op, "com.microsoft", 1, given, types, [None] * len(types), 1)
+    assert found == ValueType("f32", y.shape)

@@ -21,6 +21,7 @@ def proto(
     outputs: Sequence[Value | onnx.ValueInfoProto],
     weights: Mapping[str, np.ndarray[Any, Any] | TensorProto] | None = None,
     opset: int = 18,
+    domains: Mapping[str, int] | None = None,
 ) -> onnx.ModelProto:
     def info(value: Value | onnx.ValueInfoProto) -> onnx.ValueInfoProto:
         return value if isinstance(value, onnx.ValueInfoProto) else helper.make_tensor_value_info(*value)
@@ -30,7 +31,8 @@ def proto(
         for name, weight in (weights or {}).items()
     ]
     graph = helper.make_graph(nodes, "g", [info(v) for v in inputs], [info(v) for v in outputs], initializers)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
+    imports = [helper.make_opsetid(*each) for each in {"": opset, **(domains or {})}.items()]
+    return helper.make_model(graph, opset_imports=imports, ir_version=10)
 
 
 def model(*args: Any, tensors: Mapping[str, Any] | None = None, **kwargs: Any) -> LoadableModel:
