@@ -132,6 +132,8 @@ def test_denormals_are_found_and_advised(tmp_path):
     if trial.ratio.verdict != "faster":  # a processor that does not mind
         assert "denormals as zero" not in found.advised
         return
+    if trial.ratio.high < 1.1:  # nor does one of which chance says so: it is asked again, and may answer either way
+        return
     assert "denormals as zero" in found.advised
     assert found.options["config_entries"][DENORMALS] == "1"
     assert DENORMALS in found.python and found.ratio.low > 1
