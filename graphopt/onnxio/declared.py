@@ -47,9 +47,8 @@ def _types(proto: ModelProto) -> dict[str, ValueType]:
         if output.name in outputs:
             output.type.tensor_type.ClearField("shape")
     g = _inferred(whole)
-    found = {
-        i.name: value_type(i.type) for i in [*g.value_info, *g.input]
-    }  # `extract_model` tells of its inputs in both
+    # `extract_model` tells of its inputs in both.
+    found = {i.name: value_type(i.type) for i in [*g.value_info, *g.input]}
     for i in g.output:
         type = value_type(i.type)
         found[i.name] = merge(found[i.name], type) or type if i.name in found else type
