@@ -160,7 +160,7 @@ def test_time_that_another_program_had_does_not_count(threads):
         os.sched_setaffinity(0, processors)
         other.kill()
         other.wait()
-    assert 0.19 < taken < 0.25 and wall > 0.3
+    assert 0.19 < taken < 0.75 * wall  # about half of it
 
 
 @pytest.mark.parametrize(
