@@ -180,8 +180,9 @@ def unexpected(error: BaseException) -> str:
 
 
 def reason(error: Exception) -> str:
-    """Why the system refused something, as part of a sentence."""
-    return (getattr(error, "strerror", None) or str(error)).lower()
+    """Why the system refused something, as part of a sentence; names in it stay as they are."""
+    text = getattr(error, "strerror", None) or str(error)
+    return text[:1].lower() + text[1:]
 
 
 def expect(name: str, value: object, kinds: type | tuple[type, ...], what: str) -> None:

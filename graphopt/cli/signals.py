@@ -17,6 +17,7 @@ from types import FrameType
 from typing import NoReturn
 
 from graphopt import scratch
+from graphopt.errors import reason
 
 GRACE_S = 2.0
 """Seconds for the main thread to put things in order and end."""
@@ -118,7 +119,7 @@ def leave(code: int) -> NoReturn:
     except OSError as error:
         code = code or 1
         if not isinstance(error, BrokenPipeError):
-            os.write(2, f"error: stdout: can't be written: {(error.strerror or str(error)).lower()}\n".encode())
+            os.write(2, f"error: stdout: can't be written: {reason(error)}\n".encode())
     with suppress(OSError, ValueError):
         sys.stderr.flush()
     # Python takes half a second to take everything down piece by piece, and a KeyboardInterrupt that has long been dealt

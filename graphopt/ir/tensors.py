@@ -12,7 +12,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
-from graphopt.errors import ModelError
+from graphopt.errors import ModelError, reason
 from graphopt.ir.types import BITS, DTYPE_NAMES, Array
 
 STRING = int(TensorProto.STRING)
@@ -206,9 +206,8 @@ def see_unchanged(files: Iterable[tuple[Path, Stamp]]) -> None:
         try:
             changed = Stamp.of(path) != stamp
         except OSError as error:
-            reason = (error.strerror or str(error)).lower()
             raise ModelError(
-                f"{path} can't be read any more: {reason}", "it has to stay until all is written"
+                f"{path} can't be read any more: {reason(error)}", "it has to stay until all is written"
             ) from error
         if changed:
             raise ModelError(f"{path} has changed since it was read", "load or optimise it again")

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from onnx import AttributeProto, ModelProto, NodeProto, TensorProto
 
-from graphopt.errors import ModelError
+from graphopt.errors import ModelError, reason
 from graphopt.ir.constants import READABLE, tensor_of
 from graphopt.ir.graph import Opaque, Tensor
 from graphopt.ir.tensors import STRING, Constant, InFile, InModel
@@ -75,8 +75,8 @@ def tensor_at(proto: TensorProto, path: Path | None) -> InFile | InModel:
         if not file.is_file():
             raise ModelError(f"external data file {name!r} of {what} is missing")
     except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise ModelError(f"external data of {what}: {one_line(name, 80)!r} can't be read: {reason}") from error
+        text = f"external data of {what}: {one_line(name, 80)!r} can't be read: {reason(error)}"
+        raise ModelError(text) from error
     tensor = InFile(file.absolute(), offset, proto.data_type, tuple(proto.dims))
     if length not in (None, tensor.nbytes):
         raise ModelError(f"{what} has {length} bytes, its type says {tensor.nbytes}")

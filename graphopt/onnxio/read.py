@@ -13,7 +13,7 @@ import onnx
 from google.protobuf.message import DecodeError
 from onnx import ModelProto, TensorShapeProto
 
-from graphopt.errors import ModelError, UnknownNameError, UnsupportedModelError, UsageError, expect
+from graphopt.errors import ModelError, UnknownNameError, UnsupportedModelError, UsageError, expect, reason
 from graphopt.ir.schema import RISKY, deadly
 from graphopt.onnxio import wire
 from graphopt.onnxio.bodies import graphs
@@ -74,7 +74,7 @@ def read_model(source: str | Path | bytes | ModelProto, path: Path | None) -> Mo
     except IsADirectoryError:
         raise ModelError("is a directory, not a model file") from None
     except OSError as error:
-        raise ModelError(f"can't be read: {error.strerror or error}") from error
+        raise ModelError(f"can't be read: {reason(error)}") from error
     return _parse(content)
 
 

@@ -277,10 +277,8 @@ def _last_whole(rule: Rule, case: Case, place: Place) -> Iterator[Case]:
         return put(case, place, replace(here, data=n) if isinstance(here, Operand) else n)
 
     for sign in (-1, 1):
-        inside, outside = (
-            number,
-            next((n for k in range(_BITS) if attempt(rule, at(n := number + sign * 2**k)) is None), None),
-        )
+        inside = number
+        outside = next((n for k in range(_BITS) if attempt(rule, at(n := number + sign * 2**k)) is None), None)
         while outside is not None and abs(outside - inside) > 1:
             middle = (inside + outside) // 2
             inside, outside = (inside, middle) if attempt(rule, at(middle)) is None else (middle, outside)

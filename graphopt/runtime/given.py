@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from graphopt.errors import UsageError
+from graphopt.errors import UsageError, reason
 from graphopt.ir.types import Array
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def read_inputs(path: Path, declared: Sequence[ValueInfoProto]) -> list[Arrays]:
     try:
         return _sets(path, declared)
     except OSError as error:
-        raise UsageError(f"can't read inputs from {path}: {(error.strerror or str(error)).lower()}", _HINT) from error
+        raise UsageError(f"can't read inputs from {path}: {reason(error)}", _HINT) from error
 
 
 def _sets(path: Path, declared: Sequence[ValueInfoProto]) -> list[Arrays]:
@@ -136,7 +136,7 @@ def load_npz(path: Path, *, empty: bool = False) -> dict[str, Array]:
     except UsageError:
         raise
     except OSError as error:
-        raise UsageError(f"can't read inputs from {path}: {(error.strerror or str(error)).lower()}", hint) from error
+        raise UsageError(f"can't read inputs from {path}: {reason(error)}", hint) from error
     except Exception as error:
         # numpy and zipfile raise anything from TokenError to NotImplementedError for a file that lies about itself.
         raise UsageError(f"can't read inputs from {path}: {_why(error)}", hint) from error

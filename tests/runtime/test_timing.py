@@ -125,12 +125,17 @@ def test_students_quantiles_go_on_smoothly():
     assert student(39) == pytest.approx(2.023, abs=0.01)
 
 
+def spin(seconds):
+    """Take so much processor time."""
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        pass
+
+
 @pytest.mark.parametrize("threads", [1, 2])
 def test_time_without_a_processor_does_not_count_where_it_is_known(threads):
     def run():
-        end = time.thread_time() + 0.006
-        while time.thread_time() < end:
-            pass
+        spin(0.006)
         time.sleep(0.03)  # to a thread it is the same as another program's turn
 
     taken = Turn(run, processor_clock(SessionConfig(threads=threads))).take()
@@ -140,11 +145,6 @@ def test_time_without_a_processor_does_not_count_where_it_is_known(threads):
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells how long a thread waited for a processor")
 @pytest.mark.parametrize("threads", [1, 2])
 def test_time_that_another_program_had_does_not_count(threads):
-    def run():
-        end = time.thread_time() + 0.2
-        while time.thread_time() < end:
-            pass
-
     if threads > usable_cores():
         pytest.skip("its own threads would take the processor from each other")
     had = processor_clock(SessionConfig(threads=threads))
@@ -153,7 +153,7 @@ def test_time_that_another_program_had_does_not_count(threads):
     other = subprocess.Popen([sys.executable, "-c", f"import os; os.sched_setaffinity(0, [{one}])\nwhile True: pass"])
     try:
         os.sched_setaffinity(0, {one})  # of this thread
-        turn, begin = Turn(run, had), time.perf_counter()
+        turn, begin = Turn(lambda: spin(0.2), had), time.perf_counter()
         (taken,) = turn.take()
         wall = time.perf_counter() - begin
     finally:
@@ -176,3 +176,8 @@ def test_time_that_another_program_had_does_not_count(threads):
 @pytest.mark.skipif(sys.platform == "win32", reason="there a thread's time is too coarse")
 def test_what_a_thread_had_is_known_on_the_processor(config, clock):
     assert processor_clock(config) is clock
+
+
+@pytest.mark.parametrize("threads", [0, 2])
+def test_the_time_of_one_of_several_threads_is_not_that_of_a_session(threads):
+    assert processor_clock(SessionConfig(threads=threads)) is not time.thread_time
