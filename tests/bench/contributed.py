@@ -117,7 +117,7 @@ def _convolutions() -> Iterator[Any]:
 
 def cases() -> dict[str, Iterator[Any]]:
     """By operator: shapes, inputs, the plain model and the one with the operator."""
-    layer = {"domain": _OWN, "epsilon": 1e-6}
+    layer: dict[str, Any] = {"domain": _OWN, "epsilon": 1e-6}
     return {
         "MultiHeadAttention": _attention(lambda d, s, w, h: d("MultiHeadAttention", "q", "k", "v", domain=_OWN, num_heads=h)),
         "MultiHeadAttention, mask": _attention(

@@ -15,11 +15,11 @@ from dataclasses import replace
 import numpy as np
 
 from graphopt.cost.store import Store
+from graphopt.ir.memo import collector_paused
 from graphopt.rl.episode import Episode
 from graphopt.rl.task import Source, load_task
 from graphopt.rl.task_environment import TaskEnvironment
 from graphopt.rl.training.environments import open_environment
-from graphopt.search.problem import collector_paused
 
 MODELS = ("squeezenet1_1", "bert_base")
 

@@ -38,13 +38,14 @@ from graphopt.cost.store import Store
 from graphopt.errors import GraphoptError
 from graphopt.ir.edit import RefusedError
 from graphopt.ir.graph import Graph
+from graphopt.ir.memo import collector_paused
 from graphopt.ir.simplify import simplify
 from graphopt.onnxio.load import load
 from graphopt.rewrite.apply import apply
 from graphopt.rewrite.library import Library, load_library
 from graphopt.rewrite.sites import Key, Sites
 from graphopt.search.greedy import Greedy
-from graphopt.search.problem import Budget, Problem, State, collector_paused
+from graphopt.search.problem import Budget, Problem, State
 from graphopt.zoo.export import cache_dir
 from tests.bench.backend import Case, cases
 

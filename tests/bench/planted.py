@@ -15,6 +15,7 @@ import math
 import tempfile
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -49,7 +50,7 @@ def chain(kind: str, layers: int, prefix: str = "") -> onnx.ModelProto:
         )
         for i in range(layers)
     ]
-    attributes = {"pads": [1, 1, 1, 1]} if kind == "conv" else {}
+    attributes: dict[str, Any] = {"pads": [1, 1, 1, 1]} if kind == "conv" else {}
     nodes = [
         helper.make_node(
             kind.capitalize(), [names[i], f"{prefix}w{i}"], [names[i + 1]], name=f"{prefix}n{i}", **attributes

@@ -15,6 +15,7 @@ import resource
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from onnx import ModelProto, helper
@@ -22,12 +23,13 @@ from onnx import ModelProto, helper
 from graphopt.cost.kernel import KernelCost
 from graphopt.cost.store import Store
 from graphopt.ir.edit import RefusedError
+from graphopt.ir.memo import collector_paused
 from graphopt.onnxio.load import load
 from graphopt.rewrite.library import load_library
 from graphopt.runtime.session import SessionConfig
 from graphopt.search.greedy import Greedy
 from graphopt.search.normal import Normal
-from graphopt.search.problem import Budget, Problem, State, collector_paused
+from graphopt.search.problem import Budget, Problem, State
 from graphopt.zoo import build
 from tests.onnxio.models import F, model, node, weight
 
@@ -44,7 +46,7 @@ def layered(nodes: int, width: int = 16) -> ModelProto:
     last = "x"
     for i in range(max(1, nodes // _LAYER)):
 
-        def add(op: str, operands: list[str], out: str, i: int = i, **attributes: object) -> str:
+        def add(op: str, operands: list[str], out: str, i: int = i, **attributes: Any) -> str:
             made.append(node(op, operands, [f"{out}_{i}"], **attributes))
             return f"{out}_{i}"
 
@@ -77,7 +79,7 @@ def candidate(problem: Problem, start: State, count: int) -> tuple[float, float]
             begin = time.process_time()
             for match in actions:
                 with suppress(RefusedError):
-                    done(start, match)  # type: ignore[operator]
+                    done(start, match)
             times.append((time.process_time() - begin) / max(1, len(actions)) * 1e3)
     return times[1], times[2]
 
@@ -121,7 +123,7 @@ def main() -> None:
     print("model                     nodes normal    load  normal  start  candidate   step   steps  greedy  memory")
     print("                                             s       s      s         ms     ms               s      GB")
     for name in given.names:
-        measure(name, build(*name.split(":")), given.candidates, given.greedy)  # type: ignore[arg-type]
+        measure(name, build(*name.split(":")), given.candidates, given.greedy)
     sizes = given.nodes or ([] if given.names else [1000, 5000, 20000])
     times = [measure(f"layers of {n}", layered(n), given.candidates, given.greedy) for n in sizes]
     if len(times) > 1:

@@ -19,13 +19,13 @@ import numpy as np
 
 import graphopt
 from graphopt.cost.store import Store
+from graphopt.registry import strategy_of
 from graphopt.rl.agent import CONTROLLER, ENCODER, EPISODES_PER_ROUND, MEMORY, RULES
 from graphopt.rl.features import Batch
 from graphopt.rl.manifest import read_manifest
 from graphopt.rl.rule_features import RuleBatch
 from graphopt.rl.task import Source
 from graphopt.rl.training.environments import library_of, open_environment
-from graphopt.rl.training.learners import LEARNERS
 from graphopt.runtime.session import Session, SessionConfig
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -66,7 +66,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("agent", type=Path)
     given = parser.parse_args()
-    out = ROOT / "models" / "agents" / LEARNERS.get(read_manifest(given.agent).algorithm).strategy
+    out = ROOT / "models" / "agents" / strategy_of(read_manifest(given.agent).algorithm)
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
     for name, feeds in inputs(given.agent).items():

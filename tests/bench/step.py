@@ -19,12 +19,13 @@ from graphopt.config import cache_dir
 from graphopt.cost.kernel import KernelCost
 from graphopt.cost.store import Store
 from graphopt.ir.edit import RefusedError
+from graphopt.ir.memo import collector_paused
 from graphopt.onnxio.load import load
 from graphopt.rewrite.library import load_library
 from graphopt.runtime.environment import block_size
 from graphopt.runtime.session import SessionConfig
 from graphopt.search.normal import Normal
-from graphopt.search.problem import Problem, collector_paused
+from graphopt.search.problem import Problem
 from graphopt.zoo import build
 
 

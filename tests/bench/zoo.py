@@ -115,7 +115,7 @@ def measured(entry: dict[str, Any] | None) -> str:
     if entry is None:
         return ""
     if "error" in entry:
-        return "failed: " + (entry["error"].splitlines() or [""])[-1]
+        return f"failed: {(entry['error'].splitlines() or [''])[-1]}"
     latency = entry["latency"]
     if entry["kept_original"]:
         return "1 (kept)" if latency is None else f"1 (kept, {latency['speedup']:.3f} measured)"
