@@ -22,6 +22,8 @@ from graphopt.prover.variation import Variation
 from graphopt.rewrite.examples import Operand
 
 _HELD = 24  # contents of constants that are drawn beside each text
+_PLACES = dict.fromkeys(("Gather", "GatherElements", "GatherND", "ScatterElements", "ScatterND"), slice(1, 2))
+_NONE = slice(0, 0)
 _LARGEST = 4096  # elements of a constant whose content is given
 
 
@@ -36,6 +38,8 @@ def beside(vary: Variation, case: Case) -> Iterator[Case]:
     for base in (case, squared(case, 2)):
         yield from uneven(vary.rule, base)
     yield from edges_apart(vary.rule, case)
+    yield from _placed(vary, case)
+    yield from _turned(vary, case)
     yield from _spoken(vary, case)
 
 
@@ -51,6 +55,35 @@ def _given(vary: Variation, case: Case) -> Iterator[Case]:
     # Which kernel takes them is for an attribute to say, of operators that the runtime has for the sake of its kernels.
     if any(domain for line in vary.rule.match for domain, _ in line.ops):
         yield from (change(made) for changes in vary.choices(made) for change in changes[1:])
+
+
+def _placed(vary: Variation, case: Case) -> Iterator[Case]:
+    """Constants that say places hold such as are there along any axis, with each value of each attribute: other axes have fewer places."""
+    names = {o.name for line in vary.rule.match for _, op in line.ops for o in line.operands[_PLACES.get(op, _NONE)]}
+    for base in (case, squared(case, 2)) if names else ():
+        for count in (1, 2):
+            made = base
+            for place, operand in places(base):
+                dims: Any = operand.dims
+                if place[0] in names and operand.const and all(isinstance(d, int) for d in dims):
+                    data: Any = (np.arange(size_of(operand)) % count).reshape(dims).tolist()
+                    made = put(made, place, replace(operand, data=data))
+            yield made
+            yield from (change(made) for changes in vary.choices(made) for change in changes[1:])
+
+
+def _turned(vary: Variation, case: Case) -> Iterator[Case]:
+    """A list turned round, as axes may be, beside one whose items differ: how much to do along each."""
+    captured = [(v, case.get(v)) for _, v, _ in vary.captured]
+    attributes = [(name, value) for name, value in captured if isinstance(value, list) and len(value) > 1]
+    listed = [(p, o) for p, o in places(case) if o.const and isinstance(o.data, list) and len(o.data) > 1]
+    turned = [{**case, name: value[::-1]} for name, value in attributes]
+    turned += [put(case, place, replace(o, data=o.data[::-1])) for place, o in listed if isinstance(o.data, list)]
+    for made in turned:
+        for place, operand in listed:
+            if len(operand.dims) == 1 and made.get(place[0]) == case.get(place[0]):
+                other = put(made, place, replace(operand, data=[*range(1, size_of(operand) + 1)]))
+                yield from (other, squared(other, 3))
 
 
 def _filled(vary: Variation, case: Case, chosen: list[tuple[Place, Operand]]) -> Case:

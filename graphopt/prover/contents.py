@@ -22,6 +22,7 @@ SYMBOLS = ("S", "T", "U", "V", "W", "P", "Q", "R", "K", "L", "I", "J")
 _UNEVEN = (1.000005, 1.3, 17.9)  # what a comparison with a tolerance takes for 1, and what is a power of nothing
 
 _ENDS = (1e-45, 3e38)
+_UNCOUNTED = (2**11 + 1, 2**24 + 1, 2**53 + 1)  # the first whole numbers that float16, float32 and float64 do not have
 LEVELS = frozenset({"i8", "u8", "i16", "u16"})  # what floats are quantised to
 _BITS = 16  # of the distance at which the last whole number that conditions allow is looked for
 _STEPS, _HALVES = 6, 20  # how far from a number, and how closely, the end of what conditions allow is looked for
@@ -151,12 +152,13 @@ def refilled(
             yield replace(operand, data=_nested([*[n] * (count - 1), not n], operand.dims))
         return
     numbers: tuple[int, ...] = (
-        (0, 1, 2, 3, 6, 100) if operand.dtype.startswith("u") else (-1, 0, 1, 2, -2, 3, -3, 6, 100)
+        (0, 1, 2, 3, 5, 6, 100) if operand.dtype.startswith("u") else (-1, 0, 1, 2, -2, 3, -3, 5, 6, 100)
     )
     if ends:
         info = np.iinfo(NUMPY_NAMES[operand.dtype])
         beside = (int(n) + d for n in said for d in (0, -1, 1) if info.min <= n + d <= info.max)
-        numbers = (*numbers, int(info.max), int(info.min), int(info.max) // 2 + 1, *beside)
+        odd = (n for n in _UNCOUNTED if n <= info.max)
+        numbers = (*numbers, int(info.max), int(info.min), int(info.max) // 2 + 1, *odd, *beside)
     data = operand.data
     if isinstance(data, list) and data:
         given, shape = np.ravel(data).tolist(), np.shape(data)  # dimensions that were changed alone say something else
@@ -182,10 +184,12 @@ def uneven(rule: Rule, case: Case) -> Iterator[Case]:
     """Cases with a constant that conditions look at as long as some dimension, its elements not alike: what holds for one need not for all."""
     lengths = sorted({d for o in operands(case) for d in o.dims if isinstance(d, int) and d > 1})
     for place, operand in _read(rule, case):
-        one = operand.data
-        for n, other in itertools.product(lengths, _others(operand)):
+        one, count = operand.data, size_of(operand)
+        shapes = [*((n,) for n in lengths), *([operand.dims] if len(operand.dims) > 1 and count > 1 else [])]
+        for dims, other in itertools.product(shapes, _others(operand)):
+            n = math.prod(d for d in dims if isinstance(d, int))
             for data in ([one, *[other] * (n - 1)], [*[other] * (n - 1), one], [other, *[one] * (n - 1)]):
-                yield put(case, place, replace(operand, data=data, dims=(n,)))
+                yield put(case, place, replace(operand, data=_nested(data, dims), dims=dims))
 
 
 def _read(rule: Rule, case: Case) -> list[tuple[Place, Operand]]:

@@ -17,6 +17,8 @@ _SAME: tuple[tuple[int, tuple[int, int], dict[str, int]], ...] = (
 )  # fmt: skip
 """Size of a window, zeros before and after, and what else: with stride 1 the result is as large as the image."""
 _POOLS = frozenset({("", "MaxPool"), ("", "AveragePool"), ("", "LpPool")})
+_SIDES = {"kernel_shape": 2, "strides": 1, "dilations": 1, "pads": 0, "output_padding": 0}
+"""Attributes with a number for each side of an image, or two, and what they say of one more."""
 
 
 def fitting_images(rule: Rule, case: Case) -> Iterator[Case]:
@@ -27,12 +29,24 @@ def fitting_images(rule: Rule, case: Case) -> Iterator[Case]:
     yield from _same(rule, case)
     yield from _grouped(rule, case)
     yield from _cropped(rule, case)
+    yield from _deeper(rule, case)
+
+
+def _told(case: Case, line: Line, wanted: dict[str, Any]) -> Case | None:
+    """A case in which the node of a line has some attributes, named by the pattern or not; ``None`` where the pattern takes none of one."""
+    captured = dict(line.captures)
+    named = {captured[name]: value for name, value in wanted.items() if name in captured}
+    others = {name: value for name, value in wanted.items() if name not in captured}
+    if not others:
+        return {**case, **named}
+    rest = case.get(line.rest) if line.rest else None
+    return {**case, **named, line.rest: {**rest, **others}} if isinstance(rest, dict) else None
 
 
 def _cropped(rule: Rule, case: Case) -> Iterator[Case]:
     """Images resized together with what lies around them, which is a number that an attribute gives."""
     for line in rule.match:
-        if ("", "Resize") not in line.ops or len(line.operands) < 2 or not isinstance(case.get(line.rest), dict):
+        if ("", "Resize") not in line.ops or len(line.operands) < 2:
             continue
         roi = line.operands[1].name
         if roi in rule.leaves:
@@ -40,7 +54,36 @@ def _cropped(rule: Rule, case: Case) -> Iterator[Case]:
             around = Operand("f32", (2 * rank,), True, [*[-0.5] * rank, *[1.5] * rank])
             for number in (-2.5, 2.5):
                 how = {"coordinate_transformation_mode": "tf_crop_and_resize", "extrapolation_value": number}
-                yield {**case, roi: around, line.rest: {**case[line.rest], **how}}
+                made = _told({**case, roi: around}, line, how)
+                yield from (made,) if made is not None else ()
+
+
+def _deeper(rule: Rule, case: Case) -> Iterator[Case]:
+    """Images, kernels and all lists that speak of their sides, of one side more before the others: windows over volumes."""
+    rank = max((len(o.dims) for o in operands(case)), default=0)
+    lines = [line for line in rule.match if (_CONVOLUTIONS | _POOLS) & {*line.ops}]
+    if rank < 3 or not lines:
+        return
+    kernels = {line.operands[1].name for line in lines if _CONVOLUTIONS & {*line.ops} and len(line.operands) > 1}
+    deep = case
+    for place, o in places(case):
+        if len(o.dims) == rank:
+            deep = put(deep, place, reshaped(o, (*o.dims[:2], 2 if place[0] in kernels else 4, *o.dims[2:])))
+    for stride in (1, 2):
+        made = deep
+        for line in lines:
+            held = {a: case.get(v) for a, v in line.captures} | dict(case.get(line.rest or "") or {})
+            lists = {a: v for a, v in held.items() if a in _SIDES and isinstance(v, list) and v}
+            longer = {a: _longer(v, stride if a == "strides" else _SIDES[a], a == "pads") for a, v in lists.items()}
+            made = _told(made, line, longer) or made
+        yield made
+        # An axis that counted from behind is none of an image is one of a volume.
+        yield {**made, **{v: 2 for line in rule.match for a, v in line.captures if a == "axis" and v in made}}
+
+
+def _longer(sides: list[Any], first: int, twice: bool) -> list[Any]:
+    half = len(sides) // 2
+    return [first, *sides[:half], first, *sides[half:]] if twice else [first, *sides]
 
 
 def _grouped(rule: Rule, case: Case) -> Iterator[Case]:
