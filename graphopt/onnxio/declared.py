@@ -116,7 +116,10 @@ def _trusted(proto: ModelProto, types: dict[str, ValueType]) -> dict[str, ValueT
     doubted = {
         name
         for node in proto.graph.node
-        if _mistaken(node, told, versions, contents) or _sized(node, told, sizes) or _narrowed(node, told)
+        if _mistaken(node, told, versions, contents)
+        or _sized(node, told, sizes)
+        or _narrowed(node, told)
+        or _squeezed(node, told)
         for name in node.output
     }
     before = 0
@@ -168,6 +171,18 @@ def _narrowed(node: NodeProto, types: Mapping[str, ValueType]) -> bool:
         return False
     before, after = types.get(node.input[0], UNKNOWN), types.get(node.output[0], UNKNOWN)
     return before.dtype in ("i64", "i32") and len(before.shape or ()) < 2 and BITS.get(after.dtype or "", 64) < 32
+
+
+def _squeezed(node: NodeProto, types: Mapping[str, ValueType]) -> bool:
+    """Whether a Squeeze takes out whatever is of length 1, which sizes that are open may be: torch declares what it saw at others."""
+    if node.op_type != "Squeeze" or node.domain not in STANDARD or not node.input:
+        return False
+    shape = types.get(node.input[0], UNKNOWN).shape
+    return (
+        not any(node.input[1:])
+        and all(a.name != "axes" for a in node.attribute)
+        and (shape is None or not all(isinstance(d, int) for d in shape))
+    )
 
 
 def _mistaken(

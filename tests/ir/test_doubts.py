@@ -95,6 +95,14 @@ def test_an_axis_counted_from_behind_before_that_was_allowed(op, known, opset):
 
 
 @pytest.mark.parametrize("opset", [11, 13, 21])
+@pytest.mark.parametrize(("size", "known"), [("n", "f32[?]"), ("3", "f32[3,4]")])
+def test_open_sizes_may_be_what_a_squeeze_takes_out(opset, size, known):
+    """As torch declares it, having seen no size of 1: rules then took the Squeeze away."""
+    text = f'<ir_version: 8, opset_import: ["": {opset}]> g (float[{size}, 4] x) => (float[{size}, 4] y) {{ y = Squeeze(x) }}'
+    assert types(parser.parse_model(text))["y"] == known
+
+
+@pytest.mark.parametrize("opset", [11, 13, 21])
 @pytest.mark.parametrize(("axes", "known"), [((), "f32[?]"), ((1,), "f32[2,1,3]")])
 def test_an_empty_list_of_axes_takes_out_all_of_length_one(opset, axes, known):
     listed = ", ".join(map(str, axes))
