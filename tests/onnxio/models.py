@@ -103,10 +103,11 @@ def rewritten(graph: Graph, rules: Library, limit: int = 50) -> tuple[Graph, int
     return graph, done
 
 
-def run(source: ModelProto | Path, feeds: Arrays) -> list[Any]:
-    """The runtime's outputs, its own optimiser off."""
+def run(source: ModelProto | Path, feeds: Arrays, optimised: bool = False) -> list[Any]:
+    """The runtime's outputs, its own optimiser off unless asked for."""
+    levels = onnxruntime.GraphOptimizationLevel
     options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.graph_optimization_level = levels.ORT_ENABLE_ALL if optimised else levels.ORT_DISABLE_ALL
     options.log_severity_level = 4
     options.intra_op_num_threads = 1
     data: Any = str(source) if isinstance(source, Path) else source.SerializeToString()

@@ -29,7 +29,7 @@ from graphopt.search.normal import Normal
 from graphopt.search.problem import Problem
 from graphopt.search.selection import lacking
 from tests.ir.check import problems
-from tests.onnxio.models import INT, F, model, node, run, weight
+from tests.onnxio.models import INT, F, model, node, run, same, weight
 
 LIBRARY = load_library()
 
@@ -503,3 +503,23 @@ def test_the_last_step_of_an_lstm_is_its_state(named: list[str]) -> None:
     assert [bool(name) for name in made.graph.node[0].output][:2] == [False, True]
     x = rng.standard_normal((5, 2, 3)).astype(np.float32)
     np.testing.assert_array_equal(run(made, {"x": x})[0], run(proto, {"x": x})[0])
+
+
+@pytest.mark.parametrize("between", ["Mul", "Div", "Cast", None])
+def test_no_transposed_matrix_meets_a_vector(between: str | None) -> None:
+    """ONNX Runtime 1.32 fuses the two across a scale or a Cast and computes them wrongly: what stood in its way here is taken out."""
+    middle = {"Mul": ["Neg", "Mul"], "Div": ["Neg", "Div"], "Cast": ["Cast"], None: []}[between]
+    nodes, last = [node("Transpose", ["x"], ["t"], perm=[1, 0])], "t"
+    for i, op in enumerate(middle):
+        factor = ["c"] if op in ("Mul", "Div") else []
+        nodes.append(node(op, [last, *factor], [f"m{i}"], **({"to": F} if op == "Cast" else {})))
+        last = f"m{i}"
+    nodes.append(node("MatMul", [last, "v"], ["y"]))
+    dtype = onnx.TensorProto.FLOAT16 if between == "Cast" else F
+    rng = np.random.default_rng(0)
+    weights = [weight("c", np.float32(2.5)), weight("v", rng.normal(size=5).astype(np.float32))]
+    proto = model(nodes, [("x", dtype, [5, "n"])], [("y", F, ["n"])], weights)
+    loaded = load(proto)
+    graph, _ = normal_form(simplify(loaded.graph), LIBRARY)
+    x = rng.normal(size=(5, 3)).astype(np.float16 if between == "Cast" else np.float32)
+    same(run(to_proto(emit(loaded, graph)), {"x": x}, optimised=True), run(proto, {"x": x}), 1e-3, 1e-3)
