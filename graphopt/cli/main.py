@@ -34,7 +34,7 @@ from graphopt.cli import (
 )
 from graphopt.cli.options import Command
 from graphopt.config import name_unknown
-from graphopt.errors import GraphoptError, RuleError, UsageError
+from graphopt.errors import GraphoptError, RuleError, UsageError, reason
 from graphopt.version import __version__
 from graphopt.wording import one_line
 
@@ -186,16 +186,28 @@ def _report(error: Exception) -> int:
         _say("hint: close other programs, or give smaller --input-shape or --dim sizes")
         return EXIT_FAILURE
     if isinstance(error, OSError) and error.errno is not None:
-        names = " -> ".join(str(name) for name in (error.filename, error.filename2) if name is not None)
-        _say(f"error: {os.strerror(error.errno).lower()}" + (f": {names}" if names else ""))
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            _say("hint: free some space, or choose another place with -o")
-        return EXIT_FAILURE
+        return _report_refused(error)
     if isinstance(error, typer.Abort):
         _say("error: aborted by Ctrl-C")
         return EXIT_INTERRUPTED
     message = f"{type(error).__name__}: {error}"
     _say(f"internal error: {one_line(message, 300)}; run with GRAPHOPT_DEBUG=1 for the traceback")
+    return EXIT_FAILURE
+
+
+def _report_refused(error: OSError) -> int:
+    """Print what the system refused, and of which file; where it names none, that was the current folder, or room for stdout."""
+    names = " -> ".join(str(name) for name in (error.filename, error.filename2) if name is not None)
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    if not names and isinstance(error, FileNotFoundError):
+        _say("error: the current folder is no longer there")
+        _say("hint: go to another one")
+    elif not names and full:
+        _say(f"error: stdout: can't be written: {reason(error)}")
+    else:
+        _say(f"error: {os.strerror(error.errno or 0).lower()}" + (f": {names}" if names else ""))
+        if full:
+            _say("hint: free some space, or choose another place with -o")
     return EXIT_FAILURE
 
 
@@ -229,4 +241,9 @@ def _misread(error: typer.TyperException) -> str:
 
 
 def _say(text: str, *, lines: bool = False) -> None:
-    print(text if lines else one_line(text), file=sys.stderr)
+    try:
+        print(text if lines else one_line(text), file=sys.stderr)
+    except BrokenPipeError:
+        raise  # the reader wants no more
+    except OSError:
+        pass  # a full disk: what was worked out is not lost because a warning finds no room

@@ -83,6 +83,8 @@ def _in(given: Path, out: Path | None) -> tuple[Placed, Placed]:
     if not given.is_dir():
         if not given.exists():
             raise UsageError(f"no such file: {given}")
+        if not given.is_file():
+            raise UsageError(f"{given} is not a regular file")  # reading a pipe or a terminal would hang
         return [(given, Path(given.name))], []
     files = [(path, path.relative_to(given)) for path in _walk(given, out)]
     models = [(path, place) for path, place in files if _is_model(path)]

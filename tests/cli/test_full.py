@@ -174,3 +174,26 @@ def test_devices_stay_devices(tmp_path, model, prelude):
     assert errors == [f"error: {nodes['full']}: can't be written: no space left on device"], done.stderr
     assert done.returncode == 1 and all(stat.S_ISCHR(node.stat().st_mode) for node in nodes.values())
     assert sorted(path.name for path in tmp_path.iterdir()) == ["full", "net.onnx", "null"]
+
+
+def redirected(folder, stream, *arguments):
+    """The command with a stream of a disk that is full."""
+    return subprocess.run(
+        ["sh", "-c", f'"$@" {stream}/dev/full', "sh", sys.executable, "-m", "graphopt", *map(str, arguments)],
+        capture_output=True, text=True, cwd=folder, timeout=120, check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "GRAPHOPT_OF_NO_USE": "1"},  # so that something is warned of
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("command", ["--help", "rules list", "inspect net.onnx --json -"])
+def test_no_room_for_what_is_printed(tmp_path, model, command):
+    done = redirected(tmp_path, ">", *command.split())
+    assert (done.returncode, done.stderr.splitlines()[1:]) == (
+        1,
+        ["error: stdout: can't be written: no space left on device"],
+    )
+
+
+def test_a_model_is_not_lost_because_a_warning_finds_no_room(tmp_path, model):
+    assert redirected(tmp_path, "2>", "optimize", model, "--no-measure").returncode == 1
+    assert (tmp_path / "net.opt.onnx").stat().st_size

@@ -172,3 +172,13 @@ def test_a_warning_that_is_an_error_is_a_line(tmp_path):
         "error: unknown variable 'GRAPHOPT_THREDS', which has no effect: did you mean 'GRAPHOPT_THREADS'?",
         "hint: a warning is an error by -W or PYTHONWARNINGS",
     ]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="a folder in use can't be removed")
+def test_a_current_folder_that_is_gone(tmp_path, model):
+    done = subprocess.run(
+        ["sh", "-c", 'mkdir gone && cd gone && rmdir ../gone && exec "$@"', "sh", sys.executable, "-m", "graphopt", "inspect", model],
+        capture_output=True, text=True, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.stderr.splitlines() == ["error: the current folder is no longer there", "hint: go to another one"]
+    assert done.returncode == 1

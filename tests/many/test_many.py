@@ -470,6 +470,7 @@ class TestFind:
             (["empty"], "out", "no model in"),
             (["*.onnx"], "out", "nothing matches"),
             (["missing.onnx"], "out", "no such file"),
+            (["/dev/zero"], "out", "/dev/zero is not a regular file"),  # which has no end
         ],
     )
     def test_what_can_not_be(self, tmp_path, given, out, said):
