@@ -8,12 +8,14 @@ rules; ``search`` applies them, priced by ``cost`` and measured through ``runtim
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
 
-from graphopt.ir.kernels import Kernels, provide
+from graphopt.ir.kernels import provide
 from graphopt.version import __version__
 
+TYPE_CHECKING = False  # as in typing, the import of which takes longest of all that happens before a Ctrl-C is heard
 if TYPE_CHECKING:
+    from typing import Any
+
     from graphopt.api import explain_model as explain
     from graphopt.api import inspect_model as inspect
     from graphopt.api import optimize, verify
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
         UnsupportedModelError,
         UsageError,
     )
+    from graphopt.ir.kernels import Kernels
     from graphopt.many.batch import optimize_many
     from graphopt.onnxio.load import load
     from graphopt.onnxio.save import save

@@ -6,14 +6,15 @@ and nothing is imported before the first one is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False  # see graphopt/__init__.py, which imports this
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
+
     import numpy as np
 
-Kernels = Callable[[bytes, Mapping[str, "np.ndarray[Any, Any]"]], "list[np.ndarray[Any, Any]]"]
-"""Runs a serialised model on its inputs and returns its outputs; raises :class:`KernelError` where it can't."""
+    Kernels = Callable[[bytes, Mapping[str, np.ndarray[Any, Any]]], list[np.ndarray[Any, Any]]]
+    """Runs a serialised model on its inputs and returns its outputs; raises :class:`KernelError` where it can't."""
 
 _source: Callable[[], Kernels] | None = None
 

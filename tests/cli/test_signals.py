@@ -26,6 +26,15 @@ def not_under_nohup():
     signal.signal(HUP, before)
 
 
+def test_ctrl_c_is_heard_before_anything_large_is_imported():
+    # Until then Python itself ends the command, with a traceback.
+    code = "import sys, graphopt.__main__; print(*sorted({'typing', 're', 'threading'} & set(sys.modules)))"
+    started = subprocess.run(
+        [sys.executable, "-S", "-c", code], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)}
+    )
+    assert (started.stdout, started.stderr) == ("\n", "")
+
+
 def signalled(folder: Path, arguments, plan, code: str = "", ready: str = "") -> tuple[int, str, float]:
     """Exit code, complaints and seconds after the last signal of a command that is sent signals.
 
