@@ -24,6 +24,7 @@ The command line prints ``str(error)`` on one line, then ``hint:`` and the hint,
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -183,6 +184,12 @@ def reason(error: Exception) -> str:
     """Why the system refused something, as part of a sentence; names in it stay as they are."""
     text = getattr(error, "strerror", None) or str(error)
     return text[:1].lower() + text[1:]
+
+
+def refusal(error: OSError) -> str:
+    """What the system refused, and of which files, where it names any."""
+    names = " -> ".join(str(name) for name in (error.filename, error.filename2) if name is not None)
+    return os.strerror(error.errno or 0).lower() + (f": {names}" if names else "")
 
 
 def expect(name: str, value: object, kinds: type | tuple[type, ...], what: str) -> None:

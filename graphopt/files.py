@@ -7,6 +7,7 @@ leads to is replaced. What is no regular file is never renamed over: pipes, term
 
 from __future__ import annotations
 
+import difflib
 import errno
 import os
 import re
@@ -168,6 +169,24 @@ def writable(path: Path, *, reads: Mapping[str, Path], writes: Mapping[str, Path
     if not os.access(folder, os.W_OK):
         raise UsageError(f"no permission to write in {path.parent}", "choose another place")
     return path
+
+
+def existing(path: Path) -> Path:
+    """`path`, if there is a file to read.
+
+    Raises:
+        UsageError: There is none.
+    """
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder, not a file")
+    if path.exists():
+        if not path.is_file():
+            raise UsageError(f"{path} is not a regular file")  # reading a pipe or a terminal would hang
+        return path
+    if path.is_symlink():
+        raise UsageError(f"no such file: {path} is a link to {os.readlink(path)}, which is not there")
+    near = difflib.get_close_matches(path.name, os.listdir(path.parent), n=1) if path.parent.is_dir() else []
+    raise UsageError(f"no such file: {path}", f"did you mean {path.parent / near[0]}?" if near else None)
 
 
 def same_file(one: Path, other: Path) -> bool:

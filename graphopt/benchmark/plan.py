@@ -11,6 +11,7 @@ from graphopt.benchmark import peers
 from graphopt.benchmark.rivals import RIVALS
 from graphopt.config import check_arguments, provider_name
 from graphopt.errors import GraphoptError, UnknownNameError, UsageError
+from graphopt.files import existing
 from graphopt.kinds import NAMES, checked, integer, number
 from graphopt.pipeline.opening import session_config
 from graphopt.pipeline.strategies import STRATEGIES
@@ -108,8 +109,8 @@ class Plan:
         _known("level", self.levels, LEVELS)
         for name in self.opponents:
             if name not in peers.PEERS and name not in RIVALS and not Path(name).is_file():
-                if name.endswith(".onnx") or "/" in name:
-                    raise UsageError(f"no such file: {name}")
+                if name.endswith(".onnx") or "/" in name or Path(name).exists():
+                    existing(Path(name))
                 raise UnknownNameError("opponent", name, [ORIGINAL, *peers.PEERS, *RIVALS, "FILE.onnx"])
         for provider in self.providers:
             providers.require(provider)

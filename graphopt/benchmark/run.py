@@ -23,6 +23,7 @@ from graphopt.benchmark.variants import Made
 from graphopt.benchmark.worker import Worker, save_feeds
 from graphopt.config import check_arguments
 from graphopt.errors import GraphoptError, SessionError, UsageError, expect, expect_path
+from graphopt.files import existing
 from graphopt.ir.types import Array
 from graphopt.onnxio.load import Model, load
 from graphopt.pipeline.context import Progress
@@ -121,10 +122,8 @@ def find_model(model: str | Path) -> tuple[str, Path]:
         UsageError: There is no such file and no such model of the zoo, or building it needs what is not installed.
     """
     path = Path(model)
-    if path.is_file():
-        return str(model), path
-    if path.suffix or len(path.parts) > 1:
-        raise UsageError(f"no such file: {model}")
+    if path.is_file() or path.suffix or len(path.parts) > 1:
+        return str(model), existing(path)
     from graphopt import zoo
 
     return str(model), zoo.build(str(model))

@@ -34,7 +34,7 @@ from graphopt.cli import (
 )
 from graphopt.cli.options import Command
 from graphopt.config import name_unknown
-from graphopt.errors import GraphoptError, RuleError, UsageError, reason
+from graphopt.errors import GraphoptError, RuleError, UsageError, reason, refusal
 from graphopt.version import __version__
 from graphopt.wording import one_line
 
@@ -196,16 +196,15 @@ def _report(error: Exception) -> int:
 
 
 def _report_refused(error: OSError) -> int:
-    """Print what the system refused, and of which file; where it names none, that was the current folder, or room for stdout."""
-    names = " -> ".join(str(name) for name in (error.filename, error.filename2) if name is not None)
-    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-    if not names and isinstance(error, FileNotFoundError):
+    """Print what the system refused; where it names no file, that was the current folder, or room for stdout."""
+    unnamed, full = error.filename is None, error.errno in (errno.ENOSPC, errno.EDQUOT)
+    if unnamed and isinstance(error, FileNotFoundError):
         _say("error: the current folder is no longer there")
         _say("hint: go to another one")
-    elif not names and full:
+    elif unnamed and full:
         _say(f"error: stdout: can't be written: {reason(error)}")
     else:
-        _say(f"error: {os.strerror(error.errno or 0).lower()}" + (f": {names}" if names else ""))
+        _say(f"error: {refusal(error)}")
         if full:
             _say("hint: free some space, or choose another place with -o")
     return EXIT_FAILURE
@@ -226,7 +225,7 @@ def _report_usage(error: typer.TyperException) -> int:
     return error.exit_code
 
 
-_WANTED = {"float_parsing": "a number", "int_parsing": "a whole number", "greater_than_equal": "at least {ge:g}"}
+_WANTED = {"float_parsing": "a number", "int_parsing": "a whole number"}
 """What a value should have been, by what the library that reads values calls the mistake."""
 
 
@@ -236,7 +235,7 @@ def _misread(error: typer.TyperException) -> str:
     parameter: Any = getattr(error, "param", None)
     for found in cause.errors() if parameter is not None and hasattr(cause, "errors") else ():
         if wanted := _WANTED.get(found["type"]):
-            return f"{parameter.opts[0]} must be {wanted.format(**found.get('ctx', {}))}, not {found['input']}"
+            return f"{parameter.opts[0]} must be {wanted}, not {found['input']}"
     return ""
 
 

@@ -59,7 +59,7 @@ def run(
         UnfinishedError: Ctrl-C left some for another run.
         TooSlowError: A model could be faster, and nothing was to be written.
     """
-    reads = {f"the model {path}": paths.existing_file(path) for path in models if path.is_file()}
+    reads = {f"the model {path}": path for path in models if path.is_file()}
     reads |= paths.also_read(inputs=inputs, rules=settings.rules, agent=settings.agent)
 
     from graphopt.cli.progress import Interrupt, SearchProgress

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from graphopt.errors import UsageError
-from graphopt.files import files_read, same_file, writable
+from graphopt.files import existing, files_read, same_file, writable
 
 
 def existing_file(path: Path) -> Path:
@@ -17,21 +17,13 @@ def existing_file(path: Path) -> Path:
     Raises:
         UsageError: There is none.
     """
-    if path.is_dir():
-        raise UsageError(f"{path} is a folder, not a file")
-    if path.exists():
-        if not path.is_file():
-            raise UsageError(f"{path} is not a regular file")  # reading a pipe or a terminal would hang
-        return path
-    hint = None
-    if path.is_symlink():
-        raise UsageError(f"no such file: {path} is a link to {os.readlink(path)}, which is not there")
-    if path.parent.is_dir():
-        near = difflib.get_close_matches(path.name, os.listdir(path.parent), n=1)
-        hint = f"did you mean {path.parent / near[0]}?" if near else None
-    if hint is None and path.name == str(path) and not path.suffix:
-        hint = _in_the_zoo(path.name)
-    raise UsageError(f"no such file: {path}", hint)
+    try:
+        return existing(path)
+    except UsageError as error:
+        bare = path.name == str(path) and not path.suffix
+        if error.hint is None and bare and not os.path.lexists(path):
+            error.hint = _in_the_zoo(path.name)
+        raise
 
 
 def _in_the_zoo(name: str) -> str | None:

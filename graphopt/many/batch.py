@@ -11,7 +11,7 @@ from types import NoneType
 from typing import Any
 
 from graphopt.config import Settings, check_arguments
-from graphopt.errors import GraphoptError, UsageError, expect, expect_path
+from graphopt.errors import GraphoptError, UsageError, expect, expect_path, refusal
 from graphopt.many import child
 from graphopt.many.find import FoundModels, ModelJob, find
 from graphopt.many.finished import FinishedModels, content, contents
@@ -240,7 +240,9 @@ def _one(
         if journal is not None and target is not None and report is not None:
             # What a Ctrl-C cut short is ours, and no finished work: another run begins it again.
             journal.add(target, "" if stop() else key, report)
-    except (GraphoptError, OSError) as error:
-        answer, report = {"error": str(error), "hint": getattr(error, "hint", None)}, None
+    except GraphoptError as error:
+        answer, report = {"error": str(error), "hint": error.hint}, None
+    except OSError as error:
+        answer, report = {"error": refusal(error)}, None
     seconds, peak = time.monotonic() - began, answer.get("peak_memory")
     return Done(job, report, answer.get("error", ""), answer.get("hint"), seconds=seconds, peak_memory=peak)

@@ -8,8 +8,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
-from graphopt.errors import ModelError, UsageError
+from graphopt.errors import ModelError, UsageError, reason
+from graphopt.files import existing
 from graphopt.onnxio.load import external_tensors
 
 _OTHER_WEIGHTS = {".bin", ".safetensors", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".gguf", ".tflite"}
@@ -51,7 +53,7 @@ def find(given: Sequence[Path], out: Path | None) -> FoundModels:
         out: Where to write: what lies in a folder keeps its place below it. ``None`` for nowhere.
 
     Raises:
-        UsageError: There is nothing of that name, no model in it, or two models would be written to one place.
+        UsageError: There is nothing of that name, no model in it, it can't be read, or two models would be written to one place.
     """
     jobs: dict[Path, ModelJob] = {}
     carried: list[tuple[Path, Path]] = []
@@ -81,11 +83,7 @@ def _in(given: Path, out: Path | None) -> tuple[Placed, Placed]:
         paths = [Path(text) for text in sorted(glob.glob(str(given), recursive=True))]
         return [(path, path.relative_to(fixed)) for path in paths if _is_model(path)], []
     if not given.is_dir():
-        if not given.exists():
-            raise UsageError(f"no such file: {given}")
-        if not given.is_file():
-            raise UsageError(f"{given} is not a regular file")  # reading a pipe or a terminal would hang
-        return [(given, Path(given.name))], []
+        return [(existing(given), Path(given.name))], []
     files = [(path, path.relative_to(given)) for path in _walk(given, out)]
     models = [(path, place) for path, place in files if _is_model(path)]
     weights = {file for path, _ in models for file in data_files(path)}
@@ -93,8 +91,16 @@ def _in(given: Path, out: Path | None) -> tuple[Placed, Placed]:
 
 
 def _walk(folder: Path, out: Path | None) -> Iterator[Path]:
-    """All files below a folder, but for what is hidden and for what we write."""
-    for here, folders, names in os.walk(folder):
+    """All files below a folder, but for what is hidden and for what we write.
+
+    Raises:
+        UsageError: A folder can't be read: of the models in it nobody would hear again.
+    """
+
+    def refused(error: OSError) -> NoReturn:
+        raise UsageError(f"{error.filename}: can't be read: {reason(error)}") from error
+
+    for here, folders, names in os.walk(folder, onerror=refused):
         ours = [name for name in folders if out is not None and out.exists() and out.samefile(Path(here, name))]
         folders[:] = sorted(name for name in folders if not name.startswith(".") and name not in ours)
         yield from (Path(here, name) for name in sorted(names) if not name.startswith("."))

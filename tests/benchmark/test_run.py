@@ -208,6 +208,7 @@ def test_interrupted(net):
         ({"levels": ("al",)}, "'al'"),
         ({"against": ("onnxsin",)}, "onnxsin"),
         ({"against": ("absent.onnx",)}, "no such file"),
+        ({"against": ("/dev/null",)}, "/dev/null is not a regular file"),
         ({"providers": ("gpu",)}, "gpu"),
         ({"threads": (-1,)}, "thread"),
         ({"threads": ()}, "thread"),

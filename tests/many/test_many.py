@@ -27,6 +27,7 @@ from graphopt.many.batch import Done, optimize_many
 from graphopt.many.find import ModelJob, find
 from graphopt.many.finished import FinishedModels
 from tests.cli.conftest import conv_net
+from tests.permissions import anyones_folder, permissions_apply
 
 ROOT = Path(__file__).resolve().parents[2]
 QUICK = ("--strategy", "none", "--no-measure")
@@ -479,3 +480,20 @@ class TestFind:
             (tmp_path / name).write_bytes(b"?")
         with pytest.raises(UsageError, match=said):
             find([tmp_path / each for each in given], tmp_path / out)
+
+    def test_what_can_not_be_read_is_no_empty_folder(self):
+        with anyones_folder() as folder:
+            (folder / "a/shut").mkdir(parents=True)
+            (folder / "a/x.onnx").write_bytes(b"?")
+            (folder / "a/shut").chmod(0)
+            with permissions_apply(), pytest.raises(UsageError, match=r"a/shut: can't be read: permission denied"):
+                find([folder / "a"], None)
+
+
+def test_a_file_in_the_place_of_a_folder_is_a_failure_of_its_model(tmp_path):
+    (tmp_path / "nets/sub").mkdir(parents=True)
+    (tmp_path / "nets/sub/x.onnx").write_bytes(b"?")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/sub").touch()
+    (done,) = optimize_many([tmp_path / "nets"], tmp_path / "out")
+    assert done.error == f"file exists: {tmp_path / 'out/sub'}"
