@@ -12,6 +12,7 @@ import typer
 from graphopt.cli import options, paths
 from graphopt.cli.progress import StepProgress, Waiting
 from graphopt.cli.screen import console, write_json
+from graphopt.kinds import integer
 from graphopt.wording import plural, printable
 
 _EVERY = 5.0
@@ -45,9 +46,18 @@ def check_rules(
     ] = False,
     changed: Annotated[bool, typer.Option("--changed", help="What is done without --all.", hidden=True)] = False,
     update: Annotated[bool, typer.Option("--update", help="Record the evidence, so that the rules load.")] = False,
-    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Processes to share the work among.")] = 2,
+    jobs: Annotated[
+        int,
+        options.option("--jobs", metavar="N", kind=integer(1), help="Processes to share the work among (default 2)."),
+    ] = 2,
     seed: Annotated[
-        int, typer.Option("--seed", min=0, help="Of the instances and contents: another one asks anew.")
+        int,
+        options.option(
+            "--seed",
+            metavar="N",
+            kind=integer(0),
+            help="Of the instances and contents: another one asks anew (default 0).",
+        ),
     ] = 0,
     verbose: Annotated[
         bool, options.option("--verbose", "-v", help="Show the tracebacks of unexpected errors.")

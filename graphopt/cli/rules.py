@@ -181,14 +181,14 @@ def rule_stats(
 
     with Waiting("counting what each rule does"):
         from graphopt.experiments.stats import model_stats
+        from graphopt.pipeline.opening import session_config
         from graphopt.rewrite.library import load_library
-        from graphopt.runtime.session import SessionConfig
 
         library = load_library(settings.rules, settings.exclude, settings.provider, settings.portable)
         found = model_stats(
             model,
             library,
-            SessionConfig(settings.provider, settings.threads, provider_options=settings.provider_options),
+            session_config(settings.provider, settings.provider_options, settings.threads),
             seconds=SEARCH if settings.budget is None else settings.budget,
             measure=settings.measure,
             dims=settings.dims,

@@ -159,7 +159,7 @@ def test_wrong_arguments(cli, arguments, message):
     [
         (["optimize", "a.onnx", "--threads", "two"], "--threads must be a whole number, not two"),
         (["optimize", "a.onnx", "--budget", "1m"], "--budget must be a number, not 1m"),
-        (["rules", "check", "--jobs", "0"], "--jobs must be at least 1, not 0"),
+        (["rules", "check", "--jobs", "0"], "--jobs must be a whole number of at least 1, not 0"),
         (["explain", "a.onnx", "--seconds", "-1"], "--seconds must be a number of at least 0, not -1.0"),
         (["cost", "calibrate", "a.onnx", "--graphs", "1"], "--graphs must be a whole number of at least 2, not 1"),
     ],

@@ -218,6 +218,11 @@ def test_stats_of_some_rules(cli, model):
     assert "batch-norm-after-conv" not in {rule["id"] for rule in rules}
 
 
+def test_stats_on_more_threads_than_there_are(cli, model):
+    outcome = cli("rules", "stats", model, "--threads", str(10**20), "--rules", "affine")
+    assert outcome.code == 0 and "threads asked for" in outcome.err, outcome.err
+
+
 def test_stats_into_a_file(cli, model):
     outcome = cli("rules", "stats", model, "--no-measure", "--json", "stats.json")
     assert outcome.code == 0, outcome.err
