@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -27,6 +30,24 @@ Environment = Annotated[
 ]
 
 
+@contextmanager
+def _store() -> Iterator[Store]:
+    """The store, for a command that is about it: where it can't be used, nothing was found or kept there.
+
+    Raises:
+        GraphoptError: It can't.
+    """
+    from graphopt.cost.store import Store, StoreWarning
+
+    with warnings.catch_warnings(), Store() as store:
+        warnings.simplefilter("ignore", StoreWarning)
+        try:
+            yield store
+        finally:
+            if store.fault is not None:
+                raise store.fault
+
+
 @app.command("show")
 def show(json: options.Json = None) -> None:
     """Show how many kernel times are stored, by environment."""
@@ -35,14 +56,13 @@ def show(json: options.Json = None) -> None:
     from graphopt.cli.progress import Waiting
 
     with Waiting("reading the store"):
-        from graphopt.cost.store import Store
         from graphopt.runtime.environment import fingerprint
         from graphopt.runtime.providers import available
         from graphopt.runtime.session import SessionConfig
 
         here = {provider: fingerprint(SessionConfig(provider, threads=0)).digest for provider in available()}
         on_one = {provider: fingerprint(SessionConfig(provider)).digest for provider in here}
-        with Store() as store:
+        with _store() as store:
             sizes, where = store.sizes(), store.path
     document = {
         "schema": "graphopt.cost/1",
@@ -70,9 +90,7 @@ def show(json: options.Json = None) -> None:
 @app.command("clear", short_help="Forget stored kernel times.")
 def clear(environment: Environment = None) -> None:
     """Forget stored kernel times; they are measured again when they are needed."""
-    from graphopt.cost.store import Store
-
-    with Store() as store:
+    with _store() as store:
         _environments(store, environment)
         gone = store.clear(environment)
     console().print(f"{plural(gone, 'kernel time')} forgotten")
@@ -86,9 +104,7 @@ def export(
     """Write stored kernel times to a file, for another machine of the same kind."""
     paths.report_file(str(file), {})
 
-    from graphopt.cost.store import Store
-
-    with Store() as store:
+    with _store() as store:
         times = {name: store.all(name) for name in _environments(store, environment)}
     write_json({"schema": "graphopt.kernels/1", "environments": times}, str(file))
     console().print(f"{plural(sum(map(len, times.values())), 'kernel time')} written to {file}")
@@ -111,7 +127,6 @@ def import_(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="What `cost export` wrote.", show_default=False)],
 ) -> None:
     """Add the kernel times of a file to the store; where both know a kernel, the file's time counts."""
-    from graphopt.cost.store import Store
     from graphopt.documents import read_json
 
     paths.existing_file(file)
@@ -126,7 +141,7 @@ def import_(
         raise UsageError(
             f"{file}: not a file of kernel times: {error}", "make one with graphopt cost export"
         ) from error
-    with Store() as store:
+    with _store() as store:
         for name, found in times.items():
             store.put_many(name, found)
     console().print(f"{plural(sum(map(len, times.values())), 'kernel time')} read from {file}")

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from graphopt.config import STORE, cache_dir
+from graphopt.errors import GraphoptError
 from graphopt.scratch import Closing
 
 FAILED = -1.0
@@ -61,6 +62,10 @@ class Store(Closing):
     Args:
         path: The database, made on first use. By default ``kernels.sqlite`` in :func:`graphopt.config.cache_dir`;
             ``None`` keeps everything in memory.
+
+    Attributes:
+        path: Where it is; ``None`` for nowhere.
+        fault: Why it can't be used, once that is known.
     """
 
     def __init__(self, path: Path | str | None = STORE) -> None:
@@ -72,6 +77,7 @@ class Store(Closing):
         self._pid = 0
         self._until = math.inf
         self._broken = self.path is None
+        self.fault: GraphoptError | None = None
 
     @property
     def persistent(self) -> bool:
@@ -243,15 +249,12 @@ class Store(Closing):
             connection.execute(f"PRAGMA user_version = {SCHEMA}")
 
     def _give_up(self, error: Exception) -> None:
-        self._broken = True
+        self._broken, self.fault = True, GraphoptError(f"{self.path}: {error}", _advice(error))
         if self._connection is not None and self._pid == os.getpid():
             self._connection.close()
         self._connection = None
-        warnings.warn(
-            f"measurements are kept in memory only: {self.path}: {error} ({_advice(error)})",
-            StoreWarning,
-            stacklevel=4,
-        )
+        text = f"measurements are kept in memory only: {self.fault} ({self.fault.hint})"
+        warnings.warn(text, StoreWarning, stacklevel=4)
 
 
 def _check(connection: sqlite3.Connection) -> None:

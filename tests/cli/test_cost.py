@@ -69,6 +69,20 @@ def test_rubbish_is_one_line(cli, store, tmp_path, content):
     assert sizes(cli) == {"a" * 16: 2, "b" * 16: 1}
 
 
+@pytest.mark.parametrize("command", ["show", "clear", "clear --environment x", "export out.json", "import in.json"])
+def test_a_damaged_store_is_not_taken_for_an_empty_one(cli, store, tmp_path, command):
+    assert cli("cost", "export", "in.json").code == 0
+    (tmp_path / "out.json").write_text("what was there")
+    store.path.write_bytes(b"no database\n" * 1000)
+    outcome = cli("cost", *command.split())
+    assert (outcome.code, outcome.out) == (1, "")
+    assert outcome.err.splitlines() == [
+        f"error: {store.path}: file is not a database",
+        "hint: it is damaged: delete it",
+    ]
+    assert (tmp_path / "out.json").read_text() == "what was there"
+
+
 def test_an_unknown_environment_is_named(cli, store):
     assert cli("cost", "clear", "--environment", "c").code == 2
 
