@@ -90,9 +90,14 @@ class Settings:
     exclude: tuple[str, ...] = _setting((), NAMES, "Leave this rule or family out", "RULE", "", values="families")
     seed: int = _setting(0, integer(0), "Seed of everything random", "N")
     portable: bool = _setting(False, SWITCH, "Use standard ONNX operators only")
-    max_growth: float = _setting(0.1, number(), "How much larger the file may become, as a fraction of it", "X")
+    max_growth: float = _setting(
+        0.1, number(), "How much larger the file may become, as a fraction of it, besides 1 MiB", "X"
+    )
     max_memory_growth: float = _setting(
-        0.25, number(), "How much more memory weights may take when a session is open, as a fraction of the file", "X"
+        0.25,
+        number(),
+        "How much more memory weights may take when a session is open, as a fraction of the file, besides 64 MiB",
+        "X",
     )
     max_error: float | None = _setting(
         None,
