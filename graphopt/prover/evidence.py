@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from graphopt.errors import RuleError, unexpected
-from graphopt.execution import make_executor
-from graphopt.execution.base import WorkerLostError
+from graphopt.execution import WorkerLostError, make_executor
 from graphopt.files import write_text
 from graphopt.prover.cases import written_case
 from graphopt.prover.proof import ATTACKED, PROVED, TRIES, Proof, prove

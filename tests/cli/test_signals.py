@@ -136,7 +136,7 @@ def test_workers_that_start_are_deaf_to_ctrl_c(tmp_path):
     """A Ctrl-C goes to the whole group: only the parent speaks."""
     code = (
         "import os, signal, threading, time\n"
-        "from graphopt.execution.processes import Processes\n"
+        "from graphopt.execution import Processes\n"
         "def main():\n"
         "    signal.signal(signal.SIGINT, lambda *_: None)\n"
         "    for moment in range(1, 9):\n"

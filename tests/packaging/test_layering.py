@@ -86,7 +86,7 @@ OWNERS = {
     "gymnasium": ("rl/training/", "rl/__init__.py"),
     "safetensors": ("rl/training/", "zoo/"),
     "tensorboard": ("rl/training/",),
-    "ray": ("execution/",),
+    "ray": ("execution.py",),
     "scipy": ("search/extraction.py",),
     "z3": ("prover/",),
     "olive": ("integrations/olive.py",),
