@@ -2,9 +2,9 @@
 
 In the order a build flows through them:
 
-- ``spec``, ``table``, ``registry``: what models exist, their inputs and numeric parameters; no model library needed.
-- ``compat``, ``vision``, ``text``, ``classic``: the builders, from parameters to a ``torch.nn.Module``.
-- ``weights``: random values wherever initialisation leaves a constant, so that no rewrite is trivially right.
+- ``spec``, ``table``: what models exist, their inputs and numeric parameters; no model library needed.
+- ``vision``, ``detection``, ``text``, ``deployed``, ``papers``, ``diffusion``: the builders, from parameters to a ``torch.nn.Module``.
+- ``modules``: makes torchvision importable, and random values wherever initialisation leaves a constant, so that no rewrite is trivially right.
 - ``reduced``: brings what was exported to float16 or to 8 bits, with ONNX Runtime's tools.
 - ``export``: seeds, builds, exports with one of torch's two exporters, and caches the file.
 
@@ -12,8 +12,8 @@ Importing this package imports no torch. Building needs the ``zoo`` extra.
 """
 
 from graphopt.zoo.export import Exporter, build, cache_dir, file_name
-from graphopt.zoo.registry import describe, example_inputs, names
 from graphopt.zoo.spec import TensorSpec, ZooModel
+from graphopt.zoo.table import describe, example_inputs, names
 
 __all__ = [
     "Exporter",

@@ -12,14 +12,14 @@ import logging
 import os
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from graphopt.config import users_cache_dir
 from graphopt.errors import GraphoptError, MissingExtraError, ModelError, UnknownNameError, UsageError
-from graphopt.zoo.registry import describe, example_inputs
 from graphopt.zoo.spec import ZooModel
+from graphopt.zoo.table import describe
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -86,7 +86,9 @@ def build(
     with tempfile.TemporaryDirectory(dir=folder, prefix=".building-") as temporary:
         partial = Path(temporary) / "model.onnx"
         with _extra():
-            module, example = _instantiate(model, seed)
+            from graphopt.zoo.modules import instantiate
+
+            module, example = instantiate(model, seed)
             (_export_dynamo if exporter == "dynamo" else _export_legacy)(model, module, example, partial)
         if model.reduced:
             # Sees to it that there is a runtime, and that it keeps quiet.
@@ -126,31 +128,6 @@ def _extra() -> Iterator[None]:
         if missing not in _EXTRA_MODULES:
             raise
         raise MissingExtraError("zoo", missing) from error
-
-
-def _instantiate(model: ZooModel, seed: int) -> tuple[nn.Module, tuple[Tensor, ...]]:
-    """The module with its random weights, in evaluation mode, and one set of inputs for it."""
-    import torch
-
-    from graphopt.zoo.compat import prepare_torchvision
-    from graphopt.zoo.weights import randomise
-
-    # Before the builders: they import torchvision, and so does transformers.
-    prepare_torchvision()
-    path, _, function = model.build.partition(":")
-    builder: Callable[..., nn.Module] = getattr(importlib.import_module(path), function)
-    example = tuple(torch.from_numpy(array) for array in example_inputs(model.name, seed).values())
-    threads = torch.get_num_threads()
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        # How a sum is split over threads changes its last bit, and with it the weights.
-        torch.set_num_threads(1)
-        try:
-            module = builder(**model.params)
-            randomise(module, example)
-        finally:
-            torch.set_num_threads(threads)
-    return module.requires_grad_(False), example
 
 
 def _export_dynamo(model: ZooModel, module: nn.Module, example: tuple[Tensor, ...], path: Path) -> None:

@@ -15,7 +15,7 @@ from onnxruntime.quantization.shape_inference import quant_pre_process
 from onnxruntime.transformers.float16 import convert_float_to_float16
 from onnxruntime.transformers.onnx_model import OnnxModel
 
-from graphopt.zoo.registry import example_inputs
+from graphopt.zoo.table import example_inputs
 
 _CALIBRATION = 8
 """Sets of random inputs that the ranges of activations are taken from."""

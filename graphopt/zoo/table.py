@@ -1,4 +1,7 @@
-"""The table of models. To add one: an entry here and, if none of the builders fits, a builder.
+"""The table of models, and how a name is read. To add a model: an entry here and, if none of the builders fits, a builder.
+
+Imports neither torch nor any model library: listing and describing are instant. A name may carry overrides of the
+entry's numeric parameters: ``bert_base@layers=48`` or ``resnext50@size=160,width=8``.
 
 Dimensions of inputs name parameters, so that an override changes both the module and its inputs. ``batch`` is 1
 throughout, and 0 stands for a symbolic batch.
@@ -6,10 +9,17 @@ throughout, and 0 stands for a symbolic batch.
 
 from __future__ import annotations
 
+import math
+import zlib
 from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
+from graphopt.errors import UnknownNameError, UsageError
 from graphopt.zoo.spec import Number, TensorSpec, ZooModel
 
 _IMAGENET = {"batch": 1, "size": 224, "classes": 1000}
@@ -111,11 +121,11 @@ MODELS = (
     _image("wide_resnet50_2", "cnn", "vision:resnet", "Wide ResNet-50-2: twice the channels in the 3x3 convolutions (Zagoruyko and Komodakis 2016, arXiv 1605.07146)", {**_RESNET50, "width": 128}),
     _image("resnext50", "cnn", "vision:resnet", "ResNeXt-50 32x4d: grouped 3x3 convolutions (Xie et al. 2016, arXiv 1611.05431)", {**_RESNET50, "groups": 32, "width": 4}),
     _image("vgg16", "cnn", "vision:vgg16", "VGG-16: nothing but 3x3 convolutions and poolings before the head (Simonyan and Zisserman 2014, arXiv 1409.1556)"),
-    _image("unet", "cnn", "dense:UNet", "U-Net: an encoder and a decoder of 3x3 convolutions with skips (Ronneberger et al. 2015, arXiv 1505.04597)", {"size": 256, "width": 32, "depth": 4, "classes": 2}, ("mask",)),
+    _image("unet", "cnn", "papers:UNet", "U-Net: an encoder and a decoder of 3x3 convolutions with skips (Ronneberger et al. 2015, arXiv 1505.04597)", {"size": 256, "width": 32, "depth": 4, "classes": 2}, ("mask",)),
     ZooModel(
         "super_resolution",
         "cnn",
-        "graphopt.zoo.dense:SuperResolution",
+        "graphopt.zoo.papers:SuperResolution",
         (TensorSpec("pixels", ("batch", 3, "size", "size")),),
         "EDSR, small: residual blocks of 3x3 convolutions, then a pixel shuffle (Lim et al. 2017, arXiv 1707.02921)",
         {"batch": 1, "size": 64, "width": 64, "blocks": 8, "scale": 2},
@@ -143,7 +153,7 @@ MODELS = (
     ZooModel(
         "tcn",
         "cnn",
-        "graphopt.zoo.sequence:WaveNet",
+        "graphopt.zoo.papers:WaveNet",
         (TensorSpec("samples", ("batch", 1, "seq")),),
         "WaveNet: dilated causal convolutions, gated, over 4,096 samples (van den Oord et al. 2016, arXiv 1609.03499)",
         {"batch": 1, "seq": 4096, "layers": 10, "stacks": 2, "width": 64, "skip": 128, "kernel": 2, "classes": 256},
@@ -223,7 +233,7 @@ MODELS = (
     ZooModel(
         "lstm",
         "recurrent",
-        "graphopt.zoo.sequence:Lstm",
+        "graphopt.zoo.papers:Lstm",
         (TensorSpec("input_ids", ("batch", "seq"), "int64", 0, "vocab"),),
         "A text classifier: two layers of LSTM over embedded tokens (Hochreiter and Schmidhuber 1997)",
         {"batch": 1, "seq": 128, "layers": 2, "embed": 256, "hidden": 512, "vocab": 10000, "classes": 10},
@@ -231,13 +241,13 @@ MODELS = (
     ZooModel(
         "nasrnn",
         "search",
-        "graphopt.zoo.classic:NasRnn",
+        "graphopt.zoo.papers:NasRnn",
         (TensorSpec("h0", ("batch", "hidden")), TensorSpec("x{steps}", ("batch", "hidden"))),
         "The NAS recurrent cell unrolled (Zoph and Le 2016, arXiv 1611.01578; the benchmark of TASO, SOSP 2019)",
         {"batch": 1, "hidden": 512, "steps": 8, "shared": 1},
         ("h",),
     ),
-    _image("nasnet_a", "search", "classic:NasNetA", "NASNet-A mobile, 4 @ 1056: searched cells of separable convolutions (Zoph et al. 2017, arXiv 1707.07012)", {"filters": 44, "cells": 4, "stem": 32}),
+    _image("nasnet_a", "search", "papers:NasNetA", "NASNet-A mobile, 4 @ 1056: searched cells of separable convolutions (Zoph et al. 2017, arXiv 1707.07012)", {"filters": 44, "cells": 4, "stem": 32}),
     _image(
         "demo_regnet",
         "demo",
@@ -264,3 +274,79 @@ MODELS = (
     ZooModel("tiny_diffusion", "tiny", "graphopt.zoo.diffusion:DiffusionUNet", _LATENTS, "diffusion_unet, smaller: two resolutions", {"batch": 1, "size": 16, "width": 16, "levels": 2, "blocks": 1, "head": 8, "seq": 7, "text": 24}, ("noise",)),
 )  # fmt: skip
 """Every entry, in the order in which they are listed."""
+
+
+_REGISTRY = {model.name: model for model in MODELS}
+
+
+def names() -> list[str]:
+    """The names of all models, in the order of the registry."""
+    return list(_REGISTRY)
+
+
+def describe(name: str) -> ZooModel:
+    """The entry for a name, with the overrides it carries applied.
+
+    Args:
+        name: ``NAME`` or ``NAME@KEY=VALUE,KEY=VALUE``. ``batch=0`` asks for a symbolic batch dimension, ``seq=0`` and ``past=0`` for
+            symbolic lengths.
+
+    Returns:
+        The entry under its canonical name: overrides sorted, those equal to the default dropped.
+
+    Raises:
+        UnknownNameError: No such model, or no such parameter.
+        UsageError: An override is not ``KEY=NUMBER``, or not a whole number where one is needed.
+    """
+    base, _, overrides = name.partition("@")
+    if base not in _REGISTRY:
+        raise UnknownNameError("zoo model", base, _REGISTRY)
+    model = _REGISTRY[base]
+    changed: dict[str, Number] = {}
+    for item in overrides.split(",") if overrides else ():
+        key, _, text = item.partition("=")
+        if key not in model.params:
+            raise UnknownNameError(f"parameter of {base}", key, model.params)
+        value = _number(item, text, model.params[key])
+        if value != model.params[key]:
+            changed[key] = value
+    if not changed:
+        return model
+    suffix = ",".join(f"{key}={changed[key]}" for key in sorted(changed))
+    return replace(model, name=f"{base}@{suffix}", params={**model.params, **changed})
+
+
+def _number(item: str, text: str, default: Number) -> Number:
+    whole = isinstance(default, int)
+    try:
+        value: Number = int(text) if whole else float(text)
+    except ValueError:
+        kind = "a whole number" if whole else "a number"
+        raise UsageError(
+            f"{item!r} in a zoo name: expected KEY=VALUE with {kind}", "example: bert_base@layers=48"
+        ) from None
+    if not 0 <= value < math.inf:
+        raise UsageError(f"{item!r} in a zoo name: expected a number that is finite and not negative")
+    return value
+
+
+def example_inputs(name: str, seed: int = 0) -> dict[str, npt.NDArray[Any]]:
+    """Random inputs that a model of the zoo accepts, without building it.
+
+    Args:
+        name: As for :func:`describe`.
+        seed: Same seed, same arrays.
+
+    Returns:
+        One array per input: standard normal where floating, uniform over the valid range where integer.
+    """
+    feeds: dict[str, npt.NDArray[Any]] = {}
+    for spec in describe(name).input_specs():
+        shape = tuple(int(d) for d in spec.shape)
+        # Seeded by the input's own name: adding an input to a model leaves the others as they were.
+        rng = np.random.default_rng([seed, zlib.crc32(spec.name.encode())])
+        if np.issubdtype(np.dtype(spec.dtype), np.integer):
+            feeds[spec.name] = rng.integers(spec.low, int(spec.high), shape).astype(spec.dtype)
+        else:
+            feeds[spec.name] = rng.standard_normal(shape).astype(spec.dtype)
+    return feeds

@@ -1,7 +1,7 @@
 """Builders of image models: torchvision's architectures, the irregular ones as they are, the others by their numbers.
 
 Every builder takes the parameters of its registry entry as keywords and returns a module with torchvision's initial
-weights (``graphopt.zoo.weights`` replaces what is constant in them). Imported only when a model is built.
+weights (``graphopt.zoo.modules`` replaces what is constant in them). Imported only when a model is built.
 """
 
 from __future__ import annotations

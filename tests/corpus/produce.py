@@ -24,7 +24,7 @@ MISSING = "not installed: "
 def main(producer: str, folder: str, *names: str) -> int:
     """Build models, one after the other."""
     with suppress(ModuleNotFoundError):
-        from graphopt.zoo.compat import prepare_torchvision
+        from graphopt.zoo.modules import prepare_torchvision
 
         prepare_torchvision()
     answers = os.fdopen(os.dup(1), "w")

@@ -184,7 +184,7 @@ def test_every_promised_model_is_listed() -> None:
 def test_listing_and_describing_import_no_model_library() -> None:
     heavy = "{'torch', 'torchvision', 'transformers', 'onnx', 'onnxruntime', 'onnxscript', 'onnx_ir'}"
     code = (
-        "import sys, graphopt.zoo as z, graphopt.zoo.registry as r\n"
+        "import sys, graphopt.zoo as z, graphopt.zoo.table as r\n"
         "[r.describe(n).input_specs() for n in z.names()]; r.example_inputs('tiny_bert'); z.file_name('gpt2')\n"
         f"print(sorted({heavy} & set(sys.modules)))"
     )
@@ -208,7 +208,7 @@ def test_entries_describe_themselves(name: str) -> None:
 @needs_zoo
 @pytest.mark.parametrize("name", names())
 def test_builders_take_the_parameters_of_their_entries(name: str) -> None:
-    from graphopt.zoo.compat import prepare_torchvision
+    from graphopt.zoo.modules import prepare_torchvision
 
     prepare_torchvision()
     model = describe(name)
@@ -413,8 +413,10 @@ def test_symbolic_lengths(exporter: Exporter, built: Callable[[str, Exporter], P
 def test_weights_are_nowhere_trivial() -> None:
     from torch import nn
 
+    from graphopt.zoo.modules import instantiate
+
     for name in TINY:
-        module, _ = export._instantiate(describe(name), seed=0)
+        module, _ = instantiate(describe(name), seed=0)
         assert not module.training
         for key, parameter in module.named_parameters():
             assert parameter.numel() == 1 or float(parameter.std()) > 0, f"{name}: {key} is constant"

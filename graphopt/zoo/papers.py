@@ -1,12 +1,16 @@
-"""Builders of the two architectures found by search that graph optimisers are usually measured on.
+"""Builders of architectures that are in no model library, written here from their papers. Imported only when a model is built.
 
-Neither is in a model library, so both are written here from their papers. Imported only when a model is built.
+The first two were found by search, and graph optimisers are usually measured on them; the next two make an image of an image, so that
+nearly all of their time goes to 3x3 convolutions; the last are sequence models without attention: causal convolutions, and recurrence.
 """
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import pad
 
 from graphopt.zoo.spec import Number
 
@@ -189,3 +193,139 @@ class NasNetA(nn.Module):
         for cell in self.cells:
             prev, cur = cur, cell(prev, cur)
         return self.fc(cur.relu().mean((2, 3)))
+
+
+def _double(inputs: int, outputs: int) -> nn.Sequential:
+    """Twice a 3x3 convolution, BatchNorm and ReLU."""
+    layers: list[nn.Module] = []
+    for channels in (inputs, outputs):
+        layers += [nn.Conv2d(channels, outputs, 3, padding=1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU()]
+    return nn.Sequential(*layers)
+
+
+class UNet(nn.Module):
+    """U-Net.
+
+    Args:
+        width: Channels at full resolution, twice as many at each lower one.
+        depth: How often the resolution is halved; ``size`` is a multiple of ``2**depth``.
+        classes: Channels of the mask.
+    """
+
+    def __init__(self, *, width: int, depth: int, classes: int, **_: Number) -> None:
+        super().__init__()
+        widths = [width * 2**i for i in range(depth + 1)]
+        self.first = _double(3, width)
+        self.down = nn.ModuleList(_double(a, b) for a, b in pairwise(widths))
+        self.pool = nn.MaxPool2d(2)
+        steps = list(zip(widths[:0:-1], widths[-2::-1], strict=True))
+        self.widen = nn.ModuleList(nn.ConvTranspose2d(a, b, 2, 2) for a, b in steps)
+        self.up = nn.ModuleList(_double(a, b) for a, b in steps)
+        self.last = nn.Conv2d(width, classes, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Pixels [batch, 3, size, size] to a mask [batch, classes, size, size]."""
+        skips = [self.first(x)]
+        for down in self.down:
+            skips.append(down(self.pool(skips[-1])))
+        y = skips.pop()
+        for widen, up in zip(self.widen, self.up, strict=True):
+            y = up(torch.cat([skips.pop(), widen(y)], 1))
+        return self.last(y)
+
+
+class _Residual(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.body = nn.Sequential(
+            nn.Conv2d(width, width, 3, padding=1), nn.ReLU(), nn.Conv2d(width, width, 3, padding=1)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.body(x)
+
+
+class SuperResolution(nn.Module):
+    """EDSR.
+
+    Args:
+        width: Channels of the residual blocks.
+        blocks: Their number.
+        scale: How much larger the image becomes.
+    """
+
+    def __init__(self, *, width: int, blocks: int, scale: int, **_: Number) -> None:
+        super().__init__()
+        self.head = nn.Conv2d(3, width, 3, padding=1)
+        self.body = nn.Sequential(*(_Residual(width) for _ in range(blocks)), nn.Conv2d(width, width, 3, padding=1))
+        self.tail = nn.Sequential(
+            nn.Conv2d(width, width * scale**2, 3, padding=1), nn.PixelShuffle(scale), nn.Conv2d(width, 3, 3, padding=1)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Pixels [batch, 3, size, size] to an image [batch, 3, scale * size, scale * size]."""
+        x = self.head(x)
+        return self.tail(x + self.body(x))
+
+
+class _Gated(nn.Module):
+    """A dilated convolution that sees no later sample, gated; to what is carried on and what is said."""
+
+    def __init__(self, width: int, skip: int, kernel: int, dilation: int) -> None:
+        super().__init__()
+        self.before = (kernel - 1) * dilation
+        self.value = nn.Conv1d(width, width, kernel, dilation=dilation)
+        self.gate = nn.Conv1d(width, width, kernel, dilation=dilation)
+        self.carried = nn.Conv1d(width, width, 1)
+        self.said = nn.Conv1d(width, skip, 1)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        earlier = pad(x, (self.before, 0))
+        y = self.value(earlier).tanh() * self.gate(earlier).sigmoid()
+        return x + self.carried(y), self.said(y)
+
+
+class WaveNet(nn.Module):
+    """WaveNet.
+
+    Args:
+        layers: Layers of a stack; their dilation doubles from 1.
+        stacks: How often the dilations begin again.
+        width: Channels that are carried from layer to layer.
+        skip: Channels of what each layer says, summed.
+        kernel: Samples that a convolution sees.
+        classes: Levels of a sample.
+    """
+
+    def __init__(
+        self, *, layers: int, stacks: int, width: int, skip: int, kernel: int, classes: int, **_: Number
+    ) -> None:
+        super().__init__()
+        self.first = nn.Conv1d(1, width, 1)
+        self.layers = nn.ModuleList(
+            _Gated(width, skip, kernel, 2**layer) for _ in range(stacks) for layer in range(layers)
+        )
+        self.last = nn.Sequential(nn.ReLU(), nn.Conv1d(skip, skip, 1), nn.ReLU(), nn.Conv1d(skip, classes, 1))
+
+    def forward(self, samples: Tensor) -> Tensor:
+        """Samples [batch, 1, length] to logits of what follows each [batch, classes, length]."""
+        x, total = self.layers[0](self.first(samples))
+        for layer in self.layers[1:]:
+            x, said = layer(x)
+            total = total + said
+        return self.last(total)
+
+
+class Lstm(nn.Module):
+    """A text classifier: an LSTM of ``layers`` layers."""
+
+    def __init__(self, *, layers: int, hidden: int, embed: int, vocab: int, classes: int, **_: Number) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(vocab, embed)
+        self.lstm = nn.LSTM(embed, hidden, layers, batch_first=True)
+        self.last = nn.Linear(hidden, classes)
+
+    def forward(self, input_ids: Tensor) -> Tensor:
+        """Tokens [batch, seq] to logits [batch, classes]."""
+        states, _ = self.lstm(self.embed(input_ids))
+        return self.last(states[:, -1])
