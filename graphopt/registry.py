@@ -111,7 +111,7 @@ STRATEGIES = Table(
     "strategy",
     "graphopt.strategies",
     {
-        "auto": "graphopt.search.auto:SPEC",
+        "auto": "graphopt.search.backtracking:AUTO",
         "greedy": "graphopt.search.greedy:SPEC",
         "backtracking": "graphopt.search.backtracking:BACKTRACKING",
         "beam": "graphopt.search.backtracking:BEAM",
@@ -128,8 +128,8 @@ COST_MODELS = Table(
     "graphopt.cost_models",
     {
         "kernel": "graphopt.cost.kernel:SPEC",
-        "analytic": "graphopt.cost.analytic:SPEC",
-        "operators": "graphopt.cost.operators:SPEC",
+        "analytic": "graphopt.cost.analytic:ANALYTIC",
+        "operators": "graphopt.cost.analytic:OPERATORS",
     },
 )
 """Ways to price a graph: :class:`graphopt.cost.models.CostModelSpec`."""

@@ -21,9 +21,9 @@ from graphopt.pipeline.opening import check_model, first_run, open_names, open_s
 from graphopt.pipeline.prepare import check_targets, load_model, load_rules
 from graphopt.rewrite.library import Library
 from graphopt.search.arena import Arena
-from graphopt.search.culprit import first_harm
 from graphopt.search.normal import simplified
 from graphopt.search.problem import Step
+from graphopt.search.selection import first_harm
 from graphopt.search.trace import Trace, TraceError, carry_out, is_graph, read_trace
 from graphopt.verification.numeric import Verifier
 from graphopt.verification.ranges import input_ranges

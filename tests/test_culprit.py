@@ -11,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import graphopt
 from graphopt.rewrite.schema import read_rules
-from graphopt.search.culprit import first_harm
+from graphopt.search.selection import first_harm
 
 WRONG = """\
 family: mistaken

@@ -15,7 +15,7 @@ from graphopt.rl.training.environments import library_of, open_environment
 from graphopt.runtime.rounds import Sampling
 from graphopt.runtime.session import SessionConfig
 from graphopt.search.arena import Arena, most_bytes
-from graphopt.search.auto import Auto
+from graphopt.search.backtracking import Auto
 from graphopt.search.greedy import Greedy
 from graphopt.search.problem import Budget, Outcome, Strategy
 from graphopt.verification.ranges import input_ranges

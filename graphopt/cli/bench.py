@@ -267,8 +267,8 @@ def _run(models: list[str], plan: Plan, targets: dict[str, str], *, quiet: bool,
 
 def _write(found: Bench, graphs: Graphs, targets: dict[str, str]) -> None:
     """Write the documents, to stdout where the target is ``-``."""
-    from graphopt.benchmark.csv import to_csv
     from graphopt.benchmark.page import write_bench_page
+    from graphopt.benchmark.results import to_csv
 
     def rows(target: str) -> None:
         if target == "-":

@@ -180,8 +180,7 @@ def calibrate(
     said = {name: value for name, value in given.items() if value is not None}
     points, screen = [], console()
     with WorkProgress(shown=not quiet) as progress:
-        from graphopt.experiments.calibrate import ENOUGH, calibrate_model, keep_scale
-        from graphopt.experiments.calibration import agreement, scaled
+        from graphopt.experiments.calibration import ENOUGH, agreement, calibrate_model, keep_scale, scaled
         from graphopt.report.plots import draw_scatter
 
         for model in models:

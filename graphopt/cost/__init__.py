@@ -7,11 +7,10 @@ that the analytic model can be used without loading the runtime.
     base       Costs, CostModel, and the bookkeeping both models share
     windows    which nodes the runtime fuses with which: the unit that has a price
     shapes     a static shape for every value
-    analytic   FLOPs and bytes against a roofline
-    roofline   the peak numbers of a machine
-    fit        those of this machine, found once through the runtime
+    analytic   FLOPs and bytes against a roofline, the peak numbers of a machine; or a price for each operator
+    fit        the peak numbers of this machine, found once through the runtime
     kernel     windows measured on this machine, the analytic estimate where there is no measurement
-    blueprint  what a window looks like apart from its place, and its signature
+    blueprint  what a window looks like apart from its place, and its signature; operands full of denormals
     micro      the little ONNX model that runs one window
     measure    the time of the kernels of such a model
     store      measurements on disk, shared by processes

@@ -9,16 +9,56 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import exp, log, prod
+from math import exp, inf, log, prod
 
 from graphopt.cost.base import TICKS_PER_MS, Price, WindowCost
 from graphopt.cost.layout import Layout, Move
 from graphopt.cost.models import CostModelSpec
-from graphopt.cost.roofline import FAR, NEAR, WAY, Roofline
 from graphopt.cost.shapes import Shapes
 from graphopt.cost.windows import VIEWS, Window, result
 from graphopt.ir.graph import Graph, Node
 from graphopt.runtime.environment import block_size
+
+NEAR, ALIASED = 4 * 64 * 56 * 56, 4 * 64 * 64 * 64
+"""Bytes of an early layer's feature map in an image network; the channels of the second lie whole numbers of ``WAY`` apart."""
+FAR = 4 * 64 * 384 * 384
+"""Bytes of a feature map that has no room beside a second one in a last-level cache of the usual size."""
+WAY = 4096
+"""Bytes after which addresses share a set of a core's first cache: so do a block's channels whose size is a multiple, more than a set has lines."""
+
+
+@dataclass(frozen=True)
+class Roofline:
+    """Peak numbers; the defaults are those of one core of a server processor with AVX-512.
+
+    Attributes:
+        gflops: Floating-point operations of a matrix product whose weights are in the cache, 10^9 a second.
+        gbytes: Bytes read and written by elementwise operators, 10^9 a second.
+        far_gbytes: Bytes read from memory, 10^9 a second.
+        scalar_gops: Elementwise operations (those that :class:`Work` counts), 10^9 a second.
+        reorder_gbytes: Bytes of a feature map of ``NEAR`` bytes converted into or out of the blocked layout, 10^9 a second.
+        reorder_aliased_gbytes: The same of one of ``ALIASED`` bytes, whose channels are in each other's way in the cache.
+        reorder_far_gbytes: The same of one of ``FAR`` bytes, which comes from memory and goes there.
+        overhead_ms: What the runtime spends on a node whatever it does, in milliseconds: where it is measured, what a Reshape between two
+            products takes, whose code and shape have left the cache by then.
+        shared_bytes: How much this process gets of the last-level cache.
+        profiler_ms: What measuring adds to the time of a window, in milliseconds: the profiler to a kernel, or where windows
+            are timed from outside, the call into the runtime.
+        pace_ms: Time of the model that tells how fast the machine is at the moment, at its best; 0 where none does.
+    """
+
+    gflops: float = 150.0
+    gbytes: float = 40.0
+    far_gbytes: float = 10.0
+    scalar_gops: float = 30.0
+    reorder_gbytes: float = 40.0
+    reorder_aliased_gbytes: float = 25.0
+    reorder_far_gbytes: float = 8.0
+    shared_bytes: float = 32 << 20
+    overhead_ms: float = 0.0003
+    profiler_ms: float = 0.001
+    pace_ms: float = inf
+
 
 # Arithmetic operations for one element, by how the runtime's kernels compute it.
 _PER_ELEMENT: dict[str, float] = {
@@ -236,8 +276,30 @@ class AnalyticCost(WindowCost):
         return round(move_ms(*self.shapes.map_size(graph, move.key), self.roofline) * TICKS_PER_MS)
 
 
-SPEC = CostModelSpec(
+class OperatorCost(WindowCost):
+    """A cost model for toys: each node that runs has the price of its operator, in milliseconds."""
+
+    name = "operators"
+
+    def __init__(self, by_operator: Mapping[str, float]) -> None:
+        super().__init__()
+        self._ticks = {op: round(ms * TICKS_PER_MS) for op, ms in by_operator.items()}
+
+    def prices(self, graph: Graph, windows: Sequence[Window], layout: Layout) -> list[Price]:
+        """The price of each window."""
+        ticks = [sum(self._ticks.get(graph.nodes[id].op, 0) for id in window.nodes) for window in windows]
+        return [Price(t, t) for t in ticks]
+
+    def move_price(self, graph: Graph, move: Move) -> int:
+        """Nothing."""
+        return 0
+
+
+ANALYTIC = CostModelSpec(
     "analytic",
     "floating-point operations and bytes against a roofline; nothing is measured",
     lambda wanted: AnalyticCost(dims=wanted.dims, block=block_size()),
+)
+OPERATORS = CostModelSpec(
+    "operators", "a price for each operator, for toys", lambda wanted: OperatorCost(wanted.prices), ("prices",)
 )

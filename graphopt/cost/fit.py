@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from graphopt.cost.analytic import ALIASED, FAR, NEAR, Roofline
 from graphopt.cost.blueprint import blueprint
 from graphopt.cost.measure import REORDERS, Stopwatch, last_level
 from graphopt.cost.micro import Micro, micro_model
-from graphopt.cost.roofline import ALIASED, FAR, NEAR, Roofline
 from graphopt.cost.shapes import Shapes
 from graphopt.cost.store import Store
 from graphopt.cost.windows import VIEWS, Window

@@ -7,16 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from graphopt.cost.analytic import fetch_ms, move_ms, window_ms
+from graphopt.cost.analytic import Roofline, fetch_ms, move_ms, window_ms
 from graphopt.cost.base import TICKS_PER_MS, Costs, Packed, Price, WindowCost, held
-from graphopt.cost.blueprint import BLOCKED, Blueprint, blueprint
-from graphopt.cost.denormals import readers, shares
+from graphopt.cost.blueprint import BLOCKED, Blueprint, blueprint, denormal_readers, denormal_shares
 from graphopt.cost.fit import Meter, remembered_scale
 from graphopt.cost.layout import Layout, Move, arrives_blocked
 from graphopt.cost.measure import MEMORY, OWN, destination, evicted, farther, in_a_row, sources
 from graphopt.cost.micro import UnbuildableError, micro_model, repeatable
 from graphopt.cost.models import CostModelSpec, Wanted
-from graphopt.cost.roofline import Roofline
 from graphopt.cost.store import FAILED, Store
 from graphopt.cost.windows import IN_PLACE, LOOKUPS, NORMALISATIONS, VIEWS, Window, quantised_ends, result
 from graphopt.ir.edit import Delta
@@ -237,7 +235,7 @@ class KernelCost(WindowCost):
         """What decides the price of a window, cheaper to find than its signature."""
         values, nodes = graph.values, graph.nodes
         const = tuple([k is None or values[k].const for id in window.nodes for k in nodes[id].inputs])
-        marks = shares(graph, window) + tuple((key, BLOCKED) for key in arrives_blocked(graph, window, layout))
+        marks = denormal_shares(graph, window) + tuple((key, BLOCKED) for key in arrives_blocked(graph, window, layout))
         marks += quantised_ends(graph, nodes[window.head])
         open_ended = len(window.nodes) > 1 and nodes[window.nodes[-1]].op in NORMALISATIONS
         made = [result(nodes[id]) for id in window.nodes] if open_ended else ()
@@ -245,7 +243,7 @@ class KernelCost(WindowCost):
         return window.nodes, const, marks, seen
 
     def _elsewhere(self, graph: Graph, delta: Delta) -> set[int]:
-        return readers(graph, delta)
+        return denormal_readers(graph, delta)
 
     def _learn(self, graph: Graph, windows: Sequence[tuple[Any, Window]]) -> None:
         """Find the price of windows not seen before."""

@@ -3,7 +3,7 @@
 On the CPU provider it is taken from the runtime's own profile. A stopwatch around such a model sees mostly the call into the
 runtime, and the conversions into and out of the blocked convolution layout that the window's neighbours would share; the
 profile tells the kernels apart. What the profiler itself adds to each kernel (about a microsecond) is known from
-:mod:`graphopt.cost.roofline` and taken off.
+:mod:`graphopt.cost.analytic` and taken off.
 
 Other providers compile the whole window into one kernel, or launch kernels and return at once: the profile tells nothing
 about them. There the model is timed from outside, on bound inputs, and the call into the runtime is taken off.
@@ -24,8 +24,8 @@ from typing import Any
 import numpy as np
 
 from graphopt import scratch
+from graphopt.cost.analytic import Roofline
 from graphopt.cost.base import cold_share
-from graphopt.cost.roofline import Roofline
 from graphopt.cost.windows import VIEWS
 from graphopt.errors import GraphoptError
 from graphopt.runtime.distance import distance

@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from onnx import NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
-from graphopt.cost.blueprint import BLOCKED, Blueprint
-from graphopt.cost.denormals import PARTS
+from graphopt.cost.blueprint import BLOCKED, PARTS, Blueprint
 from graphopt.cost.measure import CONTEXT
 from graphopt.cost.windows import IN_PLACE, kind
 from graphopt.ir.constants import NotConstantError, evaluate

@@ -9,31 +9,44 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from statistics import median
 from typing import TypeVar
 
 import numpy as np
 
+from graphopt.cost.fit import remember_scale, remembered_scale
+from graphopt.cost.kernel import KernelCost
+from graphopt.cost.store import Store
 from graphopt.errors import SessionError
 from graphopt.ir.edit import RefusedError
 from graphopt.ir.memo import collector_paused
+from graphopt.onnxio.load import load
+from graphopt.pipeline.opening import first_run, session_config
+from graphopt.rewrite.library import load_library
 from graphopt.rewrite.sites import Key
+from graphopt.runtime.environment import machine_of
 from graphopt.runtime.rounds import Sampling
-from graphopt.search.arena import Arena
+from graphopt.search.arena import Arena, most_added
+from graphopt.search.normal import Normal
 from graphopt.search.problem import Problem, State
 from graphopt.search.symmetry import PlanExpansion, ReducedState, SiteClasses
+from graphopt.verification.ranges import input_ranges
 
+T = TypeVar("T")
+ENOUGH = 5
+"""Models that a calibration needs to be kept."""
 LONGEST = 12
 """Moves of a walk, at most; each is made at all equal places."""
-T = TypeVar("T")
 SESSIONS = 2
 """Sessions of each graph, at least: one may lie in memory in a lucky way, and be faster by a per cent for that."""
 _WALKS = 20  # for each graph asked for: random graphs crowd around a few prices, so most are left out
 _CARRIED = 3  # plans that are carried out for each graph asked for
 _TASTED = 4  # rewrites that a walk chooses from, where it leans
 _MOST_KEPT = 1000  # states that walks came to, kept for those that come there again
+_MEASURING = 60.0  # seconds for the kernels of all graphs of a model
 
 
 @dataclass(frozen=True)
@@ -250,3 +263,57 @@ def calibrate(
         Point(name, steps, state.cost, base / p.speedup, (base / p.ci95[1], base / p.ci95[0]))
         for state, steps, p, _ in paired
     ]
+
+
+def calibrate_model(
+    path: str | Path,
+    *,
+    graphs: int = 12,
+    seconds: float = 2.0,
+    rules: Sequence[str] = (),
+    exclude: Sequence[str] = (),
+    provider: str = "cpu",
+    provider_options: Mapping[str, str] | None = None,
+    threads: int = 0,
+    dims: Mapping[str, int] | None = None,
+    seed: int = 0,
+    on_graph: Callable[[int], None] | None = None,
+) -> list[Point]:
+    """Rewrite a model at random and compare what each graph is predicted to take with what it takes.
+
+    Each of so many ``graphs`` is measured for so many ``seconds``; ``on_graph`` hears how many are done.
+
+    Raises:
+        GraphoptError: The model can't be loaded or run.
+    """
+    config = session_config(provider, provider_options, threads)
+    library = load_library(rules, exclude, provider)
+    model = load(path, dims=dims)
+    _, feeds = first_run(model, config, input_ranges(model.graph), (), {}, seed)
+    arena = Arena(model, model, config, feeds, seed=seed)
+    with Store() as store:
+        cost = KernelCost(store, config, seconds=_MEASURING, growth=most_added(model))
+        problem = Problem.where(library, cost, config)
+        start = problem.start(Normal.of(model.graph, problem).graph)
+        return calibrate(
+            Path(path).name,
+            problem,
+            start,
+            arena,
+            graphs=graphs,
+            seconds=seconds,
+            seed=seed,
+            slowdown=cost.slowdown,
+            on_graph=on_graph,
+        )
+
+
+def keep_scale(
+    factor: float, *, provider: str = "cpu", provider_options: Mapping[str, str] | None = None, threads: int = 0
+) -> float:
+    """Multiply later predictions by a factor; what graphs then take over the sum of their windows."""
+    with Store() as store:
+        place = machine_of(session_config(provider, provider_options, threads))
+        scale = factor * remembered_scale(store, place)
+        remember_scale(store, place, scale)
+        return scale

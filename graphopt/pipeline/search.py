@@ -14,11 +14,10 @@ from graphopt.ir.graph import Graph
 from graphopt.pipeline.context import Context
 from graphopt.pipeline.prepare import named_sizes
 from graphopt.search.arena import most_added
-from graphopt.search.flat import Clock, flattened
 from graphopt.search.normal import Cleaner, Normal
 from graphopt.search.problem import Budget, Problem, State
 from graphopt.search.select import Better, select
-from graphopt.search.selection import Selection
+from graphopt.search.selection import Clock, Selection, flattened
 
 Point = tuple[int, float, float]
 Curve = tuple[Point, ...]

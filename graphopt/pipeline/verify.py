@@ -16,8 +16,7 @@ from graphopt.pipeline.context import Context
 from graphopt.pipeline.opening import as_given, session_config
 from graphopt.pipeline.search import Searched
 from graphopt.runtime.session import Model, SessionConfig
-from graphopt.search.culprit import Culprit, first_harm
-from graphopt.search.selection import Selection, leave_out, take_back
+from graphopt.search.selection import Culprit, Selection, first_harm, leave_out, take_back
 from graphopt.search.trace import carry_out
 from graphopt.verification.numeric import Verification, Verifier
 

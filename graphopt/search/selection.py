@@ -1,17 +1,24 @@
-"""What is left of a search after measurement, and what is left without a family of rules."""
+"""What is left of a search after measurement: without a family of rules, without a step that does harm, in the form in which it is written."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from graphopt.ir.edit import RefusedError
 from graphopt.ir.graph import Graph
-from graphopt.search.culprit import Culprit
+from graphopt.ir.memo import collector_paused
+from graphopt.runtime.timing import Paired
+from graphopt.search.arena import Arena
+from graphopt.search.cleaning import flat_form
+from graphopt.search.effort import Purse
 from graphopt.search.greedy import Greedy
 from graphopt.search.normal import Normal
-from graphopt.search.problem import Budget, Outcome, Problem, Step
+from graphopt.search.problem import LEEWAY, Budget, Outcome, Problem, Step
 from graphopt.search.trace import find
+
+_SLOWER = 0.99  # a quick comparison errs; by how much a smaller graph may seem slower and still go to the last one
 
 
 @dataclass(frozen=True)
@@ -34,6 +41,25 @@ class FamilyVerdict:
     kept: bool
     predicted: float | None = None
     wrong: bool = False
+
+
+@dataclass(frozen=True)
+class Culprit:
+    """A step that did harm.
+
+    Attributes:
+        step: Its number, from 1.
+        rule: Its rule.
+        family: The family of the rule.
+        node: Name of the value that it redefined.
+        message: What is wrong after it.
+    """
+
+    step: int
+    rule: str
+    family: str
+    node: str
+    message: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,3 +176,84 @@ def _without_families(selection: Selection, outcome: Outcome, problem: Problem, 
     kept = [v for v in selection.families if v.family not in gone]
     wrong = [FamilyVerdict(family, None, None, False, wrong=True) for family in gone]
     return replace(selection, outcome=outcome, problem=problem, families=(*kept, *wrong))
+
+
+def first_harm(steps: int, harm: Callable[[int, int], str], wrong: str = "") -> tuple[int, str, int]:
+    """The first step after which something is wrong: by halving, as a graph can be made again after any number of steps.
+
+    Args:
+        steps: How many there are.
+        harm: Says what is wrong after so many steps (the second number) that was not after as many as the first; empty for nothing.
+        wrong: What is wrong after all of them, if that has been asked.
+
+    Returns:
+        Its number, from 1 (0 for no step), what is wrong after it, and how often ``harm`` was asked.
+    """
+    low, high, asked = 0, steps, 0
+    if not wrong:
+        wrong, asked = (harm(low, high) if high else ""), 1
+    if not wrong:
+        return 0, "", asked
+    while high - low > 1:
+        middle, asked = (low + high) // 2, asked + 1
+        found = harm(low, middle)
+        if found:
+            high, wrong = middle, found
+        else:
+            low = middle
+    return high, wrong, asked
+
+
+@dataclass(frozen=True, eq=False)
+class Clock:
+    """Where the two forms are compared, and what that may spend."""
+
+    arena: Arena
+    purse: Purse
+
+    def pair(self, before: Graph, after: Graph) -> Paired | None:
+        """A quick comparison; ``None`` where one of the two does not run."""
+        amount = max(self.purse.least, self.purse.plan.look * self.purse.left)
+        return self.purse.pay(amount, partial(self.arena.pair, before, after))
+
+
+def flattened(selection: Selection, clock: Clock | None = None) -> Selection:
+    """What was found in the form in which it is best written: what rules that come last make of it, where that is better.
+
+    The runtime wraps each linear layer on three dimensions into Reshape, Gemm, Reshape, and leaves all of these; in the flat form a stack
+    of layers is a stack of Gemms. Rules know the form with three dimensions, so a search is over before it is made.
+
+    Args:
+        selection: What was found, with the rules and prices that it was found with.
+        clock: Compares the two forms; without one the prices do.
+
+    Returns:
+        The selection with the steps to the flat form, where that has fewer nodes and is no slower; else as it was.
+    """
+    outcome, problem = selection.outcome, selection.problem
+    before = outcome.state.graph
+    with collector_paused():
+        graph, made = flat_form(before, problem.library, problem.block)
+    if graph.live_nodes() >= before.live_nodes():
+        return selection
+    # Both priced now: what was measured in the meantime may have corrected the prices.
+    old, costs = problem.cost.of(before), problem.cost.of(graph)
+    if clock is None:
+        verdicts: tuple[FamilyVerdict, ...] = ()
+        better = costs.total <= old.total * (1 + LEEWAY)
+    else:
+        paired = clock.pair(before, graph)
+        better = paired is not None and paired.speedup >= _SLOWER
+        verdicts = () if paired is None else _verdicts(problem, paired, better, old.total / costs.total)
+    told = replace(selection, families=(*selection.families, *verdicts))
+    if not better:
+        return told
+    cost = outcome.state.cost
+    steps = [replace(problem.record(step.graph, step.match, cost, cost), alone=True) for step in made]
+    state = problem.priced(graph, costs)
+    return replace(told, outcome=replace(outcome, state=state, steps=(*outcome.steps, *steps)))
+
+
+def _verdicts(problem: Problem, paired: Paired, kept: bool, predicted: float) -> tuple[FamilyVerdict, ...]:
+    families = dict.fromkeys(rule.family for rule in problem.library.rules if rule.last)
+    return tuple(FamilyVerdict(family, paired.speedup, paired.ci95, kept, predicted) for family in families)

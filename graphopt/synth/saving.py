@@ -11,8 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from graphopt.cost.analytic import node_ms
-from graphopt.cost.roofline import Roofline
+from graphopt.cost.analytic import Roofline, node_ms
 from graphopt.cost.shapes import Shapes
 from graphopt.ir.edit import RefusedError
 from graphopt.ir.graph import Graph

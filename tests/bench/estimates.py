@@ -24,7 +24,7 @@ from graphopt.ir.graph import Graph
 from graphopt.onnxio.load import load
 from graphopt.pipeline.opening import session_config
 from graphopt.rewrite.library import load_library
-from graphopt.search.auto import Auto
+from graphopt.search.backtracking import Auto
 from graphopt.search.normal import Normal
 from graphopt.search.problem import Budget, Problem, State
 from graphopt.zoo import build, describe, names

@@ -18,7 +18,7 @@ from graphopt.rewrite.apply import apply
 from graphopt.rewrite.examples import build_example
 from graphopt.rewrite.library import GENERATED, load_library
 from graphopt.rewrite.schema import Rule, read_rules
-from graphopt.synth.prune import Rewriter
+from graphopt.synth.graphs import Rewriter
 
 LAWS = Path(__file__).with_name("laws.yaml")
 STEPS = 2

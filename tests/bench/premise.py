@@ -41,7 +41,7 @@ from graphopt.rewrite.library import load_library
 from graphopt.runtime.rounds import Contender, Sampling, in_process, measure
 from graphopt.runtime.timing import Ratio
 from graphopt.search.arena import Arena
-from graphopt.search.auto import Auto
+from graphopt.search.backtracking import Auto
 from graphopt.search.normal import Normal
 from graphopt.search.problem import Budget, Problem, State
 from graphopt.search.selection import by_gain, lacking, without

@@ -7,7 +7,6 @@ import dataclasses
 import io
 import json
 
-from graphopt.benchmark.csv import to_csv
 from graphopt.benchmark.results import (
     Bench,
     Case,
@@ -22,6 +21,7 @@ from graphopt.benchmark.results import (
     Trial,
     Tuning,
     Variant,
+    to_csv,
 )
 from tests.bench.again import read_bench
 

@@ -7,8 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from graphopt.cost.analytic import AnalyticCost, work
-from graphopt.cost.roofline import Roofline
+from graphopt.cost.analytic import AnalyticCost, Roofline, work
 from graphopt.cost.shapes import Shapes
 from tests.cost.graphs import graph, node, residual_network, transformer
 

@@ -7,11 +7,10 @@ import pickle
 import numpy as np
 import pytest
 
-from graphopt.cost.analytic import fetch_ms, move_ms
+from graphopt.cost.analytic import FAR, NEAR, Roofline, fetch_ms, move_ms
 from graphopt.cost.fit import stopwatch
 from graphopt.cost.kernel import ESTIMATE_MARKUP, KernelCost
 from graphopt.cost.measure import last_level
-from graphopt.cost.roofline import FAR, NEAR, Roofline
 from graphopt.cost.store import FAILED, Store
 from graphopt.errors import UnknownNameError
 from graphopt.ir.edit import Edit, RefusedError

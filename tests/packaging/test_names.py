@@ -29,13 +29,10 @@ CLASSES = {
     "World": 2,
 }
 MODULES = {
-    "base": 2,
     "emit": 2,
     "examples": 2,
     "kernels": 2,
     "layout": 2,
-    "operators": 2,
-    "order": 2,
     "schema": 2,
     "sizes": 3,
     "strategies": 2,

@@ -27,11 +27,10 @@ from graphopt.rl.manifest import CheckpointError, read_manifest  # noqa: E402
 from graphopt.rl.play import Trajectory, UniformPolicy, play  # noqa: E402
 from graphopt.rl.task import RewardTerm, Source, Task  # noqa: E402
 from graphopt.rl.task_environment import TaskEnvironment  # noqa: E402
-from graphopt.rl.training.checkpoint import save, tensors_of  # noqa: E402
+from graphopt.rl.training.checkpoint import read_progress, save, tensors_of, write_progress  # noqa: E402  # noqa: E402
 from graphopt.rl.training.controller import Controller, Shape  # noqa: E402
 from graphopt.rl.training.environments import open_environment  # noqa: E402
 from graphopt.rl.training.learners import LEARNERS  # noqa: E402
-from graphopt.rl.training.progress import read_progress, write_progress  # noqa: E402
 from graphopt.rl.training.rollout import Job, rollout  # noqa: E402
 from graphopt.rl.training.train import resume, sources_of, train  # noqa: E402
 from graphopt.rl.training.training_run import DYNAMICS, Run  # noqa: E402

@@ -12,7 +12,7 @@ from graphopt.config import rules_dir
 from graphopt.prover.evidence import check_rule
 from graphopt.rewrite.library import GENERATED, LOCK, STANDARD, VERDICTS, lint, load_library, read_evidence
 from graphopt.rewrite.schema import Rule, read_rules
-from graphopt.synth.prune import Rewriter
+from graphopt.synth.graphs import Rewriter
 from tests.bench.laws import LAWS, derivation
 from tests.share import part
 

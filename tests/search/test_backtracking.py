@@ -12,8 +12,7 @@ from graphopt.cost.store import Store
 from graphopt.rewrite.library import Library
 from graphopt.rewrite.schema import parse_rules
 from graphopt.runtime.session import SessionConfig
-from graphopt.search.auto import Auto
-from graphopt.search.backtracking import Backtracking, Beam, RandomWalk
+from graphopt.search.backtracking import Auto, Backtracking, Beam, RandomWalk
 from graphopt.search.greedy import Greedy
 from graphopt.search.problem import Budget, Problem
 from graphopt.search.symmetry import PlanExpansion, ReducedState, SiteClasses, disjoint

@@ -25,9 +25,8 @@ from graphopt.rewrite.sites import Sites
 from graphopt.runtime.timing import Paired, Ratio
 from graphopt.search.cleaning import flat_form
 from graphopt.search.effort import Purse
-from graphopt.search.flat import Clock, flattened
 from graphopt.search.problem import Outcome, Problem
-from graphopt.search.selection import Selection
+from graphopt.search.selection import Clock, Selection, flattened
 from tests.ir.check import problems
 from tests.onnxio.models import F, model, node, run, weight
 

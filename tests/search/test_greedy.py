@@ -7,9 +7,9 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from graphopt.cost.analytic import OperatorCost
 from graphopt.cost.base import Price
 from graphopt.cost.kernel import KernelCost
-from graphopt.cost.operators import OperatorCost
 from graphopt.cost.store import Store
 from graphopt.onnxio.load import load
 from graphopt.rewrite.library import Library

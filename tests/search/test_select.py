@@ -19,13 +19,12 @@ from graphopt.runtime.rounds import Sampling
 from graphopt.runtime.session import SessionConfig
 from graphopt.runtime.timing import Paired, Ratio
 from graphopt.search.arena import Arena
-from graphopt.search.auto import Auto
-from graphopt.search.backtracking import Backtracking
+from graphopt.search.backtracking import Auto, Backtracking
 from graphopt.search.effort import Effort, Purse
-from graphopt.search.flat import Clock as ClockOfForms
 from graphopt.search.greedy import Greedy
 from graphopt.search.problem import Budget, Outcome, Problem, Step
 from graphopt.search.select import _Clock, _Searches, select
+from graphopt.search.selection import Clock as ClockOfForms
 from tests.onnxio.models import library, rule
 
 SLOWER = library(

@@ -17,12 +17,11 @@ from graphopt.errors import UsageError
 from graphopt.rewrite.apply import apply
 from graphopt.rewrite.examples import build_example
 from graphopt.rewrite.library import lint, load_library
-from graphopt.synth.emit import HEADER, write_pack
+from graphopt.synth.emit import HEADER, formula, write_pack
 from graphopt.synth.generalise import generalise
 from graphopt.synth.generate import LIMIT
+from graphopt.synth.graphs import Rewriter
 from graphopt.synth.journal import OutOfTime
-from graphopt.synth.names import formula
-from graphopt.synth.prune import Rewriter
 from graphopt.synth.work import enumerate_world, prove_group
 from graphopt.synth.worlds import select
 from tests.synth.sides import axis, node, pair, perm

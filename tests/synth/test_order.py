@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from graphopt.synth.order import ALIKE, in_turn
+from graphopt.synth.generate import ALIKE, in_turn
 from graphopt.synth.pairs import Node, Pair
 from graphopt.synth.saving import saves
 from tests.synth.sides import axis, node, pair

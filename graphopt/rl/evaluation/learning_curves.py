@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from graphopt.rl.evaluation.scores import Curve, RatioInterval, Reach, estimate
-from graphopt.rl.training.progress import read_progress
+from graphopt.rl.training.checkpoint import read_progress
 
 SMOOTHED_UPDATES = 10
 """Updates over which ``saving`` is averaged: a few episodes on one model after another say little by themselves."""

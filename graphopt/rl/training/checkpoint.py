@@ -7,24 +7,38 @@ and at once, so whenever a run is killed, the folder holds a whole checkpoint.
 
 from __future__ import annotations
 
+import csv
+import math
 import os
 import re
 import shutil
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from graphopt.cost.models import COST_MODELS
 from graphopt.cost.store import Store, StoreWarning
 from graphopt.errors import GraphoptError, UsageError, reason
+from graphopt.files import write_text
+from graphopt.rewrite.library import Library
 from graphopt.rl.agent import CONTROLLER, ENCODER, MEMORY, RULES
 from graphopt.rl.manifest import MANIFEST, PRICES, PROGRESS, CheckpointError, Manifest
+from graphopt.rl.training.environments import cost_model, start_of
+from graphopt.rl.training.training_run import Run, Status
+from graphopt.runtime.environment import block_size, fingerprint, machine_of
+from graphopt.runtime.session import SessionConfig
+from graphopt.search.greedy import Greedy
+from graphopt.search.problem import Budget
+from graphopt.wording import csv_table
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 LOGS = "logs"
+Row = dict[str, float]
+"""A line of ``progress.csv``: what is told of an update."""
 _WEIGHTS = re.compile(r"weights-\d+\.safetensors")
 _WRITTEN = {PRICES, PROGRESS, ENCODER, RULES, CONTROLLER, MEMORY}
 _DECODER, _DECODER_BEFORE = "agent.model.decoder.", "agent.model.told."  # what it is called in older files
@@ -110,3 +124,68 @@ def tensors_of(folder: Path, manifest: Manifest) -> dict[str, Tensor]:
     except (OSError, SafetensorError) as error:
         raise CheckpointError(f"{path}: can't be read: {error}") from error
     return {name.replace(_DECODER_BEFORE, _DECODER): tensor for name, tensor in found.items()}
+
+
+def write_progress(folder: Path, rows: Sequence[Mapping[str, float]]) -> None:
+    """Write ``progress.csv``, whole or not at all; nothing where there was no update.
+
+    Raises:
+        GraphoptError: The file can't be written.
+    """
+    if not rows:
+        return
+    # Rows from before an interruption may be of another version, which logged something else.
+    heads = list(dict.fromkeys(name for row in rows for name in row))
+    write_text(folder / PROGRESS, csv_table(heads, rows))
+
+
+def read_progress(folder: Path, until: float = math.inf) -> list[Row]:
+    """The lines of ``progress.csv`` of the first ``until`` updates, all by default; none where there is no file.
+
+    Raises:
+        CheckpointError: The file is damaged.
+    """
+    path = folder / PROGRESS
+    try:
+        with path.open(encoding="utf-8", newline="") as lines:
+            rows = [
+                {name: _number(str(value)) for name, value in row.items() if value != ""}
+                for row in csv.DictReader(lines)
+            ]
+        # The file may be of a later moment than the manifest, if the run was killed between the two.
+        return [{**row, "steps": int(row["steps"])} for row in rows if row["iteration"] <= until]
+    except FileNotFoundError:
+        return []
+    except (OSError, ValueError, KeyError, TypeError, csv.Error) as error:
+        raise CheckpointError(
+            f"{path}: not the progress of a training run", "move it away to go on without what it tells"
+        ) from error
+
+
+def _number(text: str) -> float:
+    return int(text) if text.isdecimal() else float(text)
+
+
+def environment_facts() -> dict[str, Any]:
+    """Where a run learns, for its manifest."""
+    import torch
+
+    config = SessionConfig()
+    return {"fingerprint": fingerprint(config).digest, "torch": torch.__version__, "block": block_size()}
+
+
+def keep_prices(run: Run, library: Library, tell: Callable[[Status], None]) -> None:
+    """Copy the prices known now into the run's folder: all workers and a resumed run then see the same ones."""
+    pricing = run.task.pricing
+    if "measure" in COST_MODELS.get(pricing.model).options and pricing.measure:
+        for source in run.task.graphs.pool:
+            tell(Status(f"measuring kernels of {source.name}"))
+            with Store() as store:
+                _, problem, start = start_of(source, library, cost_model(pricing, store, measure=True))
+                Greedy().run(problem, start, Budget(2 * pricing.measure))
+    path = run.out / PRICES
+    path.unlink(missing_ok=True)
+    with Store() as known, Store(path) as kept:
+        name = machine_of(SessionConfig(threads=pricing.threads))
+        kept.put_many(name, known.all(name))
+        kept.put_corrections(name, known.corrections(name))

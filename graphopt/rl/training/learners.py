@@ -92,6 +92,21 @@ LEARNERS: Registry[LearnerSpec] = Registry(registry.LEARNERS, LearnerSpec)
 """Algorithms by name."""
 
 
+def device_of(name: str) -> str:
+    """The device of torch that a run names.
+
+    Raises:
+        UsageError: This torch has none of that kind.
+    """
+    import torch
+
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    if name == "cuda" and not torch.cuda.is_available():
+        raise UsageError("this torch sees no CUDA device", "install a torch built for CUDA, or use --device cpu")
+    return name
+
+
 def require(run: Run) -> None:
     """What is wrong with a run, before anything is loaded."""
     spec = LEARNERS.get(run.algorithm)

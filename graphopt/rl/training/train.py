@@ -23,10 +23,9 @@ from graphopt.rl.manifest import PRICES, CheckpointError, Manifest, read_manifes
 from graphopt.rl.play import TEMPERATURES, Trajectory
 from graphopt.rl.task import Source, Task
 from graphopt.rl.training import checkpoint
+from graphopt.rl.training.checkpoint import Row, environment_facts, keep_prices, read_progress, write_progress
 from graphopt.rl.training.environments import closing, environment_of, library_of, model_path
-from graphopt.rl.training.learners import LEARNERS, require
-from graphopt.rl.training.progress import Row, read_progress, write_progress
-from graphopt.rl.training.ready import Report, device_of, environment_facts, keep_prices
+from graphopt.rl.training.learners import LEARNERS, device_of, require
 from graphopt.rl.training.replay_buffer import Record
 from graphopt.rl.training.rollout import Job, rollout
 from graphopt.rl.training.training_run import PRESETS, Run, Status
@@ -40,6 +39,7 @@ CHECKPOINT_S = 120.0
 """Seconds between checkpoints."""
 _EVALUATION = 2**31 - 1  # stands for the iteration in the seeds of the final evaluation
 _PRETRAINING = _EVALUATION - 1
+Report = Callable[[Status], None]
 
 
 def train(run: Run, report: Report | None = None, interrupted: Callable[[], bool] = lambda: False) -> Manifest:
