@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -131,25 +132,57 @@ untaught = outside:UNTAUGHT
 """
 
 
-@pytest.fixture
-def call(tmp_path):
-    """Calls Python where a package that adds the three is installed."""
-    site, info = tmp_path / "site", tmp_path / "site" / "outside-1.0.dist-info"
-    info.mkdir(parents=True)
-    (site / "outside.py").write_text(MODULE, encoding="utf-8")
-    (site / "raising.py").write_text("raise RuntimeError('my bug')", encoding="utf-8")
-    (site / "misspelt.py").write_text("def spec(:", encoding="utf-8")
-    (site / "descent.py").write_text(EXAMPLE, encoding="utf-8")
+BATCH = """
+import contextlib, io, json, sys
+from graphopt.cli.main import run
+told = []
+for arguments in json.loads(sys.argv[1]):
+    with contextlib.redirect_stderr(io.StringIO()) as said:
+        code = run(arguments)
+    told.append([code, said.getvalue()])
+print(json.dumps(told))
+"""
+BREAKS = ("raising", "misspelt", "failing", "unmade", "unstated", "leaving", "unlearned", "silent")
+MODELS = ("dear", "stuck", "nan", "infinite", "negative", "priceless")
+DRY = ("optimize", str(DEMO), "--dry-run", "--no-measure", "-q")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """Where a package is installed that adds the three."""
+    folder = tmp_path_factory.mktemp("site")
+    info = folder / "outside-1.0.dist-info"
+    info.mkdir()
+    (folder / "outside.py").write_text(MODULE, encoding="utf-8")
+    (folder / "raising.py").write_text("raise RuntimeError('my bug')", encoding="utf-8")
+    (folder / "misspelt.py").write_text("def spec(:", encoding="utf-8")
+    (folder / "descent.py").write_text(EXAMPLE, encoding="utf-8")
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: outside\nVersion: 1.0\n", encoding="utf-8")
     (info / "entry_points.txt").write_text(ENTRIES, encoding="utf-8")
+    return folder
 
-    def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-        environment = {**os.environ, "PYTHONPATH": f"{site}{os.pathsep}{ROOT}", **variables}
-        return subprocess.run(
-            [sys.executable, *arguments], cwd=tmp_path, env=environment, capture_output=True, text=True
-        )
 
-    return run
+def python(site: Path, cwd: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": f"{site}{os.pathsep}{ROOT}"}
+    return subprocess.run([sys.executable, *arguments], cwd=cwd, env=environment, capture_output=True, text=True)
+
+
+@pytest.fixture
+def call(site, tmp_path):
+    """Calls Python where the package is installed."""
+    return partial(python, site, tmp_path)
+
+
+@pytest.fixture(scope="module")
+def told(site, tmp_path_factory) -> dict[str, tuple[int, list[str]]]:
+    """Exit code and complaints of commands that name one thing of the package each, by what they name: one process runs them all."""
+    commands = {name: [*DRY, "--strategy", name] for name in (*BREAKS, "untaught", "hasti", "broken")}
+    commands |= {name: [*DRY, "--cost-model", name] for name in MODELS}
+    done = python(site, tmp_path_factory.mktemp("told"), "-c", BATCH, json.dumps(list(commands.values())))
+    assert done.returncode == 0, done.stderr
+    return {
+        name: (code, said.splitlines()) for name, (code, said) in zip(commands, json.loads(done.stdout), strict=True)
+    }
 
 
 def graphopt(call, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -171,8 +204,11 @@ def test_a_strategy_and_a_cost_model_from_outside(call):
         and "kernel (default), analytic, doubled, dear, stuck, nan, infinite, negative or priceless"
         in help_  # operators needs prices, which only a task names
     )
-    wrong = graphopt(call, "optimize", str(DEMO), "--strategy", "hasti")
-    assert wrong.returncode == 2 and "did you mean 'hasty'?" in wrong.stderr
+
+
+def test_a_name_from_outside_is_proposed(told):
+    code, lines = told["hasti"]
+    assert code == 2 and any("did you mean 'hasty'?" in line for line in lines)
 
 
 def test_the_strategy_of_the_guide_searches_and_keeps_its_budget(call):
@@ -185,19 +221,11 @@ def test_the_strategy_of_the_guide_searches_and_keeps_its_budget(call):
     assert report["search"]["stop_reason"] == "no rewrite saves anything"
 
 
-def test_what_is_no_specification_is_one_line(call):
-    done = graphopt(call, "optimize", str(DEMO), "--dry-run", "--strategy", "broken")
-    assert done.returncode == 1
-    assert (
-        done.stderr == "error: strategy 'broken' of package outside: outside:BROKEN is no StrategySpec of that name\n"
+def test_what_is_no_specification_is_one_line(told):
+    assert told["broken"] == (
+        1,
+        ["error: strategy 'broken' of package outside: outside:BROKEN is no StrategySpec of that name"],
     )
-
-
-def failing(call, *options: str) -> list[str]:
-    """What `optimize` tells of a fault of a package."""
-    done = graphopt(call, "optimize", str(DEMO), "--dry-run", "--no-measure", "-q", *options)
-    assert done.returncode == 1
-    return done.stderr.splitlines()
 
 
 @pytest.mark.parametrize(
@@ -211,9 +239,9 @@ def failing(call, *options: str) -> list[str]:
         ("leaving", ": unexpected SystemExit: 7"),
     ],
 )
-def test_what_breaks_is_told_with_its_name_and_its_package(call, strategy, said):
-    lines = failing(call, "--strategy", strategy)
-    assert lines[0] == f"error: strategy {strategy!r} of package outside{said}"
+def test_what_breaks_is_told_with_its_name_and_its_package(told, strategy, said):
+    code, lines = told[strategy]
+    assert code == 1 and lines[0] == f"error: strategy {strategy!r} of package outside{said}"
 
 
 @pytest.mark.parametrize(
@@ -227,23 +255,30 @@ def test_what_breaks_is_told_with_its_name_and_its_package(call, strategy, said)
         ("priceless", ": unexpected KeyError: 'nothing'"),
     ],
 )
-def test_a_cost_model_that_breaks_is_told_with_its_name_and_its_package(call, model, said):
-    assert failing(call, "--cost-model", model) == [
-        f"error: cost model {model!r} of package outside{said}",
-        "hint: this is a fault of that package; GRAPHOPT_DEBUG=1 shows the traceback",
-    ]
+def test_a_cost_model_that_breaks_is_told_with_its_name_and_its_package(told, model, said):
+    assert told[model] == (
+        1,
+        [
+            f"error: cost model {model!r} of package outside{said}",
+            "hint: this is a fault of that package; GRAPHOPT_DEBUG=1 shows the traceback",
+        ],
+    )
 
 
-def test_the_strategy_of_an_algorithm_without_an_agent_says_what_is_missing(call):
-    assert failing(call, "--strategy", "unlearned") == [
-        "error: algorithm 'unlearned' of package outside: raising:SPEC can't be imported: unexpected RuntimeError: my bug"
-    ]
-    done = graphopt(call, "optimize", str(DEMO), "--dry-run", "--strategy", "untaught")
-    assert done.returncode == 2
-    assert done.stderr.splitlines() == [
-        "error: strategy 'untaught' needs an agent, and none comes with graphopt",
-        "hint: train one: graphopt train-agent --algo untaught --out DIR, and give --agent DIR",
-    ]
+def test_the_strategy_of_an_algorithm_without_an_agent_says_what_is_missing(told):
+    assert told["unlearned"] == (
+        1,
+        [
+            "error: algorithm 'unlearned' of package outside: raising:SPEC can't be imported: unexpected RuntimeError: my bug"
+        ],
+    )
+    assert told["untaught"] == (
+        2,
+        [
+            "error: strategy 'untaught' needs an agent, and none comes with graphopt",
+            "hint: train one: graphopt train-agent --algo untaught --out DIR, and give --agent DIR",
+        ],
+    )
 
 
 @pytest.mark.skipif(find_spec("torch_geometric") is None, reason="begins to train an agent")
@@ -253,13 +288,14 @@ def test_an_algorithm_that_breaks_is_told_with_its_name_and_its_package(call):
     assert "error: algorithm 'untaught' of package outside: unexpected KeyError: 'nothing'" in done.stderr.splitlines()
 
 
-def test_a_strategy_that_returns_nothing_is_named(call):
-    done = graphopt(call, "optimize", str(DEMO), "--dry-run", "--no-measure", "-q", "--strategy", "silent")
-    assert done.returncode == 1
-    assert done.stderr.splitlines() == [
-        "error: strategy 'silent' of package outside returned NoneType, not an Outcome",
-        "hint: this is a fault of that package; GRAPHOPT_DEBUG=1 shows the traceback",
-    ]
+def test_a_strategy_that_returns_nothing_is_named(told):
+    assert told["silent"] == (
+        1,
+        [
+            "error: strategy 'silent' of package outside returned NoneType, not an Outcome",
+            "hint: this is a fault of that package; GRAPHOPT_DEBUG=1 shows the traceback",
+        ],
+    )
 
 
 def test_what_breaks_leaves_the_others_alone_and_what_is_called_like_ours_is_told(call):
