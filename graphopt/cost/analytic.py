@@ -29,7 +29,7 @@ WAY = 4096
 
 @dataclass(frozen=True)
 class Roofline:
-    """Peak numbers; the defaults are those of one core of a server processor with AVX-512.
+    """What a machine can do at best: the numbers that turn FLOPs and bytes into milliseconds; by default one core of a server processor with AVX-512.
 
     Attributes:
         gflops: Floating-point operations of a matrix product whose weights are in the cache, 10^9 a second.

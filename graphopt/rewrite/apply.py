@@ -11,10 +11,9 @@ from graphopt.ir.edit import Delta, Edit, RefusedError
 from graphopt.ir.graph import UNIT, Graph
 from graphopt.rewrite import literals
 from graphopt.rewrite.expr import Env, Ref
-from graphopt.rewrite.limits import Unknown
 from graphopt.rewrite.match import Match
 from graphopt.rewrite.pattern import Line, Operand
-from graphopt.rewrite.symbols import Symbol
+from graphopt.rewrite.symbols import Symbol, Unknown
 
 
 def apply(graph: Graph, match: Match, block: int = 16) -> tuple[Graph, Delta]:

@@ -18,9 +18,18 @@ from typing import Any, NamedTuple
 
 from graphopt.errors import RuleError
 from graphopt.ir.graph import Graph
-from graphopt.rewrite.limits import STEPS, TooLargeError, bounded
-from graphopt.rewrite.limits import Unknown as Unknown  # read as the expressions' own
-from graphopt.rewrite.symbols import BINARY, COMPARE, OF_INTEGERS, Symbol, any_holds, items_of
+from graphopt.rewrite.symbols import (
+    BINARY,
+    COMPARE,
+    OF_INTEGERS,
+    STEPS,
+    Symbol,
+    TooLargeError,
+    any_holds,
+    bounded,
+    items_of,
+)
+from graphopt.rewrite.symbols import Unknown as Unknown  # read as the expressions' own
 
 LONGEST = 2_000
 """Characters of an expression."""

@@ -12,8 +12,7 @@ from graphopt.ir.constants import READABLE, NotConstantError, evaluate, known_co
 from graphopt.ir.memo import Memo
 from graphopt.ir.types import FLOATS, NUMPY_NAMES, ValueType
 from graphopt.rewrite.expr import Env, Function, Ref
-from graphopt.rewrite.limits import ITEMS, TooLargeError, Unknown, bounded, leaves
-from graphopt.rewrite.symbols import Symbol, equal
+from graphopt.rewrite.symbols import ITEMS, Symbol, TooLargeError, Unknown, bounded, equal, leaves
 
 T = TypeVar("T")
 

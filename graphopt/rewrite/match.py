@@ -16,10 +16,10 @@ from graphopt.ir import ops
 from graphopt.ir.graph import Graph, Node
 from graphopt.ir.types import digest
 from graphopt.rewrite.expr import Env, Expression, Ref
-from graphopt.rewrite.limits import OPERANDS, Unknown
 from graphopt.rewrite.literals import is_number
 from graphopt.rewrite.pattern import Line, Operand
 from graphopt.rewrite.schema import Rule
+from graphopt.rewrite.symbols import OPERANDS, Unknown
 
 Names = dict[str, Any]
 

@@ -1,4 +1,4 @@
-"""Write generated rules as a pack: YAML files by group of operators, and the evidence beside them."""
+"""Write generated rules as a pack: names in the words of their operators, YAML files by group of these, and the evidence beside them."""
 
 from __future__ import annotations
 

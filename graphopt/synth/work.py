@@ -24,11 +24,10 @@ from graphopt.rewrite.schema import Rule
 from graphopt.synth.bank import Bank
 from graphopt.synth.draft import one_rule
 from graphopt.synth.generalise import LIMIT, SECONDS, diverse, generalise
-from graphopt.synth.graphs import Rewriter
+from graphopt.synth.graphs import Rewriter, saves
 from graphopt.synth.journal import in_time
 from graphopt.synth.operators import BINARY, REDUCE, UNARY
 from graphopt.synth.pairs import Pair, Pairs
-from graphopt.synth.saving import saves
 from graphopt.synth.worlds import World
 
 STEPS = 3
@@ -288,7 +287,7 @@ def mergeable(texts: Sequence[str]) -> list[tuple[tuple[str, ...], tuple[int, ..
 
 
 def merge(task: tuple[tuple[str, ...], tuple[int, ...], list[str]]) -> Merged | None:
-    """One rule for a group of :func:`mergeable`, if one is proved.
+    """One rule for a group of :func:`mergeable`, ``Relu|Tanh:op``, if one is proved.
 
     Args:
         task: The operators, the places of their rules, and the rules.

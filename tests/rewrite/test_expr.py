@@ -14,8 +14,7 @@ from graphopt.ir.graph import Graph
 from graphopt.onnxio.load import load
 from graphopt.rewrite.expr import Env, Ref, compile_expression
 from graphopt.rewrite.functions import FUNCTIONS
-from graphopt.rewrite.limits import TooLargeError, Unknown
-from graphopt.rewrite.symbols import Symbol, equal
+from graphopt.rewrite.symbols import Symbol, TooLargeError, Unknown, equal
 from tests.onnxio.models import F, model, node, weight
 
 UNKNOWN = object()

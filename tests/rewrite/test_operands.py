@@ -10,10 +10,10 @@ import pytest
 from graphopt.ir.graph import Graph
 from graphopt.onnxio.load import load
 from graphopt.rewrite.expr import Ref
-from graphopt.rewrite.limits import OPERANDS
 from graphopt.rewrite.match import match_line
 from graphopt.rewrite.pattern import parse_line
 from graphopt.rewrite.sites import Sites
+from graphopt.rewrite.symbols import OPERANDS
 from tests.onnxio.models import F, library, model, node, rule
 
 

@@ -18,13 +18,13 @@ from graphopt.onnxio.load import load
 from graphopt.rewrite.library import Library, load_library
 from graphopt.rewrite.schema import parse_rules
 from graphopt.runtime.session import SessionConfig
-from graphopt.search import egraph, saturation
+from graphopt.search import egraph
 from graphopt.search.backtracking import Backtracking
+from graphopt.search.egraph import Exploration
 from graphopt.search.greedy import Greedy
 from graphopt.search.normal import Normal
 from graphopt.search.plans import PlanSearch
 from graphopt.search.problem import Budget, Problem
-from graphopt.search.saturation import Exploration
 from graphopt.search.strategies import SEARCHES
 from tests.ir.check import problems
 from tests.search.test_backtracking import layers, operators, problem  # noqa: F401 (a fixture)
@@ -196,7 +196,7 @@ def test_prices_of_nodes_add_up_to_those_of_graphs(problem, start):  # noqa: F81
 
 
 def test_only_the_last_sums_are_heeded(problem, start, monkeypatch):  # noqa: F811
-    monkeypatch.setattr(saturation, "_MOST_SUMS", 3)
+    monkeypatch.setattr(egraph, "_MOST_SUMS", 3)
     exploration = exploration_of(problem, start)
     exploration.saturate(8)
     assert len(exploration.egraph._sums) == 3

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from graphopt.synth.generate import ALIKE, in_turn
+from graphopt.synth.graphs import saves
 from graphopt.synth.pairs import Node, Pair
-from graphopt.synth.saving import saves
 from tests.synth.sides import axis, node, pair
 
 
