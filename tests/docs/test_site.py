@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.once import once
+
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = [
     pytest.mark.slow,
@@ -37,20 +39,24 @@ def copied(tree: Path, gallery: Path) -> Path:
 @pytest.fixture(scope="module")
 def gallery(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The pages of the gallery, made by its own command in a second each: not those of a site that is shown."""
-    folder = tmp_path_factory.mktemp("pages") / "gallery"
-    command = [sys.executable, "docs/gallery.py", str(folder), "1"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=1200, check=False)
-    assert done.returncode == 0, done.stderr
-    return folder
+
+    def make(folder: Path) -> None:
+        command = [sys.executable, "docs/gallery.py", str(folder), "1"]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=1200, check=False)
+        assert done.returncode == 0, done.stderr
+
+    return once(tmp_path_factory, "gallery", make)
 
 
 @pytest.fixture(scope="module")
 def site(gallery: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The site as it is."""
-    folder = tmp_path_factory.mktemp("built") / "site"
-    done = build(copied(folder.parent / "tree", gallery), folder)
-    assert done.returncode == 0, done.stderr
-    return folder
+
+    def make(folder: Path) -> None:
+        done = build(copied(folder / "tree", gallery), folder / "site")
+        assert done.returncode == 0, done.stderr
+
+    return once(tmp_path_factory, "built", make) / "site"
 
 
 def test_the_gallery(site, gallery):
