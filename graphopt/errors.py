@@ -76,9 +76,8 @@ class UnknownNameError(UsageError):
 
     def __init__(self, kind: str, name: str, known: Iterable[str], see: str = "") -> None:
         names = sorted(known)
-        near = difflib.get_close_matches(str(name), names, n=1)  # of a table of sizes any key may be given
-        if near:
-            hint = f"did you mean {near[0]!r}?"
+        if near := nearest(str(name), names):  # of a table of sizes any key may be given
+            hint = near
         elif see and len(names) > _LISTED:
             hint = f"see {see}"
         elif names:
@@ -173,6 +172,12 @@ class UnfinishedError(GraphoptError):
     """Ctrl-C ended the work before all of it was done; what was done is kept, and another run goes on."""
 
     exit_code = 130
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """What to ask whoever has misspelt a known name; ``None`` where none is like it."""
+    near = difflib.get_close_matches(name, list(known), n=1)
+    return f"did you mean {near[0]!r}?" if near else None
 
 
 def unexpected(error: BaseException) -> str:

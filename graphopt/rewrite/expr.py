@@ -8,7 +8,6 @@ to closures over :class:`Env`. What can't be decided (an unknown dimension, a va
 from __future__ import annotations
 
 import ast
-import difflib
 import marshal
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -16,7 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from graphopt.errors import RuleError
+from graphopt.errors import RuleError, nearest
 from graphopt.ir.graph import Graph
 from graphopt.rewrite.symbols import (
     BINARY,
@@ -396,8 +395,7 @@ class _Compiler:
         name = node.func.id
         function = self.functions.get(name)
         if function is None:
-            near = difflib.get_close_matches(name, self.functions, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else None
+            hint = nearest(name, self.functions)
             if name in ("list", "tuple"):
                 hint = "lists, tuples and ranges are the same here: leave it out"
             raise self.error(f"unknown function {name!r}", node, hint)

@@ -5,14 +5,13 @@ Scalars are read as text: YAML 1.1 takes ``1e-5`` for text and ``on`` for true.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import yaml
 
-from graphopt.errors import RuleError
+from graphopt.errors import RuleError, nearest
 
 T = TypeVar("T")
 
@@ -87,9 +86,7 @@ def check_keys(data: dict[str, Any], keys: tuple[str, ...], where: str) -> None:
     """Raises a :class:`RuleError` for a key that is none of these."""
     for key in data:
         if key != "__where__" and key not in keys:
-            near = difflib.get_close_matches(key, keys, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else None
-            raise RuleError(f"unknown key {key!r}", data.get("__where__", where), hint)
+            raise RuleError(f"unknown key {key!r}", data.get("__where__", where), nearest(key, keys))
 
 
 def text_of(data: dict[str, Any], key: str, where: str) -> str:

@@ -5,7 +5,6 @@ Positions come from the YAML parser, so that every complaint names file, line an
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import json
 import math
@@ -20,7 +19,7 @@ import yaml
 
 from graphopt.config import PROVIDERS, provider_name
 from graphopt.documents import DocumentError, compose_yaml, read_text
-from graphopt.errors import RuleError, reason
+from graphopt.errors import RuleError, nearest, reason
 from graphopt.ir.graph import QUANTISATION, QUANTISING, UNIT, Node
 from graphopt.rewrite.expr import Expression, compile_expression
 from graphopt.rewrite.functions import FUNCTIONS
@@ -276,8 +275,7 @@ def _name(data: dict[str, Any], key: str, where: str) -> str:
 def _provider(given: Text) -> str:
     name = provider_name(given.text)
     if name not in PROVIDERS:
-        near = difflib.get_close_matches(name, PROVIDERS, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(PROVIDERS)}"
+        hint = nearest(name, PROVIDERS) or f"known: {', '.join(PROVIDERS)}"
         raise RuleError(f"unknown provider {given.text!r}", given.where, hint)
     return name
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Collection, Iterator, Sequence
 
-from graphopt.errors import RuleError
+from graphopt.errors import RuleError, nearest
 from graphopt.rewrite.expr import Expression
 from graphopt.rewrite.pattern import Line
 
@@ -70,7 +69,7 @@ def _new_line(
     needed += [line.op_variable] if line.op_variable else []
     for name in needed:
         if name not in known:
-            yield RuleError(f"{line.text!r}: {name!r} is not defined", line.where, _near(name, known))
+            yield RuleError(f"{line.text!r}: {name!r} is not defined", line.where, nearest(name, known))
         if name in roots and name not in fresh:
             yield RuleError(f"{line.text!r}: reads {name!r} before it is redefined", line.where)
     for variable in line.variables:
@@ -95,9 +94,4 @@ def _uses(conditions: Sequence[Expression], made: Collection[str]) -> Iterator[R
 def _undefined(expression: Expression, scope: Collection[str]) -> Iterator[RuleError]:
     for name in sorted(expression.names):
         if name not in scope:
-            yield RuleError(f"{expression.text!r}: {name!r} is not defined", expression.where, _near(name, scope))
-
-
-def _near(name: str, known: Collection[str]) -> str | None:
-    near = difflib.get_close_matches(name, known, n=1)
-    return f"did you mean {near[0]!r}?" if near else None
+            yield RuleError(f"{expression.text!r}: {name!r} is not defined", expression.where, nearest(name, scope))

@@ -6,7 +6,6 @@ of Wield: Schaarschmidt et al., "Wield: Systematic Reinforcement Learning with P
 
 from __future__ import annotations
 
-import difflib
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping
@@ -18,7 +17,7 @@ import yaml
 
 from graphopt.cost.models import COST_MODELS
 from graphopt.documents import DocumentError, compose_yaml, read_text
-from graphopt.errors import UnknownNameError, UsageError, reason
+from graphopt.errors import UnknownNameError, UsageError, nearest, reason
 from graphopt.rl.features import EDGE, GRAPH, NODE
 from graphopt.rl.reward import TERMS
 
@@ -318,8 +317,7 @@ class _Item:
 
 
 def _near(name: str, known: Iterable[str]) -> str:
-    near = difflib.get_close_matches(name, list(known), n=1)
-    return f"did you mean {near[0]!r}?" if near else "known: " + ", ".join(known)
+    return nearest(name, known) or "known: " + ", ".join(known)
 
 
 Reader = Callable[[_Item], Any]
