@@ -172,7 +172,7 @@ class Arena:
         self,
         variant: Graph,
         seconds: float = math.inf,
-        session_rounds: int | None = None,
+        session_rounds: int = MIN_ROUNDS,
         sessions: int = 40,
         stop: Callable[[], bool] = lambda: False,
     ) -> Paired:
@@ -188,7 +188,7 @@ class Arena:
         Raises:
             SessionError: One of the two does not run.
         """
-        sampling = Sampling(seconds, each=session_rounds or MIN_ROUNDS, most=sessions, patience=1, early=_SURE)
+        sampling = Sampling(seconds, each=session_rounds, most=sessions, patience=1, early=_SURE)
         return self.over_sessions(None, variant, sampling, stop)
 
     def compare(
