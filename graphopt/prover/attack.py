@@ -32,6 +32,7 @@ from graphopt.prover.semantics import ContradictionError, UnsupportedError
 from graphopt.prover.sides import Sides
 from graphopt.prover.values import (
     MOST_TIMES,
+    NEXT_TO,
     ORDINARY,
     Fill,
     cast_operands,
@@ -94,7 +95,7 @@ class Attack:
 
 
 def attack(instance: Instance, rule: Rule, seed: int = 0, brief: bool = False) -> Attack:
-    """Run both sides of an instance on contents of every class, or of the first two, at several sizes of each symbol."""
+    """Run both sides of an instance on contents of every class, or of the first two and of what is next to the rule's numbers, at several sizes of each symbol."""
     made = Attack()
     try:
         sides = Sides(instance)
@@ -115,7 +116,7 @@ def attack(instance: Instance, rule: Rule, seed: int = 0, brief: bool = False) -
             empty = breaks and any(0 in sides.shape(key, bind) for key in sides.inputs)
             return not empty and not any(empties_a_window(graph, bind) for graph in graphs)
 
-        for bind, fill in _trials(instance, rule, possible, _BRIEF if brief else None):
+        for bind, fill in _trials(instance, rule, possible, brief):
             trial.run(bind, fill)
             if made.wrong is not None:
                 break
@@ -124,11 +125,13 @@ def attack(instance: Instance, rule: Rule, seed: int = 0, brief: bool = False) -
 
 
 def _trials(
-    instance: Instance, rule: Rule, possible: Callable[[Mapping[str, int]], bool], most: int | None
+    instance: Instance, rule: Rule, possible: Callable[[Mapping[str, int]], bool], brief: bool
 ) -> Iterator[tuple[dict[str, int], Fill]]:
     chosen = fills(rule, instance.before, instance.after, instance.symbolic)
     first, *others = bindings(instance)
-    yield from ((first, fill) for fill in (chosen[:most] if possible(first) else ()))
+    # Cases that choose a rule's constants for how they round show it on nothing else.
+    some = (*chosen[:_BRIEF], *(f for f in chosen[_BRIEF:] if f.name == NEXT_TO)) if brief else chosen
+    yield from ((first, fill) for fill in (some if possible(first) else ()))
     yield from ((bind, fill) for bind in others if possible(bind) for fill in chosen[:_BRIEF])
 
 

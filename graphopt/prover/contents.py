@@ -183,7 +183,7 @@ def refilled(
 def uneven(rule: Rule, case: Case) -> Iterator[Case]:
     """Cases with a constant that conditions look at as long as some dimension, its elements not alike: what holds for one need not for all."""
     lengths = sorted({d for o in operands(case) for d in o.dims if isinstance(d, int) and d > 1})
-    for place, operand in _read(rule, case):
+    for place, operand in read_alone(rule, case):
         one, count = operand.data, size_of(operand)
         shapes = [*((n,) for n in lengths), *([operand.dims] if len(operand.dims) > 1 and count > 1 else [])]
         for dims, other in itertools.product(shapes, _others(operand)):
@@ -192,7 +192,7 @@ def uneven(rule: Rule, case: Case) -> Iterator[Case]:
                 yield put(case, place, replace(operand, data=_nested(data, dims), dims=dims))
 
 
-def _read(rule: Rule, case: Case) -> list[tuple[Place, Operand]]:
+def read_alone(rule: Rule, case: Case) -> list[tuple[Place, Operand]]:
     """Constants of one number that a rule looks at."""
     read = contents_read(rule)
     return [
@@ -259,14 +259,18 @@ def edges_apart(rule: Rule, case: Case) -> Iterator[Case]:
         yield from edges(rule, {**case, **{v: float(case[v]) for v in whole}})
     read = contents_read(rule)
     lengths = sorted({d for o in operands(case) for d in o.dims if isinstance(d, int) and d > 1})
-    vectors = [put(case, p, replace(o, data=[o.data] * n, dims=(n,))) for p, o in _read(rule, case) for n in lengths]
+    vectors = [
+        put(case, p, replace(o, data=[o.data] * n, dims=(n,))) for p, o in read_alone(rule, case) for n in lengths
+    ]
     for made in (case, *vectors):
         for place, o in places(made):
             if place[0] in read and o.const and o.dtype in FLOATS and isinstance(o.data, list) and len(o.dims) == 1:
                 for i in sorted({0, len(o.data) - 1} if o.data else {}):
                     yield from _ends(rule, made, place, (-1, 1), i)
     asked = {name for e in rule.where for name in e.names}
-    counts: list[Place] = [p for p, o in _read(rule, case) if type(o.data) is int and type(held(case, p).data) is int]
+    counts: list[Place] = [
+        p for p, o in read_alone(rule, case) if type(o.data) is int and type(held(case, p).data) is int
+    ]
     counts += [(v, None) for line in rule.match for _, v in line.captures if v in asked and type(case.get(v)) is int]
     for place in counts:
         yield from _last_whole(rule, case, place)

@@ -168,6 +168,7 @@ _FEW = 64  # bytes of a constant that a rule names
 _NOBODY = 1e9  # numbers beyond are infinities in disguise
 BESIDE = 2.0**-10
 """How far from a number that a rule names another is, in proportion: as a float32 either may be on the other side."""
+NEXT_TO = "numbers next to those of the rule"
 _LAST = (2.0**-23, 2.0**-52)  # places of float32 and float64
 _REDUCED = frozenset({"ReduceSum", "ReduceMean", "ReduceL1", "ReduceProd", "ReduceSumSquare"})
 """Of integers the runtime makes them in float64, and stops at the ends of the type."""
@@ -417,7 +418,7 @@ def around(numbers: Sequence[float]) -> Fill:
 def next_to(numbers: Sequence[float]) -> Fill:
     """The numbers of each type that follow some numbers: a bound moved through an operator that rounds is off by one of them."""
     factors = (1.0, *(1 + sign * place for place in _LAST for sign in (-1, 1)))
-    return Fill("numbers next to those of the rule", pool=tuple(v * factor for v in numbers for factor in factors))
+    return Fill(NEXT_TO, pool=tuple(v * factor for v in numbers for factor in factors))
 
 
 def of_range(dtypes: Collection[str]) -> Fill:

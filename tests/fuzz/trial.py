@@ -15,6 +15,7 @@ from graphopt.errors import GraphoptError, SessionError
 from graphopt.ir.edit import RefusedError
 from graphopt.ir.graph import Graph
 from graphopt.ir.simplify import simplify
+from graphopt.ir.types import MADE_UP
 from graphopt.onnxio.emit import emit
 from graphopt.onnxio.load import Model, load
 from graphopt.onnxio.save import to_proto
@@ -263,8 +264,10 @@ def misjudged(case: Case, graph: Graph, feeds: Sequence[Mapping[str, Array]]) ->
         for (name, type), array in zip(values.items(), arrays or (), strict=False):
             if type.shape is None or not isinstance(array, np.ndarray) or type.dtype in _PACKED:
                 continue
+            # A dimension of an input that is called as ONNX calls what it does not know has another name in the graph.
+            named = {name: n for name, n in sizes.items() if not name.startswith(MADE_UP)}
             said = [
-                sizes.get(d, n) if isinstance(d, str) else n if d is None else d
+                named.get(d, n) if isinstance(d, str) else n if d is None else d
                 for d, n in zip(type.shape, array.shape, strict=False)
             ]
             # Where a dimension is 0, so is the target of a Reshape that is computed from it, and copies another one instead.
