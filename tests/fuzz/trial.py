@@ -260,12 +260,12 @@ def misjudged(case: Case, graph: Graph, feeds: Sequence[Mapping[str, Array]]) ->
     values = {v.name: v.type for v in graph.values.values() if v.name in made}
     runs = asked(case.model, list(values), feeds)
     for sizes, arrays in zip(case.bindings, runs, strict=False):
+        # A dimension of an input that is called as ONNX calls what it does not know has another name in the graph.
+        named = {symbol: n for symbol, n in sizes.items() if not symbol.startswith(MADE_UP)}
         hollow = 0 in sizes.values() or any(isinstance(a, np.ndarray) and a.size == 0 for a in arrays or ())
         for (name, type), array in zip(values.items(), arrays or (), strict=False):
             if type.shape is None or not isinstance(array, np.ndarray) or type.dtype in _PACKED:
                 continue
-            # A dimension of an input that is called as ONNX calls what it does not know has another name in the graph.
-            named = {name: n for name, n in sizes.items() if not name.startswith(MADE_UP)}
             said = [
                 named.get(d, n) if isinstance(d, str) else n if d is None else d
                 for d, n in zip(type.shape, array.shape, strict=False)

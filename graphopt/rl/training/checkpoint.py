@@ -13,24 +13,16 @@ import os
 import re
 import shutil
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from graphopt.cost.models import COST_MODELS
 from graphopt.cost.store import Store, StoreWarning
 from graphopt.errors import GraphoptError, UsageError, reason
 from graphopt.files import write_text
-from graphopt.rewrite.library import Library
 from graphopt.rl.agent import CONTROLLER, ENCODER, MEMORY, RULES
 from graphopt.rl.manifest import MANIFEST, PRICES, PROGRESS, CheckpointError, Manifest
-from graphopt.rl.training.environments import cost_model, start_of
-from graphopt.rl.training.training_run import Run, Status
-from graphopt.runtime.environment import block_size, fingerprint, machine_of
-from graphopt.runtime.session import SessionConfig
-from graphopt.search.greedy import Greedy
-from graphopt.search.problem import Budget
 from graphopt.wording import csv_table
 
 if TYPE_CHECKING:
@@ -164,28 +156,3 @@ def read_progress(folder: Path, until: float = math.inf) -> list[Row]:
 
 def _number(text: str) -> float:
     return int(text) if text.isdecimal() else float(text)
-
-
-def environment_facts() -> dict[str, Any]:
-    """Where a run learns, for its manifest."""
-    import torch
-
-    config = SessionConfig()
-    return {"fingerprint": fingerprint(config).digest, "torch": torch.__version__, "block": block_size()}
-
-
-def keep_prices(run: Run, library: Library, tell: Callable[[Status], None]) -> None:
-    """Copy the prices known now into the run's folder: all workers and a resumed run then see the same ones."""
-    pricing = run.task.pricing
-    if "measure" in COST_MODELS.get(pricing.model).options and pricing.measure:
-        for source in run.task.graphs.pool:
-            tell(Status(f"measuring kernels of {source.name}"))
-            with Store() as store:
-                _, problem, start = start_of(source, library, cost_model(pricing, store, measure=True))
-                Greedy().run(problem, start, Budget(2 * pricing.measure))
-    path = run.out / PRICES
-    path.unlink(missing_ok=True)
-    with Store() as known, Store(path) as kept:
-        name = machine_of(SessionConfig(threads=pricing.threads))
-        kept.put_many(name, known.all(name))
-        kept.put_corrections(name, known.corrections(name))

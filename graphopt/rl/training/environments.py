@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -16,14 +16,17 @@ from graphopt.errors import UsageError
 from graphopt.ir.graph import Graph
 from graphopt.onnxio.load import Model, load
 from graphopt.rewrite.library import Library, load_library
+from graphopt.rl.manifest import PRICES
 from graphopt.rl.task import Pricing, Source, Task
 from graphopt.rl.task_environment import EpisodeState, LRUCache, TaskEnvironment
-from graphopt.runtime.environment import block_size, machine_of
+from graphopt.rl.training.training_run import Run, Status
+from graphopt.runtime.environment import block_size, fingerprint, machine_of
 from graphopt.runtime.feeds import make_feeds
 from graphopt.runtime.session import Session, SessionConfig
 from graphopt.search.arena import Arena, most_bytes
+from graphopt.search.greedy import Greedy
 from graphopt.search.normal import Normal
-from graphopt.search.problem import Problem, State
+from graphopt.search.problem import Budget, Problem, State
 from graphopt.search.trace import Trace, options_of
 from graphopt.verification.ranges import input_ranges
 from graphopt.zoo import build, names
@@ -169,3 +172,28 @@ def closing(prices: Path) -> Iterator[None]:
         if prices.is_file() and prices.with_name(f"{prices.name}-wal").is_file():
             with store:
                 store.sizes()
+
+
+def environment_facts() -> dict[str, Any]:
+    """Where a run learns, for its manifest."""
+    import torch
+
+    config = SessionConfig()
+    return {"fingerprint": fingerprint(config).digest, "torch": torch.__version__, "block": block_size()}
+
+
+def keep_prices(run: Run, library: Library, tell: Callable[[Status], None]) -> None:
+    """Copy the prices known now into the run's folder: all workers and a resumed run then see the same ones."""
+    pricing = run.task.pricing
+    if "measure" in COST_MODELS.get(pricing.model).options and pricing.measure:
+        for source in run.task.graphs.pool:
+            tell(Status(f"measuring kernels of {source.name}"))
+            with Store() as store:
+                _, problem, start = start_of(source, library, cost_model(pricing, store, measure=True))
+                Greedy().run(problem, start, Budget(2 * pricing.measure))
+    path = run.out / PRICES
+    path.unlink(missing_ok=True)
+    with Store() as known, Store(path) as kept:
+        name = machine_of(SessionConfig(threads=pricing.threads))
+        kept.put_many(name, known.all(name))
+        kept.put_corrections(name, known.corrections(name))

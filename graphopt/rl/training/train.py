@@ -23,8 +23,15 @@ from graphopt.rl.manifest import PRICES, CheckpointError, Manifest, read_manifes
 from graphopt.rl.play import TEMPERATURES, Trajectory
 from graphopt.rl.task import Source, Task
 from graphopt.rl.training import checkpoint
-from graphopt.rl.training.checkpoint import Row, environment_facts, keep_prices, read_progress, write_progress
-from graphopt.rl.training.environments import closing, environment_of, library_of, model_path
+from graphopt.rl.training.checkpoint import Row, read_progress, write_progress
+from graphopt.rl.training.environments import (
+    closing,
+    environment_facts,
+    environment_of,
+    keep_prices,
+    library_of,
+    model_path,
+)
 from graphopt.rl.training.learners import LEARNERS, device_of, require
 from graphopt.rl.training.replay_buffer import Record
 from graphopt.rl.training.rollout import Job, rollout
