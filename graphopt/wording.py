@@ -156,7 +156,7 @@ def effort(told: Mapping[str, Any]) -> str:
         )
     names = ("pricing", "search", "comparing")
     shares = ", ".join(f"{100 * plan[name]:.0f} % {name}" for name in names)
-    return f"{seconds(limit)}: {shares}, the rest the last measurement"
+    return f"{seconds(limit)}: at most {shares}; at least {100 * plan['verdict']:.0f} % the last measurement"
 
 
 def placed(nodes: Mapping[str, int], elsewhere: Mapping[str, int] | None = None) -> str:

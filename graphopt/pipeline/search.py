@@ -71,9 +71,7 @@ def search(context: Context) -> Searched:
 
         def done() -> float:
             searched = budget.spent / budget.candidates if budget.candidates else 0.0
-            return (
-                plan.pricing + plan.search * min(1.0, searched) + plan.comparing * min(1.0, purse.spent / purse.limit)
-            )
+            return plan.done(searched, purse.spent / purse.limit)
 
         context.tell("search", "pricing the model", done=0.0)
         if context.settings.measure:
@@ -125,7 +123,7 @@ def _predicted(context: Context, problem: Problem, graph: Graph, budget: Budget,
     def heard(state: State) -> None:
         nonlocal least
         least = min(least, state.cost)
-        context.tell("search", f"searching, predicted {least:.2f} ms", done=context.effort.plan.pricing)
+        context.tell("search", f"searching, predicted {least:.2f} ms", done=context.effort.plan.done())
         better(1, state)
 
     start = problem.start(graph)

@@ -22,7 +22,7 @@ from graphopt.search.problem import Budget
 LEAST_ROUNDS = 2 * MIN_CYCLES
 """Rounds for a comparison to mean anything: in each cycle both models run first once."""
 LEAST_SECONDS = 1.0
-"""The same by the clock; less where that is more than a quarter of what all comparisons have."""
+"""The same by the clock; less where that is more than a quarter of what is left for comparisons."""
 LEAST_CANDIDATES = 200
 """Rewrites that a search tries whatever the limit in seconds."""
 
@@ -31,10 +31,13 @@ LEAST_CANDIDATES = 200
 class TimePlan:
     """Who gets what. Shares, unless it says seconds.
 
+    What models need differs: one has many kernels to price, another one much to compare. So the first three are what each may use at
+    most, together more than there is, and comparing has what the others leave.
+
     Attributes:
-        pricing: Of the limit, for measuring the kernels that nobody has measured yet; also in the middle of the search.
-        search: Of the limit, for searching, all rounds together.
-        comparing: Of the limit, for comparing what was found: alternatives, and families of rules.
+        pricing: Of the limit at most, for measuring the kernels that nobody has measured yet; also in the middle of the search.
+        search: Of the limit at most, for searching, all rounds together.
+        comparing: Of the limit at most, for comparing what was found: alternatives, and families of rules.
         verdict: Of the limit, what the last measurement gets at least ...
         rest: ... and of what is left by then, if that is more.
         second: Of the limit, for a second look where noise hides a gain or a tie.
@@ -52,9 +55,9 @@ class TimePlan:
         patience: How many times its comparing a round may take while its graph is slower than the original.
     """
 
-    pricing: float = 0.20
+    pricing: float = 0.40
     search: float = 0.25
-    comparing: float = 0.35
+    comparing: float = 0.45
     verdict: float = 0.20
     rest: float = 0.6
     second: float = 0.5
@@ -70,6 +73,16 @@ class TimePlan:
     again: float = 0.1
     end: float = 0.1
     patience: float = 4.0
+
+    def done(self, searched: float = 0.0, compared: float = 0.0) -> float:
+        """How far an optimisation has come when the model is priced, as a share of all.
+
+        Args:
+            searched: Share of the search that is done.
+            compared: Share of the comparisons that is done.
+        """
+        parts = self.pricing + self.search * min(1.0, searched) + self.comparing * min(1.0, compared)
+        return (1 - self.verdict) * parts / (self.pricing + self.search + self.comparing)
 
 
 PLAN = TimePlan()
@@ -213,13 +226,13 @@ class Purse:
 
     @property
     def left(self) -> float:
-        """What is left, in the purse's unit."""
-        return max(0.0, self.limit - self.spent)
+        """What is left, in the purse's unit; by the clock no more than there is until the last measurement is due."""
+        return max(0.0, min(self.limit - self.spent, self.room))
 
     @property
     def least(self) -> float:
         """What a comparison takes to mean anything, in the purse's unit."""
-        return LEAST_ROUNDS if self.rounds is not None else min(LEAST_SECONDS, self.limit / 4)
+        return LEAST_ROUNDS if self.rounds is not None else min(LEAST_SECONDS, self.left / 4)
 
     @property
     def room(self) -> float:

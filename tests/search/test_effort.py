@@ -8,6 +8,7 @@ import math
 import pytest
 
 import graphopt
+from graphopt.search import effort as effort_module
 from graphopt.search import problem
 from graphopt.search.effort import PLAN, Effort, Purse
 from graphopt.search.problem import Budget
@@ -52,12 +53,28 @@ def test_the_effort_goes_by_the_model_alone():
 def test_a_limit_is_shared_out_by_the_plan():
     effort = Effort.within(40.0, 0.0, 0.0)
     assert effort.candidates is None and effort.rounds is None and effort.kernels is None
-    shares = PLAN.pricing + PLAN.search + PLAN.comparing + PLAN.verdict
-    assert shares == pytest.approx(1.0)
     assert effort.pricing_s == 40 * PLAN.pricing and effort.searching().seconds == 40 * PLAN.search
     assert effort.comparing().limit == 40 * PLAN.comparing
     for seconds in (0.001, 0.03, 1.0):  # a short model's rounds are as many as without a limit
         assert Effort.within(40.0, 0.0, seconds).session_rounds == Effort.of(50, 1e3 * seconds).session_rounds
+
+
+def test_comparing_gets_what_pricing_and_the_search_leave(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(effort_module.time, "monotonic", lambda: now[0])
+    limit, due = 40.0, 40 * (1 - PLAN.verdict)
+    purse = Effort.within(limit, 0.0, 0.0).comparing()
+    assert purse.left == 40 * PLAN.comparing  # they may take little
+    now[0] = 40 * (PLAN.pricing + PLAN.search)  # or all that they may
+    purse.set_aside(now[0])
+    assert 40 * 0.1 < purse.left < 40 * PLAN.comparing and purse.left == pytest.approx(due - now[0])
+    now[0] = due
+    assert purse.left == 0 and purse.closed
+
+
+def test_what_is_done_grows_up_to_the_last_measurement():
+    steps = [PLAN.done(), PLAN.done(0.5), PLAN.done(1.0, 0.5), PLAN.done(2.0, 1.0)]
+    assert steps[0] > 0 and steps == sorted(set(steps)) and steps[-1] == pytest.approx(1 - PLAN.verdict)
 
 
 def test_a_limit_knows_what_a_comparison_takes_before_there_was_one():
@@ -74,7 +91,11 @@ def test_a_purse_of_rounds_knows_no_clock():
     assert (purse.spent, purse.left, purse.dear, purse.closed) == (30, 70, 30, False)
     purse.take(purse.spent, 61)
     assert purse.closed and Purse(0.0).share(3.0) == (3.0, None)
-    assert purse.room == math.inf and Purse(35.0).room == pytest.approx(80.0, abs=5.0) and Purse(0.0).room <= 0
+    assert (
+        purse.room == math.inf
+        and Purse(100 * PLAN.comparing).room == pytest.approx(80.0, abs=5.0)
+        and Purse(0.0).room <= 0
+    )
 
 
 def test_some_candidates_are_tried_whatever_the_clock_says():
