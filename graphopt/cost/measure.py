@@ -42,13 +42,13 @@ CONTEXT = "ctx"
 _WIDENED = "InsertedPrecisionFreeCast_"
 """How the runtime calls the casts that it puts around float16 where it computes in float32. Between two windows it takes them out again,
 so those at the borders of a window alone are none of its own."""
-TARGET_MS = 10.0
+TARGET_MS = 5.0
 """Milliseconds of runs of a window, all told, between ``_MIN_RUNS`` and ``_MAX_RUNS`` of them."""
 _ENOUGH = 3  # clean runs
 _PATIENCE_S, _PATIENCE_RUNS = 0.3, 50  # for as long a busy machine gets another chance to let a run through
-_MIN_RUNS, _MAX_RUNS = 8, 40
+_MIN_RUNS, _MAX_RUNS = 8, 20
 _LEAST_RUNS = 5  # of what takes long
-_COLD_RUNS, _COPIED_RUNS = 7, 4  # from memory: all of the ballast is read before each
+_COLD_RUNS, _COPIED_RUNS = 5, 4  # from memory: all of the ballast is read before each
 AWAKE_S = 0.1
 """How long the threads of a window's session wait awake: longer than it takes to fill the caches with something else. In a model they are awake
 when a layer begins, because the layers follow each other; woken up they add up to a tenth of a millisecond to a run."""

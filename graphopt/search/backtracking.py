@@ -34,6 +34,10 @@ ALPHAS = (1.0, 1.02, 1.05, 1.1)
 DETOUR_PENALTY = 2e-3
 """How much dearer each of them makes a graph wait: graphs that differ by what costs next to nothing are many."""
 
+PATIENCE = 300
+"""Rewrites without a better plan, besides one for each site of the start, after which a round of :class:`Auto` ends. On
+45 models two fifths of the rewrites came after the last better plan, and what a round found later than this saved 0.23 % at most."""
+
 
 class Backtracking:
     """Best-first search that goes through steps that cost.
@@ -42,12 +46,13 @@ class Backtracking:
         alpha: How much dearer than the best a graph may be and still be searched from.
         width: Candidates that wait at most; beyond, the dearer half is forgotten.
         keep: Best plans to carry out and to measure.
+        patience: Rewrites without a better plan, besides one for each site of the start, after which a round ends.
     """
 
     name = "backtracking"
 
-    def __init__(self, alpha: float = 1.05, width: int = 2000, keep: int = 4) -> None:
-        self.alpha, self.width, self.keep = alpha, width, keep
+    def __init__(self, alpha: float = 1.05, width: int = 2000, keep: int = 4, patience: float = math.inf) -> None:
+        self.alpha, self.width, self.keep, self.patience = alpha, width, keep, patience
 
     def run(self, problem: Problem, start: State, budget: Budget, report: Report | None = None) -> Outcome:
         """See :class:`graphopt.search.problem.Strategy`.
@@ -62,7 +67,8 @@ class Backtracking:
             queue: list[tuple[float, int, Candidate]] = []
             order = itertools.count()
             self._push(queue, search, order, search.root)
-            while queue and budget.exhausted() is None:
+            patience = self.patience + len(search.root.open)
+            while queue and budget.exhausted() is None and search.idle <= patience:
                 _, _, candidate = heapq.heappop(queue)
                 reduced = search.make(candidate) if candidate.here <= self.alpha * search.best_here else None
                 if reduced is None or reduced.state.cost > self.alpha * search.best_here:
@@ -72,9 +78,11 @@ class Backtracking:
                     queue = heapq.nsmallest(self.width // 2, queue)
             reach = self.alpha * search.best_here
             waiting = sum(candidate.here <= reach for _, _, candidate in queue)
-            return replace(
-                search.outcome(budget.exhausted() or "everything within alpha was searched", report), waiting=waiting
+            stuck = search.idle > patience
+            ended = (
+                f"no better plan in the last {patience} rewrites" if stuck else "everything within alpha was searched"
             )
+            return replace(search.outcome(budget.exhausted() or ended, report), waiting=waiting)
 
     def _push(
         self, queue: list[tuple[float, int, Candidate]], search: PlanSearch, order: Iterator[int], reduced: ReducedState
@@ -102,7 +110,8 @@ class Auto:
     name = "auto"
 
     def __init__(self, alpha: float = 1.05, keep: int = 4) -> None:
-        self.greedy, self.backtracking, self.keep = Greedy(), Backtracking(alpha, keep=keep), keep
+        self.greedy, self.keep = Greedy(), keep
+        self.backtracking = Backtracking(alpha, keep=keep, patience=PATIENCE)
 
     def run(self, problem: Problem, start: State, budget: Budget, report: Report | None = None) -> Outcome:
         """See :class:`graphopt.search.problem.Strategy`."""

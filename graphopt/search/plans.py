@@ -52,6 +52,12 @@ class PlanSearch:
         self.best = self.best_here = start.cost
         self._top: list[tuple[float, int, Candidate]] = []
         self._count = itertools.count()
+        self._improved = 0  # what was spent by then
+
+    @property
+    def idle(self) -> int:
+        """Rewrites since there was a better plan."""
+        return self.budget.spent - self._improved
 
     def candidates(self, reduced: ReducedState) -> Iterator[Candidate]:
         """Price the sites from which to go on, while the budget lasts."""
@@ -127,7 +133,8 @@ class PlanSearch:
         self.best_here = min(self.best_here, found.here)
         if found.cost >= self.start.cost:
             return
-        self.best = min(self.best, found.cost)
+        if found.cost < self.best:
+            self.best, self._improved = found.cost, self.budget.spent
         heapq.heappush(self._top, (-found.cost, next(self._count), found))
         if len(self._top) > self.keep:
             heapq.heappop(self._top)

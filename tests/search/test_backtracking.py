@@ -207,3 +207,15 @@ def test_an_interruption_keeps_the_best_so_far(problem):
     found = Backtracking(alpha=3.0).run(problem, problem.start(layers(3)), Budget(interrupted=lambda: next(asked)))
     assert found.stop_reason == "interrupted"
     assert problems(found.state.graph) == []
+
+
+def test_a_round_without_a_better_plan_ends(problem):
+    """Detours that lead nowhere: a round that is patient looks at all of them, another one ends, and what it found before stays."""
+    aimless = replace(problem, library=Library(tuple(r for r in problem.library.rules if r.id == "detour")))
+    start = aimless.start(layers(3))
+    whole = Backtracking(alpha=1e9).run(aimless, start, Budget(candidates=2000))
+    short = Backtracking(alpha=1e9, patience=3).run(aimless, start, Budget(candidates=2000))
+    assert short.stop_reason == "no better plan in the last 5 rewrites"  # one more for each of two sites
+    assert not short.steps and short.candidates < whole.candidates / 2
+    found = Backtracking(alpha=3.0, patience=3).run(problem, problem.start(layers(3)), Budget(candidates=2000))
+    assert operators(found.state.graph).count("Relu") == 3
