@@ -65,7 +65,7 @@ def complaint(op: str, domain: str, version: int, attributes: Sequence[str], dty
     return _complaint(op, domain, version, tuple(attributes), tuple(dtypes))
 
 
-RISKY = frozenset({"Split", "LayerNormalization", "Einsum"})
+RISKY = frozenset({"Split", "LayerNormalization", "Einsum", "GatherND"})
 """Operators for which :func:`deadly` has an answer."""
 
 
@@ -80,13 +80,15 @@ def deadly(op: str, domain: str, attributes: Mapping[str, Any], outputs: int) ->
     """
     if domain not in ("", "ai.onnx"):
         return ""
-    parts, axis = attributes.get("num_outputs"), attributes.get("axis", 0)
+    parts, axis, batch = attributes.get("num_outputs"), attributes.get("axis", 0), attributes.get("batch_dims", 0)
     if op == "Split" and isinstance(parts, int) and parts != outputs:
         return f"Split makes {parts} parts and has {outputs} outputs"
     if op == "LayerNormalization" and isinstance(axis, int) and abs(axis) >= 2**31:
         return f"LayerNormalization has no axis {axis}"
     if op == "Einsum" and not str(attributes.get("equation", "")).isascii():
         return "the equation of an Einsum is made of ASCII letters"
+    if op == "GatherND" and isinstance(batch, int) and not 0 <= batch < 2**31:
+        return f"GatherND has no {batch} batch dimensions"
     return ""
 
 
