@@ -271,6 +271,10 @@ def _infer(
         if any(t is not None and t.dtype is None for t in inputs):
             return (UNKNOWN,) * n_outputs
         raise InferenceError(f"{op}: {error}") from error
+    made = [result[o] for o in outputs if o in result]
+    # What reads a size below 0, as a Pad or a ConvTranspose that cuts off too much has it, may end the process in its own inference.
+    if any(dim.dim_value < 0 for t in made if t.HasField("tensor_type") for dim in t.tensor_type.shape.dim):
+        raise InferenceError(f"{op}: a size below 0")
     return tuple(value_type(result[o]) if o in result else UNKNOWN for o in outputs)
 
 
