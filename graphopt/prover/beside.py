@@ -16,7 +16,7 @@ import numpy as np
 from graphopt.ir.types import FLOATS, NUMPY_NAMES
 from graphopt.prover.attributes import given, operator_of, opset_of, within
 from graphopt.prover.cases import Case, Place, places, put, size_of
-from graphopt.prover.contents import LEVELS, edges_apart, read_alone, squared, uneven
+from graphopt.prover.contents import LEVELS, edges_apart, read_alone, reshaped, squared, uneven
 from graphopt.prover.schemas import readers, spoken
 from graphopt.prover.variation import Variation
 from graphopt.rewrite.examples import Operand
@@ -43,6 +43,7 @@ def beside(vary: Variation, case: Case) -> Iterator[Case]:
     yield from edges_apart(vary.rule, case)
     yield from _rounded(vary, case)
     yield from _placed(vary, case)
+    yield from _lain(case)
     yield from _turned(vary, case)
     yield from _spoken(vary, case)
 
@@ -84,6 +85,18 @@ def _placed(vary: Variation, case: Case) -> Iterator[Case]:
                     made = put(made, place, replace(operand, data=data))
             yield made
             yield from (change(made) for changes in vary.choices(made) for change in changes[1:])
+
+
+def _lain(case: Case) -> Iterator[Case]:
+    """Operands of a single axis that have it elsewhere, where all sizes are one: as many elements, which types do not tell apart."""
+    for base in (squared(case, 2), squared(case, 3)):
+        for place, operand in places(base):
+            rank = len(operand.dims)
+            sizes = [d for d in operand.dims if d != 1]
+            for axis in range(rank) if rank > 1 and len(sizes) == 1 else ():
+                dims = tuple(sizes[0] if i == axis else 1 for i in range(rank))
+                if dims != operand.dims:
+                    yield put(base, place, reshaped(operand, dims))
 
 
 def _turned(vary: Variation, case: Case) -> Iterator[Case]:

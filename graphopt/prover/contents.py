@@ -189,7 +189,25 @@ def uneven(rule: Rule, case: Case) -> Iterator[Case]:
         for dims, other in itertools.product(shapes, _others(operand)):
             n = math.prod(d for d in dims if isinstance(d, int))
             for data in ([one, *[other] * (n - 1)], [*[other] * (n - 1), one], [other, *[one] * (n - 1)]):
-                yield put(case, place, replace(operand, data=_nested(data, dims), dims=dims))
+                made = put(case, place, replace(operand, data=_nested(data, dims), dims=dims))
+                yield made
+                if len(dims) == 1 and size_of(operand) == 1:
+                    yield from _as_many(rule, made, place, dims)
+
+
+def _as_many(rule: Rule, case: Case, place: Place, dims: tuple[Any, ...]) -> Iterator[Case]:
+    """A case in which the single numbers that nodes take beside a constant, and beside those, are as many: of scales with zero points."""
+    single = {p[0]: (p, o) for p, o in places(case) if o.const and size_of(o) == 1 and p != place}
+    lines = [{operand.name for operand in line.operands} for line in rule.match]
+    together = {place[0]}
+    for _ in lines:
+        together |= {name for line in lines if line & together for name in line & single.keys()}
+    made = case
+    for other, operand in (single[name] for name in sorted(together & single.keys())):
+        data = None if operand.data is None else np.ravel(operand.data).tolist() * dims[0]
+        made = put(made, other, replace(operand, data=data, dims=dims))
+    if made is not case:
+        yield made
 
 
 def read_alone(rule: Rule, case: Case) -> list[tuple[Place, Operand]]:

@@ -30,13 +30,19 @@ def fitting_images(rule: Rule, case: Case) -> Iterator[Case]:
     yield from _grouped(rule, case)
     yield from _cropped(rule, case)
     yield from _deeper(rule, case)
+    yield from _oblong(rule, case)
+    yield from _moved(rule, case)
+    yield from _shaped(rule, case)
 
 
 def _told(case: Case, line: Line, wanted: dict[str, Any]) -> Case | None:
     """A case in which the node of a line has some attributes, named by the pattern or not; ``None`` where the pattern takes none of one."""
-    captured = dict(line.captures)
+    captured, listed = dict(line.captures), dict(line.lists)
     named = {captured[name]: value for name, value in wanted.items() if name in captured}
-    others = {name: value for name, value in wanted.items() if name not in captured}
+    # Of a list whose items are named one by one, those that the pattern says itself stay.
+    pairs = [pair for name, many in listed.items() if name in wanted for pair in zip(many, wanted[name], strict=False)]
+    named |= {item: value for item, value in pairs if isinstance(item, str)}
+    others = {name: value for name, value in wanted.items() if name not in captured and name not in listed}
     if not others:
         return {**case, **named}
     rest = case.get(line.rest) if line.rest else None
@@ -79,6 +85,81 @@ def _deeper(rule: Rule, case: Case) -> Iterator[Case]:
         yield made
         # An axis that counted from behind is none of an image is one of a volume.
         yield {**made, **{v: 2 for line in rule.match for a, v in line.captures if a == "axis" and v in made}}
+
+
+def _said(line: Line, case: Case, attribute: str) -> list[int]:
+    """A list that the node of a line has as an attribute in a case; empty where it has none, or one that is not known."""
+    listed = dict(line.lists).get(attribute)
+    if listed:
+        value: Any = [case.get(item) if isinstance(item, str) else _number(item.text) for item in listed]
+    else:
+        value = case.get(dict(line.captures).get(attribute, "")) or (case.get(line.rest or "") or {}).get(attribute)
+    return value if isinstance(value, list) and all(type(n) is int for n in value) else []
+
+
+def _number(text: str) -> int | None:
+    return int(text) if text.lstrip("-").isdigit() else None
+
+
+def _kernels(rule: Rule, case: Case) -> Iterator[tuple[Line, str | None, list[int]]]:
+    """The convolutions and pools of a pattern: the operand that holds the weights, and the sides of the window."""
+    for line in rule.match:
+        if _CONVOLUTIONS & {*line.ops} and len(line.operands) > 1:
+            weight = case.get(line.operands[1].name)
+            sides = list(weight.dims[2:]) if isinstance(weight, Operand) else []
+            yield line, line.operands[1].name if sides else None, [d for d in sides if isinstance(d, int)]
+        elif _POOLS & {*line.ops}:
+            yield line, None, _said(line, case, "kernel_shape")
+
+
+def _oblong(rule: Rule, case: Case) -> Iterator[Case]:
+    """One side of all windows is longer or shorter: of a square window a rule may ask one side for what both should have."""
+    most = max((len(sides) for _, _, sides in _kernels(rule, case)), default=0)
+    for side, more in ((side, more) for side in range(most) if most > 1 for more in (-1, 1)):
+        made = case
+        for line, weight, sides in _kernels(rule, case):
+            window = [max(1, n + more) if i == side else n for i, n in enumerate(sides)]
+            operand = made.get(weight) if weight else None
+            if isinstance(operand, Operand) and len(operand.dims) == len(window) + 2:
+                made = put(made, (str(weight), None), reshaped(operand, (*operand.dims[:2], *window)))
+            # A Conv need not say what its weights say.
+            if not weight or _said(line, case, "kernel_shape"):
+                made = _told(made, line, {"kernel_shape": window}) or made
+        if made != case:
+            yield made
+
+
+def _moved(rule: Rule, case: Case) -> Iterator[Case]:
+    """As many zeros around an image, all of them before it or behind it, along one side or all: sizes do not tell them apart."""
+    padded = [(line, pads) for line, _, _ in _kernels(rule, case) if (pads := _said(line, case, "pads"))]
+    most = max((len(pads) // 2 for _, pads in padded), default=0)
+    for sides in (range(most), *((side,) for side in range(most) if most > 1)):
+        for before in (False, True):
+            made = case
+            for line, held in padded:
+                half = len(held) // 2
+                both = [a + b for a, b in zip(held[:half], held[half:], strict=False)]
+                first = [(both[i] if before else 0) if i in sides else held[i] for i in range(half)]
+                pads = [*first, *(b - f for b, f in zip(both, first, strict=True))]
+                made = _told(made, line, {"pads": pads}) or made
+            if made != case:
+                yield made
+
+
+def _shaped(rule: Rule, case: Case) -> Iterator[Case]:
+    """Transposed convolutions that are told the size of the result, from which the runtime computes the pads, whatever is given."""
+    for line, weight, sides in _kernels(rule, case):
+        # What comes before it mostly leaves an image as large as it was.
+        image = max((o for p, o in places(case) if p[0] != weight), key=lambda o: len(o.dims), default=None)
+        if ("", "ConvTranspose") not in line.ops or image is None:
+            continue
+        strides = _said(line, case, "strides") or [1] * len(sides)
+        sizes = zip(image.dims[2:], strides, sides, strict=False)
+        full = [(d - 1) * stride + side for d, stride, side in sizes if isinstance(d, int)]
+        for less in range(4):
+            dims = [n - less for n in full]
+            told = _told(case, line, {"output_shape": dims}) if min(dims, default=0) > 0 else None
+            yield from (told,) if told is not None else ()
 
 
 def _longer(sides: list[Any], first: int, twice: bool) -> list[Any]:

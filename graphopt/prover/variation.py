@@ -231,10 +231,12 @@ class Variation:
                 if to != dtype and all(retyped(o, to) is not None for o in operands(case) if o.dtype == dtype):
                     made.append(self._each(case, lambda o, d=dtype, t=to: retyped(o, t) or o if o.dtype == d else o))  # type: ignore[misc]
         for place, operand in places(case):
-            for to in dtypes_of(self.rule, place[0], opset):
+            for to in dtypes_of(self.rule, place[0], OPSETS[1]):
                 other = retyped(operand, to)
                 if to != operand.dtype and other is not None:
-                    made.append(put(case, place, other))
+                    # A type that an operator takes later comes with the operator set that allows it.
+                    first = first_with(opset, lambda version, n=place[0], t=to: t in dtypes_of(self.rule, n, version))  # type: ignore[misc]
+                    made.append(since(first, put(case, place, other)))
         return [halved(c) for c in made]
 
     def _constness(self, case: Case) -> list[Case]:
