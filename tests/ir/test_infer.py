@@ -7,7 +7,7 @@ import pytest
 from onnx import AttributeProto, helper, numpy_helper
 
 from graphopt.ir.constants import tensor_of
-from graphopt.ir.infer import attribute, infer, make_node
+from graphopt.ir.infer import InferenceError, attribute, infer, make_node
 from graphopt.ir.types import ValueType
 from graphopt.runtime.session import Session
 from tests.runtime.models import model
@@ -104,3 +104,12 @@ def test_operators_of_the_runtime_have_the_shapes_that_it_makes(op, attributes, 
     given = {name: tuple(v) if isinstance(v, list) else v for name, v in attributes.items()}
     (found,) = infer(op, "com.microsoft", 1, given, types, [None] * len(types), 1)
     assert found == ValueType("f32", y.shape)
+
+
+@pytest.mark.parametrize("op, attributes, data", [("Pad", {}, [-3, -3]), ("GatherND", {"batch_dims": -2}, None)])
+def test_what_onnx_does_not_survive_is_refused(op, attributes, data):
+    """Sizes below 0 end the process where a Slice reads them, less than no batch dimensions at once."""
+    second = ValueType("i64", (2,) if data else (2, 1))
+    given = [None, None if data is None else np.array(data, np.int64)]
+    with pytest.raises(InferenceError):
+        infer(op, "", 18, attributes, [ValueType("f32", (5,) if data else (3, 6)), second], given, 1)
