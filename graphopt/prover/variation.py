@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -64,6 +64,7 @@ class Variation:
 
     def __init__(self, rule: Rule, rng: np.random.Generator, examples: list[Case]) -> None:
         self.rule, self.rng, self.examples = rule, rng, examples
+        self._dtypes_of = cache(partial(dtypes_of, rule))
         self.captured = [(a, v, line) for line in rule.match for a, v in line.captures]
         self.items = [i for line in rule.match for _, many in line.lists for i in many if isinstance(i, str)]
         self.rests = [(line.rest, line) for line in rule.match if line.rest and line.rest != "_"]
@@ -227,15 +228,15 @@ class Variation:
         held = sorted({o.dtype for o in operands(case)})
         for dtype in held:
             of = [name for (name, _), o in places(case) if o.dtype == dtype]
-            for to in dict.fromkeys(t for name in of for t in dtypes_of(self.rule, name, opset)):
+            for to in dict.fromkeys(t for name in of for t in self._dtypes_of(name, opset)):
                 if to != dtype and all(retyped(o, to) is not None for o in operands(case) if o.dtype == dtype):
                     made.append(self._each(case, lambda o, d=dtype, t=to: retyped(o, t) or o if o.dtype == d else o))  # type: ignore[misc]
         for place, operand in places(case):
-            for to in dtypes_of(self.rule, place[0], OPSETS[1]):
+            for to in self._dtypes_of(place[0], OPSETS[1]):
                 other = retyped(operand, to)
                 if to != operand.dtype and other is not None:
                     # A type that an operator takes later comes with the operator set that allows it.
-                    first = first_with(opset, lambda version, n=place[0], t=to: t in dtypes_of(self.rule, n, version))  # type: ignore[misc]
+                    first = first_with(opset, lambda version, n=place[0], t=to: t in self._dtypes_of(n, version))  # type: ignore[misc]
                     made.append(since(first, put(case, place, other)))
         return [halved(c) for c in made]
 
@@ -281,7 +282,7 @@ class Variation:
                 made.append({k: v for k, v in case.items() if k != name})
             opset = first_with(opset_of(case), partial(self._takes, name))
             known = (e[name] for e in self.examples if isinstance(e.get(name), Operand))
-            others = fitting(operands(case), dtypes_of(self.rule, name, opset))
+            others = fitting(operands(case), self._dtypes_of(name, opset))
             made += [since(opset, {**case, name: o}) for o in (*known, *others)]
         return made
 
