@@ -180,6 +180,11 @@ def multiplies(graph: Graph) -> bool:
     return any(node.op in _PRODUCTS for node in graph.nodes.values())
 
 
+def makes_sums(rule: Rule) -> bool:
+    """Whether a side of a rule makes sums, which of integers a claim about real numbers asks only while they are whole numbers in float64."""
+    return any(op in _REDUCED for line in (*rule.match, *rule.replace) for _, op in line.ops)
+
+
 def limits(*graphs: Graph) -> Callable[[np.dtype[Any], tuple[int, ...]], float]:
     """The largest numbers that operands of a dtype and a shape hold under a claim about real numbers: none becomes infinite by being stored.
 

@@ -40,7 +40,7 @@ from graphopt.prover.schemas import (
     said_by,
     values_of,
 )
-from graphopt.prover.values import FACTORS, MOST_TIMES, SHAPES
+from graphopt.prover.values import FACTORS, MOST_TIMES, SHAPES, makes_sums
 from graphopt.rewrite.examples import DEFAULT_OPSET, Operand
 from graphopt.rewrite.pattern import Line
 from graphopt.rewrite.schema import Rule
@@ -70,8 +70,8 @@ class Variation:
         self.rests = [(line.rest, line) for line in rule.match if line.rest and line.rest != "_"]
         self.operators = [(line.op_variable, line) for line in rule.match if line.op_variable]
         self.optional = sorted({o.name for line in rule.match for o in line.operands if o.kind == "optional"})
-        self.opsets = opsets_of(rule)
-        self.read = contents_read(rule)
+        self.opsets, self.read = opsets_of(rule), contents_read(rule)
+        self._sums = rule.claim == "real" and makes_sums(rule)
         self.said = sorted(n for n in said_by(rule) if type(n) in (int, float))
         known = (n for said in self.said if 5 < said <= _LONGEST for n in (int(said), 2 * int(said)))
         self.lengths = (1, 2, 5, 3, *known, *beyond_types(rule))
@@ -254,7 +254,7 @@ class Variation:
         for place, operand in places(case):
             if operand.const:
                 used = [(op, position) for _, op, position, _ in readers(self.rule, place[0])]
-                steers = any(position in SHAPES.get(op, ()) and op != "Slice" for op, position in used)
+                steers = any((self._sums or at in SHAPES.get(op, ())) and op != "Slice" for op, at in used)
                 # Weights keep their size: of a single large one little is left by any other way to sum products.
                 weighs, grows = (any(op in ops for op, _ in used) for ops in (_WEIGHTED, FACTORS))
                 looked = place[0] in self.read  # of other constants infinite results say nothing
