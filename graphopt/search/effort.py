@@ -94,8 +94,8 @@ _CANDIDATES, _CANDIDATES_PER_NODE = 2500, 4  # most searches end before (graphop
 # In place of the first where no clock judges: 2,000 find no more on nine models, 500 the same on eight and 1.455 in place of 1.568 on the ninth.
 _UNMEASURED = 1000
 # Of all comparisons together, at least and at most. 400, and 40,000 of the milliseconds below, find the same in more time (decisions).
-_ROUNDS = (4 * LEAST_ROUNDS, 100)
-_COMPARING_MS = 10_000.0  # typical milliseconds for them, opening included
+_ROUNDS = (4 * LEAST_ROUNDS, 120)
+_COMPARING_MS = 12_000.0  # typical milliseconds for them, opening included
 _OPEN_MS, _OPEN_MS_PER_MB = 10.0, 1.2  # to open a session, typically
 _TURN_MS = 6.0  # a turn takes no less (graphopt.runtime.rounds)
 # With each pair of sessions of the last measurement. Of models of 4 and 6 ms eight say 1.2 times as precisely, in the same time,
