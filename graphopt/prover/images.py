@@ -93,8 +93,15 @@ def _said(line: Line, case: Case, attribute: str) -> list[int]:
     if listed:
         value: Any = [case.get(item) if isinstance(item, str) else _number(item.text) for item in listed]
     else:
-        value = case.get(dict(line.captures).get(attribute, "")) or (case.get(line.rest or "") or {}).get(attribute)
+        value = _held(line, case, attribute)
     return value if isinstance(value, list) and all(type(n) is int for n in value) else []
+
+
+def _held(line: Line, case: Case, attribute: str) -> Any:
+    """An attribute that the pattern names, or takes without naming it, as the node of a line has it in a case."""
+    named = case.get(dict(line.captures).get(attribute, ""))
+    rest = case.get(line.rest) if line.rest else None
+    return rest.get(attribute, named) if isinstance(rest, dict) else named
 
 
 def _number(text: str) -> int | None:
@@ -217,9 +224,7 @@ def _same(rule: Rule, case: Case) -> Iterator[Case]:
 
 def _pooled_rank(line: Line, case: Case) -> int:
     """Spatial dimensions of a pool, as its window in the case says."""
-    window = case.get(dict(line.captures).get("kernel_shape", ""))
-    rest = case.get(line.rest) if line.rest else None
-    window = rest.get("kernel_shape", window) if isinstance(rest, dict) else window
+    window = _held(line, case, "kernel_shape")
     return len(window) if isinstance(window, list) else 0
 
 
