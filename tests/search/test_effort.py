@@ -55,6 +55,7 @@ def test_a_limit_is_shared_out_by_the_plan():
     assert effort.candidates is None and effort.rounds is None and effort.kernels is None
     assert effort.pricing_s == 40 * PLAN.pricing and effort.searching().seconds == 40 * PLAN.search
     assert effort.comparing().limit == 40 * PLAN.comparing
+    assert PLAN.pricing + PLAN.search + PLAN.verdict < 1 <= PLAN.pricing + PLAN.search + PLAN.comparing + PLAN.verdict
     for seconds in (0.001, 0.03, 1.0):  # a short model's rounds are as many as without a limit
         assert Effort.within(40.0, 0.0, seconds).session_rounds == Effort.of(50, 1e3 * seconds).session_rounds
 
