@@ -21,6 +21,10 @@ from graphopt.ir.graph import Graph, Node
 from graphopt.ir.infer import type_proto
 from graphopt.ir.schema import TYPE_STRINGS, formal, schema_of
 from graphopt.ir.types import DTYPES, ValueType
+from graphopt.runtime.providers import CPU
+
+_BUILT_IN = {CPU, "AzureExecutionProvider"}
+"""The providers of the CPU's package; the second calls a service."""
 
 
 def unsupported(graph: Graph, nodes: Iterable[Node] | None = None) -> str:
@@ -54,7 +58,7 @@ def _runs(graph: Graph, node: Node) -> bool:
 def has_kernel(
     op: str, domain: str, version: int, operands: tuple[str | None, ...], results: tuple[str | None, ...]
 ) -> bool:
-    """Whether the CPU provider runs an operator on operands of these dtypes; yes where nothing is known of it.
+    """Whether the CPU provider runs an operator on operands of these dtypes; yes where the runtime does not say that it doesn't.
 
     Args:
         op: Operator type.
@@ -63,7 +67,10 @@ def has_kernel(
         operands: Dtype of each operand, ``None`` where it is left out or not known.
         results: Dtype of each result.
     """
-    kernels = _kernels().get((domain, op))
+    listed = _kernels()
+    if listed is None:
+        return _opens(op, domain, version, operands, results)
+    kernels = listed.get((domain, op))
     schema = schema_of(op, domain, version)
     if schema is None:  # a contributed operator, whose first operand's type is T
         first = {"T": {str(operands[0])}} if operands and operands[0] in TYPE_STRINGS else {}
@@ -118,13 +125,22 @@ def _takes(kernel: Any, since: int, wanted: dict[str, set[str]]) -> bool:
 
 
 @lru_cache(maxsize=1)
-def _kernels() -> dict[tuple[str, str], list[Any]]:
-    """The CPU provider's kernels by domain and operator; none where the package does not list them."""
+def _kernels() -> dict[tuple[str, str], list[Any]] | None:
+    """The CPU provider's kernels by domain and operator, ``None`` where the runtime can't be asked for them.
+
+    Before 1.26 it lists those of all providers or of none. To list them it loads the libraries of those that lie in libraries of
+    their own, and where one does not load (TensorRT comes with every package for CUDA, and is rarely there) it ends the process.
+    """
     from graphopt.runtime.ort import onnxruntime
 
+    binding = onnxruntime.capi.onnxruntime_pybind11_state
+    if hasattr(binding, "get_registered_ep_kernel_defs"):
+        listed = binding.get_registered_ep_kernel_defs(CPU)
+    elif hasattr(binding, "get_all_opkernel_def") and set(onnxruntime.get_available_providers()) <= _BUILT_IN:
+        listed = [kernel for kernel in binding.get_all_opkernel_def() if kernel.provider == CPU]
+    else:
+        return None
     found: dict[tuple[str, str], list[Any]] = defaultdict(list)
-    listed = getattr(onnxruntime.capi.onnxruntime_pybind11_state, "get_all_opkernel_def", list)
-    for kernel in listed():
-        if kernel.provider == "CPUExecutionProvider":
-            found[(kernel.domain, kernel.op_name)].append(kernel)
+    for kernel in listed:
+        found[(kernel.domain, kernel.op_name)].append(kernel)
     return found
