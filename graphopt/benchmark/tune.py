@@ -19,7 +19,7 @@ from graphopt.errors import SessionError
 from graphopt.runtime import providers
 from graphopt.runtime.environment import threads_used, usable_cores
 from graphopt.runtime.rounds import Contender, Measured, Sampling, in_process, measure
-from graphopt.runtime.session import Session, SessionConfig
+from graphopt.runtime.session import Session, SessionConfig, recorded
 from graphopt.runtime.timing import Ratio
 from graphopt.verification.compare import Tolerance, compare
 
@@ -27,6 +27,7 @@ DENORMALS = "session.set_denormal_as_zero"
 SPINNING = "session.intra_op.allow_spinning"
 _BLOCKS = "session.dynamic_block_base"
 _LOOPS = "session.graph_optimizations_loop_level"
+_RECORDED = {"enable_cuda_graph": "1"}
 _LEVELS = {"extended": "ORT_ENABLE_EXTENDED", "basic": "ORT_ENABLE_BASIC", "disabled": "ORT_DISABLE_ALL"}
 
 
@@ -36,7 +37,7 @@ class Setting:
 
     Attributes:
         name: What people call it.
-        changes: Fields of :class:`SessionConfig`; ``entries`` are added to those there are.
+        changes: Fields of :class:`SessionConfig`; ``entries`` and ``provider_options`` are added to those there are.
         group: At most one setting of a group is advised.
         apart: Whether it works only in a process of its own.
     """
@@ -48,8 +49,10 @@ class Setting:
 
     def applied(self, config: SessionConfig) -> SessionConfig:
         """A configuration with the change."""
-        entries = {**config.entries, **self.changes.get("entries", {})}
-        return replace(config, **{**self.changes, "entries": entries})
+        added = {
+            name: {**getattr(config, name), **self.changes.get(name, {})} for name in ("entries", "provider_options")
+        }
+        return replace(config, **{**self.changes, **added})
 
 
 def thread_settings(config: SessionConfig, cores: int) -> list[Setting]:
@@ -62,8 +65,10 @@ def thread_settings(config: SessionConfig, cores: int) -> list[Setting]:
 
 
 def other_settings(config: SessionConfig) -> list[Setting]:
-    """What else the runtime documents for the CPU provider."""
+    """What else the runtime documents for the provider."""
     levels = [Setting(f"level {level}", {"level": level}, "level") for level in _LEVELS if level != config.level]
+    if config.provider == "cuda":
+        levels.append(Setting("recorded CUDA graph", {"provider_options": _RECORDED}, "graph"))
     if config.provider != "cpu":
         return levels
     found = [
@@ -84,7 +89,8 @@ def session_options(config: SessionConfig) -> dict[str, Any]:
 
     Returns:
         ``intra_op_num_threads`` and, where they matter, ``execution_mode``, ``inter_op_num_threads``,
-        ``graph_optimization_level``, ``enable_cpu_mem_arena``, ``enable_mem_pattern`` and ``config_entries``.
+        ``graph_optimization_level``, ``enable_cpu_mem_arena``, ``enable_mem_pattern``, ``config_entries`` and, for the
+        session itself, ``provider_options``.
     """
     options: dict[str, Any] = {"intra_op_num_threads": config.threads}
     if config.parallel > 1:
@@ -97,6 +103,8 @@ def session_options(config: SessionConfig) -> dict[str, Any]:
         options["enable_mem_pattern"] = False
     if config.entries:
         options["config_entries"] = dict(config.entries)
+    if config.provider_options:
+        options["provider_options"] = dict(config.provider_options)
     return options
 
 
@@ -107,10 +115,16 @@ def as_python(config: SessionConfig) -> str:
     for name, value in session_options(config).items():
         if name == "config_entries":
             lines += [f'options.add_session_config_entry("{key}", "{entry}")' for key, entry in value.items()]
-        else:
+        elif name != "provider_options":
             lines.append(f"options.{name} = " + (f"ort.{enums[name]}.{value}" if name in enums else repr(value)))
-    provider = providers.full_name(config.provider)
-    lines.append(f'session = ort.InferenceSession("model.onnx", options, providers=["{provider}"])')
+    provider = repr(providers.full_name(config.provider)).replace("'", '"')
+    if config.provider_options:
+        provider = f"({provider}, {dict(config.provider_options)!r})"
+    lines.append(f'session = ort.InferenceSession("model.onnx", options, providers=[{provider}])')
+    if recorded(config):
+        lines.append(
+            "# A recorded graph reads and writes where it was recorded: bind inputs and outputs (session.io_binding)."
+        )
     return "\n".join(lines) + "\n"
 
 

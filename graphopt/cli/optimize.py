@@ -141,16 +141,24 @@ def show(
 def _next(report: Mapping[str, Any], *, page: Path | None) -> Table:
     """What to do with the result: look at it, tune the session, find out which rule gained what."""
     result = facts()
-    written, source = report["output"], report["input"]
+    written, source, there = report["output"], report["input"], _there(report)
     if page is None and report["steps"] and source:
-        result.add_row("see what changed", f"graphopt optimize {word(source)} --report page.html")
+        result.add_row("see what changed", f"graphopt optimize {word(source)}{there} --report page.html")
     if written and not report["kept_original"]:
         if not is_stream(Path(written)):  # what went down a pipe is not there to be read
             result.add_row("which rule made what", f"graphopt explain {word(written)}")
-        result.add_row("session options worth using", f"graphopt bench {word(source or written)} --tune-session")
+        result.add_row("session options worth using", f"graphopt bench {word(source or written)}{there} --tune-session")
     elif report["kept_original"] and source:
-        result.add_row("settings may gain instead", f"graphopt bench {word(source)} --tune-session")
+        result.add_row("settings may gain instead", f"graphopt bench {word(source)}{there} --tune-session")
     return result
+
+
+def _there(report: Mapping[str, Any]) -> str:
+    """What says on the command line that it is about another provider than the CPU's; empty for that."""
+    if report["provider"] == "cpu":
+        return ""
+    given = (f" --provider-option {word(f'{key}={value}')}" for key, value in report["provider_options"].items())
+    return f" --provider {word(report['provider'])}" + "".join(given)
 
 
 def _numbers(report: Mapping[str, Any]) -> Table:

@@ -55,7 +55,7 @@ class Traits:
     next: tuple[str, ...] = ()
 
 
-_NVIDIA = "an NVIDIA GPU, CUDA and cuDNN"
+_NVIDIA = "an NVIDIA GPU, CUDA and cuDNN (pip install 'onnxruntime-gpu[cuda,cudnn]' brings both)"
 TRAITS = {
     "cpu": Traits("onnxruntime", host=True),
     "cuda": Traits("onnxruntime-gpu", _NVIDIA, memory="cuda"),

@@ -42,6 +42,9 @@ SPIN_S = 2e-3
 """How long a measured session's threads wait for work before they sleep. The runs of a turn, and the operators of a run, follow each other
 faster: within a turn the threads are as awake as they are with the runtime's own limit, which is tens of milliseconds."""
 
+# What it says of a provider whose libraries are not there, where it does not open on the CPU instead.
+_NO_LIBRARY = "GPU requirements page"
+
 # The runtime's status exceptions share no base but Exception; the binding adds Python's own.
 _RUNTIME_ERRORS: tuple[type[Exception], ...] = (
     *(
@@ -169,7 +172,10 @@ class Session(Closing):
             chosen = providers.choose(options, self._provider, config.provider_options, config.threads)
             self._session = build()
         except _RUNTIME_ERRORS as error:
-            raise SessionError(f"onnxruntime can't open the model: {one_line(error)}") from error
+            text = one_line(error)
+            if _NO_LIBRARY in text:
+                raise providers.did_not_start(self._provider, text) from error
+            raise SessionError(f"onnxruntime can't open the model: {text}") from error
         if self._provider not in self._session.get_providers():
             raise providers.did_not_start(self._provider, first_complaint(build))
         del values
@@ -181,6 +187,7 @@ class Session(Closing):
         self._bindable = all(
             spec.kind == "tensor" and spec.dtype != "str" for spec in self.input_specs + self.output_specs
         )
+        self._afresh = _afresh(config)
         memory = self._memory()
         self._places = places(self._session, self.input_specs, self.output_specs, memory)
         self.placement = Placement(
@@ -205,10 +212,10 @@ class Session(Closing):
         """
         try:
             if self._native:
-                result: list[Any] = self._open().run(None, dict(feeds))
+                result: list[Any] = self._open().run(None, dict(feeds), self._afresh)
                 return result
             values = {spec.name: to_runtime(feeds[spec.name], spec) for spec in self.input_specs if spec.name in feeds}
-            outputs = self._open().run_with_ort_values(self.output_names, values)
+            outputs = self._open().run_with_ort_values(self.output_names, values, self._afresh)
             return [
                 to_numpy(value) if spec.kind == "tensor" else value.numpy()
                 for value, spec in zip(outputs, self.output_specs, strict=True)
@@ -286,6 +293,20 @@ class Session(Closing):
         if kind == HOST.kind:
             return HOST
         return Memory(kind, int(self.config.provider_options.get("device_id", "0")))
+
+
+def recorded(config: SessionConfig) -> bool:
+    """Whether the provider records a run, and plays it back afterwards (a CUDA graph)."""
+    return config.provider_options.get("enable_cuda_graph", "0").lower() not in ("0", "false")
+
+
+def _afresh(config: SessionConfig) -> Any:
+    """How to run what is not bound: a recorded run reads and writes where it did, wherever the new inputs are."""
+    if not recorded(config):
+        return None
+    options = onnxruntime.RunOptions()
+    options.add_run_config_entry("gpu_graph_id", "-1")
+    return options
 
 
 def _options(config: SessionConfig) -> Any:

@@ -48,7 +48,9 @@ def test_what_depends_on_threads():
     one, two = (other_settings(SessionConfig(threads=n)) for n in (1, 2))
     spinning = {"no spinning", "dynamic block size"}
     assert not spinning & set(names(one)) and spinning < set(names(two))
-    assert names(other_settings(SessionConfig(provider="cuda"))) == ["level extended", "level basic", "level disabled"]
+    levels = ["level extended", "level basic", "level disabled"]
+    assert names(other_settings(SessionConfig(provider="openvino"))) == levels
+    assert names(other_settings(SessionConfig(provider="cuda"))) == [*levels, "recorded CUDA graph"]
 
 
 def test_every_setting_can_be_opened(tmp_path):
@@ -91,6 +93,17 @@ def test_options_and_python(tmp_path, monkeypatch):
     assert made.graph_optimization_level == onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
     assert not made.enable_cpu_mem_arena and not made.enable_mem_pattern
     assert made.get_session_config_entry(SPINNING) == "0"
+
+
+def test_python_of_a_recorded_graph():
+    config = SessionConfig(provider="cuda", provider_options={"device_id": "1"})
+    graph = next(s for s in other_settings(config) if s.name == "recorded CUDA graph").applied(config)
+    assert graph.provider_options == {"device_id": "1", "enable_cuda_graph": "1"}
+    assert session_options(graph)["provider_options"] == graph.provider_options
+    text = as_python(graph)
+    compile(text, "advice", "exec")
+    assert """providers=[("CUDAExecutionProvider", {'device_id': '1', 'enable_cuda_graph': '1'})])""" in text
+    assert "io_binding" in text and "io_binding" not in as_python(config)
 
 
 @pytest.mark.parametrize("level", LEVELS)

@@ -374,6 +374,9 @@ def test_what_to_do_next(cli, library, model):
     seen = " ".join(cli("optimize", "net.onnx").err.split())
     assert "settings may gain instead graphopt bench net.onnx --tune-session" in seen
     assert "graphopt explain" not in seen
+    library.report |= {"provider": "cuda", "provider_options": {"device_id": "1"}}
+    seen = " ".join(cli("optimize", "net.onnx").err.split())
+    assert "graphopt bench net.onnx --provider cuda --provider-option device_id=1 --tune-session" in seen
 
 
 def test_differing_outputs(cli, library, model):

@@ -112,6 +112,7 @@ def test_a_package_without_its_device_is_an_error_that_says_why(name, capfd):
     with pytest.raises(SessionError) as error:
         Session(chain(1), SessionConfig(provider=name))
     text = str(error.value)
+    assert text.startswith(f"provider {name} does not start") and "onnxruntime-gpu[cuda,cudnn]" in str(error.value.hint)
     assert "would use the CPU instead: Failed to load library" in text or "install TensorRT libraries" in text
     assert "\n" not in text and "onnxruntime_src" not in text
     assert capfd.readouterr() == ("", "")

@@ -12,7 +12,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from graphopt.errors import SessionError, UnknownNameError, UsageError
-from graphopt.runtime.session import LoadableModel, Session, SessionConfig
+from graphopt.runtime.session import LoadableModel, Session, SessionConfig, recorded
 from tests.runtime.models import LONG, TEXT, F, chain, model, placeholder, proto
 
 
@@ -277,3 +277,10 @@ def test_inputs_that_are_also_weights_need_no_feed():
     with Session(LoadableModel(graph.SerializeToString())) as session:
         assert [spec.name for spec in session.input_specs] == ["x"]
         assert session.run({"x": np.ones(2, np.float32)})[0].tolist() == [2, 2]
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"), [({}, False), ({"enable_cuda_graph": "0"}, False), ({"enable_cuda_graph": "1"}, True)]
+)
+def test_what_a_provider_records(given, expected):
+    assert recorded(SessionConfig("cuda", provider_options=given)) is expected
