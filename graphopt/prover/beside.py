@@ -17,6 +17,8 @@ from graphopt.ir.types import FLOATS, NUMPY_NAMES
 from graphopt.prover.attributes import given, operator_of, opset_of, within
 from graphopt.prover.cases import Case, Place, places, put, size_of
 from graphopt.prover.contents import LEVELS, edges_apart, read_alone, reshaped, squared, uneven
+from graphopt.prover.fitted import fitted
+from graphopt.prover.rearranged import rearranged
 from graphopt.prover.schemas import readers, spoken
 from graphopt.prover.variation import Variation
 from graphopt.rewrite.examples import Operand
@@ -46,6 +48,8 @@ def beside(vary: Variation, case: Case) -> Iterator[Case]:
     yield from _lain(case)
     yield from _turned(vary, case)
     yield from _spoken(vary, case)
+    yield from fitted(vary, case)
+    yield from rearranged(vary, case)
 
 
 def _given(vary: Variation, case: Case) -> Iterator[Case]:

@@ -34,6 +34,8 @@ _FLAGS = frozenset(
 )  # fmt: skip
 _COUNTS = frozenset({"group", "num_heads", "kv_num_heads", "q_num_heads", "num_groups", "groups", "blocksize"})
 """Of what there is at least one: of none, kernels divide by zero."""
+ACTIVATIONS = ("Relu", "Tanh", "Sigmoid", "LeakyRelu", "HardSigmoid", "Affine")
+"""Of recurrent networks: such as have no numbers of their own, and such as have."""
 _STRINGS: dict[str, tuple[str, ...]] = {
     "auto_pad": ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID"), "approximate": ("none", "tanh"),
     "reduction": ("none", "add", "mul", "max", "min"), "direction": ("forward", "reverse", "bidirectional", "LEFT", "RIGHT"),
@@ -41,7 +43,7 @@ _STRINGS: dict[str, tuple[str, ...]] = {
     "nearest_mode": ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil"), "padding_mode": ("zeros", "border", "reflection"),
     "mode": ("constant", "reflect", "edge", "wrap", "nearest", "linear", "cubic", "bilinear", "DCR", "CRD", "fan_in"),
     "keep_aspect_ratio_policy": ("stretch", "not_larger", "not_smaller"), "round_mode": ("up", "down", "nearest"),
-    "activations": ("Relu", "Tanh", "Sigmoid"),
+    "activations": ACTIVATIONS,
 }  # fmt: skip
 """What descriptions name without quotes, and what is tried where they name nothing."""
 _QUOTED, _TICKED = re.compile(r"""["'](\w{2,})["']"""), re.compile(r"`(\w{2,})`")

@@ -16,6 +16,12 @@ from graphopt.rewrite.schema import read_rules
 
 RULES = read_rules(Path(__file__).parent / "wrong" / "hidden.yaml")
 BESIDE = read_rules(Path(__file__).parent / "wrong" / "beside.yaml")
+BELIEVED = read_rules(Path(__file__).parent / "wrong" / "believed.yaml")
+COUPLED = {
+    "layer-norm-shift-by-axis", "softmax-of-one", "softmax-per-row", "activations-of-lstm", "alpha-of-activations",
+    "slice-of-same-shape", "symmetric-weights", "symmetric-kernel", "identity-by-trace", "alternating-signs", "mask-of-each-row",
+    "middle-axes-by-sum", "window-by-size", "strides-by-product",
+}  # fmt: skip
 TOGETHER = {
     "matmulinteger-zero-columns", "qdq-first-scale", "shift-by-vector", "mod-then-divide", "lstm-default-activations",
     "rnn-relu-activations", "roialign-scaled", "swish-alpha", "pad-twice-by-mode", "ms-nbits-accuracy", "nbits-by-default",
@@ -36,7 +42,10 @@ def test_every_rank_with_every_flag():
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize(
-    "rule", [r for r in BESIDE if r.id.removeprefix("beside-") in TOGETHER], ids=lambda rule: rule.id
+    "rule",
+    [r for r in BESIDE if r.id.removeprefix("beside-") in TOGETHER]
+    + [r for r in BELIEVED if r.id.removeprefix("believed-") in COUPLED],
+    ids=lambda rule: rule.id,
 )
 def test_what_shows_only_together_is_found_beside_an_example(rule, seed):
     examples = [parse_case(rule, case) for case in rule.examples["accept"]]

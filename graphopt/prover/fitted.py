@@ -1,0 +1,172 @@
+"""What the description of one operator couples, and no change of a part alone meets.
+
+A recurrent network that runs both ways has twice the weights and twice the activations; a Slice that goes backwards begins at the end;
+an axis had another meaning in an older operator set, which shows where that axis has a single element and the ones behind it have more.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from graphopt.prover.attributes import operator_of, opset_of
+from graphopt.prover.cases import Case, operands, places, put, size_of
+from graphopt.prover.contents import reshaped, squared
+from graphopt.prover.schemas import ACTIVATIONS, readers
+from graphopt.prover.variation import Variation
+from graphopt.rewrite.examples import Operand
+from graphopt.rewrite.pattern import Line
+
+_RECURRENT = frozenset({"RNN", "GRU", "LSTM"})
+_BY_DIRECTION = (1, 2, 3, 5, 6, 7)
+"""Operands of a recurrent network whose first dimension counts its directions: weights, biases, states and peepholes, not lengths."""
+_ITEMS = ("activations", "activation_alpha", "activation_beta")
+_COERCED = frozenset({"Softmax", "LogSoftmax", "Hardmax"})
+"""Operators that took an image of two dimensions once: what stood from the axis on was one."""
+_NORMALISED = frozenset({"LayerNormalization", "RMSNormalization"})
+_ALL = 2**63 - 1
+_STEPS = ((-1, -_ALL, -1), (_ALL, -_ALL, -1), (-2, -_ALL, -1), (0, _ALL, 2), (1, _ALL, 2), (-1, -_ALL, -2))
+"""Where a Slice begins and ends, and its step."""
+
+
+def fitted(vary: Variation, case: Case) -> Iterator[Case]:
+    """The cases that differ from one in what an operator couples.
+
+    Args:
+        vary: Ways to change a case of the rule.
+        case: An example that the rule accepts.
+    """
+    for line in vary.rule.match:
+        op = operator_of(case, line)[1]
+        if op in _RECURRENT:
+            yield from _both_ways(case, line)
+        if op == "Slice":
+            yield from _stepped(case, line)
+    yield from _along(vary, case)
+
+
+# -- recurrent networks -------------------------------------------------------------------------------------------
+
+
+def _both_ways(case: Case, line: Line) -> Iterator[Case]:
+    """A network that runs forwards runs both ways, with other activations and numbers on the way back."""
+    rest = case.get(line.rest or "") if line.rest else None
+    held = {a: case.get(v) for a, v in line.captures} | (rest or {})
+    free = line.rest not in (None, "_") or any(a == "direction" for a, _ in line.captures)
+    if not free or held.get("direction") == "bidirectional":
+        return
+    lists = {a: held[a] for a in _ITEMS if isinstance(held.get(a), list) and held[a]}
+    both: dict[str, Any] = {"direction": "bidirectional"}
+    made = case
+    for position, operand in enumerate(line.operands):
+        known = case.get(operand.name)
+        if position in _BY_DIRECTION and isinstance(known, Operand) and known.dims:
+            made = put(made, (operand.name, None), reshaped(known, (2, *known.dims[1:])))
+    alike = _with(made, line, both | {a: [*items, *items] for a, items in lists.items()})
+    yield alike
+    yield from (put(alike, place, _unlike(operand)) for place, operand in places(alike) if operand.const)
+    for name, items in lists.items():
+        for i, item in enumerate(items):
+            others = [w for w in ACTIVATIONS if w != item] if isinstance(item, str) else [item + 1.5]
+            for other in others:
+                back = {a: [*some, *some] for a, some in lists.items()}
+                back[name][len(items) + i] = other
+                yield _with(made, line, both | back)
+
+
+def _with(case: Case, line: Line, attributes: dict[str, Any]) -> Case:
+    """A case with attributes of a node, each where the pattern takes it: in a variable of its own, or among the rest."""
+    variables = dict(line.captures)
+    own = {variables[a]: value for a, value in attributes.items() if a in variables}
+    others = {a: value for a, value in attributes.items() if a not in variables}
+    if line.rest and line.rest != "_":
+        own[line.rest] = {**(case.get(line.rest) or {}), **others}
+    return {**case, **own}
+
+
+# -- slices -------------------------------------------------------------------------------------------------------
+
+
+def _stepped(case: Case, line: Line) -> Iterator[Case]:
+    """Backwards, and every other element: along each axis, and along the first two together."""
+    names = [operand.name if operand.kind in ("value", "optional") else None for operand in line.operands]
+    start, end, over, step = [*names[1:5], *[None] * 5][:4]
+    rank = max((len(o.dims) for o in operands(case)), default=0)
+    if start is None or end is None or not all(isinstance(case.get(n), Operand) for n in (start, end)):
+        return  # computed by the pattern
+    axes = [[a] for a in range(-rank, rank)] + [[0, 1]] * (rank > 1) if over is not None else [[0]]
+    for (first, last, by), along, base in itertools.product(_STEPS, axes, (case, squared(case, 3))):
+        if step is None and by != 1:
+            continue
+        lists = {start: [first] * len(along), end: [last] * len(along), over: along, step: [by] * len(along)}
+        made = base
+        for name, items in lists.items():
+            if name is not None:
+                given = case[start] if not isinstance(case.get(name), Operand) else case[name]
+                made = {**made, name: replace(given, const=True, dims=(len(items),), data=items)}
+        yield made
+
+
+# -- axes ---------------------------------------------------------------------------------------------------------
+
+
+def _along(vary: Variation, case: Case) -> Iterator[Case]:
+    """Every axis that an attribute may name, where some or all operands have one element along it; in older operator sets, too."""
+    variables = [v for a, v, _ in vary.captured if a == "axis" and isinstance(case.get(v), int | None)]
+    rests = [rest for rest, _ in vary.rests if "axis" in (case.get(rest) or {})]
+    lines = (*vary.rule.match, *vary.rule.replace)
+    coerced = any(op in _COERCED for line in lines for _, op in line.ops)
+    rank = max((len(o.dims) for o in operands(case)), default=0)
+    if not (variables or rests or coerced):
+        return
+    opsets = [opset_of(case), *(o for o in vary.opsets if coerced and o < opset_of(case))]
+    signed = range(-rank if variables or rests else 0, rank)
+    for base, axis in itertools.product((case, squared(case, 2)), signed):
+        made = base | dict.fromkeys(variables, axis) | {rest: {**base[rest], "axis": axis} for rest in rests}
+        for thin in _thinned(vary, _naming(vary, made, axis), axis % rank, rank):
+            yield from ({**thin, "opset": opset} for opset in opsets)
+
+
+def _naming(vary: Variation, case: Case, axis: int) -> Case:
+    """A case in which what lists a single axis lists this one: conditions say that it is the same."""
+    for attribute, variable, _ in vary.captured:
+        if attribute == "axes" and isinstance(case.get(variable), list) and len(case[variable]) == 1:
+            case = {**case, variable: [axis]}
+    for place, operand in places(case):
+        if any(op.startswith("Reduce") and position for _, op, position, _ in readers(vary.rule, place[0])):
+            case = put(case, place, replace(operand, data=[axis])) if operand.dims == (1,) and operand.const else case
+    return case
+
+
+def _thinned(vary: Variation, case: Case, at: int, rank: int) -> Iterator[Case]:
+    """A case as it is, with one element along an axis in each operand alone, and in all of them."""
+    full = next(o.dims for o in operands(case) if len(o.dims) == rank)
+    thin = [(p, o) for p, o in places(case) if len(o.dims) == rank and not isinstance(o.data, list)]
+    # What a normalisation multiplies by has the dimensions from the axis on.
+    for place, operand in places(case):
+        spans = any(op in _NORMALISED and position for _, op, position, _ in readers(vary.rule, place[0]))
+        if spans and all(isinstance(d, int) for d in full[at:]):
+            case = put(case, place, reshaped(operand, full[at:]))
+    yield case
+    every = case
+    for place, operand in thin:
+        narrow = reshaped(operand, (*operand.dims[:at], 1, *operand.dims[at + 1 :]))
+        every = put(every, place, narrow)
+        yield (made := put(case, place, narrow))
+        if narrow.const:
+            yield put(made, place, _unlike(narrow))
+    if len(thin) > 1:
+        yield every
+
+
+def _unlike(operand: Operand) -> Operand:
+    """A constant of one number as one whose elements rise from it, the last fastest."""
+    if type(operand.data) not in (int, float):
+        return operand
+    dims: Any = operand.dims
+    rising = np.arange(size_of(operand)).reshape(dims) + operand.data
+    return replace(operand, data=rising.tolist())
