@@ -1,0 +1,91 @@
+"""Sizes below 0, of which ONNX's own inference ends the process: models that have them load, and the others know as much as ever."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from graphopt.onnxio.declared import types_of
+from tests.cli.conftest import ROOT
+from tests.onnxio.models import F, model, node, weight
+
+I64 = TensorProto.INT64
+LOAD = """
+import sys
+from graphopt.errors import ModelError
+from graphopt.onnxio.load import load
+try:
+    print(load(sys.argv[1]).graph is not None)
+except ModelError as error:
+    print(error)
+"""
+
+
+def vector(name, *numbers):
+    return weight(name, np.array(numbers, np.int64))
+
+
+BACKWARDS = [vector("from", -1), vector("to", -(2**62)), vector("axis", 1), vector("by", -1)]
+TURN = node("Slice", ["a", "from", "to", "axis", "by"], ["y"])
+TOO_MUCH = node("Pad", ["x", "cut"], ["a"])
+
+
+def cut_by_a_pad():
+    return model([TOO_MUCH, TURN], [("x", F, [1, 4])], [("y", F, None)], [vector("cut", 0, -3, 0, -3), *BACKWARDS])
+
+
+def cut_by_a_pool():
+    pool = node("MaxPool", ["x"], ["a"], kernel_shape=[5])
+    last = [*BACKWARDS[:2], vector("axis", 2), BACKWARDS[3]]
+    return model([pool, TURN], [("x", F, [1, 1, 2])], [("y", F, None)], last)
+
+
+def forwards():
+    ahead = [vector("from", 0), vector("to", 9), vector("axis", 1), vector("by", 1)]
+    return model([TOO_MUCH, TURN], [("x", F, [1, 4])], [("y", F, None)], [vector("cut", 0, -3, 0, -3), *ahead])
+
+
+def in_a_function():
+    given = ["x", "cut", "from", "to", "axis", "by"]
+    twice = helper.make_function("f", "Cut", given, ["y"], [TOO_MUCH, TURN], [helper.make_opsetid("", 17)])
+    weights = [vector("cut", 0, -3, 0, -3), *BACKWARDS]
+    call = node("Cut", given, ["y"], domain="f")
+    return model([call], [("x", F, [1, 4])], [("y", F, None)], weights, domains={"f": 1}, functions=[twice])
+
+
+def indices():
+    nodes = [node("Pad", ["i", "cut"], ["j"]), node("GatherND", ["x", "j"], ["y"])]
+    return model(nodes, [("x", F, [3, 6]), ("i", I64, [2, 1])], [("y", F, None)], [vector("cut", 0, -1, 0, -1)])
+
+
+@pytest.mark.parametrize("make", [cut_by_a_pad, cut_by_a_pool, forwards, in_a_function, indices])
+def test_a_size_below_0_ends_no_process(tmp_path, make):
+    onnx.save(make(), tmp_path / "m.onnx")
+    done = subprocess.run(
+        [sys.executable, "-c", LOAD, tmp_path / "m.onnx"], capture_output=True, text=True, timeout=60, check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
+
+
+def test_what_is_known_of_a_shape_goes_through_a_slice():
+    nodes = [
+        node("Shape", ["x"], ["s"]),
+        node("Slice", ["s", "zero", "one"], ["n"]),
+        node("Concat", ["n", "rest"], ["to"], axis=0),
+        node("Reshape", ["x", "to"], ["y"]),
+    ]
+    weights = [vector("zero", 0), vector("one", 1), vector("rest", 20)]
+    assert str(types_of(model(nodes, [("x", F, ["N", 4, 5])], [("y", F, None)], weights))["y"]) == "f32[N,20]"
+
+
+def test_a_slice_is_inferred_as_ever():
+    ahead = [vector("from", 1), vector("to", 9), vector("axis", 1), vector("by", 2)]
+    shape = types_of(model([TURN], [("a", F, ["N", 4])], [("y", F, None)], ahead))["y"].shape
+    assert shape == ("N", 2)
