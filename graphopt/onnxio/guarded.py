@@ -7,6 +7,7 @@ the inference is that of ONNX where no size is below 0, and says nothing elsewhe
 
 from __future__ import annotations
 
+import atexit
 from collections.abc import Iterable, Sequence
 from functools import cache
 
@@ -79,6 +80,8 @@ def _register() -> None:
             guarded = defs.OpSchema(schema.name, _DOMAIN, schema.since_version)
             guarded.set_type_and_shape_inference_function(_survivable(schema))
             defs.register_schema(guarded)
+            # Where onnx is built with pybind11 (1.19), a function of Python's that outlives the interpreter keeps the process from ending.
+            atexit.register(defs.deregister_schema, schema.name, schema.since_version, _DOMAIN)
 
 
 def _survivable(schema: defs.OpSchema):  # type: ignore[no-untyped-def]
