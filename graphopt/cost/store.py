@@ -1,7 +1,8 @@
 """Measurements on disk: one SQLite file, shared by all processes of a user.
 
 A measurement is a cache entry: losing it costs milliseconds, so nothing here may fail a search. A database that can't be
-opened, read or written is left alone with one warning, and the store goes on in memory.
+opened or read is left alone with one warning, and the store goes on in memory. One that can't be written (a cache that a machine
+has for all its users, a disk that is full) is read, and what is new lives in memory, with one warning.
 
 The file may have come from anywhere (a cache that a build restored, a copied home): tables other than ours, views and triggers are
 refused, what is no time is passed over, and a query that takes too long is ended.
@@ -17,7 +18,7 @@ import time
 import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from graphopt.config import STORE, cache_dir
 from graphopt.errors import GraphoptError
@@ -37,6 +38,14 @@ CREATE TABLE IF NOT EXISTS corrections (
 """
 # (Where a damaged file names something in bytes that are no text, not even SQLite's complaint can be read.)
 _FAULTS = (sqlite3.Error, OSError, UnicodeError)
+# Of these nothing is wrong with what a database holds.
+_UNWRITABLE = (
+    sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_PERM,
+)
 _BUSY_S = 5.0  # for another process to finish writing: the default of Python's sqlite3
 _LONGEST_S, _STEPS = 8.0, 100_000  # for one query; between two looks at the clock, in steps of SQLite's machine
 _CHUNK = 500  # SQLite limits the number of parameters of a statement
@@ -51,7 +60,7 @@ CREATE TABLE IF NOT EXISTS measurements (
 
 
 class StoreWarning(UserWarning):
-    """The store on disk can't be used; measurements live in memory only."""
+    """The store on disk can't be used, or can't be written; what is measured lives in memory only."""
 
 
 class Store(Closing):
@@ -65,7 +74,7 @@ class Store(Closing):
 
     Attributes:
         path: Where it is; ``None`` for nowhere.
-        fault: Why it can't be used, once that is known.
+        fault: Why it can't be used, or what was to be written was not, once that is known.
     """
 
     def __init__(self, path: Path | str | None = STORE) -> None:
@@ -77,12 +86,13 @@ class Store(Closing):
         self._pid = 0
         self._until = math.inf
         self._broken = self.path is None
+        self._unwritable: sqlite3.Error | None = None  # why it is only read
         self.fault: GraphoptError | None = None
 
     @property
     def persistent(self) -> bool:
         """Whether measurements reach the disk (as far as known; a store opens its file on first use)."""
-        return not self._broken
+        return not self._broken and self._unwritable is None
 
     def get_many(self, environment: str, signatures: Iterable[str]) -> dict[str, float]:
         """The known measurements among some of an environment, which goes by its digest.
@@ -202,13 +212,18 @@ class Store(Closing):
         try:
             self._until = time.monotonic() + _LONGEST_S
             connection = self._open()
-            if connection is None:
+            if connection is None or self._unwritable is not None:
+                self._keep_nothing()
                 return False
             with connection:
                 connection.executemany(statement, rows)
             return True
         except _FAULTS as error:
-            self._give_up(error)
+            if _is_unwritable(error):
+                self._unwritable = error
+                self._keep_nothing()
+            else:
+                self._give_up(error)
             return False
 
     def _open(self) -> sqlite3.Connection | None:
@@ -216,22 +231,56 @@ class Store(Closing):
             return None
         if self._connection is None or self._pid != os.getpid():
             # A connection must not cross a fork: the child leaves the parent's alone and opens its own.
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            connection = sqlite3.connect(self.path, timeout=_BUSY_S, check_same_thread=False)
             try:
-                connection.set_progress_handler(lambda: time.monotonic() > self._until, _STEPS)
-                connection.execute("PRAGMA trusted_schema = OFF")
-                connection.execute("PRAGMA cell_size_check = ON")
-                _check(connection)
-                _write_ahead(connection)
-                connection.execute("PRAGMA synchronous = NORMAL")
-                self._migrate(connection)
-                _check(connection)
-            except BaseException:
-                connection.close()
-                raise
+                connection = self._to_write(self.path)
+            except sqlite3.Error as error:
+                found = self._to_read(self.path) if _is_unwritable(error) else None
+                if found is None:
+                    raise
+                connection, self._unwritable = found, error
             self._connection, self._pid = connection, os.getpid()
         return self._connection
+
+    def _to_write(self, path: Path) -> sqlite3.Connection:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        connection = sqlite3.connect(path, timeout=_BUSY_S, check_same_thread=False)
+        try:
+            self._be_careful(connection)
+            _check(connection)
+            _write_ahead(connection)
+            connection.execute("PRAGMA synchronous = NORMAL")
+            self._migrate(connection)
+            _check(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _to_read(self, path: Path) -> sqlite3.Connection | None:
+        """The database without a right to write it; ``None`` where there is none, or one of another schema."""
+        # To read what is written ahead SQLite writes a file beside it; where it can't, what nobody is writing is read as it lies.
+        log = path.with_name(f"{path.name}-wal")
+        quiet = not log.exists() or log.stat().st_size == 0
+        for mode in ("mode=ro", "mode=ro&immutable=1") if quiet else ("mode=ro",):
+            connection: sqlite3.Connection | None = None
+            try:
+                where = f"{path.absolute().as_uri()}?{mode}"
+                connection = sqlite3.connect(where, uri=True, timeout=_BUSY_S, check_same_thread=False)
+                self._be_careful(connection)
+                _check(connection)
+                if connection.execute("PRAGMA user_version").fetchone()[0] == SCHEMA:
+                    _complete(connection)
+                    return connection
+            except sqlite3.Error:
+                pass  # what kept it from being written says more
+            if connection is not None:
+                connection.close()
+        return None
+
+    def _be_careful(self, connection: sqlite3.Connection) -> None:
+        connection.set_progress_handler(lambda: time.monotonic() > self._until, _STEPS)
+        connection.execute("PRAGMA trusted_schema = OFF")
+        connection.execute("PRAGMA cell_size_check = ON")
 
     def _migrate(self, connection: sqlite3.Connection) -> None:
         """Make the table; one of another schema is dropped, since measurements are easily made again."""
@@ -248,6 +297,15 @@ class Store(Closing):
             connection.execute(_FACTORS)
             connection.execute(f"PRAGMA user_version = {SCHEMA}")
 
+    def _keep_nothing(self) -> None:
+        """Say once that what is written reaches memory only, of a database that can be read."""
+        if self._unwritable is not None and self.fault is None:
+            self.fault = GraphoptError(f"{self.path}: {self._unwritable}", _advice(self._unwritable))
+            text = (
+                f"stored measurements are read, and new ones are kept in memory only: {self.fault} ({self.fault.hint})"
+            )
+            warnings.warn(text, StoreWarning, stacklevel=4)
+
     def _give_up(self, error: Exception) -> None:
         self._broken, self.fault = True, GraphoptError(f"{self.path}: {error}", _advice(error))
         if self._connection is not None and self._pid == os.getpid():
@@ -255,6 +313,20 @@ class Store(Closing):
         self._connection = None
         text = f"measurements are kept in memory only: {self.fault} ({self.fault.hint})"
         warnings.warn(text, StoreWarning, stacklevel=4)
+
+
+def _is_unwritable(error: Exception) -> TypeGuard[sqlite3.Error]:
+    code = getattr(error, "sqlite_errorcode", None)
+    return isinstance(error, sqlite3.Error) and code is not None and code & 0xFF in _UNWRITABLE
+
+
+def _complete(connection: sqlite3.Connection) -> None:
+    """Add what an earlier release did not make, for this connection alone."""
+    there = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
+    connection.execute("PRAGMA temp_store = MEMORY")
+    for statement in (_TABLE, _USES, _FACTORS):
+        if _name(statement) not in there:
+            connection.execute(statement.replace("CREATE TABLE", "CREATE TEMP TABLE"))
 
 
 def _check(connection: sqlite3.Connection) -> None:

@@ -246,3 +246,51 @@ def test_a_store_that_is_held_is_not_called_damaged(tmp_path, monkeypatch):
     path.write_bytes(b"no database at all " * 100)
     with pytest.warns(StoreWarning, match="it is damaged: delete it"), Store(path) as store:
         store.put_many("e", {"t": 1.0})
+
+
+def kept_by_another(folder, *, uses=True):
+    """A store with a measurement, of an earlier release without a table of uses."""
+    with Store(folder / "s") as store:
+        store.put_many("e", {"a": 1.5})
+        store.put_corrections("e", {"a": 2.0})
+    if not uses:
+        connection = sqlite3.connect(folder / "s")
+        connection.execute("DROP TABLE uses")
+        connection.close()
+    return folder / "s"
+
+
+@pytest.mark.skipif(os.name == "nt", reason="permissions of Unix")
+@pytest.mark.parametrize("folder_too", [False, True])
+@pytest.mark.parametrize("uses", [False, True])
+def test_what_can_not_be_written_is_read(folder_too, uses):
+    with anyones_folder() as folder:
+        path = kept_by_another(folder, uses=uses)
+        path.chmod(0o444)
+        folder.chmod(0o555 if folder_too else 0o777)
+        with permissions_apply(), Store(path) as store:
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")  # who only reads need not be told
+                assert store.get_many("e", ["a", "b"]) == {"a": 1.5}
+                assert store.corrections("e") == {"a": 2.0} and store.uses() == {} and store.sizes() == {"e": 1}
+            assert not store.persistent and store.fault is None
+            with pytest.warns(StoreWarning, match="are read, and new ones are kept in memory only") as told:
+                store.put_many("e", {"b": 2.5})
+                store.put_corrections("e", {"b": 3.0})
+                store.count_uses({"rule": 1})
+            assert len(told) == 1 and store.all("e") == {"a": 1.5, "b": 2.5}
+            assert store.corrections("e") == {"a": 2.0, "b": 3.0} and store.fault is not None
+        with Store(path) as store:
+            assert store.all("e") == {"a": 1.5}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits of Unix")
+def test_a_store_on_a_full_disk_is_read(tmp_path):
+    path = kept_by_another(tmp_path)
+    code = (
+        "import resource, sys, warnings; from graphopt.cost.store import Store; warnings.simplefilter('ignore')\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0)); store = Store(sys.argv[1])\n"
+        "store.put_many('e', {'b': 2.5}); print(store.all('e'), store.persistent)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, check=False, timeout=60)
+    assert done.stdout == "{'a': 1.5, 'b': 2.5} False\n", done.stderr
