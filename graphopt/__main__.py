@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from contextlib import suppress
 from types import FrameType
 
 
 def _end(number: int, frame: FrameType | None) -> None:
     """End at once: nothing is there yet that would have to be put in order."""
     if number == signal.SIGINT:
-        os.write(2, b"error: aborted by Ctrl-C\n")
+        with suppress(OSError):
+            os.write(2, b"error: aborted by Ctrl-C\n")
     os._exit(128 + number)
 
 

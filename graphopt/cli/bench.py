@@ -236,6 +236,7 @@ def _run(models: list[str], plan: Plan, targets: dict[str, str], *, quiet: bool,
 
     screen = console(stderr="-" in targets.values())
     graphs: Graphs = {}
+    unshown: list[OSError] = []  # what it cost is not lost because nobody reads it, or it finds no room
     with (
         Interrupt("what was measured so far") as interrupt,
         SearchProgress(shown=not quiet, verbose=verbose) as progress,
@@ -245,7 +246,10 @@ def _run(models: list[str], plan: Plan, targets: dict[str, str], *, quiet: bool,
             failed = found.cases[-1].baseline.status == "failed"
             if not quiet and not (failed and len(models) == 1):  # of a single model the error is told at the end
                 with progress.hidden():
-                    benchtable.show_case(found.cases[-1], screen, plan.precision)
+                    try:
+                        benchtable.show_case(found.cases[-1], screen, plan.precision)
+                    except OSError as error:
+                        unshown.append(error)
             with suppress(GraphoptError, OSError, ExceptionGroup):  # there may be room at the end, where it is told
                 _write(found, graphs, {what: target for what, target in targets.items() if target != "-"})
 
@@ -262,6 +266,8 @@ def _run(models: list[str], plan: Plan, targets: dict[str, str], *, quiet: bool,
         # Of nothing there is nothing to write, perhaps over what an earlier run has measured.
         (lambda: _write(found, graphs, targets)) if found.cases else None,
     )
+    if unshown:
+        raise unshown[0]
     return found
 
 

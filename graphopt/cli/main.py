@@ -13,7 +13,8 @@ import sys
 import traceback
 import warnings
 from collections.abc import Sequence
-from typing import Annotated, Any, TextIO
+from contextlib import redirect_stderr
+from typing import Annotated, Any, TextIO, cast
 
 import typer
 
@@ -33,6 +34,7 @@ from graphopt.cli import (
     zoo,
 )
 from graphopt.cli.options import Command
+from graphopt.cli.screen import Lasting
 from graphopt.config import name_unknown
 from graphopt.errors import GraphoptError, RuleError, UsageError, reason, refusal
 from graphopt.version import __version__
@@ -96,8 +98,16 @@ def run(arguments: Sequence[str]) -> int:
 
     Returns:
         The exit code: 0 done, 1 failure, 2 wrong usage, 3 outputs differ, 4 slower than ``--fail-under``, 130 aborted by
-        Ctrl-C.
+        Ctrl-C. What is done, of which something could not be said, is a failure.
     """
+    stderr = Lasting(sys.stderr)
+    with redirect_stderr(cast("TextIO", stderr)):
+        code = _run(arguments)
+        stderr.flush()
+    return code or (EXIT_FAILURE if stderr.lost else 0)
+
+
+def _run(arguments: Sequence[str]) -> int:
     for stream in (sys.stdout, sys.stderr):
         # A model may name its nodes in any script; a terminal that can't show it is no reason to fail.
         if hasattr(stream, "reconfigure"):
@@ -240,9 +250,4 @@ def _misread(error: typer.TyperException) -> str:
 
 
 def _say(text: str, *, lines: bool = False) -> None:
-    try:
-        print(text if lines else one_line(text), file=sys.stderr)
-    except BrokenPipeError:
-        raise  # the reader wants no more
-    except OSError:
-        pass  # a full disk: what was worked out is not lost because a warning finds no room
+    print(text if lines else one_line(text), file=sys.stderr)

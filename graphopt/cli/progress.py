@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import signal
 import time
 from collections.abc import Iterator
@@ -11,7 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self
 
 from graphopt.cli.screen import console
-from graphopt.cli.signals import Stoppable
+from graphopt.cli.signals import Stoppable, say
 from graphopt.wording import one_line
 
 if TYPE_CHECKING:
@@ -210,5 +209,4 @@ class Interrupt(Stoppable):
 
     def announce(self) -> None:
         """Say what will happen."""
-        # Straight to the descriptor: the signal may have come in the middle of a print.
-        os.write(2, f"\nstopping with {self._result}; Ctrl-C again aborts\n".encode())
+        say(f"\nstopping with {self._result}; Ctrl-C again aborts\n")

@@ -14,7 +14,7 @@ import sys
 import textwrap
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from graphopt.errors import GraphoptError
 from graphopt.files import write_text
@@ -24,6 +24,37 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
+
+
+class Lasting:
+    """A stream that can be written whatever becomes of it: what it has no room for, or nobody reads, is lost and nothing else.
+
+    Messages are told on the way to a model, which took long to find: a full disk, or a ``tee`` that Ctrl-C has ended, must not cost it.
+
+    Attributes:
+        lost: Whether something could not be written.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream, self.lost = stream, False
+
+    def write(self, text: str) -> int:
+        """Write as far as possible; how much there was to write."""
+        try:
+            self._stream.write(text)
+        except OSError:
+            self.lost = True
+        return len(text)
+
+    def flush(self) -> None:
+        """Write what is kept back."""
+        try:
+            self._stream.flush()
+        except OSError:
+            self.lost = True
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
 
 _LEAST = 60  # columns in which facts, and tables of a few numbers, lose nothing
@@ -38,7 +69,11 @@ def console(*, stderr: bool = True, least: int = _LEAST) -> Console:
     """
     from rich.console import Console
 
-    result = Console(stderr=stderr, markup=False, emoji=False, highlight=False)
+    class Screen(Console):
+        def on_broken_pipe(self) -> None:
+            raise  # what rich does ends the process, though there may be files to write yet
+
+    result = Screen(stderr=stderr, markup=False, emoji=False, highlight=False)
     if not result.is_terminal and "COLUMNS" not in os.environ:
         result.width = 1000  # one line for each row, for grep and the like
     result.width = max(result.width, least)

@@ -119,7 +119,7 @@ def leave(code: int) -> NoReturn:
     except OSError as error:
         code = code or 1
         if not isinstance(error, BrokenPipeError):
-            os.write(2, f"error: stdout: can't be written: {reason(error)}\n".encode())
+            say(f"error: stdout: can't be written: {reason(error)}\n")
     with suppress(OSError, ValueError):
         sys.stderr.flush()
     # Python takes half a second to take everything down piece by piece, and a KeyboardInterrupt that has long been dealt
@@ -131,11 +131,17 @@ def leave(code: int) -> NoReturn:
 def end(number: int) -> NoReturn:
     """End the process without unwinding, and leave nothing behind."""
     scratch.abandon()
-    # Straight to the descriptor: the signal may have come in the middle of a print. A line that moves hides the cursor.
-    os.write(2, b"\r\x1b[K\x1b[?25h" if sys.stderr.isatty() else b"")
+    # A line that moves hides the cursor.
+    say("\r\x1b[K\x1b[?25h" if sys.stderr.isatty() else "")
     if number == signal.SIGINT:
-        os.write(2, b"error: aborted by Ctrl-C\n")
+        say("error: aborted by Ctrl-C\n")
     os._exit(128 + number)
+
+
+def say(text: str) -> None:
+    """Write to stderr straight away: a signal may have come in the middle of a print. Its reader may have ended by the same one."""
+    with suppress(OSError):
+        os.write(2, text.encode())
 
 
 def _terminate(number: int, frame: FrameType | None) -> None:

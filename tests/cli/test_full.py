@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import stat
 import subprocess
 import sys
 
+import onnx
 import pytest
 
 from tests.cli.conftest import ROOT
@@ -197,3 +199,43 @@ def test_no_room_for_what_is_printed(tmp_path, model, command):
 def test_a_model_is_not_lost_because_a_warning_finds_no_room(tmp_path, model):
     assert redirected(tmp_path, "2>", "optimize", model, "--no-measure").returncode == 1
     assert (tmp_path / "net.opt.onnx").stat().st_size
+
+
+@pytest.mark.parametrize(
+    "streams", ["2>/dev/full", ">/dev/full 2>/dev/full", "2>&1 | head -1", "2>&1 >/dev/full | true"]
+)
+def test_a_model_is_not_lost_because_a_line_of_the_log_finds_no_room(tmp_path, model, streams):
+    command = f'"$@" {streams}'
+    done = subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {command}", "sh", sys.executable, "-m", "graphopt", "optimize", model,
+         "-v", "--no-measure", "--json", "out.json", "--trace", "out.trace"],
+        capture_output=True, text=True, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1 and not done.stderr
+    onnx.checker.check_model(tmp_path / "net.opt.onnx")
+    assert json.loads((tmp_path / "out.json").read_text())["output"] and (tmp_path / "out.trace").stat().st_size
+
+
+@pytest.mark.parametrize("streams", [">/dev/full", "| true"])
+def test_a_bench_is_written_though_nobody_reads_its_table(tmp_path, model, streams):
+    done = subprocess.run(
+        ["bash", "-c", f'set -o pipefail; "$@" {streams}', "sh", sys.executable, "-m", "graphopt", "bench", model, model,
+         "--level", "all", "--against", "original", "--strategy", "none", "--rounds", "20", "--json", "out.json"],
+        capture_output=True, text=True, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1 and "internal" not in done.stderr
+    assert len(json.loads((tmp_path / "out.json").read_text())["cases"]) == 2
+
+
+def test_ctrl_c_that_ends_the_reader_too_keeps_the_best_so_far(tmp_path, model):
+    """As in ``graphopt optimize net.onnx | tee log``: the terminal sends the signal to both."""
+    shell = 'set -o pipefail; trap "" INT; "$@" 2>&1 | (trap - INT; exec sed -u /comparing/q)'
+    code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from graphopt.__main__ import main; main()"
+    with subprocess.Popen(
+        ["bash", "-c", shell, "sh", sys.executable, "-c", code, "optimize", model, "-v", "--budget", "60"],
+        stdout=subprocess.PIPE, text=True, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, start_new_session=True,
+    ) as running:  # fmt: skip
+        assert running.stdout is not None and "comparing" in running.stdout.read()  # its reader has ended
+        os.killpg(running.pid, signal.SIGINT)
+        assert running.wait(60) == 1
+    onnx.checker.check_model(tmp_path / "net.opt.onnx")
