@@ -21,6 +21,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from graphopt.documents import decode
 from graphopt.errors import GraphoptError, UnknownNameError, UsageError, expect
 from graphopt.kinds import (
     ARGUMENTS,
@@ -229,10 +230,10 @@ def _table(file: Path) -> dict[str, Any] | None:
         content = file.read_bytes()
     except OSError:
         return None  # somebody else's file on the way up: none of our business
-    if not own and b"graphopt" not in content:
+    if not own and b"graphopt" not in content.replace(b"\0", b""):  # in whatever encoding it is
         return None  # so that a broken file which is not about graphopt breaks nothing here
     try:
-        found = tomllib.loads(content.decode())
+        found = tomllib.loads(decode(content))
     except (ValueError, RecursionError) as error:
         hint = None if own else f"graphopt reads its settings from [{SECTION}] there"
         raise UsageError(f"{file}: {error}", hint) from error

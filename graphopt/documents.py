@@ -7,8 +7,10 @@ where it nests too deep, and records are checked against the types of a dataclas
 
 from __future__ import annotations
 
+import codecs
 import dataclasses
 import json
+import stat
 import types
 import typing
 from collections.abc import Iterator, Mapping
@@ -53,14 +55,27 @@ def read_text(path: Path, limit: int = YAML_BYTES) -> str:
 
     Raises:
         OSError: It can't be read.
-        DocumentError: It is too large, or not UTF-8.
+        DocumentError: It is no file, too large, or not UTF-8.
     """
+    if not stat.S_ISREG(mode := path.stat().st_mode) and not stat.S_ISDIR(mode):
+        raise DocumentError("not a regular file")  # to read a pipe may take for ever
     with path.open("rb") as file:
         content = file.read(limit + 1)
     if len(content) > limit:
         raise DocumentError(f"larger than {limit // 1_000_000} MB")
+    return decode(content)
+
+
+def decode(content: bytes) -> str:
+    """The text of some bytes in UTF-8; the mark that editors of Windows put before it is none of it.
+
+    Raises:
+        DocumentError: They are in another encoding.
+    """
+    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise DocumentError("not UTF-8 text but UTF-16: save it as UTF-8")
     try:
-        return content.decode("utf-8")
+        return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise DocumentError(f"not UTF-8 text: {error.reason}") from None
 

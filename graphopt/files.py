@@ -177,9 +177,13 @@ def existing(path: Path) -> Path:
     Raises:
         UsageError: There is none.
     """
+    try:
+        there = path.exists()
+    except OSError as error:  # too long a name, or a folder that may not be looked into
+        raise UsageError(f"{path}: {reason(error)}") from error
     if path.is_dir():
         raise UsageError(f"{path} is a folder, not a file")
-    if path.exists():
+    if there:
         if not path.is_file():
             raise UsageError(f"{path} is not a regular file")  # reading a pipe or a terminal would hang
         return path

@@ -217,7 +217,7 @@ def _report_refused(error: OSError) -> int:
         _say(f"error: {refusal(error)}")
         if full:
             _say("hint: free some space, or choose another place with -o")
-    return EXIT_FAILURE
+    return UsageError.exit_code if error.errno == errno.ENAMETOOLONG else EXIT_FAILURE
 
 
 def _report_usage(error: typer.TyperException) -> int:

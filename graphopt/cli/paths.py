@@ -48,7 +48,7 @@ def also_read(
     Raises:
         UsageError: There are no such inputs.
     """
-    if inputs is not None and not inputs.is_dir():
+    if inputs is not None and not os.path.isdir(inputs):
         existing_file(inputs)
     return files_read(inputs, rules, agent)
 

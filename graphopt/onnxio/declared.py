@@ -9,8 +9,8 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto,
 from graphopt.ir.doubts import MISTAKEN, believed
 from graphopt.ir.infer import value_type
 from graphopt.ir.types import BITS, DTYPE_NAMES, UNKNOWN, Dim, ValueType, dim_name, known, merge
-from graphopt.onnxio.bodies import captured, put_in_order
-from graphopt.onnxio.guarded import guard
+from graphopt.onnxio.bodies import captured, graphs, put_in_order
+from graphopt.onnxio.guarded import GUARDED, guard
 from graphopt.onnxio.initializers import attribute_of
 from graphopt.onnxio.read import STANDARD
 
@@ -31,7 +31,9 @@ def _types(proto: ModelProto) -> dict[str, ValueType]:
     whole.CopyFrom(proto)
     # What inference has not seen yet it takes for absent: the axes of a Slice, so that it cuts others.
     put_in_order(whole.graph)
-    guard(whole)
+    owners = [*graphs(whole.graph), *whole.functions]
+    if any(node.op_type in GUARDED for owner in owners for node in owner.node):
+        guard(whole)
     # Of an initializer that is an output inference believes what the output declares: without a shape, a Slice by it is wrong.
     for output in whole.graph.output:
         if output.name in weights:

@@ -17,7 +17,8 @@ from graphopt.onnxio.bodies import graphs
 from graphopt.onnxio.read import STANDARD
 
 _DOMAIN = "graphopt.guarded"  # registered in this process alone, and never written
-_GUARDED = ("Slice", "GatherND")
+GUARDED = ("Slice", "GatherND")
+"""Operators of which ONNX's inference ends the process where a size is below 0."""
 
 
 def guard(proto: ModelProto) -> None:
@@ -29,7 +30,7 @@ def guard(proto: ModelProto) -> None:
 
 
 def _guard(nodes: Sequence[NodeProto], weights: Iterable[TensorProto], owner: ModelProto | FunctionProto) -> None:
-    guarded = [node for node in nodes if node.op_type in _GUARDED and node.domain in STANDARD and node.input]
+    guarded = [node for node in nodes if node.op_type in GUARDED and node.domain in STANDARD and node.input]
     version = next((o.version for o in owner.opset_import if o.domain in STANDARD), 0)
     if not guarded or not version:
         return
@@ -76,7 +77,7 @@ def _follows(op: str, version: int) -> bool:
 def _register() -> None:
     """Make the guarded operators known, once for each version that they have."""
     for schema in defs.get_all_schemas_with_history():
-        if schema.name in _GUARDED and schema.domain == "":
+        if schema.name in GUARDED and schema.domain == "":
             guarded = defs.OpSchema(schema.name, _DOMAIN, schema.since_version)
             guarded.set_type_and_shape_inference_function(_survivable(schema))
             defs.register_schema(guarded)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import traceback
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,6 +32,7 @@ PACKS = (STANDARD, GENERATED)
 """Names for whole packs: the hand-written library, which is loaded by default, and what was generated."""
 SUFFIXES = (".yaml", ".yml")
 """What the names of rule files end in."""
+_MOST = 20_000  # entries of a folder, and of those below it
 VERDICTS = ("proved", "attacked")
 """Verdicts that let a rule load."""
 
@@ -156,10 +158,7 @@ def rule_files(paths: Sequence[Path] = ()) -> list[Path]:
     files: list[Path] = []
     for path in paths or [rules_dir()]:
         if path.is_dir():
-            inside = (
-                path.glob("*") if path.resolve() == rules_dir() else path.rglob("*")
-            )  # generated ones lie below ours
-            found = sorted(file for file in inside if file.suffix in SUFFIXES)
+            found = sorted(_rule_files_in(path))
             if not found:
                 raise RuleError("no rule file in this folder", str(path), "rule files end in .yaml or .yml")
             files += found
@@ -168,6 +167,23 @@ def rule_files(paths: Sequence[Path] = ()) -> list[Path]:
         else:
             raise RuleError("no such file or folder", str(path))
     return files
+
+
+def _rule_files_in(folder: Path) -> Iterator[Path]:
+    """The rule files in a folder and below it; of our own the generated ones are none, which lie below.
+
+    Raises:
+        RuleError: There is too much in it.
+    """
+    seen = 0
+    for here, folders, names in os.walk(folder):
+        seen += len(folders) + len(names)
+        if seen > _MOST:
+            hint = "name the folder in which the rules are"
+            raise RuleError(f"more than {_MOST:,} files and folders to look through for rules", str(folder), hint)
+        yield from (path for name in names if (path := Path(here, name)).suffix in SUFFIXES)
+        if folder.resolve() == rules_dir():
+            return
 
 
 def pack_files(pack: str) -> list[Path]:

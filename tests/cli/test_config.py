@@ -239,6 +239,16 @@ def test_broken_files(tmp_path):
     assert load_settings(cwd=tmp_path, environ={}) == Settings()
 
 
+@pytest.mark.parametrize("name", ["graphopt.toml", "pyproject.toml"])
+def test_files_as_editors_of_windows_write_them(tmp_path, name):
+    text = ("" if name == "graphopt.toml" else "[tool.graphopt]\r\n") + "threads = 3\r\n"
+    (tmp_path / name).write_bytes(text.encode("utf-8-sig"))
+    assert load_settings(cwd=tmp_path, environ={}).threads == 3
+    (tmp_path / name).write_bytes(text.encode("utf-16"))
+    with pytest.raises(UsageError, match=r"\.toml: not UTF-8 text but UTF-16: save it as UTF-8"):
+        load_settings(cwd=tmp_path, environ={})
+
+
 @pytest.mark.parametrize(
     ("text", "expected"), [("batch=1", ("batch", 1)), ("a=b=12", ("a=b", 12)), ("größe=3", ("größe", 3))]
 )

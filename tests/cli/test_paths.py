@@ -100,3 +100,48 @@ def test_no_permission():
         folder.chmod(0o555)
         with permissions_apply(), pytest.raises(UsageError, match="no permission"):
             writable(folder / "out.onnx", reads={}, writes={})
+
+
+LONG = "a" * 300 + ".onnx"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["optimize", LONG],
+        ["optimize", "net.onnx", "--inputs", LONG],
+        ["optimize", "net.onnx", "--rules", LONG],
+        ["inspect", LONG],
+        ["verify", "net.onnx", LONG],
+        ["bench", LONG],
+        ["rules", "check", LONG],
+        ["rules", "list", "--rules", LONG],
+        ["cost", "import", LONG],
+        ["replay", LONG, "net.onnx"],
+    ],
+)
+def test_too_long_a_name_is_wrong_usage(cli, model, arguments):
+    outcome = cli(*arguments)
+    assert outcome.code == 2 and "file name too long" in outcome.error_lines()[0]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="pipes of Unix")
+@pytest.mark.parametrize("command", [["list", "--rules"], ["check"]])
+def test_rules_are_looked_for_in_files_and_not_for_ever(process, tmp_path, command):
+    (tmp_path / "pipes").mkdir()
+    os.mkfifo(tmp_path / "pipes" / "x.yaml")
+    outcome = process("rules", *command, "pipes")
+    assert outcome.code == 1 and "pipes/x.yaml: not a regular file" in outcome.err
+
+
+@pytest.mark.parametrize("command", [["list", "--rules"], ["check"]])
+def test_a_folder_of_everything_is_none_of_rules(cli, tmp_path, command, monkeypatch):
+    monkeypatch.setattr("graphopt.rewrite.library._MOST", 10)
+    for number in range(11):
+        (tmp_path / f"{number}.txt").touch()
+    outcome = cli("rules", *command, ".")
+    assert outcome.code == 1
+    assert outcome.error_lines() == [
+        "error: .: more than 10 files and folders to look through for rules",
+        "hint: name the folder in which the rules are",
+    ]
