@@ -9,8 +9,8 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto,
 from graphopt.ir.doubts import MISTAKEN, believed
 from graphopt.ir.infer import value_type
 from graphopt.ir.types import BITS, DTYPE_NAMES, UNKNOWN, Dim, ValueType, dim_name, known, merge
+from graphopt.onnxio.below_zero import GUARDED, guard
 from graphopt.onnxio.bodies import captured, graphs, put_in_order
-from graphopt.onnxio.guarded import GUARDED, guard
 from graphopt.onnxio.initializers import attribute_of
 from graphopt.onnxio.read import STANDARD
 
@@ -31,8 +31,8 @@ def _types(proto: ModelProto) -> dict[str, ValueType]:
     whole.CopyFrom(proto)
     # What inference has not seen yet it takes for absent: the axes of a Slice, so that it cuts others.
     put_in_order(whole.graph)
-    owners = [*graphs(whole.graph), *whole.functions]
-    if any(node.op_type in GUARDED for owner in owners for node in owner.node):
+    bodies = [*(graph.node for graph in graphs(whole.graph)), *(function.node for function in whole.functions)]
+    if any(node.op_type in GUARDED for nodes in bodies for node in nodes):
         guard(whole)
     # Of an initializer that is an output inference believes what the output declares: without a shape, a Slice by it is wrong.
     for output in whole.graph.output:
