@@ -209,12 +209,16 @@ class Store(Closing):
 
     def _write(self, statement: str, rows: list[tuple[Any, ...]]) -> bool:
         """Run a statement for each row in one transaction; whether it reached the database."""
+        self._until = time.monotonic() + _LONGEST_S
         try:
-            self._until = time.monotonic() + _LONGEST_S
             connection = self._open()
-            if connection is None or self._unwritable is not None:
-                self._keep_nothing()
-                return False
+        except _FAULTS as error:
+            self._give_up(error)
+            return False
+        if connection is None or self._unwritable is not None:
+            self._keep_nothing()
+            return False
+        try:
             with connection:
                 connection.executemany(statement, rows)
             return True

@@ -120,8 +120,11 @@ def bound_run(
             values[spec.name] = to_runtime(feeds[spec.name], spec, memory)
             binding.bind_ortvalue_input(spec.name, values[spec.name])
 
+    # An output that a model lists twice is bound once: the binding knows it by its name.
+    bound = {spec.name: (spec, memory) for spec, memory in zip(outputs, where.outputs, strict=True)}
+
     def bind_outputs() -> None:
-        for spec, memory in zip(outputs, where.outputs, strict=True):
+        for spec, memory in bound.values():
             binding.bind_output(spec.name, memory.kind, memory.id)
 
     bind_outputs()
@@ -136,9 +139,8 @@ def bound_run(
         binding.synchronize_outputs()  # a device has its kernels launched: without this the clock would not see them end
         if reused is None:
             # A run gets the tensors that the last one left, and is refused where they are not of the shape that the model declares.
-            reused = all(
-                _as_declared(spec, value.shape()) for spec, value in zip(outputs, binding.get_outputs(), strict=True)
-            )
+            made = zip(bound.values(), binding.get_outputs(), strict=True)
+            reused = all(_as_declared(spec, value.shape()) for (spec, _), value in made)
 
     return run
 

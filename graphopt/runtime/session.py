@@ -109,6 +109,14 @@ class SessionConfig:
     pattern: bool = True
 
 
+_ADVICE = {
+    "max supported IR version": "upgrade onnxruntime, or save the model with an older ir_version",
+    "Absolute path not allowed": "name the file relative to the model's folder, and put it there",
+    "two nodes with same node name": "give them names of their own, or none",
+}
+"""What to do about models that the runtime does not open, by its words."""
+
+
 def spinning(config: SessionConfig, seconds: float) -> SessionConfig:
     """A session whose threads wait awake for so long before they sleep, unless it was told another time or the runtime can't be told."""
     if tuple(map(int, re.findall(r"\d+", onnxruntime.__version__)[:2])) < _SPIN_SINCE:
@@ -123,6 +131,11 @@ def spins(config: SessionConfig, seconds: float) -> bool:
 
 def _microseconds(seconds: float) -> str:
     return str(round(seconds * 1e6))
+
+
+def _advice(complaint: str) -> str | None:
+    """What to do about a model that the runtime does not open, where that is known."""
+    return next((advice for words, advice in _ADVICE.items() if words in complaint), None)
 
 
 class Session(Closing):
@@ -175,7 +188,7 @@ class Session(Closing):
             text = one_line(error)
             if _NO_LIBRARY in text:
                 raise providers.did_not_start(self._provider, text) from error
-            raise SessionError(f"onnxruntime can't open the model: {text}") from error
+            raise SessionError(f"onnxruntime can't open the model: {text}", _advice(text)) from error
         if self._provider not in self._session.get_providers():
             raise providers.did_not_start(self._provider, first_complaint(build))
         del values

@@ -182,3 +182,37 @@ def test_a_current_folder_that_is_gone(tmp_path, model):
     )  # fmt: skip
     assert done.stderr.splitlines() == ["error: the current folder is no longer there", "hint: go to another one"]
     assert done.returncode == 1
+
+
+def of_signature(inputs, outputs, *, ir_version=8):
+    def infos(names):
+        return [helper.make_tensor_value_info(name, F, [4]) for name in names]
+
+    graph = helper.make_graph([helper.make_node("Neg", ["x"], ["y"])], "g", infos(inputs), infos(outputs))
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=ir_version)
+
+
+def test_an_output_that_is_listed_twice(cli, tmp_path):
+    proto = of_signature("x", "yy")
+    proto.graph.node.insert(0, helper.make_node("Identity", ["x"], ["i"]))
+    proto.graph.node[1].input[0] = "i"
+    onnx.save(proto, tmp_path / "m.onnx")
+    outcome = cli("optimize", "m.onnx", "--threads", "1", "--no-measure")
+    assert outcome.code == 0, outcome.err
+    made = onnx.load(tmp_path / "m.opt.onnx").graph
+    assert [node.op_type for node in made.node] == ["Neg"] and [info.name for info in made.output] == ["y", "y"]
+    assert cli("verify", "m.onnx", "m.opt.onnx").code == 0
+    assert cli("optimize", "m.onnx", "--threads", "1", "--budget", "2").code == 0
+
+
+def test_a_format_newer_than_the_runtime_says_what_to_do(cli, tmp_path):
+    onnx.save(of_signature("x", "y", ir_version=99), tmp_path / "m.onnx")
+    outcome = cli("optimize", "m.onnx", "--threads", "1")
+    assert outcome.code == 1 and outcome.error_lines()[1].startswith("hint: upgrade onnxruntime")
+
+
+def test_weights_at_an_absolute_path_say_what_to_do(cli, tmp_path):
+    (tmp_path / "w.bin").write_bytes(bytes(32))
+    onnx_file = saved(tmp_path / "m.onnx", [8], elsewhere(str(tmp_path / "w.bin")))
+    outcome = cli("optimize", onnx_file, "--threads", "1", "--no-measure")
+    assert outcome.code == 0 or outcome.error_lines()[1].startswith("hint: name the file relative")

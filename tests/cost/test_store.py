@@ -97,6 +97,17 @@ def test_an_unusable_database_is_left_alone(tmp_path, kind):
 
 
 @pytest.mark.skipif(os.name == "nt", reason="permissions of Unix")
+def test_where_nothing_can_be_made_nothing_is_said_to_be_read():
+    with anyones_folder() as folder:
+        folder.chmod(0o555)
+        with permissions_apply(), pytest.warns(StoreWarning, match="^measurements are kept in memory only") as told:
+            store = Store(folder / "s")
+            store.put_many("e", {"a": 1.0})
+            assert store.get_many("e", ["a"]) == {"a": 1.0}
+        assert len(told) == 1
+
+
+@pytest.mark.skipif(os.name == "nt", reason="permissions of Unix")
 def test_a_read_only_folder():
     with anyones_folder() as folder:
         folder.chmod(0o555)
