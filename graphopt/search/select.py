@@ -23,7 +23,8 @@ from functools import partial
 from graphopt.cost.base import CostModel, Costs
 from graphopt.errors import SessionError
 from graphopt.ir.graph import Graph
-from graphopt.runtime.timing import Paired
+from graphopt.runtime.providers import on_host
+from graphopt.runtime.timing import Paired, Ratio
 from graphopt.search.arena import Arena
 from graphopt.search.effort import LEAST_ROUNDS, Purse
 from graphopt.search.greedy import Greedy
@@ -36,6 +37,13 @@ Report = Callable[[str, float | None], None]
 Better = Callable[[int, State], None]
 """Told the number of the round, from 1, and a state: prices of different rounds can't be compared."""
 
+_DOUBT, _DOUBT_ELSEWHERE = 0.02, 0.1
+"""Standard deviation of the logarithm of what a family is predicted to gain, about what it gains: on the processor, and on other devices."""
+_TRIFLE = 0.003
+"""What a family may lose and stay: to take it away costs more questions."""
+_AT_LEAST = 0.01
+"""What a family must gain that makes the weights larger. How much of the caches is there to hold them depends on what else runs: a SqueezeNet with
+two layers in Winograd's form, 0.3 % faster when it was written, was 3.3 % slower half an hour later."""
 _APART = 0.05
 """Share of the time that must go into different kernels for two graphs to be compared: a price errs by a part of itself, and a
 comparison of ten rounds by two per cent."""
@@ -289,7 +297,11 @@ class _Clock:
             # One of the two does not run, and the input did: the smaller change is the safer one.
             return FamilyVerdict(family, None, None, False)
         paired, predicted = found
-        return FamilyVerdict(family, paired.speedup, paired.ci95, paired.ratio.verdict != "slower", predicted)
+        weights = [self.cost.of(each.state.graph).sums.bytes for each in (trial, outcome)]
+        least = _AT_LEAST if weights[0] < weights[1] else -_TRIFLE
+        doubt = _DOUBT if on_host(self.arena.config.provider, self.arena.config.provider_options) else _DOUBT_ELSEWHERE
+        kept = paired.ratio.verdict != "slower" and _believed(paired.ratio, predicted, doubt) > least
+        return FamilyVerdict(family, paired.speedup, paired.ci95, kept, predicted)
 
 
 def _settle(
@@ -357,6 +369,15 @@ def _side_by_side(
         purse.plan.round * purse.left,
     )
     return trials
+
+
+def _believed(ratio: Ratio, predicted: float, doubt: float) -> float:
+    """The logarithm of a ratio, as prediction and measurement together say it, each as far as it can be trusted."""
+    if not 0 < predicted < math.inf:
+        return math.log(ratio.value)
+    measured = (math.log(ratio.high) - math.log(ratio.low)) / (2 * 1.96) if ratio.low > 0 else math.inf
+    weights = 1 / max(measured, 1e-6) ** 2, 1 / doubt**2
+    return (weights[0] * math.log(ratio.value) + weights[1] * math.log(predicted)) / sum(weights)
 
 
 def _speedup(before: float, after: float) -> float:

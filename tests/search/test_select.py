@@ -39,7 +39,7 @@ def arena_of(pair, seats=99, **others):
     def together(graphs, seconds, rounds, interrupted):
         return SimpleNamespace(rounds=8, pair=lambda i, j: pair(graphs[i], graphs[j], seconds, rounds))
 
-    return SimpleNamespace(**{"pair": pair, "seats": seats, "together": together} | others)
+    return SimpleNamespace(**{"pair": pair, "seats": seats, "together": together, "config": SessionConfig()} | others)
 
 
 @pytest.fixture
@@ -284,6 +284,36 @@ def test_a_family_in_which_no_comparison_could_see_a_difference_is_not_asked_abo
     assert all(
         v.predicted is not None for v in chosen.families
     )  # the clock was not asked because it could not have told
+
+
+@pytest.mark.parametrize(
+    "measured, predicted, grown, kept",
+    [
+        pytest.param((1.03, 1.02, 1.04), 1.03, False, True, id="it gains"),
+        pytest.param((0.97, 0.96, 0.98), 1.10, False, False, id="whatever was predicted, it loses"),
+        pytest.param((0.985, 0.967, 1.003), 1.004, False, False, id="it loses by both together"),
+        pytest.param((0.99, 0.95, 1.03), 1.05, False, True, id="what hardly was measured is as predicted"),
+        pytest.param((0.999, 0.99, 1.008), 1.0, False, True, id="a trifle"),
+        pytest.param((1.003, 0.994, 1.012), 1.008, True, False, id="larger weights for a trifle"),
+        pytest.param((1.02, 1.01, 1.03), 1.02, True, True, id="larger weights for something"),
+    ],
+)
+def test_a_family_is_judged_by_prediction_and_measurement(store, monkeypatch, measured, predicted, grown, kept):
+    _, problem, without, found = _two(store)
+    of, hash = problem.cost.of, found.graph.hash
+
+    def weighing(graph):
+        costs = of(graph)
+        return replace(costs, sums=replace(costs.sums, bytes=1 + (grown and graph.hash == hash)))
+
+    monkeypatch.setattr(problem.cost, "of", weighing)
+    monkeypatch.setattr("graphopt.search.select._speedup", lambda before, after: predicted)
+    value, low, high = measured
+    arena = arena_of(lambda *_: Paired(1.0, 1.0, Ratio.of(value, (low, high)), 20, 4))
+    clock = _Clock(arena, problem.cost, Purse(60.0), Budget(), lambda *_: None)
+    trial, outcome = (Outcome(state, (), 1, 0.0, "") for state in (without, found))
+    verdict = clock.family("family", trial, outcome, 1.0)
+    assert (verdict.kept, verdict.ratio, verdict.predicted) == (kept, value, predicted)
 
 
 @pytest.mark.parametrize(
