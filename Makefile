@@ -20,12 +20,17 @@ MODEL ?= $(firstword $(filter-out %.opt.onnx,$(wildcard models/*.onnx)))
 # 'demo' runs on the machine's own terms; a short budget is enough for a small model.
 DEMO_ARGS ?=
 
-.PHONY: help demo test lint unit thorough hostile clean
+# Another package of the runtime to test beside: what only the CPU's package does not show. onnxruntime-gpu needs no GPU for that.
+RUNTIME ?= onnxruntime-gpu
+ELSEWHERE := build/elsewhere
+
+.PHONY: help demo test lint unit elsewhere thorough hostile clean
 help:
 	@echo "make demo   set up $(VENV) and optimise a committed model"
 	@echo "make test   lint, type check and test"
 	@echo "make lint   ruff and mypy only"
 	@echo "make unit   pytest only (PYTEST_ARGS=... to pass arguments)"
+	@echo "make elsewhere  pytest of what meets the runtime, with another package of it (RUNTIME=onnxruntime-gpu==1.31.1)"
 	@echo "make thorough  more seeds and instances of what the tests hold (half an hour)"
 	@echo "make hostile  hostile inputs, and 17 kinds of faults 20 times each: two tables (an hour)"
 	@echo "make clean  remove $(VENV), caches and build output"
@@ -44,6 +49,15 @@ lint: $(VENV)/.dev
 
 unit: $(VENV)/.dev $(VENV)/.browser
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(PYTEST_ARGS)
+
+# Its environment has that package alone; the others are those of $(VENV), behind it on the path.
+elsewhere: $(VENV)/.dev
+	rm -rf $(ELSEWHERE)
+	$(BIN)/python -m venv $(ELSEWHERE)
+	$(ELSEWHERE)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps $(RUNTIME)
+	$(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))" > "$$($(ELSEWHERE)/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/others.pth"
+	PYTHONPATH=$(CURDIR) $(ELSEWHERE)/bin/python -m pytest -n $(JOBS) --dist worksteal $(PYTEST_ARGS) \
+		tests/runtime tests/onnxio tests/cost tests/search tests/pipeline tests/verification tests/benchmark tests/cli
 
 thorough: $(VENV)/.dev
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m thorough $(PYTEST_ARGS)
