@@ -117,6 +117,7 @@ def test_an_input_that_is_kept(net, tmp_path, monkeypatch):
     assert ours.size == original.size and ours.ratio is not None
 
 
+@pytest.mark.skipif(usable_cores() < 2, reason="of one processor sessions have one thread")
 def test_threads_are_cases(net):
     found = bench([net], plan(threads=(1, 2)))
     assert [(case.threads, case.environment["threads"]) for case in found.cases] == [(1, 1), (2, 2)]

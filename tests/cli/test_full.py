@@ -187,7 +187,7 @@ def redirected(folder, stream, *arguments):
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("command", ["--help", "rules list", "inspect net.onnx --json -"])
+@pytest.mark.parametrize("command", ["--help", "rules list", "inspect net.onnx --threads 1 --json -"])
 def test_no_room_for_what_is_printed(tmp_path, model, command):
     done = redirected(tmp_path, ">", *command.split())
     assert (done.returncode, done.stderr.splitlines()[1:]) == (

@@ -13,6 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 import graphopt
 from graphopt.cli.optimize import _speed
 from graphopt.pipeline.judge import is_tie, verdict
+from graphopt.runtime.environment import usable_cores
 from graphopt.runtime.rounds import Sampling, measure_pair
 from graphopt.runtime.timing import Paired, student
 from graphopt.search.effort import Effort
@@ -205,6 +206,7 @@ def test_a_measurement_says_of_what_it_is(source, monkeypatch, found, speedup, o
     assert result.speedup == pytest.approx(speedup)
 
 
+@pytest.mark.skipif(usable_cores() < 2, reason="of one processor sessions have one thread")
 @pytest.mark.parametrize(("far", "spells"), [(True, True), (False, True), (False, False)])
 def test_it_is_told_when_processors_were_seen_far_from_each_other(source, monkeypatch, far, spells):
     monkeypatch.setattr("graphopt.pipeline.judge.verdict", lambda *_: paired(1.2, 1.4))
