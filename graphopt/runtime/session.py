@@ -42,6 +42,8 @@ SPIN_S = 2e-3
 """How long a measured session's threads wait for work before they sleep. The runs of a turn, and the operators of a run, follow each other
 faster: within a turn the threads are as awake as they are with the runtime's own limit, which is tens of milliseconds."""
 
+_RECORDING = ("enable_cuda_graph", "trt_cuda_graph_enable", "enable_graph_capture")  # of CUDA, TensorRT and DirectML
+
 # What it says of a provider whose libraries are not there, where it does not open on the CPU instead.
 _NO_LIBRARY = "GPU requirements page"
 
@@ -310,7 +312,7 @@ class Session(Closing):
 
 def recorded(config: SessionConfig) -> bool:
     """Whether the provider records a run, and plays it back afterwards (a CUDA graph)."""
-    return config.provider_options.get("enable_cuda_graph", "0").lower() not in ("0", "false")
+    return any(config.provider_options.get(option, "0").lower() not in ("0", "false") for option in _RECORDING)
 
 
 def _afresh(config: SessionConfig) -> Any:

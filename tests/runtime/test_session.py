@@ -280,7 +280,13 @@ def test_inputs_that_are_also_weights_need_no_feed():
 
 
 @pytest.mark.parametrize(
-    ("given", "expected"), [({}, False), ({"enable_cuda_graph": "0"}, False), ({"enable_cuda_graph": "1"}, True)]
+    ("provider", "given", "expected"),
+    [
+        ("cuda", {}, False),
+        ("cuda", {"enable_cuda_graph": "0"}, False),
+        ("cuda", {"enable_cuda_graph": "1"}, True),
+        ("tensorrt", {"trt_cuda_graph_enable": "True"}, True),
+    ],
 )
-def test_what_a_provider_records(given, expected):
-    assert recorded(SessionConfig("cuda", provider_options=given)) is expected
+def test_what_a_provider_records(provider, given, expected):
+    assert recorded(SessionConfig(provider, provider_options=given)) is expected
