@@ -17,7 +17,7 @@ _REDUCTIONS = frozenset(
     {f"Reduce{kind}" for kind in ("Sum", "Mean", "Max", "Min", "Prod", "L1", "L2", "LogSum", "LogSumExp", "SumSquare")}
 )
 _FRAMES = frozenset({"Squeeze", "Unsqueeze"})
-MISTAKEN = _POOLS | _REDUCTIONS | _FRAMES | {"Slice", "PRelu", "Einsum", "Concat", "Attention"}
+MISTAKEN = _POOLS | _REDUCTIONS | _FRAMES | {"Slice", "PRelu", "Einsum", "Concat", "Attention", "ConvTranspose"}
 """Operators of which ONNX may infer what the runtime does not make."""
 
 
@@ -29,6 +29,7 @@ def _doubtful(op: str, domain: str, version: int, attributes: Mapping[str, Any])
     # behind the end towards what is further behind is said to be empty.
     # The slope of a PRelu should stretch to its operand; the runtime stretches both.
     # A Concat takes what is empty for nothing, whatever its other dimensions say; ONNX infers a number from them where others say a symbol.
+    # Of a ConvTranspose that is told to make less than it was given, ONNX begins a shape and does not end it: batch and channels are all.
     # Of an Attention whose heads lie in one dimension without a known size ONNX makes heads of size 0.
     # Of an Einsum's label that is 1 in one operand the first operand's size is inferred; the runtime stretches it.
     # Before operator set 11 no axis was to be negative: ONNX lets one be and infers the shape without it, the runtime counts from behind.
@@ -38,6 +39,7 @@ def _doubtful(op: str, domain: str, version: int, attributes: Mapping[str, Any])
         or (op in _FRAMES and version < 11 and any(axis < 0 for axis in attributes.get("axes", ())))
         or (op in _REDUCTIONS and not {attributes.get(a, 0) for a in ("keepdims", "noop_with_empty_axes")} <= {0, 1})
         or op in ("PRelu", "Einsum", "Concat", "Attention")
+        or (op == "ConvTranspose" and "output_shape" in attributes)
         or (op == "Slice" and version >= 10)
         or (op in _POOLS and bool(attributes.get("ceil_mode", 0)))
     )
@@ -71,6 +73,9 @@ def believed(
     if op in _FRAMES or op in _REDUCTIONS:
         return (ValueType(found[0].dtype), *found[1:])
     x, y = first.shape, found[0].shape
+    if op == "ConvTranspose":
+        begun = x is not None and y is not None and len(y) < len(x)
+        return (ValueType(found[0].dtype),) if begun else found
     if op == "Attention":
         nothing = any(0 in (type.shape or ()) for type in inputs if type is not None)
         return found if nothing else tuple(map(_without_zeros, found))

@@ -47,6 +47,7 @@ def fitted(vary: Variation, case: Case) -> Iterator[Case]:
         if op == "Slice":
             yield from _stepped(case, line)
     yield from _along(vary, case)
+    yield from _lower(vary, case)
 
 
 # -- recurrent networks -------------------------------------------------------------------------------------------
@@ -129,6 +130,18 @@ def _along(vary: Variation, case: Case) -> Iterator[Case]:
         made = base | dict.fromkeys(variables, axis) | {rest: {**base[rest], "axis": axis} for rest in rests}
         for thin in _thinned(vary, _naming(vary, made, axis), axis % rank, rank):
             yield from ({**thin, "opset": opset} for opset in opsets)
+
+
+def _lower(vary: Variation, case: Case) -> Iterator[Case]:
+    """An axis of one element is gone, also from permutations: where none is left, what is said of them is said of open sizes."""
+    perms = {v: case[v] for a, v, _ in vary.captured if a == "perm" and isinstance(case.get(v), list)}
+    for place, operand in places(case):
+        rank = len(operand.dims)
+        for axis in (a for a, d in enumerate(operand.dims) if d == 1):
+            dims = (*operand.dims[:axis], *operand.dims[axis + 1 :])
+            shorter = {v: [p - (p > axis) for p in perm if p != axis] for v, perm in perms.items() if len(perm) == rank}
+            for some in dict.fromkeys((dims, ("S", *dims[1:]) if dims else dims)):
+                yield {**put(case, place, reshaped(operand, some)), **shorter}
 
 
 def _naming(vary: Variation, case: Case, axis: int) -> Case:

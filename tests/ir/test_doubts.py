@@ -197,6 +197,16 @@ def test_a_slope_that_stretches_its_operand():
     assert found["y"] == "f32[2,?,3]" and found["w"] == "f32[n,3]"
 
 
+@pytest.mark.parametrize(("size", "expected"), [(12, "f32[1,3,12,12]"), (4, "f32[?]")])
+def test_a_conv_transpose_that_is_told_to_make_less_than_it_was_given(size, expected):
+    """The runtime makes that; ONNX says batch and channels, and nothing of the image."""
+    proto = parser.parse_model(
+        f'<ir_version: 8, opset_import: ["": 17]> g (float[1, 2, 5, 5] x, float[2, 3, 3, 3] w) => (float y)'
+        f"{{ y = ConvTranspose<output_shape = [{size}, {size}], strides = [2, 2]>(x, w) }}"
+    )
+    assert types(proto)["y"] == expected
+
+
 def test_a_name_that_onnx_made_up_is_one_size_wherever_it_stands():
     found = inferred(
         '<ir_version: 8, opset_import: ["": 17]> g (float[unk__3, 4] a, float[unk__3, unk__5] b) => (float[p, q] y, float[r, s] z)'
