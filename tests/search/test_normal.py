@@ -137,6 +137,14 @@ def test_what_changes_nothing_goes():
     np.testing.assert_array_equal(run(made, feeds)[0], run(proto, feeds)[0])
 
 
+@pytest.mark.parametrize(("op", "number"), [("Mul", 1.0), ("Div", 1.0), ("Pow", 1.0), ("Add", 0.0), ("Sub", 0.0)])
+def test_a_number_that_changes_nothing_goes_beside_what_has_no_shape(op, number):
+    # LightGBM's converter multiplies the scores of its trees by 1; ONNX says nothing of the shape of such outputs.
+    nodes = [node("Reshape", ["x", "sizes"], ["r"]), node(op, ["r", "c"], ["m"]), node("Relu", ["m"], ["y"])]
+    proto = model(nodes, [("x", F, ["n"]), ("sizes", INT, ["rank"])], [("y", F, None)], [weight("c", np.float32(number))])
+    assert operators(cleaned(proto)[1]) == ["Relu", "Reshape"]
+
+
 @pytest.mark.parametrize(("proto", "left"), [(shuffled(), ["Reshape", "Reshape", "Transpose"])])
 def test_a_shape_that_is_known_but_for_symbols_is_a_constant(proto, left):
     loaded, graph, _ = cleaned(proto)
