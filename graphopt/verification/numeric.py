@@ -41,7 +41,7 @@ from graphopt.errors import SessionError, UsageError
 from graphopt.ir.types import Array
 from graphopt.runtime.feeds import Range
 from graphopt.runtime.given import Given
-from graphopt.runtime.guard import Guarded, open_guarded
+from graphopt.runtime.guard import Guarded, open_guarded, revive
 from graphopt.runtime.precision import coarsest
 from graphopt.runtime.providers import short_name
 from graphopt.runtime.session import Model, Session, SessionConfig
@@ -52,6 +52,7 @@ from graphopt.verification.reference import MOST, Inputs, Reference, run_origina
 
 _NEAR = 2.0  # tolerated multiple of what another provider does to the original
 _BOTH = "disabled, both"
+_BROKEN = "compared without the runtime's own optimiser where that breaks the original"
 
 
 @dataclass(frozen=True)
@@ -153,7 +154,9 @@ class Verifier:
         self._original, self._tolerance = original, Tolerance(rtol, atol, levels=levels)
         self._inputs = Inputs(ranges or {}, given, dims or {}, shapes or {}, hints or Hints(), trials, seed)
         self._references: dict[str, Reference] = {}  # by provider
-        self._as_run: tuple[SessionConfig, Sequence[Sequence[Any]] | None] | None = None  # the original's outputs
+        self._as_run: tuple[SessionConfig, list[Sequence[Any] | None]] | None = (
+            None  # the original's outputs; None where it fails
+        )
         self._unrest: list[Tolerance] | None = None  # by output, of that run
 
     @cached_property
@@ -175,7 +178,7 @@ class Verifier:
             The outcome. A model that can't be opened or run where the original can is an outcome, not an error.
 
         Raises:
-            SessionError: The runtime can't open the original.
+            SessionError: The runtime can't open the original, or its own optimiser breaks both models.
             InputsNeededError: The original fails on the inputs made up for it.
             UsageError: An input, range or dimension given is wrong.
         """
@@ -185,23 +188,63 @@ class Verifier:
             self._references[provider] = run_original(self._original, config, self._inputs, self._tolerance)
         whole = self._references[provider]
         trials = range(len(whole.feeds)) if trials is None else trials
-        before = whole.only(trials)
+        before, note = whole.only(trials), ""
         try:
             with open_guarded(optimised, config, seconds=before.patience) as session:
                 complaint = _signature_change(before, session)
                 if complaint:
                     return Verification(False, 0, math.inf, math.inf, None, complaint)
                 used = [spec.name for spec in session.input_specs]
-                after = [session.run({name: feeds[name] for name in used}) for feeds in before.feeds]
+                feeds = [{name: each[name] for name in used} for each in before.feeds]
+                after: Sequence[Sequence[Any]] = [session.run(each) for each in feeds]
         except SessionError as error:
-            message = f"the model that is compared fails where the original does not: {error}"
-            return Verification(False, 0, math.inf, math.inf, None, message)
+            around = self._around(optimised, config, whole, trials)
+            if around is None:
+                message = f"the model that is compared fails where the original does not: {error}"
+                return Verification(False, 0, math.inf, math.inf, None, message)
+            after, note = around, _BROKEN
         checks = _check(before, after)
         if before.config != config and not all(check.passed for check in checks):
             checks = self._second_chance(config, whole, trials, after, checks)
             checks = self._third_chance(optimised, whole, trials, after, checks)
         failed = sorted({trials[n] for check in checks if not check.passed for n in check.failed})
-        return replace(_summary(checks, before), failed=tuple(failed))
+        summary = _summary(checks, before)
+        message = "; ".join(each for each in (summary.message, note) if each)
+        return replace(summary, message=message, failed=tuple(failed))
+
+    def _around(
+        self, optimised: Model, config: SessionConfig, before: Reference, trials: Sequence[int]
+    ) -> list[Sequence[Any]] | None:
+        """Outputs of a model that fails, without the runtime's optimiser where that breaks the original; None if it fails elsewhere, too.
+
+        The optimiser gives some nodes to kernels that take some sizes only, those of the original as well.
+
+        Raises:
+            SessionError: It breaks the original in every trial.
+        """
+        rows = self._asked(config, before)
+        if all(row is None for row in rows):
+            raise SessionError("the runtime's own optimiser breaks the original")
+        lost = {n for n in trials if rows[n] is None}
+        found = dict[int, Sequence[Any]]()
+        for where, those in ((config, {*trials} - lost), (before.config, lost)):
+            with suppress(SessionError), open_guarded(optimised, where, seconds=before.patience) as session:
+                used = [spec.name for spec in session.input_specs]
+                found |= {n: session.run({name: before.feeds[n][name] for name in used}) for n in sorted(those)}
+        return [found[n] for n in trials] if lost and len(found) == len(trials) else None
+
+    def _asked(self, config: SessionConfig, before: Reference) -> list[Sequence[Any] | None]:
+        """Outputs of the original as it is asked to be run, by trial; None where it fails."""
+        if self._as_run is None or self._as_run[0] != config:
+            rows: list[Sequence[Any] | None] = [None] * len(before.feeds)
+            with suppress(SessionError), open_guarded(self._original, config) as session:
+                for n, feeds in enumerate(before.feeds):
+                    try:
+                        rows[n] = session.run(feeds)
+                    except SessionError:
+                        revive(session)
+            self._as_run, self._unrest = (config, rows), None
+        return self._as_run[1]
 
     def _second_chance(
         self,
@@ -212,14 +255,9 @@ class Verifier:
         checks: Sequence[OutputCheck],
     ) -> list[OutputCheck]:
         """Hold outputs that failed in some trials against the original as it is run."""
-        if self._as_run is None or self._as_run[0] != config:
-            found: Sequence[Sequence[Any]] | None = None
-            with suppress(SessionError), open_guarded(self._original, config) as session:
-                found = [session.run(feeds) for feeds in before.feeds]
-            self._as_run, self._unrest = (config, found), None
-        outputs = self._as_run[1]
-        if outputs is None:  # the runtime's optimiser breaks the original: then what the model says stands alone
-            return list(checks)
+        # Where the runtime's optimiser breaks the original what the model says stands alone.
+        rows = self._asked(config, before)
+        outputs = [said if row is None else row for row, said in zip(rows, before.outputs, strict=True)]
         as_run = replace(before, config=config, outputs=outputs)
         if config.provider != before.config.provider and self._tolerance.rtol is None:
             as_run = replace(
@@ -242,13 +280,20 @@ class Verifier:
     ) -> list[OutputCheck]:
         """Pass outputs of quantised models that agree without the runtime's optimiser, and with it are off by what moves the original's."""
         assert self._as_run is not None  # by the second
-        config, as_run = self._as_run
+        config, rows = self._as_run
         quiet = before.config.level == "disabled" and before.config.provider == config.provider
         chosen = self._tolerance.rtol is not None
-        if as_run is None or chosen or not quiet or all(check.passed for check in checks) or not self.quantised:
+        if (
+            all(row is None for row in rows)
+            or chosen
+            or not quiet
+            or all(check.passed for check in checks)
+            or not self.quantised
+        ):
             return list(checks)
         if self._unrest is None:
-            self._unrest = unrest(before, as_run)
+            outputs = [said if row is None else row for row, said in zip(rows, before.outputs, strict=True)]
+            self._unrest = unrest(before, outputs)
         wide = _check(replace(before, tolerances=[self._unrest] * len(before.outputs)).only(trials), after)
         plain: Sequence[Sequence[Any]] = ()
         with suppress(SessionError), open_guarded(optimised, before.config, seconds=before.patience) as session:
@@ -331,6 +376,7 @@ def _says_little(value: Any) -> bool:
 
 def _summary(checks: Sequence[OutputCheck], before: Reference) -> Verification:
     failed = [check for check in checks if not check.passed]
+    sizes = [each for n, each in enumerate(before.sizes) if each and each not in before.sizes[:n]]
     worst = max(failed or checks, key=lambda check: check.max_rel, default=None)
     message = ""
     if failed and worst is not None:
@@ -350,10 +396,8 @@ def _summary(checks: Sequence[OutputCheck], before: Reference) -> Verification:
             if both
             else []
         )
-        once = (
-            [name for name in before.sizes[0] if len({s.get(name) for s in before.sizes}) < 2] if before.sizes else []
-        )
-        notes += [f"runs at one size only: {', '.join(f'{n} {before.sizes[0][n]}' for n in once)}"] if once else []
+        once = [name for name in sizes[0] if len({s.get(name) for s in sizes}) < 2] if sizes else []
+        notes += [f"runs at one size only: {', '.join(f'{n} {sizes[0][n]}' for n in once)}"] if once else []
         notes += (
             [f"all zero or nowhere finite in every trial, which proves little: {', '.join(empty)}"] if empty else []
         )
@@ -366,5 +410,5 @@ def _summary(checks: Sequence[OutputCheck], before: Reference) -> Verification:
         worst_output=worst.name if worst is not None else None,
         message=message,
         outputs=tuple(checks),
-        sizes=tuple(before.sizes),
+        sizes=tuple(sizes),
     )

@@ -62,7 +62,7 @@ class Inputs:
     seed: int
 
     def make(self, session: Guarded | Session) -> tuple[list[dict[str, Any]], list[Safe], list[Sizes]]:
-        """Inputs for each trial, others of the same sizes that are known to run, and the sizes.
+        """Inputs for each trial, others of the same sizes that are known to run, and the sizes that were chosen for it.
 
         There is one trial for each set in which the caller has given all of them, and nothing in its place.
 
@@ -75,7 +75,7 @@ class Inputs:
         for overrides in self.given:
             more, in_place, their_sizes = self._of(overrides, session, specs, dims)
             feeds, safe = [*feeds, *more], [*safe, *in_place]
-            sizes += [each for each in their_sizes if each not in sizes]
+            sizes += their_sizes
         return feeds, safe, sizes
 
     def _of(
@@ -98,7 +98,7 @@ class Inputs:
             )
 
         if all(spec.name in overrides for spec in specs):
-            return [made(dims, 0)], [()], []
+            return [made(dims, 0)], [()], [{}]
         choices = Symbols.choices(specs, dims, overrides, self.hints)
         error: SessionError | None = None
 
@@ -138,8 +138,7 @@ class Inputs:
             else:
                 feeds.append(made(each, n, flags=f))
             safe.append(in_place)
-        tried = [{s: each[s] for s in symbols.free} for each in sizes] if symbols.free else []
-        return feeds, safe, tried
+        return feeds, safe, [{s: plan[n % len(plan)][0][s] for s in symbols.free} for n in range(trials)]
 
 
 @dataclass(frozen=True)
@@ -152,7 +151,7 @@ class Reference:
         feeds: Inputs of each trial.
         outputs: Outputs of each trial.
         tolerances: What to tolerate, for each trial and output.
-        sizes: Sizes of the symbols that were chosen.
+        sizes: Sizes of the symbols that were chosen, of each trial; none where nothing is left to choose.
         patience: Seconds that the other model may take to be opened or run.
         stirred: How far each output of a quantised model is moved by a part of a level in the inputs, if they hold floats.
     """
@@ -173,6 +172,7 @@ class Reference:
             feeds=[self.feeds[n] for n in trials],
             outputs=[self.outputs[n] for n in trials],
             tolerances=[self.tolerances[n] for n in trials],
+            sizes=[self.sizes[n] for n in trials],
         )
 
 
@@ -222,7 +222,7 @@ def _run_as(config: SessionConfig, original: Model, inputs: Inputs, tolerance: T
     wild = (change.max_rel > MOST for value, change in zip(outputs[-1], changes[-1], strict=True) if _is_float(value))
     if len(feeds) > 2 and safe[-1] and any(wild):
         # The larger inputs drive it where rounding alone changes everything; its sizes are those of another trial.
-        feeds, outputs, changes, stirred = feeds[:-1], outputs[:-1], changes[:-1], stirred[:-1]
+        feeds, outputs, changes, stirred, sizes = feeds[:-1], outputs[:-1], changes[:-1], stirred[:-1], sizes[:-1]
     unrest = joined(outputs, stirred) if stirred else None
     least, gain = [default_rtol(kind)] * len(names), _GAIN
     if unrest is not None:  # a level tips over or it does not: thirty times that is nothing that could happen

@@ -459,3 +459,43 @@ def test_no_size_runs():
         verify_models(never, never)
     assert "--dim seq=N --dim n=N" in str(error.value.hint) and "--inputs" in str(error.value.hint)
     assert verify_models(never, never, hints=Hints({"n": [1009]})).passed
+
+
+def enlarged(height="h", factor=2.0, single=False):
+    """An image of channels last that is resized, for which the runtime's own optimiser takes a kernel that lacks most factors."""
+    nodes = [
+        helper.make_node("Transpose", ["x"], ["t"], perm=[0, 3, 1, 2]),
+        helper.make_node("Shape", ["t"], ["s"], start=0, end=2),
+        helper.make_node("Concat", ["s", "to"], ["sizes"], axis=0),
+        helper.make_node("Resize", ["t", "", "", "sizes"], ["r"], mode="cubic"),
+        helper.make_node("Mul", ["r", "by"], ["m"]),
+        helper.make_node("Transpose", ["m"], ["y"], perm=[0, 2, 3, 1]),
+    ]
+    if single:  # it takes one pixel only
+        nodes[0].input[0] = "pixel"
+        nodes.insert(0, helper.make_node("Reshape", ["x", "one"], ["pixel"]))
+    inputs, outputs = [("x", F, [1, height, height, 3])], [("y", F, [1, 4, 4, 3])]
+    weights = {"to": np.array([4, 4]), "by": np.float32(factor), "one": np.array([1, 1, 1, 3])}
+    return model(nodes, inputs, outputs, weights)
+
+
+def test_where_the_runtimes_optimiser_breaks_the_original_the_models_are_compared_without_it():
+    found = verify_models(enlarged(), enlarged())
+    assert found.passed and "without the runtime's own optimiser where that breaks the original" in found.message
+    assert len(found.sizes) == 3 and found.trials == 4
+    wrong = verify_models(enlarged(), enlarged(factor=2.5))
+    assert not wrong.passed and wrong.failed == (0, 1, 2, 3)
+    verifier = Verifier(enlarged())
+    assert (
+        not verifier.verify(enlarged(factor=2.5), trials=[0]).passed and verifier.verify(enlarged(), trials=[0]).passed
+    )
+
+
+def test_what_fails_at_more_sizes_than_the_original_is_wrong():
+    found = verify_models(enlarged(), enlarged(single=True))
+    assert not found.passed and "fails where the original does not" in found.message
+
+
+def test_a_model_that_the_runtimes_optimiser_always_breaks_is_not_compared():
+    with pytest.raises(SessionError, match="the runtime's own optimiser breaks the original"):
+        verify_models(enlarged(9), enlarged(9))
