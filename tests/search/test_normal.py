@@ -141,8 +141,17 @@ def test_what_changes_nothing_goes():
 def test_a_number_that_changes_nothing_goes_beside_what_has_no_shape(op, number):
     # LightGBM's converter multiplies the scores of its trees by 1; ONNX says nothing of the shape of such outputs.
     nodes = [node("Reshape", ["x", "sizes"], ["r"]), node(op, ["r", "c"], ["m"]), node("Relu", ["m"], ["y"])]
-    proto = model(nodes, [("x", F, ["n"]), ("sizes", INT, ["rank"])], [("y", F, None)], [weight("c", np.float32(number))])
+    proto = model(
+        nodes, [("x", F, ["n"]), ("sizes", INT, ["rank"])], [("y", F, None)], [weight("c", np.float32(number))]
+    )
     assert operators(cleaned(proto)[1]) == ["Relu", "Reshape"]
+
+
+def test_a_number_that_is_cast_like_something_is_a_number():
+    # onnxscript writes each number of a function so; what the number says (here that nothing changes) counts then.
+    nodes = [node("CastLike", ["one", "x"], ["c"]), node("Mul", ["x", "c"], ["m"]), node("CastLike", ["m", "i"], ["y"])]
+    proto = model(nodes, [("x", F, [3]), ("i", INT, [2])], [("y", INT, [3])], [weight("one", np.int64(1))])
+    assert operators(cleaned(proto)[1]) == ["Cast"]
 
 
 @pytest.mark.parametrize(("proto", "left"), [(shuffled(), ["Reshape", "Reshape", "Transpose"])])
