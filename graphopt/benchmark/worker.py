@@ -24,6 +24,7 @@ import numpy as np
 from graphopt.benchmark.children import Respondent
 from graphopt.errors import GraphoptError, SessionError
 from graphopt.ir.types import Array
+from graphopt.runtime import guard
 from graphopt.runtime.environment import peak_memory
 from graphopt.runtime.feeds import make_feeds
 from graphopt.runtime.given import load_npz
@@ -32,10 +33,7 @@ from graphopt.runtime.rounds import Contender, Opener, Timed, processor_clock
 from graphopt.runtime.session import Session, SessionConfig
 from graphopt.runtime.timing import Turn
 
-# The child looks for modules where we do, wherever graphopt was found.
-_START = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv.pop(1)); from graphopt.benchmark import worker; worker.run()"
-)
+_START = "from graphopt.benchmark import worker; worker.run()"
 
 
 class Worker(Respondent):
@@ -51,17 +49,7 @@ class Worker(Respondent):
     """
 
     def __init__(self, model: Path, config: SessionConfig, feeds: Path) -> None:
-        super().__init__(
-            [
-                sys.executable,
-                "-c",
-                _START,
-                json.dumps(sys.path),
-                str(model.resolve()),
-                str(feeds),
-                json.dumps(asdict(config)),
-            ]
-        )
+        super().__init__(guard.command(_START, str(model.resolve()), str(feeds), json.dumps(asdict(config))))
         self.opened: float = self.first["opened"]
         """Seconds that opening the session took."""
         self.peak: int | None = self.first["peak"]

@@ -23,10 +23,10 @@ from typing import Any
 from graphopt import scratch
 from graphopt.errors import GraphoptError, unexpected
 from graphopt.pipeline.context import Progress
+from graphopt.runtime import guard
 
 _POLL_S, _GRACE_S = 0.2, 5.0
-# The child looks for modules where we do, wherever graphopt was found.
-_START = "import json, sys; sys.path[:] = json.loads(sys.argv.pop(1)); from graphopt.many import child; child.serve()"
+_START = "from graphopt.many import child; child.serve()"
 
 
 def optimize(
@@ -44,8 +44,8 @@ def optimize(
         where the system tells.
     """
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as complaints:
-        process = subprocess.Popen(
-            [sys.executable, "-c", _START, json.dumps(sys.path)],
+        process = guard.spawn(
+            _START,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=complaints,

@@ -8,6 +8,7 @@ the inference is that of ONNX where no size is below 0, and says nothing elsewhe
 from __future__ import annotations
 
 import atexit
+import threading
 from collections.abc import Iterable, Sequence
 from functools import cache
 
@@ -19,6 +20,7 @@ from graphopt.onnxio.read import STANDARD
 _DOMAIN = "graphopt.guarded"  # registered in this process alone, and never written
 GUARDED = ("Slice", "GatherND")
 """Operators of which ONNX's inference ends the process where a size is below 0."""
+_registering = threading.Lock()
 
 
 def guard(proto: ModelProto) -> None:
@@ -73,9 +75,14 @@ def _follows(op: str, version: int) -> bool:
         return False
 
 
-@cache
 def _register() -> None:
-    """Make the guarded operators known, once for each version that they have."""
+    """Make the guarded operators known, once for each version that they have, whichever thread comes first."""
+    with _registering:
+        _register_once()
+
+
+@cache
+def _register_once() -> None:
     for schema in defs.get_all_schemas_with_history():
         if schema.name in GUARDED and schema.domain == "":
             guarded = defs.OpSchema(schema.name, _DOMAIN, schema.since_version)

@@ -7,13 +7,13 @@ crashed is replaced. It ends with this process, however that ends.
 
 What is timed runs in this process; it has been run over there before.
 
-Where there are no Unix sockets to hand over (Windows), sessions are opened in this process.
+Where there are no Unix sockets to hand over (Windows), and where this process knows of no Python to start
+(:func:`python`), sessions are opened in this process.
 """
 
 from __future__ import annotations
 
 import atexit
-import json
 import os
 import pickle
 import signal
@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graphopt import scratch
-from graphopt.errors import CrashError, GraphoptError
+from graphopt.errors import CrashError, GraphoptError, UsageError, reason
 from graphopt.scratch import Closing
 
 if TYPE_CHECKING:
@@ -41,19 +41,61 @@ LIMIT_S = 600.0
 """Seconds that opening a model, or a run of it, may take where nothing is known of it."""
 
 _HEAD = struct.Struct("<Q")
-# The child looks for modules where we do, wherever graphopt was found.
-_START = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv.pop(1)); from graphopt.runtime import guarded; guarded.main()"
-)
+_START = "from graphopt.runtime import guarded; guarded.main()"
+
+_NAME_ONE = "name a Python that is, by multiprocessing.set_executable"
 
 _lock = threading.RLock()
 _child: _Child | None = None
 
 
+def python() -> str | None:
+    """The program that is Python; ``None`` where this process knows of none.
+
+    What :data:`sys.executable` names is another program, or nothing, where Python is a part of that program. Whoever embeds it names one
+    as for :mod:`multiprocessing`. A program into which Python was frozen would begin anew if it was started as Python: it is none.
+    """
+    spawning = sys.modules.get("multiprocessing.spawn")  # who has named one has imported it
+    chosen = sys.executable if spawning is None else spawning.get_executable()
+    name = os.fsdecode(chosen) if chosen else ""
+    return None if not name or (getattr(sys, "frozen", False) and name == sys.executable) else name
+
+
+def command(code: str, *arguments: str) -> list[str]:
+    """The command that runs a line of code in a Python that looks for modules where we do, wherever graphopt was found.
+
+    The places stand in the code, so that nothing has to be imported to read them: the folder that the command runs in, where Python looks
+    first by itself, may have a ``json.py`` of its own. What is no text among them, such as a ``Path``, Python passes over, and so does this.
+
+    Raises:
+        UsageError: This process knows of no Python.
+    """
+    program = python()
+    if program is None:
+        raise UsageError("there is no Python to start a process with: sys.executable is none", _NAME_ONE)
+    places = [place for place in sys.path if isinstance(place, str)]
+    return [program, "-c", f"import sys; sys.path[:] = {places!a}; {code}", *arguments]
+
+
+def spawn(code: str, *arguments: str, **how: Any) -> subprocess.Popen[Any]:
+    """Start the process of :func:`command`; ``how`` is said to :class:`subprocess.Popen`.
+
+    Raises:
+        UsageError: This process knows of no Python.
+        GraphoptError: What it takes for one can't be started.
+    """
+    line = command(code, *arguments)
+    try:
+        return subprocess.Popen(line, **how)
+    except OSError as error:
+        hint = _NAME_ONE if isinstance(error, FileNotFoundError | PermissionError) else None
+        raise GraphoptError(f"no process can be started with {line[0]}: {reason(error)}", hint) from error
+
+
 def start() -> None:
     """Start the child now, so that it is ready when it is needed."""
-    with suppress(OSError), _lock:  # whoever needs it will say why it can't be started
-        if hasattr(socket, "AF_UNIX"):
+    with suppress(OSError, GraphoptError), _lock:  # whoever needs it will say why it can't be started
+        if _possible():
             _running()
 
 
@@ -65,7 +107,7 @@ def ready() -> None:
 def peak() -> int | None:
     """Peak memory of the child so far, in bytes: no session that it had took more; ``None`` where nobody knows."""
     with suppress(OSError, _EndedError, GraphoptError), _lock:
-        if hasattr(socket, "AF_UNIX"):
+        if _possible():
             found: int | None = _running().ask(("peak",), LIMIT_S)
             return found
     return None
@@ -89,7 +131,7 @@ def open_guarded(
     from graphopt.runtime import session
 
     config = config or session.SessionConfig()
-    if not hasattr(socket, "AF_UNIX"):
+    if not _possible():
         return session.Session(model, config)
     return Guarded(model, config, name or (str(model) if isinstance(model, Path) else "the model"), seconds)
 
@@ -106,7 +148,7 @@ def peak_memory(model: Model, config: SessionConfig, feeds: Mapping[str, Any], s
     Returns:
         Bytes; ``None`` where the system does not tell, or where the model does not get that far.
     """
-    if not hasattr(socket, "AF_UNIX"):
+    if not _possible():
         return None
     child = _Child()  # one of its own: the peak of a process is that of all it has done
     try:
@@ -209,14 +251,16 @@ class _Child:
         self._socket, theirs = socket.socketpair()
         with theirs:
             # Its stdin is never written to: it ends when we do, however we do. Ctrl-C is meant for us alone.
-            self._process = subprocess.Popen(
-                [sys.executable, "-c", _START, json.dumps(sys.path), str(theirs.fileno())],
+            self._process = spawn(
+                _START,
+                str(theirs.fileno()),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=None if os.environ.get("GRAPHOPT_DEBUG") else subprocess.DEVNULL,
                 pass_fds=(theirs.fileno(),),
                 start_new_session=True,
             )
+        self._greeted = False
         self.pid = os.getpid()
         scratch.on_abandon(self, self._process.kill)
 
@@ -230,18 +274,26 @@ class _Child:
 
         Raises:
             _EndedError: It is no more.
+            GraphoptError: It has never come to be.
         """
         if not self.alive:
             raise _EndedError("was ended by an earlier request")
         try:
             deadline = time.monotonic() + seconds
             send(self._socket, request)
+            self._greeted = self._greeted or receive(self._socket, deadline)
             failed, answer = receive(self._socket, deadline)
         except TimeoutError:
             self.end()
             raise _EndedError(f"does not end within {seconds:.0f} s") from None
         except (EOFError, OSError):
-            raise _EndedError(self._fate()) from None
+            fate = self._fate()
+            if not self._greeted and (self._process.returncode or 0) >= 0:
+                raise GraphoptError(
+                    f"the process that opens models first does not start: {python()} {fate}",
+                    f"GRAPHOPT_DEBUG=1 shows what it says; if it is no Python, {_NAME_ONE}",
+                ) from None
+            raise _EndedError(fate) from None
         except BaseException:
             self.end()  # half an answer may be under way
             raise
@@ -273,6 +325,10 @@ class _Child:
         return f"crashes (signal {-code})"
 
 
+def _possible() -> bool:
+    return hasattr(socket, "AF_UNIX") and python() is not None
+
+
 def _running() -> _Child:
     global _child
     if _child is None or not _child.alive:
@@ -285,7 +341,15 @@ def _end() -> None:
         _child.end()
 
 
+def _unlock() -> None:
+    """In a forked process nobody is left to open a lock that another thread held."""
+    global _lock
+    _lock = threading.RLock()
+
+
 atexit.register(_end)
+if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
+    os.register_at_fork(after_in_child=_unlock)
 
 
 def _payload(model: Model) -> Any:

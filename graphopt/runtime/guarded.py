@@ -36,6 +36,7 @@ def _end_with_parent() -> None:
 def _serve(connection: socket.socket) -> None:
     sessions: dict[int, Session] = {}
     numbers = itertools.count()
+    send(connection, True)  # it is there
     while True:
         request, *arguments = receive(connection)
         answer: Any = None

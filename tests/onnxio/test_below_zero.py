@@ -89,3 +89,24 @@ def test_a_slice_is_inferred_as_ever():
     ahead = [vector("from", 1), vector("to", 9), vector("axis", 1), vector("by", 2)]
     shape = types_of(model([TURN], [("a", F, ["N", 4])], [("y", F, None)], ahead))["y"].shape
     assert shape == ("N", 2)
+
+
+def test_threads_that_come_first_together():
+    """Several of a host's threads may read their first models at the same time; the schemas are registered by one."""
+    code = (
+        "import sys, threading; sys.setswitchinterval(1e-6)\n"
+        "from graphopt.onnxio import below_zero\n"
+        "together, failed = threading.Barrier(4), []\n"
+        "def first():\n"
+        "    together.wait()\n"
+        "    try: below_zero._register()\n"
+        "    except Exception as error: failed.append(error)\n"
+        "threads = [threading.Thread(target=first) for _ in range(4)]\n"
+        "for thread in threads: thread.start()\n"
+        "for thread in threads: thread.join()\n"
+        "sys.exit(str(failed[0]) if failed else 0)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr

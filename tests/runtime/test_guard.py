@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import shutil
 import signal
 import subprocess
 import sys
@@ -159,3 +160,67 @@ def test_a_model_that_has_no_end_is_no_equal(tmp_path, monkeypatch):
     onnx.save(plain, tmp_path / "plain.onnx")
     found = verify_models(tmp_path / "plain.onnx", stored(endless(), tmp_path / "loop.onnx"))
     assert not found.passed and "loop.onnx: ONNX Runtime does not end within" in found.message
+
+
+def in_a_host(code: str, **how) -> str:
+    """What a program prints that has graphopt open a model first."""
+    model = f"LoadableModel({chain(1).proto!r})"
+    given = f"from graphopt.runtime.guard import open_guarded\nfrom graphopt.runtime.session import LoadableModel\nmodel = {model}\n"
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{given}{code}"],
+        **{"capture_output": True, "text": True, "timeout": 60, "check": False} | how,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_modules_of_the_folder_are_not_those_of_python(tmp_path):
+    """A command finds its own modules wherever it is run; so must what it starts."""
+    (tmp_path / "json.py").write_text("raise SystemExit('this is not the one')")
+    said = in_a_host(
+        f"import json, os; os.chdir({str(tmp_path)!r}); sys.path.remove('')\nprint(type(open_guarded(model)).__name__)"
+    )
+    assert said == "Guarded"
+
+
+def test_a_path_among_the_places_of_modules_is_passed_over():
+    code = "from pathlib import Path; sys.path.append(Path('/tmp'))\nprint(type(open_guarded(model)).__name__)"
+    assert in_a_host(code) == "Guarded"
+
+
+@pytest.mark.parametrize("nothing", ["None", "''", "sys.executable; sys.frozen = True"])
+def test_without_a_python_to_start_models_are_opened_here(nothing):
+    assert in_a_host(f"sys.executable = {nothing}\nprint(type(open_guarded(model)).__name__)") == "Session"
+
+
+@pytest.mark.parametrize(
+    ("program", "said"),
+    [("/no/such/python", "no process can be started with /no/such/python: no such file"), ("true", "exit code 0")],
+)
+def test_what_is_no_python_is_said(program, said):
+    program = shutil.which(program) or program
+    code = f"sys.executable = {program!r}\ntry: open_guarded(model)\nexcept Exception as error: print(type(error).__name__, error, error.hint)"
+    told = in_a_host(code)
+    assert told.startswith("GraphoptError") and said in told and "set_executable" in told
+
+
+def test_a_host_names_its_python():
+    code = (
+        "import multiprocessing; python, sys.executable = sys.executable, 'host'; multiprocessing.set_executable(python)\n"
+        "print(type(open_guarded(model)).__name__)"
+    )
+    assert in_a_host(code) == "Guarded"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
+def test_a_fork_while_another_thread_asks():
+    """The lock is held then by a thread that the new process does not have."""
+    code = (
+        "import os, signal, threading\nfrom graphopt.runtime import guard\nheld, over = threading.Event(), threading.Event()\n"
+        "def hold():\n    with guard._lock: held.set(); over.wait(30)\n"
+        "threading.Thread(target=hold).start(); held.wait()\n"
+        "pid = os.fork()\n"
+        "if not pid: signal.alarm(20); open_guarded(model); os._exit(0)\n"
+        "print(os.waitpid(pid, 0)[1]); over.set()"
+    )
+    assert in_a_host(code) == "0"
