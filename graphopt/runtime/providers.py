@@ -17,6 +17,7 @@ import importlib.util
 import io
 import os
 import sys
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -72,6 +73,9 @@ TRAITS = {
 
 # A machine has several devices of one provider; where the user does not choose, the runtime's most special one is taken.
 _BEST_FIRST = ("NPU", "GPU", "CPU")
+
+
+_registering = threading.Lock()
 
 
 def short_name(provider: str) -> str:
@@ -202,15 +206,22 @@ def did_not_start(provider: str, reason: str) -> SessionError:
     return SessionError(f"{text}: {reason}" if reason else text, hint)
 
 
-@cache
 def _register(provider: str) -> None:
-    """Register the plug-in of a provider, if it has one that is installed."""
+    """Register the plug-in of a provider, if it has one that is installed, whichever thread comes first."""
+    with _registering:
+        _register_once(provider)
+
+
+@cache
+def _register_once(provider: str) -> None:
     from graphopt.runtime.ort import onnxruntime
 
     module = traits(provider).plugin
     if not module or importlib.util.find_spec(module) is None:
         return
     try:
+        if any(device.ep_name == PROVIDERS[provider] for device in onnxruntime.get_ep_devices()):
+            return  # the program that graphopt is a part of has done it
         library = importlib.import_module(module).get_library_path()
         onnxruntime.register_execution_provider_library(PROVIDERS[provider], os.fspath(library))
     except Exception as error:  # the binding's errors share no base, and a plug-in may raise any of its own

@@ -45,7 +45,7 @@ faster: within a turn the threads are as awake as they are with the runtime's ow
 _RECORDING = ("enable_cuda_graph", "trt_cuda_graph_enable", "enable_graph_capture")  # of CUDA, TensorRT and DirectML
 
 # What it says of a provider whose libraries are not there, where it does not open on the CPU instead.
-_NO_LIBRARY = "GPU requirements page"
+_NOT_STARTED = ("GPU requirements page", "Error creating execution provider")
 
 # The runtime's status exceptions share no base but Exception; the binding adds Python's own.
 _RUNTIME_ERRORS: tuple[type[Exception], ...] = (
@@ -188,7 +188,7 @@ class Session(Closing):
             self._session = build()
         except _RUNTIME_ERRORS as error:
             text = one_line(error)
-            if _NO_LIBRARY in text:
+            if any(words in text for words in _NOT_STARTED):
                 raise providers.did_not_start(self._provider, text) from error
             raise SessionError(f"onnxruntime can't open the model: {text}", _advice(text)) from error
         if self._provider not in self._session.get_providers():

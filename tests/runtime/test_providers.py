@@ -5,6 +5,9 @@ from __future__ import annotations
 import importlib.util
 import platform
 import sys
+import threading
+import time
+from types import SimpleNamespace
 
 import numpy as np
 import onnxruntime
@@ -135,5 +138,35 @@ def test_a_plug_in_that_registers_and_takes_no_node_is_an_error():
 
 @QNN
 def test_a_plug_in_that_does_not_start_is_an_error():
-    with pytest.raises(SessionError, match="backend"):
+    with pytest.raises(SessionError, match=r"provider qnn does not start.*backend") as error:
         Session(chain(2), SessionConfig("qnn"))
+    assert "backend_type" in str(error.value.hint)
+
+
+def test_a_plug_in_is_registered_once(monkeypatch, tmp_path):
+    """The runtime refuses a second time, be it another thread's or, of what the host has registered, ours."""
+    (tmp_path / "onnxruntime_qnn.py").write_text("def get_library_path(): return 'library'")
+    monkeypatch.syspath_prepend(tmp_path)
+    registered, refused = [], []
+
+    def register(name: str, library: str) -> None:
+        time.sleep(0.05)
+        refused.extend(registered)
+        registered.append(name)
+
+    monkeypatch.setattr(onnxruntime, "register_execution_provider_library", register, raising=False)
+    monkeypatch.setattr(onnxruntime, "get_ep_devices", list, raising=False)
+    providers._register_once.cache_clear()
+    threads = [threading.Thread(target=providers._register, args=("qnn",)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (registered, refused) == (["QNNExecutionProvider"], [])
+
+    providers._register_once.cache_clear()
+    theirs = SimpleNamespace(ep_name="QNNExecutionProvider")
+    monkeypatch.setattr(onnxruntime, "get_ep_devices", lambda: [theirs], raising=False)
+    providers._register("qnn")
+    assert registered == ["QNNExecutionProvider"]
+    providers._register_once.cache_clear()
