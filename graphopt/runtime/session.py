@@ -176,7 +176,10 @@ class Session(Closing):
                 )
         else:
             source = in_utf8(model)
-        onnxruntime.set_default_logger_severity(FATAL_ONLY)
+        if self._provider != providers.CPU:
+            # What providers say when they start goes to the log of the process, which may be another program's: it is left alone
+            # where only the CPU is used, because nobody can ask how loud it was.
+            onnxruntime.set_default_logger_severity(FATAL_ONLY)
         chosen: list[Any] | None = None
 
         def build() -> Any:

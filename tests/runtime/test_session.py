@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import gc
 import mmap
+import subprocess
+import sys
+from pathlib import Path
 
 import ml_dtypes
 import numpy as np
@@ -14,6 +17,8 @@ from onnx import TensorProto, helper, numpy_helper
 from graphopt.errors import SessionError, UnknownNameError, UsageError
 from graphopt.runtime.session import LoadableModel, Session, SessionConfig, recorded
 from tests.runtime.models import LONG, TEXT, F, chain, model, placeholder, proto
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def add(code, array, dims, **kwargs):
@@ -290,3 +295,20 @@ def test_inputs_that_are_also_weights_need_no_feed():
 )
 def test_what_a_provider_records(provider, given, expected):
     assert recorded(SessionConfig(provider, provider_options=given)) is expected
+
+
+def test_the_log_of_the_program_around_us_is_left_alone():
+    """Its own sessions go on to warn as they did: how loud the runtime's log was nobody can ask, so nobody could restore it."""
+    code = (
+        "import numpy as np, onnxruntime\n"
+        "from graphopt.runtime.session import Session\n"
+        "from tests.runtime.models import F, chain, proto\n"
+        "from onnx import helper\n"
+        "Session(chain(1)).close()\n"
+        "spare = proto([helper.make_node('Relu', ['x'], ['y'])], [('x', F, [2])], [('y', F, [2])], {'spare': np.ones(3, np.float32)})\n"
+        "onnxruntime.InferenceSession(spare.SerializeToString(), providers=['CPUExecutionProvider'])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0 and "Removing initializer 'spare'" in done.stderr, done.stderr
