@@ -213,13 +213,18 @@ def _shipped(inside: str, beside: str) -> Path:
     """In a wheel such files lie inside the package, in a checkout (or an editable install of one) beside it.
 
     Raises:
-        GraphoptError: The installation is broken: neither exists.
+        GraphoptError: The installation is broken: neither exists, or they lie in an archive, out of which Python can import but nothing else reads.
     """
     package = Path(__file__).resolve().parent
     # In this order: beside an installed package lie other people's packages, and one might be called "rules".
     for folder in (package / "_data" / inside, package.parent / beside):
         if folder.is_dir():
             return folder
+    archive = next((place for place in package.parents if place.is_file()), None)
+    if archive is not None:
+        raise GraphoptError(
+            f"the {inside} that come with graphopt can't be read out of {archive}", "install or unpack it"
+        )
     raise GraphoptError(f"the {inside} that come with graphopt are missing", "reinstall graphopt")
 
 

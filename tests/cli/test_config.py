@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
+import subprocess
+import sys
 import warnings
 from pathlib import Path
 
@@ -21,6 +24,8 @@ from graphopt.config import (
     rules_dir,
 )
 from graphopt.errors import UsageError
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def project(folder: Path, *lines: str) -> Path:
@@ -383,3 +388,12 @@ def test_a_wrong_file_of_our_own(tmp_path, text, said):
 def test_a_profile_without_a_file(tmp_path):
     with pytest.raises(UsageError, match=r"profile 'edge': no graphopt.toml or pyproject.toml"):
         load_settings(profile="edge", cwd=tmp_path, environ={})
+
+
+def test_out_of_an_archive_no_rules_are_read(tmp_path):
+    """Python imports from archives, so graphopt starts in one; what is wrong then is not the installation."""
+    archive = shutil.make_archive(str(tmp_path / "app"), "zip", ROOT, "graphopt")
+    code = "import sys; sys.path.insert(0, sys.argv[1]); from graphopt.config import rules_dir; rules_dir()"
+    command = [sys.executable, "-P", "-c", code, archive]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert done.stderr.splitlines()[-1].endswith(f"the rules that come with graphopt can't be read out of {archive}")
