@@ -9,13 +9,13 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import json
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from graphopt.benchmark import children
 from graphopt.errors import UnknownNameError
+from graphopt.runtime import guard
 from graphopt.runtime.environment import runtime_version
 
 LIMIT_S = 300.0
@@ -99,6 +99,7 @@ def run_peer(
 
     Raises:
         UnknownNameError: There is no such peer.
+        UsageError: This process knows of no Python to run it with.
     """
     if peer not in PEERS:
         raise UnknownNameError("peer", peer, PEERS)
@@ -108,7 +109,7 @@ def run_peer(
     version = runtime_version() if peer in _MODULES else importlib.metadata.version(peer)
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / "model.onnx"
-    command = [sys.executable, "-c", _CHILD.format(code=PEERS[peer]), str(source.resolve()), str(target.resolve())]
+    command = guard.command(_CHILD.format(code=PEERS[peer]), str(source.resolve()), str(target.resolve()))
     ended = children.call(command, seconds=limit, folder=folder, interrupted=interrupted)
     if ended.code is None:
         return PeerRun(version=version, error="interrupted" if interrupted() else f"no result after {limit:g} s")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 
 import onnx
@@ -10,7 +11,7 @@ import pytest
 from graphopt.benchmark import peers
 from graphopt.benchmark.peers import PEERS, installed, run_peer
 from graphopt.benchmark.plan import Plan
-from graphopt.errors import UnknownNameError
+from graphopt.errors import UnknownNameError, UsageError
 from tests.runtime.models import chain
 
 
@@ -85,3 +86,11 @@ def test_missing_and_unknown(source, tmp_path, peer):
     assert "nonesuch" not in peers.installed()
     with pytest.raises(UnknownNameError):
         run_peer("other", source, tmp_path / "out")
+
+
+def test_where_no_python_is_known_it_is_said(source, tmp_path, peer, monkeypatch):
+    monkeypatch.setattr(sys, "executable", None)
+    monkeypatch.delitem(sys.modules, "multiprocessing.spawn", raising=False)
+    with pytest.raises(UsageError, match="no Python to start a process with") as error:
+        run_peer(peer("begin()"), source, tmp_path / "out")
+    assert "set_executable" in str(error.value.hint)
