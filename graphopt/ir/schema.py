@@ -92,6 +92,12 @@ def deadly(op: str, domain: str, attributes: Mapping[str, Any], outputs: int) ->
     return ""
 
 
+def allowed(schema: Any, parameter: Any) -> Sequence[str]:
+    """The types that a parameter may have, as ONNX writes them; its own ``types`` onnx 1.20 can't hand to Python."""
+    said = parameter.type_str
+    return next((c.allowed_type_strs for c in schema.type_constraints if c.type_param_str == said), [said])
+
+
 @lru_cache(maxsize=1 << 14)
 def _complaint(op: str, domain: str, version: int, attributes: tuple[str, ...], dtypes: tuple[str | None, ...]) -> str:
     if not onnx.defs.has(op, domain=domain):
@@ -119,7 +125,7 @@ def _complaint(op: str, domain: str, version: int, attributes: tuple[str, ...], 
         text = TYPE_STRINGS.get(dtype)
         if text is None:
             continue
-        if text not in parameter.types:
+        if text not in allowed(schema, parameter):
             return f"{op} can't have {parameter.name!r} of {dtype} in operator set {version}"
         if parameter.is_homogeneous and bound.setdefault(parameter.type_str, text) != text:
             return f"{op} can't have operands of both {dtype} and {DTYPE_OF[bound[parameter.type_str]]}"

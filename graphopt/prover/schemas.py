@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import onnx.defs
 
-from graphopt.ir.schema import DTYPE_OF, formal, schema_of
+from graphopt.ir.schema import DTYPE_OF, allowed, formal, schema_of
 from graphopt.ir.types import NUMPY_NAMES
 from graphopt.rewrite.pattern import Line
 from graphopt.rewrite.schema import Rule
@@ -211,7 +211,7 @@ def dtypes_of(rule: Rule, leaf: str, opset: int) -> list[str]:
     for domain, op, position, _ in readers(rule, leaf):
         schema = schema_of(op, domain, opset)
         parameter = None if schema is None else formal(schema, position)
-        texts = _contributed_types(domain, op, position) if parameter is None else parameter.types
+        texts = _contributed_types(domain, op, position) if parameter is None else allowed(schema, parameter)
         found |= {DTYPE_OF[text] for text in texts if text in DTYPE_OF}
     return [name for name in _PREFERRED if name in found and name in NUMPY_NAMES]
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from onnx import AttributeProto, helper, numpy_helper
 
+from graphopt.ir import schema
 from graphopt.ir.constants import tensor_of
 from graphopt.ir.infer import InferenceError, attribute, infer, make_node
 from graphopt.ir.types import ValueType
@@ -113,3 +114,23 @@ def test_what_onnx_does_not_survive_is_refused(op, attributes, data):
     given = [None, None if data is None else np.array(data, np.int64)]
     with pytest.raises(InferenceError):
         infer(op, "", 18, attributes, [ValueType("f32", (5,) if data else (3, 6)), second], given, 1)
+
+
+def test_types_are_checked_where_onnx_cannot_list_those_of_a_parameter(monkeypatch):
+    """As onnx 1.20 is built, the list of a parameter's types can't be handed to Python; every rewrite asks for it."""
+
+    class Parameter:
+        def __init__(self, real):
+            self.real = real
+
+        def __getattr__(self, name):
+            if name == "types":
+                raise TypeError("Unable to convert function return value to a Python type!")
+            return getattr(self.real, name)
+
+    real = schema.formal
+    monkeypatch.setattr(schema, "formal", lambda of, i: Parameter(real(of, i)))
+    schema._complaint.cache_clear()
+    assert schema.complaint("Relu", "", 17, {}, ["f32"]) == ""
+    assert "can't have 'X' of str" in schema.complaint("Relu", "", 17, {}, ["str"])
+    schema._complaint.cache_clear()
