@@ -20,7 +20,7 @@ from graphopt.ir.content import Content, shape
 from graphopt.ir.doubts import believed
 from graphopt.ir.graph import Opaque, Tensor
 from graphopt.ir.memo import Memo
-from graphopt.ir.schema import DTYPE_OF, deadly
+from graphopt.ir.schema import DTYPE_OF, allowed, deadly
 from graphopt.ir.types import DTYPE_NAMES, DTYPES, UNKNOWN, Dim, ValueType, known
 
 _memo: Memo[Any, tuple[ValueType, ...]] = Memo()
@@ -125,7 +125,6 @@ def parameters(
         schema = onnx.defs.get_schema(op, version, domain)
     except onnx.defs.SchemaError:
         return None
-    bounds = {c.type_param_str: frozenset(c.allowed_type_strs) for c in schema.type_constraints}
 
     def formal(declared: Sequence[Any], n: int) -> tuple[Parameter, ...]:
         found: list[Parameter] = []
@@ -134,8 +133,7 @@ def parameters(
             if one is None or (i >= len(declared) and one.option != onnx.defs.OpSchema.FormalParameterOption.Variadic):
                 found.append(Parameter("", frozenset()))
                 continue
-            texts = bounds.get(one.type_str, frozenset({one.type_str}))
-            dtypes = frozenset(DTYPE_OF[t] for t in texts if t in DTYPE_OF)
+            dtypes = frozenset(DTYPE_OF[t] for t in allowed(schema, one) if t in DTYPE_OF)
             found.append(Parameter(one.type_str if one.is_homogeneous else "", dtypes))
         return tuple(found)
 

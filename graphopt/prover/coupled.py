@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from graphopt.ir.types import FLOATS
+from graphopt.prover.attributes import orders_in
 from graphopt.prover.cases import Case, Place, contents_read, held, operands, places, put
 from graphopt.prover.contents import hidden, mapped, reshaped, squared
 from graphopt.prover.images import fitting_images
@@ -184,7 +185,7 @@ def _multiplied(case: Case, slot: tuple[Any, ...], factor: int) -> Callable[[Cas
 
 def _permuted(rule: Rule, case: Case, rng: np.random.Generator) -> Iterator[Case]:
     """Permutations of two to four axes, with operands of as many, all of one size or each of its own."""
-    names = [v for line in rule.match for a, v in line.captures if a == "perm" and isinstance(case.get(v), list)]
+    names = orders_in(rule, case)
     if not names:
         return
     old = {len(case[name]) for name in names}
@@ -201,7 +202,7 @@ def _permuted(rule: Rule, case: Case, rng: np.random.Generator) -> Iterator[Case
 
 def _split(rule: Rule, case: Case, rng: np.random.Generator) -> Iterator[Case]:
     """A dimension that a constant names falls into two, or gets a 1 beside it; permutations are of one axis more then."""
-    perms = [v for line in rule.match for a, v in line.captures if a == "perm" and isinstance(case.get(v), list)]
+    perms = orders_in(rule, case)
     for place, target in _targets(rule, case):
         for i, n in enumerate(target.data):
             pairs = [(1, n), (n, 1)] + [(k, n // k) for k in (2, 3) if n > 0 and n % k == 0 and n > k]

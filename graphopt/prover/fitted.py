@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from graphopt.prover.attributes import operator_of, opset_of
+from graphopt.prover.attributes import attribute_of, operator_of, opset_of, orders_in, told
 from graphopt.prover.cases import Case, operands, places, put, size_of
 from graphopt.prover.contents import reshaped, squared
 from graphopt.prover.schemas import ACTIVATIONS, readers
@@ -55,19 +55,17 @@ def fitted(vary: Variation, case: Case) -> Iterator[Case]:
 
 def _both_ways(case: Case, line: Line) -> Iterator[Case]:
     """A network that runs forwards runs both ways, with other activations and numbers on the way back."""
-    rest = case.get(line.rest or "") if line.rest else None
-    held = {a: case.get(v) for a, v in line.captures} | (rest or {})
-    free = line.rest not in (None, "_") or any(a == "direction" for a, _ in line.captures)
-    if not free or held.get("direction") == "bidirectional":
-        return
-    lists = {a: held[a] for a in _ITEMS if isinstance(held.get(a), list) and held[a]}
     both: dict[str, Any] = {"direction": "bidirectional"}
+    if attribute_of(case, line, "direction") == "bidirectional" or told(case, line, both) is None:
+        return
+    known = {a: attribute_of(case, line, a) for a in _ITEMS}
+    lists = {a: items for a, items in known.items() if isinstance(items, list) and items}
     made = case
     for position, operand in enumerate(line.operands):
-        known = case.get(operand.name)
-        if position in _BY_DIRECTION and isinstance(known, Operand) and known.dims:
-            made = put(made, (operand.name, None), reshaped(known, (2, *known.dims[1:])))
-    alike = _with(made, line, both | {a: [*items, *items] for a, items in lists.items()})
+        given = case.get(operand.name)
+        if position in _BY_DIRECTION and isinstance(given, Operand) and given.dims:
+            made = put(made, (operand.name, None), reshaped(given, (2, *given.dims[1:])))
+    alike = told(made, line, both | {a: [*items, *items] for a, items in lists.items()}) or made
     yield alike
     yield from (put(alike, place, _unlike(operand)) for place, operand in places(alike) if operand.const)
     for name, items in lists.items():
@@ -76,17 +74,7 @@ def _both_ways(case: Case, line: Line) -> Iterator[Case]:
             for other in others:
                 back = {a: [*some, *some] for a, some in lists.items()}
                 back[name][len(items) + i] = other
-                yield _with(made, line, both | back)
-
-
-def _with(case: Case, line: Line, attributes: dict[str, Any]) -> Case:
-    """A case with attributes of a node, each where the pattern takes it: in a variable of its own, or among the rest."""
-    variables = dict(line.captures)
-    own = {variables[a]: value for a, value in attributes.items() if a in variables}
-    others = {a: value for a, value in attributes.items() if a not in variables}
-    if line.rest and line.rest != "_":
-        own[line.rest] = {**(case.get(line.rest) or {}), **others}
-    return {**case, **own}
+                yield told(made, line, both | back) or made
 
 
 # -- slices -------------------------------------------------------------------------------------------------------
@@ -134,7 +122,7 @@ def _along(vary: Variation, case: Case) -> Iterator[Case]:
 
 def _lower(vary: Variation, case: Case) -> Iterator[Case]:
     """An axis of one element is gone, also from permutations: where none is left, what is said of them is said of open sizes."""
-    perms = {v: case[v] for a, v, _ in vary.captured if a == "perm" and isinstance(case.get(v), list)}
+    perms = {v: case[v] for v in orders_in(vary.rule, case)}
     for place, operand in places(case):
         rank = len(operand.dims)
         for axis in (a for a, d in enumerate(operand.dims) if d == 1):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from graphopt.prover.attributes import attribute_of, told
 from graphopt.prover.cases import Case, operands, places, put
 from graphopt.prover.contents import reshaped
 from graphopt.rewrite.examples import Operand
@@ -35,20 +36,6 @@ def fitting_images(rule: Rule, case: Case) -> Iterator[Case]:
     yield from _shaped(rule, case)
 
 
-def _told(case: Case, line: Line, wanted: dict[str, Any]) -> Case | None:
-    """A case in which the node of a line has some attributes, named by the pattern or not; ``None`` where the pattern takes none of one."""
-    captured, listed = dict(line.captures), dict(line.lists)
-    named = {captured[name]: value for name, value in wanted.items() if name in captured}
-    # Of a list whose items are named one by one, those that the pattern says itself stay.
-    pairs = [pair for name, many in listed.items() if name in wanted for pair in zip(many, wanted[name], strict=False)]
-    named |= {item: value for item, value in pairs if isinstance(item, str)}
-    others = {name: value for name, value in wanted.items() if name not in captured and name not in listed}
-    if not others:
-        return {**case, **named}
-    rest = case.get(line.rest) if line.rest else None
-    return {**case, **named, line.rest: {**rest, **others}} if isinstance(rest, dict) else None
-
-
 def _cropped(rule: Rule, case: Case) -> Iterator[Case]:
     """Images resized together with what lies around them, which is a number that an attribute gives."""
     for line in rule.match:
@@ -60,7 +47,7 @@ def _cropped(rule: Rule, case: Case) -> Iterator[Case]:
             around = Operand("f32", (2 * rank,), True, [*[-0.5] * rank, *[1.5] * rank])
             for number in (-2.5, 2.5):
                 how = {"coordinate_transformation_mode": "tf_crop_and_resize", "extrapolation_value": number}
-                made = _told({**case, roi: around}, line, how)
+                made = told({**case, roi: around}, line, how)
                 yield from (made,) if made is not None else ()
 
 
@@ -81,7 +68,7 @@ def _deeper(rule: Rule, case: Case) -> Iterator[Case]:
             held = {a: case.get(v) for a, v in line.captures} | dict(case.get(line.rest or "") or {})
             lists = {a: v for a, v in held.items() if a in _SIDES and isinstance(v, list) and v}
             longer = {a: _longer(v, stride if a == "strides" else _SIDES[a], a == "pads") for a, v in lists.items()}
-            made = _told(made, line, longer) or made
+            made = told(made, line, longer) or made
         yield made
         # An axis that counted from behind is none of an image is one of a volume.
         yield {**made, **{v: 2 for line in rule.match for a, v in line.captures if a == "axis" and v in made}}
@@ -93,15 +80,8 @@ def _said(line: Line, case: Case, attribute: str) -> list[int]:
     if listed:
         value: Any = [case.get(item) if isinstance(item, str) else _number(item.text) for item in listed]
     else:
-        value = _held(line, case, attribute)
+        value = attribute_of(case, line, attribute)
     return value if isinstance(value, list) and all(type(n) is int for n in value) else []
-
-
-def _held(line: Line, case: Case, attribute: str) -> Any:
-    """An attribute that the pattern names, or takes without naming it, as the node of a line has it in a case."""
-    named = case.get(dict(line.captures).get(attribute, ""))
-    rest = case.get(line.rest) if line.rest else None
-    return rest.get(attribute, named) if isinstance(rest, dict) else named
 
 
 def _number(text: str) -> int | None:
@@ -131,7 +111,7 @@ def _oblong(rule: Rule, case: Case) -> Iterator[Case]:
                 made = put(made, (str(weight), None), reshaped(operand, (*operand.dims[:2], *window)))
             # A Conv need not say what its weights say.
             if not weight or _said(line, case, "kernel_shape"):
-                made = _told(made, line, {"kernel_shape": window}) or made
+                made = told(made, line, {"kernel_shape": window}) or made
         if made != case:
             yield made
 
@@ -148,7 +128,7 @@ def _moved(rule: Rule, case: Case) -> Iterator[Case]:
                 both = [a + b for a, b in zip(held[:half], held[half:], strict=False)]
                 first = [(both[i] if before else 0) if i in sides else held[i] for i in range(half)]
                 pads = [*first, *(b - f for b, f in zip(both, first, strict=True))]
-                made = _told(made, line, {"pads": pads}) or made
+                made = told(made, line, {"pads": pads}) or made
             if made != case:
                 yield made
 
@@ -165,8 +145,8 @@ def _shaped(rule: Rule, case: Case) -> Iterator[Case]:
         full = [(d - 1) * stride + side for d, stride, side in sizes if isinstance(d, int)]
         for less in range(4):
             dims = [n - less for n in full]
-            told = _told(case, line, {"output_shape": dims}) if min(dims, default=0) > 0 else None
-            yield from (told,) if told is not None else ()
+            made = told(case, line, {"output_shape": dims}) if min(dims, default=0) > 0 else None
+            yield from (made,) if made is not None else ()
 
 
 def _longer(sides: list[Any], first: int, twice: bool) -> list[Any]:
@@ -224,7 +204,7 @@ def _same(rule: Rule, case: Case) -> Iterator[Case]:
 
 def _pooled_rank(line: Line, case: Case) -> int:
     """Spatial dimensions of a pool, as its window in the case says."""
-    window = _held(line, case, "kernel_shape")
+    window = attribute_of(case, line, "kernel_shape")
     return len(window) if isinstance(window, list) else 0
 
 

@@ -154,9 +154,8 @@ class Verifier:
         self._original, self._tolerance = original, Tolerance(rtol, atol, levels=levels)
         self._inputs = Inputs(ranges or {}, given, dims or {}, shapes or {}, hints or Hints(), trials, seed)
         self._references: dict[str, Reference] = {}  # by provider
-        self._as_run: tuple[SessionConfig, list[Sequence[Any] | None]] | None = (
-            None  # the original's outputs; None where it fails
-        )
+        # The original's outputs as it is asked to be run, by trial; None where it fails.
+        self._as_run: tuple[SessionConfig, list[Sequence[Any] | None]] | None = None
         self._unrest: list[Tolerance] | None = None  # by output, of that run
 
     @cached_property
@@ -194,9 +193,7 @@ class Verifier:
                 complaint = _signature_change(before, session)
                 if complaint:
                     return Verification(False, 0, math.inf, math.inf, None, complaint)
-                used = [spec.name for spec in session.input_specs]
-                feeds = [{name: each[name] for name in used} for each in before.feeds]
-                after: Sequence[Sequence[Any]] = [session.run(each) for each in feeds]
+                after: Sequence[Sequence[Any]] = [_run(session, feeds) for feeds in before.feeds]
         except SessionError as error:
             around = self._around(optimised, config, whole, trials)
             if around is None:
@@ -229,8 +226,7 @@ class Verifier:
         found = dict[int, Sequence[Any]]()
         for where, those in ((config, {*trials} - lost), (before.config, lost)):
             with suppress(SessionError), open_guarded(optimised, where, seconds=before.patience) as session:
-                used = [spec.name for spec in session.input_specs]
-                found |= {n: session.run({name: before.feeds[n][name] for name in used}) for n in sorted(those)}
+                found |= {n: _run(session, before.feeds[n]) for n in sorted(those)}
         return [found[n] for n in trials] if lost and len(found) == len(trials) else None
 
     def _asked(self, config: SessionConfig, before: Reference) -> list[Sequence[Any] | None]:
@@ -255,9 +251,7 @@ class Verifier:
         checks: Sequence[OutputCheck],
     ) -> list[OutputCheck]:
         """Hold outputs that failed in some trials against the original as it is run."""
-        # Where the runtime's optimiser breaks the original what the model says stands alone.
-        rows = self._asked(config, before)
-        outputs = [said if row is None else row for row, said in zip(rows, before.outputs, strict=True)]
+        outputs = _or_said(self._asked(config, before), before)
         as_run = replace(before, config=config, outputs=outputs)
         if config.provider != before.config.provider and self._tolerance.rtol is None:
             as_run = replace(
@@ -283,22 +277,15 @@ class Verifier:
         config, rows = self._as_run
         quiet = before.config.level == "disabled" and before.config.provider == config.provider
         chosen = self._tolerance.rtol is not None
-        if (
-            all(row is None for row in rows)
-            or chosen
-            or not quiet
-            or all(check.passed for check in checks)
-            or not self.quantised
-        ):
+        runs = any(row is not None for row in rows)
+        if not runs or chosen or not quiet or all(check.passed for check in checks) or not self.quantised:
             return list(checks)
         if self._unrest is None:
-            outputs = [said if row is None else row for row, said in zip(rows, before.outputs, strict=True)]
-            self._unrest = unrest(before, outputs)
+            self._unrest = unrest(before, _or_said(rows, before))
         wide = _check(replace(before, tolerances=[self._unrest] * len(before.outputs)).only(trials), after)
         plain: Sequence[Sequence[Any]] = ()
         with suppress(SessionError), open_guarded(optimised, before.config, seconds=before.patience) as session:
-            used = [spec.name for spec in session.input_specs]
-            plain = [session.run({name: before.feeds[n][name] for name in used}) for n in trials]
+            plain = [_run(session, before.feeds[n]) for n in trials]
         if not plain:
             return list(checks)
         exact = _check(exactly(before).only(trials), plain)
@@ -313,6 +300,16 @@ def verify_models(
 ) -> Verification:
     """Compare two models once; arguments, outcome and errors are those of :class:`Verifier`."""
     return Verifier(original, **how).verify(optimised, config)
+
+
+def _run(session: Guarded | Session, feeds: Mapping[str, Any]) -> Sequence[Any]:
+    """Outputs of a model, which may lack inputs of the original."""
+    return session.run({spec.name: feeds[spec.name] for spec in session.input_specs})
+
+
+def _or_said(rows: Sequence[Sequence[Any] | None], before: Reference) -> list[Sequence[Any]]:
+    """The original's outputs as it is run: where the runtime's optimiser breaks it, what the model says stands alone."""
+    return [said if row is None else row for row, said in zip(rows, before.outputs, strict=True)]
 
 
 def _signature_change(before: Reference, session: Guarded | Session) -> str:

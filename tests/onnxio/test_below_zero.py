@@ -12,6 +12,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from graphopt.onnxio.declared import types_of
+from tests.alone import alone
 from tests.cli.conftest import ROOT
 from tests.onnxio.models import F, model, node, weight
 
@@ -106,7 +107,5 @@ def test_threads_that_come_first_together():
         "for thread in threads: thread.join()\n"
         "sys.exit(str(failed[0]) if failed else 0)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
-    )
+    done = alone(code)
     assert done.returncode == 0, done.stderr

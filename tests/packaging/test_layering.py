@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.alone import alone
+
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "graphopt"
 
@@ -219,16 +221,13 @@ def test_a_package_of_the_runtime_is_chosen_and_never_forced():
 
 
 def test_import_of_the_package_is_light():
-    import subprocess
-
     code = "import sys, graphopt; print(*sorted({name.partition('.')[0] for name in sys.modules}))"
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    done = alone(code)
+    assert done.returncode == 0, done.stderr
     assert not set(done.stdout.split()) & (OPTIONAL | {"onnx", "onnxruntime", "numpy", "typer", "rich"})
 
 
 def test_a_search_loads_nothing_of_agents_and_experiments():
-    import subprocess
-
     apart = ("gymnasium", "graphopt.rl", *(f"graphopt.{name}" for name in EXPERIMENTS))
     code = (
         "import sys\n"
@@ -236,7 +235,8 @@ def test_a_search_loads_nothing_of_agents_and_experiments():
         "code = run(['optimize', 'models/demo_regnet.onnx', '--dry-run', '--no-measure', '-q', '--strategy', 'greedy'])\n"
         f"print(code, *[name for name in sys.modules if name.startswith({apart})])\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    done = alone(code)
+    assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["0"]
 
 

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import gc
 import mmap
-import subprocess
-import sys
-from pathlib import Path
 
 import ml_dtypes
 import numpy as np
@@ -16,9 +13,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from graphopt.errors import SessionError, UnknownNameError, UsageError
 from graphopt.runtime.session import LoadableModel, Session, SessionConfig, recorded
+from tests.alone import alone
 from tests.runtime.models import LONG, TEXT, F, chain, model, placeholder, proto
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def add(code, array, dims, **kwargs):
@@ -308,7 +304,5 @@ def test_the_log_of_the_program_around_us_is_left_alone():
         "spare = proto([helper.make_node('Relu', ['x'], ['y'])], [('x', F, [2])], [('y', F, [2])], {'spare': np.ones(3, np.float32)})\n"
         "onnxruntime.InferenceSession(spare.SerializeToString(), providers=['CPUExecutionProvider'])"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
-    )
+    done = alone(code)
     assert done.returncode == 0 and "Removing initializer 'spare'" in done.stderr, done.stderr
