@@ -27,7 +27,11 @@ DENORMALS = "session.set_denormal_as_zero"
 SPINNING = "session.intra_op.allow_spinning"
 _BLOCKS = "session.dynamic_block_base"
 _LOOPS = "session.graph_optimizations_loop_level"
-_RECORDED = {"enable_cuda_graph": "1"}
+_OF_CUDA = {  # options of the provider that are off by default
+    "recorded CUDA graph": "enable_cuda_graph",
+    "channels last": "prefer_nhwc",
+    "bias and activation within a convolution": "fuse_conv_bias",
+}
 _LEVELS = {"extended": "ORT_ENABLE_EXTENDED", "basic": "ORT_ENABLE_BASIC", "disabled": "ORT_DISABLE_ALL"}
 
 
@@ -68,7 +72,7 @@ def other_settings(config: SessionConfig) -> list[Setting]:
     """What else the runtime documents for the provider."""
     levels = [Setting(f"level {level}", {"level": level}, "level") for level in _LEVELS if level != config.level]
     if config.provider == "cuda":
-        levels.append(Setting("recorded CUDA graph", {"provider_options": _RECORDED}, "graph"))
+        levels += [Setting(name, {"provider_options": {key: "1"}}, key) for name, key in _OF_CUDA.items()]
     if config.provider != "cpu":
         return levels
     found = [

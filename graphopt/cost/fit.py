@@ -33,6 +33,7 @@ TYPICAL = 1.043
 """Time of a graph over the sum of its windows, where nobody has calibrated it: the mean of nine models on a Zen 4."""
 _SHORT, _LONG = 10, 50  # operators of two chains: what one more takes is their difference, over 40 of them
 _VIEWS = 16  # of a chain, with products in between
+_WAKING_S = 0.3  # within which a device has reached its clock
 _NUMBERS = 1 << 18  # elements of an elementwise test: in the second-level cache, as a layer's activations are
 
 
@@ -165,6 +166,8 @@ def fit(config: SessionConfig) -> Roofline:
     """Measure the peak numbers; what can't be measured keeps its default."""
     bare = _watch(config, Roofline(overhead_ms=0.0, profiler_ms=0.0))
     try:
+        if bare.outside:
+            _wake(bare)
         short, long = _whole(_chain((8,), _SHORT)), _whole(_chain((8,), _LONG))
         nodes = _LONG - _SHORT
         call = bare.wall_ms(short.model, short.feeds)
@@ -199,6 +202,13 @@ def fit(config: SessionConfig) -> Roofline:
         return Roofline(**found)
     except SessionError:
         return Roofline()
+
+
+def _wake(watch: Stopwatch) -> None:
+    """Let a device work until it is at its clock: what a call takes on one that rests would be taken off every window."""
+    until = time.monotonic() + _WAKING_S
+    while watch.paced and time.monotonic() < until:
+        watch.slowdown()
 
 
 def _watch(config: SessionConfig, roofline: Roofline) -> Stopwatch:

@@ -50,7 +50,12 @@ def test_what_depends_on_threads():
     assert not spinning & set(names(one)) and spinning < set(names(two))
     levels = ["level extended", "level basic", "level disabled"]
     assert names(other_settings(SessionConfig(provider="openvino"))) == levels
-    assert names(other_settings(SessionConfig(provider="cuda"))) == [*levels, "recorded CUDA graph"]
+    assert names(other_settings(SessionConfig(provider="cuda"))) == [
+        *levels,
+        "recorded CUDA graph",
+        "channels last",
+        "bias and activation within a convolution",
+    ]
 
 
 def test_every_setting_can_be_opened(tmp_path):
