@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -86,6 +87,19 @@ def _conv(c: Call) -> Result:
     products = np.moveaxis(products, 4, 3).reshape((*products.shape[:3], products.shape[4], -1))
     made = total(c, products, 4).reshape((x.shape[0], w.shape[0], *counts))
     return made if bias is None else d.add(made, bias.reshape((-1,) + (1,) * n))
+
+
+@operator("FusedConv", domain="com.microsoft")
+def _fused_conv(c: Call) -> Result:
+    if c.attributes.get("activation", "Relu") != "Relu":
+        raise UnsupportedError("FusedConv with another activation than Relu")
+    made, other = _conv(replace(c, op="Conv", domain="", x=c.x[:3])), c.opt(3)
+    assert not isinstance(made, list)
+    if other is not None:
+        if other.shape != made.shape:
+            raise ContradictionError("a FusedConv whose sum does not fit")
+        made = c.d.add(made, other)
+    return c.d.max(made, c.number(0)) if "activation" in c.attributes else made
 
 
 @operator("MaxPool")

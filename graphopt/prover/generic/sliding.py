@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from graphopt.ir.types import FLOATS
@@ -108,6 +109,25 @@ def _conv(c: Call) -> Result:
         return made if bias is None else d.plus(made, bias.at((o,)))
 
     return c.result((x.shape[0], w.shape[0], *counts), at)
+
+
+@operator("FusedConv", domain="com.microsoft")
+def _fused_conv(c: Call) -> Result:
+    plain, other, d = _conv(replace(c, op="Conv", domain="", x=c.x[:3])), c.opt(3), c.d
+    assert isinstance(plain, Tensor)
+    if c.attributes.get("activation", "Relu") != "Relu":
+        raise OpenError("FusedConv with another activation than Relu")
+    if other is not None:
+        if other.rank != plain.rank:
+            raise OpenError("a FusedConv whose sum does not fit")
+        for n, m in zip(other.shape, plain.shape, strict=True):
+            c.scope.require(eq(n, m), "a FusedConv whose sum does not fit")
+
+    def at(index: Index) -> Real:
+        made: Real = plain.at(index) if other is None else d.plus(plain.at(index), other.at(index))
+        return d.max(made, d.const(0.0)) if "activation" in c.attributes else made
+
+    return c.result(plain.shape, at)
 
 
 @operator("MaxPool", "AveragePool")
