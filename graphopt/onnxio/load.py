@@ -23,7 +23,7 @@ from graphopt.ir.tensors import Constant, InFile, Stamp, files_of
 from graphopt.onnxio import wire
 from graphopt.onnxio.build import graph_of
 from graphopt.onnxio.initializers import read_nested, tensor_at
-from graphopt.onnxio.read import freeze, read_model, specialise, validate
+from graphopt.onnxio.read import freeze, inlined, read_model, specialise, validate
 from graphopt.wording import plural, size
 
 
@@ -108,6 +108,7 @@ def load(
         validate(proto)
         if seen is not None:
             seen(proto)
+        proto = inlined(proto)
         read_nested(proto, path)
         if freeze_initializers:
             freeze(proto)

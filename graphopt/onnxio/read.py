@@ -10,19 +10,24 @@ from pathlib import Path
 from typing import Any
 
 import onnx
+import onnx.inliner
 from google.protobuf.message import DecodeError
 from onnx import ModelProto, TensorShapeProto
 
 from graphopt.errors import ModelError, UnknownNameError, UnsupportedModelError, UsageError, expect, reason
 from graphopt.ir.schema import RISKY, deadly
 from graphopt.onnxio import wire
-from graphopt.onnxio.bodies import graphs
+from graphopt.onnxio.bodies import graphs, within
 from graphopt.onnxio.initializers import attribute_of
 
 OLDEST_OPSET = 7
 INLINE = 1024
 """Bytes; smaller initializers stay in the skeleton."""
 STANDARD = ("", "ai.onnx")
+_RUNTIMES = ("ai.onnx", "com.microsoft", "com.ms")
+"""How domains of operators begin that ONNX Runtime has kernels for."""
+_MOST_INLINED = 1_000_000
+"""Nodes that calls of functions may stand for: where each of twelve calls the next one ten times it is a million million, and ONNX's inference goes through all."""
 _UPGRADED = 13
 """The first operator set with all axes as operands that have one today; beyond it the converter of the onnx package knows fewer operators."""
 
@@ -105,6 +110,39 @@ def validate(proto: ModelProto) -> None:
     if not proto.graph.output:
         raise ModelError("the graph has no output")
     _survivable(proto)
+
+
+def inlined(proto: ModelProto) -> ModelProto:
+    """A model whose calls of local functions are the nodes of these, which is what the runtime runs.
+
+    A function stays that is in a domain of the runtime's own (it may have a kernel of that name), that is written in another version of an
+    operator set, or that calls itself.
+
+    Raises:
+        ModelError: The calls are of more nodes than can be.
+    """
+    calls: dict[tuple[str, str], list[tuple[str, str]]] = {}
+    for function in proto.functions:
+        nodes = [n for node in function.node for n in (node, *within(node))]
+        calls.setdefault((function.domain, function.name), []).extend((n.domain, n.op_type) for n in nodes)
+    sizes: dict[tuple[str, str], int] = {}
+    while ready := [name for name in calls if name not in sizes and sizes.keys() >= calls.keys() & set(calls[name])]:
+        sizes |= {name: sum(sizes.get(called, 1) for called in calls[name]) for name in ready}
+    if sum(sizes.get((n.domain, n.op_type), 0) for graph in graphs(proto.graph) for n in graph.node) > _MOST_INLINED:
+        raise ModelError(f"its functions call each other so often that it has more than {_MOST_INLINED:,} nodes")
+    versions = {o.domain: o.version for o in proto.opset_import}
+    foreign = {
+        (f.domain, f.name)
+        for f in proto.functions
+        if f.domain.startswith(_RUNTIMES)
+        or f.domain == ""
+        or any(versions.get(o.domain, o.version) != o.version for o in f.opset_import)
+    }
+    chosen = [name for name in sizes if name not in foreign]
+    try:
+        return onnx.inliner.inline_selected_functions(proto, chosen) if chosen else proto
+    except Exception:  # it is C++ and raises what it likes
+        return proto
 
 
 def _opset(proto: ModelProto) -> int:

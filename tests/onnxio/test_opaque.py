@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import onnx
 import pytest
 from onnx import ModelProto, TensorProto, helper
 
+from graphopt.errors import ModelError
 from graphopt.ir.edit import Edit
 from graphopt.ir.graph import UNIT
 from graphopt.ir.simplify import simplify
@@ -220,9 +221,69 @@ def test_model_local_functions(tmp_path: Path) -> None:
         [("x", F, [3])], [("y", F, [3])], [weight("w", X)], domains={"here": 1}, functions=[shifted, relu],
     )  # fmt: skip
     out, _, _ = through(proto, tmp_path, library(DROP_IDENTITY, DOUBLE))
-    assert [f.name for f in onnx.load(out).functions] == ["Shifted", "Relu"]
-    assert [n.op_type for n in onnx.load(out).graph.node] == ["Shifted", "Relu", "Relu"]
+    assert not onnx.load(out).functions
+    assert [n.op_type for n in onnx.load(out).graph.node] == ["Add", "Elu", "Neg", "Neg"]
     same(run(out, {"x": X}), run(proto, {"x": X}))
+
+
+def _calling(domain: str, *nodes: onnx.NodeProto, opset: int = 17, **more: Sequence[onnx.NodeProto]) -> onnx.ModelProto:
+    """A model that calls a function ``F`` of these nodes, from ``a`` to ``r``; ``more`` are others by their names."""
+    imports = [helper.make_opsetid("", opset), helper.make_opsetid(domain, 1)]
+    functions = [
+        helper.make_function(domain, name, ["a"], ["r"], list(body), imports)
+        for name, body in {"F": nodes, **more}.items()
+    ]
+    call = node("F", ["x"], ["y"], domain=domain)
+    return model([call], [("x", F, [3])], [("y", F, [3])], domains={domain: 1}, functions=functions)
+
+
+ABS = node("Abs", ["a"], ["r"])
+
+
+def _ten_of(name: str) -> list[onnx.NodeProto]:
+    return [node(name, [f"t{i}" if i else "a"], [f"t{i + 1}" if i < 9 else "r"], domain="here") for i in range(10)]
+
+
+@pytest.mark.parametrize(
+    "proto",
+    [
+        pytest.param(_calling("com.microsoft", ABS), id="the runtime may have a kernel"),
+        pytest.param(_calling("here", ABS, opset=16), id="another operator set"),
+        pytest.param(_calling("here", *_ten_of("F")), id="itself"),
+        pytest.param(_calling("here", *_ten_of("G"), G=_ten_of("F")), id="each other"),
+    ],
+)
+def test_functions_that_stay(proto: onnx.ModelProto) -> None:
+    assert [n.opaque for n in load(proto).graph.in_order()] == ["model-local function"]
+
+
+def test_functions_that_are_too_much() -> None:
+    many = {f"F{i}": _ten_of(f"F{i + 1}") for i in range(11)}
+    with pytest.raises(ModelError, match="more than 1,000,000 nodes"):
+        load(_calling("here", *_ten_of("F0"), **many, F11=[ABS]))
+
+
+def test_functions_within_functions_and_bodies(tmp_path: Path) -> None:
+    inner = helper.make_function(
+        "here", "Bent", ["a"], ["r"], [node("LeakyRelu", ["a"], ["r"])], [helper.make_opsetid("", 17)], ["alpha"]
+    )
+    inner.node[0].attribute.add(name="alpha", ref_attr_name="alpha", type=onnx.AttributeProto.FLOAT)
+    branches = [
+        body([node("Bent", ["a"], ["t"], domain="here", alpha=alpha)], [("t", F, [3])]) for alpha in (0.25, 0.5)
+    ]
+    outer = helper.make_function(
+        "there", "Either", ["a", "c"], ["r"], [node("If", ["c"], ["r"], then_branch=branches[0], else_branch=branches[1])],
+        [helper.make_opsetid("", 17), helper.make_opsetid("here", 1)],
+    )  # fmt: skip
+    proto = model(
+        [node("Either", ["x", "c"], ["e"], domain="there"), node("Bent", ["e"], ["y"], domain="here", alpha=2.0)],
+        [("x", F, [3]), ("c", onnx.TensorProto.BOOL, [])], [("y", F, [3])], domains={"here": 1, "there": 1}, functions=[inner, outer],
+    )  # fmt: skip
+    out, _, _ = through(proto, tmp_path, library(DROP_IDENTITY))
+    assert [n.op_type for n in onnx.load(out).graph.node] == ["If", "LeakyRelu"]
+    for flag in (True, False):
+        feeds = {"x": X, "c": np.array(flag)}
+        same(run(out, feeds), run(proto, feeds))
 
 
 def test_custom_operators_stay_in_place(tmp_path: Path) -> None:
