@@ -100,6 +100,11 @@ class Library:
         return Library(tuple(rule for rule in self.rules if rule.always))
 
     @cached_property
+    def drops(self) -> Library:
+        """Those that take something away and put nothing in its place."""
+        return Library(tuple(rule for rule in self.rules if all(line.alias for line in rule.replace)), self.ending)
+
+    @cached_property
     def last(self) -> Library:
         """The rules of the form in which a model is written: those that come last, and those that never cost."""
         return Library(tuple(rule for rule in self.rules if rule.always or rule.last), ending=True)

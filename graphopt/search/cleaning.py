@@ -58,13 +58,15 @@ def _fixed_point(graph: Graph, always: Library, block: int) -> tuple[Graph, list
     made = list[Cleaned]()
     if not always.rules:
         return graph, made
-    # Backwards: what computes a shape need not be looked at once the shape is known where it is used.
-    for id in [node.id for node in graph.in_order()][::-1]:
-        # Each match is found from the node of its first line; around a rewrite all lines are tried.
-        while (found := _first(graph, always, id, block, anchors=_FIRST)) is not None:
-            match, after, delta = found
-            made.append(Cleaned(graph, match))
-            graph, _ = _clean(after, delta, always, block, made)
+    # What changes nothing goes first, or a factor of one goes into the weights of a layer, which are not those of its twin any more.
+    for rules in (always.drops, always):
+        # Backwards: what computes a shape need not be looked at once the shape is known where it is used.
+        for id in [node.id for node in graph.in_order()][::-1]:
+            # Each match is found from the node of its first line; around a rewrite all lines are tried.
+            while (found := _first(graph, rules, id, block, anchors=_FIRST)) is not None:
+                match, after, delta = found
+                made.append(Cleaned(graph, match))
+                graph, _ = _clean(after, delta, rules, block, made)
     return graph, made
 
 

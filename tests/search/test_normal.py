@@ -154,6 +154,18 @@ def test_a_number_that_is_cast_like_something_is_a_number():
     assert operators(cleaned(proto)[1]) == ["Cast"]
 
 
+def test_a_one_before_a_convolution_goes_and_is_no_factor_of_its_weights():
+    nodes = [
+        node("Mul", ["x", "one"], ["m"]),
+        node("Conv", ["m", "w"], ["a"]),
+        node("Conv", ["x", "w"], ["b"]),
+        node("Concat", ["a", "b"], ["y"], axis=1),
+    ]
+    weights = [weight("one", np.float32(1)), weight("w", np.random.default_rng(0).random((2, 3, 3, 3), np.float32))]
+    _, graph, _ = cleaned(model(nodes, [("x", F, ["N", 3, 5, 5])], [("y", F, None)], weights))
+    assert operators(graph) == ["Concat", "Conv"]
+
+
 @pytest.mark.parametrize(("proto", "left"), [(shuffled(), ["Reshape", "Reshape", "Transpose"])])
 def test_a_shape_that_is_known_but_for_symbols_is_a_constant(proto, left):
     loaded, graph, _ = cleaned(proto)
