@@ -230,10 +230,9 @@ class Draft(Closing):
 
     def __init__(self, path: Path) -> None:
         self.final, self._key = Path(os.path.realpath(path)), object()
-        start = f".{self.final.name[:_LONGEST]}."
-        _sweep(self.final.parent, start)
+        _sweep(self.final)
         while True:
-            descriptor, name = tempfile.mkstemp(prefix=start, suffix=_SUFFIX, dir=self.final.parent)
+            descriptor, name = tempfile.mkstemp(prefix=_start(self.final), suffix=_SUFFIX, dir=self.final.parent)
             self.file = os.fdopen(descriptor, "wb")
             self._lies_at(Path(name))
             # Between being made and being locked another process may have taken it for one that was left behind.
@@ -292,12 +291,28 @@ class Draft(Closing):
         self.close()  # where an error went by before anyone else could
 
 
-def _sweep(folder: Path, start: str) -> None:
-    """Remove drafts of the same file whose writers were killed."""
+def drafts(final: Path) -> list[Path]:
+    """What is being written for a place, by whomever, or was left there by who was killed.
+
+    Args:
+        final: The place; no link.
+    """
+    start, found = _start(final), list[Path]()
     with suppress(OSError):
-        for entry in os.scandir(folder):
+        for entry in os.scandir(final.parent):
             if entry.name.startswith(start) and entry.name.endswith(_SUFFIX) and entry.is_file(follow_symlinks=False):
-                scratch.if_forsaken(Path(entry.path), partial(os.unlink, entry.path))
+                found.append(Path(entry.path))
+    return found
+
+
+def _start(final: Path) -> str:
+    return f".{final.name[:_LONGEST]}."
+
+
+def _sweep(final: Path) -> None:
+    """Remove drafts of the same file whose writers were killed."""
+    for draft in drafts(final):
+        scratch.if_forsaken(draft, partial(os.unlink, draft))
 
 
 def _descriptor(path: Path) -> int | None:

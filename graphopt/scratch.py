@@ -97,6 +97,13 @@ def if_forsaken(path: Path, action: Callable[[], object]) -> None:
                 action()
 
 
+def is_forsaken(path: Path) -> bool:
+    """Whether nobody has a file locked that is there; where nothing is locked nobody knows, and it counts as forsaken."""
+    found = [fcntl is None]
+    if_forsaken(path, lambda: found.append(True))
+    return any(found)
+
+
 def on_abandon(key: object, action: Callable[[], None]) -> None:
     """Have something done by :func:`abandon`, until :func:`settled`."""
     _last_resort[key] = action

@@ -25,7 +25,7 @@ from onnx import ModelProto, TensorProto
 
 from graphopt import scratch
 from graphopt.errors import GraphoptError, UsageError, expect, expect_path
-from graphopt.files import Draft, in_utf8, is_stream, unwritable, write
+from graphopt.files import Draft, drafts, in_utf8, is_stream, unwritable, write
 from graphopt.ir.tensors import InFile, Stamp, see_unchanged
 from graphopt.onnxio import wire
 from graphopt.onnxio.emit import Emitted
@@ -213,10 +213,14 @@ class Staged(Closing):
         data.file.flush()
         if there and filecmp.cmp(data.path, final, shallow=False):
             data.close()  # whoever has read that one may go on reading it
+            if not scratch.is_forsaken(final):  # of a model that is staged, too, and may leave its weights to this one
+                self._stack.callback(_remove_unnamed, final, data.final)
             return None
         data.rename(final)
         if there:
             data.keep()
+        else:
+            self._stack.callback(_leave_named, data)
         return data
 
 
@@ -253,6 +257,23 @@ def refer(tensor: TensorProto, location: str, offset: int, length: int) -> None:
     tensor.data_location = TensorProto.EXTERNAL
     for key, value in (("location", location), ("offset", str(offset)), ("length", str(length))):
         tensor.external_data.add(key=key, value=value)
+
+
+def _leave_named(data: Draft) -> None:
+    """Let weights be where another model of the same place, staged or written, has found them and names them."""
+    if not data.file.closed and _named(data.path, data.final):
+        data.keep()
+
+
+def _remove_unnamed(weights: Path, model: Path) -> None:
+    """Remove weights that who staged them has left to another model, if that is gone as well."""
+    if not _named(weights, model):
+        scratch.if_forsaken(weights, partial(os.unlink, weights))
+
+
+def _named(weights: Path, model: Path) -> bool:
+    """Whether a model, or a draft of it, names a file of weights. Others don't while one of its models is staged only."""
+    return any(_names(file, weights.name) for file in (model, *drafts(model)) if file.exists())
 
 
 def tidy(model: Path) -> None:

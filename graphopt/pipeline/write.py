@@ -171,6 +171,8 @@ def write(context: Context, judged: Judged) -> Result:
         told, judged.final, context.original, found, trace, context.arena, judged.verified.check, targets.sharing
     )
     if targets.output is not None and (judged.kept or staged is None):
+        if staged is not None:
+            staged.close()  # what ends the process later takes its weights away, which may be the same
         result.save(targets.output)
     elif targets.output is not None and staged is not None:
         staged.commit(result.metadata)

@@ -120,3 +120,22 @@ def test_two_writers_of_one_model(tmp_path):
         assert value(out) == 2.0
         slow.commit({})
     assert value(out) == 1.0 and len(list(tmp_path.glob("m.onnx*"))) == 2
+
+
+@pytest.mark.parametrize("last", ["written", "discarded"])
+@pytest.mark.parametrize("ends", ["first", "second"])
+def test_two_staged_models_of_the_same_weights(tmp_path, ends, last):
+    """The second found the weights of the first, which took them away when it was discarded."""
+    out = tmp_path / "out" / "m.onnx"
+    out.parent.mkdir()
+    loaded = load(stored(tmp_path / "one.bin", 1.0))
+    first, second = (Staged(emit(loaded, loaded.graph), out, external=True) for _ in range(2))
+    ended, other = (first, second) if ends == "first" else (second, first)
+    ended.close()
+    assert value(other.path) == 1.0
+    if last == "written":
+        other.commit({})
+        assert value(out) == 1.0 and len(list(out.parent.iterdir())) == 2
+    else:
+        other.close()
+        assert not list(out.parent.iterdir())

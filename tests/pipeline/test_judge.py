@@ -89,6 +89,17 @@ def test_else_the_input_is_kept(source, monkeypatch, found, changes):
     assert out.read_bytes() == source.read_bytes()
 
 
+def test_an_input_that_is_kept_keeps_its_weights_in_another_folder(source, monkeypatch):
+    """What was compared and not written had the same weights, and took them away from beside the input's copy."""
+    monkeypatch.setattr("graphopt.pipeline.judge.verdict", lambda *_: paired(0.97, 1.005))
+    onnx.save(onnx.load(source), source, save_as_external_data=True, location="w.data", size_threshold=0)
+    out = source.parent / "out" / "o.onnx"
+    out.parent.mkdir()
+    told = graphopt.optimize(source, output=out, rules=["identity"]).report
+    assert told["kept_original"] and len(list(out.parent.iterdir())) == 2
+    assert graphopt.verify(source, out).passed
+
+
 @pytest.fixture
 def searched(tmp_path, monkeypatch):
     """A model with something to clean, of which a search makes a graph of which :func:`graphopt.pipeline.judge.verdict` says what a test wants."""
