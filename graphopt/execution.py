@@ -32,6 +32,8 @@ Result = TypeVar("Result")
 Handle = TypeVar("Handle")
 
 KINDS = ("inline", "processes", "ray")
+WORKERS = 2
+"""Tasks at the same time where nobody says how many."""
 RETRIES = 3
 """How often a task may take its worker down before it is given up."""
 AHEAD = 2
@@ -262,12 +264,22 @@ def _reach(address: str) -> None:
         raise UsageError(f"no Ray cluster at {address}: {error}", "start one with: ray start --head") from error
 
 
-def make_executor(kind: str = "inline", workers: int = 2, address: str | None = None) -> Executor:
+def has_workers(kind: str, workers: int | None) -> None:
+    """See that whoever asks for a number of workers has said where they are.
+
+    Raises:
+        UsageError: One was given, and everything runs in this process.
+    """
+    if workers is not None and kind == "inline":
+        raise UsageError("--workers belongs to the executor processes or ray, not to inline")
+
+
+def make_executor(kind: str = "inline", workers: int | None = None, address: str | None = None) -> Executor:
     """An executor by name.
 
     Args:
         kind: One of :data:`KINDS`.
-        workers: Tasks at the same time; ``inline`` runs one.
+        workers: Tasks at the same time, 2 by default; ``inline`` runs one.
         address: Of a Ray cluster; by default the one that ``RAY_ADDRESS`` names, else a local one of this process.
 
     Raises:
@@ -276,12 +288,12 @@ def make_executor(kind: str = "inline", workers: int = 2, address: str | None = 
     """
     if kind not in KINDS:
         raise UnknownNameError("executor", kind, KINDS)
-    if workers < 1:
+    if workers is not None and workers < 1:
         raise UsageError(f"an executor needs at least one worker, not {workers}")
     if address is not None and kind != "ray":
         raise UsageError(f"an address belongs to the executor ray, not to {kind}")
     if kind == "inline":
         return Inline()
     if kind == "processes":
-        return Processes(workers)
-    return Ray(workers, address)
+        return Processes(workers or WORKERS)
+    return Ray(workers or WORKERS, address)

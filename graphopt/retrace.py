@@ -39,12 +39,14 @@ class Replayed:
         loaded: The input.
         steps: Steps made.
         of: Steps in the trace.
+        unwritten: Whether the steps are those of a candidate in whose place :func:`optimize` wrote its input.
     """
 
     emitted: Emitted
     loaded: Model
     steps: int
     of: int
+    unwritten: bool = False
 
     def __repr__(self) -> str:
         return f"<Replayed {self.steps} of {self.of} steps, {self.nodes_before} to {self.nodes_after} nodes>"
@@ -91,7 +93,8 @@ def replay(
             copy(loaded.path, target)
         else:
             save(emitted, target, external=loaded.external, metadata=_metadata(told, chosen))
-    return Replayed(emitted, loaded, len(chosen), len(told.steps))
+    unwritten = bool(chosen) and told.about.get("kept_original") is True
+    return Replayed(emitted, loaded, len(chosen), len(told.steps), unwritten)
 
 
 def _metadata(told: Trace, chosen: Sequence[Step]) -> dict[str, str]:

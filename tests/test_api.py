@@ -476,6 +476,15 @@ def test_open_dimensions_are_measured_at_every_set_of_sizes(optimised, tmp_path)
     assert dims[0].dim_param == "batch"
 
 
+def test_a_size_and_a_shape_that_contradict_each_other_are_refused(optimised):
+    """A comparison, and a benchmark, took the shape and said nothing of the size."""
+    chosen = {"dims": {"batch": 3}, "input_shapes": {"x": (2, 64, 40, 40)}}
+    for call in (graphopt.optimize, graphopt.inspect, lambda model, **sizes: graphopt.verify(model, model, **sizes)):
+        with pytest.raises(graphopt.UsageError, match="dimension 'batch' would be both 3 and 2"):
+            call(optimised[0], **chosen)
+    assert graphopt.verify(optimised[0], optimised[0], **chosen | {"dims": {"batch": 2}}).passed
+
+
 def test_sizes_nobody_chose_are_said_to_be_assumed(optimised):
     told = graphopt.inspect(optimised[0])
     assert told["sizes"] == {"batch": 1}

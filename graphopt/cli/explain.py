@@ -14,6 +14,7 @@ from graphopt.cli import options, paths
 from graphopt.cli.options import option
 from graphopt.cli.screen import breakable, console, facts, present, table
 from graphopt.documents import parse_json
+from graphopt.errors import UsageError
 from graphopt.kinds import number
 from graphopt.wording import interval, measured, milliseconds, one_line, sized
 
@@ -33,18 +34,22 @@ def explain(
         option("--trace", metavar="FILE", help="Show each step that `optimize --trace` recorded for MODEL."),
     ] = None,
     seconds: Annotated[
-        float,
+        float | None,
         option(
             "--seconds",
             metavar="S",
             help="With --trace: time to measure each step (default 2); 0 measures nothing.",
             kind=number(),
         ),
-    ] = 2.0,
+    ] = None,
     threads: options.Threads = None,
     json: options.Json = None,
 ) -> None:
     """Show which rule made which node of a model that graphopt wrote, or what each step gained, predicted and measured."""
+    if trace is None and (seconds is not None or threads is not None):
+        raise UsageError(
+            "--seconds and --threads are about the steps of a trace, which are measured", "give it with --trace"
+        )
     paths.existing_file(model)
     others = {} if trace is None else {"the trace": paths.existing_file(trace)}
     paths.report_file(json, {"the model": model}, others)
@@ -62,7 +67,7 @@ def explain(
             found = retrace.stages(
                 trace,
                 model,
-                seconds=seconds or None,
+                seconds=(2.0 if seconds is None else seconds) or None,
                 threads=threads,
                 on_stage=lambda s: progress(f"step {s.first + s.steps - 1}: {s.rule}"),
             )

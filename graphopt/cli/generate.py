@@ -39,7 +39,10 @@ def generate_rules(
     executor: Annotated[
         str, options.option("--executor", metavar="NAME", help="Where to work: inline, processes (default) or ray.")
     ] = "processes",
-    workers: Annotated[int, options.option("--workers", metavar="N", help="Tasks at the same time (default 2).")] = 2,
+    workers: Annotated[
+        int | None,
+        options.option("--workers", metavar="N", help="Processes or Ray tasks at a time (default 2)."),
+    ] = None,
     seed: Annotated[int, options.option("--seed", metavar="N", help="Seed of everything random (default 0).")] = 0,
     out: Annotated[
         Path, options.option("--out", metavar="FOLDER", help="Where to write the rules (default rules/generated).")
@@ -52,7 +55,7 @@ def generate_rules(
     A run that is stopped, by its budget or by force, goes on where it stood when it is called again in the same way.
     """
     with Waiting("loading the libraries", shown=not quiet):
-        from graphopt.execution import make_executor
+        from graphopt.execution import has_workers, make_executor
         from graphopt.rewrite.library import load_library
         from graphopt.synth.emit import check_folder, write_pack
         from graphopt.synth.generate import Generator, Plan
@@ -64,6 +67,7 @@ def generate_rules(
         raise UsageError(f"--budget must be a number of minutes above 0, not {budget:g}")
     if seed < 0:
         raise UsageError(f"--seed must be a whole number of at least 0, not {seed}")
+    has_workers(executor, workers)
     check_folder(out)
     _spare(json, out)
     with make_executor(executor, workers) as running, WorkProgress(shown=not quiet) as progress:

@@ -48,6 +48,8 @@ def replay(
         about.add_row("nodes", f"{done.nodes_before} before, {done.nodes_after} after")
         if output is not None:
             about.add_row("written", str(output))
+        if done.unwritten:
+            about.add_row("kept", "`optimize` measured these steps and wrote its input in their place")
         console().print(about)
 
 

@@ -293,7 +293,7 @@ def shaped(
 
     Raises:
         UnknownNameError: A shape is of no input.
-        UsageError: A shape contradicts what is declared, or another shape.
+        UsageError: A shape contradicts what is declared, another shape, or the size of a symbol.
     """
     by_name = {spec.name: spec for spec in specs}
     bound: dict[str, int] = {}
@@ -308,6 +308,9 @@ def shaped(
             if wanted is not None and wanted != size:
                 raise UsageError(f"input {name!r}: dimension {dim} is {wanted}, not {size}")
         by_name[name] = replace(by_name[name], shape=tuple(shape))
+    for name, size in dims.items():
+        if bound.get(name, size) != size:
+            raise UsageError(f"dimension {name!r} would be both {size} and {bound[name]}")
     made = [by_name[spec.name] for spec in specs]
     left = {dim for spec in made for dim in spec.shape}
     settled = {dim for spec in specs for dim in spec.shape} - left

@@ -471,6 +471,12 @@ def test_inspect_says_what_is_left_alone_and_why(cli, tmp_path):
     assert next(iter(report["opaque"])) in " ".join(shown.out.split())
 
 
+@pytest.mark.parametrize("option", ["--seconds", "--threads"])
+def test_explain_measures_steps_of_a_trace_only(cli, model, option):
+    outcome = cli("explain", model, option, 1)
+    assert outcome.code == 2 and outcome.error_lines()[0].startswith("error: --seconds and --threads are about")
+
+
 def test_explain_a_model_that_nobody_optimised(cli, model):
     outcome = cli("explain", model)
     assert outcome.code == 0

@@ -36,6 +36,17 @@ def test_replay(cli, optimised):
     assert (folder / "a.onnx").read_bytes() == (folder / "b.onnx").read_bytes()
 
 
+def test_replay_says_that_the_input_was_kept(cli, optimised):
+    """A trace of what was measured and not written makes another file than `optimize` did."""
+    source, folder = optimised
+    assert "wrote its input" not in cli("replay", folder / "t.json", source).err
+    trace = json.loads((folder / "t.json").read_text())
+    trace["about"]["kept_original"] = True
+    (folder / "t.json").write_text(json.dumps(trace))
+    assert "wrote its input in their place" in cli("replay", folder / "t.json", source).err
+    assert "wrote its input" not in cli("replay", folder / "t.json", source, "--steps", "0").err
+
+
 def test_replay_of_some_steps(cli, optimised):
     source, folder = optimised
     done = cli("replay", folder / "t.json", source, "--steps", "1")

@@ -115,6 +115,7 @@ def test_ctrl_c_while_it_learns_keeps_a_checkpoint_and_before_it_goes_on_the_one
         (("--executor", "threads"), "error: unknown executor 'threads'"),
         (("--ray-address", "auto"), "error: an address belongs to the executor ray"),
         (("--executor", "processes", "--workers", "0"), "error: an executor needs at least one worker"),
+        (("--workers", "4"), "error: --workers belongs to the executor processes or ray, not to inline"),
         (("--steps", "-1"), "error: --steps must be above 0"),
         (("--seed", "-1"), "error: --seed must be a whole number of at least 0, not -1"),
         (("--pretrain", "-1"), "error: --pretrain must be a whole number of at least 0, not -1"),

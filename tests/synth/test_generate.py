@@ -150,6 +150,7 @@ RUBBISH = {
     "a negative seed": (["--seed", "-1"], "--seed"),
     "an unknown executor": (["--executor", "cloud"], "cloud"),
     "no worker": (["--workers", "0"], "worker"),
+    "workers and one process": (["--executor", "inline", "--workers", "3"], "--workers"),
 }
 
 

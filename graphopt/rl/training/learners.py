@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from graphopt import registry
 from graphopt.errors import UnknownNameError, UsageError
+from graphopt.execution import has_workers
 from graphopt.registry import Registry
 from graphopt.rewrite.schema import Rule
 from graphopt.rl.training.training_run import DEVICES, DYNAMICS, PRESETS, Preset, Run
@@ -119,6 +120,7 @@ def require(run: Run) -> None:
             raise UsageError(f"{what} must be above 0, not {value}")
     if not 0 <= run.seed <= _LARGEST_SEED:
         raise UsageError(f"--seed must be a whole number from 0 to {_LARGEST_SEED}, not {run.seed}")
+    has_workers(run.executor, run.workers)
     run.task.graphs.check_names()
     for other in LEARNERS.all():
         for name in set(other.options) - set(spec.options):

@@ -119,7 +119,7 @@ class Run:
         temperature: Temperature of its dreams.
         device: ``auto``, ``cpu`` or ``cuda``.
         executor: Where episodes are played.
-        workers: Episodes' jobs at the same time.
+        workers: Episodes' jobs at the same time, where the executor runs several; its default by default.
         address: Address of a Ray cluster.
     """
 
@@ -135,7 +135,7 @@ class Run:
     temperature: float | None = None
     device: str = "auto"
     executor: str = "inline"
-    workers: int = 2
+    workers: int | None = None
     address: str | None = None
 
     @classmethod
