@@ -89,7 +89,7 @@ def replay(
         raise TraceError("the steps lead to another graph than they did", "was the trace edited?")
     emitted = emit(loaded, graph, max_bytes=told.max_bytes)
     if target is not None:
-        if not made and loaded.path is not None and not loaded.external:
+        if not made and loaded.path is not None and loaded.whole:
             copy(loaded.path, target)
         else:
             save(emitted, target, external=loaded.external, metadata=_metadata(told, chosen))

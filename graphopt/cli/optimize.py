@@ -142,8 +142,12 @@ def _next(report: Mapping[str, Any], *, page: Path | None) -> Table:
     """What to do with the result: look at it, tune the session, find out which rule gained what."""
     result = facts()
     written, source, there = report["output"], report["input"], _there(report)
+    converted = report.get("converted", False)
     if page is None and report["steps"] and source:
-        result.add_row("see what changed", f"graphopt optimize {word(source)}{there} --report page.html")
+        upgrade = " --upgrade" if converted else ""
+        result.add_row("see what changed", f"graphopt optimize {word(source)}{upgrade}{there} --report page.html")
+    if converted:
+        source = written  # other commands don't take such a model
     if written and not report["kept_original"]:
         if not is_stream(Path(written)):  # what went down a pipe is not there to be read
             result.add_row("which rule made what", f"graphopt explain {word(written)}")
@@ -234,6 +238,8 @@ def _story(report: Mapping[str, Any], *, interrupted: bool, page: Path | None, v
         checked = ", verified" if verified and not report["kept_original"] else ""
         result.add_row("stopped", f"by Ctrl-C: {found}{checked}")
     unchanged = ", the same as the input" if report["kept_original"] else ""
+    if unchanged and report.get("converted"):
+        unchanged = ", the input in a later operator set"
     result.add_row("written", one_line(report["output"]) + unchanged if report["output"] else "nothing (dry run)")
     if page is not None:
         result.add_row("report", one_line(str(page)))

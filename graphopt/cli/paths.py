@@ -69,11 +69,11 @@ def spare_weights(model: Path, targets: Iterable[Path]) -> None:
     there = [path for path in targets if path.exists() and path.resolve().is_relative_to(folder)]
     if not there:
         return
-    from graphopt.onnxio.load import load
+    from graphopt.onnxio.load import external_files
 
-    weights = {Path(tensor.path) for tensor in load(model).tensors.values() if hasattr(tensor, "path")}
+    weights = external_files(model)
     for path in there:
-        if any(same_file(path, file) for file in weights - {model}):
+        if any(same_file(path, file) for file in weights):
             raise UsageError(f"{path} would overwrite weights of the input", "choose another name")
 
 

@@ -12,7 +12,7 @@ from typing import NoReturn
 
 from graphopt.errors import ModelError, UsageError, reason
 from graphopt.files import existing
-from graphopt.onnxio.load import external_tensors
+from graphopt.onnxio.load import external_files
 
 _OTHER_WEIGHTS = {".bin", ".safetensors", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".gguf", ".tflite"}
 _OTHER_WEIGHTS |= {".npz", ".ot", ".pdparams", ".onnx_data", ".data"}
@@ -118,7 +118,7 @@ def _belongs(path: Path) -> bool:
 def data_files(model: Path) -> set[Path]:
     """The files in which a model keeps weights; none of a model that can't be read."""
     with suppress(ModelError, OSError):
-        return {tensor.path for tensor in external_tensors(model)}
+        return external_files(model)
     return set()
 
 

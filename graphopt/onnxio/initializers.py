@@ -13,7 +13,7 @@ from onnx import AttributeProto, ModelProto, NodeProto, TensorProto
 from graphopt.errors import ModelError, reason
 from graphopt.ir.constants import READABLE, tensor_of
 from graphopt.ir.graph import Opaque, Tensor
-from graphopt.ir.tensors import STRING, Constant, InFile, InModel
+from graphopt.ir.tensors import STRING, Constant, InFile, InModel, Stamp, files_of
 from graphopt.ir.types import DTYPE_NAMES, ValueType, digest
 from graphopt.onnxio import wire
 from graphopt.onnxio.bodies import graphs
@@ -23,11 +23,8 @@ MOST_DIMENSIONS = 64
 """Of a tensor: more are beyond the runtime, and beyond numpy."""
 
 
-def read_nested(proto: ModelProto, path: Path | None) -> None:
-    """Take the external data of bodies and attributes into the model, which may be saved in another folder.
-
-    (Those of the main graph's initializers, which can be large, stay where they are.)
-    """
+def nested(proto: ModelProto) -> list[TensorProto]:
+    """The external data of bodies and attributes."""
     tensors: list[TensorProto] = []
     for graph in graphs(proto.graph):
         tensors += [] if graph is proto.graph else graph.initializer
@@ -35,12 +32,25 @@ def read_nested(proto: ModelProto, path: Path | None) -> None:
         for node in graph.node:
             for a in node.attribute:
                 tensors += [a.t] if a.type == AttributeProto.TENSOR else a.tensors
-    for tensor in tensors:
-        if tensor.data_location == TensorProto.EXTERNAL:
-            data = tensor_at(tensor, path).tobytes()
-            tensor.ClearField("external_data")
-            tensor.ClearField("data_location")
-            tensor.raw_data = data
+    return [tensor for tensor in tensors if tensor.data_location == TensorProto.EXTERNAL]
+
+
+def read_nested(proto: ModelProto, path: Path | None) -> set[tuple[Path, Stamp]]:
+    """Take the external data of bodies and attributes into the model, which may be saved in another folder.
+
+    (Those of the main graph's initializers, which can be large, stay where they are.)
+
+    Returns:
+        The files that they lay in.
+    """
+    found = list[Constant]()
+    for tensor in nested(proto):
+        found.append(tensor_at(tensor, path))
+        data = found[-1].tobytes()
+        tensor.ClearField("external_data")
+        tensor.ClearField("data_location")
+        tensor.raw_data = data
+    return files_of(found)
 
 
 def tensor_at(proto: TensorProto, path: Path | None) -> InFile | InModel:

@@ -22,7 +22,7 @@ from graphopt.ir.memo import collector_paused
 from graphopt.ir.tensors import Constant, InFile, Stamp, files_of
 from graphopt.onnxio import wire
 from graphopt.onnxio.build import graph_of
-from graphopt.onnxio.initializers import read_nested, tensor_at
+from graphopt.onnxio.initializers import nested, read_nested, tensor_at
 from graphopt.onnxio.read import freeze, inlined, read_model, specialise, validate
 from graphopt.wording import plural, size
 
@@ -38,6 +38,7 @@ class Model:
         path: The file, ``None`` for a model given as a protobuf.
         stamp: That of the file as it was read.
         arrays: Content of the smaller lazy constants evaluated so far, by value key (shared by all graphs derived from this one).
+        nested: The files in which bodies and attributes keep weights, as they were when it was read; ``proto`` has taken these in.
     """
 
     graph: Graph
@@ -46,6 +47,7 @@ class Model:
     path: Path | None = None
     stamp: Stamp | None = None
     arrays: dict[int, np.ndarray[Any, Any]] = field(default_factory=dict)
+    nested: frozenset[tuple[Path, Stamp]] = frozenset()
 
     def __repr__(self) -> str:
         name = self.path.name if self.path else "in memory"
@@ -60,7 +62,7 @@ class Model:
     def files(self) -> set[tuple[Path, Stamp]]:
         """The files that it lies in, as they were when it was read."""
         own = set() if self.path is None or self.stamp is None else {(self.path, self.stamp)}
-        return own | files_of(self.tensors.values())
+        return own | self.nested | files_of(self.tensors.values())
 
     @property
     def nbytes(self) -> int:
@@ -70,8 +72,13 @@ class Model:
 
     @property
     def external(self) -> bool:
-        """Whether the model keeps weights in files of their own."""
+        """Whether initializers of the main graph lie in files of their own."""
         return any(t.data_location == TensorProto.EXTERNAL and not wire.inside(t) for t in self.proto.graph.initializer)
+
+    @property
+    def whole(self) -> bool:
+        """Whether the file alone is the model, wherever it is copied to."""
+        return self.path is not None and not self.external and not self.nested
 
 
 def load(
@@ -109,7 +116,7 @@ def load(
         if seen is not None:
             seen(proto)
         proto = inlined(proto)
-        read_nested(proto, path)
+        within = frozenset(read_nested(proto, path))
         if freeze_initializers:
             freeze(proto)
         specialise(proto, dims or {}, input_shapes or {})
@@ -119,16 +126,31 @@ def load(
                 raise ModelError(f"initializer {t.name!r} is defined twice")
             tensors[t.name] = tensor_at(t, path)
         with collector_paused():
-            return Model(graph_of(proto, tensors), proto, tensors, path, stamp)
+            return Model(graph_of(proto, tensors), proto, tensors, path, stamp, nested=within)
     except ModelError as error:
         raise type(error)(f"{path}: {error}" if path else str(error), error.hint) from error
 
 
-def external_tensors(path: Path) -> list[InFile]:
-    """The weights that a model keeps in files of their own.
+def external_files(path: Path) -> set[Path]:
+    """The files in which a model keeps weights, those of its bodies among them.
 
     Raises:
         ModelError: The model can't be read, or a file is missing or too short.
     """
-    found = (t for t in read_model(path, path).graph.initializer if t.data_location == TensorProto.EXTERNAL)
+    proto = read_model(path, path)
+    within = (tensor_at(tensor, path) for tensor in nested(proto))
+    return {tensor.path for tensor in (*_external(proto, path), *within) if isinstance(tensor, InFile)}
+
+
+def external_tensors(path: Path) -> list[InFile]:
+    """The weights that the main graph of a model keeps in files of their own.
+
+    Raises:
+        ModelError: The model can't be read, or a file is missing or too short.
+    """
+    return _external(read_model(path, path), path)
+
+
+def _external(proto: ModelProto, path: Path) -> list[InFile]:
+    found = (t for t in proto.graph.initializer if t.data_location == TensorProto.EXTERNAL)
     return [t for t in (tensor_at(t, path) for t in found if not wire.inside(t)) if isinstance(t, InFile)]

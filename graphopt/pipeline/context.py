@@ -75,6 +75,7 @@ class Context:
 
     Attributes:
         given: The model as the caller has it.
+        held: What results are held against: that, or what it was converted to where the runtime does not run it.
         settings: What the caller said, checked.
         targets: Files to write.
         strategy: How to search.
@@ -98,6 +99,7 @@ class Context:
     """
 
     given: str | Path | ModelProto
+    held: str | Path | ModelProto
     settings: Settings
     targets: Targets
     strategy: Strategy

@@ -164,7 +164,7 @@ def _memory(context: Context, verified: Verified) -> tuple[int | None, int | Non
         return None, None
     arena = context.arena
     context.tell("measure", "measuring peak memory")
-    original = as_given(context.given, context.original)
+    original = as_given(context.held, context.original)
     before, after = (
         guard.peak_memory(each, arena.config, arena.feeds, arena.patience) for each in (original, verified.staged.path)
     )

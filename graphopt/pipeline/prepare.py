@@ -16,17 +16,18 @@ from onnx import ModelProto
 from graphopt.config import Settings
 from graphopt.cost.analytic import AnalyticCost
 from graphopt.cost.models import COST_MODELS
-from graphopt.errors import UsageError, expect_path
+from graphopt.errors import SessionError, UsageError, expect_path
 from graphopt.files import writable
 from graphopt.ir.types import BY_CODE
 from graphopt.onnxio.load import Model, load
 from graphopt.onnxio.read import upgraded
 from graphopt.onnxio.save import spare
 from graphopt.pipeline.context import Context, Progress, Targets
-from graphopt.pipeline.opening import bound_sizes, first_run, given_inputs, open_sizes, session_config
+from graphopt.pipeline.opening import as_given, bound_sizes, first_run, given_inputs, open_sizes, session_config
 from graphopt.pipeline.strategies import make_strategy
 from graphopt.rewrite.library import Library, load_library
 from graphopt.runtime import guard
+from graphopt.runtime.session import SessionConfig
 from graphopt.search.arena import Arena, most_bytes
 from graphopt.search.effort import Effort
 from graphopt.search.normal import simplified
@@ -47,6 +48,10 @@ _PATIENCE_S, _PATIENCE = 30.0, 30  # seconds, and multiples of the original's, f
 
 class BudgetWarning(UserWarning):
     """The model takes longer than it may."""
+
+
+class ConversionWarning(UserWarning):
+    """A model was converted, and can't be compared with what it was converted to."""
 
 
 def prepare(
@@ -97,6 +102,7 @@ def prepare(
     seconds = _left(settings, time.monotonic() - began, opening_s, baseline_s, told=foreseen)
     return Context(
         given=model,
+        held=_held(model, original, config) if settings.upgrade else model,
         settings=settings,
         targets=targets,
         strategy=strategy,
@@ -119,6 +125,23 @@ def prepare(
         began=began,
         hear=hear,
     )
+
+
+def _held(model: str | Path | ModelProto, original: Model, config: SessionConfig) -> str | Path | ModelProto:
+    """What results are held against, of a model that was converted if it had to be."""
+    converted = upgraded(model)
+    if converted is model:
+        return model
+    try:
+        with guard.open_guarded(as_given(model, original), replace(config, level="disabled")):  # as it is compared
+            return model
+    except SessionError as error:
+        warnings.warn(
+            f"the runtime does not run the model as it was given, so outputs are compared with those of what it was converted to: {error}",
+            ConversionWarning,
+            stacklevel=4,
+        )
+        return converted
 
 
 def _sets(settings: Settings, bound: Mapping[str, int]) -> tuple[Mapping[str, int], ...]:

@@ -51,6 +51,7 @@ def summarise(context: Context, judged: Judged) -> dict[str, Any]:
         "sizes_assumed": _assumed(context),
         "elsewhere": elsewhere,
         "kept_original": kept,
+        "converted": settings.upgrade and context.original.path is None and isinstance(context.given, str | Path),
         "verified": None if verification is None else _verified(verification),
         "tie": judged.tie,
         "opening": None if paired is None else _opening(paired),

@@ -74,7 +74,7 @@ class _Draft:
         self.context = context
         self.staged: Staged | None = None
         self._failed: tuple[Verifier, Sequence[int] | None] | None = None
-        self._verifiers = self._holding(as_given(context.given, context.original))
+        self._verifiers = self._holding(as_given(context.held, context.original))
 
     def _holding(self, original: Model) -> list[Verifier]:
         """Comparisons with one model, for each set of sizes. It is one object for all: it may hold the weights."""

@@ -100,7 +100,8 @@ class Result:
     def save(self, path: str | Path) -> None:
         """Write the model, whole or not at all; an input that was kept is copied byte for byte.
 
-        Any other file is compared with the original by the runtime before it takes its place.
+        One with weights in files of their own takes them along to another folder, into a file of another name. What is not copied is compared
+        with the original by the runtime before it takes its place.
 
         Raises:
             GraphoptError: It can't be written.
@@ -113,7 +114,7 @@ class Result:
         external = self.original.external
         folder = os.path.dirname(os.path.realpath(path))
         beside = source is not None and not is_stream(path) and folder == os.path.realpath(source.parent)
-        if self.report["kept_original"] and source is not None and (beside or not external):
+        if self.report["kept_original"] and source is not None and (beside or self.original.whole):
             copy(source, path)
             return
         with Staged(self.emitted, path, external=external, metadata=self.metadata, sharing=self._sharing) as staged:

@@ -172,6 +172,20 @@ def test_without_an_applicable_rule_the_model_is_copied(cli, model, rules):
     assert "no rewrite pays" in shown and "the same as the input" in shown
 
 
+def test_a_converted_model_is_called_so_and_written_again(cli, tmp_path):
+    """The second time there is a file in the place of the output, for which the input was read without a conversion."""
+    info = [onnx.helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, [2, 3]) for n in "xy"]
+    graph = onnx.helper.make_graph([onnx.helper.make_node("Relu", ["x"], ["y"])], "g", info[:1], info[1:])
+    old = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 6)], ir_version=3)
+    onnx.save(old, tmp_path / "old.onnx")
+    for _ in range(2):
+        outcome = cli("optimize", "old.onnx", "--upgrade", "--strategy", "none", "--no-measure")
+        assert outcome.code == 0, outcome.err
+        shown = " ".join(outcome.err.split())
+        assert "old.opt.onnx, the input in a later operator set" in shown and "bench old.opt.onnx" in shown
+    assert cli("inspect", "old.opt.onnx").code == 0
+
+
 @pytest.mark.parametrize(
     "arguments",
     [["-o", "weights.bin"], ["--json", "weights.bin", "--dry-run"], ["--trace", "weights.bin"]],

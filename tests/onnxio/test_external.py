@@ -16,7 +16,9 @@ import pytest
 from onnx import ModelProto, TensorProto, external_data_helper
 from onnx.numpy_helper import from_array, to_array
 
+import graphopt
 import graphopt.onnxio.save as saving
+from graphopt.cli import main as command
 from graphopt.errors import ModelError, UsageError
 from graphopt.onnxio.emit import emit
 from graphopt.onnxio.load import Model, load
@@ -303,6 +305,45 @@ def test_external_data_in_bodies_and_attributes(tmp_path: Path, rng: np.random.G
     for flag in (True, False):
         feeds = {"x": x, "c": np.array(flag)}
         same(run(saved, feeds), [(x @ w if flag else x) + v])
+
+
+@pytest.fixture
+def branching(tmp_path: Path, rng: np.random.Generator) -> Path:
+    """A model of which a body alone keeps weights in a file of their own."""
+    then = body([node("MatMul", ["x", "w"], ["t"])], [("t", F, [2, N])], weights=[from_array(normal(rng, N, N), "w")])
+    other = body([node("Identity", ["x"], ["e"])], [("e", F, [2, N])])
+    proto = model(
+        [node("If", ["c"], ["y"], then_branch=then, else_branch=other)],
+        [("x", F, [2, N]), ("c", TensorProto.BOOL, [])],
+        [("y", F, [2, N])],
+    )
+    onnx.save_model(proto, tmp_path / "m.onnx", save_as_external_data=True, location="d.bin", size_threshold=0)
+    return tmp_path / "m.onnx"
+
+
+def test_a_kept_model_takes_the_weights_of_its_bodies_along(branching: Path) -> None:
+    """It was copied without them."""
+    out = branching.parent / "out"
+    out.mkdir()
+    settings = {"strategy": "none", "measure": False}
+    result = graphopt.optimize(branching, output=out / "m.onnx", trace=out / "t.json", **settings)
+    assert result.report["kept_original"] and graphopt.verify(branching, out / "m.onnx").passed
+    graphopt.replay(out / "t.json", branching, output=out / "n.onnx")
+    assert graphopt.verify(branching, out / "n.onnx").passed
+    (done,) = graphopt.optimize_many([branching], out / "many", graphopt.Settings(**settings))
+    assert done.status == "kept" and graphopt.verify(branching, out / "many" / "m.onnx").passed
+
+
+def test_the_weights_of_bodies_are_never_overwritten(branching: Path) -> None:
+    weights = branching.with_name("d.bin")
+    before = weights.read_bytes()
+    loaded = load(branching)
+    with pytest.raises(UsageError, match="overwrite weights"):
+        save(emit(loaded, loaded.graph), weights)
+    with pytest.raises(UsageError, match="overwrite weights"):
+        graphopt.optimize(branching, output=weights, strategy="none", measure=False)
+    assert command.run(["optimize", str(branching), "-o", str(weights), "--strategy", "none", "--no-measure"]) == 2
+    assert weights.read_bytes() == before
 
 
 @pytest.mark.slow

@@ -20,6 +20,7 @@ from graphopt.onnxio.emit import RULE_NOTE, emit, rule_of
 from graphopt.onnxio.load import load
 from graphopt.onnxio.read import upgraded
 from graphopt.onnxio.save import save, to_proto
+from graphopt.pipeline.prepare import ConversionWarning
 from tests.ir.text import to_text
 from tests.onnxio.models import (
     DROP_IDENTITY,
@@ -408,6 +409,18 @@ def test_an_old_model_is_converted_where_that_is_asked_for(tmp_path: Path) -> No
     result = optimize(path, output=out, strategy="greedy", measure=False, cost_model="analytic", upgrade=True)
     assert result.report["verified"]["passed"] and len(load(out).graph.nodes) == 1
     assert optimize(load(out).proto, strategy="none", measure=False, upgrade=True).report["nodes"]["before"] == 1
+
+
+def test_what_the_runtime_does_not_run_is_compared_as_it_was_converted(tmp_path: Path) -> None:
+    """The runtime has kernels of Add from operator set 7 on: such a model is what a conversion is for."""
+    nodes = [node("Add", ["x", "x"], ["s"]), node("Neg", ["s"], ["t"]), node("Neg", ["t"], ["y"])]
+    proto = model(nodes, [("x", F, [2, 3])], [("y", F, [2, 3])], opset=6)
+    path, out = tmp_path / "in.onnx", tmp_path / "out.onnx"
+    path.write_bytes(proto.SerializeToString())
+    with pytest.warns(ConversionWarning, match=r"does not run the model as it was given.*Add\(6\)"):
+        told = optimize(path, output=out, strategy="greedy", measure=False, cost_model="analytic", upgrade=True).report
+    assert told["verified"]["passed"] and told["converted"] and len(load(out).graph.nodes) == 1
+    np.testing.assert_array_equal(run(out, {"x": np.ones((2, 3), np.float32)})[0], np.full((2, 3), 2, np.float32))
 
 
 def test_a_model_without_a_standard_operator_needs_no_conversion(tmp_path: Path) -> None:
