@@ -144,14 +144,14 @@ def _measure(events: Iterator[Any]) -> None:
             raise fail(event, f"more than {YAML_NODES} values{repeated}")
 
 
-def read_json(path: Path, limit: int = JSON_BYTES) -> Any:
+def read_json(path: Path) -> Any:
     """What a JSON file says.
 
     Raises:
         OSError: It can't be read.
         DocumentError: It is not JSON, too large, or nested too deeply.
     """
-    return parse_json(read_text(path, limit))
+    return parse_json(read_text(path, JSON_BYTES))
 
 
 def parse_json(text: str) -> Any:

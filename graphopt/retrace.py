@@ -107,7 +107,7 @@ def _metadata(told: Trace, chosen: Sequence[Step]) -> dict[str, str]:
     return version | {"graphopt.rules": json.dumps(Counter(step.rule for step in chosen))}
 
 
-def _arena(told: Trace, loaded: Model, threads: int | None, seed: int) -> Arena:
+def _arena(told: Trace, loaded: Model, threads: int | None, seed: int = 0) -> Arena:
     """Where graphs of a trace's model are measured: at the sizes that the trace was made at, as far as it says them."""
     config = session_config(
         told.settings.provider, told.settings.provider_options, told.settings.threads if threads is None else threads
@@ -255,7 +255,6 @@ def stages(
     *,
     seconds: float | None = 2.0,
     threads: int | None = None,
-    seed: int = 0,
     on_stage: Callable[[Stage], None] | None = None,
 ) -> list[Stage]:
     """What each rule of a trace was predicted to gain when its turn came, and what the clock says it gained.
@@ -265,16 +264,15 @@ def stages(
         model: The model it was written for.
         seconds: For each measurement; ``None`` to measure nothing.
         threads: Threads within an operator; ``None`` for as many as the trace was made with.
-        seed: Of the inputs.
         on_stage: Hears of each stage.
 
     Raises:
         TraceError: It is not a trace of this model and of the present rules.
     """
-    check_arguments(seconds=seconds, threads=threads, seed=seed, on_stage=on_stage)
+    check_arguments(seconds=seconds, threads=threads, on_stage=on_stage)
     told = _read(trace, model)
     library, loaded = _opened(told, model)
-    arena = None if seconds is None else _arena(told, loaded, threads, seed)
+    arena = None if seconds is None else _arena(told, loaded, threads)
     start = before = simplified(loaded.graph)
     found, done = list[Stage](), 0
     for rule, group in groupby(told.steps, key=lambda step: step.rule):

@@ -102,9 +102,9 @@ def _number(given: Any) -> Any:
     return given
 
 
-def build_instance(rule: Rule, case: Case, block: int = 16) -> Instance | None:
+def build_instance(rule: Rule, case: Case) -> Instance | None:
     """The instance of a case; ``None`` where the rule does not match or the engine refuses the rewrite."""
-    made = attempt(rule, case, block)
+    made = attempt(rule, case)
     return made if isinstance(made, Instance) else None
 
 

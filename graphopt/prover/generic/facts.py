@@ -108,8 +108,8 @@ class Facts:
         self._equal = {b: to.replaced(lambda c: self._renewed(c, change)) for b, to in self._equal.items()}
         self._equal[a] = by
 
-    def assume(self, cond: Cond, at: int = 0) -> None:
-        """Take a condition for granted until the level is left.
+    def assume(self, cond: Cond) -> None:
+        """Take a condition for granted.
 
         Raises:
             VacuousError: It contradicts what is known.
@@ -118,7 +118,7 @@ class Facts:
             return
         if self.prove(~cond):
             raise VacuousError(str(cond))
-        self._levels[at].facts.append(cond)
+        self._levels[0].facts.append(cond)
         self._changed()
 
     def decide(self, cond: Cond) -> bool:
@@ -337,25 +337,22 @@ class Facts:
         for d in dims:
             one = next(iter(d.atoms)) if len(d.terms) == 1 and len(d.atoms) == 1 else None
             members |= set(one.args[0]) if one is not None and one.kind == "wide" and d == Int({(one,): 1}) else {d}
-        members = {d for d in members if not self._is(d, 1)}
+        members = {d for d in members if d.number != 1}
         if not members:
             return ONE
-        sure = [d for d in members if self._is_not(d, 1)]
+        sure = [d for d in members if self._is_not_one(d)]
         if sure:
             return min(sure, key=str)
         if len(members) == 1:
             return next(iter(members))
         return Int({(atom("wide", frozenset(members)),): 1})
 
-    def _is(self, d: Int, n: int) -> bool:
-        return d.number == n
-
-    def _is_not(self, d: Int, n: int) -> bool:
+    def _is_not_one(self, d: Int) -> bool:
         if d.number is not None:
-            return d.number != n
-        if all(c >= 0 for c in (d - n - 1).terms.values()):
+            return d.number != 1
+        if all(c >= 0 for c in (d - 2).terms.values()):
             return True
-        return any(c.kind in ("ne", "ge") and self._excludes(c, d - n) for c in self.known)
+        return any(c.kind in ("ne", "ge") and self._excludes(c, d - 1) for c in self.known)
 
     def _excludes(self, cond: Cond, p: Int) -> bool:
         q = cond.args[0]
@@ -368,10 +365,10 @@ class Facts:
         """The index i where each clause has a dimension that is not 1, else 0."""
         found: set[frozenset[Int]] = set()
         for clause in clauses:
-            members = frozenset(d for d in clause if not self._is(d, 1))
+            members = frozenset(d for d in clause if d.number != 1)
             if not members:
                 return ZERO
-            if not any(self._is_not(d, 1) for d in members):
+            if not any(self._is_not_one(d) for d in members):
                 found.add(members)
         if len(i.terms) == 1:
             ((m, c),) = i.terms.items()

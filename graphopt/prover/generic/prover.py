@@ -9,7 +9,7 @@ nothing is known either, and the two elements have to be the same: as sums of pr
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -53,14 +53,14 @@ class GenericProof:
     seconds: float = 0.0
 
 
-def prove_generic(rule: Rule, *, seconds: float = 5.0, cases: Sequence[Case] | None = None) -> GenericProof:
+def prove_generic(rule: Rule, *, seconds: float = 5.0) -> GenericProof:
     """Try to prove a rule for all sizes (of at least 1) at the ranks and attributes of its examples.
+
+    Rejecting examples are looked at, too: a rule whose conditions are too weak matches them at some sizes.
 
     Args:
         rule: The rule.
         seconds: Processor time for it.
-        cases: Examples whose ranks and attributes are looked at; by default the rule's own, rejecting ones too, which a rule
-            whose conditions are too weak matches at some sizes.
     """
     begin = time.process_time()
     if rule.claim == "approx":
@@ -69,10 +69,7 @@ def prove_generic(rule: Rule, *, seconds: float = 5.0, cases: Sequence[Case] | N
     seen: set[str] = set()
     why = ""
     count = 0
-    given = (
-        [parse_case(rule, c) for kind in ("accept", "reject") for c in rule.examples[kind]] if cases is None else cases
-    )
-    for case in given:
+    for case in [parse_case(rule, c) for kind in ("accept", "reject") for c in rule.examples[kind]]:
         text = assignment(case)
         if text in seen:
             continue
