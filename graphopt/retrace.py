@@ -166,7 +166,7 @@ class Culprit:
 
 def bisect(
     trace: str | Path,
-    model: str | Path,
+    model: str | Path | ModelProto,
     *,
     slower: bool = False,
     threads: int | None = None,
@@ -251,7 +251,7 @@ class Stage:
 
 def stages(
     trace: str | Path,
-    model: str | Path,
+    model: str | Path | ModelProto,
     *,
     seconds: float | None = 2.0,
     threads: int | None = None,
