@@ -6,6 +6,7 @@ content is given, which kernels lay out in a way of their own as soon as they ar
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -14,18 +15,20 @@ from typing import Any
 import numpy as np
 
 from graphopt.ir.types import FLOATS, NUMPY_NAMES
-from graphopt.prover.attributes import given, operator_of, opset_of, within
+from graphopt.prover.attributes import given, operator_of, opset_of, since, within
 from graphopt.prover.cases import Case, Place, places, put, size_of
-from graphopt.prover.contents import LEVELS, edges_apart, read_alone, reshaped, squared, uneven
+from graphopt.prover.contents import LEVELS, edges_apart, halved, read_alone, reshaped, retyped, squared, uneven
 from graphopt.prover.fitted import fitted
 from graphopt.prover.rearranged import rearranged
-from graphopt.prover.schemas import readers, spoken
+from graphopt.prover.schemas import OPSETS, TYPES, dtypes_of, first_with, readers, spoken
 from graphopt.prover.variation import Variation
 from graphopt.rewrite.examples import Operand
 
 _HELD = 24  # contents of constants that are drawn beside each text
 _PLACES = dict.fromkeys(("Gather", "GatherElements", "GatherND", "ScatterElements", "ScatterND"), slice(1, 2))
 _NONE = slice(0, 0)
+_TABLE = [[0, 1], [0, 0]]
+"""Places that stand in two dimensions, and are others when these are exchanged."""
 _AWKWARD = ((1.6, 6.7), (6.7, 7.1), (1.3, 7.6), (3.3, 7.1), (5.7, 6.1))
 """Pairs of which sums, products and quotients are mostly off by a last place of float32 when they are undone: one of ten pairs of tenths moves a bound."""
 _MANY = 8  # elements along each dimension
@@ -46,8 +49,10 @@ def beside(vary: Variation, case: Case) -> Iterator[Case]:
     yield from _rounded(vary, case)
     yield from _placed(vary, case)
     yield from _lain(case)
+    yield from _deeper(case)
     yield from _turned(vary, case)
     yield from _spoken(vary, case)
+    yield from _typed(vary, case)
     yield from fitted(vary, case)
     yield from rearranged(vary, case)
 
@@ -79,16 +84,27 @@ def _rounded(vary: Variation, case: Case) -> Iterator[Case]:
 def _placed(vary: Variation, case: Case) -> Iterator[Case]:
     """Constants that say places hold such as are there along any axis, with each value of each attribute: other axes have fewer places."""
     names = {o.name for line in vary.rule.match for _, op in line.ops for o in line.operands[_PLACES.get(op, _NONE)]}
+    axes = [v for a, v, _ in vary.captured if a == "axis" and isinstance(case.get(v), int)]
     for base in (case, squared(case, 2)) if names else ():
+        listed = [(p, o) for p, o in places(base) if p[0] in names and o.const]
+        listed = [(p, o) for p, o in listed if all(isinstance(d, int) for d in o.dims)]
         for count in (1, 2):
-            made = base
-            for place, operand in places(base):
-                dims: Any = operand.dims
-                if place[0] in names and operand.const and all(isinstance(d, int) for d in dims):
-                    data: Any = (np.arange(size_of(operand)) % count).reshape(dims).tolist()
-                    made = put(made, place, replace(operand, data=data))
+            made = _counting(base, listed, 0, count)
             yield made
             yield from (change(made) for changes in vary.choices(made) for change in changes[1:])
+        # With an axis more among places, what stands behind it has one number from the front and another from the end.
+        made = _counting(base, listed, 1, 2)
+        tables = [put(made, place, replace(operand, dims=(2, 2), data=_TABLE)) for place, operand in listed]
+        yield from (table | dict.fromkeys(axes, axis) for table in tables for axis in (0, 1, -1, -2))
+
+
+def _counting(case: Case, listed: list[tuple[Place, Operand]], first: int, count: int) -> Case:
+    """Constants that count on from a number, round and round."""
+    for place, operand in listed:
+        dims: Any = operand.dims
+        data: Any = ((np.arange(size_of(operand)) + first) % count).reshape(dims).tolist()
+        case = put(case, place, replace(operand, data=data))
+    return case
 
 
 def _lain(case: Case) -> Iterator[Case]:
@@ -101,6 +117,14 @@ def _lain(case: Case) -> Iterator[Case]:
                 dims = tuple(sizes[0] if i == axis else 1 for i in range(rank))
                 if dims != operand.dims:
                     yield put(base, place, reshaped(operand, dims))
+
+
+def _deeper(case: Case) -> Iterator[Case]:
+    """One operand has two axes more: with one more, the others' first axis may still be one of those that are spoken of."""
+    base = squared(case, 2)
+    for place, operand in places(base):
+        if operand.data is None and operand.dims:
+            yield put(base, place, reshaped(operand, (2, 2, *operand.dims)))
 
 
 def _turned(vary: Variation, case: Case) -> Iterator[Case]:
@@ -147,3 +171,26 @@ def _texts(vary: Variation, case: Case) -> Iterator[Case]:
         for word, opset in spoken(*operator_of(case, line), attribute, opset_of(case)).items():
             texts = [[*now[:i], word, *now[i + 1 :]] for i in range(len(now))] if isinstance(now, list) else [word]
             yield from (change(text, opset, case) for text in texts if text != now)
+
+
+def _typed(vary: Variation, case: Case) -> Iterator[Case]:
+    """Operands of one or two types have others, in an operator set that allows both; those of one beside each type that a Cast may make of it."""
+    read = [(place, operand.dtype) for place, operand in places(case)]
+    versions = range(opset_of(case), OPSETS[1] + 1)
+    allowed = {
+        (name, v): frozenset(dtypes_of(vary.rule, name, v)) for name in {p[0] for p, _ in read} for v in versions
+    }
+    others = {dtype: set[str]() for _, dtype in read}
+    for (name, _), dtype in read:
+        others[dtype] |= allowed[name, OPSETS[1]] - {dtype}
+    pairs = itertools.combinations_with_replacement(sorted(others), 2)
+    changes = ({one: t, two: u} for one, two in pairs for t in sorted(others[one]) for u in sorted(others[two]))
+    cast = [v for attribute, v, _ in vary.captured if attribute == "to" and v in case]
+    for to in {tuple(sorted(change.items())): change for change in changes}.values():
+        wanted = [(name, to[dtype]) for (name, _), dtype in read if dtype in to]
+        first = first_with(opset_of(case), lambda v, w=wanted: all(t in allowed[n, v] for n, t in w))  # type: ignore[misc]
+        made = since(first, case)
+        for place, operand in places(case):
+            made = put(made, place, retyped(operand, to.get(operand.dtype, operand.dtype)) or operand)
+        yield (made := halved(made))
+        yield from ({**made, name: number} for name in cast if len(to) == 1 for number in TYPES)

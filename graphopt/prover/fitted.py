@@ -1,6 +1,7 @@
 """What the description of one operator couples, and no change of a part alone meets.
 
-A recurrent network that runs both ways has twice the weights and twice the activations; a Slice that goes backwards begins at the end;
+A recurrent network that runs both ways has twice the weights and twice the activations, and states of its width to begin with; a Slice that goes backwards begins at the end;
+an activation that has numbers comes with them, past keys with past values;
 an axis had another meaning in an older operator set, which shows where that axis has a single element and the ones behind it have more.
 """
 
@@ -16,7 +17,7 @@ import numpy as np
 from graphopt.prover.attributes import attribute_of, operator_of, opset_of, orders_in, told
 from graphopt.prover.cases import Case, operands, places, put, size_of
 from graphopt.prover.contents import reshaped, squared
-from graphopt.prover.schemas import ACTIVATIONS, readers
+from graphopt.prover.schemas import ACTIVATIONS, attributes_of, readers
 from graphopt.prover.variation import Variation
 from graphopt.rewrite.examples import Operand
 from graphopt.rewrite.pattern import Line
@@ -28,6 +29,12 @@ _ITEMS = ("activations", "activation_alpha", "activation_beta")
 _COERCED = frozenset({"Softmax", "LogSoftmax", "Hardmax"})
 """Operators that took an image of two dimensions once: what stood from the axis on was one."""
 _NORMALISED = frozenset({"LayerNormalization", "RMSNormalization"})
+_NUMBERED = (("LeakyRelu", [0.3]), ("HardSigmoid", [0.3, 0.4]), ("Clip", [-0.5, 0.5]))
+"""Activations of fused operators that have numbers, with them."""
+_CACHED = {"Attention": 4, "MultiHeadAttention": 6, "GroupQueryAttention": 3}
+"""Where operators of attention take past keys; past values come next."""
+_PAST = 2
+"""Keys and values in a cache."""
 _ALL = 2**63 - 1
 _STEPS = ((-1, -_ALL, -1), (_ALL, -_ALL, -1), (-2, -_ALL, -1), (0, _ALL, 2), (1, _ALL, 2), (-1, -_ALL, -2))
 """Where a Slice begins and ends, and its step."""
@@ -44,8 +51,12 @@ def fitted(vary: Variation, case: Case) -> Iterator[Case]:
         op = operator_of(case, line)[1]
         if op in _RECURRENT:
             yield from _both_ways(case, line)
+            yield from _started(case, line)
         if op == "Slice":
             yield from _stepped(case, line)
+        if op in _CACHED:
+            yield from _remembered(case, line, op)
+        yield from _activated(case, line)
     yield from _along(vary, case)
     yield from _lower(vary, case)
 
@@ -75,6 +86,53 @@ def _both_ways(case: Case, line: Line) -> Iterator[Case]:
                 back = {a: [*some, *some] for a, some in lists.items()}
                 back[name][len(items) + i] = other
                 yield told(made, line, both | back) or made
+
+
+def _started(case: Case, line: Line) -> Iterator[Case]:
+    """Sequences of one step or of all, and states to begin with, each alone: an example may have neither."""
+    x, weights = (case.get(operand.name) for operand in (line.operands[0], line.operands[2]))
+    if not isinstance(x, Operand) or not isinstance(weights, Operand) or not len(x.dims) == len(weights.dims) == 3:
+        return
+    state = Operand(x.dtype, (weights.dims[0], x.dims[1], weights.dims[2]))
+    lengths = [Operand("i32", (x.dims[1],), True, n) for n in (x.dims[0], 1) if isinstance(x.dims[1], int)]
+    for position, operand in enumerate(line.operands[4:7]):
+        if operand.kind == "optional":
+            yield from ({**case, operand.name: given} for given in ([state] if position else lengths))
+
+
+# -- fused operators ----------------------------------------------------------------------------------------------
+
+
+def _activated(case: Case, line: Line) -> Iterator[Case]:
+    """An activation that the runtime took into an operator has numbers: in a list, or each an attribute."""
+    known = attributes_of(*operator_of(case, line), opset_of(case))
+    for word, numbers in _NUMBERED if "activation" in known else ():
+        apart = dict(zip(("activation_alpha", "activation_beta"), numbers, strict=False))
+        said: dict[str, Any] = {"activation_params": numbers} if "activation_params" in known else apart
+        made = told(case, line, {"activation": word} | said)
+        if made is not None:
+            yield made
+
+
+def _remembered(case: Case, line: Line, op: str) -> Iterator[Case]:
+    """Past keys and values, which come together, as wide as the new ones; and the lengths that count them."""
+    first = _CACHED[op]
+    names = [operand.name for operand in line.operands]
+    keys = next((case[n] for n in names[1:3] if isinstance(case.get(n), Operand)), None)
+    past = [o.name for o in line.operands[first : first + 2] if o.kind == "optional"]
+    if keys is None or len(past) < 2 or len(keys.dims) not in (3, 4) or not all(isinstance(d, int) for d in keys.dims):
+        return
+    heads = attribute_of(case, line, "kv_num_heads") or attribute_of(case, line, "num_heads") or 1
+    dims: Any = keys.dims
+    batch, new = dims[0], dims[-2]
+    rest = (dims[1], _PAST, dims[3]) if len(dims) == 4 else (heads, _PAST, dims[2] // heads)
+    made = case | dict.fromkeys(past, Operand(keys.dtype, (batch, *rest)))
+    # GroupQueryAttention is told the place of the last key, and how many there are.
+    for position, count in ((first + 2, _PAST + new - 1), (first + 3, _PAST + new)) if op.startswith("Group") else ():
+        counted = made.get(names[position]) if position < len(names) else None
+        if isinstance(counted, Operand) and counted.const:
+            made = put(made, (names[position], None), replace(counted, data=[count] * batch if counted.dims else count))
+    yield made
 
 
 # -- slices -------------------------------------------------------------------------------------------------------

@@ -35,7 +35,7 @@ _FLAGS = frozenset(
 _COUNTS = frozenset({"group", "num_heads", "kv_num_heads", "q_num_heads", "num_groups", "groups", "blocksize"})
 """Of what there is at least one: of none, kernels divide by zero."""
 ACTIVATIONS = ("Relu", "Tanh", "Sigmoid", "LeakyRelu", "HardSigmoid", "Affine")
-"""Of recurrent networks: such as have no numbers of their own, and such as have."""
+"""Of recurrent networks and fused operators: such as have no numbers of their own, and such as have."""
 _STRINGS: dict[str, tuple[str, ...]] = {
     "auto_pad": ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID"), "approximate": ("none", "tanh"),
     "reduction": ("none", "add", "mul", "max", "min"), "direction": ("forward", "reverse", "bidirectional", "LEFT", "RIGHT"),
@@ -43,10 +43,12 @@ _STRINGS: dict[str, tuple[str, ...]] = {
     "nearest_mode": ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil"), "padding_mode": ("zeros", "border", "reflection"),
     "mode": ("constant", "reflect", "edge", "wrap", "nearest", "linear", "cubic", "bilinear", "DCR", "CRD", "fan_in"),
     "keep_aspect_ratio_policy": ("stretch", "not_larger", "not_smaller"), "round_mode": ("up", "down", "nearest"),
-    "activations": ACTIVATIONS,
+    "activation": ACTIVATIONS, "activations": ACTIVATIONS,
 }  # fmt: skip
 """What descriptions name without quotes, and what is tried where they name nothing."""
 _QUOTED, _TICKED = re.compile(r"""["'](\w{2,})["']"""), re.compile(r"`(\w{2,})`")
+TYPES = (1, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 13, 16)
+"""What a Cast makes, by ONNX's numbers."""
 MEANINGLESS = {"Cast": frozenset({"saturate", "round_mode"}), "CastLike": frozenset({"saturate", "round_mode"})}
 """Attributes that say something of floats of eight bits, which operands here have not: the runtime refuses them elsewhere."""
 _FLOATS = (0.0, 1.0, -1.0, 0.5, 1.5, 2.0, 100.0)
@@ -162,7 +164,7 @@ def _values_of(attribute: str, kind: Any, held: Any, rank: int, spatial: int, rn
     if attribute in ("start", "end"):
         return [-3, -2, -1, 0, 1, 2, 3, 9]
     if attribute == "to":
-        return [1, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 13, 16]
+        return list(TYPES)
     if attribute == "epsilon":
         return list(_EPSILONS)
     if attribute == "perm":
