@@ -176,13 +176,14 @@ def _texts(vary: Variation, case: Case) -> Iterator[Case]:
 def _typed(vary: Variation, case: Case) -> Iterator[Case]:
     """Operands of one or two types have others, in an operator set that allows both; those of one beside each type that a Cast may make of it."""
     read = [(place, operand.dtype) for place, operand in places(case)]
-    versions = range(opset_of(case), OPSETS[1] + 1)
+    newest = max(opset_of(case), OPSETS[1])
+    versions = range(opset_of(case), newest + 1)
     allowed = {
         (name, v): frozenset(dtypes_of(vary.rule, name, v)) for name in {p[0] for p, _ in read} for v in versions
     }
     others = {dtype: set[str]() for _, dtype in read}
     for (name, _), dtype in read:
-        others[dtype] |= allowed[name, OPSETS[1]] - {dtype}
+        others[dtype] |= allowed[name, newest] - {dtype}
     pairs = itertools.combinations_with_replacement(sorted(others), 2)
     changes = ({one: t, two: u} for one, two in pairs for t in sorted(others[one]) for u in sorted(others[two]))
     cast = [v for attribute, v, _ in vary.captured if attribute == "to" and v in case]

@@ -90,14 +90,16 @@ def _both_ways(case: Case, line: Line) -> Iterator[Case]:
 
 def _started(case: Case, line: Line) -> Iterator[Case]:
     """Sequences of one step or of all, and states to begin with, each alone: an example may have neither."""
-    x, weights = (case.get(operand.name) for operand in (line.operands[0], line.operands[2]))
+    given: list[Any] = [case.get(operand.name) for operand in line.operands]
+    x, weights = (given[0], given[2]) if len(given) > 2 else (None, None)
     if not isinstance(x, Operand) or not isinstance(weights, Operand) or not len(x.dims) == len(weights.dims) == 3:
         return
     state = Operand(x.dtype, (weights.dims[0], x.dims[1], weights.dims[2]))
-    lengths = [Operand("i32", (x.dims[1],), True, n) for n in (x.dims[0], 1) if isinstance(x.dims[1], int)]
+    counted = all(isinstance(d, int) for d in x.dims[:2])
+    lengths = [Operand("i32", (x.dims[1],), True, n) for n in (x.dims[0], 1) if counted and isinstance(n, int)]
     for position, operand in enumerate(line.operands[4:7]):
         if operand.kind == "optional":
-            yield from ({**case, operand.name: given} for given in ([state] if position else lengths))
+            yield from ({**case, operand.name: other} for other in ([state] if position else lengths))
 
 
 # -- fused operators ----------------------------------------------------------------------------------------------
