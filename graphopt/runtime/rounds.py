@@ -52,6 +52,9 @@ SETTLE_S = 3e-3
 LONG_SETTLE_S = 0.05
 """The pause where threads can't be told, or were told otherwise: those of other runtimes, of providers on the processor, and of ONNX Runtime before 1.27."""
 
+_TOLD = 0.02
+"""How far an interval may reach to either side of what is told as a gain, if that is not far larger."""
+
 _SCHEDULER = Path("/proc/thread-self/schedstat")
 """Linux: nanoseconds that a thread had a processor, and that it waited for one."""
 
@@ -137,6 +140,8 @@ class Sampling:
         patience: How many times ``seconds`` a measurement may take that is not precise enough.
         early: Stop as soon as no interval reaches further than this to either side, relative, or than a tenth of the difference where
             one is far from 1; None uses the whole time. Stopping at a lucky moment makes intervals a little too narrow.
+        plain: Of the difference, how much more than a tenth an interval may reach to either side for ``early``: it is plain then on which
+            side of 1 the ratio lies. No further than 2 % for that.
         alone: Open one session at a time, for models of which no two should be in memory: each runs all rounds of a cycle before
             the next is opened, so that noise of seconds shows more.
     """
@@ -149,6 +154,7 @@ class Sampling:
     most: int | None = None
     patience: float = PATIENCE
     early: float | None = None
+    plain: float = 0.0
     alone: bool = False
 
     def __post_init__(self) -> None:
@@ -164,7 +170,9 @@ class Sampling:
         """Whether what was measured is enough, or as much as there may be."""
         if self.most is not None and len(measured.cycles) >= self.most:
             return True
-        if self.early is not None and all(_is_precise(each, self.early) for each in measured.ratios):
+        if self.early is not None and all(
+            _is_precise(each, max(self.early, min(self.plain * abs(each.value - 1), _TOLD))) for each in measured.ratios
+        ):
             return True
         if self.rounds is not None:
             return measured.rounds >= self.rounds

@@ -34,6 +34,7 @@ _SLACK = 1 << 20  # bytes that a file may grow besides
 _MEMORY_SLACK = 64 << 20  # bytes that the weights of a session may grow besides
 _ROOM = 4 << 30  # bytes of sessions that run together, or a half of the free memory where that is less
 _SURE = 0.002  # half an interval with which a verdict ends early: less than what is worth telling
+_PLAIN = 0.2  # the same as a share of the gain, which is then five times as far from 1 as its interval reaches
 _QUICK = 0.005  # the same of a quick comparison
 _QUICK_ROUNDS = 2  # of each cycle of a quick comparison at least: as often first as second
 
@@ -188,7 +189,7 @@ class Arena:
         Raises:
             SessionError: One of the two does not run.
         """
-        sampling = Sampling(seconds, each=session_rounds, most=sessions, patience=1, early=_SURE)
+        sampling = Sampling(seconds, each=session_rounds, most=sessions, patience=1, early=_SURE, plain=_PLAIN)
         return self.over_sessions(None, variant, sampling, stop)
 
     def compare(

@@ -25,6 +25,7 @@ from graphopt.runtime.rounds import (
     turn_order,
 )
 from graphopt.runtime.session import LoadableModel, Session, SessionConfig
+from graphopt.runtime.timing import Ratio
 from tests.runtime.models import chain
 
 FEEDS = {"x": np.ones((4, 64), np.float32)}
@@ -162,6 +163,19 @@ def test_precision_ends_it():
     assert len(measure(equal, drawn(1e-2, []), Sampling(60, early=1e-9, most=9)).cycles) == 9
     # What is far from 1 need not be known as precisely.
     assert len(measure(pair, drawn(1e-2, []), Sampling(60, early=1e-9, most=9)).cycles) == MIN_CYCLES
+
+
+def test_what_is_plainly_faster_ends_it():
+    def found(plain: float, noise: float) -> Ratio:
+        sampling = Sampling(60, early=1e-9, plain=plain, most=60)
+        measured = measure(named("1.0", "0.95"), drawn(noise, []), sampling)
+        assert len(measured.cycles) < 60
+        return measured.ratios[0]
+
+    exact, plain, widest = found(0.0, 0.015), found(0.2, 0.015), found(10.0, 0.04)
+    assert exact.half_width <= 0.1 * (exact.value - 1) < plain.half_width <= 0.2 * (plain.value - 1)
+    # No further than two per cent to either side, however plain it is.
+    assert 0.01 < widest.half_width <= 0.02
 
 
 def test_the_order_of_a_round_takes_turns():
