@@ -62,6 +62,8 @@ def tensor_at(proto: TensorProto, path: Path | None) -> InFile | InModel:
         raise ModelError(f"{what} has {len(proto.dims)} dimensions; at most {MOST_DIMENSIONS} can be handled")
     if proto.data_location != TensorProto.EXTERNAL:
         return _inline(proto)
+    if proto.data_type == STRING:
+        raise ModelError(f"{what} has texts in a file of its own, which ONNX does not allow")
     entries = {e.key: e.value for e in proto.external_data}
     if not all(isinstance(text, str) for entry in entries.items() for text in entry):
         raise ModelError(f"external data of {what}: not UTF-8 text")  # what is none comes out of protobuf as bytes
