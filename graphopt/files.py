@@ -13,7 +13,7 @@ import os
 import re
 import stat
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
@@ -230,41 +230,40 @@ class Draft(Closing):
 
     def __init__(self, path: Path) -> None:
         self.final, self._key = Path(os.path.realpath(path)), object()
-        _sweep(self.final)
+        start = f".{self.final.name[:_LONGEST]}."
+        _sweep(self.final.parent, start)
         while True:
-            descriptor, name = tempfile.mkstemp(prefix=_start(self.final), suffix=_SUFFIX, dir=self.final.parent)
+            descriptor, name = tempfile.mkstemp(prefix=start, suffix=_SUFFIX, dir=self.final.parent)
             self.file = os.fdopen(descriptor, "wb")
-            self._lies_at(Path(name))
+            self._lies_at(Path(name), _never)
             # Between being made and being locked another process may have taken it for one that was left behind.
             if scratch.locked(self.file) and self.path.exists():
                 break
             self.file.close()
             self._unlink()
 
-    def rename(self, final: Path) -> None:
+    def rename(self, final: Path, stays: Callable[[Path], bool]) -> None:
         """Move it, and stay its owner.
+
+        Args:
+            final: Where to.
+            stays: Whether it is to stay there after all, asked when it would be removed.
 
         Raises:
             OSError: It can't be moved there, or something is there that is no file.
         """
-        self.file.flush()
-        with suppress(FileNotFoundError):
-            if not stat.S_ISREG(os.lstat(final).st_mode):
-                raise OSError(errno.EEXIST, "it is no longer a regular file")
-        mask = os.umask(0)
-        os.umask(mask)
-        self.path.chmod(0o666 & ~mask)
-        self.path.replace(final)
-        self._lies_at(final)
+        self._move(final)
+        self._lies_at(final, stays)
 
     def commit(self) -> None:
-        """Put it in its place.
+        """Put it in its place. From the moment it lies there nothing removes it, be it a signal that comes just then.
 
         Raises:
             OSError: It can't be put there.
         """
-        self.rename(self.final)
+        self._move(self.final)
         self.keep()
+        self.path = self.final
 
     def keep(self) -> None:
         """Let it be where it is."""
@@ -278,41 +277,44 @@ class Draft(Closing):
                 self.file.close()
             self._unlink()
 
-    def _lies_at(self, path: Path) -> None:
-        self.path = path
-        scratch.on_abandon(self._key, partial(path.unlink, missing_ok=True))
+    def _move(self, final: Path) -> None:
+        self.file.flush()
+        with suppress(FileNotFoundError):
+            if not stat.S_ISREG(os.lstat(final).st_mode):
+                raise OSError(errno.EEXIST, "it is no longer a regular file")
+        mask = os.umask(0)
+        os.umask(mask)
+        self.path.chmod(0o666 & ~mask)
+        self.path.replace(final)
+
+    def _lies_at(self, path: Path, stays: Callable[[Path], bool]) -> None:
+        self.path, self._remove = path, partial(_remove_unless, stays, path)
+        scratch.on_abandon(self._key, self._remove)
 
     def _unlink(self) -> None:
         scratch.settled(self._key)
-        with suppress(OSError):
-            self.path.unlink()
+        self._remove()
 
     def __del__(self) -> None:
         self.close()  # where an error went by before anyone else could
 
 
-def drafts(final: Path) -> list[Path]:
-    """What is being written for a place, by whomever, or was left there by who was killed.
+def _never(path: Path) -> bool:
+    return False
 
-    Args:
-        final: The place; no link.
-    """
-    start, found = _start(final), list[Path]()
+
+def _remove_unless(stays: Callable[[Path], bool], path: Path) -> None:
     with suppress(OSError):
-        for entry in os.scandir(final.parent):
-            if entry.name.startswith(start) and entry.name.endswith(_SUFFIX) and entry.is_file(follow_symlinks=False):
-                found.append(Path(entry.path))
-    return found
+        if not stays(path):
+            path.unlink()
 
 
-def _start(final: Path) -> str:
-    return f".{final.name[:_LONGEST]}."
-
-
-def _sweep(final: Path) -> None:
+def _sweep(folder: Path, start: str) -> None:
     """Remove drafts of the same file whose writers were killed."""
-    for draft in drafts(final):
-        scratch.if_forsaken(draft, partial(os.unlink, draft))
+    with suppress(OSError):
+        for entry in os.scandir(folder):
+            if entry.name.startswith(start) and entry.name.endswith(_SUFFIX) and entry.is_file(follow_symlinks=False):
+                scratch.if_forsaken(Path(entry.path), partial(os.unlink, entry.path))
 
 
 def _descriptor(path: Path) -> int | None:

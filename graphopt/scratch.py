@@ -10,6 +10,7 @@ A process that must end at once (:mod:`graphopt.cli.signals`) calls :func:`aband
 from __future__ import annotations
 
 import atexit
+import errno
 import os
 import shutil
 import tempfile
@@ -76,24 +77,33 @@ def folder(what: str) -> Iterator[Path]:
 
 
 def locked(file: IO[bytes] | int) -> bool:
-    """Lock an open file or folder until it is closed (or this process ends); false if another holds it."""
+    """Lock an open file or folder until it is closed (or this process ends); false if another holds it.
+
+    Where nothing can be locked, as in some network file systems, it is true as well: whoever waited for a lock there would wait for ever.
+    """
+    return _lock(file) is not False
+
+
+def _lock(file: IO[bytes] | int) -> bool | None:
+    """Whether a lock was had; ``None`` where there are none."""
     if fcntl is None:
-        return True
+        return None
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return True
-    except OSError:
-        return False
+    except OSError as error:
+        return False if error.errno in (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES) else None
 
 
 def if_forsaken(path: Path, action: Callable[[], object]) -> None:
-    """Do something to a file that its writer locks, if it is there and nobody has it locked; nobody can lock it meanwhile."""
-    if fcntl is None:
-        return
+    """Do something to a file that its writer locks, if it is there and nobody has it locked; nobody can lock it meanwhile.
+
+    Nothing is done where nothing can be locked: nobody knows there whose file it is.
+    """
     with suppress(OSError):
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         with os.fdopen(descriptor, "rb") as file:
-            if locked(file):
+            if _lock(file):
                 action()
 
 
@@ -116,7 +126,8 @@ def settled(key: object) -> None:
 
 def abandon() -> None:
     """Leave nothing behind: for a process that ends without unwinding, from whatever thread."""
-    for action in list(_last_resort.values()):
+    # The last is the first: a model goes before its weights, which stay while it names them.
+    for action in reversed(list(_last_resort.values())):
         with suppress(Exception):
             action()
     _remove_own()

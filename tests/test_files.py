@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import stat
@@ -178,6 +179,20 @@ def test_drafts_of_the_killed_are_removed_and_those_of_others_stay(tmp_path):
     with files.Draft(path) as alive:
         assert not left.exists()
         files.write_text(path, "text")
+        assert alive.path.exists()
+    assert [p.name for p in tmp_path.iterdir()] == ["out"]
+
+
+@pytest.mark.skipif(scratch.fcntl is None, reason="nothing is locked on Windows")
+def test_where_nothing_can_be_locked_files_are_written_and_those_of_others_stay(tmp_path, monkeypatch):
+    """As in network file systems without locks: a draft that could not be locked was made anew without end."""
+
+    def refuses(file, how):
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setattr(scratch.fcntl, "flock", refuses)
+    with files.Draft(tmp_path / "out") as alive:
+        files.write_text(tmp_path / "out", "text")
         assert alive.path.exists()
     assert [p.name for p in tmp_path.iterdir()] == ["out"]
 

@@ -41,14 +41,14 @@ class Emitted:
         tensors: Tensor of each placeholder, by initializer name.
         unfolded: Names of constants left to be computed, because folding them would grow the file too much.
         source: The file of the model that it was made of; ``None`` where that was none.
-        nested: The files in which bodies and attributes of that model keep weights.
+        read: The files in which that model keeps weights, also those of which nothing is left here.
     """
 
     proto: ModelProto
     tensors: Mapping[str, Constant]
     unfolded: tuple[str, ...] = ()
     source: Path | None = None
-    nested: frozenset[tuple[Path, Stamp]] = frozenset()
+    read: frozenset[tuple[Path, Stamp]] = frozenset()
 
     def __repr__(self) -> str:
         return f"<Emitted {plural(len(self.proto.graph.node), 'node')}, {size(self.nbytes)}>"
@@ -60,8 +60,8 @@ class Emitted:
 
     @property
     def files(self) -> set[tuple[Path, Stamp]]:
-        """The files in which its weights lie, or lay, as they were when the model was read."""
-        return files_of(self.tensors.values()) | self.nested
+        """The files in which its weights lie, as they were when the model was read."""
+        return files_of(self.tensors.values())
 
     def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
         """The content of each placeholder; views of the file where the weights lie in one."""
@@ -82,7 +82,7 @@ def emit(model: Model, graph: Graph, *, max_bytes: int | None = None, taken: Ite
         The model; exactly the loaded one when ``graph`` is ``model.graph``.
     """
     if graph is model.graph:
-        return Emitted(model.proto, _placeholders(model.proto, model.tensors), source=model.path, nested=model.nested)
+        return Emitted(model.proto, _placeholders(model.proto, model.tensors), source=model.path, read=model.weights)
     return _Emitter(model, graph, max_bytes, taken).run()
 
 
@@ -154,7 +154,7 @@ class _Emitter:
         g.value_info.extend(self._scaled({i.name for i in (*g.value_info, *g.output)}))
         self._import_domains(proto, nodes)
         return Emitted(
-            proto, tensors, tuple(self.names[k] for k in self.unfolded if k in used), model.path, model.nested
+            proto, tensors, tuple(self.names[k] for k in self.unfolded if k in used), model.path, model.weights
         )
 
     # -- constants ------------------------------------------------------------------------------------------------

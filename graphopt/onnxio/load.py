@@ -38,7 +38,8 @@ class Model:
         path: The file, ``None`` for a model given as a protobuf.
         stamp: That of the file as it was read.
         arrays: Content of the smaller lazy constants evaluated so far, by value key (shared by all graphs derived from this one).
-        nested: The files in which bodies and attributes keep weights, as they were when it was read; ``proto`` has taken these in.
+        nested: The files of what ``proto`` has taken in, as they were when it was read: weights of bodies and attributes, and all
+            files of a model that was converted.
     """
 
     graph: Graph
@@ -62,7 +63,12 @@ class Model:
     def files(self) -> set[tuple[Path, Stamp]]:
         """The files that it lies in, as they were when it was read."""
         own = set() if self.path is None or self.stamp is None else {(self.path, self.stamp)}
-        return own | self.nested | files_of(self.tensors.values())
+        return own | self.weights
+
+    @property
+    def weights(self) -> frozenset[tuple[Path, Stamp]]:
+        """The files in which it keeps weights, as they were when it was read."""
+        return self.nested | files_of(self.tensors.values())
 
     @property
     def nbytes(self) -> int:

@@ -25,7 +25,7 @@ from onnx import ModelProto, TensorProto
 
 from graphopt import scratch
 from graphopt.errors import GraphoptError, UsageError, expect, expect_path
-from graphopt.files import Draft, drafts, in_utf8, is_stream, unwritable, write
+from graphopt.files import Draft, in_utf8, is_stream, unwritable, write
 from graphopt.ir.tensors import InFile, Stamp, see_unchanged
 from graphopt.onnxio import wire
 from graphopt.onnxio.emit import Emitted
@@ -63,7 +63,7 @@ def save(
     expect("metadata", metadata, (Mapping, NoneType), "texts by name")
     for name, text in (metadata or {}).items():
         expect(f"metadata: {name!r}", text, str, "a text")
-    spare(Path(path), emitted.source, emitted.files)
+    spare(Path(path), emitted.source, emitted.read)
     with Staged(emitted, Path(path), external=external, metadata=metadata or {}) as staged:
         staged.commit(metadata or {})
 
@@ -81,9 +81,12 @@ def spare(target: Path, source: Path | None, files: Iterable[tuple[Path, Stamp]]
     """
     if is_stream(target) or not target.exists():
         return
-    if source is not None and source.exists() and target.samefile(source):
+    there = Stamp.of(target)
+    # Paths may be relative, and the current folder another one by now: the file itself is known, too.
+    met = {file for file, stamp in files if there[:2] == stamp[:2] or (file.exists() and target.samefile(file))}
+    if source is not None and (source in met or (source.exists() and target.samefile(source))):
         raise UsageError(f"{target} is the input, which is never overwritten", "choose another name")
-    if any(file.exists() and target.samefile(file) for file, _ in files):
+    if met:
         raise UsageError(f"{target} would overwrite weights of the input", "choose another name")
 
 
@@ -116,7 +119,7 @@ class Staged(Closing):
         sharing: Iterable[Path] = (),
     ) -> None:
         see_unchanged(emitted.files)
-        self._target = target
+        self._target, self._spared = target, {file.resolve() for file, _ in emitted.read}
         self._stream = target is not None and is_stream(target)
         apart = emitted.nbytes > LARGEST_PROTOBUF or (external and not self._stream)
         if apart and self._stream:
@@ -163,7 +166,7 @@ class Staged(Closing):
                 self._draft.commit()
                 if self._data is not None:
                     self._data.keep()
-                tidy(self._draft.final)
+                tidy(self._draft.final, self._spared)
         except OSError as error:
             raise unwritable(self._target, error) from error
         finally:
@@ -201,26 +204,23 @@ class Staged(Closing):
         if not own and shared:
             data.close()
             return None
-        name = f"{data.final.name}.{content.hexdigest()}.data"
-        for tensor in own:
-            tensor.external_data[0].value = name
-        final = data.final.with_name(name)
-        if place.is_symlink() and place.parent.resolve() != final.parent:
+        if place.is_symlink() and place.parent.resolve() != data.final.parent:
             raise GraphoptError(
                 f"{place} is a link to another folder, in which its weights would not be found", "name the file itself"
             )
-        there = final.exists()  # of the model that is there: the same content, by its name
         data.file.flush()
-        if there and filecmp.cmp(data.path, final, shallow=False):
+        while (final := data.final.with_name(f"{data.final.name}.{content.hexdigest()}.data")).exists():
+            if filecmp.cmp(data.path, final, shallow=False):
+                break
+            content.update(b"\0")  # it was changed since, and may be another model's: it is not ours to replace
+        for tensor in own:
+            tensor.external_data[0].value = final.name
+        if final.exists():  # of the model that is there: the same content, by its name
             data.close()  # whoever has read that one may go on reading it
             if not scratch.is_forsaken(final):  # of a model that is staged, too, and may leave its weights to this one
-                self._stack.callback(_remove_unnamed, final, data.final)
+                self._stack.callback(tidy, data.final, self._spared)
             return None
-        data.rename(final)
-        if there:
-            data.keep()
-        else:
-            self._stack.callback(_leave_named, data)
+        data.rename(final, _named)  # another model of the same place, staged or written, may find them and name them
         return data
 
 
@@ -259,35 +259,34 @@ def refer(tensor: TensorProto, location: str, offset: int, length: int) -> None:
         tensor.external_data.add(key=key, value=value)
 
 
-def _leave_named(data: Draft) -> None:
-    """Let weights be where another model of the same place, staged or written, has found them and names them."""
-    if not data.file.closed and _named(data.path, data.final):
-        data.keep()
+def _named(weights: Path) -> bool:
+    """Whether a model beside weights that were just staged, or a draft of one, names them: what was there before them does not."""
+    written = weights.stat().st_mtime_ns
+    others = [entry for entry in os.scandir(weights.parent) if entry.is_file() and not _WEIGHTS.fullmatch(entry.name)]
+    changed = {Path(each.path): max(each.stat().st_mtime_ns, each.stat().st_ctime_ns) for each in others}
+    return any(when >= written and _names(path, weights.name) for path, when in changed.items())
 
 
-def _remove_unnamed(weights: Path, model: Path) -> None:
-    """Remove weights that who staged them has left to another model, if that is gone as well."""
-    if not _named(weights, model):
-        scratch.if_forsaken(weights, partial(os.unlink, weights))
-
-
-def _named(weights: Path, model: Path) -> bool:
-    """Whether a model, or a draft of it, names a file of weights. Others don't while one of its models is staged only."""
-    return any(_names(file, weights.name) for file in (model, *drafts(model)) if file.exists())
-
-
-def tidy(model: Path) -> None:
+def tidy(model: Path, spared: Collection[Path] = ()) -> None:
     """Remove the files of weights that graphopt wrote for earlier models at ``model`` and that no model here names any more.
 
     A file stays when there is the least doubt: when it is being written, is a link, or when the folder has too many files to look at.
 
     Args:
         model: A model, as it is now.
+        spared: Files that stay: those of the input, which may lie in another folder and keep its weights here.
     """
     with suppress(OSError):
-        entries = [entry for entry in os.scandir(model.parent) if entry.is_file(follow_symlinks=False)]
+        entries = [entry for entry in os.scandir(model.parent) if entry.is_file()]
         weights = {entry: _WEIGHTS.fullmatch(entry.name) for entry in entries}
-        old = [entry for entry, found in weights.items() if found is not None and found[1] == model.name]
+        old = [
+            entry
+            for entry, found in weights.items()
+            if found is not None
+            and found[1] == model.name
+            and not entry.is_symlink()
+            and Path(entry.path).resolve() not in spared
+        ]
         # Weights name nothing, and are large; the model itself is the likeliest to name its own.
         others = sorted((entry for entry in entries if weights[entry] is None), key=lambda e: e.name != model.name)
         if not old or len(entries) > _MANY or sum(entry.stat().st_size for entry in others) > _MUCH:

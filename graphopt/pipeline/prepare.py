@@ -18,8 +18,9 @@ from graphopt.cost.analytic import AnalyticCost
 from graphopt.cost.models import COST_MODELS
 from graphopt.errors import SessionError, UsageError, expect_path
 from graphopt.files import writable
+from graphopt.ir.tensors import Stamp
 from graphopt.ir.types import BY_CODE
-from graphopt.onnxio.load import Model, load
+from graphopt.onnxio.load import Model, external_files, load
 from graphopt.onnxio.read import upgraded
 from graphopt.onnxio.save import spare
 from graphopt.pipeline.context import Context, Progress, Targets
@@ -85,7 +86,7 @@ def prepare(
 
     loaded = load_model(model, settings, seen)
     changed = settings.dims or settings.input_shapes or settings.freeze_initializers
-    original = load(upgraded(model) if settings.upgrade else model) if changed else loaded
+    original = _load(model, settings.upgrade) if changed else loaded
     for target in filter(None, (targets.output, targets.trace, targets.report)):
         spare(target, None, original.files)
     ranges, given = input_ranges(loaded.graph), given_inputs(inputs, original)
@@ -215,13 +216,24 @@ def load_model(
     model: str | Path | ModelProto, settings: Settings, seen: Callable[[ModelProto], None] | None = None
 ) -> Model:
     """A model as some settings want it; ``seen`` as for :func:`graphopt.onnxio.load.load`."""
-    return load(
-        upgraded(model) if settings.upgrade else model,
+    return _load(
+        model,
+        settings.upgrade,
         freeze_initializers=settings.freeze_initializers,
         dims=settings.dims or None,
         input_shapes=settings.input_shapes or None,
         seen=seen,
     )
+
+
+def _load(model: str | Path | ModelProto, upgrade: bool, **how: Any) -> Model:
+    """A model, converted if that is asked for: it comes of its files also then, and they are never overwritten."""
+    source = upgraded(model) if upgrade else model
+    found = load(source, **how)
+    if source is model or isinstance(model, ModelProto):
+        return found
+    path = Path(model)
+    return replace(found, nested=found.nested | {(file, Stamp.of(file)) for file in {path, *external_files(path)}})
 
 
 def effort_for(model: Model, sizes: Mapping[str, int], measured: bool = True) -> Effort:

@@ -127,6 +127,58 @@ def test_the_input_and_its_weights_are_never_overwritten(tmp_path: Path, rng: np
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
+def test_weights_that_the_result_does_without_are_not_overwritten(tmp_path: Path, rng: np.random.Generator) -> None:
+    """Of weights only the shape is read: the result has nothing of that file any more."""
+    nodes = [node("Shape", ["w"], ["s"]), node("Expand", ["one", "s"], ["e"]), node("MatMul", ["x", "e"], ["y"])]
+    proto = model(
+        nodes, [("x", F, [2, N])], [("y", F, [2, N])], [referring("w.bin"), from_array(np.ones(1, "f"), "one")]
+    )
+    path, trace = tmp_path / "m.onnx", tmp_path / "t.json"
+    weights = stored(tmp_path, normal(rng, N, N)).with_name("w.bin")
+    path.write_bytes(proto.SerializeToString())
+    before = weights.read_bytes()
+    result = graphopt.optimize(path, trace=trace, strategy="greedy", cost_model="analytic", measure=False)
+    assert [*result.emitted.tensors] == ["e"]
+    for overwrites in (
+        lambda: save(result.emitted, weights),
+        lambda: graphopt.replay(trace, path, output=weights),
+        lambda: result.save(weights),
+    ):
+        with pytest.raises(UsageError, match="overwrite weights"):
+            overwrites()
+    assert weights.read_bytes() == before
+
+
+def test_a_converted_model_is_not_overwritten_either(tmp_path: Path, rng: np.random.Generator) -> None:
+    path = stored(tmp_path, normal(rng, N, N))
+    proto = onnx.load(path, load_external_data=False)
+    proto.ir_version, proto.opset_import[0].version = 3, 6
+    proto.graph.input.add().CopyFrom(onnx.helper.make_tensor_value_info("w", F, [N, N]))
+    path.write_bytes(proto.SerializeToString())
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    told = {"strategy": "none", "cost_model": "analytic", "measure": False, "upgrade": True}
+    for dims in ({}, {"freeze_initializers": True}):
+        with pytest.raises(UsageError, match="overwrite weights"):
+            graphopt.optimize(path, output=tmp_path / "w.bin", **told, **dims)
+        with pytest.raises(UsageError, match="overwrite weights"):
+            graphopt.optimize(path, **told, **dims).save(tmp_path / "w.bin")
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_the_input_is_known_from_another_folder_too(
+    tmp_path: Path, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = stored(tmp_path / "in", normal(rng, N, N))
+    before = path.read_bytes()
+    monkeypatch.chdir(tmp_path)
+    result = graphopt.optimize("in/m.onnx", strategy="none", cost_model="analytic", measure=False)
+    monkeypatch.chdir(path.parent)
+    for write in (result.save, result.write_page):
+        with pytest.raises(UsageError, match="is the input"):
+            write("m.onnx")
+    assert path.read_bytes() == before
+
+
 def replaced(path: Path, content: bytes) -> None:
     path.with_name("other").write_bytes(content)
     path.with_name("other").replace(path)
@@ -174,8 +226,9 @@ def test_weights_that_lie_there_already_stay(tmp_path: Path, rng: np.random.Gene
     data = tmp_path / data_of(tmp_path / "out.onnx")
     data.write_bytes(b"?" * w.nbytes)
     save(emit(loaded, loaded.graph), tmp_path / "out.onnx", external=True)
-    assert data.read_bytes() == w.tobytes()
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["again.onnx", "in", "out.onnx", data.name]
+    other = tmp_path / data_of(tmp_path / "out.onnx")  # by another name, for the old one has other content by now
+    assert other.read_bytes() == w.tobytes()
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["again.onnx", "in", "out.onnx", other.name]
 
 
 def test_the_two_halves_make_one_protobuf(tmp_path: Path, rng: np.random.Generator) -> None:
@@ -240,6 +293,15 @@ def test_refused(
     path.write_bytes(matmul(referring(location.format(root=tmp_path), offset, length)).SerializeToString())
     with pytest.raises(ModelError, match=message):
         load(path)
+
+
+def test_texts_lie_in_no_file(tmp_path: Path) -> None:
+    texts = referring("w.bin", dims=(1,))
+    texts.data_type = TensorProto.STRING
+    (tmp_path / "w.bin").write_bytes(b"text")
+    (tmp_path / "m.onnx").write_bytes(matmul(texts).SerializeToString())
+    with pytest.raises(ModelError, match="texts in a file of its own"):
+        load(tmp_path / "m.onnx")
 
 
 def test_truncated_data_file(tmp_path: Path, rng: np.random.Generator) -> None:

@@ -139,3 +139,126 @@ def test_two_staged_models_of_the_same_weights(tmp_path, ends, last):
     else:
         other.close()
         assert not list(out.parent.iterdir())
+
+
+def test_weights_that_a_link_to_a_model_names_stay(tmp_path):
+    """As in a folder whose models are links to a store."""
+    out, store = tmp_path / "m.onnx", tmp_path / "store"
+    written(stored(tmp_path / "one.bin", 1.0), out)
+    store.mkdir()
+    out.rename(store / "model")
+    (tmp_path / "mine.onnx").symlink_to(store / "model")
+    written(stored(tmp_path / "two.bin", 2.0), out)
+    (first,) = (p for p in tmp_path.glob("m.onnx.*.data") if p.name in (store / "model").read_bytes().decode("latin-1"))
+    assert value(out) == 2.0 and first.exists()
+
+
+def test_weights_of_an_input_in_the_folder_above_stay(tmp_path):
+    out = tmp_path / "sub" / "m.onnx"
+    out.parent.mkdir()
+    written(stored(tmp_path / "one.bin", 1.0), out)
+    above = onnx.load(out, load_external_data=False)
+    location = above.graph.initializer[0].external_data[0]
+    location.value = f"sub/{location.value}"
+    onnx.save(above, tmp_path / "in.onnx")
+    out.unlink()
+    loaded = load(tmp_path / "in.onnx")
+    save(emit(loaded, loaded.graph), out)
+    assert value(out) == 1.0 and value(tmp_path / "in.onnx") == 1.0
+
+
+def test_weights_of_the_same_name_and_other_content_are_another_models(tmp_path):
+    out, other = tmp_path / "m.onnx", tmp_path / "other.onnx"
+    one = stored(tmp_path / "one.bin", 1.0)
+    written(one, out)
+    out.rename(other)
+    (weights,) = tmp_path.glob("m.onnx.*.data")
+    weights.write_bytes(np.full((N, N), 7.0, np.float32).tobytes())  # as who goes on training in place
+    written(one, out)
+    assert value(other) == 7.0 and value(out) == 1.0
+
+
+@pytest.mark.parametrize("committed", [0, 1])
+def test_a_discarded_model_leaves_its_weights_to_one_that_has_moved_on(tmp_path, committed):
+    loaded = load(stored(tmp_path / "one.bin", 1.0))
+    out = tmp_path / "out" / "m.onnx"
+    out.parent.mkdir()
+    staged = [Staged(emit(loaded, loaded.graph), out, external=True) for _ in range(2)]
+    staged[committed].commit({})
+    out.rename(out.with_name("prod.onnx"))
+    staged[1 - committed].close()
+    assert value(out.with_name("prod.onnx")) == 1.0
+
+
+# Ends at the n-th line that is run in the modules that write, with a KeyboardInterrupt or as a signal that is heard late does.
+STOPPED = """
+import os, sys
+from pathlib import Path
+from graphopt import files, scratch
+from graphopt.onnxio import save
+from graphopt.onnxio.emit import emit
+from graphopt.onnxio.load import load
+OURS = {module.__file__ for module in (files, scratch, save)}
+def ended():
+    scratch.abandon()
+    os._exit(3)
+def interrupted():
+    raise KeyboardInterrupt
+def run(source, out, how, line):
+    left = line
+    def seen(frame, event, argument):
+        nonlocal left
+        if frame.f_code.co_filename not in OURS:
+            return None
+        left -= event == "line"
+        if not left:
+            sys.settrace(None)
+            how()
+        return seen
+    sys.unraisablehook = lambda lost: None  # what hits a destructor
+    loaded = load(source)
+    emitted = emit(loaded, loaded.graph)
+    sys.settrace(seen)
+    try:
+        save.save(emitted, Path(out), external=True)
+    except KeyboardInterrupt:
+        os._exit(3)
+    os._exit(0)
+source, out, how = sys.argv[1:4]
+for line in map(int, sys.argv[4:]):
+    sys.stdin.readline()
+    child = os.fork()
+    if not child:
+        run(source, out, {"ended": ended, "interrupted": interrupted}[how], line)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks at each line")
+@pytest.mark.parametrize("former, how", [(None, "ended"), (1.0, "interrupted"), (2.0, "ended")])
+def test_whatever_line_it_ends_at_a_whole_model_is_there(tmp_path, former, how):
+    """The model that had just come to its place was removed from there, or its weights were."""
+    out, new = tmp_path / "out" / "m.onnx", stored(tmp_path / "new.onnx", 2.0)
+    out.parent.mkdir()
+    old = None if former is None else stored(tmp_path / "old.onnx", former)
+    lines = [str(line) for line in range(1, 2000)]
+    command = [sys.executable, "-c", STOPPED, str(new), str(out), how, *lines]
+    with subprocess.Popen(command, cwd=ROOT, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin and process.stdout
+        for line in lines:
+            for each in out.parent.iterdir():
+                each.unlink()
+            if old is not None:
+                written(old, out)
+            process.stdin.write("\n")
+            process.stdin.flush()
+            code = int(process.stdout.readline())
+            assert code in (0, 3)
+            there = value(out) if out.exists() else None
+            assert there in (former, 2.0), f"line {line}"
+            if code == 0:
+                process.kill()
+                break
+        else:
+            pytest.fail("it never came to its end")
+    assert int(line) > 100
