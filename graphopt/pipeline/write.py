@@ -112,8 +112,11 @@ class Result:
         path, source = self._place(path), self.original.path
         see_unchanged(self.original.files)  # what is written comes of it, or is compared with it
         external = self.original.external
-        folder = os.path.dirname(os.path.realpath(path))
-        beside = source is not None and not is_stream(path) and folder == os.path.realpath(source.parent)
+        places = {
+            os.path.dirname(os.path.realpath(path)),
+            os.path.realpath(path.parent),
+        }  # of a link, two: weights are in one
+        beside = source is not None and not is_stream(path) and places == {os.path.realpath(source.parent)}
         if self.report["kept_original"] and source is not None and (beside or self.original.whole):
             copy(source, path)
             return

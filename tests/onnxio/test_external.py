@@ -19,7 +19,7 @@ from onnx.numpy_helper import from_array, to_array
 import graphopt
 import graphopt.onnxio.save as saving
 from graphopt.cli import main as command
-from graphopt.errors import ModelError, UsageError
+from graphopt.errors import GraphoptError, ModelError, UsageError
 from graphopt.onnxio.emit import emit
 from graphopt.onnxio.load import Model, load
 from graphopt.onnxio.save import Staged, by_reference, save, to_proto
@@ -163,6 +163,19 @@ def test_a_converted_model_is_not_overwritten_either(tmp_path: Path, rng: np.ran
         with pytest.raises(UsageError, match="overwrite weights"):
             graphopt.optimize(path, **told, **dims).save(tmp_path / "w.bin")
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_a_kept_input_is_not_written_where_its_weights_are_not_found(tmp_path: Path, rng: np.random.Generator) -> None:
+    """A link in another folder that leads beside the input: the runtime looks for weights beside the link, and in no other folder."""
+    path, link = stored(tmp_path / "in", normal(rng, N, N)), tmp_path / "out.onnx"
+    link.symlink_to(path.with_name("kept.onnx"))
+    proto = model([node("MatMul", ["x", "w"], ["y"])], [("x", F, [2, N])], [("y", F, [2, N])], [referring("w.bin")])
+    path.write_bytes(proto.SerializeToString())
+    result = graphopt.optimize(path, strategy="none", cost_model="analytic", measure=False)
+    assert result.report["kept_original"]
+    with pytest.raises(GraphoptError, match="link to another folder"):
+        result.save(link)
+    assert not link.exists()
 
 
 def test_the_input_is_known_from_another_folder_too(
