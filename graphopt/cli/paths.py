@@ -64,8 +64,8 @@ def spare_weights(model: Path, targets: Iterable[Path]) -> None:
         UsageError: A target is such a file.
         ModelError: `model` can't be read.
     """
-    folder = model.resolve().parent
-    # Weights lie in the model's folder or below it, so that the model need be read for few targets only.
+    folder = model.parent.resolve()
+    # Weights lie in the model's folder (of a link, that of the link) or below it, so that the model need be read for few targets only.
     there = [path for path in targets if path.exists() and path.resolve().is_relative_to(folder)]
     if not there:
         return

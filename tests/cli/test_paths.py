@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto, helper
 
 from graphopt.cli import paths
 from graphopt.errors import UsageError
@@ -77,6 +80,24 @@ def test_the_input_is_never_the_output(tmp_path, monkeypatch):
             writable(Path(name), reads={"the input": model}, writes={})
     with pytest.raises(UsageError, match="is the input"):
         writable(Path("net.onnx"), reads={"the input": Path("soft.onnx")}, writes={})
+
+
+def test_a_report_never_takes_the_place_of_weights(cli, tmp_path):
+    """The weights of a model that is a link lie beside the link."""
+    weight = helper.make_tensor("w", TensorProto.FLOAT, [1000], np.ones(1000, np.float32).tobytes(), raw=True)
+    info = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1000]) for name in "xy"]
+    graph = helper.make_graph([helper.make_node("Add", ["x", "w"], ["y"])], "g", info[:1], info[1:], [weight])
+    folder, store = tmp_path / "folder", tmp_path / "store"
+    folder.mkdir()
+    store.mkdir()
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(model, folder / "net.onnx", save_as_external_data=True, location="net.data", size_threshold=0)
+    (folder / "net.onnx").rename(store / "net")
+    (folder / "net.onnx").symlink_to(store / "net")
+    before = (folder / "net.data").read_bytes()
+    done = cli("explain", folder / "net.onnx", "--json", folder / "net.data")
+    assert done.code == 2 and "would overwrite weights" in done.err
+    assert (folder / "net.data").read_bytes() == before
 
 
 def test_outputs_are_different_files(tmp_path):
