@@ -11,8 +11,8 @@ import difflib
 import errno
 import os
 import re
+import secrets
 import stat
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from functools import partial
@@ -233,9 +233,13 @@ class Draft(Closing):
         start = f".{self.final.name[:_LONGEST]}."
         _sweep(self.final.parent, start)
         while True:
-            descriptor, name = tempfile.mkstemp(prefix=start, suffix=_SUFFIX, dir=self.final.parent)
-            self.file = os.fdopen(descriptor, "wb")
-            self._lies_at(Path(name), _never)
+            path = self.final.with_name(f"{start}{secrets.token_hex(4)}{_SUFFIX}")
+            try:
+                # With the rights that any new file has. To ask for these, all threads would have to go without for a moment.
+                self.file = path.open("xb")
+            except FileExistsError:
+                continue
+            self._lies_at(path, _never)
             # Between being made and being locked another process may have taken it for one that was left behind.
             if scratch.locked(self.file) and self.path.exists():
                 break
@@ -282,9 +286,6 @@ class Draft(Closing):
         with suppress(FileNotFoundError):
             if not stat.S_ISREG(os.lstat(final).st_mode):
                 raise OSError(errno.EEXIST, "it is no longer a regular file")
-        mask = os.umask(0)
-        os.umask(mask)
-        self.path.chmod(0o666 & ~mask)
         self.path.replace(final)
 
     def _lies_at(self, path: Path, stays: Callable[[Path], bool]) -> None:

@@ -233,6 +233,18 @@ def test_many_threads_write_one_file(tmp_path):
     assert path.read_text() in texts and [p.name for p in tmp_path.iterdir()] == ["out"]
 
 
+def test_rights_are_those_of_new_files_and_nobody_elses_change(tmp_path, monkeypatch):
+    """They were had by setting those of the whole process to all for a moment: two threads at it could leave them so."""
+    mask = os.umask(0o027)
+    try:
+        monkeypatch.setattr(os, "umask", None)
+        files.write_text(tmp_path / "out", "text")
+    finally:
+        monkeypatch.undo()
+        os.umask(mask)
+    assert stat.S_IMODE((tmp_path / "out").stat().st_mode) == 0o640
+
+
 def test_abandoned_work_leaves_nothing(tmp_path):
     code = (
         "import os, sys; from pathlib import Path; from graphopt import files, scratch\n"
