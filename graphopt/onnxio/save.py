@@ -13,12 +13,12 @@ import hashlib
 import mmap
 import os
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 from types import NoneType
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from onnx import ModelProto, TensorProto
@@ -347,10 +347,18 @@ def copy(source: Path, path: Path) -> None:
 
     Raises:
         GraphoptError: One of the files can't be read or written.
+        ModelError: The file changes while it is read.
     """
+
+    def pieces(file: IO[bytes]) -> Iterator[bytes]:
+        stamp = Stamp.of(source)
+        while piece := file.read(_CHUNK):
+            yield piece
+        see_unchanged([(source, stamp)])  # before the copy takes its place: half of each would be in it
+
     try:
         with source.open("rb") as file:
-            write(path, iter(lambda: file.read(_CHUNK), b""))
+            write(path, pieces(file))
         if not is_stream(path):
             tidy(Path(os.path.realpath(path)))
     except OSError as error:

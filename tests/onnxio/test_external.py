@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from onnx.numpy_helper import from_array, to_array
 
 import graphopt
 import graphopt.onnxio.save as saving
+from graphopt import files
 from graphopt.cli import main as command
 from graphopt.errors import GraphoptError, ModelError, UsageError
 from graphopt.onnxio.emit import emit
@@ -163,6 +164,25 @@ def test_a_converted_model_is_not_overwritten_either(tmp_path: Path, rng: np.ran
         with pytest.raises(UsageError, match="overwrite weights"):
             graphopt.optimize(path, **told, **dims).save(tmp_path / "w.bin")
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_a_copy_of_what_changes_meanwhile_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, out = tmp_path / "m.onnx", tmp_path / "out.onnx"
+    source.write_bytes(b"old and long")
+
+    def slowly(path: Path, pieces: Iterable[bytes]) -> None:
+        def meanwhile() -> Iterator[bytes]:
+            for piece in pieces:
+                source.write_bytes(b"new and longer")
+                yield piece
+
+        files.write(path, meanwhile())
+
+    monkeypatch.setattr(saving, "_CHUNK", 4)
+    monkeypatch.setattr(saving, "write", slowly)
+    with pytest.raises(ModelError, match="has changed"):
+        saving.copy(source, out)
+    assert [path.name for path in tmp_path.iterdir()] == ["m.onnx"]
 
 
 def test_a_kept_input_is_not_written_where_its_weights_are_not_found(tmp_path: Path, rng: np.random.Generator) -> None:
