@@ -64,9 +64,11 @@ def spare_weights(model: Path, targets: Iterable[Path]) -> None:
         UsageError: A target is such a file.
         ModelError: `model` can't be read.
     """
-    folder = model.parent.resolve()
-    # Weights lie in the model's folder (of a link, that of the link) or below it, so that the model need be read for few targets only.
-    there = [path for path in targets if path.exists() and path.resolve().is_relative_to(folder)]
+    from graphopt.onnxio.initializers import folders
+
+    # So that the model need be read for few targets only.
+    near = folders(model)
+    there = [path for path in targets if path.exists() and any(path.resolve().is_relative_to(f) for f in near)]
     if not there:
         return
     from graphopt.onnxio.load import external_files

@@ -20,6 +20,7 @@ import graphopt
 import graphopt.onnxio.save as saving
 from graphopt import files
 from graphopt.cli import main as command
+from graphopt.cli.paths import spare_weights
 from graphopt.errors import GraphoptError, ModelError, UsageError
 from graphopt.onnxio.emit import emit
 from graphopt.onnxio.load import Model, load
@@ -362,6 +363,35 @@ def test_model_and_data_behind_links(tmp_path: Path, rng: np.random.Generator) -
     (tmp_path / "links" / "m.onnx").symlink_to(tmp_path / "inline.onnx")
     saved, _, _ = through(tmp_path / "links" / "m.onnx", tmp_path)
     same(run(saved, {"x": x}), [x @ w])
+
+
+@pytest.fixture
+def snapshot(tmp_path: Path, rng: np.random.Generator) -> Path:
+    """A model in the cache of Hugging Face: it and its weight are links to files named by their content, in another folder."""
+    (blobs := tmp_path / "blobs").mkdir()
+    (folder := tmp_path / "snapshots/1/onnx").mkdir(parents=True)
+    for name, file in (("m.onnx", stored(tmp_path / "in", normal(rng, N, N))), ("w.bin", tmp_path / "in/w.bin")):
+        file.rename(blobs / f"of-{name}")
+        (folder / name).symlink_to(f"../../../blobs/of-{name}")
+    return folder / "m.onnx"
+
+
+def test_a_snapshot_of_links(tmp_path: Path, rng: np.random.Generator, snapshot: Path) -> None:
+    x = normal(rng, 2, N)
+    for rules in (None, library(DROP_IDENTITY)):
+        saved, _, _ = through(snapshot, tmp_path, rules, external=True)
+        same(run(saved, {"x": x}), run(snapshot, {"x": x}))
+    with pytest.raises(UsageError, match="would overwrite weights of the input"):
+        spare_weights(snapshot, [tmp_path / "blobs/of-w.bin"])
+
+
+def test_a_link_from_beside_the_model_to_elsewhere_is_none_of_a_snapshot(tmp_path: Path, snapshot: Path) -> None:
+    (tmp_path / "secret").mkdir()
+    (tmp_path / "blobs/of-w.bin").rename(tmp_path / "secret/w.bin")
+    snapshot.with_name("w.bin").unlink()
+    snapshot.with_name("w.bin").symlink_to(tmp_path / "secret/w.bin")
+    with pytest.raises(ModelError, match="outside the model's folder"):
+        load(snapshot)
 
 
 def test_external_data_in_bodies_and_attributes(tmp_path: Path, rng: np.random.Generator) -> None:
