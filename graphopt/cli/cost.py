@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -15,6 +15,7 @@ import typer
 from graphopt.cli import options, paths
 from graphopt.cli.options import option
 from graphopt.cli.screen import console, each, facts, present, table, write_json
+from graphopt.documents import DocumentError, checked, read_json
 from graphopt.errors import UnknownNameError, UsageError
 from graphopt.kinds import integer, number
 from graphopt.wording import percent, plural
@@ -127,17 +128,10 @@ def import_(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="What `cost export` wrote.", show_default=False)],
 ) -> None:
     """Add the kernel times of a file to the store; where both know a kernel, the file's time counts."""
-    from graphopt.documents import read_json
-
     paths.existing_file(file)
     try:
-        data = read_json(file)
-        if data["schema"] != "graphopt.kernels/1":
-            raise ValueError(f"schema {data['schema']!r}")
-        times = {str(e): {str(s): float(ms) for s, ms in found.items()} for e, found in data["environments"].items()}
-        if not all(math.isfinite(ms) for found in times.values() for ms in found.values()):
-            raise ValueError("a time is not finite")
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        times = _times(file)
+    except (OSError, ValueError) as error:
         raise UsageError(
             f"{file}: not a file of kernel times: {error}", "make one with graphopt cost export"
         ) from error
@@ -145,6 +139,29 @@ def import_(
         for name, found in times.items():
             store.put_many(name, found)
     console().print(f"{plural(sum(map(len, times.values())), 'kernel time')} read from {file}")
+
+
+def _times(file: Path) -> dict[str, Mapping[str, float]]:
+    """Kernel times by environment, of a file that `cost export` wrote: what is no time would take the place of one in the store.
+
+    Raises:
+        OSError: The file can't be read.
+        ValueError: It is another one, or damaged.
+    """
+    from graphopt.cost.store import FAILED
+
+    data = checked(Mapping[str, Any], read_json(file), "it")
+    if data.get("schema") != "graphopt.kernels/1":
+        raise DocumentError(f"schema {data.get('schema')!r}")
+    found: dict[str, Mapping[str, float]] = checked(
+        Mapping[str, Mapping[str, float]], data.get("environments"), "'environments'"
+    )
+    for name, times in found.items():
+        "".join((name, *times)).encode()  # half a character can stand in JSON, but in no store
+        for signature, ms in times.items():
+            if not (math.isfinite(ms) and (ms >= 0 or ms == FAILED)):
+                raise DocumentError(f"{signature!r} takes {ms:g} ms")
+    return found
 
 
 @app.command("calibrate", short_help="Compare predicted times with measured ones.")

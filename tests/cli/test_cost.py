@@ -58,15 +58,29 @@ def test_export_and_import(cli, store, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "content", ["", "[]", '{"schema": "x"}', '{"schema": "graphopt.kernels/1", "environments": {"a": {"b": "c"}}}']
+    "content",
+    ["", "[]", '{"schema": "x"}', '{"schema": "graphopt.kernels/1"}']
+    + [
+        '{"schema": "graphopt.kernels/1", "environments": {"%s": {"one": %s}}}' % (name, ms)
+        for name, ms in {
+            "text": '"c"',
+            "a flag": "true",
+            "a" * 16: "-5",  # in the place of a time it would be none
+            "not finite": "NaN",
+            "large": "1" + 400 * "0",
+            "half a character \\ud800": "1",
+        }.items()
+    ],
 )
 def test_rubbish_is_one_line(cli, store, tmp_path, content):
     file = tmp_path / "k.json"
     file.write_text(content)
     done = cli("cost", "import", file)
     assert done.code == 2
-    assert done.err.startswith("error: ") and "Traceback" not in done.err
+    assert done.err.startswith(f"error: {file}: not a file of kernel times: ") and "Traceback" not in done.err
     assert sizes(cli) == {"a" * 16: 2, "b" * 16: 1}
+    with Store() as again:
+        assert again.all("a" * 16) == {"one": 1.0, "two": 2.0}
 
 
 @pytest.mark.parametrize("command", ["show", "clear", "clear --environment x", "export out.json", "import in.json"])
