@@ -1,7 +1,8 @@
 """Rules that were read before, kept as JSON: to parse and check them again takes half a second of every run.
 
-An entry is what a file's text became, with the versions of both the text and the parser; nothing in it is run, and one that does
-not fit is made anew. Only files without a mistake have one. Expressions are compiled when they are first asked. A process keeps
+An entry is what a file's text became, with a mark of the versions of both the text and the parser and of the entry itself; nothing
+in it is run, and one that does not fit, or is damaged, is made anew: evidence speaks of the text, and a rule that a disk has spoilt
+would pass for proved. Only files without a mistake have one. Expressions are compiled when they are first asked. A process keeps
 the rules themselves, compiled as far as they were asked: who optimises many models reads them once.
 """
 
@@ -54,7 +55,8 @@ def read_cached(path: Path) -> tuple[list[Rule], list[RuleError]]:
 def _keep(place: Path, key: str, rules: list[Rule]) -> None:
     with suppress(GraphoptError, OSError):  # a cache that can't be written is none
         place.parent.mkdir(parents=True, exist_ok=True)
-        write_text(place, json.dumps({"key": key, "rules": [_plain(rule) for rule in rules]}))
+        body = json.dumps([_plain(rule) for rule in rules])
+        write_text(place, f"{_mark(key, body.encode())}\n{body}")
 
 
 def _place(path: Path) -> Path | None:
@@ -75,14 +77,16 @@ def _version() -> str:
 
 
 def _recall(place: Path, key: str) -> list[Rule] | None:
-    """The rules at a place; ``None`` where there are none, or of another text or parser."""
+    """The rules at a place; ``None`` where there are none, or of another text or parser, or not as they were written."""
     try:
-        found = json.loads(place.read_bytes())
-        if found["key"] != key:
-            return None
-        return [_made(item) for item in found["rules"]]
+        mark, _, body = place.read_bytes().partition(b"\n")
+        return [_made(item) for item in json.loads(body)] if mark == _mark(key, body).encode() else None
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
+
+
+def _mark(key: str, body: bytes) -> str:
+    return hashlib.blake2b(key.encode() + body, digest_size=16).hexdigest()
 
 
 _CLASSES: dict[str, Any] = {"rule": Rule, "line": Line, "operand": Operand}

@@ -101,12 +101,19 @@ def test_an_edited_file_is_parsed_again(place, monkeypatch):
     assert seen == [str(place)] and edited.hash != first.hash
 
 
-@pytest.mark.parametrize("content", ["", "{}", "[1]", '{"key": 1}', '{"key": "KEY", "rules": [{"line": []}]}'])
-def test_a_spoilt_entry_is_made_anew(place, monkeypatch, content):
+@pytest.mark.parametrize("spoil", [
+    lambda entry: b"",
+    lambda entry: b"{}",
+    lambda entry: entry[:-20],
+    lambda entry: entry.partition(b"\n")[0] + b"\n[]",
+    lambda entry: entry.replace(b"rank(x) == 2", b"rank(x) != 2"),  # reads like a rule, whose evidence is of another
+])  # fmt: skip
+def test_a_spoilt_entry_is_made_anew(place, monkeypatch, spoil):
     read_cached(place)
     (entry,) = (place.parent / "cache" / "rules").iterdir()
-    key = entry.read_text()[9:41]
-    entry.write_text(content.replace("KEY", key))
+    whole = entry.read_bytes()
+    entry.write_bytes(spoil(whole))
+    assert entry.read_bytes() != whole
     seen = parsed(monkeypatch)
     (rule,), _ = from_another_process(place)
     assert seen == [str(place)] and rule.id == "drop-pair"
