@@ -140,7 +140,7 @@ def test_a_full_disk_is_one_line(tmp_path):
     done = limited(tmp_path, 60_000, *TRAIN, "agent", "-q")
     assert done.returncode == 1 and "internal" not in done.stderr
     assert done.stderr.startswith("error: agent/weights-0.safetensors: can't be written: "), done.stderr
-    assert done.stderr.splitlines()[1:] == ["hint: is there room, and may you write there?"]
+    assert done.stderr.splitlines()[1:] == ["hint: free some space, or choose another place"]
     assert not (tmp_path / "agent").exists()
 
 

@@ -27,7 +27,7 @@ from graphopt.rl.manifest import CheckpointError, read_manifest  # noqa: E402
 from graphopt.rl.play import Trajectory, UniformPolicy, play  # noqa: E402
 from graphopt.rl.task import RewardTerm, Source, Task  # noqa: E402
 from graphopt.rl.task_environment import TaskEnvironment  # noqa: E402
-from graphopt.rl.training.checkpoint import read_progress, save, tensors_of, write_progress  # noqa: E402  # noqa: E402
+from graphopt.rl.training.checkpoint import alone, read_progress, save, tensors_of, write_progress  # noqa: E402  # noqa: E402
 from graphopt.rl.training.controller import Controller, Shape  # noqa: E402
 from graphopt.rl.training.environments import open_environment  # noqa: E402
 from graphopt.rl.training.learners import LEARNERS  # noqa: E402
@@ -363,3 +363,28 @@ def test_a_run_that_was_killed_before_its_first_checkpoint_begins_anew(toy: Task
     assert train(Run(toy, tmp_path, preset="debug", steps=20)).results
     with Store(tmp_path / "prices.sqlite") as kept:
         assert not kept.all("a")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="there a folder can't be locked")
+def test_a_run_has_its_folder_to_itself(toy: Task, agent: Path, tmp_path: Path) -> None:
+    """Two would remove each other's weights, and make one agent of the parts of two."""
+    before = {path.name: path.read_bytes() for path in agent.iterdir() if path.is_file()}
+    with alone(agent), pytest.raises(UsageError, match="another run is at work in"):
+        resume(agent)
+    assert {path.name: path.read_bytes() for path in agent.iterdir() if path.is_file()} == before
+    new = tmp_path / "new"
+    new.mkdir()
+    with alone(new), pytest.raises(UsageError, match="another run is at work in"):
+        train(Run(toy, new, preset="debug", steps=20))
+    assert not [*new.iterdir()]
+
+
+def test_a_checkpoint_has_the_rights_of_a_new_file_and_takes_away_what_was_cut_short(
+    agent: Path, tmp_path: Path
+) -> None:
+    for name in (".weights-3.safetensors", ".weights-4.safetensors.0a1b2c3d.graphopt", "weights-5.safetensors"):
+        (tmp_path / name).touch()
+    (tmp_path / "weights-best.safetensors").touch()
+    made = save(tmp_path, read_manifest(agent), {"a": torch.zeros(2)})
+    assert {path.name for path in tmp_path.iterdir()} == {made.weights, "weights-best.safetensors", "manifest.json"}
+    assert len({path.stat().st_mode for path in tmp_path.iterdir()}) == 1

@@ -13,14 +13,16 @@ import os
 import re
 import shutil
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from graphopt import scratch
 from graphopt.cost.store import Store, StoreWarning
 from graphopt.errors import GraphoptError, UsageError, reason
-from graphopt.files import write_text
+from graphopt.files import write, write_text
 from graphopt.rl.agent import CONTROLLER, ENCODER, MEMORY, RULES
 from graphopt.rl.manifest import MANIFEST, PRICES, PROGRESS, CheckpointError, Manifest
 from graphopt.wording import csv_table
@@ -32,8 +34,28 @@ LOGS = "logs"
 Row = dict[str, float]
 """A line of ``progress.csv``: what is told of an update."""
 _WEIGHTS = re.compile(r"weights-\d+\.safetensors")
+_CUT_SHORT = re.compile(r"\.weights-\d+\.safetensors.*")  # left by a run that was killed just then
 _WRITTEN = {PRICES, PROGRESS, ENCODER, RULES, CONTROLLER, MEMORY}
 _DECODER, _DECODER_BEFORE = "agent.model.decoder.", "agent.model.told."  # what it is called in older files
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """A block in which no other run writes to a folder: each would remove the weights that the other's manifest names.
+
+    Raises:
+        UsageError: Another one is at work there.
+    """
+    lock = None
+    with suppress(OSError):  # of a folder that is not there, or none, whoever reads or writes in it says what is wrong
+        lock = os.open(folder, os.O_RDONLY) if os.name == "posix" else None  # only there can a folder be opened
+    try:
+        if lock is not None and not scratch.locked(lock):
+            raise UsageError(f"another run is at work in {folder}", "wait for it, or choose another --out")
+        yield
+    finally:
+        if lock is not None:
+            os.close(lock)
 
 
 def check_folder(folder: Path) -> None:
@@ -59,19 +81,36 @@ def _are_prices(path: Path) -> bool:
         return store.persistent
 
 
-def found(folder: Path) -> set[Path]:
-    """The folder of a run before it begins: which of it, of the folders around it and of what is in it is there."""
-    inside = folder.iterdir() if folder.is_dir() else ()
-    return {path for path in (folder, *folder.parents) if path.exists()} | set(inside)
+def make(folder: Path) -> set[Path]:
+    """Make the folder of a run.
+
+    Returns:
+        Which of it, of the folders around it and of what is in it was there before, for :func:`forget`.
+
+    Raises:
+        GraphoptError: It can't be made.
+    """
+    before = _found(folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        forget(folder, before)
+        raise GraphoptError(f"{folder}: can't be made: {reason(error)}") from error
+    return before
 
 
 def forget(folder: Path, before: set[Path]) -> None:
-    """Remove what a run has made that came to nothing, given what :func:`found` said before it began."""
-    for path in sorted(found(folder) - before):
+    """Remove what a run has made that came to nothing, given what :func:`make` said before it began."""
+    for path in sorted(_found(folder) - before):
         if path.is_dir():
             shutil.rmtree(path, ignore_errors=True)
         else:
             path.unlink(missing_ok=True)  # or gone with the folder that it was in
+
+
+def _found(folder: Path) -> set[Path]:
+    inside = folder.iterdir() if folder.is_dir() else ()
+    return {path for path in (folder, *folder.parents) if path.exists()} | set(inside)
 
 
 def save(folder: Path, manifest: Manifest, tensors: Mapping[str, Tensor]) -> Manifest:
@@ -80,23 +119,14 @@ def save(folder: Path, manifest: Manifest, tensors: Mapping[str, Tensor]) -> Man
     Raises:
         GraphoptError: It can't be written.
     """
-    from safetensors import SafetensorError
-    from safetensors.torch import save_file
+    from safetensors.torch import save
 
     name = f"weights-{manifest.iteration}.safetensors"
-    partial = folder / f".{name}"
-    try:
-        save_file({key: t.detach().cpu().contiguous() for key, t in tensors.items()}, partial)
-        os.replace(partial, folder / name)
-    except (OSError, SafetensorError) as error:  # the latter stands for whatever the system says
-        text = f"{folder / name}: can't be written: {reason(error)}"
-        raise GraphoptError(text, "is there room, and may you write there?") from error
-    finally:
-        partial.unlink(missing_ok=True)
+    write(folder / name, [save({key: t.detach().cpu().contiguous() for key, t in tensors.items()})])
     made = replace(manifest, weights=name)
     made.write(folder)
     for old in folder.iterdir():
-        if old.name != name and _WEIGHTS.fullmatch(old.name):
+        if old.name != name and (_WEIGHTS.fullmatch(old.name) or _CUT_SHORT.fullmatch(old.name)):
             old.unlink(missing_ok=True)
     return made
 

@@ -192,7 +192,8 @@ def keep_prices(run: Run, library: Library, tell: Callable[[Status], None]) -> N
                 _, problem, start = start_of(source, library, cost_model(pricing, store, measure=True))
                 Greedy().run(problem, start, Budget(2 * pricing.measure))
     path = run.out / PRICES
-    path.unlink(missing_ok=True)
+    for left in ("", "-wal", "-shm"):  # of a run that was killed; what lies beside a store is part of it
+        path.with_name(path.name + left).unlink(missing_ok=True)
     with Store() as known, Store(path) as kept:
         name = machine_of(SessionConfig(threads=pricing.threads))
         kept.put_many(name, known.all(name))

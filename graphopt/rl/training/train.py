@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from graphopt.errors import GraphoptError, UsageError, reason
+from graphopt.errors import UsageError
 from graphopt.execution import Executor, make_executor
 from graphopt.rewrite.library import Library
 from graphopt.rl.manifest import PRICES, CheckpointError, Manifest, read_manifest
@@ -83,21 +83,19 @@ def train(run: Run, report: Report | None = None, interrupted: Callable[[], bool
             learned = status.iteration
             tell(status)
 
-        before = checkpoint.found(run.out)
-        try:
-            return _begun(run, library, executor, hear).go(interrupted)
-        except BaseException:
-            if not learned:
-                checkpoint.forget(run.out, before)
-            raise
+        before = checkpoint.make(run.out)
+        with checkpoint.alone(run.out):
+            checkpoint.check_folder(run.out)  # again: another run may have been here since
+            try:
+                return _begun(run, library, executor, hear).go(interrupted)
+            except BaseException:
+                if not learned:
+                    checkpoint.forget(run.out, before)
+                raise
 
 
 def _begun(run: Run, library: Library, executor: Executor, tell: Report) -> _Trainer:
     """A run before its first iteration, in its folder."""
-    try:
-        run.out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise GraphoptError(f"{run.out}: can't be made: {reason(error)}") from error
     keep_prices(run, library, tell)
     manifest = Manifest(
         run.algorithm,
@@ -127,7 +125,15 @@ def resume(
 
     Raises:
         CheckpointError: The folder holds no run, or the rules have changed.
+        UsageError: Another run is at work there.
     """
+    with checkpoint.alone(folder):
+        return _resumed(folder, report, interrupted, changes)
+
+
+def _resumed(
+    folder: Path, report: Report | None, interrupted: Callable[[], bool], changes: Mapping[str, Any]
+) -> Manifest:
     manifest = read_manifest(folder)
     run = replace(Run.of(manifest, folder), **{name: value for name, value in changes.items() if value is not None})
     require(run)
