@@ -114,6 +114,8 @@ def check_rules(
             # What a file that can't be read whole holds is not known, so nothing is dropped then.
             unknown = any(Path(p.where.rsplit(":", 2)[0]) in inside for p in problems if p.rule not in known)
             whole = {r.id for file in inside for r in loaded[file]} if folder in chosen and not unknown else None
+            if whole is not None:  # nor is what has come meanwhile: of a rule that another check has recorded
+                whole |= set(read_evidence(folder / LOCK)) - set(locks[inside[0]])
             write_evidence(folder / LOCK, [v for file in inside for v in verdicts[file]], whole)
     found = [v for file in loaded for v in verdicts[file]]
     missing = [] if update else sorted(v.rule for v in found if v.loads and v.rule in stale)

@@ -24,7 +24,7 @@ from graphopt.prover.schemas import unknown_operators
 from graphopt.prover.symbolic import METHODS
 from graphopt.rewrite.library import VERDICTS as LOADING
 from graphopt.rewrite.library import lint_rule, read_evidence
-from graphopt.rewrite.schema import Rule, read_file
+from graphopt.rewrite.schema import Rule, parse_file, rule_text
 
 _GENERIC_SECONDS = 3.0
 VERDICTS = (*LOADING, "failed", "timeout", "unsupported")
@@ -145,19 +145,27 @@ def check_files(work: Sequence[tuple[Path, str]], jobs: int = 1, seed: int = 0) 
         work: File and rule id.
         jobs: Processes.
         seed: Of instances and contents.
+
+    Raises:
+        RuleError: A file is no longer what it was when the rules in it were named.
     """
+    # As they are now: the work may take an hour, and what is written meanwhile is another text.
+    texts = {file: rule_text(file) for file in {file for file, _ in work}}
+    for file, ident in work:
+        if ident not in _rules_of(file, texts[file]):
+            raise RuleError(f"rule {ident!r} is no longer there", str(file), "check again when the file is written")
     done = 0
     while done < len(work):
         # In a process of its own even if it is one rule: the runtime may end it.
         try:
             with make_executor("processes", jobs) as executor:
-                for found in executor.map(partial(_check_one, seed), work[done:]):
+                for found in executor.map(partial(_check_one, seed), [(*each, texts[each[0]]) for each in work[done:]]):
                     done += 1
                     yield found
         except WorkerLostError:
             # It is the first that has no result yet.
             file, ident = work[done]
-            rule = _rules_of(file)[ident]
+            rule = _rules_of(file, texts[file])[ident]
             done += 1
             yield (
                 file,
@@ -165,9 +173,9 @@ def check_files(work: Sequence[tuple[Path, str]], jobs: int = 1, seed: int = 0) 
             )
 
 
-def _check_one(seed: int, item: tuple[Path, str]) -> tuple[Path, Verdict]:
-    file, ident = item
-    rule = _rules_of(file)[ident]
+def _check_one(seed: int, item: tuple[Path, str, str]) -> tuple[Path, Verdict]:
+    file, ident, text = item
+    rule = _rules_of(file, text)[ident]
     try:
         return file, check_rule(rule, seed=seed)
     except Exception as error:  # a mistake of ours; the other rules are checked nevertheless
@@ -176,8 +184,8 @@ def _check_one(seed: int, item: tuple[Path, str]) -> tuple[Path, Verdict]:
 
 
 @lru_cache
-def _rules_of(file: Path) -> dict[str, Rule]:
-    return {rule.id: rule for rule in read_file(file)[0]}
+def _rules_of(file: Path, text: str) -> dict[str, Rule]:
+    return {rule.id: rule for rule in parse_file(text, str(file))[0]}
 
 
 def write_evidence(path: Path, verdicts: Sequence[Verdict], known: Collection[str] | None = None) -> None:

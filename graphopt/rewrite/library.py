@@ -290,7 +290,8 @@ def read_evidence(path: Path) -> dict[str, Mapping[str, Any]]:
     except FileNotFoundError:
         return {}
     except (OSError, DocumentError) as error:
-        raise RuleError(f"not a valid evidence file: {error}", str(path)) from error
+        hint = f"restore it, or remove it and record the evidence again: graphopt rules check {path.parent} --update"
+        raise RuleError(f"not a valid evidence file: {error}", str(path), hint) from error
 
 
 @lru_cache(maxsize=4)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from graphopt.errors import RuleError
 from graphopt.execution import make_executor
 
 RULE = """\
@@ -437,6 +438,38 @@ def test_a_check_that_breaks_leaves_the_other_rules_alone(cli, mine, monkeypatch
     assert verdicts == {name: wrong if name in ("broken", "unlinted") else ("proved", "") for name in names}
     assert "Traceback" not in outcome.err
     assert cli("rules", "check", mine, "-v", "--jobs", 1).err.count("Traceback") == 2
+
+
+def test_what_changes_while_rules_are_checked(cli, mine, tmp_path, monkeypatch):
+    """What is proved is what was read; what another check has recorded meanwhile stays; what is no longer there goes."""
+    from graphopt.prover import evidence
+
+    lock, real = tmp_path / "evidence.lock", evidence.check_files
+    lock.write_text('{"rules": {"gone": {}}}')
+    added = {"hash": "0", "verdict": "proved"}
+
+    def check(*work):
+        checked = real(*work)
+        found = next(checked)
+        mine.unlink()
+        lock.write_text(json.dumps({"rules": {"gone": {}, "added": added}}))
+        yield from (found, *checked)
+
+    parts = [RULE.split("rules:\n")[1].replace("drop-double-neg", name) for name in ("first", "second")]
+    mine.write_text("family: mine\nrules:\n" + "".join(parts), encoding="utf-8")
+    monkeypatch.setattr(evidence, "check_files", check)
+    monkeypatch.setattr(evidence, "make_executor", lambda *_: make_executor("inline", 1))
+    outcome = cli("rules", "check", tmp_path, "--update", "--jobs", 1)
+    assert outcome.code == 0 and "2 proved" in outcome.err, outcome.err
+    held = json.loads(lock.read_text())["rules"]
+    assert [*held] == ["added", "first", "second"] and held["added"] == added
+
+
+def test_a_rule_that_goes_before_it_is_checked_is_one_line(mine):
+    from graphopt.prover.evidence import check_files
+
+    with pytest.raises(RuleError, match="rule 'gone' is no longer there"):
+        next(check_files([(mine, "gone")]))
 
 
 CAPTURED = """\
