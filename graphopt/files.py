@@ -14,7 +14,7 @@ import re
 import secrets
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import IO
@@ -298,6 +298,29 @@ class Draft(Closing):
 
     def __del__(self) -> None:
         self.close()  # where an error went by before anyone else could
+
+
+@contextmanager
+def alone(folder: Path, hint: str) -> Iterator[None]:
+    """A block in which no other run writes to a folder: each would remove what the other still needs, or go on with it.
+
+    Args:
+        folder: The folder. One that is not there, or can't be opened, is left to whoever writes in it to complain of.
+        hint: What to do where another run is at work.
+
+    Raises:
+        UsageError: Another one is.
+    """
+    lock = None
+    with suppress(OSError):
+        lock = os.open(folder, os.O_RDONLY) if os.name == "posix" else None  # only there can a folder be opened
+    try:
+        if lock is not None and not scratch.locked(lock):
+            raise UsageError(f"another graphopt is writing to {folder}", hint)
+        yield
+    finally:
+        if lock is not None:
+            os.close(lock)
 
 
 def _never(path: Path) -> bool:

@@ -10,7 +10,7 @@ from graphopt.cli import options, paths
 from graphopt.cli.progress import Waiting, WorkProgress
 from graphopt.cli.screen import console, facts, present
 from graphopt.errors import UsageError
-from graphopt.files import is_rules
+from graphopt.files import alone, is_rules
 from graphopt.wording import seconds, size
 
 if TYPE_CHECKING:
@@ -59,6 +59,7 @@ def generate_rules(
         from graphopt.rewrite.library import load_library
         from graphopt.synth.emit import check_folder, write_pack
         from graphopt.synth.generate import Generator, Plan
+        from graphopt.synth.worlds import select
 
     names = options.names("--ops", ops or ())
     if not 1 <= depth <= 6:
@@ -72,18 +73,21 @@ def generate_rules(
     _spare(json, out)
     with make_executor(executor, workers) as running, WorkProgress(shown=not quiet) as progress:
         plan = Plan(names, depth, max_dim, seed)
-        generator = Generator(
-            plan,
-            running,
-            out / _UNFINISHED,
-            None if budget is None else 60 * budget,
-            lambda stage, chain: progress(_line(stage, chain)),
-        )
-        kept = generator.run()
-        chain = generator.chain
-        ids = write_pack(out, kept, load_library().rules)
-        if chain.finished:
-            generator.journal.finish()
+        select(plan.ops, plan.max_dim)  # before a folder is made: names may be wrong
+        out.mkdir(parents=True, exist_ok=True)
+        with alone(out, "wait for it, or choose another --out"):
+            generator = Generator(
+                plan,
+                running,
+                out / _UNFINISHED,
+                None if budget is None else 60 * budget,
+                lambda stage, chain: progress(_line(stage, chain)),
+            )
+            kept = generator.run()
+            chain = generator.chain
+            ids = write_pack(out, kept, load_library().rules)
+            if chain.finished:
+                generator.journal.finish()
     document = {
         "schema": "graphopt.generated/1",
         **asdict(plan),

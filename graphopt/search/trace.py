@@ -133,9 +133,25 @@ def read_trace(path: Path) -> Trace:
     try:
         trace = record(Trace, {k: v for k, v in data.items() if k != "schema"}, "the trace")
         record(_Options, trace.options, "the trace: 'options'")
+        _see_writable(trace)
     except DocumentError as error:
         raise TraceError(f"{path}: not a whole trace: {error}", "was it edited?") from error
     return trace
+
+
+def _see_writable(trace: Trace) -> None:
+    """See that what types do not tell is as :func:`graphopt.optimize` writes it.
+
+    Raises:
+        DocumentError: It is not.
+    """
+    for number, step in enumerate(trace.steps, 1):
+        if len(step.inside) % 2:
+            raise DocumentError(f"step {number}: 'inside' must name a node and an attribute for each body")
+    try:
+        "".join(text for item in trace.metadata.items() for text in item).encode()
+    except UnicodeEncodeError:
+        raise DocumentError("'metadata' must be text, which half a character is not") from None
 
 
 def carry_out(graph: Graph, library: Library, block: int, steps: Sequence[Step], first: int = 1) -> Graph:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from graphopt.documents import read_json
+from graphopt.errors import GraphoptError
 from graphopt.execution import Executor
 from graphopt.files import write_text
 
@@ -74,10 +75,15 @@ class Journal:
 
         Raises:
             OutOfTime: The budget is used up; results so far are kept.
+            GraphoptError: The file is damaged.
         """
         path = self.folder / f"{stage}.jsonl"
-        held = _lines(path)
-        yield from (decode(json.loads(line)) for line in held[: len(tasks)])
+        try:
+            held = _lines(path)
+            known = [decode(json.loads(line)) for line in held[: len(tasks)]]
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise GraphoptError(f"{path}: damaged: {error}", f"to begin anew, remove {self.folder}") from error
+        yield from known
         done = min(len(held), len(tasks))
         if done == len(tasks):
             return

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -22,12 +23,13 @@ pytest.importorskip("torch_geometric")
 from graphopt.cost.store import Store  # noqa: E402
 from graphopt.errors import GraphoptError, MissingExtraError, UnknownNameError, UsageError  # noqa: E402
 from graphopt.execution import KINDS, make_executor  # noqa: E402
+from graphopt.files import alone  # noqa: E402
 from graphopt.rl.agent import AgentNotice, Learned, RuntimePolicy, Untrained, unknown_rules  # noqa: E402
 from graphopt.rl.manifest import CheckpointError, read_manifest  # noqa: E402
 from graphopt.rl.play import Trajectory, UniformPolicy, play  # noqa: E402
 from graphopt.rl.task import RewardTerm, Source, Task  # noqa: E402
 from graphopt.rl.task_environment import TaskEnvironment  # noqa: E402
-from graphopt.rl.training.checkpoint import alone, read_progress, save, tensors_of, write_progress  # noqa: E402  # noqa: E402
+from graphopt.rl.training.checkpoint import read_progress, save, tensors_of, write_progress  # noqa: E402  # noqa: E402
 from graphopt.rl.training.controller import Controller, Shape  # noqa: E402
 from graphopt.rl.training.environments import open_environment  # noqa: E402
 from graphopt.rl.training.learners import LEARNERS  # noqa: E402
@@ -369,12 +371,12 @@ def test_a_run_that_was_killed_before_its_first_checkpoint_begins_anew(toy: Task
 def test_a_run_has_its_folder_to_itself(toy: Task, agent: Path, tmp_path: Path) -> None:
     """Two would remove each other's weights, and make one agent of the parts of two."""
     before = {path.name: path.read_bytes() for path in agent.iterdir() if path.is_file()}
-    with alone(agent), pytest.raises(UsageError, match="another run is at work in"):
+    with alone(agent, ""), pytest.raises(UsageError, match="another graphopt is writing to"):
         resume(agent)
     assert {path.name: path.read_bytes() for path in agent.iterdir() if path.is_file()} == before
     new = tmp_path / "new"
     new.mkdir()
-    with alone(new), pytest.raises(UsageError, match="another run is at work in"):
+    with alone(new, ""), pytest.raises(UsageError, match="another graphopt is writing to"):
         train(Run(toy, new, preset="debug", steps=20))
     assert not [*new.iterdir()]
 
@@ -388,3 +390,10 @@ def test_a_checkpoint_has_the_rights_of_a_new_file_and_takes_away_what_was_cut_s
     made = save(tmp_path, read_manifest(agent), {"a": torch.zeros(2)})
     assert {path.name for path in tmp_path.iterdir()} == {made.weights, "weights-best.safetensors", "manifest.json"}
     assert len({path.stat().st_mode for path in tmp_path.iterdir()}) == 1
+
+
+def test_a_run_does_not_go_on_by_other_prices(agent: Path, tmp_path: Path) -> None:
+    shutil.copytree(agent, tmp_path / "copy")
+    (tmp_path / "copy" / "prices.sqlite").write_text("damaged")
+    with pytest.raises(CheckpointError, match="prices.sqlite: not the prices"):
+        resume(tmp_path / "copy", steps=1)

@@ -161,6 +161,9 @@ def test_bisect_says_when_nothing_is_wrong(tmp_path, source):
         assert graphopt.bisect(tmp_path / "t.json", source).step is None
 
 
+STEP = {"rule": "x", "family": "x", "site": "0", "node": "x", "cost_before": 1.0, "cost_after": 1.0}
+
+
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
@@ -169,6 +172,8 @@ def test_bisect_says_when_nothing_is_wrong(tmp_path, source):
         ({"schema": "graphopt.trace/1"}, "not a trace of this version"),
         ({"steps": [{"rule": "x"}]}, "not a whole trace"),
         ({"result": "0" * 16}, "another graph"),
+        ({"steps": [STEP | {"inside": ["a node without a body"]}]}, "step 1: 'inside' must name"),
+        ({"metadata": {"half a character": "\ud800"}}, "'metadata' must be text"),
     ],
 )
 def test_a_trace_of_something_else_is_refused(tmp_path, source, change, complaint):

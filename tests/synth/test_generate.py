@@ -13,7 +13,9 @@ from pathlib import Path
 import pytest
 
 from graphopt.cli.main import run
-from graphopt.errors import UsageError
+from graphopt.errors import GraphoptError, UsageError
+from graphopt.execution import make_executor
+from graphopt.files import alone
 from graphopt.rewrite.apply import apply
 from graphopt.rewrite.examples import build_example
 from graphopt.rewrite.library import lint, load_library
@@ -21,7 +23,7 @@ from graphopt.synth.emit import HEADER, formula, write_pack
 from graphopt.synth.generalise import generalise
 from graphopt.synth.generate import LIMIT
 from graphopt.synth.graphs import Rewriter
-from graphopt.synth.journal import OutOfTime
+from graphopt.synth.journal import Journal, OutOfTime
 from graphopt.synth.work import enumerate_world, prove_group
 from graphopt.synth.worlds import select
 from tests.synth.sides import axis, node, pair, perm
@@ -195,3 +197,20 @@ def test_a_file_is_no_folder(tmp_path: Path, capfd: pytest.CaptureFixture[str]):
     file.write_text("")
     assert run(["rules", "generate", *OPS, "--out", str(file)]) == 2
     assert "not a folder" in capfd.readouterr().err
+
+
+def test_two_runs_do_not_share_what_is_unfinished(tmp_path: Path, capfd: pytest.CaptureFixture[str]):
+    """One would go on with the results of the other, and remove them at its end."""
+    with alone(tmp_path, ""):
+        assert run(["rules", "generate", *OPS, "--executor", "inline", "--out", str(tmp_path)]) == 2
+    assert f"another graphopt is writing to {tmp_path}" in capfd.readouterr().err
+    assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize("line", ["1", "[]", "{", '{"a": "x"}', "\udcff"])
+def test_damaged_results_are_named(tmp_path: Path, line: str):
+    journal = Journal(tmp_path / "unfinished", {}, None)
+    stage = tmp_path / "unfinished" / "stage.jsonl"
+    stage.write_text(line + "\n", errors="surrogateescape")
+    with make_executor("inline") as executor, pytest.raises(GraphoptError, match="stage.jsonl: damaged: "):
+        [*journal.map("stage", executor, abs, [1, 2], dict, lambda told: 1 + told["a"])]

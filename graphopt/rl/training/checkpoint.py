@@ -9,17 +9,14 @@ from __future__ import annotations
 
 import csv
 import math
-import os
 import re
 import shutil
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from graphopt import scratch
 from graphopt.cost.store import Store, StoreWarning
 from graphopt.errors import GraphoptError, UsageError, reason
 from graphopt.files import write, write_text
@@ -39,25 +36,6 @@ _WRITTEN = {PRICES, PROGRESS, ENCODER, RULES, CONTROLLER, MEMORY}
 _DECODER, _DECODER_BEFORE = "agent.model.decoder.", "agent.model.told."  # what it is called in older files
 
 
-@contextmanager
-def alone(folder: Path) -> Iterator[None]:
-    """A block in which no other run writes to a folder: each would remove the weights that the other's manifest names.
-
-    Raises:
-        UsageError: Another one is at work there.
-    """
-    lock = None
-    with suppress(OSError):  # of a folder that is not there, or none, whoever reads or writes in it says what is wrong
-        lock = os.open(folder, os.O_RDONLY) if os.name == "posix" else None  # only there can a folder be opened
-    try:
-        if lock is not None and not scratch.locked(lock):
-            raise UsageError(f"another run is at work in {folder}", "wait for it, or choose another --out")
-        yield
-    finally:
-        if lock is not None:
-            os.close(lock)
-
-
 def check_folder(folder: Path) -> None:
     """See that a run that begins in a folder would overwrite or remove nothing there.
 
@@ -71,6 +49,17 @@ def check_folder(folder: Path) -> None:
     # Prices without a manifest are of a run that was killed before its first checkpoint, and so is all else.
     if taken and not (PRICES in taken and _are_prices(folder / PRICES)):
         raise UsageError(f"{folder / taken[0]} is there and not of a training run", "choose another --out")
+
+
+def check_prices(folder: Path) -> None:
+    """See that the prices of a run can be read: by others it would come to other figures.
+
+    Raises:
+        CheckpointError: They can't.
+    """
+    path = folder / PRICES
+    if path.is_file() and not _are_prices(path):
+        raise CheckpointError(f"{path}: not the prices of a training run", "restore it, or train a new agent")
 
 
 def _are_prices(path: Path) -> bool:

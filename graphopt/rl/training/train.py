@@ -18,6 +18,7 @@ import numpy as np
 
 from graphopt.errors import UsageError
 from graphopt.execution import Executor, make_executor
+from graphopt.files import alone
 from graphopt.rewrite.library import Library
 from graphopt.rl.manifest import PRICES, CheckpointError, Manifest, read_manifest
 from graphopt.rl.play import TEMPERATURES, Trajectory
@@ -46,6 +47,7 @@ CHECKPOINT_S = 120.0
 """Seconds between checkpoints."""
 _EVALUATION = 2**31 - 1  # stands for the iteration in the seeds of the final evaluation
 _PRETRAINING = _EVALUATION - 1
+_BUSY = "wait for it, or choose another --out"
 Report = Callable[[Status], None]
 
 
@@ -84,7 +86,7 @@ def train(run: Run, report: Report | None = None, interrupted: Callable[[], bool
             tell(status)
 
         before = checkpoint.make(run.out)
-        with checkpoint.alone(run.out):
+        with alone(run.out, _BUSY):
             checkpoint.check_folder(run.out)  # again: another run may have been here since
             try:
                 return _begun(run, library, executor, hear).go(interrupted)
@@ -127,25 +129,19 @@ def resume(
         CheckpointError: The folder holds no run, or the rules have changed.
         UsageError: Another run is at work there.
     """
-    with checkpoint.alone(folder):
-        return _resumed(folder, report, interrupted, changes)
-
-
-def _resumed(
-    folder: Path, report: Report | None, interrupted: Callable[[], bool], changes: Mapping[str, Any]
-) -> Manifest:
-    manifest = read_manifest(folder)
-    run = replace(Run.of(manifest, folder), **{name: value for name, value in changes.items() if value is not None})
-    require(run)
-    library = library_of(run.task)
-    if {rule.id: rule.hash for rule in library.rules} != manifest.rules:
-        raise CheckpointError(
-            f"{folder}: the rules have changed since", "train a new agent, or go back to the old rules"
-        )
-    with closing(run.out / PRICES), make_executor(run.executor, run.workers, run.address) as executor:
-        trainer = _Trainer(run, manifest, library, executor, report or (lambda status: None))
-        trainer.restore()
-        return trainer.go(interrupted)
+    with alone(folder, _BUSY), closing(folder / PRICES):
+        manifest = read_manifest(folder)
+        run = replace(Run.of(manifest, folder), **{name: value for name, value in changes.items() if value is not None})
+        require(run)
+        library = library_of(run.task)
+        if {rule.id: rule.hash for rule in library.rules} != manifest.rules:
+            raise CheckpointError(
+                f"{folder}: the rules have changed since", "train a new agent, or go back to the old rules"
+            )
+        with make_executor(run.executor, run.workers, run.address) as executor:
+            trainer = _Trainer(run, manifest, library, executor, report or (lambda status: None))
+            trainer.restore()
+            return trainer.go(interrupted)
 
 
 class Learner(Protocol):
@@ -400,6 +396,7 @@ class _Trainer:
 
     def restore(self) -> None:
         """Take up the last checkpoint."""
+        checkpoint.check_prices(self.run.out)
         tensors = checkpoint.tensors_of(self.run.out, self.manifest)
         try:
             self.learner.network.load_state_dict(_below(tensors, "agent"))
