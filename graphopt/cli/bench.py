@@ -185,7 +185,7 @@ def bench(
     rivals = [Path(name) for name in named or () if Path(name).is_file()]
     asked = {"json": json, "csv": csv, "html": None if html is None else str(html)}
     targets = {what: target for what, target in asked.items() if target is not None}
-    written = {what: Path(target) for what, target in targets.items() if target != "-"}
+    written = {what: Path(target) for what, target in targets.items() if target != "-" or what == "html"}
     files = [path for path in map(Path, model) if path.suffix or path.exists() or len(path.parts) > 1]
     also |= {f"the model {path}": path for path in (*rivals, *map(paths.existing_file, files))}
     paths.all_writable({_WRITTEN[what]: path for what, path in written.items()}, also)

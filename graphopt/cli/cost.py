@@ -189,6 +189,8 @@ def calibrate(
     also = paths.also_read(rules=given["rules"] or ())
     paths.report_file(json, reads, also)
     if svg is not None:
+        if str(svg) == "-":
+            raise UsageError("a drawing cannot be written to stdout", "give the name of a file")
         paths.report_file(str(svg), reads, also, {} if json in (None, "-") else {"the JSON results": Path(str(json))})
 
     from graphopt.cli.progress import WorkProgress

@@ -10,14 +10,16 @@ import importlib
 import inspect
 import logging
 import os
-import tempfile
 import warnings
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from graphopt import scratch
 from graphopt.config import users_cache_dir
 from graphopt.errors import GraphoptError, MissingExtraError, ModelError, UnknownNameError, UsageError
+from graphopt.files import write
 from graphopt.zoo.spec import ZooModel
 from graphopt.zoo.table import describe
 
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 Exporter = Literal["dynamo", "legacy"]
 """``dynamo`` is torch's current exporter, ``legacy`` the one that traces TorchScript."""
 
+_PIECE = 1 << 20  # bytes of a file that are copied at a time
 _EXTRA_MODULES = frozenset({"torch", "torchvision", "transformers", "PIL", "onnxscript"})
 
 
@@ -83,18 +86,19 @@ def build(
             raise GraphoptError(f"{target} is not {model.name} as the zoo builds it", "--force builds it there")
         return target
     folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder, prefix=".building-") as temporary:
-        partial = Path(temporary) / "model.onnx"
+    with scratch.folder("zoo") as temporary:
+        built = temporary / "model.onnx"
         with _extra():
             from graphopt.zoo.modules import instantiate
 
             module, example = instantiate(model, seed)
-            (_export_dynamo if exporter == "dynamo" else _export_legacy)(model, module, example, partial)
+            (_export_dynamo if exporter == "dynamo" else _export_legacy)(model, module, example, built)
         if model.reduced:
             # Sees to it that there is a runtime, and that it keeps quiet.
             importlib.import_module("graphopt.runtime.ort")
-            getattr(importlib.import_module("graphopt.zoo.reduced"), model.reduced)(partial, model.name)
-        os.replace(partial, target)
+            getattr(importlib.import_module("graphopt.zoo.reduced"), model.reduced)(built, model.name)
+        with built.open("rb") as made:
+            write(target, iter(partial(made.read, _PIECE), b""))
     return target
 
 

@@ -288,3 +288,4 @@ def test_the_page(cli, model):
     assert '"nodes"' in page  # the graph before and after came along
     assert cli("bench", "net.onnx", *QUICK, "--html", "net.onnx").code == 2
     assert cli("bench", "net.onnx", *QUICK, "--html", "no/such/page.html").code == 2
+    assert cli("bench", "net.onnx", *QUICK, "--html", "-").code == 2

@@ -61,7 +61,7 @@ def test_export_and_import(cli, store, tmp_path):
     "content",
     ["", "[]", '{"schema": "x"}', '{"schema": "graphopt.kernels/1"}']
     + [
-        '{"schema": "graphopt.kernels/1", "environments": {"%s": {"one": %s}}}' % (name, ms)
+        f'{{"schema": "graphopt.kernels/1", "environments": {{"{name}": {{"one": {ms}}}}}}}'
         for name, ms in {
             "text": '"c"',
             "a flag": "true",
@@ -108,5 +108,6 @@ def test_calibrate(cli, tmp_path):
     assert "m.onnx" in done.out and "nothing was corrected" in done.err
     assert (tmp_path / "p.svg").read_text().startswith("<svg") and (tmp_path / "c.json").exists()
     assert cli("cost", "calibrate", source, "--svg", source).code == 2
+    assert cli("cost", "calibrate", source, "--svg", "-").code == 2
     assert cli("cost", "calibrate", "none.onnx").code == 2
     assert cli("cost", "calibrate", source, "--graphs", 1).code == 2

@@ -395,5 +395,5 @@ def test_a_checkpoint_has_the_rights_of_a_new_file_and_takes_away_what_was_cut_s
 def test_a_run_does_not_go_on_by_other_prices(agent: Path, tmp_path: Path) -> None:
     shutil.copytree(agent, tmp_path / "copy")
     (tmp_path / "copy" / "prices.sqlite").write_text("damaged")
-    with pytest.raises(CheckpointError, match="prices.sqlite: not the prices"):
+    with pytest.raises(CheckpointError, match=r"prices\.sqlite: not the prices"):
         resume(tmp_path / "copy", steps=1)

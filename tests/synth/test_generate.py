@@ -212,5 +212,5 @@ def test_damaged_results_are_named(tmp_path: Path, line: str):
     journal = Journal(tmp_path / "unfinished", {}, None)
     stage = tmp_path / "unfinished" / "stage.jsonl"
     stage.write_text(line + "\n", errors="surrogateescape")
-    with make_executor("inline") as executor, pytest.raises(GraphoptError, match="stage.jsonl: damaged: "):
+    with make_executor("inline") as executor, pytest.raises(GraphoptError, match=r"stage\.jsonl: damaged: "):
         [*journal.map("stage", executor, abs, [1, 2], dict, lambda told: 1 + told["a"])]

@@ -539,3 +539,19 @@ def test_the_demo_model_is_what_the_zoo_builds(tmp_path: Path) -> None:
     feeds = example_inputs("demo_regnet", seed=1)
     (committed,), (fresh,) = run(DEMO, feeds), run(build("demo_regnet", "legacy", tmp_path), feeds)
     np.testing.assert_allclose(committed, fresh, rtol=1e-3, atol=1e-5)
+
+
+def test_a_build_is_written_as_any_other_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was cut short leaves nothing beside it, and a link stays."""
+    from graphopt.zoo import modules
+
+    def exported(model: object, module: object, example: object, path: Path) -> None:
+        assert [file.name for file in tmp_path.iterdir()] == [link.name]
+        path.write_bytes(b"built")
+
+    link, target = tmp_path / export.file_name("squeezenet1_1", "legacy"), tmp_path.parent / "target.onnx"
+    link.symlink_to(target)
+    monkeypatch.setattr(modules, "instantiate", lambda *_: (None, ()))
+    monkeypatch.setattr(export, "_export_legacy", exported)
+    assert export.build("squeezenet1_1", "legacy", tmp_path, force=True) == link
+    assert link.is_symlink() and target.read_bytes() == b"built"
