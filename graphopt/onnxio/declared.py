@@ -31,6 +31,7 @@ def _types(proto: ModelProto) -> dict[str, ValueType]:
     whole.CopyFrom(proto)
     # What inference has not seen yet it takes for absent: the axes of a Slice, so that it cuts others.
     put_in_order(whole.graph)
+    _dense(whole)
     bodies = [*(graph.node for graph in graphs(whole.graph)), *(function.node for function in whole.functions)]
     if any(node.op_type in GUARDED for nodes in bodies for node in nodes):
         guard(whole)
@@ -57,6 +58,16 @@ def _types(proto: ModelProto) -> dict[str, ValueType]:
         type = value_type(i.type)
         found[i.name] = merge(found[i.name], type) or type if i.name in found else type
     return found
+
+
+def _dense(proto: ModelProto) -> None:
+    """Tell inference of weights that are sparse as of any others: the shape of those it takes for none, so that what stretches over them has a wrong one."""
+    for place, graph in enumerate(list(graphs(proto.graph))):
+        told = graph.value_info if place else graph.input
+        told.extend(
+            helper.make_tensor_value_info(s.values.name, s.values.data_type, s.dims) for s in graph.sparse_initializer
+        )
+        graph.ClearField("sparse_initializer")
 
 
 def _inferred(proto: ModelProto) -> GraphProto:

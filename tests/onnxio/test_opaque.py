@@ -429,6 +429,29 @@ def test_sparse_weights(tmp_path: Path) -> None:
     same(run(out, {"x": x}), [np.array([[0, 5, 2], [0, 0, 9]], np.float32)])
 
 
+def test_what_stretches_over_sparse_weights_has_their_shape() -> None:
+    def sparse(name: str) -> onnx.SparseTensorProto:
+        return helper.make_sparse_tensor(weight(name, np.array([5.0], np.float32)), weight("", np.array([1])), [2, 3])
+
+    def doubled(name: str) -> onnx.GraphProto:
+        made = helper.make_graph([node("Mul", ["x", name], [f"y_{name}"])], name, [], [])
+        made.output.append(helper.make_tensor_value_info(f"y_{name}", F, None))
+        made.sparse_initializer.append(sparse(name))
+        return made
+
+    nodes = [
+        node("Mul", ["x", "w"], ["y"]),
+        node("If", ["b"], ["z"], then_branch=doubled("v"), else_branch=doubled("u")),
+        node("Neg", ["z"], ["n"]),
+    ]
+    proto = model(nodes, [("x", F, []), ("b", B, [])], [("y", F, None), ("n", F, None)])
+    proto.graph.sparse_initializer.append(sparse("w"))
+    graph = simplify(load(proto).graph)
+    shapes = {v.name: v.type.shape for v in graph.values.values()}
+    got = run(proto, {"x": np.array(2, np.float32), "b": np.array(True)})
+    assert [shapes["y"], shapes["n"]] == [a.shape for a in got] == [(2, 3), (2, 3)]
+
+
 def test_opaque_nodes_match_nothing() -> None:
     greedy = rule("any", ["y = @unary:f(x)"], ["y = $f(x)"])
     for proto in (choosing(node("Abs", ["x"], ["y"])), containers(), quantised(np.random.default_rng(0))):
