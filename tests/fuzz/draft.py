@@ -7,7 +7,7 @@ model may not run (a Reshape to numbers does not), which is found out when it is
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,6 +29,15 @@ _SIZES = (3, 2, 5, 4, 7, 6)
 _SPECIAL = 0.15  # share of the floating-point inputs that hold numbers which are none, or have a sign and no size
 _SPECIALS = np.array([np.nan, np.inf, -np.inf, -0.0, 0.0])
 _LARGEST = 3000  # elements of a value
+_WIDE = 0.25  # share of the inputs of 8 and 16 bits that hold any number of their type
+_LARGER = 0.06  # share of the floating-point inputs that hold numbers a hundred to a thousand times as large
+LARGE = 2.0  # what is larger in such an input than anything in others
+_EMPTY = 0.015  # share of the inputs of numbers for dimensions one of which is 0
+DEADLY = frozenset(
+    {"Conv", "ConvTranspose", "Einsum", "Resize", "ReduceMean", "ArgMin", "ArgMax", "InstanceNormalization", "GroupNormalization",
+     "TopK", "MaxPool", "AveragePool", "LpPool", "LayerNormalization", "Concat"}
+)  # fmt: skip
+"""Operators whose kernels may end the process where an operand is empty, or leave memory as they find it."""
 
 Array = np.ndarray[Any, Any]
 
@@ -66,7 +75,15 @@ class Input:
     def array(self, sizes: Mapping[str, int], salt: int) -> Array:
         """Content at some sizes of the symbols."""
         rng = np.random.default_rng((salt, zlib.crc32(self.name.encode())))
-        made = content(rng, numpy_type(self.dtype), [sizes[d] if isinstance(d, str) else d for d in self.dims])
+        dtype, shape = numpy_type(self.dtype), [sizes[d] if isinstance(d, str) else d for d in self.dims]
+        made = content(rng, dtype, shape)
+        if dtype.kind in "iu" and dtype.itemsize < 4 and rng.random() < _WIDE:
+            few = rng.random() < 0.5  # so that sums of them stay what they are
+            ends = np.iinfo(dtype)
+            whole = np.asarray(rng.integers(ends.min, ends.max + 1, shape)).astype(dtype)
+            return np.where(rng.random(shape) < 0.2, whole, made) if few else whole
+        if self.dtype in FLOATS and rng.random() < _LARGER:
+            made = (made.astype(np.float64) * 2.0 ** rng.integers(6, 11)).astype(dtype)
         if self.dtype in FLOATS and rng.random() < _SPECIAL:
             with np.errstate(over="ignore"):
                 made = np.where(
@@ -92,10 +109,13 @@ class Draft:
         opset: Its operator-set version.
         arrays: Every value by name, at the first sizes.
         sizes: Sizes of its symbols.
+        half: Whether it is a float32 model as converters make one of float16: with a Cast at both ends and float16 between.
+        favoured: A value that is picked wherever it fits; empty for none.
     """
 
-    def __init__(self, rng: np.random.Generator, opset: int) -> None:
-        self.rng, self.opset = rng, opset
+    def __init__(self, rng: np.random.Generator, opset: int, half: bool = False) -> None:
+        self.rng, self.opset, self.half = rng, opset, half
+        self.favoured = ""
         self.inputs: list[Input] = []
         self.weights: dict[str, Array] = {}
         self.nodes: list[NodeProto] = []
@@ -144,17 +164,26 @@ class Draft:
             for axis in range(rank):
                 if mode and self.chance(0.4):
                     dims[axis] = self.choice(SYMBOLS[:3]) if mode == 1 else f"d{len(self.inputs)}_{axis}"
+            if rank and mode == 0 and self.chance(_EMPTY):
+                dims[self.number(0, rank - 1)] = 0
         for dim in dims:
             if isinstance(dim, str):
                 self.symbol(dim)
         made = Input(self.name(), dtype or self.dtype(), tuple(dims))
         self.inputs.append(made)
         self.arrays[made.name] = made.array(self.sizes, 0)
-        return made.name
+        cast = self.add("Cast", [made.name], to=TensorProto.FLOAT16) if self.half and made.dtype == "float32" else None
+        return cast[0] if cast else made.name
 
-    def const(self, array: Array) -> str:
-        """A constant, now and then one that is there already, or a Constant node."""
+    def real(self) -> Any:
+        """The dtype of what is float32 elsewhere."""
+        return np.dtype(np.float16 if self.half else np.float32)
+
+    def const(self, array: Array, wide: bool = False) -> str:
+        """A constant, now and then one that is there already, or a Constant node; ``wide``: float32 where the draft is half as well."""
         array = np.asarray(array)
+        if array.dtype == np.float32 and not wide:
+            array = array.astype(self.real())
         if self.chance(0.6):
             for name, other in self.weights.items():
                 if other.dtype == array.dtype and other.shape == array.shape and np.array_equal(other, array):
@@ -174,6 +203,12 @@ class Draft:
 
     def pick(self, low: int = 0, high: int = 9, kinds: str = "fiub", constant: bool = False) -> str:
         """A value of a rank and kind, a late one more often; a new input where there is none."""
+        if (
+            self.favoured
+            and low <= self.arrays[self.favoured].ndim <= high
+            and _kind(self.arrays[self.favoured]) in kinds
+        ):
+            return self.favoured
         names = [
             n for n, a in self.arrays.items()
             if low <= a.ndim <= high and _kind(a) in kinds and (constant or n not in self.constants)
@@ -219,11 +254,15 @@ class Draft:
             return None
         return names if self.adopt([node], names) else None
 
-    def adopt(self, nodes: Sequence[NodeProto], outputs: Sequence[str]) -> bool:
-        """Add nodes that read what is there, if they run."""
+    def adopt(self, nodes: Sequence[NodeProto], outputs: Sequence[str], floats: Set[str] = frozenset()) -> bool:
+        """Add nodes that read what is there, if they run; ``floats``: which of the values that they make are floats."""
         own = {o for n in nodes for o in n.output}
         reads = dict.fromkeys(i for n in nodes for i in n.input if i and i not in own)
-        if not all(self._divides(n) for n in nodes):
+        if not all(self._divides(n, floats) for n in nodes):
+            return False
+        if any(
+            n.op_type in DEADLY and any(self.arrays[i].size == 0 for i in n.input if i in self.arrays) for n in nodes
+        ):
             return False
         arrays = run_nodes(nodes, {n: self.arrays[n] for n in reads}, outputs, self.opset, self.constants)
         if arrays is None or any(a.size > _LARGEST for a in arrays.values()):
@@ -235,8 +274,10 @@ class Draft:
         self.constants |= {o for n in nodes if all(i in self.constants for i in n.input if i) for o in n.output if o}
         return True
 
-    def _divides(self, node: NodeProto) -> bool:
+    def _divides(self, node: NodeProto, floats: Set[str]) -> bool:
         """Whether a node is safe: a division of whole numbers by zero ends the process."""
+        if node.input and floats & set(node.input[:2]):
+            return True
         first = self.arrays.get(node.input[0]) if node.input else None
         if node.op_type in ("ReduceMean", "Mean", "AveragePool", "GlobalAveragePool"):
             return first is not None and _kind(first) == "f"
@@ -255,18 +296,28 @@ class Draft:
         """The model: its outputs are what nothing reads, some of what is read, and rarely a constant or an input."""
         read = {i for n in self.nodes for i in n.input}
         made = [o for n in self.nodes if n.op_type != "Constant" for o in n.output if o]
-        outputs = [o for o in made if o not in read or self.chance(0.12)]
+        outputs = [o for o in made if o in self.arrays and (o not in read or self.chance(0.12))]
         outputs += [n for n in self.weights if n in read and self.chance(0.03)]
         outputs += [i.name for i in self.inputs if self.chance(0.01)]
+        nodes = list(self.nodes)
+        if self.half:
+            for place, name in enumerate(outputs):
+                if self.arrays[name].dtype == np.float16:
+                    outputs[place] = self.name()
+                    nodes.append(helper.make_node("Cast", [name], [outputs[place]], to=TensorProto.FLOAT))
+                    self.arrays[outputs[place]] = self.arrays[name].astype(np.float32)
         infos = [helper.make_tensor_value_info(n, code(self.arrays[n].dtype), None) for n in outputs]
         inputs = [helper.make_tensor_value_info(i.name, code(numpy_type(i.dtype)), i.dims) for i in self.inputs]
         weights = [numpy_helper.from_array(a, n) for n, a in self.weights.items()]
-        version = 8
-        if self.chance(0.04):  # before version 4 initializers are inputs as well
-            version = 3
-            inputs += [helper.make_tensor_value_info(t.name, t.data_type, t.dims) for t in weights]
+        version = 10 if self.opset > 18 else 8
+        share = self.choice((0.5, 0.0)) if self.chance(0.04) else 1.0  # of the initializers that are inputs as well
+        if share < 1:
+            version = 3 if share == 0 else version  # before version 4 all of them are
+            inputs += [
+                helper.make_tensor_value_info(t.name, t.data_type, t.dims) for t in weights if not self.chance(share)
+            ]
         return helper.make_model(
-            helper.make_graph(self.nodes, "fuzz", inputs, infos, weights),
+            helper.make_graph(nodes, "fuzz", inputs, infos, weights),
             opset_imports=[helper.make_opsetid("", self.opset), helper.make_opsetid("com.microsoft", 1)],
             ir_version=version,
         )
@@ -310,9 +361,8 @@ def run_nodes(
         [helper.make_empty_tensor_value_info(n) for n in outputs],
         [numpy_helper.from_array(arrays[n], n) for n in fixed],
     )  # fmt: skip
-    proto = helper.make_model(
-        graph, opset_imports=[helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1)], ir_version=8
-    )
+    domains = [helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1)]
+    proto = helper.make_model(graph, opset_imports=domains, ir_version=10 if opset > 18 else 8)
     try:
         with Session(LoadableModel(proto.SerializeToString()), PLAIN) as session:
             made = session.run({n: a for n, a in arrays.items() if n not in fixed})

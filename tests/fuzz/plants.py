@@ -20,9 +20,11 @@ from graphopt.rewrite.examples import build_example
 from graphopt.rewrite.expr import Unknown
 from graphopt.rewrite.schema import Rule
 from tests.fuzz.draft import DTYPES, Draft
+from tests.fuzz.quantised import quantised
 
 _SEEDS = 4
 _TRIES = 24
+_WIDER = {"uint8": "uint16", "int8": "int16"}
 _FAILURES = (GraphoptError, RefusedError, Unknown, ArithmeticError, ValueError, TypeError, LookupError, AttributeError)
 
 
@@ -44,7 +46,8 @@ def plant(draft: Draft, rule: Rule, settle: bool = False) -> bool:
         draft.choice(accepts) if draft.chance(0.35) else draft.choice(_cases(rule, draft.number(0, _SEEDS - 1)))
     )
     if settle:
-        draft.opset = min(25, int(case.get("opset", draft.opset)))
+        draft.opset = max(7, min(25, int(case.get("opset", draft.opset))))
+        draft.opset = max(draft.opset, 21 if draft.chance(0.15) else 0)
     case["opset"] = draft.opset
     try:
         graph = build_example(rule, case, seed=draft.number(0, 99)).graph
@@ -64,10 +67,16 @@ def _adopt(draft: Draft, graph: Graph, rule: str) -> bool:
         list(draft.nodes),
     )
     names: dict[int, str] = {}
-    swap = draft.choice(DTYPES[:6]) if draft.chance(0.08) else None  # another dtype for all that is float32
+    floats: set[str] = set()
+    swap = (
+        draft.choice(DTYPES[:6]) if draft.chance(0.16) and not draft.half else None
+    )  # another dtype for all that is float32
+    half = draft.half or swap == "float16"
+    wider = _WIDER if draft.opset >= 21 and draft.chance(0.4 if half else 0.1) else {}  # 16 bits for all that has 8
     for key, value in graph.values.items():
         if value.tensor is not None:
             array = value.tensor.numpy()
+            array = array.astype(wider.get(array.dtype.name, array.dtype))
             names[key] = draft.const(
                 array.astype(swap) if swap in ("float64", "float16") and array.dtype == np.float32 else array
             )
@@ -75,7 +84,7 @@ def _adopt(draft: Draft, graph: Graph, rule: str) -> bool:
         type = graph.type(key)
         if type.dtype not in NUMPY_NAMES or type.shape is None:
             return _back(draft, before)
-        dtype = NUMPY_NAMES[type.dtype]
+        dtype = wider.get(NUMPY_NAMES[type.dtype], NUMPY_NAMES[type.dtype])
         dtype = swap if swap in ("float64", "float16") and dtype == "float32" else dtype
         if dtype not in DTYPES:
             return _back(draft, before)
@@ -88,10 +97,12 @@ def _adopt(draft: Draft, graph: Graph, rule: str) -> bool:
             if key is not None:
                 names[key] = draft.name()
                 outputs.append(names[key])
+                if graph.type(key).dtype in ("f16", "f32", "f64", "bf16"):
+                    floats.add(names[key])
         ins = ["" if key is None else names[key] for key in node.inputs]
         outs = ["" if key is None else names[key] for key in node.outputs]
         made.append(make_node(node.op, node.domain, graph.opsets.get(node.domain, 1), ins, outs, node.attributes))
-    if not draft.adopt(made, outputs):
+    if not draft.adopt(made, outputs, floats):
         return _back(draft, before)
     draft.planted.append(rule)
     return True
@@ -100,12 +111,15 @@ def _adopt(draft: Draft, graph: Graph, rule: str) -> bool:
 def _operand(draft: Draft, dims: list[Any], dtype: str) -> str:
     """A value of this type that is there, or a new input, now and then behind an operator."""
     sizes = tuple(draft.sizes[d] if isinstance(d, str) else d for d in dims)
+    dtype = draft.real().name if dtype == "float32" else dtype
     fits = [
         n for n, a in draft.arrays.items() if a.dtype.name == dtype and a.shape == sizes and n not in draft.constants
     ]
     if fits and draft.chance(0.5):
         return str(draft.choice(fits))
-    name = draft.input(dims, dtype)
+    name = draft.input(dims, "float32" if dtype == draft.real().name else dtype)
+    if draft.chance(0.08) and (unit := quantised(draft, name)):
+        return unit
     if draft.chance(0.3):
         made = draft.add(draft.choice(("Neg", "Relu", "Abs", "Identity")), [name])
         name = made[0] if made else name

@@ -9,6 +9,7 @@ import numpy as np
 
 from graphopt.ir.ops import UNARY
 from tests.fuzz.draft import DTYPES, FLOATS, Draft, code, content, numpy_type, schema
+from tests.fuzz.quantised import QUANTISED, between
 
 Recipe = Callable[[Draft], Any]
 _LOGIC = ("And", "Or", "Xor")
@@ -270,7 +271,9 @@ def _einsum(d: Draft) -> Any:
 
 
 def _image(d: Draft) -> str:
-    images = [n for n, a in d.arrays.items() if a.ndim == 4 and a.dtype == np.float32 and n not in d.constants]
+    images = [n for n, a in d.arrays.items() if a.ndim == 4 and a.dtype == d.real() and n not in d.constants]
+    if d.favoured in images:
+        return d.favoured
     if images and d.chance(0.8):
         return str(d.choice(images))
     dims = [d.choice((1, 2, "N")), d.choice((1, 2, 4)), *(d.choice((4, 5, 6, 7, "H", "W")) for _ in range(2))]
@@ -282,16 +285,16 @@ def _conv(d: Draft) -> Any:
     c = d.arrays[x].shape[1]
     group = d.choice([g for g in (1, 1, 2, 4) if c % g == 0])
     k, out = d.choice(((1, 1), (3, 3), (1, 3))), group * d.number(1, 2)
-    more = [d.const(content(d.rng, np.dtype("f4"), (out,)))] if d.chance(0.5) else []
+    more = [d.const(content(d.rng, d.real(), (out,)))] if d.chance(0.5) else []
     pads = tuple(n // 2 for n in k) * 2 if d.chance(0.7) else (0, 0, 0, 0)
     strides = {"strides": (2, 2)} if d.chance(0.2) else {}
-    w = d.const(content(d.rng, np.dtype("f4"), (out, c // group, *k)))
+    w = d.const(content(d.rng, d.real(), (out, c // group, *k)))
     return d.add("Conv", [x, w, *more], pads=pads, group=group, **strides)
 
 
 def _conv_transpose(d: Draft) -> Any:
     x = _image(d)
-    w = d.const(content(d.rng, np.dtype("f4"), (d.arrays[x].shape[1], d.number(1, 3), 2, 2)))
+    w = d.const(content(d.rng, d.real(), (d.arrays[x].shape[1], d.number(1, 3), 2, 2)))
     return d.add("ConvTranspose", [x, w], strides=(d.number(1, 2),) * 2)
 
 
@@ -326,7 +329,7 @@ def _batch_norm(d: Draft) -> Any:
 def _instance_norm(d: Draft) -> Any:
     x = _image(d)
     c = d.arrays[x].shape[1]
-    return d.add("InstanceNormalization", [x, *(d.const(content(d.rng, np.dtype("f4"), (c,))) for _ in range(2))])
+    return d.add("InstanceNormalization", [x, *(d.const(content(d.rng, d.real(), (c,))) for _ in range(2))])
 
 
 def _layer_norm(d: Draft) -> Any:
@@ -345,8 +348,8 @@ def _lp_norm(d: Draft) -> Any:
 def _resize(d: Draft) -> Any:
     if d.opset < 11:
         return None
-    scales = d.const(np.array([1, 1, d.choice((1, 2)), d.choice((1, 2))], np.float32))
-    return d.add("Resize", [_image(d), d.const(np.zeros(0, np.float32)), scales], mode="nearest")
+    scales = d.const(np.array([1, 1, d.choice((1, 2)), d.choice((1, 2))], np.float32), wide=True)
+    return d.add("Resize", [_image(d), d.const(np.zeros(0, np.float32), wide=True), scales], mode="nearest")
 
 
 def _depth(op: str) -> Recipe:
@@ -430,10 +433,13 @@ RECIPES: dict[str, Recipe] = {
     "LpNormalization": _lp_norm, "Resize": _resize, "DepthToSpace": _depth("DepthToSpace"),
     "SpaceToDepth": _depth("SpaceToDepth"), "TopK": _top_k, "CumSum": _cumsum, "Trilu": _trilu, "Dropout": _dropout,
     "Shape": _shape_of, "Size": _size_of, "ConstantOfShape": _constant_of_shape, "Gelu by hand": _gelu, "Chain": _deep,
+    **QUANTISED,
 }  # fmt: skip
 """Recipe by operator, or by what it makes."""
+RECIPES["Between units"] = between(RECIPES)
 
 LIKELY = ("Add", "Mul", "Sub", "Div", "MatMul", "Gemm", "Reshape", "Transpose", "Slice", "Concat", "Split", "Conv", "Relu",
-          "Softmax", "ReduceMean", "ReduceSum", "Unsqueeze", "Squeeze", "Cast", "Chain", "Gather", "Where", "Neg")  # fmt: skip
+          "Softmax", "ReduceMean", "ReduceSum", "Unsqueeze", "Squeeze", "Cast", "Chain", "Gather", "Where", "Neg", "Between units", "Quantised product",
+          "Quantised convolution")  # fmt: skip
 """What rules speak of most: drawn more often."""
 NAMES = (*RECIPES, *LIKELY * 2)

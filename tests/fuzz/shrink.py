@@ -10,6 +10,7 @@ from onnx import ModelProto, helper
 
 from graphopt.rewrite.library import Library
 from tests.fuzz.draft import DTYPES, Input, code
+from tests.fuzz.forms import reads
 from tests.fuzz.trial import CHANGED, CRASHED, Case, Verdict, asked, trial
 
 _ROUNDS = 60
@@ -71,7 +72,7 @@ def _kept(case: Case, outputs: Sequence[str], given: Mapping[str, Input]) -> Cas
     for node in reversed(case.model.graph.node):
         if needed & set(node.output) - set(given):
             nodes.append(node)
-            needed |= {i for i in node.input if i}
+            needed |= reads(node)
     inputs = [*(i for i in case.inputs if i.name in needed), *(i for n, i in given.items() if n in needed)]
     declared = {i.name: i for i in case.model.graph.input}
     infos = {o.name: o for o in case.model.graph.output}
