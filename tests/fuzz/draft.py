@@ -261,7 +261,9 @@ class Draft:
         if not all(self._divides(n, floats) for n in nodes):
             return False
         if any(
-            n.op_type in DEADLY and any(self.arrays[i].size == 0 for i in n.input if i in self.arrays) for n in nodes
+            n.op_type in DEADLY
+            and any(self.arrays[i].size == 0 for i in n.input if i in self.arrays and i not in self.constants)
+            for n in nodes
         ):
             return False
         arrays = run_nodes(nodes, {n: self.arrays[n] for n in reads}, outputs, self.opset, self.constants)
