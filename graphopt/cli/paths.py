@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from graphopt.errors import UsageError
-from graphopt.files import existing, files_read, same_file, writable
+from graphopt.files import existing, files_read, same_file, weight_folders, writable
 
 
 def existing_file(path: Path) -> Path:
@@ -64,10 +64,7 @@ def spare_weights(model: Path, targets: Iterable[Path]) -> None:
         UsageError: A target is such a file.
         ModelError: `model` can't be read.
     """
-    from graphopt.onnxio.initializers import folders
-
-    # So that the model need be read for few targets only.
-    near = folders(model)
+    near = weight_folders(model)  # so that the model need be read for few targets only
     there = [path for path in targets if path.exists() and any(path.resolve().is_relative_to(f) for f in near)]
     if not there:
         return

@@ -11,6 +11,7 @@ import numpy as np
 from onnx import AttributeProto, ModelProto, NodeProto, TensorProto
 
 from graphopt.errors import ModelError, reason
+from graphopt.files import weight_folders
 from graphopt.ir.constants import READABLE, tensor_of
 from graphopt.ir.graph import Opaque, Tensor
 from graphopt.ir.tensors import STRING, Constant, InFile, InModel, Stamp, files_of
@@ -53,11 +54,6 @@ def read_nested(proto: ModelProto, path: Path | None) -> set[tuple[Path, Stamp]]
     return files_of(found)
 
 
-def folders(model: Path) -> set[Path]:
-    """Where a model may keep weights, there or below: its folder; of a link (the cache of Hugging Face is made of them) that of what it leads to, too."""
-    return {model.parent.resolve(), model.resolve().parent}
-
-
 def tensor_at(proto: TensorProto, path: Path | None) -> InFile | InModel:
     """The tensor of an initializer: memory-mapped when it lies in a file."""
     what = f"initializer {proto.name!r}"
@@ -87,7 +83,7 @@ def tensor_at(proto: TensorProto, path: Path | None) -> InFile | InModel:
         raise ModelError(f"external data of {what}: no file has a name like {name!r}")
     file = path if inside else path.parent / name
     try:
-        if not inside and not any(file.resolve().is_relative_to(folder) for folder in folders(path)):
+        if not inside and not any(file.resolve().is_relative_to(folder) for folder in weight_folders(path)):
             raise ModelError(f"external data file {name!r} of {what} lies outside the model's folder", "put it there")
         if not file.is_file():
             raise ModelError(f"external data file {name!r} of {what} is missing")
