@@ -29,18 +29,27 @@ def _doubtful(op: str, domain: str, version: int, attributes: Mapping[str, Any])
     # behind the end towards what is further behind is said to be empty.
     # The slope of a PRelu should stretch to its operand; the runtime stretches both.
     # A Concat takes what is empty for nothing, whatever its other dimensions say; ONNX infers a number from them where others say a symbol.
-    # Of a ConvTranspose that is told to make less than it was given, ONNX begins a shape and does not end it: batch and channels are all.
     # Of an Attention whose heads lie in one dimension without a known size ONNX makes heads of size 0.
     # Of an Einsum's label that is 1 in one operand the first operand's size is inferred; the runtime stretches it.
-    # Before operator set 11 no axis was to be negative: ONNX lets one be and infers the shape without it, the runtime counts from behind.
-    # A Squeeze whose axes are an empty list takes out all of length 1, and a flag of a reduction is set if it is 1.
+    # A Squeeze whose axes are an empty list takes out all of length 1.
     return (
-        (op == "Squeeze" and (version >= 13 or list(attributes.get("axes", (0,))) == []))
-        or (op in _FRAMES and version < 11 and any(axis < 0 for axis in attributes.get("axes", ())))
-        or (op in _REDUCTIONS and not {attributes.get(a, 0) for a in ("keepdims", "noop_with_empty_axes")} <= {0, 1})
+        doubtful_by_itself(op, domain, version, attributes)
+        or (op == "Squeeze" and (version >= 13 or list(attributes.get("axes", (0,))) == []))
         or op in ("PRelu", "Einsum", "Concat", "Attention")
-        or (op == "ConvTranspose" and "output_shape" in attributes)
         or (op == "Slice" and version >= 10)
+    )
+
+
+def doubtful_by_itself(op: str, domain: str, version: int, attributes: Mapping[str, Any]) -> bool:
+    """Whether what ONNX infers of a node may be wrong whatever its operands are."""
+    # Windows that are rounded up: the runtime makes none that begins behind the end.
+    # Of a ConvTranspose that is told to make less than it was given, ONNX begins a shape and does not end it: batch and channels are all.
+    # Before operator set 11 no axis was to be negative: ONNX lets one be and infers the shape without it, the runtime counts from behind.
+    # A flag of a reduction is set if it is 1.
+    return not domain and (
+        (op in _FRAMES and version < 11 and any(axis < 0 for axis in attributes.get("axes", ())))
+        or (op in _REDUCTIONS and not {attributes.get(a, 0) for a in ("keepdims", "noop_with_empty_axes")} <= {0, 1})
+        or (op == "ConvTranspose" and "output_shape" in attributes)
         or (op in _POOLS and bool(attributes.get("ceil_mode", 0)))
     )
 

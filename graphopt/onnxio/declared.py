@@ -6,11 +6,11 @@ from collections.abc import Container, Iterable, Mapping
 
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper, shape_inference
 
-from graphopt.ir.doubts import MISTAKEN, believed
+from graphopt.ir.doubts import MISTAKEN, believed, doubtful_by_itself
 from graphopt.ir.infer import value_type
 from graphopt.ir.types import BITS, DTYPE_NAMES, UNKNOWN, Dim, ValueType, dim_name, known, merge
 from graphopt.onnxio.below_zero import GUARDED, guard
-from graphopt.onnxio.bodies import captured, graphs, put_in_order
+from graphopt.onnxio.bodies import captured, graphs, put_in_order, within
 from graphopt.onnxio.initializers import attribute_of
 from graphopt.onnxio.read import STANDARD
 
@@ -135,6 +135,7 @@ def _trusted(proto: ModelProto, types: dict[str, ValueType]) -> dict[str, ValueT
         or _sized(node, told, sizes)
         or _narrowed(node, told)
         or _squeezed(node, told)
+        or _mistaken_within(node, versions)
         for name in node.output
     }
     before = 0
@@ -213,6 +214,18 @@ def _mistaken(
     operands, made = [types.get(n) for n in node.input], tuple(types.get(n, UNKNOWN) for n in node.output)
     held = [contents.get(n) for n in node.input]
     return believed(node.op_type, domain, versions.get(domain, 1), attributes, operands, held, made) != made
+
+
+def _mistaken_within(node: NodeProto, versions: Mapping[str, int]) -> bool:
+    """Whether a body holds a node of which ONNX may infer what the runtime does not make: its outputs have what that infers."""
+    return any(
+        doubtful_by_itself(
+            inner.op_type, domain, versions.get(domain, 1), {a.name: attribute_of(a) for a in inner.attribute}
+        )
+        for inner in within(node)
+        if inner.op_type in MISTAKEN
+        for domain in ["" if inner.domain == "ai.onnx" else inner.domain]
+    )
 
 
 def _dtype_alone(type: ValueType) -> ValueType:
