@@ -218,13 +218,11 @@ def _mistaken(
 
 def _mistaken_within(node: NodeProto, versions: Mapping[str, int]) -> bool:
     """Whether a body holds a node of which ONNX may infer what the runtime does not make: its outputs have what that infers."""
+    version = versions.get("", 1)
     return any(
-        doubtful_by_itself(
-            inner.op_type, domain, versions.get(domain, 1), {a.name: attribute_of(a) for a in inner.attribute}
-        )
+        doubtful_by_itself(inner.op_type, "", version, {a.name: attribute_of(a) for a in inner.attribute})
         for inner in within(node)
-        if inner.op_type in MISTAKEN
-        for domain in ["" if inner.domain == "ai.onnx" else inner.domain]
+        if inner.op_type in MISTAKEN and inner.domain in STANDARD
     )
 
 

@@ -112,10 +112,8 @@ class Result:
         path, source = self._place(path), self.original.path
         see_unchanged(self.original.files)  # what is written comes of it, or is compared with it
         external = self.original.external
-        places = {
-            os.path.dirname(os.path.realpath(path)),
-            os.path.realpath(path.parent),
-        }  # of a link, two: weights are in one
+        # Of a link there are two: weights are in one of them.
+        places = {os.path.dirname(os.path.realpath(path)), os.path.realpath(path.parent)}
         beside = source is not None and not is_stream(path) and places == {os.path.realpath(source.parent)}
         if self.report["kept_original"] and source is not None and (beside or self.original.whole):
             copy(source, path)

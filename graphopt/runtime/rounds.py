@@ -140,8 +140,8 @@ class Sampling:
         patience: How many times ``seconds`` a measurement may take that is not precise enough.
         early: Stop as soon as no interval reaches further than this to either side, relative, or than a tenth of the difference where
             one is far from 1; None uses the whole time. Stopping at a lucky moment makes intervals a little too narrow.
-        plain: Of the difference, how much more than a tenth an interval may reach to either side for ``early``: it is plain then on which
-            side of 1 the ratio lies. No further than 2 % for that.
+        plain: The share of the difference that an interval may reach to either side for ``early``, in place of a tenth: it is plain then on
+            which side of 1 the ratio lies. No further than 2 % for that.
         alone: Open one session at a time, for models of which no two should be in memory: each runs all rounds of a cycle before
             the next is opened, so that noise of seconds shows more.
     """
