@@ -15,11 +15,13 @@ import numpy as np
 from onnx import NodeProto, TensorProto, helper
 
 from graphopt.ir import kernels, ops
+from graphopt.ir.agreement import Below, disagreement
 from graphopt.ir.content import LIMIT, Content, content
 from graphopt.ir.delta import RefusedError
 from graphopt.ir.graph import QUANTISATION, UNIT, Graph, Node, Tensor, Value
 from graphopt.ir.infer import InferenceError, infer, make_node, refined, shape_data
 from graphopt.ir.memo import Memo
+from graphopt.ir.schema import complaint
 from graphopt.ir.tensors import InMemory, to_tensor_proto
 from graphopt.ir.types import BITS, BY_NAME, DTYPES, NUMPY_NAMES, UNKNOWN, Array, ValueType, digest
 
@@ -334,6 +336,44 @@ def known_of(
     if node.domain or not declared:
         return const, declared, None
     return const, declared, content(node.op, node.attributes, types, known, declared[0])
+
+
+def typed(
+    view: Graph,
+    op: str,
+    domain: str,
+    attributes: Mapping[str, Any],
+    inputs: Sequence[int | None],
+    n: int,
+    granted: Below | None,
+) -> tuple[tuple[ValueType, ...], Content | None]:
+    """Types of the ``n`` outputs of a new node, and what is known of the elements of the first.
+
+    Args:
+        view: Where the operands are.
+        op: Operator type.
+        domain: Its domain.
+        attributes: Attribute values.
+        inputs: Keys of the operands.
+        n: Number of outputs.
+        granted: What the node may take for granted about dimensions; ``None`` for any.
+
+    Raises:
+        RefusedError: It contradicts the schema, or asks for more than is granted.
+    """
+    types = [None if k is None else view.values[k].type for k in inputs]
+    data = [shape_operand(view, k) for k in inputs]
+    known = [known_content(view, k) for k in inputs]
+    version = view.opsets.get(domain, 1)
+    given = [name for name, value in attributes.items() if value is not None]
+    wrong = complaint(op, domain, version, given, [None if t is None else t.dtype or "" for t in types])
+    if wrong := wrong or disagreement(op, domain, version, attributes, types, granted):
+        raise RefusedError(wrong)
+    try:
+        found = infer(op, domain, version, attributes, types, data, n, known)
+    except InferenceError as error:
+        raise RefusedError(str(error)) from error
+    return found, None if domain or not found else content(op, attributes, types, known, found[0])
 
 
 def known_content(graph: Graph, key: int | None) -> Content | None:

@@ -16,15 +16,13 @@ import numpy as np
 from immutables import Map
 
 from graphopt.ir import ops
-from graphopt.ir.agreement import Below, disagreement
-from graphopt.ir.constants import known_content, known_of, shape_operand, tensor_of
-from graphopt.ir.content import Content, content, merged
+from graphopt.ir.agreement import Below
+from graphopt.ir.constants import known_of, tensor_of, typed
+from graphopt.ir.content import Content, merged
 from graphopt.ir.delta import Delta, RefusedError
 from graphopt.ir.graph import Graph, Node, Value, expression_id, hash_outputs, output_key
-from graphopt.ir.infer import InferenceError, infer
 from graphopt.ir.moved import MOVES, shortened
 from graphopt.ir.ranks import Ranks
-from graphopt.ir.schema import complaint
 from graphopt.ir.types import ValueType, merge
 
 _MASK = 2**64 - 1
@@ -129,12 +127,16 @@ class Edit:
                 self._make(name or op, id, i, type, const, elements)
             else:
                 self._define(root, id, type, const, None if i else elements)
-        self._insert(node)
-        self._fresh.append(id)
-        for key in ins:
-            if key is not None:
-                self._depend(key)
+        self._append(node)
         return keys
+
+    def adopt(self, node: Node, types: Sequence[ValueType], names: Sequence[str]) -> None:
+        """Add a node of another graph that no rule may look at: it reads values of this one, and makes new ones of these types and names."""
+        for key, type, name in zip(node.outputs, types, names, strict=True):
+            if key is not None:
+                self._values[key] = Value(key, name, type, producer=node.id)
+                self._users[key] = ()
+        self._append(node)
 
     def type(self, key: int) -> ValueType:
         """Type of a value of the graph under construction."""
@@ -232,20 +234,7 @@ class Edit:
         self, op: str, domain: str, attributes: Mapping[str, Any], inputs: tuple[int | None, ...], n: int
     ) -> tuple[tuple[ValueType, ...], Content | None]:
         """Types of a node's outputs, and what is known of the elements of the first."""
-        view = self._view()
-        types = [None if k is None else self._values[k].type for k in inputs]
-        data = [shape_operand(view, k) for k in inputs]
-        known = [known_content(view, k) for k in inputs]
-        version = self.graph.opsets.get(domain, 1)
-        given = [name for name, value in attributes.items() if value is not None]
-        wrong = complaint(op, domain, version, given, [None if t is None else t.dtype or "" for t in types])
-        if wrong := wrong or disagreement(op, domain, version, attributes, types, self._granted):
-            raise RefusedError(wrong)
-        try:
-            found = infer(op, domain, version, attributes, types, data, n, known)
-        except InferenceError as error:
-            raise RefusedError(str(error)) from error
-        return found, None if domain or not found else content(op, attributes, types, known, found[0])
+        return typed(self._view(), op, domain, attributes, inputs, n, self._granted)
 
     def _view(self) -> Graph:
         """The graph under construction, for reading constants."""
@@ -321,6 +310,14 @@ class Edit:
         producer = self._values[key].producer
         if producer is not None and producer not in self._fresh:
             self._ranks.floor = max(self._ranks.floor, self._ranks.order.get(producer, self._ranks.floor))
+
+    def _append(self, node: Node) -> None:
+        """Insert a node that comes after all that it reads."""
+        self._insert(node)
+        self._fresh.append(node.id)
+        for key in node.inputs:
+            if key is not None:
+                self._depend(key)
 
     def _insert(self, node: Node) -> None:
         self._nodes[node.id] = node

@@ -15,11 +15,11 @@ from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, helper
 from graphopt.errors import ModelError
 from graphopt.ir.constants import small_array
 from graphopt.ir.edit import Delta, Edit, RefusedError
-from graphopt.ir.graph import Graph, Node
+from graphopt.ir.graph import Graph, Node, expression_id, output_key
 from graphopt.ir.infer import type_proto, value_type
 from graphopt.ir.simplify import simplify
-from graphopt.ir.types import Shape, ValueType
-from graphopt.onnxio.bodies import HAS_BODY, captured, free_names, names_within
+from graphopt.ir.types import UNKNOWN, Shape, ValueType, digest
+from graphopt.onnxio.bodies import HAS_BODY, captured, free_names, graphs, names_within
 from graphopt.onnxio.emit import emit
 from graphopt.onnxio.initializers import attribute_of
 from graphopt.onnxio.load import Model, load
@@ -140,7 +140,7 @@ def open_body(graph: Graph, path: Path, taken: set[str]) -> Body | None:
 
 
 def _running(body: GraphProto) -> int:
-    return sum(node.op_type != "Constant" for node in body.node)
+    return sum(node.op_type != "Constant" for graph in graphs(body) for node in graph.node)
 
 
 def _first_turn(graph: Graph, owner: Node) -> tuple[list[Shape | None], range, int]:
@@ -201,26 +201,41 @@ def _common(one: Shape | None, two: Shape | None) -> Shape | None:
 
 
 def decided(graph: Graph) -> Graph:
-    """A graph in which a branch stands in the place of each If that always takes it, where rules may look at all that is in it."""
+    """A graph in which a branch stands in the place of each If that always takes it, and of those in the branch."""
     made = [node.outputs[0] for node in graph.in_order() if node.op == "If" and node.opaque == HAS_BODY]
-    for key in made:
+    while made:
+        key = made.pop()
         owner = graph.producer(key) if key in graph.values else None
-        known = None if owner is None else small_array(graph, owner.inputs[0])
-        if key is None or owner is None or known is None or known.size != 1:
+        taken = None if owner is None else _known(graph, owner.inputs[0])
+        if key is None or owner is None or taken is None:
             continue
-        branch = "then_branch" if known.item() else "else_branch"
-        body = open_body(graph, (graph.values[key].name, branch), set())
-        if body is not None and not any(node.opaque or node.salt for node in body.graph.nodes.values()):
+        body = open_body(graph, (graph.values[key].name, "then_branch" if taken else "else_branch"), set())
+        if body is not None and all(_movable(node) for node in body.graph.nodes.values()):
             with suppress(RefusedError):
-                graph = _instead(graph, owner, body.graph)
+                graph, found = _instead(graph, owner, body.graph)
+                made += found
     return graph
 
 
-def _instead(graph: Graph, owner: Node, branch: Graph) -> Graph:
-    """A graph with a branch in the place of its If.
+def _known(graph: Graph, key: int | None) -> bool | None:
+    """What a condition always is, if anything."""
+    array = small_array(graph, key)
+    if array is not None:
+        return bool(array.item()) if array.size == 1 else None
+    known = None if key is None else graph.values[key].content
+    return None if known is None or len(known) != 1 or not isinstance(known[0], int) else bool(known[0])
+
+
+def _movable(node: Node) -> bool:
+    return node.opaque == HAS_BODY or not (node.opaque or node.salt)
+
+
+def _instead(graph: Graph, owner: Node, branch: Graph) -> tuple[Graph, list[int | None]]:
+    """A graph with a branch in the place of its If, and the first outputs of those that were in the branch.
 
     Raises:
-        RefusedError: The If declares other types than the branch has, or a constant is sparse or of a type that numpy lacks.
+        RefusedError: The If declares other types than the branch has, a constant is sparse or of a type that numpy lacks, or what a
+            body in the branch reads has the name of something else.
     """
     edit = Edit(graph)
     here: dict[int | None, int | None] = {None: None}
@@ -233,12 +248,41 @@ def _instead(graph: Graph, owner: Node, branch: Graph) -> Graph:
     for key, value in branch.values.items():
         if value.tensor is not None:
             here[key] = edit.constant(value.tensor.numpy(), value.name)
+    found = list[int | None]()
+    foreign: set[str] | None = None
     for node in branch.in_order():
         inputs, outputs = [here[key] for key in node.inputs], [None] * len(node.outputs)
-        keys = edit.add(node.op, inputs, node.attributes, domain=node.domain, outputs=outputs, name=node.name)
+        if node.opaque:
+            foreign = _names(graph, owner) if foreign is None else foreign
+            if not foreign.isdisjoint(set(node.captures).difference(outer)):
+                raise RefusedError("a name has two meanings")
+            keys = _moved(edit, node, inputs, branch, owner)
+            found += keys[:1] if node.op == "If" else []
+        else:
+            keys = [*edit.add(node.op, inputs, node.attributes, domain=node.domain, outputs=outputs, name=node.name)]
         here.update((key, made) for key, made in zip(node.outputs, keys, strict=True) if key is not None)
     for root, (_, key) in zip(owner.outputs, branch.outputs, strict=False):
         target = here[key]
         if root is not None and target is not None:
             edit.alias(root, target)
-    return edit.commit()[0]
+    return edit.commit()[0], found
+
+
+def _names(graph: Graph, owner: Node) -> set[str]:
+    """Names of values of a graph, and of all that is in its bodies but those of one node."""
+    found = {value.name for value in graph.values.values()}
+    for node in graph.nodes.values():
+        if node.opaque == HAS_BODY and node is not owner:
+            found.update(names_within(node.source))
+    return found
+
+
+def _moved(edit: Edit, node: Node, inputs: list[int | None], branch: Graph, owner: Node) -> list[int | None]:
+    """Put a node with bodies of its own, which is in a branch of another one, beside that one."""
+    salt = digest("moved", owner.id, node.id)
+    id = expression_id(node.op, node.domain, node.attributes, tuple(inputs), salt)
+    keys = [None if key is None else output_key(id, i) for i, key in enumerate(node.outputs)]
+    values = [branch.values.get(key or 0) for key in node.outputs]
+    types, names = zip(*[(UNKNOWN, "") if v is None else (v.type, v.name) for v in values], strict=True)
+    edit.adopt(node.but(inputs=tuple(inputs), outputs=tuple(keys), salt=salt), types, names)
+    return keys

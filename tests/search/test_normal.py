@@ -510,6 +510,42 @@ def test_a_body_is_unpacked_and_decided_as_the_graph_around_it_is():
         assert np.array_equal(run(made, feeds)[0], run(proto, feeds)[0])
 
 
+NESTED = """<ir_version: 9, opset_import: ["": 18]> g (float[N, 3] x, float[2, N, 3] s, bool c) => (float[N, 3] y) {
+      shape = Shape(s)
+      zero = Constant<value_int = 0>()
+      rows = Gather(shape, zero)
+      many = Cast<to = 9>(rows)
+      h = If(many) <then_branch = a () => (float[N, 3] p) {
+          m = Neg(x)
+          w = Constant<value = float[3] {1.5, -2.0, 0.5}>()
+          p = If(c) <then_branch = t () => (float[N, 3] r) { r = Mul(m, w) }, else_branch = e () => (float[N, 3] u) { u = Exp(m) }>
+        }, else_branch = b () => (float[N, 3] q) { q = Abs(x) }>
+      y = OTHER
+    }"""
+
+
+@pytest.mark.parametrize(
+    ("other", "nodes"),
+    [
+        ("Relu(h)", ["If", "Neg", "Relu"]),
+        # A name that another body has for something else stands for one thing only, so the branch stays where it is.
+        ("If(c) <then_branch = d () => (float[N, 3] r2) { m = Abs(h) r2 = Exp(m) }, else_branch = f () => (float[N, 3] u2) { u2 = Neg(h) }>",
+         ["If", "If"]),
+    ],
+)  # fmt: skip
+def test_a_branch_with_a_branch_in_it_stands_in_the_place_of_its_if(other: str, nodes: list[str]) -> None:
+    """The condition is a size that is known although another one of its tensor is not."""
+    proto = onnx.parser.parse_model(NESTED.replace("OTHER", other))
+    made = graphopt.optimize(proto, strategy="none", measure=False).model
+    assert sorted(n.op_type for n in made.graph.node if n.op_type != "Identity") == nodes
+    rng = np.random.default_rng(0)
+    for c in (True, False):
+        x, s = rng.standard_normal((2, 3)).astype(np.float32), rng.standard_normal((2, 2, 3)).astype(np.float32)
+        assert np.array_equal(
+            run(made, {"x": x, "s": s, "c": np.array(c)})[0], run(proto, {"x": x, "s": s, "c": np.array(c)})[0]
+        )
+
+
 @pytest.mark.parametrize("named", [["s"], ["s", "h"], ["s", "", "c"]])
 def test_the_last_step_of_an_lstm_is_its_state(named: list[str]) -> None:
     """Whichever outputs the file names, what is not needed is not asked for."""
