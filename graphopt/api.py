@@ -190,9 +190,10 @@ def inspect_model(
         GraphoptError: See :mod:`graphopt.errors`.
 
     Returns:
-        ``path`` (``None`` of a parsed model), ``operators`` (count by type), ``opaque`` (count by reason), ``inputs``, ``outputs``, ``nodes``, ``size``, ``opset``,
-        ``ir_version``, ``sizes`` (those at which open dimensions were measured), ``sizes_assumed`` (which of them nobody chose), ``placement`` (``None`` on the CPU) and ``profile`` (milliseconds by operator as the runtime runs it; ``None``
-        when it can't run).
+        ``path`` (``None`` of a parsed model), ``operators`` (count by type), ``opaque`` (count by reason), ``inputs``, ``defaults`` (which of them
+        have a value that a caller may replace), ``outputs``, ``nodes``, ``size``, ``opset``, ``ir_version``, ``sizes`` (those at which open
+        dimensions were measured), ``sizes_assumed`` (which of them nobody chose), ``placement`` (``None`` on the CPU) and ``profile``
+        (milliseconds by operator as the runtime runs it; ``None`` when it can't run).
     """
     check_model("path", path)
     check_arguments(
@@ -235,6 +236,7 @@ def inspect_model(
         ),
         "opaque": dict(Counter(n.opaque for n in graph.nodes.values() if n.opaque).most_common()),
         "inputs": {graph.values[k].name: str(graph.type(k)) for k in graph.inputs},
+        "defaults": [graph.values[k].name for k in graph.inputs if graph.values[k].default],
         "outputs": {name: str(graph.type(k)) for name, k in graph.outputs},
         "sizes": sizes,
         "sizes_assumed": [] if any(given) else list(sizes),

@@ -8,7 +8,7 @@ from typing import Any
 from graphopt import wording
 from graphopt.cli import options, paths
 from graphopt.cli.screen import console, facts, present, table
-from graphopt.wording import milliseconds, one_line, placed, size
+from graphopt.wording import milliseconds, one_line, placed, plural, size
 
 
 @options.with_settings("provider", "provider_options", "threads", "dims", "input_shapes")
@@ -44,7 +44,11 @@ def show(report: Mapping[str, Any]) -> None:
     summary.add_row("size", size(report["size"]))
     summary.add_row("opset", f"{report['opset']}, IR version {report['ir_version']}")
     for what in ("inputs", "outputs"):
-        values = (one_line(f"{name}: {shape}") for name, shape in report[what].items())
+        values = [
+            one_line(f"{name}: {shape}") for name, shape in report[what].items() if name not in report["defaults"]
+        ]
+        if what == "inputs" and report["defaults"]:
+            values.append(f"and {plural(len(report['defaults']), 'weight')}, which a caller may replace")
         summary.add_row(what, "\n".join(values) or "none")
     sizes = wording.measured_at(report, "--dim")
     if sizes:

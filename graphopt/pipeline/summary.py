@@ -201,6 +201,12 @@ def _warnings(judged: Judged, config: SessionConfig, slower: str) -> list[str]:
             "at times the processors are far from each other, as a virtual machine's may be: what one thread writes then reaches the others "
             "late. The figures are of other times, as far as it could wait for them; a plan may lose at these: choose --threads 1 where that matters"
         )
+    graph = selection.outcome.state.graph
+    if defaults := sum(graph.values[key].default for key in graph.inputs):
+        warnings.append(
+            f"{plural(defaults, 'weight')} can be replaced by a caller, as the model lists them as inputs, so nothing is folded into them, "
+            "neither here nor by the runtime: --freeze-initializers takes them for constants"
+        )
     for c in selection.culprits:
         warnings.append(
             f"step {c.step}, {c.rule} at {c.node}, changes the outputs: family {c.family} taken back ({c.message})"

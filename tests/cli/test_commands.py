@@ -186,6 +186,24 @@ def test_a_converted_model_is_called_so_and_written_again(cli, tmp_path):
     assert cli("inspect", "old.opt.onnx").code == 0
 
 
+def test_weights_that_are_inputs_too_are_told_of_and_may_be_frozen(cli, tmp_path):
+    """Older exporters of torch list all of them, and what a caller may replace neither this program nor the runtime may fold."""
+    proto = onnx.parser.parse_model("""<ir_version: 7, opset_import: ["": 13]>
+      g (float[2, 3] x, float[3] w, float[3] b) => (float[2, 3] y) <float[3] w = {1, 2, 3}, float[3] b = {3, 4, 5}> {
+        p = Add(x, w) y = Add(p, b)
+      }""")
+    onnx.save(proto, tmp_path / "net.onnx")
+    plain = cli("optimize", "net.onnx", "--strategy", "none", "--no-measure")
+    assert "2 weights can be replaced by a caller" in plain.err and "--freeze-initializers" in plain.err
+    frozen = cli("optimize", "net.onnx", "--strategy", "none", "--no-measure", "--freeze-initializers")
+    assert "can be replaced" not in frozen.err
+    made = onnx.load(tmp_path / "net.opt.onnx").graph
+    assert [n.op_type for n in made.node] == ["Add"] and [i.name for i in made.input] == ["x"]
+    told = cli("inspect", "net.onnx").out
+    assert "x: f32[2,3]" in told and "and 2 weights, which a caller may replace" in told and "w: f32" not in told
+    assert graphopt.inspect(tmp_path / "net.onnx")["defaults"] == ["w", "b"]
+
+
 @pytest.mark.parametrize(
     "arguments",
     [["-o", "weights.bin"], ["--json", "weights.bin", "--dry-run"], ["--trace", "weights.bin"]],
