@@ -14,14 +14,14 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import AttributeProto, NodeProto, TypeProto, helper, numpy_helper, shape_inference
+from onnx import AttributeProto, NodeProto, TensorShapeProto, TypeProto, helper, numpy_helper, shape_inference
 
 from graphopt.ir.content import Content, shape
 from graphopt.ir.doubts import believed
 from graphopt.ir.graph import Opaque, Tensor
 from graphopt.ir.memo import Memo
 from graphopt.ir.schema import DTYPE_OF, allowed, deadly
-from graphopt.ir.types import DTYPE_NAMES, DTYPES, UNKNOWN, Dim, ValueType, known
+from graphopt.ir.types import DTYPE_NAMES, DTYPES, NAMELESS, UNKNOWN, Dim, ValueType, known
 
 _memo: Memo[Any, tuple[ValueType, ...]] = Memo()
 _SHAPE_DATA_LIMIT = 256  # elements; larger constants never steer a shape
@@ -324,7 +324,7 @@ def value_type(proto: TypeProto) -> ValueType:
     tensor = proto.tensor_type
     if not tensor.HasField("shape"):
         return ValueType(DTYPE_NAMES.get(tensor.elem_type))
-    return ValueType(DTYPE_NAMES.get(tensor.elem_type), tuple(_dim(d) for d in tensor.shape.dim))
+    return ValueType(DTYPE_NAMES.get(tensor.elem_type), tuple(dim_of(d) for d in tensor.shape.dim))
 
 
 def element_shape(type: ValueType) -> tuple[Dim, ...] | None:
@@ -335,12 +335,14 @@ def element_shape(type: ValueType) -> tuple[Dim, ...] | None:
     return value_type(held).shape if held.HasField("tensor_type") else None
 
 
-def _dim(dim: Any) -> Dim:
+def dim_of(dim: TensorShapeProto.Dimension) -> Dim:
+    """What a file says of a dimension: its size, its name or nothing."""
     kind = dim.WhichOneof("value")
     if kind == "dim_value":
         # Some exporters write -1 or 0 for "unknown"; a real empty dimension is rare enough to be left unknown too.
         return int(dim.dim_value) if dim.dim_value >= 0 else None
-    return str(dim.dim_param) if kind == "dim_param" and dim.dim_param else None
+    named = kind == "dim_param" and dim.dim_param and dim.dim_param not in NAMELESS
+    return str(dim.dim_param) if named else None
 
 
 def shape_data(type: ValueType) -> bool:

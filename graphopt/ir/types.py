@@ -25,6 +25,9 @@ writes this character into a name)."""
 MADE_UP = "unk__"
 """How the names begin that ONNX's inference gives to dimensions it does not know."""
 
+NAMELESS = frozenset({"?", "-1", "None"})
+"""What exporters write for a dimension of which they know nothing, height and width of one image alike: no name of a size."""
+
 Dim = int | str | None
 Shape = tuple[Dim, ...]
 Array = np.ndarray[Any, np.dtype[Any]]

@@ -7,7 +7,7 @@ from collections.abc import Container, Iterable, Mapping
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper, shape_inference
 
 from graphopt.ir.doubts import MISTAKEN, believed, doubtful_by_itself
-from graphopt.ir.infer import value_type
+from graphopt.ir.infer import dim_of, value_type
 from graphopt.ir.types import BITS, DTYPE_NAMES, UNKNOWN, Dim, ValueType, dim_name, known, merge
 from graphopt.onnxio.below_zero import GUARDED, guard
 from graphopt.onnxio.bodies import captured, graphs, put_in_order, within
@@ -44,7 +44,7 @@ def _types(proto: ModelProto) -> dict[str, ValueType]:
     called: dict[str, str] = {}
     for at, axis, name in unnamed:
         dim = whole.graph.input[at].type.tensor_type.shape.dim[axis]
-        dim.dim_param = called.setdefault(dim.dim_param or name, name)
+        dim.dim_param = called.setdefault(str(dim_of(dim) or name), name)
     inner, outputs = _contradicted(whole)
     if inner:
         whole.graph.ClearField("value_info")

@@ -15,6 +15,7 @@ from google.protobuf.message import DecodeError
 from onnx import ModelProto, TensorShapeProto
 
 from graphopt.errors import ModelError, UnknownNameError, UnsupportedModelError, UsageError, expect, reason
+from graphopt.ir.infer import dim_of
 from graphopt.ir.schema import RISKY, deadly
 from graphopt.onnxio import wire
 from graphopt.onnxio.bodies import graphs, within
@@ -207,12 +208,8 @@ def specialise(proto: ModelProto, dims: Mapping[str, int], shapes: Mapping[str, 
         expect(f"input_shapes: {name!r}", shape, (list, tuple), "a list of sizes")
     inputs = {i.name: i for i in proto.graph.input}
     bound = dict(dims)
-    known = {
-        d.dim_param
-        for i in proto.graph.input
-        for d in i.type.tensor_type.shape.dim
-        if d.WhichOneof("value") == "dim_param"
-    }
+    declared_dims = (dim_of(d) for i in proto.graph.input for d in i.type.tensor_type.shape.dim)
+    known = {dim for dim in declared_dims if isinstance(dim, str)}
     for name in dims:
         if name not in known:
             raise UnknownNameError("dimension", name, known)
@@ -232,14 +229,14 @@ def specialise(proto: ModelProto, dims: Mapping[str, int], shapes: Mapping[str, 
         if len(declared) != len(shape):
             raise UsageError(f"input {name!r} has rank {len(declared)}, the given shape has rank {len(shape)}")
         for dim, size in zip(declared, shape, strict=True):
-            if dim.WhichOneof("value") == "dim_value" and dim.dim_value != size:
-                raise UsageError(f"input {name!r} has a fixed dimension {dim.dim_value}, not {size}")
-            if dim.WhichOneof("value") == "dim_param":
-                if bound.get(dim.dim_param, size) != size:
-                    raise UsageError(f"dimension {dim.dim_param!r} would be both {bound[dim.dim_param]} and {size}")
-                bound[dim.dim_param] = size
+            told = dim_of(dim)
+            if isinstance(told, int) and told != size:
+                raise UsageError(f"input {name!r} has a fixed dimension {told}, not {size}")
+            if isinstance(told, str) and bound.setdefault(told, size) != size:
+                raise UsageError(f"dimension {told!r} would be both {bound[told]} and {size}")
             dim.dim_value = size
     for info in [*proto.graph.input, *proto.graph.output, *proto.graph.value_info]:
         for dim in info.type.tensor_type.shape.dim:
-            if dim.WhichOneof("value") == "dim_param" and dim.dim_param in bound:
-                dim.dim_value = bound[dim.dim_param]
+            told = dim_of(dim)
+            if isinstance(told, str) and told in bound:
+                dim.dim_value = bound[told]

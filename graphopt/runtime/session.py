@@ -20,7 +20,7 @@ import numpy as np
 from graphopt.errors import GraphoptError, SessionError, UnknownNameError, UsageError
 from graphopt.files import in_utf8
 from graphopt.ir.kernels import KernelError
-from graphopt.ir.types import BY_CODE, BY_RUNTIME, Array
+from graphopt.ir.types import BY_CODE, BY_RUNTIME, NAMELESS, Array
 from graphopt.runtime import providers
 from graphopt.runtime.binding import HOST, Memory, TensorSpec, borrowed, bound_run, places, to_numpy, to_runtime
 from graphopt.runtime.log import FATAL_ONLY, first_complaint, one_line
@@ -423,9 +423,14 @@ def _spec(argument: Any) -> TensorSpec:
     if kind not in ("tensor", "optional"):
         return TensorSpec(argument.name, argument.type, (), kind)  # the runtime tells no shapes
     shape: Sequence[Any] = argument.shape or ()
-    dims = tuple(
-        dim if isinstance(dim, int) and dim >= 0 else dim if isinstance(dim, str) and dim else None for dim in shape
-    )
+    dims = tuple(map(_size, shape))
     if kind == "optional":
         return TensorSpec(argument.name, argument.type, dims, kind)
     return TensorSpec(argument.name, BY_RUNTIME[inner.removesuffix(")")].name, dims, kind)
+
+
+def _size(dim: Any) -> int | str | None:
+    """What the runtime says of a dimension: its size, its name or nothing."""
+    if isinstance(dim, int):
+        return dim if dim >= 0 else None
+    return dim if dim and dim not in NAMELESS else None

@@ -330,6 +330,24 @@ def test_input_shapes() -> None:
     assert dims_of(saved, "free") == [1, 1]
 
 
+@pytest.mark.parametrize("mark", ["?", "-1", "None", -1])
+def test_what_exporters_write_for_an_unknown_size_is_no_name_of_it(mark: str | int) -> None:
+    """Height and width are both called so, and neither is the other."""
+    nodes = [
+        node("Transpose", ["x"], ["t"], perm=[0, 2, 1]),
+        node("Shape", ["x"], ["s"]),
+        node("Reshape", ["t", "s"], ["y"]),
+    ]
+    proto = model(nodes, [("x", F, [2, mark, mark])], [("y", F, [2, mark, mark])])
+    x = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+    made = optimize(proto, strategy="greedy", measure=False).model
+    same(run(made, {"x": x}), run(proto, {"x": x}))
+    loaded = load(proto, input_shapes={"x": [2, 3, 4]})
+    shaped = to_proto(emit(loaded, loaded.graph))
+    assert dims_of(shaped, "x") == [2, 3, 4]
+    same(run(shaped, {"x": x}), run(proto, {"x": x}))
+
+
 @pytest.mark.parametrize(
     ("options", "kind", "message"),
     [
