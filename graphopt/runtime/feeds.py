@@ -9,6 +9,7 @@ optionals are there or not. What can't be guessed, maps and the like, is refused
 from __future__ import annotations
 
 import math
+import re
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -27,6 +28,9 @@ _ONE = ("batch", "beam", "num_return")
 _BATCH_NAMES = {"n", "b", "bs", "bsz", "nbatch"}
 _IMAGE_NAMES = {"height", "width", "h", "w"}
 _IMAGE_SIZE = 224  # ImageNet's
+_CHANNELS = (1, 3, 4)  # of an image, where they come last
+_COUNTED = re.compile(r"(unk__|p2o\.DynamicDimension\.|s)\d+")
+"""Names by which tf2onnx, Paddle and torch number the dimensions that have none."""
 _DEFAULT_SIZE = 8  # of a symbol whose name says nothing: small, and what halves it three times finds something
 _RANK = 64  # numpy's limit
 _WORK = 8  # bytes at least that an element takes while it is made up
@@ -252,7 +256,9 @@ def likely_sizes(specs: Sequence[TensorSpec]) -> dict[str, int]:
     for spec in specs:
         for axis, dim in enumerate(spec.shape):
             for part in (dim, *addends(dim)) if isinstance(dim, str) else ():
-                unnamed = part == dim_name(spec.name, axis) and not likely(roles.get(part))
+                unnamed = (part == dim_name(spec.name, axis) or _COUNTED.fullmatch(part)) and not likely(
+                    roles.get(part)
+                )
                 found.setdefault(part, unnamed_size(spec, axis) if unnamed else default_size(part, roles.get(part)))
     return found
 
@@ -359,7 +365,7 @@ def unnamed_size(spec: TensorSpec, axis: int) -> int:
     if axis == 0:
         return 1
     if len(spec.shape) == 4:  # most likely an image: channels, height, width
-        return 3 if axis == 1 else _IMAGE_SIZE
+        return 3 if axis == 1 and spec.shape[3] not in _CHANNELS else _IMAGE_SIZE
     return _DEFAULT_SIZE
 
 

@@ -90,6 +90,10 @@ def test_symbols_get_the_same_size_everywhere():
         ((None, None), (1, 8)),
         ((None, None, None, None), (1, 3, 224, 224)),
         (("batch", 3, "height", "width"), (1, 3, 224, 224)),
+        ((None, None, None, 3), (1, 224, 224, 3)),
+        (("unk__12", 40), (1, 40)),
+        (("p2o.DynamicDimension.0", 3, "p2o.DynamicDimension.1", "p2o.DynamicDimension.2"), (1, 3, 224, 224)),
+        (("s77", "s27"), (1, 8)),
         (("sequence",), (8,)),
     ],
 )
