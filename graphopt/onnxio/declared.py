@@ -45,6 +45,11 @@ def _types(proto: ModelProto) -> dict[str, ValueType]:
     for at, axis, name in unnamed:
         dim = whole.graph.input[at].type.tensor_type.shape.dim[axis]
         dim.dim_param = called.setdefault(str(dim_of(dim) or name), name)
+    # What is inferred of the others does not replace a name that says nothing.
+    for info in [*whole.graph.value_info, *whole.graph.output]:
+        for dim in info.type.tensor_type.shape.dim:
+            if not known(dim_of(dim)):
+                dim.Clear()
     inner, outputs = _contradicted(whole)
     if inner:
         whole.graph.ClearField("value_info")

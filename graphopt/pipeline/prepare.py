@@ -244,13 +244,8 @@ def effort_for(model: Model, sizes: Mapping[str, int], measured: bool = True) ->
         sizes: Of dimensions that it leaves open.
         measured: Whether the clock judges what the search finds.
     """
-    typical = AnalyticCost(dims=named_sizes(sizes)).of(model.graph).total
+    typical = AnalyticCost(dims=dict(sizes)).of(model.graph).total
     return Effort.of(len(model.graph.nodes), typical, model.nbytes, measured)
-
-
-def named_sizes(sizes: Mapping[str, int]) -> dict[str, int]:
-    """Sizes of those open dimensions that have a name."""
-    return {name: size for name, size in sizes.items() if "[" not in name}
 
 
 def patience(baseline_s: float) -> float:

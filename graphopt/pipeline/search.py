@@ -12,7 +12,6 @@ from graphopt.cost.models import COST_MODELS, Wanted
 from graphopt.cost.store import Store
 from graphopt.ir.graph import Graph
 from graphopt.pipeline.context import Context
-from graphopt.pipeline.prepare import named_sizes
 from graphopt.search.arena import most_added
 from graphopt.search.normal import Cleaner, Normal
 from graphopt.search.problem import Budget, Problem, State
@@ -56,7 +55,7 @@ def search(context: Context) -> Searched:
                 context.settings.measure,
                 effort.pricing_s,
                 effort.kernels,
-                named_sizes(context.sizes),
+                dict(context.sizes),
                 growth=most_added(context.loaded, context.settings.max_memory_growth),
             )
         )
