@@ -21,7 +21,7 @@ from graphopt.ir.doubts import believed
 from graphopt.ir.graph import Opaque, Tensor
 from graphopt.ir.memo import Memo
 from graphopt.ir.schema import DTYPE_OF, allowed, deadly
-from graphopt.ir.types import DTYPE_NAMES, DTYPES, NAMELESS, UNKNOWN, Dim, ValueType, known
+from graphopt.ir.types import DTYPE_NAMES, DTYPES, NAMELESS, UNKNOWN, Dim, ValueType, dim_name, known
 
 _memo: Memo[Any, tuple[ValueType, ...]] = Memo()
 _SHAPE_DATA_LIMIT = 256  # elements; larger constants never steer a shape
@@ -343,6 +343,14 @@ def dim_of(dim: TensorShapeProto.Dimension) -> Dim:
         return int(dim.dim_value) if dim.dim_value >= 0 else None
     named = kind == "dim_param" and dim.dim_param and dim.dim_param not in NAMELESS
     return str(dim.dim_param) if named else None
+
+
+def called(name: str, axis: int, dim: TensorShapeProto.Dimension) -> str | None:
+    """What an open dimension of an input is called; ``None`` where it has a size."""
+    told = dim_of(dim)
+    if isinstance(told, int):
+        return None
+    return told if told is not None and known(told) else dim_name(name, axis)
 
 
 def shape_data(type: ValueType) -> bool:

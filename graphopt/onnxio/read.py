@@ -15,7 +15,7 @@ from google.protobuf.message import DecodeError
 from onnx import ModelProto, TensorShapeProto
 
 from graphopt.errors import ModelError, UnknownNameError, UnsupportedModelError, UsageError, expect, reason
-from graphopt.ir.infer import dim_of
+from graphopt.ir.infer import called
 from graphopt.ir.schema import RISKY, deadly
 from graphopt.onnxio import wire
 from graphopt.onnxio.bodies import graphs, within
@@ -208,11 +208,10 @@ def specialise(proto: ModelProto, dims: Mapping[str, int], shapes: Mapping[str, 
         expect(f"input_shapes: {name!r}", shape, (list, tuple), "a list of sizes")
     inputs = {i.name: i for i in proto.graph.input}
     bound = dict(dims)
-    declared_dims = (dim_of(d) for i in proto.graph.input for d in i.type.tensor_type.shape.dim)
-    known = {dim for dim in declared_dims if isinstance(dim, str)}
+    names = {called(i.name, *each) for i in proto.graph.input for each in enumerate(i.type.tensor_type.shape.dim)}
     for name in dims:
-        if name not in known:
-            raise UnknownNameError("dimension", name, known)
+        if name not in names:
+            raise UnknownNameError("dimension", name, filter(None, names))
     sizes: list[tuple[str, Any]] = [*dims.items(), *((name, size) for name, shape in shapes.items() for size in shape)]
     for name, size in sizes:
         if not isinstance(size, Integral) or size < 0:
@@ -228,15 +227,14 @@ def specialise(proto: ModelProto, dims: Mapping[str, int], shapes: Mapping[str, 
         declared = tensor.shape.dim
         if len(declared) != len(shape):
             raise UsageError(f"input {name!r} has rank {len(declared)}, the given shape has rank {len(shape)}")
-        for dim, size in zip(declared, shape, strict=True):
-            told = dim_of(dim)
-            if isinstance(told, int) and told != size:
-                raise UsageError(f"input {name!r} has a fixed dimension {told}, not {size}")
-            if isinstance(told, str) and bound.setdefault(told, size) != size:
-                raise UsageError(f"dimension {told!r} would be both {bound[told]} and {size}")
-            dim.dim_value = size
+        for axis, (dim, size) in enumerate(zip(declared, shape, strict=True)):
+            symbol = called(name, axis, dim)
+            if symbol is None and dim.dim_value != size:
+                raise UsageError(f"input {name!r} has a fixed dimension {dim.dim_value}, not {size}")
+            if symbol is not None and bound.setdefault(symbol, size) != size:
+                raise UsageError(f"dimension {symbol!r} would be both {bound[symbol]} and {size}")
     for info in [*proto.graph.input, *proto.graph.output, *proto.graph.value_info]:
-        for dim in info.type.tensor_type.shape.dim:
-            told = dim_of(dim)
-            if isinstance(told, str) and told in bound:
-                dim.dim_value = bound[told]
+        for axis, dim in enumerate(info.type.tensor_type.shape.dim):
+            symbol = called(info.name, axis, dim)
+            if symbol in bound:
+                dim.dim_value = bound[symbol]

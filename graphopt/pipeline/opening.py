@@ -14,7 +14,7 @@ from onnx import ModelProto
 from graphopt.config import provider_name
 from graphopt.errors import CrashError, InputsNeededError, SessionError, UnknownNameError, UsageError, expect_path
 from graphopt.ir.graph import Graph
-from graphopt.ir.infer import dim_of
+from graphopt.ir.infer import called
 from graphopt.onnxio.emit import Emitted, emit
 from graphopt.onnxio.load import Model
 from graphopt.onnxio.save import LARGEST_PROTOBUF
@@ -289,8 +289,10 @@ def bound_sizes(specialised: Model, original: Model) -> dict[str, int]:
     found: dict[str, int] = {}
     numbers = {i.name: i.type.tensor_type.shape.dim for i in specialised.proto.graph.input}
     for info in original.proto.graph.input:
-        for before, after in zip(info.type.tensor_type.shape.dim, numbers.get(info.name, ()), strict=False):
-            name, size = dim_of(before), dim_of(after)
-            if isinstance(name, str) and isinstance(size, int):
-                found[name] = size
+        for axis, (before, after) in enumerate(
+            zip(info.type.tensor_type.shape.dim, numbers.get(info.name, ()), strict=False)
+        ):
+            name = called(info.name, axis, before)
+            if name is not None and called(info.name, axis, after) is None:
+                found[name] = after.dim_value
     return found

@@ -348,7 +348,8 @@ class Neighbours:
         before, now = self._before, _taken()
         if before is None or now is None or now[0] <= before[0]:
             return None
-        return max(0.0, (now[1] - before[1]) / (now[0] - before[0]))
+        # A machine that was halted meanwhile counts all that time as taken, in the moment in which it goes on.
+        return min(max(0.0, (now[1] - before[1]) / (now[0] - before[0])), float(len(os.sched_getaffinity(0))))
 
 
 def disturbs(cores: float | None, threads: int) -> bool:

@@ -301,12 +301,12 @@ def shaped(
         UnknownNameError: A shape is of no input.
         UsageError: A shape contradicts what is declared, another shape, or the size of a symbol.
     """
-    by_name = {spec.name: spec for spec in specs}
+    by_name, before = {spec.name: spec for spec in specs}, {spec.name: spec for spec in named(specs)}
     bound: dict[str, int] = {}
     for name, shape in shapes.items():
         if name not in by_name:
             raise UnknownNameError("input", name, by_name)
-        declared = by_name[name].shape
+        declared = before[name].shape
         if declared and len(declared) != len(shape):
             raise UsageError(f"input {name!r} has rank {len(declared)}, the given shape has rank {len(shape)}")
         for dim, size in zip(declared, shape, strict=False):
@@ -318,8 +318,8 @@ def shaped(
         if bound.get(name, size) != size:
             raise UsageError(f"dimension {name!r} would be both {size} and {bound[name]}")
     made = [by_name[spec.name] for spec in specs]
-    left = {dim for spec in made for dim in spec.shape}
-    settled = {dim for spec in specs for dim in spec.shape} - left
+    left = {dim for spec in named(made) for dim in spec.shape}
+    settled = {dim for spec in before.values() for dim in spec.shape} - left
     sizes = {name: size for name, size in bound.items() if name in left}
     return made, {**sizes, **{name: size for name, size in dims.items() if name not in settled}}
 

@@ -204,6 +204,19 @@ def test_weights_that_are_inputs_too_are_told_of_and_may_be_frozen(cli, tmp_path
     assert graphopt.inspect(tmp_path / "net.onnx")["defaults"] == ["w", "b"]
 
 
+def test_a_dimension_without_a_name_is_fixed_by_what_the_screen_calls_it(cli, tmp_path):
+    proto = onnx.parser.parse_model("""<ir_version: 7, opset_import: ["": 13]>
+      g (float[?, 3, ?] x) => (float[?, ?, 3] y) { a = Relu(x) b = Relu(a) y = Transpose<perm = [0, 2, 1]>(b) }""")
+    onnx.save(proto, tmp_path / "net.onnx")
+    done = cli("optimize", "net.onnx", "--strategy", "none", "--no-measure", "--dim", "x[2]=5", "--json", "told.json")
+    told = json.loads((tmp_path / "told.json").read_text())
+    assert done.code == 0 and told["sizes"] == {"x[0]": 1, "x[2]": 5} and told["sizes_assumed"] == ["x[0]"]
+    made = graphopt.load(tmp_path / "net.opt.onnx").graph
+    assert made.type(made.inputs[0]).shape == ("x[0]", 3, 5)
+    assert cli("verify", "net.onnx", "net.opt.onnx", "--dim", "x[2]=5").code == 0
+    assert "unknown dimension 'x[1]'" in cli("optimize", "net.onnx", "--dim", "x[1]=3").err
+
+
 @pytest.mark.parametrize(
     "arguments",
     [["-o", "weights.bin"], ["--json", "weights.bin", "--dry-run"], ["--trace", "weights.bin"]],

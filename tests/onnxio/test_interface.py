@@ -345,6 +345,14 @@ def test_what_exporters_write_for_an_unknown_size_is_no_name_of_it(mark: str | i
     loaded = load(proto, input_shapes={"x": [2, 3, 4]})
     shaped = to_proto(emit(loaded, loaded.graph))
     assert dims_of(shaped, "x") == [2, 3, 4]
+    by_axis = load(proto, dims={"x[2]": 4})
+    assert dims_of(to_proto(emit(by_axis, by_axis.graph)), "x")[2] == 4 and by_axis.graph.type(
+        by_axis.graph.inputs[0]
+    ).shape == (2, "x[1]", 4)
+    with pytest.raises(UsageError, match=r"'x\[2\]' would be both 5 and 4"):
+        load(proto, dims={"x[2]": 5}, input_shapes={"x": [2, 3, 4]})
+    with pytest.raises(UnknownNameError, match=r"unknown dimension 'x\[0\]'"):
+        load(proto, dims={"x[0]": 2})
     same(run(shaped, {"x": x}), run(proto, {"x": x}))
 
 
