@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterator, Mapping
 
 from onnx import AttributeProto, GraphProto, NodeProto
 
@@ -120,3 +121,43 @@ def free_names(body: GraphProto) -> set[str]:
         read |= captured(node)
     read.update(o.name for o in body.output)
     return read - own
+
+
+def unshadow(graph: GraphProto) -> None:
+    """Give another name to what a body calls as a graph around it calls something else.
+
+    A file may say so where the outer value comes after the body. The runtime, which orders nodes anew, may then refuse it.
+    """
+    _unshadow(graph, set(), set(names_in(graph)))
+
+
+def _unshadow(graph: GraphProto, outer: set[str], taken: set[str]) -> None:
+    around = outer | _defined(graph)
+    for node in graph.node:
+        for body in bodies(node):
+            fresh: dict[str, str] = {}
+            for name in sorted(_defined(body) & around):
+                fresh[name] = next(f"{name}_{n}" for n in itertools.count(1) if f"{name}_{n}" not in taken)
+                taken.add(fresh[name])
+            if fresh:
+                _rename(body, fresh)
+            _unshadow(body, around, taken)
+
+
+def _rename(graph: GraphProto, fresh: Mapping[str, str]) -> None:
+    """Rename values of a graph, and what the bodies in it read of them."""
+    for info in (*graph.input, *graph.output, *graph.value_info):
+        info.name = fresh.get(info.name, info.name)
+    for tensor in (*graph.initializer, *(each.values for each in graph.sparse_initializer)):
+        tensor.name = fresh.get(tensor.name, tensor.name)
+    for node in graph.node:
+        node.input[:] = [fresh.get(name, name) for name in node.input]
+        node.output[:] = [fresh.get(name, name) for name in node.output]
+        for body in bodies(node):
+            own = _defined(body)
+            _rename(body, {name: other for name, other in fresh.items() if name not in own})
+
+
+def _defined(graph: GraphProto) -> set[str]:
+    """Names of all values of a graph, without those of its bodies."""
+    return _given(graph).union(name for node in graph.node for name in node.output if name)

@@ -21,7 +21,7 @@ from graphopt.ir.ops import RECURRENT
 from graphopt.ir.simplify import acts
 from graphopt.ir.tensors import STRING, Constant, InFile, InMemory, InModel, Stamp, files_of, to_tensor_proto
 from graphopt.ir.types import UNKNOWN
-from graphopt.onnxio.bodies import names_in, names_within, within
+from graphopt.onnxio.bodies import names_in, names_within, unshadow, within
 from graphopt.onnxio.declared import contradicts
 from graphopt.onnxio.fold import fold
 from graphopt.onnxio.load import Model
@@ -68,7 +68,7 @@ class Emitted:
         return {name: tensor.numpy() for name, tensor in self.tensors.items()}
 
 
-def emit(model: Model, graph: Graph, *, max_bytes: int | None = None, taken: Iterable[str] = ()) -> Emitted:
+def emit(model: Model, graph: Graph, *, max_bytes: int | None = None, taken: Iterable[str] | None = None) -> Emitted:
     """The ONNX form of ``graph``.
 
     Args:
@@ -76,7 +76,7 @@ def emit(model: Model, graph: Graph, *, max_bytes: int | None = None, taken: Ite
         graph: ``model.graph`` or a graph derived from it.
         max_bytes: How large the whole model may be; constants whose folding would exceed it stay computed. ``None``
             folds whatever a rule made and leaves what was computed in the original model, but for a few bytes.
-        taken: Names that nothing new may have, besides those of the model.
+        taken: Names that nothing new may have, besides those of the model, if this is a body; ``None`` for a whole model.
 
     Returns:
         The model; exactly the loaded one when ``graph`` is ``model.graph``.
@@ -97,13 +97,14 @@ def _placeholders(proto: ModelProto, tensors: Mapping[str, Constant]) -> dict[st
 
 
 class _Emitter:
-    def __init__(self, model: Model, graph: Graph, max_bytes: int | None, taken: Iterable[str]) -> None:
+    def __init__(self, model: Model, graph: Graph, max_bytes: int | None, taken: Iterable[str] | None) -> None:
         self.model, self.graph, self.max_bytes = model, graph, max_bytes
         self.folded: dict[int, Constant] = {}
         self.unfolded: tuple[int, ...] = ()
         self.needed: set[int] = set()
         self.names: dict[int, str] = {}
-        self.taken: set[str] = set(taken)
+        self.taken: set[str] = set(taken or ())
+        self.whole = taken is None
 
     def run(self) -> Emitted:
         arrays, self.unfolded = fold(self.model, self.graph, self.max_bytes)
@@ -153,6 +154,8 @@ class _Emitter:
         )
         g.value_info.extend(self._scaled({i.name for i in (*g.value_info, *g.output)}))
         self._import_domains(proto, nodes)
+        if self.whole:
+            unshadow(g)
         return Emitted(
             proto, tensors, tuple(self.names[k] for k in self.unfolded if k in used), model.path, model.weights
         )
@@ -224,8 +227,11 @@ class _Emitter:
         inputs = set(graph.inputs)
         claimed = {key for name, key in graph.outputs if self.names[key] == name}
 
-        def renamed(key: int, name: str) -> bool:
-            free = key not in claimed and key not in inputs and graph.values[key].tensor is None
+        known_before = set(self._original.values())
+
+        def renamed(key: int, name: str, constant: bool = False) -> bool:
+            free = key not in claimed and key not in inputs
+            free = free and (graph.values[key].tensor is None or (constant and key not in known_before))
             if not free or self.names[key] in pinned:
                 return False
             self.names[key] = name
@@ -238,7 +244,7 @@ class _Emitter:
         known = {*self.names.values(), *(name for name, _ in graph.outputs)}
         for node in graph.in_order():
             for read, name in zip(node.inputs[len(node.operands) :], node.captures, strict=True):
-                if read is not None and name not in known and renamed(read, name):
+                if read is not None and name not in known and renamed(read, name, constant=True):
                     known.add(name)
 
     def _fresh(self, label: str) -> str:
