@@ -9,7 +9,8 @@ Computed sizes are taken to be exact in the 32 bits that some exporters compute 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import operator
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from graphopt.ir.types import Dim, Shape, ValueType, factors, product, quotient
@@ -74,8 +75,10 @@ def _content(
         return _steps(known)
     if op == "Where" and len(known) == 3:
         return _chosen(types, known)
-    if not known or known[0] is None or first.dtype not in ("i64", "i32"):
+    if not known or known[0] is None or first.dtype not in ("i64", "i32", "bool"):
         return None
+    if op == "Not":
+        return tuple(None if d is None else int(not d) for d in known[0])
     if op == "Cast" and result.dtype == "bool":  # a size may be 0
         return tuple(int(d != 0) if isinstance(d, int) else None for d in known[0])
     if op in _SAME_ELEMENTS:
@@ -146,13 +149,32 @@ def _over(a: Dim, b: Dim) -> Dim:
     return quotient(a, b)
 
 
-_ARITHMETIC = {
+def _ordered(holds: Callable[[int, int], bool]) -> Callable[[Dim, Dim], Dim]:
+    """Whether one number is greater than another, say, as 1 or 0."""
+    return lambda a, b: int(holds(a, b)) if isinstance(a, int) and isinstance(b, int) else None
+
+
+def _both(a: Dim, b: Dim) -> Dim:
+    return 0 if a == 0 or b == 0 else 1 if a == b == 1 else None
+
+
+def _either(a: Dim, b: Dim) -> Dim:
+    return 1 if a == 1 or b == 1 else 0 if a == b == 0 else None
+
+
+_ARITHMETIC: Mapping[str, Callable[[Dim, Dim], Dim]] = {
     "Add": _plus,
     "Sub": _minus,
     "Mul": lambda a, b: product((a, b)),
     "Div": _over,
     "Equal": _same,
     "Mod": _rest,
+    "Greater": _ordered(operator.gt),
+    "GreaterOrEqual": _ordered(operator.ge),
+    "Less": _ordered(operator.lt),
+    "LessOrEqual": _ordered(operator.le),
+    "And": _both,
+    "Or": _either,
 }
 
 

@@ -8,17 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from immutables import Map
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, helper
 
 from graphopt.errors import ModelError
-from graphopt.ir.constants import small_array
+from graphopt.ir.agreement import MISTAKEN_SLICE
+from graphopt.ir.constants import known_content, small_array
+from graphopt.ir.content import LIMIT, Content
 from graphopt.ir.edit import Delta, Edit, RefusedError
-from graphopt.ir.graph import Graph, Node, expression_id, output_key
+from graphopt.ir.graph import QUANTISATION, UNIT, Graph, Node, Value, expression_id, output_key
 from graphopt.ir.infer import type_proto, value_type
-from graphopt.ir.simplify import simplify
-from graphopt.ir.types import UNKNOWN, Shape, ValueType, digest
+from graphopt.ir.simplify import simplify, unpacked
+from graphopt.ir.types import UNKNOWN, Shape, ValueType, digest, known
 from graphopt.onnxio.bodies import HAS_BODY, captured, free_names, graphs, names_within
 from graphopt.onnxio.emit import emit
 from graphopt.onnxio.initializers import attribute_of
@@ -136,7 +139,24 @@ def open_body(graph: Graph, path: Path, taken: set[str]) -> Body | None:
     except ModelError:
         return None
     around = taken | {each.name for each in graph.values.values()} | set(names_within(owner.source))
-    return Body(owner, name, model, simplify(model.graph), around)
+    return Body(owner, name, model, simplify(_informed(model.graph, graph, owner)), around)
+
+
+def _informed(inner: Graph, graph: Graph, owner: Node) -> Graph:
+    """The graph of a body that knows of the elements of what it captures what the graph around it does."""
+    outer = dict(zip(owner.captures, owner.inputs[len(owner.operands) :], strict=True))
+    values = dict[int, Value]()
+    for key in inner.inputs:
+        told = _elements(graph, outer.get(inner.values[key].name))
+        if told is not None:
+            values[key] = replace(inner.values[key], content=tuple(dim if known(dim) else None for dim in told))
+    return replace(inner, values=Map(inner.values).update(values)) if values else inner
+
+
+def _elements(graph: Graph, key: int | None) -> Content | None:
+    """What is known of the elements of a small value, of a constant condition as well."""
+    array = None if key is None or graph.type(key).dtype != "bool" else small_array(graph, key)
+    return known_content(graph, key) if array is None or array.size > LIMIT else tuple(map(int, array.ravel()))
 
 
 def _running(body: GraphProto) -> int:
@@ -201,8 +221,11 @@ def _common(one: Shape | None, two: Shape | None) -> Shape | None:
 
 
 def decided(graph: Graph) -> Graph:
-    """A graph in which a branch stands in the place of each If that always takes it, and of those in the branch."""
-    made = [node.outputs[0] for node in graph.in_order() if node.op == "If" and node.opaque == HAS_BODY]
+    """A graph in which a branch stands in the place of each If that always takes it, and of those in the branch.
+
+    The first comes first: what it gives may be of a known shape then, by which a later one is decided.
+    """
+    made = [node.outputs[0] for node in graph.in_order() if node.op == "If" and node.opaque == HAS_BODY][::-1]
     while made:
         key = made.pop()
         owner = graph.producer(key) if key in graph.values else None
@@ -210,24 +233,23 @@ def decided(graph: Graph) -> Graph:
         if key is None or owner is None or taken is None:
             continue
         body = open_body(graph, (graph.values[key].name, "then_branch" if taken else "else_branch"), set())
-        if body is not None and all(_movable(node) for node in body.graph.nodes.values()):
+        branch = None if body is None else unpacked(body.graph)
+        if branch is not None and all(map(_movable, branch.nodes.values())):
             with suppress(RefusedError):
-                graph, found = _instead(graph, owner, body.graph)
-                made += found
+                graph, found = _instead(graph, owner, branch)
+                made += reversed(found)
     return graph
 
 
 def _known(graph: Graph, key: int | None) -> bool | None:
     """What a condition always is, if anything."""
-    array = small_array(graph, key)
-    if array is not None:
-        return bool(array.item()) if array.size == 1 else None
-    known = None if key is None else graph.values[key].content
-    return None if known is None or len(known) != 1 or not isinstance(known[0], int) else bool(known[0])
+    told = _elements(graph, key)
+    return None if told is None or len(told) != 1 or not isinstance(told[0], int) else bool(told[0])
 
 
 def _movable(node: Node) -> bool:
-    return node.opaque == HAS_BODY or not (node.opaque or node.salt)
+    """Whether a node of a branch may stand beside its If: not where what the runtime makes of it depends on its neighbours."""
+    return node.opaque not in (QUANTISATION, UNIT, MISTAKEN_SLICE)
 
 
 def _instead(graph: Graph, owner: Node, branch: Graph) -> tuple[Graph, list[int | None]]:
@@ -252,12 +274,12 @@ def _instead(graph: Graph, owner: Node, branch: Graph) -> tuple[Graph, list[int 
     foreign: set[str] | None = None
     for node in branch.in_order():
         inputs, outputs = [here[key] for key in node.inputs], [None] * len(node.outputs)
-        if node.opaque:
+        if node.opaque or node.salt:
             foreign = _names(graph, owner) if foreign is None else foreign
             if not foreign.isdisjoint(set(node.captures).difference(outer)):
                 raise RefusedError("a name has two meanings")
             keys = _moved(edit, node, inputs, branch, owner)
-            found += keys[:1] if node.op == "If" else []
+            found += keys[:1] if node.op == "If" and node.opaque == HAS_BODY else []
         else:
             keys = [*edit.add(node.op, inputs, node.attributes, domain=node.domain, outputs=outputs, name=node.name)]
         here.update((key, made) for key, made in zip(node.outputs, keys, strict=True) if key is not None)
@@ -278,11 +300,16 @@ def _names(graph: Graph, owner: Node) -> set[str]:
 
 
 def _moved(edit: Edit, node: Node, inputs: list[int | None], branch: Graph, owner: Node) -> list[int | None]:
-    """Put a node with bodies of its own, which is in a branch of another one, beside that one."""
+    """Put a node of a branch beside the If: one that no rule looks at, or that is not the same as its equal."""
     salt = digest("moved", owner.id, node.id)
     id = expression_id(node.op, node.domain, node.attributes, tuple(inputs), salt)
     keys = [None if key is None else output_key(id, i) for i, key in enumerate(node.outputs)]
     values = [branch.values.get(key or 0) for key in node.outputs]
-    types, names = zip(*[(UNKNOWN, "") if v is None else (v.type, v.name) for v in values], strict=True)
+    types, names = zip(*[(UNKNOWN, "") if v is None else (_told(v.type), v.name) for v in values], strict=True)
     edit.adopt(node.but(inputs=tuple(inputs), outputs=tuple(keys), salt=salt), types, names)
     return keys
+
+
+def _told(type: ValueType) -> ValueType:
+    """A type of a branch, as the graph around may know it: inference makes up the same symbols there, for other sizes."""
+    return type if type.shape is None else replace(type, shape=tuple(dim if known(dim) else None for dim in type.shape))

@@ -105,6 +105,13 @@ def test_a_symbol_may_look_like_a_number():
         ([SHAPE, node("Equal", ["s", "free"], ["e"]), node("Where", ["e", "one", "s"], ["y"])], ("N", "S", 8)),
         ([SHAPE, node("Equal", ["s", "eight"], ["e"]), node("Where", ["e", "two", "s"], ["y"])], (None, None, 2)),
         ([SHAPE, node("Cast", ["s"], ["c"], to=TensorProto.INT32), node("Unsqueeze", ["c", "axis0"], ["y"])], ("N", "S", 8)),
+        # Comparisons of numbers, and what follows from one side alone.
+        ([SHAPE, node("Greater", ["s", "two"], ["g"]), node("Not", ["g"], ["y"])], (None, None, 0)),
+        ([SHAPE, node("LessOrEqual", ["s", "eight"], ["a"]), node("GreaterOrEqual", ["s", "free"], ["b"]), node("And", ["a", "b"], ["y"])],
+         (None, None, 1)),
+        ([SHAPE, node("Equal", ["s", "free"], ["a"]), node("Less", ["s", "two"], ["b"]), node("And", ["a", "b"], ["y"])], (0, 0, 0)),
+        ([SHAPE, node("Equal", ["s", "free"], ["a"]), node("Not", ["a"], ["n"]), node("Less", ["s", "two"], ["b"]),
+          node("Or", ["n", "b"], ["y"])], (1, 1, 1)),
         # A size may be 0, which is no truth; what has no place in the type is another number.
         ([SHAPE, node("Cast", ["s"], ["c"], to=B), node("Where", ["c", "one", "two"], ["y"])], (None, None, 1)),
         ([SHAPE, node("Concat", ["s", "end"], ["c"], axis=0), node("Cast", ["c"], ["y"], to=TensorProto.INT32)], ("N", "S", 8, None)),

@@ -14,6 +14,7 @@ from graphopt.cost.store import Store
 from graphopt.errors import RuleError
 from graphopt.ir.edit import RefusedError
 from graphopt.ir.simplify import simplify
+from graphopt.onnxio.bodies import graphs
 from graphopt.onnxio.emit import emit
 from graphopt.onnxio.load import load
 from graphopt.onnxio.save import to_proto
@@ -25,7 +26,7 @@ from graphopt.rewrite.sites import Sites
 from graphopt.runtime.kernels import has_kernel
 from graphopt.runtime.session import SessionConfig
 from graphopt.search.cleaning import alone, normal_form, rewritten
-from graphopt.search.normal import Normal
+from graphopt.search.normal import Normal, simplified
 from graphopt.search.problem import Problem
 from graphopt.search.selection import lacking
 from tests.ir.check import problems
@@ -544,6 +545,89 @@ def test_a_branch_with_a_branch_in_it_stands_in_the_place_of_its_if(other: str, 
         assert np.array_equal(
             run(made, {"x": x, "s": s, "c": np.array(c)})[0], run(proto, {"x": x, "s": s, "c": np.array(c)})[0]
         )
+
+
+OPEN = """If(c) <then_branch = m1 () => (float[N, 3] r) { r = Exp(x) },
+    else_branch = m2 () => (float[N, 3] u) { m = Relu(x) k = Neg(m) u = Exp(k) }>"""
+
+
+@pytest.mark.parametrize(
+    ("text", "nodes"),
+    [
+        # The shape of what the first If gives decides the second one, by a comparison.
+        ("""(float[N, 3] x, bool c) => (float[N, 3] y) {
+           t = Constant<value = bool {1}>()
+           h = If(t) <then_branch = a () => (float[N, 3] p) { p = Neg(x) }, else_branch = b () => (float q) { q = ReduceMax<keepdims = 0>(x) }>
+           s = Shape(h)
+           i = Constant<value_int = 1>()
+           d = Gather(s, i)
+           w = GreaterOrEqual(d, i)
+           n = Not(w)
+           y = If(n) <then_branch = e () => (float[N, 3] v) { v = Exp(h) }, else_branch = f () => (float[N, 3] z) { z = Tanh(h) }>
+         }""", ["Neg", "Tanh"]),
+        # A body reads the condition of the graph around it.
+        ("""(float[N, 3] x, bool c) => (float[N, 3] y) {
+           t = Constant<value = bool {0}>()
+           s = Shape(x)
+           i = Constant<value_int = 1>()
+           w = Gather(s, i)
+           y = If(c) <then_branch = a () => (float[N, 3] p) {
+               p = If(t) <then_branch = e () => (float[N, 3] v) { v = Exp(x) }, else_branch = f () => (float[N, 3] z) { z = Abs(x) }>
+             }, else_branch = b () => (float[N, 3] q) {
+               o = Less(w, i)
+               q = If(o) <then_branch = g () => (float[N, 3] v2) { v2 = Exp(x) }, else_branch = h () => (float[N, 3] z2) { z2 = Neg(x) }>
+             }>
+         }""", ["Abs", "If", "Neg"]),
+        # What is in the branch may be of a kind that no rule looks at.
+        ("""(float[N, 3] x, bool c) => (float[N, 3] y) {
+           t = Constant<value = bool {1}>()
+           y = If(t) <then_branch = a () => (float[N, 3] p) {
+               i = Constant<value_int = 0>()
+               l = SequenceConstruct(x, x)
+               e = SequenceAt(l, i)
+               n = RandomUniformLike<low = 0.0, high = 0.0>(e)
+               p = Sub(e, n)
+             }, else_branch = b () => (float[N, 3] q) { q = Abs(x) }>
+         }""", ["RandomUniformLike", "Sub"]),
+        # What is computed after an If has the name of something in its branch; the runtime orders nodes anew.
+        ("""(float[N, 3] x, bool c) => (float[N, 3] y, float[N, 3] m) {
+           t = Constant<value = bool {1}>()
+           y = OPEN
+           m = If(t) <then_branch = a () => (float[N, 3] p) { p = Abs(x) }, else_branch = b () => (float[N, 3] q) { q = Neg(x) }>
+         }""", ["Abs", "Exp", "Exp", "If", "Neg", "Relu"]),
+    ],
+    ids=["one after the other", "a captured condition", "opaque", "names"],
+)  # fmt: skip
+def test_an_if_is_decided_by_what_others_leave(text: str, nodes: list[str]) -> None:
+    proto = onnx.parser.parse_model('<ir_version: 9, opset_import: ["": 18]> g ' + text.replace("OPEN", OPEN))
+    made = graphopt.optimize(proto, strategy="none", measure=False).model
+    outer = {name for each in made.graph.node for name in each.output}
+    inner = {name for graph in list(graphs(made.graph))[1:] for each in graph.node for name in each.output}
+    found = [n.op_type for graph in graphs(made.graph) for n in graph.node if n.op_type not in ("Identity", "Constant")]
+    assert outer.isdisjoint(inner)
+    assert sorted(found) == nodes
+    for c in (True, False):
+        feeds = {"x": np.array([[0.5, 0.5, 0.0], [2.0, 0.0, -0.5]], np.float32), "c": np.array(c)}
+        assert all(map(np.array_equal, run(made, feeds), run(proto, feeds)))
+
+
+def test_a_size_that_is_made_up_in_a_branch_is_no_size_of_the_graph_around_it() -> None:
+    """Inference counts from zero in each of the two, so that the third size of one would be the third of the other."""
+    text = """<ir_version: 9, opset_import: ["": 18]> g (float[N, 3] x, bool c) => (int64[2, B] y) {
+      t = Constant<value = bool {1}>()
+      n = Neg(x)
+      u = Cast<to = 6>(x)
+      a1 = NonZero(x)
+      a2 = NonZero(n)
+      a3 = NonZero(u)
+      h = If(t) <then_branch = a () => (int64[2, L] p) {
+          p = If(c) <then_branch = e () => (int64[2, P] r) { r = NonZero(n) }, else_branch = f () => (int64[2, Q] s) { s = NonZero(u) }>
+        }, else_branch = b () => (int64[2, M] w) { w = NonZero(x) }>
+      y = Concat<axis = 1>(a1, a2, a3, h)
+    }"""
+    graph = simplified(load(onnx.parser.parse_model(text)).graph)
+    sizes = {value.name: (value.type.shape or ())[-1:] for value in graph.values.values()}
+    assert len({sizes[name] for name in ("a1", "a2", "a3", "p")}) == 4
 
 
 @pytest.mark.parametrize("named", [["s"], ["s", "h"], ["s", "", "c"]])
