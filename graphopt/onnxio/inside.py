@@ -236,7 +236,7 @@ def decided(graph: Graph) -> Graph:
         branch = None if body is None else unpacked(body.graph)
         if branch is not None and all(map(_movable, branch.nodes.values())):
             with suppress(RefusedError):
-                graph, found = _instead(graph, owner, branch)
+                graph, found = _instead(_undeclared(graph, owner), owner, branch)
                 made += reversed(found)
     return graph
 
@@ -288,6 +288,18 @@ def _instead(graph: Graph, owner: Node, branch: Graph) -> tuple[Graph, list[int 
         if root is not None and target is not None:
             edit.alias(root, target)
     return edit.commit()[0], found
+
+
+def _undeclared(graph: Graph, owner: Node) -> Graph:
+    """A graph that takes a symbol of no input, which exporters invent for an If that gives an output, for what it says: nothing."""
+    given = {dim for key in graph.inputs for dim in graph.type(key).shape or ()}
+    values = dict[int, Value]()
+    for key in owner.outputs:
+        type = UNKNOWN if key is None else graph.type(key)
+        if key in graph.output_keys and key is not None and type.shape is not None:
+            shape = tuple(None if isinstance(dim, str) and dim not in given else dim for dim in type.shape)
+            values[key] = replace(graph.values[key], type=replace(type, shape=shape))
+    return replace(graph, values=Map(graph.values).update(values)) if values else graph
 
 
 def _names(graph: Graph, owner: Node) -> set[str]:

@@ -589,6 +589,11 @@ OPEN = """If(c) <then_branch = m1 () => (float[N, 3] r) { r = Exp(x) },
                p = Sub(e, n)
              }, else_branch = b () => (float[N, 3] q) { q = Abs(x) }>
          }""", ["RandomUniformLike", "Sub"]),
+        # An exporter knows no sizes of an output that an If gives, and calls them something.
+        ("""(float[N, 3] x, bool c) => (float[rows, columns] y) {
+           t = Constant<value = bool {1}>()
+           y = If(t) <then_branch = a () => (float[N, 6] p) { p = Concat<axis = 1>(x, x) }, else_branch = b () => (float[N, 3] q) { q = Neg(x) }>
+         }""", ["Concat"]),
         # What is computed after an If has the name of something in its branch; the runtime orders nodes anew.
         ("""(float[N, 3] x, bool c) => (float[N, 3] y, float[N, 3] m) {
            t = Constant<value = bool {1}>()
@@ -596,7 +601,7 @@ OPEN = """If(c) <then_branch = m1 () => (float[N, 3] r) { r = Exp(x) },
            m = If(t) <then_branch = a () => (float[N, 3] p) { p = Abs(x) }, else_branch = b () => (float[N, 3] q) { q = Neg(x) }>
          }""", ["Abs", "Exp", "Exp", "If", "Neg", "Relu"]),
     ],
-    ids=["one after the other", "a captured condition", "opaque", "names"],
+    ids=["one after the other", "a captured condition", "opaque", "an output", "names"],
 )  # fmt: skip
 def test_an_if_is_decided_by_what_others_leave(text: str, nodes: list[str]) -> None:
     proto = onnx.parser.parse_model('<ir_version: 9, opset_import: ["": 18]> g ' + text.replace("OPEN", OPEN))
