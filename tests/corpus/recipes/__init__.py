@@ -26,6 +26,7 @@ PRODUCERS: Mapping[str, str] = {  # where their models stand
     "catboost": "sklearn.CATBOOST",
     "quantised": "derived.QUANTISED",
     "float16": "derived.HALF",
+    "packages": "packages.RECIPES",
     "suite": "suite.RECIPES",
 }
 
