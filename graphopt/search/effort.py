@@ -102,7 +102,8 @@ _TURN_MS = 6.0  # a turn takes no less (graphopt.runtime.rounds)
 # what five say (a Zen 4): there rounds differ by more than sessions do.
 _SESSION_ROUNDS = (MIN_ROUNDS, 8)
 _SESSION_MS = 100.0  # typical milliseconds for them
-_SESSIONS = 12  # of each model in the last measurement, at most
+_SESSIONS = (6, 12)  # of each model in the last measurement, at most: fewer of slow ones, whose runs differ less
+_VERDICT_MS = 12_000.0  # typical milliseconds for them
 
 
 @dataclass(frozen=True)
@@ -153,15 +154,15 @@ class Effort:
             nbytes: Of the model: opening a large one takes longer than a few rounds.
             measured: Whether the clock judges what the search finds.
         """
-        turns = 2 * max(_TURN_MS, typical_ms)
+        turns, each = 2 * max(_TURN_MS, typical_ms), _rounds_with_each(typical_ms)
         opening = 2 * (_OPEN_MS + _OPEN_MS_PER_MB * nbytes / 1e6)
         return cls(
             None,
             _KERNELS,
             (_CANDIDATES if measured else _UNMEASURED) + _CANDIDATES_PER_NODE * nodes,
             _between(_ROUNDS, _COMPARING_MS / (turns + opening / MIN_ROUNDS)),
-            _rounds_with_each(typical_ms),
-            _SESSIONS,
+            each,
+            _between(_SESSIONS, _VERDICT_MS / (each * turns)),
         )
 
     @property
