@@ -23,7 +23,7 @@ from graphopt.ir.infer import type_proto, value_type
 from graphopt.ir.simplify import simplify, unpacked
 from graphopt.ir.types import UNKNOWN, Shape, ValueType, digest, known
 from graphopt.onnxio.bodies import HAS_BODY, captured, free_names, graphs, names_within
-from graphopt.onnxio.emit import emit
+from graphopt.onnxio.emit import Emitted, emit
 from graphopt.onnxio.initializers import attribute_of
 from graphopt.onnxio.load import Model, load
 from graphopt.onnxio.save import to_proto
@@ -76,8 +76,9 @@ class Body:
         was = GraphProto()
         was.CopyFrom(body)
         # What no rule had a hand in is folded as far as that takes no room.
-        limit = 2 * _LARGEST if any(node.rule for node in inner.nodes.values()) else None
-        body.CopyFrom(to_proto(emit(self.model, inner, max_bytes=limit, taken=self.taken)).graph)
+        ruled = any(node.rule for node in inner.nodes.values())
+        emitted = emit(self.model, inner, max_bytes=_room(self.graph, was) if ruled else None, taken=self.taken)
+        body.CopyFrom(to_proto(_but(emitted, free_names(was))).graph)
         for field in ("input", "output", "value_info"):
             body.ClearField(field)
         body.input.extend(was.input)
@@ -143,20 +144,37 @@ def open_body(graph: Graph, path: Path, taken: set[str]) -> Body | None:
 
 
 def _informed(inner: Graph, graph: Graph, owner: Node) -> Graph:
-    """The graph of a body that knows of the elements of what it captures what the graph around it does."""
+    """The graph of a body that knows of what it captures what the graph around it does: the weights, and elements of small values."""
     outer = dict(zip(owner.captures, owner.inputs[len(owner.operands) :], strict=True))
     values = dict[int, Value]()
     for key in inner.inputs:
-        told = _elements(graph, outer.get(inner.values[key].name))
-        if told is not None:
+        around = graph.values.get(outer.get(inner.values[key].name) or 0)
+        if around is not None and around.tensor is not None:
+            values[key] = replace(inner.values[key], type=around.type, const=True, tensor=around.tensor)
+        elif (told := _elements(graph, None if around is None else around.key)) is not None:
             values[key] = replace(inner.values[key], content=tuple(dim if known(dim) else None for dim in told))
-    return replace(inner, values=Map(inner.values).update(values)) if values else inner
+    inputs = tuple(key for key in inner.inputs if key not in values or not values[key].const)
+    return replace(inner, values=Map(inner.values).update(values), inputs=inputs) if values else inner
 
 
 def _elements(graph: Graph, key: int | None) -> Content | None:
     """What is known of the elements of a small value, of a constant condition as well."""
     array = None if key is None or graph.type(key).dtype != "bool" else small_array(graph, key)
     return known_content(graph, key) if array is None or array.size > LIMIT else tuple(map(int, array.ravel()))
+
+
+def _room(graph: Graph, body: GraphProto) -> int:
+    """Bytes that a body may have with all that it captures of weights: a tenth more than it has, and a mebibyte."""
+    weights = sum(value.tensor.data.nbytes for value in graph.values.values() if value.tensor is not None)
+    return int(1.1 * (body.ByteSize() + weights)) + (1 << 20)
+
+
+def _but(emitted: Emitted, names: set[str]) -> Emitted:
+    """A body without the weights that the graph around it has."""
+    own = [tensor for tensor in emitted.proto.graph.initializer if tensor.name not in names]
+    emitted.proto.graph.ClearField("initializer")
+    emitted.proto.graph.initializer.extend(own)
+    return replace(emitted, tensors={name: data for name, data in emitted.tensors.items() if name not in names})
 
 
 def _running(body: GraphProto) -> int:
@@ -268,8 +286,10 @@ def _instead(graph: Graph, owner: Node, branch: Graph) -> tuple[Graph, list[int 
             raise RefusedError(f"{name} is sparse")
         here[key] = outer[name]
     for key, value in branch.values.items():
+        around = graph.values.get(outer.get(value.name) or 0)
         if value.tensor is not None:
-            here[key] = edit.constant(value.tensor.numpy(), value.name)
+            same = around is not None and around.tensor is value.tensor
+            here[key] = outer[value.name] if same else edit.constant(value.tensor.numpy(), value.name)
     found = list[int | None]()
     foreign: set[str] | None = None
     for node in branch.in_order():

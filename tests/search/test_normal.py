@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -633,6 +634,49 @@ def test_a_size_that_is_made_up_in_a_branch_is_no_size_of_the_graph_around_it() 
     graph = simplified(load(onnx.parser.parse_model(text)).graph)
     sizes = {value.name: (value.type.shape or ())[-1:] for value in graph.values.values()}
     assert len({sizes[name] for name in ("a1", "a2", "a3", "p")}) == 4
+
+
+CAPTURED = """<ir_version: 9, opset_import: ["": 18]> g (float[2, 4, 5] x, bool c, int64 n) => (float[2, 3, 5] y)
+    <float[3, 4, 1] w, float[3, 4, 1] v, float[3] s, float[3] b> {
+      IF
+    }"""
+ROW = "p = Conv(x, w) r = BatchNormalization(p, s, b, b, s)"
+OTHER_ROW = "q = Conv(x, v) u = BatchNormalization(q, s, b, b, s)"
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        (f"y = If(c) <then_branch = t () => (float[2, 3, 5] r) {{ {ROW} }}, else_branch = e () => (float[2, 3, 5] u) {{ {OTHER_ROW} }}>", set()),
+        (f"z = Conv(x, w) y = Loop(n, c, z) <body = l (int64 i, bool k, float[2, 3, 5] a) => (bool m, float[2, 3, 5] d) {{ m = Identity(k) {ROW} d = Add(a, r) }}>", {"w"}),
+    ],
+)  # fmt: skip
+def test_what_a_body_captures_of_weights_is_known_in_it(text: str, left: set[str]) -> None:
+    proto = onnx.parser.parse_model(CAPTURED.replace("IF", text))
+    rng = np.random.default_rng(0)
+    for name, shape in {"w": (3, 4, 1), "v": (3, 4, 1), "s": (3,), "b": (3,)}.items():
+        proto.graph.initializer.append(weight(name, (0.5 + rng.random(shape)).astype(np.float32)))
+    proto.graph.ClearField("value_info")
+    made = graphopt.optimize(proto, strategy="none", measure=False).model
+    assert "BatchNormalization" not in {each.op_type for graph in graphs(made.graph) for each in graph.node}
+    assert {t.name for t in made.graph.initializer} >= left and "s" not in {t.name for t in made.graph.initializer}
+    onnx.checker.check_model(made, full_check=True)
+    for c in (True, False):
+        feeds = {"x": rng.standard_normal((2, 4, 5)).astype(np.float32), "c": np.array(c), "n": np.array(3)}
+        np.testing.assert_allclose(run(made, feeds)[0], run(proto, feeds)[0], rtol=1e-5, atol=1e-5)
+
+
+def test_weights_that_a_body_captures_are_not_written_twice(tmp_path: Path) -> None:
+    proto = onnx.parser.parse_model("""<ir_version: 9, opset_import: ["": 18]> g (float[4, 600] x, bool c) => (float[4, 600] y) {
+      y = If(c) <then_branch = t () => (float[4, 600] r) { a = Identity(x) p = MatMul(a, w) r = Relu(p) },
+                 else_branch = e () => (float[4, 600] u) { o = Identity(x) q = MatMul(o, w) u = Abs(q) }>
+    }""")
+    proto.graph.initializer.append(weight("w", np.random.default_rng(0).standard_normal((600, 600)).astype(np.float32)))
+    onnx.save(proto, tmp_path / "m.onnx", save_as_external_data=True, location="m.data")
+    graphopt.optimize(tmp_path / "m.onnx", strategy="none", measure=False, output=tmp_path / "o.onnx")
+    made = onnx.load(tmp_path / "o.onnx")
+    assert [len(a.g.node) for a in made.graph.node[0].attribute] == [2, 2]
+    assert [t.name for t in made.graph.initializer] == ["w"] and made.ByteSize() < 1.01 * 600 * 600 * 4
 
 
 @pytest.mark.parametrize("named", [["s"], ["s", "h"], ["s", "", "c"]])
