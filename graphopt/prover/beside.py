@@ -21,6 +21,7 @@ from graphopt.prover.contents import LEVELS, edges_apart, halved, read_alone, re
 from graphopt.prover.fitted import fitted
 from graphopt.prover.rearranged import rearranged
 from graphopt.prover.schemas import OPSETS, TYPES, dtypes_of, first_with, readers, spoken
+from graphopt.prover.tied import tied
 from graphopt.prover.variation import Variation
 from graphopt.rewrite.examples import Operand
 
@@ -46,6 +47,7 @@ def beside(vary: Variation, case: Case) -> Iterator[Case]:
     for base in (case, squared(case, 2)):
         yield from uneven(vary.rule, base)
     yield from edges_apart(vary.rule, case)
+    yield from tied(vary.rule, case)
     yield from _rounded(vary, case)
     yield from _placed(vary, case)
     yield from _lain(case)

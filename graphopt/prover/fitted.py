@@ -8,6 +8,7 @@ an axis had another meaning in an older operator set, which shows where that axi
 from __future__ import annotations
 
 import itertools
+import string
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -35,6 +36,9 @@ _CACHED = {"Attention": 4, "MultiHeadAttention": 6, "GroupQueryAttention": 3}
 """Where operators of attention take past keys; past values come next."""
 _PAST = 2
 """Keys and values in a cache."""
+_LETTERED = 6  # letters of the operands of an Einsum that are changed
+_SPELT = 256
+"""Equations that are tried for one Einsum; of two matrices there are no more."""
 _ALL = 2**63 - 1
 _STEPS = ((-1, -_ALL, -1), (_ALL, -_ALL, -1), (-2, -_ALL, -1), (0, _ALL, 2), (1, _ALL, 2), (-1, -_ALL, -2))
 """Where a Slice begins and ends, and its step."""
@@ -54,6 +58,8 @@ def fitted(vary: Variation, case: Case) -> Iterator[Case]:
             yield from _started(case, line)
         if op == "Slice":
             yield from _stepped(case, line)
+        if op == "Einsum":
+            yield from _spelt(vary, case, line)
         if op in _CACHED:
             yield from _remembered(case, line, op)
         yield from _activated(case, line)
@@ -161,6 +167,26 @@ def _stepped(case: Case, line: Line) -> Iterator[Case]:
 
 
 # -- axes ---------------------------------------------------------------------------------------------------------
+
+
+def _spelt(vary: Variation, case: Case, line: Line) -> Iterator[Case]:
+    """An Einsum with other letters in the places of its own, of one size all: which of them are alike says what it sums."""
+    text = attribute_of(case, line, "equation")
+    if not isinstance(text, str) or not set(text) <= {*string.ascii_letters, *",->"}:
+        return
+    terms, arrow, result = text.partition("->")
+    equations = []
+    places = sum(c != "," for c in terms)
+    for letters in itertools.product("ijkl", repeat=places) if places <= _LETTERED else ():
+        taken = iter(letters)
+        spelt = "".join(c if c == "," else next(taken) for c in terms)
+        results = itertools.permutations(sorted(set(letters)), len(result)) if arrow else [()]
+        # With an arrow it is the same whatever the letters are called.
+        if not arrow or list(dict.fromkeys(letters)) == sorted(set(letters)):
+            equations += [spelt + arrow + "".join(chosen) for chosen in results]
+    for i in vary.rng.permutation(len(equations))[:_SPELT]:
+        made = told(squared(case, 3), line, {"equation": equations[i]})
+        yield from (made,) if made is not None else ()
 
 
 def _along(vary: Variation, case: Case) -> Iterator[Case]:

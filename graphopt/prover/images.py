@@ -174,6 +174,14 @@ def _grouped(rule: Rule, case: Case) -> Iterator[Case]:
             elif place[0] not in weights and len(o.dims) > 2 and isinstance(o.dims[1], int):
                 images = put(images, place, reshaped(o, (o.dims[0], o.dims[1] * groups, *o.dims[2:])))
         yield from (images, kernels)
+        # Between one group and as many as there are channels, a kernel has several of both.
+        channels = {o.dims[1] for p, o in places(made) if p[0] not in weights and len(o.dims) > 2}
+        for count in sorted(c for c in channels if isinstance(c, int) and c % groups == 0):
+            fewer = made
+            for place, o in places(made):
+                if place[0] in weights and len(o.dims) > 2:
+                    fewer = put(fewer, place, reshaped(o, (o.dims[0], count // groups, *o.dims[2:])))
+            yield fewer
 
 
 def _same(rule: Rule, case: Case) -> Iterator[Case]:

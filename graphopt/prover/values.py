@@ -170,6 +170,10 @@ BESIDE = 2.0**-10
 """How far from a number that a rule names another is, in proportion: as a float32 either may be on the other side."""
 NEXT_TO = "numbers next to those of the rule"
 _LAST = (2.0**-23, 2.0**-52)  # places of float32 and float64
+_PLACES = {"bf16": 2.0**-7, "f16": 2.0**-10, "f32": 2.0**-23, "f64": 2.0**-52}  # distance of neighbours from 1 to 2
+_NEARLY_TWO = 1.9375  # a product of less than 2 has fewer digits behind the point as soon as it is 1 or more
+_COMPARED = ("ArgMax", "ArgMin", "TopK", "Hardmax", "Unique", "Equal", "Less", "Greater")
+"""What operators are called, at first, whose result tells two numbers apart, however near they are."""
 _REDUCED = frozenset({"ReduceSum", "ReduceMean", "ReduceL1", "ReduceProd", "ReduceSumSquare"})
 """Of integers the runtime makes them in float64, and stops at the ends of the type."""
 _PRODUCTS = frozenset({"MatMul", "Gemm", "Conv", "ConvTranspose", "Einsum", "Div", "Reciprocal", "Pow"})
@@ -221,6 +225,8 @@ def fills(rule: Rule, before: Graph, after: Graph, given: Collection[int]) -> tu
     own = around(numbers)
     if own.pool and (rule.domain is None or own.largest <= rule.domain):
         chosen = (*chosen, own, *((next_to(numbers),) if rule.claim == "exact" else ()))
+    if rule.claim == "exact" and any(node.op.startswith(_COMPARED) for node in before.nodes.values()):
+        chosen = (*chosen, *neighbours(before))
     # Of doubles there is no reference with more digits, which would tell what side has lost those of the small numbers.
     doubles = any(value.type.dtype == "f64" for value in before.values.values())
     if real and not (whole or doubles or multiplies(before)):
@@ -424,6 +430,13 @@ def next_to(numbers: Sequence[float]) -> Fill:
     """The numbers of each type that follow some numbers: a bound moved through an operator that rounds is off by one of them."""
     factors = (1.0, *(1 + sign * place for place in _LAST for sign in (-1, 1)))
     return Fill(NEXT_TO, pool=tuple(v * factor for v in numbers for factor in factors))
+
+
+def neighbours(graph: Graph) -> tuple[Fill, ...]:
+    """Numbers that follow one another in a type of the operands: what rounds makes one number of two, of which an operator that compares took one."""
+    used = _PLACES.keys() & {str(graph.type(key).dtype) for key in graph.inputs}
+    pools = {t: tuple(_NEARLY_TWO + n * _PLACES[t] for n in range(4)) for t in sorted(used)}
+    return tuple(Fill(f"neighbours in {t}", pool=pool) for t, pool in pools.items())
 
 
 def of_range(dtypes: Collection[str]) -> Fill:
