@@ -1,7 +1,8 @@
 """Constants and lists of other content of which conditions on the whole say the same.
 
 A sum, a product, the extremes, a trace, or that a list reads the same from behind, do not say which element is which: the elements of an
-example change places, what one gets another one loses, signs turn in pairs, and halves mirror one another in every way that there is.
+example change places, what one gets another one loses, signs turn in pairs, and halves mirror one another in every way that there is. Where two constants or
+lists are the same in the example, one changes alone, and both of them together.
 """
 
 from __future__ import annotations
@@ -43,17 +44,31 @@ def rearranged(vary: Variation, case: Case) -> Iterator[Case]:
         given = np.broadcast_to(np.asarray(operand.data, kind), dims)
         given = given if kind is bool else given.astype(object)  # Python's numbers, which know whether they are whole
         seen = [given.tolist()]
+        twins = [p for p, o in places(case) if o == operand and p[0] in vary.read and p != place]
         for made in (*_moved(given, vary.rng), *_mirrored(given, vary.rng)):
             data = made.tolist()
             if data not in seen:
                 seen.append(data)
-                yield put(case, place, replace(operand, data=data))
-    for attribute, names, numbers in _lists(vary, case):
+                other = put(case, place, replace(operand, data=data))
+                yield other
+                # What conditions hold equal changes only where the others do.
+                for twin in twins:
+                    other = put(other, twin, replace(operand, data=data))
+                yield from (other,) if twins else ()
+    lists = [*_lists(vary, case)]
+    for attribute, names, numbers in lists:
+        alike = [found for found in lists if found[0] == attribute and found[2] == numbers]
         for made in _moved(np.asarray(numbers, object), vary.rng):
             items = made.tolist()
             if items != numbers and min(items) >= _LEAST.get(attribute, min(items)):
-                given_to = {names[0]: items} if len(names) == 1 else dict(zip(names, items, strict=True))
-                yield from ({**base, **given_to} for base in (case, squared(case, 2), squared(case, 3)))
+                for chosen in ([names], [twin for _, twin, _ in alike])[: len(alike)]:
+                    given_to = {k: v for n in chosen for k, v in _given(n, items).items()}
+                    yield from ({**base, **given_to} for base in (case, squared(case, 2), squared(case, 3)))
+
+
+def _given(names: list[str], items: list[int]) -> dict[str, Any]:
+    """What the variables of a list hold: the list, or an item each."""
+    return {names[0]: items} if len(names) == 1 else dict(zip(names, items, strict=True))
 
 
 def _lists(vary: Variation, case: Case) -> Iterator[tuple[str, list[str], list[int]]]:

@@ -34,8 +34,8 @@ def tied(rule: Rule, case: Case) -> Iterator[Case]:
         if type(o.data) in (int, float) and math.isfinite(o.data):
             numbers.append((place, float(o.data) if o.dtype in FLOATS else o.data))
     for (one, a), (two, b) in itertools.permutations(numbers, 2):
-        if any({one[0], two[0]} <= e.names for e in rule.where):
-            whole = type(a) is int and type(b) is int
+        if type(a) is type(b) and any({one[0], two[0]} <= e.names for e in rule.where):
+            whole = type(a) is int
             for n in _WHOLE if whole else _FLOATS:
                 for other in _partners(a, b, n):
                     if not whole or other == int(other):
