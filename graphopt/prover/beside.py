@@ -19,7 +19,7 @@ from graphopt.prover.attributes import given, operator_of, opset_of, since, with
 from graphopt.prover.cases import Case, Place, places, put, size_of
 from graphopt.prover.contents import LEVELS, edges_apart, halved, read_alone, reshaped, retyped, squared, uneven
 from graphopt.prover.fitted import fitted
-from graphopt.prover.rearranged import rearranged
+from graphopt.prover.rearranged import LEAST, given_to, lists, rearranged
 from graphopt.prover.schemas import OPSETS, TYPES, dtypes_of, first_with, readers, spoken
 from graphopt.prover.tied import tied
 from graphopt.prover.variation import Variation
@@ -33,6 +33,7 @@ _TABLE = [[0, 1], [0, 0]]
 _AWKWARD = ((1.6, 6.7), (6.7, 7.1), (1.3, 7.6), (3.3, 7.1), (5.7, 6.1))
 """Pairs of which sums, products and quotients are mostly off by a last place of float32 when they are undone: one of ten pairs of tenths moves a bound."""
 _MANY = 8  # elements along each dimension
+_SMALL = (2, 1, 3, 0, -1)
 _LARGEST = 4096  # elements of a constant whose content is given
 
 
@@ -57,6 +58,7 @@ def beside(vary: Variation, case: Case) -> Iterator[Case]:
     yield from _typed(vary, case)
     yield from fitted(vary, case)
     yield from rearranged(vary, case)
+    yield from _itemised(vary, case)
 
 
 def _given(vary: Variation, case: Case) -> Iterator[Case]:
@@ -81,6 +83,14 @@ def _rounded(vary: Variation, case: Case) -> Iterator[Case]:
         for i, (place, operand) in enumerate(numbers):
             made = put(made, place, replace(operand, data=pair[i % 2]))
         yield squared(made, _MANY)  # elements enough to meet each number beside those of the rule
+
+
+def _itemised(vary: Variation, case: Case) -> Iterator[Case]:
+    """One item of a list alone is another small number: conditions may look at the others only."""
+    for attribute, names, numbers in lists(vary, case):
+        for i, n in itertools.product(range(len(numbers)), _SMALL):
+            if n != numbers[i] and n >= LEAST.get(attribute, n):
+                yield {**case, **given_to(names, [*numbers[:i], n, *numbers[i + 1 :]])}
 
 
 def _placed(vary: Variation, case: Case) -> Iterator[Case]:

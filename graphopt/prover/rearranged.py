@@ -22,7 +22,7 @@ from graphopt.prover.variation import Variation
 _LARGEST = 64  # elements of a constant that is rearranged
 _PAIRS = 40  # of elements between which something is moved, drawn where there are more
 _SHUFFLES = 4
-_LEAST = {"strides": 1, "dilations": 1, "kernel_shape": 1, "pads": 0, "output_padding": 0}
+LEAST = {"strides": 1, "dilations": 1, "kernel_shape": 1, "pads": 0, "output_padding": 0}
 """Of what lists hold: with less, kernels divide by zero, or crop."""
 _TYPES = FLOATS | {"i32", "i64", "bool"}
 
@@ -55,23 +55,23 @@ def rearranged(vary: Variation, case: Case) -> Iterator[Case]:
                 for twin in twins:
                     other = put(other, twin, replace(operand, data=data))
                 yield from (other,) if twins else ()
-    lists = [*_lists(vary, case)]
-    for attribute, names, numbers in lists:
-        alike = [found for found in lists if found[0] == attribute and found[2] == numbers]
+    listed = [*lists(vary, case)]
+    for attribute, names, numbers in listed:
+        alike = [found for found in listed if found[0] == attribute and found[2] == numbers]
         for made in _moved(np.asarray(numbers, object), vary.rng):
             items = made.tolist()
-            if items != numbers and min(items) >= _LEAST.get(attribute, min(items)):
+            if items != numbers and min(items) >= LEAST.get(attribute, min(items)):
                 for chosen in ([names], [twin for _, twin, _ in alike])[: len(alike)]:
-                    given_to = {k: v for n in chosen for k, v in _given(n, items).items()}
-                    yield from ({**base, **given_to} for base in (case, squared(case, 2), squared(case, 3)))
+                    held = {k: v for n in chosen for k, v in given_to(n, items).items()}
+                    yield from ({**base, **held} for base in (case, squared(case, 2), squared(case, 3)))
 
 
-def _given(names: list[str], items: list[int]) -> dict[str, Any]:
+def given_to(names: list[str], items: list[int]) -> dict[str, Any]:
     """What the variables of a list hold: the list, or an item each."""
     return {names[0]: items} if len(names) == 1 else dict(zip(names, items, strict=True))
 
 
-def _lists(vary: Variation, case: Case) -> Iterator[tuple[str, list[str], list[int]]]:
+def lists(vary: Variation, case: Case) -> Iterator[tuple[str, list[str], list[int]]]:
     """The attributes that are lists of whole numbers, each with the variable that holds it, or with those that hold its items."""
     for attribute, variable, _ in vary.captured:
         if isinstance(case.get(variable), list) and case[variable] and all(type(n) is int for n in case[variable]):

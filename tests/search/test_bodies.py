@@ -311,8 +311,7 @@ WEIGHT = onnx.numpy_helper.from_array(np.full(3, 2, np.float32), "k")
     [
         (True, PLAIN, ["Abs", "Mul", "Neg", "Tanh"]),
         (False, PLAIN, ["Abs", "Neg", "Relu", "Sin"]),
-        # What may be no node twice stays where it is.
-        (True, DRAWN, ["Abs", "If", "Mul", "Neg", "RandomNormalLike", "Relu", "Sin", "Tanh"]),
+        (True, DRAWN, ["Abs", "Mul", "Neg", "RandomNormalLike", "Tanh"]),
     ],
 )
 def test_of_an_if_that_always_takes_a_branch_the_branch_is_left(tmp_path, taken, then, left):
