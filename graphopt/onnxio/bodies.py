@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping
 
-from onnx import AttributeProto, GraphProto, NodeProto
+from onnx import AttributeProto, GraphProto, NodeProto, TensorProto
 
 from graphopt.errors import ModelError
+from graphopt.ir.types import BY_CODE
 
 HAS_BODY = "has a body"
 """Why nodes of control flow are opaque whose bodies are graphs like any other."""
+
+
+CONTROL = ("If", "Loop", "Scan")
+"""The operators that run bodies."""
+_SMALL = 1 << 10  # bytes of a weight that may be there several times
 
 
 def graphs(graph: GraphProto) -> Iterator[GraphProto]:
@@ -161,3 +168,44 @@ def _rename(graph: GraphProto, fresh: Mapping[str, str]) -> None:
 def _defined(graph: GraphProto) -> set[str]:
     """Names of all values of a graph, without those of its bodies."""
     return _given(graph).union(name for node in graph.node for name in node.output if name)
+
+
+def settle(graph: GraphProto, names: Collection[str], whole: Callable[[TensorProto], TensorProto], room: int) -> int:
+    """Move weights into the bodies that alone read them; what is small each of several gets.
+
+    A body is handed all that it captures in every run and turn, and the runtime's blocked convolutions are not for captured weights.
+
+    Args:
+        graph: The graph; its initializers are moved, and from body to body.
+        names: Initializers that may be.
+        whole: An initializer with its bytes in it.
+        room: Bytes that may move.
+
+    Returns:
+        Bytes that may still move.
+    """
+    read = {name for node in graph.node for name in node.input} | {info.name for info in (*graph.input, *graph.output)}
+    owners = [node for node in graph.node if node.op_type in CONTROL]
+    readers: dict[str, list[GraphProto]] = {}
+    for body in (body for node in owners for body in bodies(node)):
+        for name in free_names(body):
+            readers.setdefault(name, []).append(body)
+    kept, moved = list[TensorProto](), set[str]()
+    read |= {name for node in graph.node if node.op_type not in CONTROL for name in captured(node)}
+    for tensor in graph.initializer:
+        into = readers.get(tensor.name, ()) if tensor.name in names and tensor.name not in read else ()
+        size = math.prod(tensor.dims) * BY_CODE[tensor.data_type].bits // 8 if tensor.data_type in BY_CODE else room + 1
+        if not into or size * len(into) > room or (len(into) > 1 and size > _SMALL):
+            kept.append(tensor)
+            continue
+        room -= size * len(into)
+        moved.add(tensor.name)
+        for body in into:
+            body.initializer.append(whole(tensor))
+    if moved:
+        copies = GraphProto(initializer=kept)
+        graph.ClearField("initializer")
+        graph.initializer.extend(copies.initializer)
+        for body in (body for node in owners for body in bodies(node)):
+            room = settle(body, moved, lambda tensor: tensor, room)
+    return room

@@ -21,13 +21,14 @@ from graphopt.ir.ops import RECURRENT
 from graphopt.ir.simplify import acts
 from graphopt.ir.tensors import STRING, Constant, InFile, InMemory, InModel, Stamp, files_of, to_tensor_proto
 from graphopt.ir.types import UNKNOWN
-from graphopt.onnxio.bodies import names_in, names_within, unshadow, within
+from graphopt.onnxio.bodies import names_in, names_within, settle, unshadow, within
 from graphopt.onnxio.declared import contradicts
 from graphopt.onnxio.fold import fold
 from graphopt.onnxio.load import Model
 from graphopt.onnxio.read import INLINE
 from graphopt.wording import plural, size
 
+_INSIDE = 16 << 20  # bytes of weights that lie in bodies: they are held in memory
 RULE_NOTE = "graphopt rule: "
 """Prefix of the ``doc_string`` of a node that a rule made; :func:`rule_of` reads it back."""
 
@@ -156,6 +157,10 @@ class _Emitter:
         self._import_domains(proto, nodes)
         if self.whole:
             unshadow(g)
+        if self.whole and modern:
+            inside = {t.name for t in g.initializer}
+            settle(g, inside, lambda t: to_tensor_proto(tensors[t.name], t.name) if t.name in tensors else t, _INSIDE)
+            tensors = {t.name: tensors[t.name] for t in g.initializer if t.name in tensors}
         return Emitted(
             proto, tensors, tuple(self.names[k] for k in self.unfolded if k in used), model.path, model.weights
         )

@@ -679,6 +679,50 @@ def test_weights_that_a_body_captures_are_not_written_twice(tmp_path: Path) -> N
     assert [t.name for t in made.graph.initializer] == ["w"] and made.ByteSize() < 1.01 * 600 * 600 * 4
 
 
+SETTLED = """<ir_version: 9, opset_import: ["": 18]> g (float[40, 40] x, bool c, int64 n) => (float[40, 40] y, float[40, 40] z, float[40, 40] shown) {
+      z = Add(x, outside)
+      i = Identity(x)
+      y = Loop(n, c, i) <body = l (int64 k, bool go, float[40, 40] a) => (bool m, float[40, 40] d) {
+        m = Identity(go)
+        b = MatMul(a, turn)
+        d = If(go) <then_branch = t () => (float[40, 40] r) { r0 = MatMul(b, inmost) r1 = Mul(r0, number) r2 = Add(r1, outside) r = Add(r2, shown) },
+                    else_branch = e () => (float[40, 40] u) { u0 = MatMul(b, both) u = Mul(u0, number) }>
+        }>
+      w = If(c) <then_branch = t2 () => (float[40, 40] o) { o = Mul(z, both) }, else_branch = e2 () => (float[40, 40] o2) { o2 = Neg(z) }>
+    }"""
+
+
+@pytest.mark.parametrize("ir_version", [3, 9])
+def test_weights_lie_in_the_bodies_that_alone_read_them(ir_version: int) -> None:
+    proto = onnx.parser.parse_model(SETTLED.replace("float[40, 40] shown)", "float[40, 40] w, float[40, 40] shown)"))
+    rng = np.random.default_rng(0)
+    for name in ("outside", "turn", "inmost", "both", "shown"):
+        proto.graph.initializer.append(weight(name, rng.standard_normal((40, 40)).astype(np.float32)))
+    proto.graph.initializer.append(weight("number", np.float32([0.5])))
+    proto.ir_version = ir_version
+    if ir_version == 3:
+        proto.graph.input.extend(
+            onnx.helper.make_tensor_value_info(t.name, t.data_type, t.dims) for t in proto.graph.initializer
+        )
+    made = graphopt.optimize(proto, strategy="none", measure=False).model
+    there = {graph.name: {t.name for t in graph.initializer} for graph in graphs(made.graph)}
+    told = {
+        "g": {"outside", "both", "shown"},
+        "l": {"turn"},
+        "t": {"inmost", "number"},
+        "e": {"number"},
+        "t2": set(),
+        "e2": set(),
+    }
+    everything = {"outside", "turn", "inmost", "both", "shown", "number"}
+    assert there == (told if ir_version > 3 else {"g": everything, **{key: set() for key in told if key != "g"}})
+    onnx.checker.check_model(made, full_check=True)
+    for c in (True, False):
+        feeds = {"x": rng.standard_normal((40, 40)).astype(np.float32), "c": np.array(c), "n": np.array(2)}
+        for ours, theirs in zip(run(made, feeds), run(proto, feeds), strict=True):
+            np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-3)
+
+
 @pytest.mark.parametrize("named", [["s"], ["s", "h"], ["s", "", "c"]])
 def test_the_last_step_of_an_lstm_is_its_state(named: list[str]) -> None:
     """Whichever outputs the file names, what is not needed is not asked for."""
