@@ -50,8 +50,13 @@ def doubtful_by_itself(op: str, domain: str, version: int, attributes: Mapping[s
         (op in _FRAMES and version < 11 and any(axis < 0 for axis in attributes.get("axes", ())))
         or (op in _REDUCTIONS and not {attributes.get(a, 0) for a in ("keepdims", "noop_with_empty_axes")} <= {0, 1})
         or (op == "ConvTranspose" and "output_shape" in attributes)
-        or (op in _POOLS and bool(attributes.get("ceil_mode", 0)))
+        or (op in _POOLS and (bool(attributes.get("ceil_mode", 0)) or _padded_twice(attributes)))
     )
+
+
+def _padded_twice(attributes: Mapping[str, Any]) -> bool:
+    """Whether a pool has pads and is told to find its own: ONNX infers by the former, the runtime pools by the latter."""
+    return attributes.get("auto_pad", "NOTSET") != "NOTSET" and any(attributes.get("pads", ()))
 
 
 def believed(

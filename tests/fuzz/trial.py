@@ -16,6 +16,7 @@ from graphopt.ir.edit import RefusedError
 from graphopt.ir.graph import Graph
 from graphopt.ir.simplify import simplify
 from graphopt.ir.types import MADE_UP
+from graphopt.onnxio.bodies import graphs
 from graphopt.onnxio.emit import emit
 from graphopt.onnxio.load import Model, load
 from graphopt.onnxio.save import to_proto
@@ -424,7 +425,8 @@ def _leaves_the_reals(case: Case, feeds: Mapping[str, Array]) -> bool:
 
 
 def _rounds(model: ModelProto) -> bool:
-    return any(n.op_type in _ROUNDING for n in model.graph.node)
+    nodes = (node for graph in graphs(model.graph) for node in graph.node)
+    return any(node.op_type in _ROUNDING for node in (*nodes, *(n for f in model.functions for n in f.node)))
 
 
 def difference(one: Sequence[Any], two: Sequence[Any], claim: str) -> str:

@@ -140,6 +140,18 @@ def test_pools_that_round_up_have_the_shape_that_the_runtime_makes(op, opset):
     assert not wrong and right > 20
 
 
+@pytest.mark.parametrize("op", ["MaxPool", "AveragePool", "LpPool"])
+@pytest.mark.parametrize(("auto_pad", "known"), [("VALID", "f32[1,2,?,?]"), ("NOTSET", "f32[1,2,3,4]")])
+def test_a_pool_with_pads_that_finds_its_own_has_an_unknown_shape(op, auto_pad, known):
+    proto = parser.parse_model(f"""<ir_version: 8, opset_import: ["": 18]> g (float[1, 2, 6, 7] x) => (float y) {{
+      y = {op}<auto_pad = "{auto_pad}", kernel_shape = [3, 3], pads = [1, 1, 1, 1], strides = [2, 2]>(x) }}""")
+    proto.graph.output[0].type.tensor_type.ClearField("shape")
+    assert types(proto)["y"] == known
+    with Session(LoadableModel(proto.SerializeToString()), SessionConfig(level="disabled")) as session:
+        made = session.run({"x": np.zeros((1, 2, 6, 7), np.float32)})[0].shape
+    assert made == ((1, 2, 2, 3) if auto_pad == "VALID" else (1, 2, 3, 4))
+
+
 @pytest.mark.parametrize(
     ("a", "b", "both"),
     [
