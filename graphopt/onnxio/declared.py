@@ -15,6 +15,7 @@ from graphopt.onnxio.initializers import attribute_of
 from graphopt.onnxio.read import STANDARD
 
 _BOUNDS = 8  # elements of the bounds of a Slice
+_STRETCHING = ("Einsum", "PRelu", "Attention")  # mistaken for some operands, whose shapes nobody knows in a body
 _SIZED_BY_FLOATS = ("Range", "Resize", "Upsample")
 
 
@@ -225,7 +226,8 @@ def _mistaken_within(node: NodeProto, versions: Mapping[str, int]) -> bool:
     """Whether a body holds a node of which ONNX may infer what the runtime does not make: its outputs have what that infers."""
     version = versions.get("", 1)
     return any(
-        doubtful_by_itself(inner.op_type, "", version, {a.name: attribute_of(a) for a in inner.attribute})
+        inner.op_type in _STRETCHING
+        or doubtful_by_itself(inner.op_type, "", version, {a.name: attribute_of(a) for a in inner.attribute})
         for inner in within(node)
         if inner.op_type in MISTAKEN and inner.domain in STANDARD
     )

@@ -140,6 +140,25 @@ def test_pools_that_round_up_have_the_shape_that_the_runtime_makes(op, opset):
     assert not wrong and right > 20
 
 
+@pytest.mark.parametrize(
+    ("body", "known"),
+    [
+        (
+            'z = Einsum<equation = "bhqk,bhkd->bhqd">(a, b)',
+            "f32[?]",
+        ),  # ONNX infers a batch of 1, the runtime makes one of 2
+        ("z = MatMul(a, b)", "f32[unk__0,2,3,4,5]"),
+    ],
+)
+def test_of_a_body_is_not_believed_what_operands_decide_that_nobody_knows_there(body, known):
+    proto = parser.parse_model(f"""<ir_version: 8, opset_import: ["": 18]> g (float[1, 3, 4, 6] a, float[2, 3, 6, 5] b, int64 n) => (float y) {{
+      y = Loop(n, "") <body = l (int64 i, bool c) => (bool d, float z) {{ {body} d = Identity(c) }}>
+    }}""")
+    for output in (proto.graph.output[0], proto.graph.node[0].attribute[0].g.output[1]):
+        output.type.tensor_type.ClearField("shape")
+    assert types(proto)["y"] == known
+
+
 @pytest.mark.parametrize("op", ["MaxPool", "AveragePool", "LpPool"])
 @pytest.mark.parametrize(("auto_pad", "known"), [("VALID", "f32[1,2,?,?]"), ("NOTSET", "f32[1,2,3,4]")])
 def test_a_pool_with_pads_that_finds_its_own_has_an_unknown_shape(op, auto_pad, known):
