@@ -165,8 +165,9 @@ def _elements(graph: Graph, key: int | None) -> Content | None:
 
 def _room(graph: Graph, body: GraphProto) -> int:
     """Bytes that a body may have with all that it captures of weights: a tenth more than it has, and a mebibyte."""
-    weights = sum(value.tensor.data.nbytes for value in graph.values.values() if value.tensor is not None)
-    return int(1.1 * (body.ByteSize() + weights)) + (1 << 20)
+    free = free_names(body)
+    tensors = [value.tensor for value in graph.values.values() if value.tensor is not None and value.name in free]
+    return int(1.1 * (body.ByteSize() + sum(tensor.data.nbytes for tensor in tensors))) + (1 << 20)
 
 
 def _but(emitted: Emitted, names: set[str]) -> Emitted:
