@@ -187,7 +187,8 @@ def test_what_is_surely_slower_at_another_size_is_not_written(searched, tmp_path
     )
     assert f"(95 % interval 1.300 to 1.500), but {slower}" in page.read_text(encoding="utf-8")
     told, ops = searched(paired(1.3, 1.5), elsewhere=[paired(0.8, 1.1)], rules=rules)
-    assert ops == ["Identity", "MatMul", "Add"] and not told["kept_original"] and not told["warnings"]
+    assert ops == ["Identity", "MatMul", "Add"] and not told["kept_original"]
+    assert not [each for each in told["warnings"] if "kept" in each]  # others may speak of the machine
 
 
 def test_where_a_search_loses_at_another_size_the_normal_form_is_what_is_left(searched):

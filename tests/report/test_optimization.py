@@ -90,7 +90,7 @@ def test_noise_is_called_noise(source, monkeypatch):
     told, summary, subject = optimise(source)
     assert told["kept_original"] and told["latency"]["verdict"] == subject["variants"][1]["verdict"] == "unclear"
     assert "which is too noisy to tell" in summary
-    (warning,) = told["warnings"]
+    (warning,) = (each for each in told["warnings"] if "the machine" in each)  # it may speak of other programs as well
     assert "too noisy to tell: the best candidate measured 1.58x (0.94 to 2.67)" in warning and "--budget" in warning
     # The pair beside a ratio divides to it.
     assert told["latency"]["baseline_ms"] / told["latency"]["optimized_ms"] == pytest.approx(1.58)
