@@ -26,13 +26,13 @@ from graphopt.ir.graph import (
 from graphopt.ir.infer import value_type
 from graphopt.ir.tensors import Constant
 from graphopt.ir.types import UNKNOWN, ValueType, digest
-from graphopt.onnxio.bodies import HAS_BODY, captured, order_of, within
+from graphopt.onnxio.bodies import CONTROL, HAS_BODY, captured, order_of, within
 from graphopt.onnxio.declared import overridable, types_of, unnamed_axes
 from graphopt.onnxio.initializers import attribute_of, constant_of, identify
 from graphopt.onnxio.read import STANDARD
 
 _KNOWN_DOMAINS = ("", "ai.onnx", "ai.onnx.ml", "com.microsoft")
-_CONTROL = ("If", "Loop", "Scan", "SequenceMap")
+_CONTROL = (*CONTROL, "SequenceMap")
 _SEEN_THROUGH = ("Identity", "Dropout")  # by the runtime, which takes them away before it fuses units
 _CONTAINERS = (
     "SequenceConstruct", "SequenceEmpty", "SplitToSequence", "ConcatFromSequence", "Optional", "OptionalGetElement",

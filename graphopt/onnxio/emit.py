@@ -21,7 +21,7 @@ from graphopt.ir.ops import RECURRENT
 from graphopt.ir.simplify import acts
 from graphopt.ir.tensors import STRING, Constant, InFile, InMemory, InModel, Stamp, files_of, to_tensor_proto
 from graphopt.ir.types import UNKNOWN
-from graphopt.onnxio.bodies import names_in, names_within, settle, unshadow, within
+from graphopt.onnxio.bodies import bodies, names_in, names_within, settle, unshadow, within
 from graphopt.onnxio.declared import contradicts
 from graphopt.onnxio.fold import fold
 from graphopt.onnxio.load import Model
@@ -155,15 +155,22 @@ class _Emitter:
         )
         g.value_info.extend(self._scaled({i.name for i in (*g.value_info, *g.output)}))
         self._import_domains(proto, nodes)
-        if self.whole:
+        opaque = (node.source for node in graph.nodes.values() if node.opaque and node.source is not None)
+        if self.whole and any(True for source in opaque for _ in bodies(source)):
             unshadow(g)
-        if self.whole and modern:
-            inside = {t.name for t in g.initializer}
-            settle(g, inside, lambda t: to_tensor_proto(tensors[t.name], t.name) if t.name in tensors else t, _INSIDE)
-            tensors = {t.name: tensors[t.name] for t in g.initializer if t.name in tensors}
+            tensors = self._settled(g, tensors) if modern else tensors
         return Emitted(
             proto, tensors, tuple(self.names[k] for k in self.unfolded if k in used), model.path, model.weights
         )
+
+    def _settled(self, g: GraphProto, tensors: dict[str, Constant]) -> dict[str, Constant]:
+        """Lay weights into the bodies that alone read them; returns the tensors of those that are left."""
+
+        def whole(tensor: TensorProto) -> TensorProto:
+            return to_tensor_proto(tensors[tensor.name], tensor.name) if tensor.name in tensors else tensor
+
+        settle(g, {t.name for t in g.initializer}, whole, _INSIDE)
+        return {t.name: tensors[t.name] for t in g.initializer if t.name in tensors}
 
     # -- constants ------------------------------------------------------------------------------------------------
 

@@ -76,9 +76,9 @@ class Body:
         was = GraphProto()
         was.CopyFrom(body)
         # What no rule had a hand in is folded as far as that takes no room.
-        ruled = any(node.rule for node in inner.nodes.values())
-        emitted = emit(self.model, inner, max_bytes=_room(self.graph, was) if ruled else None, taken=self.taken)
-        body.CopyFrom(to_proto(_but(emitted, free_names(was))).graph)
+        ruled, free = any(node.rule for node in inner.nodes.values()), free_names(was)
+        limit = _room(self.graph, was, free) if ruled else None
+        body.CopyFrom(to_proto(_but(emit(self.model, inner, max_bytes=limit, taken=self.taken), free)).graph)
         for field in ("input", "output", "value_info"):
             body.ClearField(field)
         body.input.extend(was.input)
@@ -163,9 +163,8 @@ def _elements(graph: Graph, key: int | None) -> Content | None:
     return known_content(graph, key) if array is None or array.size > LIMIT else tuple(map(int, array.ravel()))
 
 
-def _room(graph: Graph, body: GraphProto) -> int:
+def _room(graph: Graph, body: GraphProto, free: set[str]) -> int:
     """Bytes that a body may have with all that it captures of weights: a tenth more than it has, and a mebibyte."""
-    free = free_names(body)
     tensors = [value.tensor for value in graph.values.values() if value.tensor is not None and value.name in free]
     return int(1.1 * (body.ByteSize() + sum(tensor.data.nbytes for tensor in tensors))) + (1 << 20)
 

@@ -244,7 +244,7 @@ def effort_for(model: Model, sizes: Mapping[str, int], measured: bool = True) ->
         sizes: Of dimensions that it leaves open.
         measured: Whether the clock judges what the search finds.
     """
-    typical = AnalyticCost(dims=dict(sizes)).of(model.graph).total
+    typical = AnalyticCost(dims=sizes).of(model.graph).total
     return Effort.of(len(model.graph.nodes), typical, model.nbytes, measured)
 
 

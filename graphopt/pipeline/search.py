@@ -55,7 +55,7 @@ def search(context: Context) -> Searched:
                 context.settings.measure,
                 effort.pricing_s,
                 effort.kernels,
-                dict(context.sizes),
+                context.sizes,
                 growth=most_added(context.loaded, context.settings.max_memory_growth),
             )
         )

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import fnmatch
-import math
 import tempfile
 import time
 from pathlib import Path
@@ -24,6 +23,7 @@ from graphopt.benchmark.peers import PEERS, installed, run_peer
 from graphopt.errors import GraphoptError
 from graphopt.runtime.rounds import Sampling, measure_pair
 from graphopt.runtime.session import SessionConfig
+from tests.bench.zoo import geometric_mean
 
 
 def run(path: Path, seconds: float) -> list[str]:
@@ -61,8 +61,8 @@ def ratio(value: float, interval: tuple[float, float]) -> str:
 
 def mean(cells: list[str]) -> str:
     """The geometric mean of those that are ratios."""
-    logs = [math.log(float(cell.split()[0])) for cell in cells if cell[0].isdigit()]
-    return f"**{math.exp(sum(logs) / len(logs)):.3f}**" if logs else ""
+    ratios = [float(cell.split()[0]) for cell in cells if cell[0].isdigit()]
+    return f"**{geometric_mean(ratios):.3f}**" if ratios else ""
 
 
 def main() -> None:
