@@ -16,7 +16,8 @@ from graphopt.ir.graph import Graph
 from graphopt.ir.memo import collector_paused
 from graphopt.ir.simplify import alike, simplify, sized, stateless, unpacked
 from graphopt.onnxio.bodies import HAS_BODY
-from graphopt.onnxio.inside import Path, body_paths, decided, open_body
+from graphopt.onnxio.branches import decided
+from graphopt.onnxio.inside import Path, body_paths, open_body
 from graphopt.search.cleaning import Cleaned, normal_form
 from graphopt.search.greedy import Greedy
 from graphopt.search.problem import Budget, Outcome, Problem, State, Step
