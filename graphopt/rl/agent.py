@@ -186,7 +186,8 @@ class Untrained:
                 [environment] * len(lanes), policy, lanes, temperatures=TEMPERATURES, go_on=go_on, watch=watch
             )
             self.steps += sum(trajectory.steps for trajectory in played)
-            if min(costs[begin:]) > (1 - _MIN_ROUND_GAIN) * min(costs[:begin] or costs[:1]) or not go_on():
+            over = not go_on()  # asked in any case: it counts what the last steps have priced, too
+            if over or min(costs[begin:]) > (1 - _MIN_ROUND_GAIN) * min(costs[:begin] or costs[:1]):
                 break
         reason = budget.exhausted() or f"{len(costs)} episodes played"
         best = heapq.nsmallest(_KEPT, found.values(), key=lambda p: p.cost)

@@ -98,8 +98,8 @@ def weights(graph: Graph) -> int:
 
 def _share(measure: Callable[[Graph], int]) -> Callable[[EpisodeEnd], float]:
     def term(end: EpisodeEnd) -> float:
-        before = measure(end.start)
-        return percent(before, measure(end.graph), before)
+        before, after = measure(end.start), measure(end.graph)
+        return percent(before, after, before or after)  # of nothing there are no percents: all that came is new
 
     return term
 

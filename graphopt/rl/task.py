@@ -232,7 +232,8 @@ def load_task(task: str | Path) -> Task:
         raise TaskError(f"can't be read: {reason(error)}", str(path)) from error
     except DocumentError as error:
         raise TaskError(str(error), error.at(str(path))) from error
-    return parse_task(text, str(path), path.parent)
+    # Whoever goes on with a run, or judges its agent, may stand in another folder than whoever began it.
+    return parse_task(text, str(path), path.parent.absolute())
 
 
 def parse_task(text: str, name: str, folder: Path | None = None) -> Task:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
 
@@ -119,6 +119,9 @@ class EpisodeState:
     start_ms: float
     observation: Observation
 
+    def __deepcopy__(self, memo: Any) -> Self:
+        return self  # nothing of it changes: whoever plans with copies of an environment shares it
+
     @property
     def search_state(self) -> State:
         """The graph, with its sites and predicted cost."""
@@ -148,6 +151,9 @@ class TaskEnvironment:
         self._graphs: LRUCache[int, CachedGraph] = LRUCache(_CACHED_GRAPHS)
         self._rewrites: LRUCache[tuple[int, int], tuple[CachedGraph, tuple[Step, ...]]] = LRUCache(_CACHED_GRAPHS)
         self.root = self._episode_state(self._cached_graph(start, None), None, (), (), 0, start.cost)
+
+    def __deepcopy__(self, memo: Any) -> Self:
+        return self  # what it holds are the rules, the model, and what was found out about it
 
     def after(self, state: EpisodeState, action: int) -> EpisodeState:
         """The state after an action other than STOP.

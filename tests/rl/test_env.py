@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import re
+import shutil
 import subprocess
 import sys
 import warnings
@@ -10,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 
 gymnasium = pytest.importorskip("gymnasium")
@@ -22,7 +25,8 @@ from graphopt.errors import UnknownNameError, UsageError  # noqa: E402
 from graphopt.ir.edit import RefusedError  # noqa: E402
 from graphopt.retrace import replay  # noqa: E402
 from graphopt.rl.episode import Episode  # noqa: E402
-from graphopt.rl.task import RewardTerm, Task  # noqa: E402
+from graphopt.rl.reward import TERMS, EpisodeEnd  # noqa: E402
+from graphopt.rl.task import RewardTerm, Source, Task  # noqa: E402
 from graphopt.rl.task_environment import TaskEnvironment  # noqa: E402
 from graphopt.rl.training.env import GraphRewrite  # noqa: E402
 from graphopt.rl.training.environments import open_environment  # noqa: E402
@@ -198,6 +202,63 @@ def test_models_are_chosen_by_name(toy: Task, demo: Task) -> None:
         GraphRewrite(replace(toy, graphs=replace(toy.graphs, train=())))
     with pytest.raises(UsageError, match="neither a file nor a model of the zoo"):
         GraphRewrite(toy, models=["nothing.onnx"]).reset()
+
+
+def test_options_of_reset_are_named(toy: Task) -> None:
+    graphs = replace(toy.graphs, shapes=(Source(str(DEMO)),))
+    env = GraphRewrite(replace(toy, graphs=graphs))
+    assert env.reset(options={"model": "demo_regnet"})[1]["model"] == "demo_regnet"  # of a stage that is not reached
+    with pytest.raises(UnknownNameError, match="unknown option of reset 'modle'"):
+        env.reset(options={"modle": "model"})
+    with pytest.raises(UsageError, match="options must be a dict, not str"):
+        env.reset(options="model")  # type: ignore[arg-type]
+
+
+def test_a_copy_goes_on_by_itself(toy: Task) -> None:
+    env = gymnasium.make(graphopt.rl.ENVIRONMENT, task=toy)
+    env.reset(seed=0)
+    env.step(1)
+    other = copy.deepcopy(env)
+    ahead = other.step(1)
+    assert (env.unwrapped.episode.used, other.unwrapped.episode.used) == (1, 2)
+    same = env.step(1)
+    assert same[1:] == ahead[1:] and np.array_equal(same[0]["actions"], ahead[0]["actions"])
+
+
+def written(path: Path, op: str, shapes: tuple[list[int], list[int]], **attributes: object) -> Path:
+    """A model of one node, in a file."""
+    x, y = (
+        onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, s)
+        for name, s in zip("xy", shapes, strict=True)
+    )
+    graph = onnx.helper.make_graph([onnx.helper.make_node(op, ["x"], ["y"], **attributes)], "one", [x], [y])
+    made = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=9)
+    onnx.save(made, path)
+    return path
+
+
+def test_a_model_that_was_exported_again_is_another(toy: Task, tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    shutil.copy(toy.graphs.train[0].model, path)
+    before = GraphRewrite(toy, models=[path]).reset()[1]["cost"]
+    written(path, "Abs", ([3], [3]))
+    assert (before, GraphRewrite(toy, models=[path]).reset()[1]["cost"]) == (12.0, 4.0)
+
+
+@pytest.mark.parametrize("stride", [3_000_000, 2**62])
+def test_any_attribute_lies_in_the_space(demo: Task, tmp_path: Path, stride: int) -> None:
+    shapes = ([1, 1, 8, 8], [1, 1, 1, 8])
+    path = written(tmp_path / "long.onnx", "MaxPool", shapes, kernel_shape=[1, 1], strides=[stride, 1])
+    env = GraphRewrite(demo, models=[path])
+    assert env.reset()[0] in env.observation_space
+
+
+def test_what_a_model_has_none_of_is_no_share(toy: Task, demo_environment: TaskEnvironment, tmp_path: Path) -> None:
+    env = GraphRewrite(toy, models=[written(tmp_path / "bare.onnx", "Abs", ([3], [3]))])
+    env.reset()
+    bare, final = env.episode.environment.start.graph, TERMS["weights"].final
+    assert final is not None and final(EpisodeEnd(bare, bare, lambda: 1.0)) == 0.0
+    assert final(EpisodeEnd(bare, demo_environment.start.graph, lambda: 1.0)) == -100.0
 
 
 def test_terms_of_a_reward(demo: Task, tmp_path: Path) -> None:

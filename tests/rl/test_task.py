@@ -58,6 +58,13 @@ def test_paths_are_relative_to_the_file_and_names_are_not(tmp_path: Path) -> Non
     assert task.graphs.train[2].name == "b,n=2"
 
 
+def test_a_task_means_the_same_files_wherever_one_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "tasks").mkdir()
+    (tmp_path / "tasks" / "t.yaml").write_text("name: x\nrules: [own.yaml]\ngraphs: {train: [a.onnx]}")
+    monkeypatch.chdir(tmp_path)
+    assert load_task("tasks/t.yaml") == load_task(tmp_path / "tasks" / "t.yaml")
+
+
 def test_stages_add_graphs() -> None:
     graphs = parse_task(
         "name: x\ngraphs: {train: [a], shapes: [b], family: [c], held_out: [d], stage: shapes}", "t"

@@ -229,6 +229,24 @@ def test_the_strategy_keeps_to_its_budget_and_offers_the_best_first(
     assert short.stop_reason == "candidate budget used up" and short.candidates < found.candidates
 
 
+@pytest.mark.parametrize("budget", [1, 3, 40])
+def test_all_that_an_agent_has_priced_is_counted(
+    demo_environment: TaskEnvironment, budget: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the last step before the end of an episode has priced, too: searches get as much."""
+    made: list[TaskEnvironment] = []
+
+    class Kept(TaskEnvironment):
+        def __init__(self, *arguments: object) -> None:
+            super().__init__(*arguments)  # type: ignore[arg-type]
+            made.append(self)
+
+    monkeypatch.setattr("graphopt.rl.agent.TaskEnvironment", Kept)
+    untrained, spent = Untrained(replace(demo_environment.task, budget=budget)), Budget()
+    untrained._played(demo_environment.problem, demo_environment.start, spent)
+    assert spent.spent == made[0].priced > 0
+
+
 class Aimless(Untrained):
     """Stops at once when asked for what is likeliest, else does anything."""
 
@@ -334,6 +352,32 @@ def test_folders_that_hold_no_agent(tmp_path: Path, agent: Path) -> None:
     (tmp_path / "manifest.json").write_text('{"schema": "graphopt.agent/1", "task": {"name": "x"}}')
     with pytest.raises(CheckpointError, match="not a whole manifest"):
         Learned(tmp_path)
+
+
+def test_held_out_models_are_not_built_to_train(toy: Task, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The zoo's libraries are another extra than those of training."""
+
+    def build(name: str) -> Path:
+        raise MissingExtraError("zoo", "torchvision")
+
+    monkeypatch.setattr("graphopt.rl.training.environments.build", build)
+    graphs = replace(toy.graphs, held_out=(Source("gpt2"),))
+    assert train(Run(replace(toy, graphs=graphs), tmp_path / "a", preset="debug", steps=20)).results
+    with pytest.raises(MissingExtraError):
+        train(Run(replace(toy, graphs=replace(toy.graphs, train=(Source("gpt2"),))), tmp_path / "b", preset="debug"))
+    for name, message in (("gone.onnx", "neither a file nor a model"), ("gpt2@heads=x", "heads=x")):
+        missing = replace(toy, graphs=replace(toy.graphs, held_out=(Source(name),)))
+        with pytest.raises(UsageError, match=message):
+            train(Run(missing, tmp_path / "c", preset="debug"))
+
+
+def test_tensorboard_sees_what_the_progress_tells(agent: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    logs = EventAccumulator(str(agent / "logs"))
+    logs.Reload()
+    (row, *_) = read_progress(agent)
+    assert {*logs.Tags()["scalars"]} == {*row, "rate"} - {"iteration", "steps"}
 
 
 def test_missing_libraries_are_named(toy: Task, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

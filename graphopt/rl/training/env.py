@@ -21,7 +21,7 @@ from graphopt.search.trace import Trace
 
 Spaced = dict[str, Any]
 
-_FEATURE_BOUND = 2.0**20  # beyond any feature: logarithms, shares and percentages
+_FEATURE_BOUND = 2.0**64  # beyond any feature: an attribute may be any number of 64 bits
 
 
 class GraphRewrite(gymnasium.Env[Spaced, Any]):
@@ -111,11 +111,26 @@ class GraphRewrite(gymnasium.Env[Spaced, Any]):
         return mask
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Spaced, dict[str, Any]]:
-        """Begin an episode; ``options={"model": NAME}`` says with which model, else it is drawn from the task's."""
+        """Begin an episode.
+
+        Args:
+            seed: Seed of all chance from now on.
+            options: ``{"model": NAME}`` says with which model, of any list of the task, or a file; else it is drawn from those that
+                the task trains on.
+
+        Raises:
+            UsageError: There is no such option, or no such model.
+            GraphoptError: The model can't be loaded.
+        """
         super().reset(seed=seed)
-        pool = self.task.graphs.pool
+        expect("options", options, (dict, NoneType), "a dict")
+        for name in options or {}:
+            if name != "model":
+                raise UnknownNameError("option of reset", str(name), ("model",))
+        graphs = self.task.graphs
+        pool, all_graphs = graphs.pool, (*graphs.train, *graphs.shapes, *graphs.family, *graphs.held_out)
         wanted = (options or {}).get("model")
-        known = {s.name: s for s in (*pool, *self.task.graphs.held_out)} | {s.model: s for s in pool}
+        known = {s.model: s for s in reversed(all_graphs)} | {s.name: s for s in all_graphs}
         if wanted is None:
             source = pool[int(self.np_random.integers(len(pool)))]
         elif wanted in known:

@@ -17,7 +17,7 @@ from graphopt.ir.graph import Graph
 from graphopt.onnxio.load import Model, load
 from graphopt.rewrite.library import Library, load_library
 from graphopt.rl.manifest import PRICES
-from graphopt.rl.task import Pricing, Source, Task
+from graphopt.rl.task import Graphs, Pricing, Source, Task
 from graphopt.rl.task_environment import EpisodeState, LRUCache, TaskEnvironment
 from graphopt.rl.training.training_run import Run, Status
 from graphopt.runtime.environment import block_size, fingerprint, machine_of
@@ -29,7 +29,7 @@ from graphopt.search.normal import Normal
 from graphopt.search.problem import Budget, Problem, State
 from graphopt.search.trace import Trace, options_of
 from graphopt.verification.ranges import input_ranges
-from graphopt.zoo import build, names
+from graphopt.zoo import build, describe, names
 
 
 def model_path(source: Source) -> Path:
@@ -42,9 +42,32 @@ def model_path(source: Source) -> Path:
     path = Path(source.model)
     if path.is_file():
         return path
-    if source.model.partition("@")[0] in names():
-        return build(source.model)
-    raise UsageError(f"{source.model}: neither a file nor a model of the zoo", "see: graphopt zoo list")
+    _see_in_zoo(source.model)
+    return build(source.model)
+
+
+def find_models(graphs: Graphs, tell: Callable[[Status], None]) -> None:
+    """Find, before anything takes its time, what of a task's graphs is missing.
+
+    The models to train on are built if need be. From those that are held out nothing is learned: an evaluation builds them, and needs the
+    libraries for it.
+
+    Raises:
+        UsageError: One is neither a file nor a model of the zoo.
+        MissingExtraError: See :func:`model_path`.
+    """
+    for source in graphs.held_out:
+        if not Path(source.model).is_file():
+            _see_in_zoo(source.model)
+    for source in graphs.pool:
+        tell(Status(f"finding {source.name}"))
+        model_path(source)
+
+
+def _see_in_zoo(name: str) -> None:
+    if name.partition("@")[0] not in names():
+        raise UsageError(f"{name}: neither a file nor a model of the zoo", "see: graphopt zoo list")
+    describe(name)
 
 
 def cost_model(pricing: Pricing, store: Store, *, measure: bool = False) -> CostModel:
@@ -148,7 +171,10 @@ def environment_of(task: Task, source: Source, prices: Path | None) -> FileEnvir
         raise UsageError(
             f"{prices}: no such file", "workers on other machines need the folder of the run under the same path"
         )
-    key = (str(task.json()), source.model, tuple(sorted(source.dims.items())), prices)
+    file = Path(source.model).absolute()
+    found = file.stat() if file.is_file() else None  # one that was exported again is another model
+    model = source.model if found is None else (file, found.st_mtime_ns, found.st_size)
+    key = (str(task.json()), model, tuple(sorted(source.dims.items())), prices)
     return _ENVIRONMENTS.get_or_make(key, lambda: open_environment(task, source, _store_of(prices)))
 
 

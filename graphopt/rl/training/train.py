@@ -29,9 +29,9 @@ from graphopt.rl.training.environments import (
     closing,
     environment_facts,
     environment_of,
+    find_models,
     keep_prices,
     library_of,
-    model_path,
 )
 from graphopt.rl.training.learners import LEARNERS, device_of, require
 from graphopt.rl.training.replay_buffer import Record
@@ -74,9 +74,7 @@ def train(run: Run, report: Report | None = None, interrupted: Callable[[], bool
     library = library_of(run.task)
     tell = report or (lambda status: None)
     with closing(run.out / PRICES), make_executor(run.executor, run.workers, run.address) as executor:
-        for source in (*run.task.graphs.pool, *run.task.graphs.held_out):
-            tell(Status(f"finding {source.name}"))
-            model_path(source)  # find what is missing before anything takes its time
+        find_models(run.task.graphs, tell)
         tell(Status("making the networks"))
         learned = 0
 
@@ -230,10 +228,9 @@ class _Trainer:
         try:
             while self.fraction < 1.0 and not interrupted():
                 status = self.iterate()
-                for name, value in {**status.metrics, "return": status.mean_return, "rate": status.rate}.items():
-                    logs.add_scalar(name, value, status.steps)
-                for model, saving in status.best.items():
-                    logs.add_scalar(f"best/{model}", saving, status.steps)
+                for name, value in {**self.rows[-1], "rate": status.rate}.items():
+                    if name not in ("iteration", "steps"):
+                        logs.add_scalar(name, value, status.steps)
                 self.tell(status)
                 if time.monotonic() - saved > CHECKPOINT_S:
                     self.save()
