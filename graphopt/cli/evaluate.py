@@ -64,7 +64,7 @@ def evaluate_agent(
     json: options.Json = None,
     quiet: options.Quiet = False,
 ) -> None:
-    """Compare agents with greedy, backtracking and random search at equal budgets.
+    """Compare agents at equal budgets with greedy, backtracking, local, tree and random search, and with an agent that has learned nothing.
 
     Runs of one algorithm count as one agent that was trained with several seeds. Writes index.html, results.csv, table.md and curves.svg;
     Ctrl-C ends it with what was found so far.

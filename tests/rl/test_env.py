@@ -245,6 +245,19 @@ def test_a_model_that_was_exported_again_is_another(toy: Task, tmp_path: Path) -
     assert (before, GraphRewrite(toy, models=[path]).reset()[1]["cost"]) == (12.0, 4.0)
 
 
+def test_rules_that_were_edited_are_those_of_who_read_them(toy: Task, tmp_path: Path) -> None:
+    copied = shutil.copytree(Path(toy.graphs.train[0].model).parent, tmp_path / "toy")
+    before = GraphRewrite(copied / "toy.yaml")
+    before.reset()
+    text = (copied / "rules.yaml").read_text()
+    middle, last = text.index("  - id: sign-to-max"), text.index("  - id: abs-by-square")
+    (copied / "rules.yaml").write_text(text[:middle] + text[last:])
+    after = GraphRewrite(copied / "toy.yaml")
+    for env, rules in ((after, 2), (before, 3)):
+        assert env.reset()[0] in env.observation_space
+        assert len(env.episode.environment.problem.library.rules) == rules
+
+
 @pytest.mark.parametrize("stride", [3_000_000, 2**62])
 def test_any_attribute_lies_in_the_space(demo: Task, tmp_path: Path, stride: int) -> None:
     shapes = ([1, 1, 8, 8], [1, 1, 1, 8])

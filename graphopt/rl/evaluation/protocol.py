@@ -2,7 +2,8 @@
 
 All see the same prices, which nobody may add to. The agents go first; what they used, on the mean over their seeds, is what each
 search gets on the same graph. A search without chance runs once, since its result is the same for all seeds. Greedy always runs
-to its end: it prices every place, where the others price one of many equal ones, so that its candidates are no measure.
+to its end: of equal places it prices two, or all where these differ, and one that it takes again, where the others price one, so that its
+candidates are no measure.
 """
 
 from __future__ import annotations

@@ -68,7 +68,8 @@ class GraphRewrite(gymnasium.Env[Spaced, Any]):
             raise UsageError(f"task {self.task.name} names no graph to train on", "give some: models=[...]")
         self.task.graphs.check_names()
         self.prices = None if prices is None else Path(prices)
-        rules = library_of(self.task).rules
+        self._library = library_of(self.task)
+        rules = self._library.rules
         self._lines = max((len(rule.match) for rule in rules), default=1)
         self._actions = 1 + self.task.actions.limit
         featurizer = Featurizer(self.task.features.node, self.task.features.edge, self.task.features.graph)
@@ -139,7 +140,7 @@ class GraphRewrite(gymnasium.Env[Spaced, Any]):
             source = Source(str(wanted))
         else:
             raise UnknownNameError("model of this task", str(wanted), known)
-        self._environment = environment_of(self.task, source, self.prices)
+        self._environment = environment_of(self.task, source, self.prices, self._library)
         self._episode = Episode(self._environment, self.np_random)
         return self._padded(self.observed), self._info()
 

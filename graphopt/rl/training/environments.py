@@ -165,8 +165,11 @@ _STORES: dict[Path | None, Store] = {}
 """One for all environments of a process, so that it can be closed; the next use opens it again."""
 
 
-def environment_of(task: Task, source: Source, prices: Path | None) -> FileEnvironment:
-    """The environment of a model, remembered in this process; by the user's own prices of kernels, unless a store is given."""
+def environment_of(task: Task, source: Source, prices: Path | None, library: Library | None = None) -> FileEnvironment:
+    """The environment of a model, remembered in this process; by the user's own prices of kernels, unless a store is given.
+
+    Whoever has read the task's rules gives them: their files may have been edited since.
+    """
     if prices is not None and not prices.is_file():
         raise UsageError(
             f"{prices}: no such file", "workers on other machines need the folder of the run under the same path"
@@ -174,8 +177,9 @@ def environment_of(task: Task, source: Source, prices: Path | None) -> FileEnvir
     file = Path(source.model).absolute()
     found = file.stat() if file.is_file() else None  # one that was exported again is another model
     model = source.model if found is None else (file, found.st_mtime_ns, found.st_size)
-    key = (str(task.json()), model, tuple(sorted(source.dims.items())), prices)
-    return _ENVIRONMENTS.get_or_make(key, lambda: open_environment(task, source, _store_of(prices)))
+    rules = None if library is None else library.hash
+    key = (str(task.json()), model, tuple(sorted(source.dims.items())), prices, rules)
+    return _ENVIRONMENTS.get_or_make(key, lambda: open_environment(task, source, _store_of(prices), library))
 
 
 def _store_of(prices: Path | None) -> Store:
