@@ -280,19 +280,21 @@ def _gemm(c: Call) -> Result:
 
 
 def _turned(c: Call, x: Array, cos: Array, sin: Array) -> Array:
-    """Pairs of the two halves of the last axis turned by the angles."""
+    """Pairs of the last axis turned by the angles: of its two halves, or of neighbours where they are interleaved."""
     d, half = c.d, x.shape[3] // 2
     if 2 * cos.shape[-1] != x.shape[3]:
         raise ContradictionError("a RotaryEmbedding whose angles do not fit")
-    first, second = x[..., :half], x[..., half:]
+    neighbours = bool(c.attributes.get("interleaved", 0))
+    first, second = (x[..., ::2], x[..., 1::2]) if neighbours else (x[..., :half], x[..., half:])
     turned = d.add(d.mul(first, cos), d.neg(d.mul(second, sin)))
-    return np.concatenate([turned, d.add(d.mul(second, cos), d.mul(first, sin))], 3)
+    also = d.add(d.mul(second, cos), d.mul(first, sin))
+    return np.stack([turned, also], 4).reshape(x.shape) if neighbours else np.concatenate([turned, also], 3)
 
 
 @operator("RotaryEmbedding", domain="com.microsoft")
 def _contributed_rotary(c: Call) -> Result:
     x, positions = c.arg(0), c.arg(1)
-    if x.ndim != 4 or any(c.attributes.get(name, 0) for name in ("interleaved", "num_heads", "rotary_embedding_dim")):
+    if x.ndim != 4 or any(c.attributes.get(name, 0) for name in ("num_heads", "rotary_embedding_dim")):
         raise UnsupportedError("this form of RotaryEmbedding")
     if c.of[0] not in ("f32", "f16", "bf16"):
         raise ContradictionError(f"com.microsoft.RotaryEmbedding of {c.of[0]}")
@@ -306,7 +308,7 @@ def _contributed_rotary(c: Call) -> Result:
 @operator("RotaryEmbedding")
 def _rotary(c: Call) -> Result:
     x, positions = c.arg(0), c.opt(3)
-    if x.ndim != 4 or any(c.attributes.get(name, 0) for name in ("interleaved", "num_heads", "rotary_embedding_dim")):
+    if x.ndim != 4 or any(c.attributes.get(name, 0) for name in ("num_heads", "rotary_embedding_dim")):
         raise UnsupportedError("this form of RotaryEmbedding")
     cos, sin = (c.arg(i) if positions is None else c.arg(i)[positions] for i in (1, 2))
     if cos.shape[:2] != (x.shape[0], x.shape[2]):
