@@ -26,6 +26,7 @@ from graphopt.ir.types import FLOATS, NUMPY_NAMES, Array, digest
 from graphopt.prover.apart import NEAR, furthest_of, near, size, unit
 from graphopt.prover.bindings import bindings
 from graphopt.prover.cases import Case, Instance, fits
+from graphopt.prover.classes import fills
 from graphopt.prover.evaluate import at_contents, overhangs
 from graphopt.prover.hazards import counts, deadly, divides_by_computed, empties_a_window, frail
 from graphopt.prover.semantics import ContradictionError, UnsupportedError
@@ -38,7 +39,6 @@ from graphopt.prover.values import (
     cast_operands,
     content,
     factors,
-    fills,
     limits,
     rng_of,
     uses,

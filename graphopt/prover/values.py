@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from math import isqrt, prod
 from typing import Any
@@ -47,6 +47,7 @@ class Fill:
         alike: Whether operands of one shape hold nearly the same, so that their difference is small.
         within: The size of the largest integer.
         own: The integers to draw from, where they are ``own``.
+        beyond: Integers are this one or some of the next, in types that have it, also those of which others are counted; 0 for none.
     """
 
     name: str
@@ -61,6 +62,7 @@ class Fill:
     alike: bool = False
     within: float = np.inf
     own: tuple[int, ...] = ()
+    beyond: int = 0
 
     @property
     def largest(self) -> float:
@@ -79,6 +81,8 @@ class Fill:
     def whole(self, dtype: Any, shape: tuple[int, ...], rng: np.random.Generator, use: str) -> Array:
         """Integers; ``use`` is ``shape``, ``divisor``, ``count`` or empty."""
         info = np.iinfo(dtype)
+        if use in ("", "count") and 0 < self.beyond < info.max - 4:
+            return np.asarray(self.beyond + rng.integers(0, 4, shape)).astype(dtype)
         if use == "shape" or (use == "count" and self.integers == "small"):
             low, high = ((0, 3), (-2, 3), (1, 4), (2, 8))[int(rng.integers(4))]
             return np.asarray(rng.integers(max(low, info.min), high, shape)).astype(dtype)
@@ -184,6 +188,11 @@ def multiplies(graph: Graph) -> bool:
     return any(node.op in _PRODUCTS for node in graph.nodes.values())
 
 
+def compares(graph: Graph) -> bool:
+    """Whether an operator of a graph tells two numbers apart, however near they are."""
+    return any(node.op.startswith(_COMPARED) for node in graph.nodes.values())
+
+
 def makes_sums(rule: Rule) -> bool:
     """Whether a side of a rule makes sums, which of integers a claim about real numbers asks only while they are whole numbers in float64."""
     return any(op in _REDUCED for line in (*rule.match, *rule.replace) for _, op in line.ops)
@@ -195,54 +204,29 @@ def limits(*graphs: Graph) -> Callable[[np.dtype[Any], tuple[int, ...]], float]:
     Where a graph reduces integers, sums of some products of them are whole numbers still, however many there are.
     """
     reduces = any(node.op in _REDUCED for graph in graphs for node in graph.nodes.values())
+    # What the pattern has made wider before it is summed up has room, which a replacement must not lack.
+    summed = _summed_in(graphs[0])
+    products = any(node.op in _PRODUCTS | {"Mul", "ReduceProd", "ReduceSumSquare"} for node in graphs[0].nodes.values())
 
     def limit(dtype: np.dtype[Any], shape: tuple[int, ...]) -> float:
         if dtype.kind == "f":
             return _HALF if dtype.itemsize == 2 else float(np.finfo(dtype).max)
         if not reduces or dtype.kind not in "iu" or dtype.itemsize < 4:
             return np.inf
+        if summed > 8 * dtype.itemsize and not products:
+            room = 2**_COUNTED // max(prod(shape), 1)
+            return np.inf if room > np.iinfo(dtype).max else room
         return isqrt(2 ** min(8 * dtype.itemsize - 1, _COUNTED) // max(prod(shape), 1))
 
     return limit
 
 
-def fills(rule: Rule, before: Graph, after: Graph, given: Collection[int]) -> tuple[Fill, ...]:
-    """The classes of contents that a rule is tried on.
-
-    Args:
-        rule: The rule.
-        before: Its pattern.
-        after: Its replacement.
-        given: Keys of constants that stand for any content.
-    """
-    real, whole = rule.claim == "real", makes_integers(before)
-    chosen = _within(EXACT if rule.claim == "exact" else (*REAL, *(NARROWED if real and widened(before) else ())), rule)
-    if whole:
-        chosen = tuple(f for f in chosen if f.finite)
-    if cast := cast_operands(before):
-        chosen = (*chosen, of_range(cast.values()))
-    numbers = own_numbers((before, after), given)
-    own = around(numbers)
-    if own.pool and (rule.domain is None or own.largest <= rule.domain):
-        chosen = (*chosen, own, *((next_to(numbers),) if rule.claim == "exact" else ()))
-    if rule.claim == "exact" and any(node.op.startswith(_COMPARED) for node in before.nodes.values()):
-        chosen = (*chosen, *neighbours(before))
-    # Of doubles there is no reference with more digits, which would tell what side has lost those of the small numbers.
-    doubles = any(value.type.dtype == "f64" for value in before.values.values())
-    if real and not (whole or doubles or multiplies(before)):
-        chosen = (*chosen, *SUMMED)
-    return (*chosen, extreme(rule.domain)) if rule.claim == "approx" else chosen
-
-
-def _within(chosen: tuple[Fill, ...], rule: Rule) -> tuple[Fill, ...]:
-    """Classes of contents kept to the domain that a rule speaks of, if it names one, and the ends of that."""
-    domain = rule.domain
-    if domain is None:
-        return chosen
-    inside = tuple(f for f in chosen if f.finite and f.largest <= domain)
-    ends = (domain, -domain, 0.99 * domain, -0.99 * domain, 0.9 * domain, -0.9 * domain, 0.0)
-    inside = (*inside, Fill("numbers of the whole domain", domain / 2), Fill("the ends of the domain", pool=ends))
-    return tuple(replace(fill, within=domain) for fill in inside)
+def _summed_in(graph: Graph) -> int:
+    """Bits of the narrowest integers that a graph reduces; 0 where it reduces none."""
+    dtypes = [
+        graph.type(key).dtype for node in graph.nodes.values() if node.op in _REDUCED for key in node.inputs[:1] if key
+    ]
+    return min((8 * np.dtype(NUMPY_NAMES[d]).itemsize for d in dtypes if d is not None and d[0] in "iu"), default=0)
 
 
 def extreme(domain: float | None) -> Fill:
