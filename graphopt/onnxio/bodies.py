@@ -14,8 +14,6 @@ from graphopt.ir.types import BY_CODE
 
 HAS_BODY = "has a body"
 """Why nodes of control flow are opaque whose bodies are graphs like any other."""
-
-
 CONTROL = ("If", "Loop", "Scan")
 """The operators that run bodies."""
 _SMALL = 1 << 10  # bytes of a weight that may be there several times
@@ -185,9 +183,9 @@ def settle(graph: GraphProto, names: Collection[str], whole: Callable[[TensorPro
         Bytes that may still move.
     """
     read = {name for node in graph.node for name in node.input} | {info.name for info in (*graph.input, *graph.output)}
-    owners = [node for node in graph.node if node.op_type in CONTROL]
+    owned = [body for node in graph.node if node.op_type in CONTROL for body in bodies(node)]
     readers: dict[str, list[GraphProto]] = {}
-    for body in (body for node in owners for body in bodies(node)):
+    for body in owned:
         for name in free_names(body):
             readers.setdefault(name, []).append(body)
     kept, moved = list[TensorProto](), set[str]()
@@ -206,6 +204,6 @@ def settle(graph: GraphProto, names: Collection[str], whole: Callable[[TensorPro
         copies = GraphProto(initializer=kept)
         graph.ClearField("initializer")
         graph.initializer.extend(copies.initializer)
-        for body in (body for node in owners for body in bodies(node)):
+        for body in owned:
             room = settle(body, moved, lambda tensor: tensor, room)
     return room

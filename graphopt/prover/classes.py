@@ -11,6 +11,7 @@ from graphopt.prover.hazards import COUNTING
 from graphopt.prover.values import (
     EXACT,
     NARROWED,
+    PLACES,
     REAL,
     SUMMED,
     Fill,
@@ -31,9 +32,7 @@ from graphopt.rewrite.schema import Rule
 _STEPPING = frozenset({"Round", "Floor", "Ceil", "QuantizeLinear", "Mod"})
 """Operators that jump from one number to the next, between which two ways to compute their operand may fall apart."""
 _STEPS = (0, 1, 2, 3, 4, 6, 9, 13, 21, 45, 99, 122)
-_NEXT = 2.0**-23  # place of float32, in which scales are given
-_COUNTED = {"bf16": 8, "f16": 11, "f32": 24, "f64": 53}
-"""Bits up to which each type of floats counts."""
+_NEXT = PLACES["f32"]  # in which scales are given
 
 
 def fills(rule: Rule, before: Graph, after: Graph, given: Collection[int]) -> tuple[Fill, ...]:
@@ -86,8 +85,9 @@ def between_steps(graph: Graph, numbers: Sequence[float]) -> tuple[Fill, ...]:
     """
     if not any(node.op in _STEPPING for node in graph.nodes.values()):
         return ()
-    between = [(n + 0.5) * size for size in sorted({abs(v) for v in numbers}) for n in _STEPS]
-    whole = [n * size for size in sorted({abs(v) for v in numbers}) for n in _STEPS[1::3]]
+    sizes = sorted({abs(v) for v in numbers})
+    between = [(n + 0.5) * size for size in sizes for n in _STEPS]
+    whole = [n * size for size in sizes for n in _STEPS[1::3]]
     pool = tuple(v * factor for v in (*between, *whole) for factor in (1.0, 1 - _NEXT, 1 + _NEXT))
     return (Fill("numbers between steps", pool=(*pool, *(-v for v in pool))),) if pool else ()
 
@@ -105,7 +105,7 @@ def beyond_counting(*graphs: Graph) -> tuple[Fill, ...]:
             if node.op in ("Cast", "CastLike") and node.inputs[0] is not None and node.outputs[0] is not None:
                 of, to = str(graph.type(node.inputs[0]).dtype), str(graph.type(node.outputs[0]).dtype)
                 made |= {to} if of[0] in "iu" and to in FLOATS else set()
-    return tuple(Fill(f"whole numbers beyond what {t} counts to", 1.0, beyond=2 ** _COUNTED[t]) for t in sorted(made))
+    return tuple(Fill(f"whole numbers beyond what {t} counts to", 1.0, beyond=int(2 / PLACES[t])) for t in sorted(made))
 
 
 def _runs_between(graph: Graph, operands: Sequence[int | None]) -> bool:

@@ -173,8 +173,9 @@ _NOBODY = 1e9  # numbers beyond are infinities in disguise
 BESIDE = 2.0**-10
 """How far from a number that a rule names another is, in proportion: as a float32 either may be on the other side."""
 NEXT_TO = "numbers next to those of the rule"
-_LAST = (2.0**-23, 2.0**-52)  # places of float32 and float64
-_PLACES = {"bf16": 2.0**-7, "f16": 2.0**-10, "f32": 2.0**-23, "f64": 2.0**-52}  # distance of neighbours from 1 to 2
+PLACES = {"bf16": 2.0**-7, "f16": 2.0**-10, "f32": 2.0**-23, "f64": 2.0**-52}
+"""Distance of neighbours from 1 to 2; two over it is the number up to which the type counts."""
+_LAST = (PLACES["f32"], PLACES["f64"])
 _NEARLY_TWO = 1.9375  # a product of less than 2 has fewer digits behind the point as soon as it is 1 or more
 _COMPARED = ("ArgMax", "ArgMin", "TopK", "Hardmax", "Unique", "Equal", "Less", "Greater")
 """What operators are called, at first, whose result tells two numbers apart, however near they are."""
@@ -418,8 +419,8 @@ def next_to(numbers: Sequence[float]) -> Fill:
 
 def neighbours(graph: Graph) -> tuple[Fill, ...]:
     """Numbers that follow one another in a type of the operands: what rounds makes one number of two, of which an operator that compares took one."""
-    used = _PLACES.keys() & {str(graph.type(key).dtype) for key in graph.inputs}
-    pools = {t: tuple(_NEARLY_TWO + n * _PLACES[t] for n in range(4)) for t in sorted(used)}
+    used = PLACES.keys() & {str(graph.type(key).dtype) for key in graph.inputs}
+    pools = {t: tuple(_NEARLY_TWO + n * PLACES[t] for n in range(4)) for t in sorted(used)}
     return tuple(Fill(f"neighbours in {t}", pool=pool) for t, pool in pools.items())
 
 
