@@ -48,7 +48,7 @@ _ENOUGH = 3  # clean runs
 _PATIENCE_S, _PATIENCE_RUNS = 0.3, 50  # for as long a busy machine gets another chance to let a run through
 _MIN_RUNS, _MAX_RUNS = 8, 20
 _LEAST_RUNS = 5  # of what takes long
-_COLD_RUNS, _COPIED_RUNS = 5, 4  # from memory: all of the ballast is read before each
+_COLD_RUNS, _COPIED_RUNS = 5, 3  # from memory: all of the ballast is read before each
 AWAKE_S = 0.1
 """How long the threads of a window's session wait awake: longer than it takes to fill the caches with something else. In a model they are awake
 when a layer begins, because the layers follow each other; woken up they add up to a tenth of a millisecond to a run."""
@@ -60,7 +60,7 @@ OWN, SHARED, MEMORY = "", "-shared", "-memory"
 _MOST_EVICTED = 256 << 20  # bytes that are touched at most where twice the cache is less
 _CERTAIN = 64 << 20  # what processors have that are a single user's, or that few cores of a larger one share
 _ROW, _MOST_COPIES = 24 << 20, 24  # bytes of all layers that are measured in a row, and how many they are at most
-_ROW_MS = 20.0  # what they take together by estimate, at most: one that takes longer is timed well enough by itself
+_ROW_MS = 12.0  # what they take together by estimate, at most: one that takes longer is timed well enough by itself
 
 
 class Stopwatch:

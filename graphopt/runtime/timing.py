@@ -19,7 +19,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -146,23 +146,36 @@ class Paired:
         return math.exp(middle), (math.exp(middle - half), math.exp(middle + half))
 
 
+class Length(NamedTuple):
+    """How long turns are.
+
+    Attributes:
+        repeat: Runs of a turn.
+        warm: Whether one more goes before them, untimed.
+    """
+
+    repeat: int
+    warm: bool
+
+
 class Turn:
     """One session's turn: warmed up where that matters, repeated until it is long enough to be timed.
 
     Args:
         run: Runs the model once, see :meth:`graphopt.runtime.session.Session.prepare`.
         had: A clock that stands while other programs have the processor (:func:`graphopt.runtime.environment.processor_clock`).
+        length: What an earlier session of the model found; this one then runs once, because memory is new to it.
+
+    Attributes:
+        length: How long its turns are.
     """
 
-    def __init__(self, run: Callable[[], None], had: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(
+        self, run: Callable[[], None], had: Callable[[], float] = time.perf_counter, length: Length | None = None
+    ) -> None:
         self._run, self._had = run, had
         best = self._clock(1)[0]
-        if best < _SLOW_S:
-            best = self._clock(1)[0]
-        if best < _WARM_S:
-            best = min(best, *self._clock(2))
-        self._repeat = max(1, min(_MAX_REPEAT, math.ceil(_TURN_S / max(best, 1e-7))))
-        self._warm = best < _WARM_S
+        self.length = self._found(best) if length is None else length
 
     def take(self) -> list[float]:
         """Take the turn.
@@ -170,9 +183,17 @@ class Turn:
         Returns:
             Seconds of each of its runs.
         """
-        if self._warm:
+        if self.length.warm:
             self._run()
-        return self._clock(self._repeat)
+        return self._clock(self.length.repeat)
+
+    def _found(self, best: float) -> Length:
+        """How long turns have to be where the first run took so many seconds."""
+        if best < _SLOW_S:
+            best = self._clock(1)[0]
+        if best < _WARM_S:
+            best = min(best, *self._clock(2))
+        return Length(max(1, min(_MAX_REPEAT, math.ceil(_TURN_S / max(best, 1e-7)))), best < _WARM_S)
 
     def _clock(self, repeat: int) -> list[float]:
         had = self._had()

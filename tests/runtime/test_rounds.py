@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import itertools
 import time
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,7 +26,7 @@ from graphopt.runtime.rounds import (
     turn_order,
 )
 from graphopt.runtime.session import LoadableModel, Session, SessionConfig
-from graphopt.runtime.timing import Ratio
+from graphopt.runtime.timing import Length, Ratio, Turn
 from tests.runtime.models import chain
 
 FEEDS = {"x": np.ones((4, 64), np.float32)}
@@ -57,6 +58,26 @@ def test_rounds_are_counted(contenders):
     measured = measure(contenders[:2], in_process(FEEDS), Sampling(rounds=23), on_round=used.append)
     assert measured.rounds == 23 and len(measured.cycles) == 5
     assert used[-1] == 1.0 and used == sorted(used)
+
+
+def test_a_model_is_timed_for_its_length_once(contenders):
+    """Later sessions run it once, for their memory; and of models measured against each other all are warmed up, or none."""
+    opener, found = in_process(FEEDS), []
+    for contender in (*contenders, *contenders):
+        with ExitStack() as stack:
+            _, take = opener(contender, stack)
+            found.append(take.__self__.length)
+    first, again = found[:3], found[3:]
+    assert first == again and len({length.warm for length in found}) == 1
+    assert first[2].repeat > first[0].repeat  # the light one runs more often in a turn
+
+
+@pytest.mark.parametrize("warm", [True, False])
+def test_a_session_of_a_known_length_runs_once_before_its_first_turn(warm):
+    runs: list[None] = []
+    turn = Turn(lambda: runs.append(None), length=Length(3, warm))
+    assert len(runs) == 1
+    assert len(turn.take()) == 3 and len(runs) == 1 + warm + 3
 
 
 def test_interruption_keeps_what_there_is(contenders):
