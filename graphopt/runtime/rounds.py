@@ -11,7 +11,7 @@ holds still is the *ratio* of sessions that run within the same milliseconds, so
   not be in memory at once, one session is open at a time.)
 - *Caches.* A session that runs after itself finds its weights in the cache, after another it does not, which is worth some per
   cent. Short models therefore run once untimed in every turn, every other round runs backwards, and what is told of a session
-  weighs both orders alike (:mod:`graphopt.runtime.timing`). The first round after opening is like none that follow: it is not timed.
+  weighs both orders alike (:mod:`graphopt.runtime.timing`). The first round after opening is not timed, but of slow models: it is like no other.
 - *Processors.* Those of a virtual machine move: a cycle begins when they are near each other, as far as there is patience
   (:mod:`graphopt.runtime.distance`).
 - *Threads.* Those of a session spin on for a while after its turn, and take the processors from whoever's turn is next. They are told to
@@ -39,7 +39,7 @@ from graphopt.runtime.distance import Distance, distance
 from graphopt.runtime.environment import threads_used, usable_cores
 from graphopt.runtime.providers import CPU, full_name, on_host
 from graphopt.runtime.session import SPIN_S, Model, Session, SessionConfig, spinning, spins
-from graphopt.runtime.timing import GRAIN_S, NOISY, Length, Paired, Ratio, Turn, ratio
+from graphopt.runtime.timing import GRAIN_S, NOISY, SLOW_S, Length, Paired, Ratio, Turn, ratio
 
 MIN_CYCLES = 4
 """Cycles of a measurement, at least: Student's quantile is 12.7 for two, 3.2 for four and 2.4 for eight."""
@@ -367,6 +367,12 @@ def _cycle(
             taken[order[place]] = turns[order[place]]()
         return taken
 
+    def put_down(taken: list[list[float]]) -> None:
+        for all_runs, some in zip(runs, taken, strict=True):
+            all_runs.extend(some)
+        rows.append([statistics.fmean(some) for some in taken])
+        on_round()
+
     begin = time.perf_counter()
     with ExitStack() as stack:
         for i in order:
@@ -376,16 +382,15 @@ def _cycle(
         stack.callback(turns.clear)  # before the sessions close: they hold their inputs and outputs
         seconds = time.perf_counter() - begin
         with collector_paused():  # a collection in the middle of a turn would be charged to whoever runs
-            take_turns(-1)
+            first = take_turns(-1)
             begin = time.perf_counter()
+            slow = min(map(statistics.fmean, first)) >= SLOW_S
+            if slow:
+                put_down(first)
             while len(rows) < sampling.each or (not sampling.counted and time.perf_counter() - begin < seconds):
                 if interrupted() or len(rows) == left:
                     break
-                taken = take_turns(len(rows))
-                for all_runs, some in zip(runs, taken, strict=True):
-                    all_runs.extend(some)
-                rows.append([statistics.fmean(some) for some in taken])
-                on_round()
+                put_down(take_turns(len(rows) - slow))
     return Cycle(tuple(opened), np.array(rows), tuple(map(np.array, runs))) if rows else None
 
 

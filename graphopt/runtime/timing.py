@@ -33,7 +33,8 @@ GRAIN_S = 1e-9
 """No run takes less: on a coarse clock one of an empty model may take no time at all, and it is divided by."""
 _TURN_S = 5e-3  # a turn is timed for at least this long: far above the grain of the clock and the cost of a call
 _WARM_S = 20e-3  # a model that takes less than this feels the cold caches that the other model leaves
-_SLOW_S = 5 * _WARM_S  # what takes this long in its first run, where memory is new, is not one of those
+SLOW_S = 5 * _WARM_S
+"""What takes this long in its first run, where memory is new, is not one of those."""
 _MAX_REPEAT = 1000  # runs of a turn: a call takes a few microseconds, whatever the model
 _UNDISTURBED = 0.9  # share of its time that a thread must have had the processor ...
 _SWITCH_S = 5e-6  # ... but for as much as the clocks of thread and wall may differ by
@@ -189,7 +190,7 @@ class Turn:
 
     def _found(self, best: float) -> Length:
         """How long turns have to be where the first run took so many seconds."""
-        if best < _SLOW_S:
+        if best < SLOW_S:
             best = self._clock(1)[0]
         if best < _WARM_S:
             best = min(best, *self._clock(2))

@@ -80,6 +80,25 @@ def test_a_session_of_a_known_length_runs_once_before_its_first_turn(warm):
     assert len(turn.take()) == 3 and len(runs) == 1 + warm + 3
 
 
+@pytest.mark.parametrize("seconds, untimed", [(0.01, 1), (1.0, 0)])
+def test_the_first_round_of_slow_models_counts(contenders, seconds, untimed):
+    """Each round still runs the other way round than the one before."""
+    turns: list[str] = []
+
+    def opener(contender, stack):
+        def take():
+            turns.append(contender.name)
+            return [seconds]
+
+        return 1.0, take
+
+    measured = measure(contenders[:2], opener, Sampling(rounds=8, each=2, least=4))
+    assert measured.rounds == 8 and len(measured.cycles) == 4 and len(measured.runs(0)) == 8
+    assert len(turns) == 2 * (8 + 4 * untimed)
+    cycles = [turns[i : i + 4 + 2 * untimed] for i in range(0, len(turns), 4 + 2 * untimed)]
+    assert all(cycle[-4:-2] == cycle[-2:][::-1] for cycle in cycles)
+
+
 def test_interruption_keeps_what_there_is(contenders):
     count = itertools.count()
     measured = measure(contenders, in_process(FEEDS), Sampling(seconds=60), interrupted=lambda: next(count) > 20)
