@@ -134,24 +134,46 @@ class Extraction:
 
     def _founded(self, chosen: frozenset[int]) -> frozenset[int] | None:
         """Of the chosen alternatives those that compute what is wanted; ``None`` where some of it has no way from what is given."""
-        known, by = set(self.given), dict[int, int]()
-        waiting = set(chosen)
-        while ready := sorted(i for i in waiting if known.issuperset(self.alternatives[i].reads)):
-            waiting.difference_update(ready)
-            for i in ready:
-                for key in self.alternatives[i].makes:
-                    if key not in known:
-                        by[key] = i
-                        known.add(key)
+        by = self._made_by(chosen)
         used, todo = set[int](), list(self.wanted)
         while todo:
             key = todo.pop()
-            if key not in known:
+            if key in self.given:
+                continue
+            if key not in by:
                 return None
-            if key in by and by[key] not in used:
+            if by[key] not in used:
                 used.add(by[key])
                 todo += self.alternatives[by[key]].reads
         return frozenset(used)
+
+    def _made_by(self, chosen: Iterable[int]) -> dict[int, int]:
+        """Which of the chosen alternatives makes each value that has a way from what is given: the one with the shortest way, then the first.
+
+        Each alternative is looked at once for each value that it reads: a model of 20,000 nodes in a row has as many levels.
+        """
+        missing, readers = dict[int, int](), dict[int, list[int]]()
+        for i in sorted(chosen):
+            reads = set(self.alternatives[i].reads) - self.given
+            missing[i] = len(reads)
+            for key in reads:
+                readers.setdefault(key, []).append(i)
+        by, ready = dict[int, int](), [i for i, count in missing.items() if not count]
+        while ready:
+            fresh = list[int]()
+            for i in ready:
+                for key in self.alternatives[i].makes:
+                    if key not in self.given and key not in by:
+                        by[key] = i
+                        fresh.append(key)
+            following = list[int]()
+            for key in fresh:
+                for i in readers.get(key, ()):
+                    missing[i] -= 1
+                    if not missing[i]:
+                        following.append(i)
+            ready = sorted(following)
+        return by
 
     def _cut(self, chosen: frozenset[int]) -> None:
         """Cut off that values are computed from each other alone."""
@@ -187,9 +209,12 @@ class Extraction:
 
     def _lost(self, chosen: frozenset[int]) -> frozenset[int]:
         """Values that chosen alternatives make and that have no way from what is given."""
-        known = set(self.given)
-        waiting = set(chosen)
-        while ready := {i for i in waiting if known.issuperset(self.alternatives[i].reads)}:
-            waiting -= ready
-            known.update(key for i in ready for key in self.alternatives[i].makes)
-        return frozenset(key for i in waiting for key in self.alternatives[i].makes if key not in known)
+        by = self._made_by(chosen)
+        known = self.given.union(by)
+        return frozenset(
+            key
+            for i in chosen
+            if not known.issuperset(self.alternatives[i].reads)
+            for key in self.alternatives[i].makes
+            if key not in known
+        )

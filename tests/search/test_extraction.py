@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import time
 
 import pytest
 
@@ -92,3 +93,14 @@ def test_as_cheap_as_the_cheapest_of_all_choices(seed):
     assert (found is None) == (best is None)
     if found is not None:
         assert computes(found) and price(prices, found) == pytest.approx(best)
+
+
+def test_a_long_row_takes_time_in_proportion():
+    """A model of 20,000 nodes in a row: looking at all that wait for each one that is ready took most of a minute."""
+    count = 20_000
+    row = Extraction([way(i + 1, i) for i in range(count)], [count], [0])
+    began = time.process_time()
+    assert row._founded(frozenset(range(count))) == frozenset(range(count))
+    assert not row._lost(frozenset(range(count)))
+    assert len(row._lost(frozenset(range(1, count)))) == count - 1
+    assert time.process_time() - began < 5.0
