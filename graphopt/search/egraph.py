@@ -359,6 +359,8 @@ class EqualitySaturation:
         exploration = Exploration(search, self.worlds, self.nodes)
         reason = exploration.saturate(self.turns)
         budget.spent += exploring.spent
+        if search.best < start.cost:
+            budget.found()
         search.budget = budget
         self._extract(exploration)
         return search.outcome(budget.exhausted() or f"{reason}: {len(exploration.egraph)} e-nodes", report)
@@ -388,7 +390,7 @@ class EqualitySaturation:
                 egraph.priced(nodes - egraph.start, egraph.start - nodes, made.cost - search.start.cost, TRUE_WEIGHT)
                 if chosen <= nodes:
                     break
-            idle = 0 if search.best < best * (1 - NEGLIGIBLE_SHARE) else idle + 1
+            idle = 0 if search.better_than(best) else idle + 1
 
 
 SPEC = StrategySpec(

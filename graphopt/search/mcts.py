@@ -94,7 +94,7 @@ class GumbelSearch:
             best = search.best
             self._plan(tree, chance)
             plans += 1
-            idle = 0 if search.best < best * (1 - NEGLIGIBLE_SHARE) else idle + 1
+            idle = 0 if search.better_than(best) else idle + 1
             if len(tree.held) >= self.states:
                 tree.forget()
         return search.outcome(search.budget.exhausted() or f"no better graph in the last of {plans} plans", report)

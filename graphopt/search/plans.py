@@ -12,7 +12,7 @@ from graphopt.ir.delta import Delta, RefusedError
 from graphopt.ir.graph import Graph
 from graphopt.rewrite.match import Match
 from graphopt.rewrite.sites import Key
-from graphopt.search.problem import Budget, Outcome, Problem, State
+from graphopt.search.problem import NEGLIGIBLE_SHARE, Budget, Outcome, Problem, State
 from graphopt.search.symmetry import ClassRewrite, PlanExpansion, ReducedState, SiteClasses
 
 MAX_DETOUR_STEPS = 6
@@ -58,6 +58,13 @@ class PlanSearch:
     def idle(self) -> int:
         """Rewrites since there was a better plan."""
         return self.budget.spent - self._improved
+
+    def better_than(self, before: float) -> bool:
+        """Whether the best plan is better by more than next to nothing than one that was predicted to take so many milliseconds.
+
+        As a share of the start: what is predicted of a plan at all equal places may be too good to be true, and less than nothing.
+        """
+        return before - self.best > NEGLIGIBLE_SHARE * self.start.cost
 
     def candidates(self, reduced: ReducedState) -> Iterator[Candidate]:
         """Price the sites from which to go on, while the budget lasts."""
@@ -135,6 +142,7 @@ class PlanSearch:
             return
         if found.cost < self.best:
             self.best, self._improved = found.cost, self.budget.spent
+            self.budget.found()
         heapq.heappush(self._top, (-found.cost, next(self._count), found))
         if len(self._top) > self.keep:
             heapq.heappop(self._top)
@@ -143,10 +151,11 @@ class PlanSearch:
         """The best plans carried out everywhere, the one that is predicted to be fastest first."""
         found: list[Outcome] = []
         for _, _, candidate in sorted(self._top, key=lambda item: item[2].cost):
+            if found and self.budget.overdue:
+                break  # to carry out another one at a thousand places takes seconds
             site_class = self.site_classes.of(candidate.parent.state.graph, candidate.match)
-            state, steps = self.expansion.of(
-                (*candidate.parent.plan, ClassRewrite(candidate.match.rule.id, site_class))
-            )
+            plan = (*candidate.parent.plan, ClassRewrite(candidate.match.rule.id, site_class))
+            state, steps = self.expansion.best_of(plan)
             if steps and state.cost < self.start.cost and all(state.graph.hash != o.state.graph.hash for o in found):
                 found.append(Outcome(state, steps, self.budget.spent, self.budget.elapsed, reason))
         found.sort(key=lambda o: o.state.cost)
@@ -161,7 +170,8 @@ def in_rounds(search: Callable[[State, Budget], Outcome], start: State, budget: 
     """Search from ``start``, and again from what was found.
 
     What a round finds is carried out at all equal places. These need not be equal any more after that, so the search goes on
-    from there, each time in a half of what is left of the budget, until it finds nothing more.
+    from there, until it finds nothing more. A round has a half of what is left of the budget, and the rest as well while it has found
+    nothing: no other round would use it.
 
     Args:
         search: A round: searches from a state within a budget.
@@ -171,7 +181,7 @@ def in_rounds(search: Callable[[State, Budget], Outcome], start: State, budget: 
     """
     best, others = Outcome(start, (), 0, 0.0, ""), list[Outcome]()
     while True:
-        part = budget.part(0.5)
+        part = budget.until_found(0.5)
         found = search(best.state, part)
         budget.spent += part.spent
         gained = found.state.cost < best.state.cost
@@ -180,12 +190,18 @@ def in_rounds(search: Callable[[State, Budget], Outcome], start: State, budget: 
             others = [*here[1:], *([best] if best.steps else []), *others][: keep - 1]
             best = here[0]
         reason = budget.exhausted()
-        if reason or not gained:
+        if reason is None and not gained:  # a part that is used up has found what is not saved at all equal places
+            reason = (
+                found.stop_reason
+                if part.exhausted() is None
+                else "what seemed better at one place saves nothing everywhere"
+            )
+        if reason is not None:
             return replace(
                 best,
                 candidates=budget.spent,
                 seconds=budget.elapsed,
-                stop_reason=reason or found.stop_reason,
+                stop_reason=reason,
                 others=tuple(others),
                 waiting=found.waiting,
             )

@@ -28,6 +28,7 @@ NEGLIGIBLE_SHARE = 1e-5
 LEEWAY = 2e-3
 """Share of the total that a rule whose hints hold may be predicted to lose."""
 NO_LEEWAY = -NEGLIGIBLE_SHARE
+_OVERDUE = 1.1  # of a limit in seconds: what is over by then leaves out what is of use and not needed
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,6 +175,7 @@ class Budget:
         aside: Seconds of this process that don't count: kernels are measured in the middle of a search, out of another purse.
         spent: Priced rewrites so far.
         least: Priced rewrites that the clock does not keep it from: on a busy machine a second can be gone before anything was tried.
+        found_share: Share of it that is left to a search once it has found something better, see :meth:`until_found`; ``None`` for all of it.
     """
 
     seconds: float | None = None
@@ -182,6 +184,7 @@ class Budget:
     aside: Callable[[], float] = lambda: 0.0
     spent: int = 0
     least: int = 0
+    found_share: float | None = None
     _started: float = field(init=False)
 
     def __post_init__(self) -> None:
@@ -197,6 +200,11 @@ class Budget:
         """Whether someone asked to stop."""
         return self.interrupted is not None and self.interrupted()
 
+    @property
+    def overdue(self) -> bool:
+        """Whether someone waits: the search was asked to stop, or its time has been gone for a while."""
+        return self.interrupted_now or (self.seconds is not None and self.elapsed >= _OVERDUE * self.seconds)
+
     def part(self, share: float, most: int | None = None) -> Budget:
         """A budget of a share of what is left, and of so many candidates at most; what is spent of it is to be added to this one's."""
         seconds = None if self.seconds is None else share * max(0.0, self.seconds - self.elapsed)
@@ -204,7 +212,23 @@ class Budget:
         if self.candidates is not None:
             left = math.ceil(share * max(0, self.candidates - self.spent))
             candidates = left if most is None else min(left, most)
-        return Budget(seconds, candidates, self.interrupted, self.aside, least=math.ceil(share * self.least))
+        least = math.ceil(share * self.least)
+        return Budget(seconds, candidates, self.interrupted, self.aside, least=least, found_share=self.found_share)
+
+    def until_found(self, share: float) -> Budget:
+        """All that is left for as long as nothing better is found, and then a share of it: what comes after needs the rest."""
+        return replace(self.part(1.0), found_share=share)
+
+    def found(self) -> None:
+        """Something better was found."""
+        share, self.found_share = self.found_share, None
+        if share is None:
+            return
+        self.least = math.ceil(share * self.least)
+        if self.seconds is not None:
+            self.seconds *= share
+        if self.candidates is not None:
+            self.candidates = math.ceil(share * self.candidates)
 
     def again(self) -> Budget:
         """The same budget, of which nothing is spent."""

@@ -202,6 +202,15 @@ class PlanExpansion:
             made = self._made[plan[: i + 1]] = self._everywhere(made, plan[i])
         return made.state, made.steps
 
+    def best_of(self, plan: tuple[ClassRewrite, ...]) -> tuple[State, tuple[Step, ...]]:
+        """The cheapest state on the way of a plan, the last one of equals, and the steps to it.
+
+        What a move saves at one place need not be saved at all of them, so a plan can be worth less than what it begins with.
+        """
+        self.of(plan)
+        made = min((self._made[plan[:n]] for n in range(len(plan), -1, -1)), key=lambda made: made.state.cost)
+        return made.state, made.steps
+
     def _everywhere(self, made: _Carried, move: ClassRewrite) -> _Carried:
         before, graph, places = made.state, made.state.graph, self._places(made, move.rule)
         done: list[tuple[Graph, Match]] = []

@@ -14,7 +14,9 @@ from graphopt.rewrite.schema import parse_rules
 from graphopt.runtime.session import SessionConfig
 from graphopt.search.backtracking import Auto, Backtracking, Beam, RandomWalk
 from graphopt.search.greedy import Greedy
-from graphopt.search.problem import Budget, Problem
+from graphopt.search.mcts import GumbelSearch
+from graphopt.search.plans import Candidate, PlanSearch, in_rounds
+from graphopt.search.problem import Budget, Outcome, Problem
 from graphopt.search.symmetry import PlanExpansion, ReducedState, SiteClasses, disjoint
 from tests.ir.check import problems
 from tests.search.test_greedy import RULES as MERGING
@@ -219,3 +221,78 @@ def test_a_round_without_a_better_plan_ends(problem):
     assert not short.steps and short.candidates < whole.candidates / 2
     found = Backtracking(alpha=3.0, patience=3).run(problem, problem.start(layers(3)), Budget(candidates=2000))
     assert operators(found.state.graph).count("Relu") == 3
+
+
+@pytest.mark.parametrize("strategy", [Backtracking(1e9), GumbelSearch(patience=10_000)], ids=lambda s: s.name)
+@pytest.mark.parametrize("candidates", [2, 9, 15])
+def test_what_finds_nothing_uses_its_whole_budget(problem, strategy, candidates: int):
+    """A round has a half of what is left, for the sake of the next; where it finds nothing there is no next one."""
+    aimless = replace(problem, library=Library(tuple(r for r in problem.library.rules if r.id == "detour")))
+    budget = Budget(candidates=candidates)
+    found = strategy.run(aimless, aimless.start(layers(3)), budget)
+    assert found.steps == () and found.stop_reason == "candidate budget used up"
+    assert found.candidates == budget.spent == candidates
+
+
+def test_a_round_has_all_until_it_finds_something_and_then_a_half(problem):
+    for limit in ({"candidates": 101}, {"seconds": 50.0}):
+        part = Budget(**limit).until_found(0.5)
+        (name,) = limit
+        assert getattr(part, name) == pytest.approx(limit[name], abs=0.1)
+        within = part.part(0.5)
+        for _ in range(2):  # only the first time counts
+            part.found(), within.found()
+        assert getattr(part, name) == pytest.approx(limit[name] / 2, abs=0.5)
+        assert getattr(within, name) == pytest.approx(limit[name] / 4, abs=1.0)
+    whole = Budget(candidates=10)
+    whole.found()
+    assert whole.candidates == 10
+
+
+def test_a_round_whose_find_comes_to_nothing_does_not_say_that_the_budget_is_gone(problem):
+    start = problem.start(layers(1))
+
+    def mistaken(state, budget):
+        budget.found()
+        budget.spent = budget.candidates
+        return Outcome(state, (), budget.spent, 0.0, budget.exhausted())
+
+    found = in_rounds(mistaken, start, Budget(candidates=10), keep=4)
+    assert found.candidates == 5 and found.stop_reason == "what seemed better at one place saves nothing everywhere"
+
+
+def plan_of(search: PlanSearch, layers: str) -> Candidate:
+    """The last rewrite of a plan for all layers but the last, or for all of them."""
+    first = max(search.root.open, key=lambda key: search.root.open[key])
+    last = next(key for key in search.root.open if key != first)
+    here = search.root
+    for key in (first, last)[: 2 if layers == "all" else 1]:
+        detour = here.after(search.problem, here.state.sites.matches[key], search.site_classes)
+        shortcut = next(m for m in detour.state.sites if m.rule.id == "shortcut")
+        before, here = detour, detour.after(search.problem, shortcut, search.site_classes)
+    return Candidate(before, shortcut, here.cost, here.state.cost)
+
+
+def test_a_plan_ends_where_more_of_it_saves_nothing_everywhere(problem):
+    search = PlanSearch(problem, problem.start(layers(4)), Budget(), 4)
+    good = plan_of(search, "but the last")
+    parent = good.parent.after(problem, good.match, search.site_classes)
+    detour = next(m for m in parent.state.sites if m.rule.id == "detour" and m.nodes in {k[1] for k in parent.open})
+    search.note(Candidate(parent, detour, good.cost / 2, good.here))  # it costs, whatever is claimed
+    found = search.outcome("over", None)
+    assert [step.rule for step in found.steps] == ["detour"] * 3 + ["shortcut"] * 3
+    assert found.state.cost == pytest.approx(good.cost)
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_who_waits_for_the_end_gets_the_best_plan_alone(problem, waits: bool):
+    search = PlanSearch(problem, problem.start(layers(4)), Budget(interrupted=lambda: waits), 4)
+    for name in ("but the last", "all"):
+        search.note(plan_of(search, name))
+    found = search.outcome("over", None)
+    assert operators(found.state.graph).count("Relu") == 4
+    assert len(found.others) == (0 if waits else 1)
+
+
+def test_time_that_is_long_gone_is_overdue():
+    assert [Budget(seconds).overdue for seconds in (None, 1e3, 0.0)] == [False, False, True]

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from onnx import helper
 
 from graphopt.cost.kernel import KernelCost
 from graphopt.cost.store import Store
@@ -22,6 +23,7 @@ from graphopt.search.plans import PlanSearch
 from graphopt.search.problem import Budget, Problem
 from tests.ir.check import problems
 from tests.search.test_backtracking import layers, operators, problem  # noqa: F401 (a fixture)
+from tests.search.test_greedy import graph_of
 
 DEMO = Path(__file__).resolve().parents[2] / "models" / "demo_regnet.onnx"
 THERE_AND_BACK = """
@@ -39,6 +41,17 @@ rules:
     equal: real
     match: ["n = Neg(x)", "t = Erf(n)", "y = Neg(t)"]
     replace: ["y = Erf(x)"]
+    examples: {accept: [{x: 3xf32}]}
+"""
+ONCE = """
+family: test
+doc: Twice is once.
+rules:
+  - id: once
+    doc: Saves one.
+    equal: exact
+    match: ["a = Floor(x)", "y = Floor(a)"]
+    replace: ["y = Floor(x)"]
     examples: {accept: [{x: 3xf32}]}
 """
 
@@ -89,6 +102,24 @@ def test_patience_ends_a_search_without_a_budget(problem, start):  # noqa: F811
     found = GumbelSearch(patience=3).run(problem, start, Budget())
     assert "no better graph in the last of" in found.stop_reason
     assert operators(found.state.graph).count("Relu") == 3
+
+
+def test_patience_ends_it_where_a_plan_promises_less_than_nothing(problem):  # noqa: F811
+    """Of eight in a row four pairs are one each, and every pair with what was made of one counts four times again: more than there is."""
+    rules = replace(problem, library=Library(tuple(parse_rules(ONCE, "test.yaml"))))
+    nodes = [helper.make_node("Floor", [f"v{i}"], [f"v{i + 1}"]) for i in range(8)]
+    start = rules.start(graph_of(*nodes, weights={}, inputs={"v0": [512, 64]}, outputs=["v8"]))
+    plans = list[float]()
+
+    class Counted(GumbelSearch):
+        def _plan(self, tree, chance):
+            super()._plan(tree, chance)
+            plans.append(tree.search.best)
+            assert len(plans) < 500
+
+    found = Counted(patience=3).run(rules, start, Budget())
+    assert min(plans) < 0.0
+    assert found.stop_reason.startswith("no better graph in the last of")
 
 
 def test_every_better_graph_is_told(problem, start):  # noqa: F811
