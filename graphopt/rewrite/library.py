@@ -224,8 +224,9 @@ def load_library(
             It names all that is wrong.
         UsageError: A family or rule that does not exist.
     """
-    paths = [Path(s) for s in selection if s.endswith(SUFFIXES) or (Path(s).is_dir() and s not in PACKS)]
-    names = [s for s in selection if s not in map(str, paths) and s not in PACKS]
+    places = [s for s in selection if s.endswith(SUFFIXES) or (Path(s).is_dir() and s not in PACKS)]
+    paths = [Path(s) for s in places]
+    names = [s for s in selection if s not in places and s not in PACKS]
     packs = [s for s in PACKS if s in selection or not selection]
     rules: list[Rule] = []
     wrong: list[RuleError] = []

@@ -86,3 +86,21 @@ def test_a_folder_without_rules_is_an_error(tmp_path):
         with pytest.raises(RuleError, match="no rule file in this folder") as error:
             choose()
         assert error.value.hint == "rule files end in .yaml or .yml"
+
+
+def test_a_path_may_be_written_as_the_shell_completes_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    written(folder, "exact")
+    ways = [
+        "mine",
+        "mine/",
+        "./mine",
+        "./mine/mine.yaml",
+        f"{folder}/",
+        f"{folder}//mine.yaml",
+        "../" + tmp_path.name + "/mine",
+    ]
+    for way in ways:
+        assert [rule.id for rule in load_library([way], evidence=False).rules] == ["mine-is-abs"], way
