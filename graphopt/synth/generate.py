@@ -36,7 +36,7 @@ from graphopt.synth.work import (
     paying,
     prove_group,
 )
-from graphopt.synth.worlds import select
+from graphopt.synth.worlds import select, strangers
 from graphopt.version import __version__
 
 T = TypeVar("T")
@@ -212,6 +212,8 @@ class Generator:
         tasks = [(world, plan.depth, plan.seed, plan.limit, self._until) for world in self.worlds]
         groups: dict[Any, Group] = {}
         self._tell(f"enumerating {len(tasks)} worlds")
+        apart = strangers(plan.ops)
+        self.chain.cut += [f"no world has {op} with {', '.join(others)}" for op, others in apart.items() if others]
         for made in self.journal.map("enumerate", self.executor, enumerate_world, tasks, asdict, _record(Enumerated)):
             self._remember(made.usage)
             self.chain.graphs += made.terms

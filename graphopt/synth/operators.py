@@ -264,8 +264,10 @@ def results(name: str, form: Form, shapes: tuple[Shape, ...]) -> tuple[Shape, ..
     types = [ValueType("f32", s) for s in shapes]
     types += [ValueType("f32" if a.dtype == np.float32 else "i64", a.shape) for a in fixed]
     data = [None] * len(shapes) + [a if a.dtype == np.int64 else None for a in fixed]
+    # Where a Slice begins and ends is believed of contents only.
+    contents = [None if a is None else tuple(a.tolist()) for a in data]
     try:
-        made = infer(name, "", OPSET, attributes(form), types, data, TABLE[name].outputs)
+        made = infer(name, "", OPSET, attributes(form), types, data, TABLE[name].outputs, contents)
     except InferenceError:
         return ()
     return tuple(t.shape for t in made) if all(t.static for t in made) else ()  # type: ignore[misc]

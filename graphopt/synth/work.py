@@ -113,8 +113,9 @@ def enumerate_world(task: tuple[World, int, int, int, float | None]) -> Enumerat
         if len(held) > 60:
             held[:] = diverse(held)
 
-    for size in range(1, depth + world.deeper + 1):
-        for index in bank.grow(size, size == depth + world.deeper):
+    most = world.depth(depth)
+    for size in range(1, most + 1):
+        for index in bank.grow(size, size == most):
             in_time(until)
             for pair in pairs.of(index):
                 add(pair)

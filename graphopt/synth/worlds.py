@@ -24,7 +24,7 @@ class World:
         ops: Operators, in the order in which they are applied.
         numbers: One-element constants.
         about: Operators one of which a law has to contain, none for any: laws of sums alone are found elsewhere.
-        deeper: Operators that a graph may have beyond the depth asked for.
+        deeper: Operators that a graph may have beyond the depth asked for; below 0 where many operators make too many graphs.
         any_order: Whether inputs of one shape may come in any order in the largest graphs too, for laws whose sides have them in
             different ones.
         slots: By operator, for each operand the inputs (names of one letter) one of which it must depend on, ``""`` for any:
@@ -45,6 +45,15 @@ class World:
         """Dimensions of the inputs."""
         return frozenset(d for _, shape in self.leaves for d in shape)
 
+    def depth(self, asked: int) -> int:
+        """Operators of a graph at most. Graphs of two are few in every world."""
+        return max(asked + self.deeper, min(asked, _FEW))
+
+    def narrowed(self, names: Sequence[str]) -> World:
+        """The world with some of its operators alone: there are fewer graphs, so that all are made, and all their laws are told."""
+        ops = tuple(o for o in self.ops if o in names)
+        return self if ops == self.ops else replace(self, ops=ops, about=(), deeper=max(self.deeper, 0), any_order=True)
+
 
 def _leaves(text: str) -> tuple[tuple[str, Shape], ...]:
     """Read ``x 2x3, s`` (a name without a shape is a single number)."""
@@ -55,6 +64,7 @@ def _leaves(text: str) -> tuple[tuple[str, Shape], ...]:
     return tuple(made)
 
 
+_FEW = 2
 FLOW = "x"
 """The input that stands for what flows through a model; any other may be a weight."""
 
@@ -125,7 +135,7 @@ def select(names: Sequence[str], max_dim: int = 4) -> list[World]:
 
     Raises:
         UnknownNameError: A name is neither.
-        UsageError: Presets and operators are mixed, or ``max_dim`` leaves no room for dimensions that differ.
+        UsageError: Presets and operators are mixed, operators don't meet, or ``max_dim`` leaves no room for dimensions that differ.
     """
     if not 2 <= max_dim <= 4:
         raise UsageError(f"--max-dim must be 2, 3 or 4, not {max_dim}")
@@ -139,9 +149,36 @@ def select(names: Sequence[str], max_dim: int = 4) -> list[World]:
         wanted = {world for name in chosen or ["all"] for world in PRESETS[name]}
         found = [w for w in WORLDS if w.name in wanted]
     else:
-        found = [replace(w, ops=tuple(o for o in w.ops if o in names)) for w in WORLDS]
-        found = [w for w in found if w.ops and (len(w.ops) > 1 or len(names) == 1)]
+        found = _meeting(names)
     return [_within(w, max_dim) for w in found]
+
+
+def _meeting(names: Sequence[str]) -> list[World]:
+    """The worlds in which operators meet, and those that are about one of them, narrowed to them.
+
+    A world that is about none of them leaves their laws to others, unless no other has these operators together.
+
+    Raises:
+        UsageError: An operator meets none of the others.
+    """
+    whole = [(w, w.narrowed(names), not set(w.about).isdisjoint(names)) for w in WORLDS]
+    whole = [(w, made, about) for w, made, about in whole if about or len(made.ops) > (len(set(names)) > 1)]
+    found = [made for w, made, about in whole if about or not w.about]
+    for _, made, _ in whole:
+        if not any(set(made.ops) <= set(other.ops) for other in found):
+            found.append(made)
+    apart = strangers(names)
+    alone = [name for name in names if len(apart[name]) == len(apart) - 1 > 0]
+    if alone:
+        meets = sorted({o for w in WORLDS if alone[0] in w.ops for o in w.ops if o != alone[0]})
+        raise UsageError(f"--ops: {alone[0]} meets none of the others", f"it meets {', '.join(meets)}")
+    return found
+
+
+def strangers(names: Sequence[str]) -> dict[str, list[str]]:
+    """For each of some operators those of the others with which it is in no world."""
+    able = [name for name in dict.fromkeys(names) if name in TABLE]
+    return {a: [b for b in able if not any({a, b} <= set(w.ops) for w in WORLDS)] for a in able}
 
 
 def _within(world: World, limit: int) -> World:
