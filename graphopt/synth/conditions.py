@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from graphopt.rewrite.expr import Env, Expression, compile_expression
 from graphopt.rewrite.functions import FUNCTIONS
-from graphopt.synth.draft import Draft
+from graphopt.synth.draft import Draft, Slot
 
 MOST = 6
 """Conditions of a rule, at most."""
@@ -69,9 +69,26 @@ def _texts(draft: Draft) -> Iterator[str]:
         for s, t in itertools.combinations(slots.get("window", []), 2)
         if s.name == t.name
     )
-    for s in slots.get("position", []):
-        yield f"all([n == 0 for n in values({s.variable})])"
+    yield from _positions(draft, slots.get("position", []))
     yield from _literals(draft)
+
+
+def _positions(draft: Draft, slots: Sequence[Slot]) -> Iterator[str]:
+    """Where slices begin and end: at the front, where an operand of a Concat ends, or where another slice of the same axes does.
+
+    The same numbers say nothing for other axes, and few instances would show it.
+    """
+    for s in slots:
+        yield f"all([n == 0 for n in values({s.variable})])"
+        for x, t in itertools.product(draft.leaves, (t for t in draft.slots if t.kind == "axis")):
+            yield f"values({s.variable}) == (dim({x}, {t.variable}),)"
+    over = {s.node: s.variable for s in draft.slots if s.kind == "axes"}
+    for (start, end), (other, last) in itertools.permutations(zip(slots[::2], slots[1::2], strict=True), 2):
+        axes = f"values({over[start.node]}) == values({over[other.node]})"
+        yield f"{axes} and values({end.variable}) == values({other.variable})"
+        if start.node < other.node:
+            same = [f"values({s.variable}) == values({t.variable})" for s, t in ((start, other), (end, last))]
+            yield " and ".join([axes, *same])
 
 
 def _ranks(leaves: Sequence[str]) -> Iterator[str]:
