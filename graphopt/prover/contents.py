@@ -65,6 +65,14 @@ def hidden(case: Case, dtypes: Collection[str] = DTYPES.keys(), *, ones: bool = 
     return case
 
 
+def each_hidden(case: Case) -> Iterator[Case]:
+    """The cases of which one dimension of one operand alone has a symbol."""
+    for place, operand in _free(case, DTYPES.keys()):
+        for i, d in enumerate(operand.dims):
+            if d != 1:
+                yield put(case, place, replace(operand, dims=(*operand.dims[:i], SYMBOLS[0], *operand.dims[i + 1 :])))
+
+
 def squared(case: Case, size: int) -> Case:
     """All sizes but 1 are one: types do not tell a matrix from its transpose then."""
     for place, operand in places(case):

@@ -36,6 +36,9 @@ _CACHED = {"Attention": 4, "MultiHeadAttention": 6, "GroupQueryAttention": 3}
 """Where operators of attention take past keys; past values come next."""
 _PAST = 2
 """Keys and values in a cache."""
+_ALIKE, _JOINED = 2, 3
+"""Size of all dimensions where a Concat is looked at, and of how many axes and dimensions."""
+_BEGIN, _END = (0, 1, _ALIKE, -1), (1, _ALIKE, 3, 4, 2**31, -1)
 _LETTERED = 6  # letters of the operands of an Einsum that are changed
 _SPELT = 256
 """Equations that are tried for one Einsum; of two matrices there are no more."""
@@ -58,6 +61,9 @@ def fitted(vary: Variation, case: Case) -> Iterator[Case]:
             yield from _started(case, line)
         if op == "Slice":
             yield from _stepped(case, line)
+            yield from _cut(vary, case, line)
+        if op == "Concat":
+            yield from _joined(vary, case, line)
         if op == "Einsum":
             yield from _spelt(vary, case, line)
         if op in _CACHED:
@@ -65,6 +71,40 @@ def fitted(vary: Variation, case: Case) -> Iterator[Case]:
         yield from _activated(case, line)
     yield from _along(vary, case)
     yield from _lower(vary, case)
+
+
+def _cut(vary: Variation, case: Case, line: Line) -> Iterator[Case]:
+    """A Slice of what was computed, from everywhere to everywhere, along every axis if there are others: what it was made of ends in between."""
+    names = [operand.name for operand in line.operands]
+    if len(names) < 4 or names[0] in vary.rule.leaves:
+        return
+    slices = [other for other in vary.rule.match if operator_of(case, other)[1] == "Slice" and len(other.operands) > 3]
+    over = [other.operands[3].name for other in slices]
+    given = [case.get(name) for name in (*names[1:3], *over)]
+    if not all(isinstance(o, Operand) and isinstance(o.data, list) and len(o.data) == 1 for o in given):
+        return
+    alike = squared(case, _ALIKE)
+    axes = [v for a, v, _ in vary.captured if a == "axis" and isinstance(case.get(v), int)]
+    for axis in range(max(len(o.dims) for o in operands(case) if o.data is None)):
+        made = {**alike, **dict.fromkeys(axes, axis)}
+        made |= {name: replace(case[name], data=[axis]) for name in over}
+        for ends in itertools.product(_BEGIN, _END):
+            yield made | {name: replace(case[name], data=[end]) for name, end in zip(names[1:3], ends, strict=True)}
+
+
+def _joined(vary: Variation, case: Case, line: Line) -> Iterator[Case]:
+    """Along every axis, an operand that is joined with what was computed, as large as it may have to be to fit there."""
+    alike = squared(case, _ALIKE)
+    read = {operand.name for operand in line.operands}
+    own = [(place, o) for place, o in places(alike) if place[0] in read and o.data is None and len(o.dims) <= _JOINED]
+    if not own or read <= set(vary.rule.leaves):
+        return
+    rank = max(len(o.dims) for _, o in own)
+    axes = sorted({v for a, v, _ in vary.captured if a == "axis" and isinstance(case.get(v), int)})
+    for place, operand in own:
+        sizes = itertools.product((_ALIKE, 2 * _ALIKE, 1), repeat=len(operand.dims))
+        for dims, along in itertools.product(sizes, itertools.product(range(rank), repeat=min(len(axes), _JOINED))):
+            yield put({**alike, **dict(zip(axes, along, strict=False))}, place, reshaped(operand, dims))
 
 
 # -- recurrent networks -------------------------------------------------------------------------------------------

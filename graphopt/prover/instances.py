@@ -16,7 +16,7 @@ import numpy as np
 
 from graphopt.ir.edit import RefusedError
 from graphopt.prover.cases import Case, Instance, attempt, operands, parse_case, size_of
-from graphopt.prover.contents import edges, hidden, named, sizes_behind
+from graphopt.prover.contents import each_hidden, edges, hidden, named, sizes_behind
 from graphopt.prover.coupled import coupled
 from graphopt.prover.variation import Variation
 from graphopt.rewrite.schema import Rule
@@ -34,6 +34,8 @@ _SQUARE = 0.5
 """Share of them that are tried with one size for all dimensions."""
 _REFUSED = 200
 """Cases that the engine refuses which are tried with symbols for all sizes."""
+_NUMBERS = frozenset({"is_int", "is_static"})
+"""What conditions call where symbols for all sizes leave nothing."""
 
 
 def instances(rule: Rule, *, seed: int = 0, limit: int = 40, tries: int = 300) -> list[Instance]:
@@ -78,10 +80,14 @@ def matches(rule: Rule, case: Case, blind: Iterator[int], block: int = _BLOCKS[0
         yield made
     elif isinstance(made, RefusedError) and next(blind) < _REFUSED:
         # By the results' shapes, most likely, which symbols hide, and what nobody knows.
-        for other in (named(case), hidden(case), hidden(case, ones=False, unknown=True)):
-            found = attempt(rule, other, block)
-            if isinstance(found, Instance):
-                yield replace(found, sizes=sizes_behind(case, other))
+        ways = [named(case), hidden(case), hidden(case, ones=False, unknown=True)]
+        found = [(other, attempt(rule, other, block)) for other in ways]
+        if not any(isinstance(made, Instance) for _, made in found) and any(e.calls & _NUMBERS for e in rule.where):
+            # A condition that asks for one number says nothing of the others.
+            found = [(other, attempt(rule, other, block)) for other in each_hidden(case)]
+        for other, made in found:
+            if isinstance(made, Instance):
+                yield replace(made, sizes=sizes_behind(case, other))
 
 
 def variations(rule: Rule, *, seed: int = 0, tries: int = 300, matched: list[Case] | None = None) -> Iterator[Case]:
