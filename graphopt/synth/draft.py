@@ -164,6 +164,11 @@ def one_rule(text: str) -> Rule:
     return rule
 
 
+def weakened(text: str) -> str:
+    """A rule that claims to be exact with a claim that counts no signs of zeros; any other as it is."""
+    return text.replace("equal: exact", "equal: real", 1)
+
+
 def _written(case: Case, without: Collection[str]) -> str:
     """A case as an item of ``examples``, some variables left out."""
 

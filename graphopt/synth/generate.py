@@ -10,7 +10,7 @@ import hashlib
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -324,6 +324,9 @@ class Generator:
             for kept, found in zip(attacked, told, strict=True):
                 self._remember(found.usage)
                 felled += [(kept, found)] if found.message else []
+                if found.text:
+                    weaker = replace(kept, text=found.text, verdict=Verdict(**found.verdict))
+                    self.kept = [weaker if k is kept else k for k in self.kept]
                 self._tell(f"what is kept: {name} {turn + 1}")
             fallen = [kept for kept, _ in felled]
             others = [k for k in self.kept if k not in fallen]

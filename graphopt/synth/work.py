@@ -9,7 +9,7 @@ import resource
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from typing import Any
 
@@ -22,7 +22,7 @@ from graphopt.prover.instances import instances
 from graphopt.prover.symbolic import agrees, judge
 from graphopt.rewrite.schema import Rule
 from graphopt.synth.bank import Bank
-from graphopt.synth.draft import one_rule
+from graphopt.synth.draft import one_rule, weakened
 from graphopt.synth.generalise import LIMIT, SECONDS, diverse, generalise
 from graphopt.synth.graphs import Rewriter, saves
 from graphopt.synth.journal import in_time
@@ -208,11 +208,15 @@ class Attacked:
         message: Why it falls, empty if it stands.
         refuted: Where it falls, in the form of its examples.
         usage: Of the process.
+        text: The rule with a weaker claim, where it stands with that alone.
+        verdict: The evidence of this.
     """
 
     message: str
     refuted: Case
     usage: Usage
+    text: str = ""
+    verdict: Mapping[str, Any] = field(default_factory=dict)
 
 
 def attack(task: tuple[str, int]) -> Attacked:
@@ -232,10 +236,19 @@ def attack(task: tuple[str, int]) -> Attacked:
 
 
 def check(task: tuple[str, int]) -> Attacked:
-    """Check a rule that is to be kept as ``graphopt rules check`` will."""
-    verdict = check_rule(named_rule(task[0], "kept"))
-    wrong = not verdict.loads
-    return Attacked(verdict.message or verdict.verdict if wrong else "", dict(verdict.refuted or {}), Usage.now())
+    """Check a rule that is to be kept as ``graphopt rules check`` will.
+
+    Where the runtime alone speaks against it, as with the sign of a zero, no condition is to blame but the claim.
+    """
+    text = task[0]
+    verdict = check_rule(named_rule(text, "kept"))
+    if verdict.loads:
+        return Attacked("", {}, Usage.now())
+    weaker = weakened(text)
+    again = check_rule(named_rule(weaker, "kept")) if weaker != text else verdict
+    if again.loads:
+        return Attacked("", {}, Usage.now(), weaker, asdict(again))
+    return Attacked(verdict.message or verdict.verdict, dict(verdict.refuted or {}), Usage.now())
 
 
 def derivable(rules: Sequence[tuple[str, str]], pairs: Sequence[Pair]) -> bool:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -16,15 +17,17 @@ from graphopt.cli.main import run
 from graphopt.errors import GraphoptError, UsageError
 from graphopt.execution import make_executor
 from graphopt.files import alone
+from graphopt.prover.evidence import Verdict
 from graphopt.rewrite.apply import apply
 from graphopt.rewrite.examples import build_example
 from graphopt.rewrite.library import lint, load_library
+from graphopt.synth.draft import weakened
 from graphopt.synth.emit import HEADER, formula, write_pack
 from graphopt.synth.generalise import generalise
-from graphopt.synth.generate import LIMIT
+from graphopt.synth.generate import LIMIT, Generator, Kept, Plan
 from graphopt.synth.graphs import Rewriter
 from graphopt.synth.journal import Journal, OutOfTime
-from graphopt.synth.work import enumerate_world, prove_group
+from graphopt.synth.work import Attacked, Usage, check, enumerate_world, prove_group
 from graphopt.synth.worlds import select
 from tests.synth.sides import axis, node, pair, perm
 
@@ -214,3 +217,48 @@ def test_damaged_results_are_named(tmp_path: Path, line: str):
     stage.write_text(line + "\n", errors="surrogateescape")
     with make_executor("inline") as executor, pytest.raises(GraphoptError, match=r"stage\.jsonl: damaged: "):
         [*journal.map("stage", executor, abs, [1, 2], dict, lambda told: 1 + told["a"])]
+
+
+FALLEN = """  - id: ID
+    doc: DOC
+    equal: exact
+    match:
+      - m1 = Relu(x)
+      - m2 = Relu(z)
+      - y = Concat<axis = $i>(m1, m2)
+    replace:
+      - n1 = Concat<axis = i>(x, z)
+      - y = Relu(n1)
+    examples:
+      accept:
+        - {x: 4x3xf32, z: 4x3xf32, i: 0, opset: 18}
+        - {x: Sx1xf16, z: SxSxf16, i: -1, opset: 18}
+"""
+"""Of float16 this runtime's Relu drops the sign of a zero or keeps it, by where the zero stands."""
+
+
+def test_what_only_signs_of_zeros_speak_against_claims_less():
+    """A condition that excludes the instance, as any could, would say nothing of the law."""
+    told = check((FALLEN, 0))
+    assert told.text == weakened(FALLEN) != FALLEN and not told.message
+    assert told.verdict["verdict"] == "proved"
+    assert not check((told.text, 0)).text
+
+
+def lesser(task: tuple[str, int]) -> Attacked:
+    verdict = asdict(Verdict("ID", "hash", "proved", "field 3"))
+    return (
+        Attacked("", {}, Usage.now(), weakened(task[0]), verdict)
+        if weakened(task[0]) != task[0]
+        else Attacked("", {}, Usage.now())
+    )
+
+
+def test_a_lesser_claim_takes_the_place_of_the_rule_with_its_evidence(tmp_path: Path):
+    with make_executor("inline") as executor:
+        generator = Generator(Plan(("Relu",)), executor, tmp_path / "unfinished")
+        generator.kept = [Kept(FALLEN, (LAWS[OPS],), Verdict("ID", "hash", "proved", "terms 3"))]
+        generator._attack("check", lesser, list(generator.kept))
+    (kept,) = generator.kept
+    assert kept.text == weakened(FALLEN) and kept.verdict.method == "field 3"
+    assert generator.chain.fallen == 0
