@@ -174,7 +174,7 @@ class _Run:
         sizes = open_sizes(model, feeds)
         chosen = {*plan.dims, *shaped_sizes(model, feeds, plan.input_shapes)}
         assumed = () if any(given) else tuple(name for name in sizes if name not in chosen)
-        made = [*variants.originals(self.path, plan.levels), *opponents()]
+        made = [*variants.originals(self.path, plan.levels), *(m.beside(fingerprint(self.config)) for m in opponents())]
         for strategy in plan.strategies:
             target = self.folder / f"{self.config.provider}-{self.config.threads}-{strategy}.onnx"
             one, result = variants.optimised(self.path, strategy, self.config, plan, target, self.tell, self.stop)

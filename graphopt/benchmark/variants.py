@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,11 +16,14 @@ from graphopt.benchmark.results import Check, Family, Operator, Search, Step, Va
 from graphopt.benchmark.rivals import RIVALS
 from graphopt.errors import GraphoptError, ModelError, OutputsDifferError, UsageError
 from graphopt.onnxio.load import load
+from graphopt.onnxio.save import OURS
 from graphopt.pipeline.write import Result
+from graphopt.runtime.environment import Environment
 from graphopt.runtime.profile import by_op, profile
 from graphopt.runtime.session import SessionConfig
 from graphopt.verification.numeric import Verification
 from graphopt.version import __version__
+from graphopt.wording import one_line, plural
 
 Tell = Callable[[str], None]
 Interrupted = Callable[[], bool]
@@ -32,10 +36,25 @@ class Made:
     Attributes:
         variant: What is known of it.
         path: The file; None if there is none to run.
+        recorded: Where graphopt measured it when it made it, as its metadata says; empty where graphopt did not, or where nobody knows.
     """
 
     variant: Variant
     path: Path | None = None
+    recorded: str = ""
+
+    def beside(self, here: Environment) -> Made:
+        """With a word on it where graphopt made the file for something else than what it runs on here: what gains there may lose here."""
+        try:
+            there = {name: json.loads(self.recorded)[name] for name in ("threads", "provider", "cpu")}
+            told = (plural(int(there["threads"]), "thread"), f"provider {there['provider']}", str(there["cpu"]))
+        except (KeyError, TypeError, ValueError):
+            return self
+        others = [
+            one_line(text, 40) for text, name in zip(told, there, strict=True) if there[name] != getattr(here, name)
+        ]
+        message = f"graphopt made it for {', '.join(others)}" if others else ""
+        return replace(self, variant=replace(self.variant, message=message))
 
     def failed(self, status: Any, message: str) -> Made:
         """The same without a file to run."""
@@ -126,7 +145,8 @@ def described(made: Made) -> Made:
     file = made.path.resolve()
     elsewhere = [t for t in model.tensors.values() if hasattr(t, "path") and Path(t.path).resolve() != file]
     size = file.stat().st_size + sum(int(t.nbytes) for t in elsewhere)
-    return replace(made, variant=replace(made.variant, size=size, nodes=len(model.proto.graph.node)))
+    recorded = next((e.value for e in model.proto.metadata_props if e.key == f"{OURS}environment"), "")
+    return replace(made, variant=replace(made.variant, size=size, nodes=len(model.proto.graph.node)), recorded=recorded)
 
 
 def checked(made: Made, verification: Verification) -> Made:

@@ -151,6 +151,8 @@ def _notes(case: Case, precision: float) -> list[tuple[str, str]]:
             notes.append((v.name, f"{v.status}: {v.message}" if v.message else v.status))
         elif v.search is not None and v.search.kept_original:
             notes.append((v.name, "found nothing that is faster with certainty: this is the input, unchanged"))
+        elif v.message:
+            notes.append((v.name, v.message))
     if case.noisy:
         notes.append(
             (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from dataclasses import replace
 
@@ -9,6 +10,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper
+from rich.console import Console
 
 import graphopt
 from graphopt import wording
@@ -17,8 +19,10 @@ from graphopt.benchmark.peers import PEERS
 from graphopt.benchmark.plan import Plan
 from graphopt.benchmark.results import Ratio, Variant
 from graphopt.benchmark.run import _best_level, bench, find_model
+from graphopt.cli.benchtable import show_case
 from graphopt.errors import MissingExtraError, UnknownNameError, UsageError
-from graphopt.runtime.environment import default_threads, usable_cores
+from graphopt.runtime.environment import default_threads, fingerprint, usable_cores
+from graphopt.runtime.session import SessionConfig
 from graphopt.runtime.timing import verdict
 from tests.bench.again import read_bench
 from tests.cli.conftest import conv_net
@@ -148,6 +152,29 @@ def test_weights_in_a_file_of_their_own_count(net, tmp_path):
     onnx.save(onnx.load(net), apart, save_as_external_data=True, location="apart.data", size_threshold=0)
     size = bench([apart], QUICK).cases[0].baseline.size
     assert size == apart.stat().st_size + 20 * 64 * 64 * 4
+
+
+def test_a_file_that_was_made_for_something_else_says_so(net, tmp_path):
+    here = json.loads(fingerprint(SessionConfig(threads=1)).to_json())
+    recorded = {
+        "here": json.dumps(here),
+        "there": json.dumps(here | {"threads": 4, "cpu": "Z80\n"}),
+        "odd": json.dumps(here | {"threads": None}),
+        "junk": "{",
+    }
+    files = {name: tmp_path / f"{name}.onnx" for name in recorded}
+    for name, text in recorded.items():
+        proto = onnx.load(net)
+        proto.metadata_props.add(key="graphopt.environment", value=text)
+        onnx.save(proto, files[name])
+    found = bench([net], plan(against=tuple(map(str, files.values()))))
+    by_name = {name: variants(found)[str(path)] for name, path in files.items()}
+    assert all(variant.status == "measured" for variant in by_name.values())
+    assert by_name["there"].message == "graphopt made it for 4 threads, Z80"
+    assert not by_name["here"].message and not by_name["odd"].message and not by_name["junk"].message
+    screen = Console(file=io.StringIO(), width=200)
+    show_case(found.cases[0], screen, 0.5)
+    assert "there.onnx" in screen.file.getvalue() and "made it for 4 threads" in screen.file.getvalue()
 
 
 def level(name, low, value, high, status="measured"):
