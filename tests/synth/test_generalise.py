@@ -213,3 +213,49 @@ def test_an_instance_that_is_known_to_be_wrong_is_excluded():
     # Of its own instances a rule can exclude none.
     (found,) = generalise([chosen], refuted=[{"x": "3x4xf32", "opset": 18}])
     assert found.outcome == "rejected"
+
+
+def part(start: int, end: int, a: int) -> tuple[Param, ...]:
+    return (Param("starts", "position", (start,), True), Param("ends", "position", (end,), True), *axes(a))
+
+
+def test_the_second_part_of_a_concat_begins_where_the_first_one_ends():
+    rule = proved(
+        *(
+            pair(
+                [node("Concat", "x", "z", form=axis(a)), node("Slice", (0, 0), form=part(n, 2 * n, a))],
+                [],
+                z=(2, 4), x=(2, 4),
+            )
+            for a, n in ((0, 2), (1, 4))
+        )
+    )  # fmt: skip
+    given = {"x": "5x7xf32", "z": "3x7xf32", "i": 0, "en": "const 1xi64 = [8]", "over": "const 1xi64 = [0]"}
+    assert accepts(rule, **given, st="const 1xi64 = [5]", opset=18)
+    assert not accepts(rule, **given, st="const 1xi64 = [4]", opset=18)
+    assert not accepts(rule, **{**given, "z": "5x7xf32", "en": "const 1xi64 = [5]"}, st="const 1xi64 = [0]", opset=18)
+
+
+def test_parts_that_lie_behind_one_another_are_the_whole():
+    rule = proved(
+        *(
+            pair(
+                [
+                    node("Slice", "x", form=part(0, n, a)),
+                    node("Slice", "x", form=part(n, 2 * n, a)),
+                    node("Concat", (0, 0), (1, 0), form=axis(a)),
+                ],
+                [],
+                x=(2, 4),
+            )
+            for a, n in ((0, 1), (1, 2))
+        )
+    )  # fmt: skip
+    ends = {
+        "st": "const 1xi64 = [0]",
+        "over": "const 1xi64 = [0]",
+        "over2": "const 1xi64 = [0]",
+        "en2": "const 1xi64 = [5]",
+    }
+    assert accepts(rule, x="5x7xf32", i=0, en="const 1xi64 = [3]", st2="const 1xi64 = [3]", **ends, opset=18)
+    assert not accepts(rule, x="5x7xf32", i=0, en="const 1xi64 = [3]", st2="const 1xi64 = [2]", **ends, opset=18)
