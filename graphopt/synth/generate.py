@@ -273,7 +273,7 @@ class Generator:
                 count += 1
                 pairs = tuple(map(Pair.from_json, found["pairs"]))
                 if len(self.kept) > known and derivable(
-                    [(f"kept-{i}", k.text) for i, k in enumerate(self.kept)], pairs
+                    [(f"kept-{i}", k.text) for i, k in enumerate(self.kept)], pairs, found["text"]
                 ):
                     self.chain.subsumed += 1
                 else:
@@ -286,7 +286,7 @@ class Generator:
         left = list(self.kept)
         for kept in sorted(self.kept, key=lambda k: -k.pairs[0].size):
             others = [(f"kept-{i}", k.text) for i, k in enumerate(left) if k is not kept]
-            if derivable(others, kept.pairs):
+            if derivable(others, kept.pairs, kept.text):
                 left.remove(kept)
                 self.chain.subsumed += 1
         self.kept = left

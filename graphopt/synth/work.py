@@ -16,17 +16,18 @@ from typing import Any
 from graphopt.errors import GraphoptError
 from graphopt.ir.edit import RefusedError
 from graphopt.prover.attack import Counterexample
-from graphopt.prover.cases import Case, written_case
+from graphopt.prover.cases import Case, Instance, operands, written_case
 from graphopt.prover.evidence import Verdict, check_rule
 from graphopt.prover.instances import instances
 from graphopt.prover.symbolic import agrees, judge
+from graphopt.rewrite.examples import Operand
 from graphopt.rewrite.schema import Rule
 from graphopt.synth.bank import Bank
 from graphopt.synth.draft import one_rule, weakened
 from graphopt.synth.generalise import LIMIT, SECONDS, diverse, generalise
-from graphopt.synth.graphs import Rewriter, saves
+from graphopt.synth.graphs import Rewriter, canonical, saves
 from graphopt.synth.journal import in_time
-from graphopt.synth.operators import BINARY, REDUCE, UNARY
+from graphopt.synth.operators import BINARY, OPSET, REDUCE, UNARY
 from graphopt.synth.pairs import Pair, Pairs
 from graphopt.synth.worlds import World
 
@@ -35,6 +36,10 @@ STEPS = 3
 ATTACK = 100
 """Instances at which a rule that is to be kept has to hold."""
 _ATTACK_SEED = 21
+_DRAWN, _ELSEWHERE = (
+    300,
+    40,
+)  # instances of a rule that is to be dropped, and those of them at which it has to follow from others
 LARGER = 2
 """Operators of a law's side beyond the depth, those counted twice whose result is used twice."""
 Group = list[Any]
@@ -251,10 +256,43 @@ def check(task: tuple[str, int]) -> Attacked:
     return Attacked(verdict.message or verdict.verdict, dict(verdict.refuted or {}), Usage.now())
 
 
-def derivable(rules: Sequence[tuple[str, str]], pairs: Sequence[Pair]) -> bool:
-    """Whether some rules, given by id and text, lead from one side to the other in each of some pairs."""
-    rewriter = Rewriter([named_rule(text, id) for id, text in rules])
-    return all(_derived(rewriter, p) for p in pairs)
+def derivable(rules: Sequence[tuple[str, str]], pairs: Sequence[Pair], text: str) -> bool:
+    """Whether some rules make another one superfluous: they lead from one side to the other wherever it does.
+
+    Args:
+        rules: The rules by id and text.
+        pairs: Those that the other rule came from.
+        text: The other rule. What follows for the single numbers of its pairs may not for rows or columns that it holds for as well.
+    """
+    rewriter = Rewriter([named_rule(rule, id) for id, rule in rules])
+    return all(_derived(rewriter, p) for p in pairs) and all(_follows(rewriter, i) for i in _elsewhere(text))
+
+
+def _elsewhere(text: str) -> list[Instance]:
+    """Instances of a rule that are as plain as the pairs are, of other ranks, attributes and dimensions of 1."""
+    drawn = instances(named_rule(text, "kept"), seed=_ATTACK_SEED, limit=_DRAWN, tries=4 * _DRAWN)
+    able = [i for i in drawn if i.before.opset == OPSET and all(map(_plain, operands(i.case)))]
+    unlike: dict[Any, Instance] = {}
+    for instance in able:
+        ones = tuple((d == 1 for d in o.dims) if o.data is None else o.data for o in operands(instance.case))
+        unlike.setdefault((tuple(map(_tupled, ones)), instance.attributes), instance)
+    return list(unlike.values())[:_ELSEWHERE]
+
+
+def _tupled(value: Any) -> Any:
+    return value if isinstance(value, int | float) else tuple(map(_tupled, value))
+
+
+def _plain(operand: Operand) -> bool:
+    if operand.data is not None:
+        return operand.dtype == "i64"
+    return operand.dtype == "f32" and not operand.const and all(isinstance(d, int) and d > 0 for d in operand.dims)
+
+
+def _follows(rewriter: Rewriter, instance: Instance) -> bool:
+    return canonical(instance.before) == canonical(instance.after) or bool(
+        rewriter.path(instance.before, instance.after, STEPS)
+    )
 
 
 _ALIKE = (UNARY, BINARY, REDUCE, ("MaxPool", "AveragePool"))

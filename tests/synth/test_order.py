@@ -1,10 +1,11 @@
-"""Whose turn is when, and what can pay."""
+"""Whose turn is when, what can pay, and what follows from what."""
 
 from __future__ import annotations
 
 from graphopt.synth.generate import ALIKE, in_turn
 from graphopt.synth.graphs import saves
 from graphopt.synth.pairs import Node, Pair
+from graphopt.synth.work import derivable
 from tests.synth.sides import axis, node, pair
 
 
@@ -45,3 +46,32 @@ def test_what_only_changes_places_never_pays():
             z=(3, 4),
         )
     )
+
+
+def scaled(left: str, right: str, where: str) -> str:
+    """A law of a product of matrices and a factor."""
+    return f"""  - id: ID
+    doc: DOC
+    equal: real
+    match: [{left}]
+    where: ["is_float(x)", "rank(x) == 2 and rank(v) == 2 and rank(s) <= 2", "{where}"]
+    replace: [{right}]
+    examples:
+      accept: [{{x: 2x3xf32, v: 3x4xf32, s: f32, opset: 18}}, {{x: 2x5xf32, v: 5x4xf32, s: 1x1xf32, opset: 18}}]
+      reject:
+        - {{x: 2x3xi32, v: 3x4xi32, s: i32, opset: 18}}
+        - {{x: 2x2x3xf32, v: 3x4xf32, s: f32, opset: 18}}
+        - {{x: 2x3xf32, v: 3x4xf32, s: 2x3xf32, opset: 18}}
+"""
+
+
+def test_a_law_of_rows_does_not_follow_from_laws_of_single_numbers():
+    through, around = '"m = Mul(x, s)", "y = MatMul(m, v)"', '"n = MatMul(x, v)", "y = Mul(s, n)"'
+    inward = '"t = Mul(v, s)", "y = MatMul(x, t)"'
+    others = [("first", scaled(through, inward, "size(s) == 1")), ("second", scaled(inward, around, "size(s) == 1"))]
+    law = pair(
+        [node("Mul", "x", "s"), node("MatMul", (0, 0), "v")], [node("MatMul", "x", "v"), node("Mul", "s", (0, 0))], x=(2, 3), v=(3, 4), s=()
+    )  # fmt: skip
+    assert derivable(others, [law], scaled(through, around, "size(s) == 1"))
+    assert not derivable(others, [law], scaled(through, around, "rank(s) == 0 or dim(s, -1) == 1"))
+    assert not derivable(others[:1], [law], scaled(through, around, "size(s) == 1"))
