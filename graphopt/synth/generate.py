@@ -213,7 +213,8 @@ class Generator:
         groups: dict[Any, Group] = {}
         self._tell(f"enumerating {len(tasks)} worlds")
         apart = strangers(plan.ops)
-        self.chain.cut += [f"no world has {op} with {', '.join(others)}" for op, others in apart.items() if others]
+        told = {frozenset((op, other)): f"no world has {op} with {other}" for op in apart for other in apart[op]}
+        self.chain.cut += told.values()
         for made in self.journal.map("enumerate", self.executor, enumerate_world, tasks, asdict, _record(Enumerated)):
             self._remember(made.usage)
             self.chain.graphs += made.terms

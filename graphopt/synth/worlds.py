@@ -82,6 +82,7 @@ WORLDS: tuple[World, ...] = (
     World("fractions", _leaves("x 3x4, z 3x4, t 3x4"), ("Add", "Div")),
     World("products", _leaves("x 2x3, z 2x3, v 3x4, w 3x4, u 4x2, s"), ("MatMul", "Add", "Sub", "Mul", "Div", "Neg", "Transpose"), about=("MatMul",), deeper=-1),
     World("distribution", _leaves("x 2x3, z 2x3, v 3x4, w 3x4, s"), ("MatMul", "Add", "Sub", "Mul", "Transpose"), about=("MatMul",)),
+    World("scales", _leaves("x 2x3, v 3x4, c 2x1, r 4, s"), ("MatMul", "Mul", "Div"), about=("MatMul",), deeper=-1),
     World("merging", _leaves("x 4x3, z 4x3, v 3x2, w 3x2"), ("MatMul", "Concat", "Split", "Relu"), about=("MatMul", "Concat", "Split")),
     World("blocks", _leaves("x 2x3, z 2x3, v 3x4, w 3x4, b 4"), ("MatMul", "Add", "Concat", "Transpose"), about=("MatMul", "Concat", "Transpose")),
     World("gemms", _leaves("x 2x3, z 2x3, v 3x4, w 3x4, b 4, c 4, s"), ("Gemm", "MatMul", "Add", "Mul", "Neg", "Transpose"), about=("Gemm", "MatMul"), deeper=-1),
@@ -115,7 +116,7 @@ WORLDS: tuple[World, ...] = (
 PRESETS: Mapping[str, tuple[str, ...]] = {
     "all": tuple(w.name for w in WORLDS),
     "arithmetic": ("numbers", "signs", "broadcast", "sigmoids", "tangents", "exponentials", "factors", "fractions"),
-    "matmul": ("products", "distribution", "merging", "blocks", "batched", "attention"),
+    "matmul": ("products", "distribution", "scales", "merging", "blocks", "batched", "attention"),
     "gemm": ("gemms", "gemm merging"),
     "conv": ("pointwise", "affine", "convolutions", "branches", "groups"),
     "pool": ("pools", "pool merging", "pool chains"),
