@@ -38,7 +38,7 @@ _PAST = 2
 """Keys and values in a cache."""
 _ALIKE, _JOINED = 2, 3
 """Size of all dimensions where a Concat is looked at, and of how many axes and dimensions."""
-_BEGIN, _END = (0, 1, _ALIKE, -1), (1, _ALIKE, 3, 4, 2**31, -1)
+_BEGIN, _END = (0, 1, _ALIKE, -1), (1, _ALIKE, 3, 4, 2**31 - 1, -1)
 _LETTERED = 6  # letters of the operands of an Einsum that are changed
 _SPELT = 256
 """Equations that are tried for one Einsum; of two matrices there are no more."""
