@@ -88,6 +88,11 @@ class RuntimePolicy:
 
     def __call__(self, observations: Sequence[Observation], lanes: Sequence[int]) -> Scores:
         """See :class:`graphopt.rl.play.Policy`."""
+        if not any(
+            len(o.operators) for o in observations
+        ):  # nothing is left to compute, and the networks take no graph without a node
+            self._encoded = None
+            return Scores([np.zeros(len(o.mask)) for o in observations], np.zeros(len(observations)))
         b = Batch.of(observations)
         embedded, whole = self._encoder.run(
             {name: getattr(b, name) for name in ("operators", "nodes", "links", "edges", "graphs", "node_graph")}

@@ -328,7 +328,7 @@ def _logit(reduced: ReducedState, candidate: Candidate) -> float:
     before = reduced.state.cost
     saving = before - candidate.here
     places = reduced.open[candidate.match.rule.id, candidate.match.nodes] if saving > 0 else 1
-    share = places * saving / before
+    share = places * saving / max(before, _LEAST_MS)
     return max(-STEEPEST, min(STEEPEST, share / TEMPERATURE))
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper
 
 import graphopt
 from graphopt.config import agents_dir
@@ -46,6 +47,16 @@ def test_it_works_without_being_named_and_without_torch(strategy: str, tmp_path:
     report = json.loads(done.stdout)
     assert report["strategy"] == strategy and not report["kept_original"]
     assert any("conv-groups" in rule for rule in report["rules"])  # what makes this model fast
+
+
+@pytest.mark.parametrize("strategy", LEARNED)
+def test_a_model_that_computes_nothing_is_no_error(strategy: str, tmp_path: Path) -> None:
+    """Its normal form has no node, and the networks take no graph without one."""
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [3]) for name in "xy")
+    graph = helper.make_graph([helper.make_node("Identity", ["x"], ["y"])], "g", [x], [y])
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    graphopt.optimize(proto, output=tmp_path / "out.onnx", strategy=strategy, measure=False)
+    assert (tmp_path / "out.onnx").is_file()
 
 
 @pytest.mark.parametrize("strategy", LEARNED)

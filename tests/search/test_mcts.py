@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from onnx import helper
 
+from graphopt.cost.analytic import OperatorCost
 from graphopt.cost.kernel import KernelCost
 from graphopt.cost.store import Store
 from graphopt.onnxio.load import load
@@ -120,6 +121,15 @@ def test_patience_ends_it_where_a_plan_promises_less_than_nothing(problem):  # n
     found = Counted(patience=3).run(rules, start, Budget())
     assert min(plans) < 0.0
     assert found.stop_reason.startswith("no better graph in the last of")
+
+
+def test_what_costs_nothing_can_be_planned_from(problem):  # noqa: F811
+    """Views alone take no time by some prices, and rules match them."""
+    free = replace(problem, cost=OperatorCost({"Erf": 0.0, "Neg": 1.0, "MatMul": 0.0}))
+    start = free.start(layers(1))
+    assert start.cost == 0.0 and start.actions()
+    found = GumbelSearch(patience=2).run(free, start, Budget(candidates=50))
+    assert found.steps == () and found.state.cost == 0.0
 
 
 def test_every_better_graph_is_told(problem, start):  # noqa: F811
