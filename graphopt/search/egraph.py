@@ -11,7 +11,8 @@ at once. Where a rewrite lets readers read another value instead, the readers ar
 The engine matches and rewrites whole graphs, never classes. So matches are looked for in *worlds*, a bounded set of graphs, of
 which each holds one choice of alternatives: the graphs after single rewrites that brought something to match, the cheapest of
 them, and in each turn two in which as many of the rewrites known were made as go together, so that what is new at one place meets what is new beside it. A pattern
-over alternatives that no world holds together is not found.
+over alternatives that no world holds together is not found. Nor is all that follows where a rewrite makes nothing and lets readers read another
+value: it is tried in one world, and in the others their readers still read the former one.
 
 Two things have no place in such a program, so it proposes and the true rewriter decides:
 
@@ -103,7 +104,7 @@ class EGraph:
         return frozenset([*(self._entered(state, n) for n in graph.nodes.values()), *self._outputs(graph)])
 
     def new(self, key: Key) -> bool:
-        """Whether a rewrite was never tried. What it makes depends on the matched nodes, not on the world they stand in."""
+        """Whether a rewrite was never tried. What it makes depends on the matched nodes, not on the world they stand in; who reads it does."""
         return key not in self._known
 
     def tried(self, key: Key) -> None:
