@@ -13,12 +13,12 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onnx import ModelProto
+from onnx import GraphProto, ModelProto
 
 from graphopt.config import Settings, changed_settings, check_arguments
 from graphopt.errors import InputsNeededError
 from graphopt.files import files_read
-from graphopt.onnxio.bodies import graphs
+from graphopt.onnxio.bodies import all_nodes, graphs
 from graphopt.onnxio.emit import emit, rule_of
 from graphopt.onnxio.load import load
 from graphopt.pipeline.opening import (
@@ -147,6 +147,9 @@ def verify(
         inputs=inputs,
     )
     first, second = load(a), load(b)
+    hints = size_hints(first.graph)
+    # It may be the other alone that tells sizes apart.
+    hints = replace(hints, bounds=sorted({*hints.bounds, *size_hints(second.graph).bounds}, reverse=True))
     return verify_models(
         as_given(a, first),
         as_given(b, second),
@@ -155,7 +158,7 @@ def verify(
         overrides=given_inputs(inputs, first),
         dims=dims or {},
         shapes=input_shapes,
-        hints=size_hints(first.graph),
+        hints=hints,
         rtol=rtol,
         atol=atol,
         seed=seed,
@@ -190,8 +193,8 @@ def inspect_model(
         GraphoptError: See :mod:`graphopt.errors`.
 
     Returns:
-        ``path`` (``None`` of a parsed model), ``operators`` (count by type), ``opaque`` (count by reason), ``inputs``, ``defaults`` (which of them
-        have a value that a caller may replace), ``outputs``, ``nodes``, ``size``, ``opset``, ``ir_version``, ``sizes`` (those at which open
+        ``path`` (``None`` of a parsed model), ``operators`` (count by type, in bodies too), ``opaque`` (count by reason), ``inputs``, ``defaults`` (which of them
+        have a value that a caller may replace), ``outputs``, ``nodes`` (all of ``operators``), ``size``, ``opset``, ``ir_version``, ``sizes`` (those at which open
         dimensions were measured), ``sizes_assumed`` (which of them nobody chose), ``placement`` (``None`` on the CPU) and ``profile``
         (milliseconds by operator as the runtime runs it; ``None`` when it can't run).
     """
@@ -227,13 +230,11 @@ def inspect_model(
     return {
         "schema": "graphopt.inspect/1",
         "path": _named(path),
-        "nodes": len(model.proto.graph.node),
+        "nodes": all_nodes(model.proto.graph),
         "size": model.nbytes,
         "opset": graph.opset,
         "ir_version": model.proto.ir_version,
-        "operators": dict(
-            Counter(f"{n.domain}.{n.op}" if n.domain else n.op for n in graph.nodes.values()).most_common()
-        ),
+        "operators": _operators(model.proto.graph),
         "opaque": dict(Counter(n.opaque for n in graph.nodes.values() if n.opaque).most_common()),
         "inputs": {graph.values[k].name: str(graph.type(k)) for k in graph.inputs},
         "defaults": [graph.values[k].name for k in graph.inputs if graph.values[k].default],
@@ -251,7 +252,8 @@ def explain_model(path: str | Path | ModelProto) -> dict[str, Any]:
     """Which rule made which node of an optimised model, and what was measured.
 
     Returns:
-        ``path`` (``None`` of a parsed model), ``metadata`` (what :func:`optimize` recorded), ``rules`` (for each rule its nodes: name, operator, outputs).
+        ``path`` (``None`` of a parsed model), ``nodes`` (how many there are, in bodies too), ``metadata`` (what :func:`optimize` recorded),
+        ``rules`` (for each rule its nodes: name, operator, outputs).
     """
     check_model("path", path)
     proto = load(path).proto
@@ -266,10 +268,17 @@ def explain_model(path: str | Path | ModelProto) -> dict[str, Any]:
     return {
         "schema": "graphopt.explain/1",
         "path": _named(path),
-        "nodes": len(proto.graph.node),
+        "nodes": all_nodes(proto.graph),
         "metadata": metadata,
         "rules": made,
     }
+
+
+def _operators(graph: GraphProto) -> dict[str, int]:
+    """How many nodes there are of each type in a graph and the bodies in it, the most frequent first."""
+    nodes = chain.from_iterable(each.node for each in graphs(graph))
+    names = (f"{n.domain}.{n.op_type}" if n.domain not in ("", "ai.onnx") else n.op_type for n in nodes)
+    return dict(Counter(names).most_common())
 
 
 def _named(model: str | Path | ModelProto) -> str | None:

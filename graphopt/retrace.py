@@ -14,6 +14,7 @@ from onnx import ModelProto
 from graphopt.config import check_arguments
 from graphopt.errors import SessionError, expect_path
 from graphopt.ir.graph import Graph
+from graphopt.onnxio.bodies import all_nodes
 from graphopt.onnxio.emit import Emitted, emit
 from graphopt.onnxio.load import Model
 from graphopt.onnxio.save import copy, save
@@ -53,13 +54,13 @@ class Replayed:
 
     @property
     def nodes_before(self) -> int:
-        """Nodes of the input."""
-        return len(self.loaded.proto.graph.node)
+        """Nodes of the input, in bodies too."""
+        return all_nodes(self.loaded.proto.graph)
 
     @property
     def nodes_after(self) -> int:
-        """Nodes of the result."""
-        return len(self.emitted.proto.graph.node)
+        """Nodes of the result, in bodies too."""
+        return all_nodes(self.emitted.proto.graph)
 
 
 def replay(

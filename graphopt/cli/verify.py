@@ -57,6 +57,8 @@ def verify(
         if verdict.sizes:
             result.add_row("sizes", wording.one_line(wording.dimensions(verdict.sizes)))
         result.add_row("error", f"at most {verdict.max_abs:.2g} absolute, {verdict.max_rel:.2g} relative")
+        if verdict.message:  # how little was there to compare
+            result.add_row("but", wording.one_line(verdict.message))
         console().print(result)
 
     each(show, None if json is None else lambda: write_json(document, json))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import takewhile
@@ -155,7 +155,7 @@ class _Draft:
                 if where is None:
                     self._failed = verifier, found[-1].failed or None
                 return found[-1]
-        return _together(found)
+        return _together(found, self.context.settings.at or ({},))
 
     def still_wrong(self, graph: Graph) -> str:
         """What is wrong with a graph in the trials that failed when a graph was last compared; empty for nothing."""
@@ -193,12 +193,16 @@ def _culprit(context: Context, selection: Selection, verified: Verification, dra
     return Culprit(number, step.rule, step.family, step.node, message)
 
 
-def _together(found: Sequence[Verification]) -> Verification:
-    """Comparisons at several sizes, all of which passed, as one."""
+def _together(found: Sequence[Verification], at: Sequence[Mapping[str, int]]) -> Verification:
+    """Comparisons at several sets of sizes, all of which passed, as one: the sizes are those of the sets, too, for the file leaves them open."""
     return replace(
         found[0],
         trials=sum(v.trials for v in found),
         max_abs=max(v.max_abs for v in found),
         max_rel=max(v.max_rel for v in found),
-        sizes=tuple(sizes for v in found for sizes in v.sizes),
+        sizes=tuple(
+            {**there, **chosen}
+            for v, there in zip(found, at, strict=True)
+            for chosen in v.sizes or (({},) if there else ())
+        ),
     )

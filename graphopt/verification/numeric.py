@@ -365,7 +365,12 @@ def _widened(tolerance: Tolerance, reference: Any, as_run: Any) -> Tolerance:
 
 
 def _says_little(value: Any) -> bool:
-    """Whether nothing in it is a number other than zero: what is not finite anywhere agrees with all that is not."""
+    """Whether nothing in it is a number other than zero: what is not finite anywhere agrees with all that is not.
+
+    An optional or a sequence in which nothing is says as little, whatever type it has.
+    """
+    if value is None or isinstance(value, list):
+        return all(_says_little(each) for each in value or ())
     if not isinstance(value, np.ndarray) or value.dtype.kind == "O":
         return False
     return not value.any() or not np.isfinite(value.astype(np.complex128)).any()
@@ -396,7 +401,9 @@ def _summary(checks: Sequence[OutputCheck], before: Reference) -> Verification:
         once = [name for name in sizes[0] if len({s.get(name) for s in sizes}) < 2] if sizes else []
         notes += [f"runs at one size only: {', '.join(f'{n} {sizes[0][n]}' for n in once)}"] if once else []
         notes += (
-            [f"all zero or nowhere finite in every trial, which proves little: {', '.join(empty)}"] if empty else []
+            [f"empty, all zero or nowhere finite in every trial, which proves little: {', '.join(empty)}"]
+            if empty
+            else []
         )
         message = "; ".join(notes)
     return Verification(

@@ -457,6 +457,37 @@ def test_verify_same(cli, model, tmp_path):
     assert "the outputs agree" in outcome.err
 
 
+def test_verify_says_how_little_was_compared(cli, tmp_path):
+    """Two models that draw random numbers of other laws agree in types and shapes, and that is all there is to say."""
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [8]) for name in "xy")
+    for op in ("RandomNormalLike", "RandomUniformLike"):
+        graph = helper.make_graph([helper.make_node(op, ["x"], ["y"])], "g", [x], [y])
+        proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+        onnx.save(proto, tmp_path / f"{op}.onnx")
+    done = cli("verify", "RandomNormalLike.onnx", "RandomUniformLike.onnx")
+    assert done.code == 0
+    assert "but non-deterministic, so that only types and shapes were compared: y" in " ".join(done.err.split())
+
+
+def test_verify_tries_the_sizes_that_the_other_model_tells_apart(cli, tmp_path):
+    head = '<ir_version: 7, opset_import: ["": 15]> g (float[n, 3] x) => (float[n, 3] y) <int64[1] limit = {7}> '
+    beyond = "{s = Shape<start=0, end=1>(x) b = Greater(s, limit) f = Cast<to=1>(b) y = Add(x, f)}"
+    for name, body in (("plain", "{y = Identity(x)}"), ("other", beyond)):
+        onnx.save(onnx.parser.parse_model(head + body), tmp_path / f"{name}.onnx")
+    assert cli("verify", "plain.onnx", "other.onnx").code == 3
+    assert cli("verify", "other.onnx", "plain.onnx").code == 3
+
+
+def test_the_sizes_of_at_are_told_as_verified(cli, dynamic_model):
+    """The file leaves them open, so at which it was compared is worth knowing."""
+    sets = ("--at", "batch=2", "--at", "batch=3")
+    done = cli("optimize", dynamic_model, *sets, "--no-measure", "--dry-run", "--json", "at.json")
+    assert done.code == 0, done.err
+    told = json.loads(dynamic_model.with_name("at.json").read_text())
+    assert told["verified"]["sizes"] == [{"batch": 2}, {"batch": 3}]
+    assert "trials at batch 2, 3" in " ".join((done.out + done.err).split())
+
+
 def test_the_sizes_that_were_verified_are_told(cli, dynamic_model, tmp_path):
     assert re.search(r"sizes +batch 1, \d", cli("verify", dynamic_model, dynamic_model).err)
     outcome = cli("optimize", dynamic_model, "--no-measure", "-o", tmp_path / "out.onnx")
@@ -498,6 +529,26 @@ def test_inspect(cli, dynamic_model):
     np.savez(dynamic_model.with_name("data.npz"), x=np.ones((3, 4, 12, 12), np.float32))
     shown = cli("inspect", dynamic_model, "--inputs", "data.npz")
     assert "profiled with batch=3 nodes" in " ".join(shown.out.split()).replace("operator ", "")
+
+
+def test_nodes_in_bodies_count_everywhere(cli, tmp_path):
+    """What `optimize` says of an If, `inspect`, `explain` and `replay` say: "2 of 1 nodes were made by rules" was no answer."""
+    onnx.save(onnx.parser.parse_model("""<ir_version: 7, opset_import: ["": 15]>
+        g (float[1, 64] x, bool f) => (float[1, 64] y) <float one = {1}> {
+            y = If(f) <
+                then_branch = t () => (float[1, 64] a) {p = Mul(x, one) q = Transpose<perm=[1, 0]>(p) a = Transpose<perm=[1, 0]>(q)},
+                else_branch = e () => (float[1, 64] c) {r = Transpose<perm=[1, 0]>(x) d = Transpose<perm=[1, 0]>(r) c = Neg(d)}>
+        }"""), tmp_path / "if.onnx")  # fmt: skip
+    run = ("--no-measure", "--trace", "t.json", "--json", "r.json", "-o", "out.onnx")
+    assert cli("optimize", "if.onnx", *run).code == 0
+    nodes = json.loads((tmp_path / "r.json").read_text())["nodes"]
+    assert nodes["before"] == 7 > nodes["after"]
+    for name, count in (("if.onnx", nodes["before"]), ("out.onnx", nodes["after"])):
+        told = json.loads(cli("inspect", name, "--json", "-").out)
+        assert told["nodes"] == count == sum(told["operators"].values())
+    assert json.loads(cli("explain", "out.onnx", "--json", "-").out)["nodes"] == nodes["after"]
+    replayed = " ".join(cli("replay", "t.json", "if.onnx").err.split())
+    assert f"nodes {nodes['before']} before, {nodes['after']} after" in replayed
 
 
 def test_inspect_says_what_is_left_alone_and_why(cli, tmp_path):

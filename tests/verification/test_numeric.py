@@ -317,6 +317,11 @@ def test_a_vacuous_comparison_is_told():
     root = [helper.make_node(op, [a], [b]) for op, a, b in (("Abs", "x", "a"), ("Neg", "a", "n"), ("Sqrt", "n", "y"))]
     found = verify_models(model(root, X, Y), model(root, X, Y))
     assert found.passed and "nowhere finite in every trial, which proves little: y" in found.message
+    void = helper.make_graph([helper.make_node("SequenceEmpty", [], ["y"])], "g", [helper.make_tensor_value_info("x", F, [1])],
+                             [helper.make_tensor_sequence_value_info("y", F, None)])  # fmt: skip
+    void = helper.make_model(void, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    found = verify_models(*[LoadableModel(void.SerializeToString())] * 2)
+    assert found.passed and "which proves little: y" in found.message
 
 
 def test_a_gather_out_of_range_names_the_input():

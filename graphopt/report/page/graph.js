@@ -52,7 +52,7 @@ class GraphSection {
     const plural = (n, what) => `${n} ${what}${n === 1 ? "" : "s"}`;
     root.append(element("p", {}, changes.length
       ? `${before} nodes run in the ${names[0]} model, ${after} in the ${names[1]} one. They differ in ${plural(changes.length, "place")} of ${plural(kinds, "kind")}. Nodes that only compute constants are not drawn: they don't run.`
-      : `${before} nodes run, and nothing was changed.`));
+      : `${before === 1 ? "1 node runs" : `${before} nodes run`}, and nothing was changed.`));
     if (changes.length) root.append(element("p", {class: "legend"}, element("span", {class: "removed"}, "removed"), element("span", {class: "added"}, "new"), element("span", {}, "unchanged")));
     // One drawing is enough where both graphs are the same.
     const drawn = changes.length ? SIDES : [0];
