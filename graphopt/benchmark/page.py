@@ -70,6 +70,7 @@ def _subject(case: Case, graphs: Mapping[tuple[str, str, int, str], GraphView], 
         families=() if best is None or best.search is None else _families(best.search),
         graph=graph,
         notes=tuple(notes),
+        single=True,
     )
 
 

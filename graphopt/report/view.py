@@ -221,6 +221,7 @@ class Subject:
         notes: What a reader must know before believing a figure.
         tables: Further figures.
         drawing: An SVG image.
+        single: Whether samples are single runs, not turns: their medians need not divide to the ratio, which is of turns.
     """
 
     name: str
@@ -234,6 +235,7 @@ class Subject:
     notes: tuple[str, ...] = ()
     tables: tuple[Table, ...] = ()
     drawing: str = ""
+    single: bool = False
 
 
 @dataclass(frozen=True)

@@ -116,6 +116,22 @@ def test_a_model_named_like_a_formula_is_text_in_a_table() -> None:
     assert float(row["low"]) == -0.5
 
 
+def test_the_page_calls_a_run_a_run(tmp_path) -> None:
+    """A benchmark's samples are single runs; the page of an optimisation shows turns, and both had one caption."""
+    from graphopt.benchmark.page import write_bench_page
+    from graphopt.report import view
+    from graphopt.report.render import render
+
+    timed = Latency(4.0, 4.2, 5.0, 5.3, (3.5, 4.0, 4.5))
+    where = {"onnxruntime": "1", "cpu": "c", "isa": "", "cores": 1, "threads": 1, "provider": "cpu", "level": "all"}
+    original = Variant("original", "level", level="all", status="measured", latency=timed)
+    write_bench_page(Bench((Case("n", "n", "cpu", 1, (original,), environment=where),), 0.02), {}, tmp_path / "b.html")
+    text = (tmp_path / "b.html").read_text()
+    assert "Each dot is one run;" in text and "the speed-up is that of turns" in text and "one turn" not in text
+    turns = view.Subject("n", "s", variants=(view.Variant("original", True, (3.5, 4.0)),))
+    assert "Each dot is one turn;" in render(view.Page("t", (turns,), ()))
+
+
 def test_the_page_knows_the_families_of_steps(tmp_path) -> None:
     from graphopt.benchmark.page import write_bench_page
 
