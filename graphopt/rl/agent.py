@@ -88,9 +88,8 @@ class RuntimePolicy:
 
     def __call__(self, observations: Sequence[Observation], lanes: Sequence[int]) -> Scores:
         """See :class:`graphopt.rl.play.Policy`."""
-        if not any(
-            len(o.operators) for o in observations
-        ):  # nothing is left to compute, and the networks take no graph without a node
+        # Where nothing is left to compute: the networks take no graph without a node.
+        if not any(len(o.operators) for o in observations):
             self._encoded = None
             return Scores([np.zeros(len(o.mask)) for o in observations], np.zeros(len(observations)))
         b = Batch.of(observations)

@@ -36,10 +36,8 @@ STEPS = 3
 ATTACK = 100
 """Instances at which a rule that is to be kept has to hold."""
 _ATTACK_SEED = 21
-_DRAWN, _ELSEWHERE = (
-    300,
-    40,
-)  # instances of a rule that is to be dropped, and those of them at which it has to follow from others
+# Instances of a rule that is to be dropped, and those of them at which it has to follow from others.
+_DRAWN, _ELSEWHERE = 300, 40
 LARGER = 2
 """Operators of a law's side beyond the depth, those counted twice whose result is used twice."""
 Group = list[Any]
