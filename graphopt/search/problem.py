@@ -186,9 +186,11 @@ class Budget:
     least: int = 0
     found_share: float | None = None
     _started: float = field(init=False)
+    _end: float = field(init=False)  # seconds after which it is overdue
 
     def __post_init__(self) -> None:
         self._started = time.monotonic() - self.aside()
+        self._end = math.inf if self.seconds is None else _OVERDUE * self.seconds
 
     @property
     def elapsed(self) -> float:
@@ -202,8 +204,11 @@ class Budget:
 
     @property
     def overdue(self) -> bool:
-        """Whether someone waits: the search was asked to stop, or its time has been gone for a while."""
-        return self.interrupted_now or (self.seconds is not None and self.elapsed >= _OVERDUE * self.seconds)
+        """Whether someone waits: the search was asked to stop, or its time has been gone for a while.
+
+        What is kept for the time after a find is not gone.
+        """
+        return self.interrupted_now or self.elapsed >= self._end
 
     def part(self, share: float, most: int | None = None) -> Budget:
         """A budget of a share of what is left, and of so many candidates at most; what is spent of it is to be added to this one's."""

@@ -296,3 +296,14 @@ def test_who_waits_for_the_end_gets_the_best_plan_alone(problem, waits: bool):
 
 def test_time_that_is_long_gone_is_overdue():
     assert [Budget(seconds).overdue for seconds in (None, 1e3, 0.0)] == [False, False, True]
+
+
+def test_time_that_is_kept_for_what_comes_after_a_find_is_not_gone():
+    """A find late in a round left it with nothing but its first plan: its half was over, and all the rest was still there."""
+    gone = [0.0]
+    part = Budget(100.0, aside=lambda: -gone[0]).until_found(0.5)
+    gone[0] = 60.0
+    part.found()
+    assert part.exhausted() == "time budget used up" and not part.overdue
+    gone[0] = 111.0
+    assert part.overdue
