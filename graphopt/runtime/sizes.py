@@ -287,11 +287,12 @@ def _beyond(symbols: Symbols, base: Sizes, runs: Runs) -> Sizes | None:
         return None
     sizes = dict(base)
     for i, symbol in reversed(list(enumerate(symbols.free))):
-        for bound in [bound for bound in symbols.bounds if bound >= base[symbol]][:_BOUNDS]:
-            above = {**sizes, symbol: bound + 1 + i}
-            # Twice as many elements take twice as long at least.
-            if took * above[symbol] / max(1, base[symbol]) <= _SHORT and (then := seconds(above)) <= _SHORT:
-                sizes, took = above, then
+        above = [bound + 1 + i for bound in symbols.bounds if bound >= base[symbol]]
+        # Twice as many elements take twice as long at least.
+        for size in [n for n in above if took * n / max(1, base[symbol]) <= _SHORT][:_BOUNDS]:
+            larger = {**sizes, symbol: size}
+            if (then := seconds(larger)) <= _SHORT:
+                sizes, took = larger, then
                 break
     return sizes if sizes != base else None
 

@@ -102,6 +102,12 @@ def test_sizes_beyond_what_sizes_are_held_against():
     assert base not in tried and max(sizes["seq"] for sizes in tried) < 8
 
 
+def test_bounds_that_would_take_too_long_stand_in_no_others_way():
+    """Three are tried at most: with as many large ones nothing was, though the model is quick above the last."""
+    free = Symbols.of([TensorSpec("x", "float32", ("n", 3))], {}, None, Hints(bounds=(512, 511, 510, 7)))
+    assert others(free, {"n": 2}, lambda sizes: time.sleep(1e-3) is None)[-1] == {"n": 8}
+
+
 def test_what_was_chosen_stays():
     tried = symbols("batch", "seq", dims={"seq": 6})
     assert tried.free == ("batch",)
