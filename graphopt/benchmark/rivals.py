@@ -20,7 +20,7 @@ from graphopt.benchmark.worker import save_feeds
 from graphopt.errors import SessionError
 from graphopt.ir.types import Array
 from graphopt.runtime.given import load_npz
-from graphopt.runtime.timing import GRAIN_S, Turn
+from graphopt.runtime.timing import GRAIN_S, Length, Turn
 
 LIMIT_S = 600.0
 """Seconds that a rival may take to open a model, or to answer."""
@@ -299,9 +299,9 @@ class Opened(Respondent):
         found = load_npz(target)
         return [found[f"arr_{number}"] for number in range(len(found))]
 
-    def turn(self) -> Turn:
+    def turn(self, length: Length | None = None) -> Turn:
         """Its turns: repeated and warmed up as those of a session."""
-        return _Remote(self)
+        return _Remote(self, length)
 
     def clock(self, repeat: int) -> list[float]:
         """Seconds of each of some runs."""
@@ -312,9 +312,9 @@ class Opened(Respondent):
 class _Remote(Turn):
     """Turns of a session in another process."""
 
-    def __init__(self, opened: Opened) -> None:
+    def __init__(self, opened: Opened, length: Length | None) -> None:
         self._opened = opened
-        super().__init__(self._once)
+        super().__init__(self._once, length=length)
 
     def _once(self) -> None:
         self._opened.clock(1)

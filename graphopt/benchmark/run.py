@@ -35,7 +35,7 @@ from graphopt.runtime.feeds import Range
 from graphopt.runtime.given import Given
 from graphopt.runtime.rounds import Contender, Measured, Timed, in_process, measure, processor_clock
 from graphopt.runtime.session import Session, SessionConfig
-from graphopt.runtime.timing import Turn
+from graphopt.runtime.timing import Turn, Turns
 from graphopt.verification.compare import Difference, Tolerance, compare
 from graphopt.verification.numeric import Verifier
 from graphopt.verification.ranges import input_ranges
@@ -174,7 +174,8 @@ class _Run:
         sizes = open_sizes(model, feeds)
         chosen = {*plan.dims, *shaped_sizes(model, feeds, plan.input_shapes)}
         assumed = () if any(given) else tuple(name for name in sizes if name not in chosen)
-        made = [*variants.originals(self.path, plan.levels), *(m.beside(fingerprint(self.config)) for m in opponents())]
+        here = fingerprint(self.config)
+        made = [*variants.originals(self.path, plan.levels), *(m.beside(here) for m in opponents())]
         for strategy in plan.strategies:
             target = self.folder / f"{self.config.provider}-{self.config.threads}-{strategy}.onnx"
             one, result = variants.optimised(self.path, strategy, self.config, plan, target, self.tell, self.stop)
@@ -339,11 +340,14 @@ class _Run:
         return made, opened
 
     def _timed(self, ready: Sequence[Made], feeds: Mapping[str, Any], opened: Mapping[str, Opened]) -> Measured | None:
-        sessions = in_process(feeds)
+        turns = Turns()
+        sessions = in_process(feeds, turns)
 
         def opener(contender: Contender, stack: ExitStack) -> tuple[float, Timed]:
             there = opened.get(contender.name)
-            return sessions(contender, stack) if there is None else (there.opened, there.turn().take)
+            if there is None:
+                return sessions(contender, stack)
+            return there.opened, turns.of(contender.name, there.turn).take
 
         contenders = [
             Contender(m.variant.name, m.path, self._config(m), foreign=m.variant.name in opened)

@@ -27,6 +27,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,7 @@ from graphopt.runtime.distance import Distance, distance
 from graphopt.runtime.environment import threads_used, usable_cores
 from graphopt.runtime.providers import CPU, full_name, on_host
 from graphopt.runtime.session import SPIN_S, Model, Session, SessionConfig, spinning, spins
-from graphopt.runtime.timing import GRAIN_S, NOISY, SLOW_S, Length, Paired, Ratio, Turn, ratio
+from graphopt.runtime.timing import GRAIN_S, NOISY, SLOW_S, Paired, Ratio, Turn, Turns, ratio
 
 MIN_CYCLES = 4
 """Cycles of a measurement, at least: Student's quantile is 12.7 for two, 3.2 for four and 2.4 for eight."""
@@ -320,24 +321,21 @@ def _unless_delayed() -> float:
     return time.perf_counter() - int(_SCHEDULER.read_bytes().split()[1]) / 1e9
 
 
-def in_process(feeds: Mapping[str, Any]) -> Opener:
+def in_process(feeds: Mapping[str, Any], turns: Turns | None = None) -> Opener:
     """Opens sessions in this process.
 
     Args:
         feeds: Inputs of all contenders.
+        turns: Of all contenders, where others are opened elsewhere.
     """
-    known: dict[str, Length] = {}
+    shared = turns or Turns()
 
     def opener(contender: Contender, stack: ExitStack) -> tuple[float, Timed]:
         start = time.perf_counter()
         session = stack.enter_context(Session(contender.model, contender.config))
         seconds = max(time.perf_counter() - start, GRAIN_S)
-        turn = Turn(session.prepare(feeds), processor_clock(contender.config), known.get(contender.name))
-        if contender.name not in known:
-            # Who is warmed up beside one who isn't seems faster: all are as the first one is.
-            warm = next((length.warm for length in known.values()), turn.length.warm)
-            known[contender.name] = turn.length = turn.length._replace(warm=warm)
-        return seconds, turn.take
+        begin = partial(Turn, session.prepare(feeds), processor_clock(contender.config))
+        return seconds, shared.of(contender.name, begin).take
 
     return opener
 

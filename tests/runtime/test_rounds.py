@@ -26,7 +26,7 @@ from graphopt.runtime.rounds import (
     turn_order,
 )
 from graphopt.runtime.session import LoadableModel, Session, SessionConfig
-from graphopt.runtime.timing import Length, Ratio, Turn
+from graphopt.runtime.timing import Length, Ratio, Turn, Turns
 from tests.runtime.models import chain
 
 FEEDS = {"x": np.ones((4, 64), np.float32)}
@@ -70,6 +70,25 @@ def test_a_model_is_timed_for_its_length_once(contenders):
     first, again = found[:3], found[3:]
     assert first == again and len({length.warm for length in found}) == 1
     assert first[2].repeat > first[0].repeat  # the light one runs more often in a turn
+
+
+@pytest.mark.parametrize("first, second", [(0.0, 0.03), (0.03, 0.0)])
+def test_who_is_warmed_up_beside_one_who_is_not_would_seem_faster(first, second):
+    """So all are as the first one is, and each model is asked for its length once."""
+    turns, begun = Turns(), list[Length | None]()
+
+    def begin(seconds):
+        def made(length):
+            begun.append(length)
+            return Turn(lambda: time.sleep(seconds), length=length)
+
+        return made
+
+    assert Turn(lambda: time.sleep(first)).length.warm is (first == 0.0)
+    found = [turns.of(name, begin(s)).length for name, s in (("a", first), ("b", second), ("a", first), ("b", second))]
+    assert [length.warm for length in found] == [first == 0.0] * 4
+    assert begun == [None, None, *found[:2]] and found[:2] == found[2:]
+    assert min(length.repeat for length in found) == 1 < max(length.repeat for length in found)
 
 
 @pytest.mark.parametrize("warm", [True, False])
