@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,7 +13,9 @@ from graphopt.benchmark.peers import PeerRun
 from graphopt.benchmark.plan import ORIGINAL, Plan
 from graphopt.benchmark.results import Check, Family, Operator, Search, Step, Variant, finite
 from graphopt.benchmark.rivals import RIVALS
+from graphopt.documents import parse_json
 from graphopt.errors import GraphoptError, ModelError, OutputsDifferError, UsageError
+from graphopt.onnxio.bodies import all_nodes
 from graphopt.onnxio.load import load
 from graphopt.onnxio.save import OURS
 from graphopt.pipeline.write import Result
@@ -46,9 +47,9 @@ class Made:
     def beside(self, here: Environment) -> Made:
         """With a word on it where graphopt made the file for something else than what it runs on here: what gains there may lose here."""
         try:
-            there = {name: json.loads(self.recorded)[name] for name in ("threads", "provider", "cpu")}
+            there = {name: parse_json(self.recorded)[name] for name in ("threads", "provider", "cpu")}
             told = (plural(int(there["threads"]), "thread"), f"provider {there['provider']}", str(there["cpu"]))
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, OverflowError, TypeError, ValueError):
             return self
         others = [
             one_line(text, 40) for text, name in zip(told, there, strict=True) if there[name] != getattr(here, name)
@@ -146,7 +147,7 @@ def described(made: Made) -> Made:
     elsewhere = [t for t in model.tensors.values() if hasattr(t, "path") and Path(t.path).resolve() != file]
     size = file.stat().st_size + sum(int(t.nbytes) for t in elsewhere)
     recorded = next((e.value for e in model.proto.metadata_props if e.key == f"{OURS}environment"), "")
-    return replace(made, variant=replace(made.variant, size=size, nodes=len(model.proto.graph.node)), recorded=recorded)
+    return replace(made, variant=replace(made.variant, size=size, nodes=all_nodes(model.proto.graph)), recorded=recorded)
 
 
 def checked(made: Made, verification: Verification) -> Made:

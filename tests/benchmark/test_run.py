@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -19,6 +20,7 @@ from graphopt.benchmark.peers import PEERS
 from graphopt.benchmark.plan import Plan
 from graphopt.benchmark.results import Ratio, Variant
 from graphopt.benchmark.run import _best_level, bench, find_model
+from graphopt.benchmark.variants import Made, described
 from graphopt.cli.benchtable import show_case
 from graphopt.errors import MissingExtraError, UnknownNameError, UsageError
 from graphopt.runtime.environment import default_threads, fingerprint, usable_cores
@@ -160,6 +162,8 @@ def test_a_file_that_was_made_for_something_else_says_so(net, tmp_path):
         "here": json.dumps(here),
         "there": json.dumps(here | {"threads": 4, "cpu": "Z80\n"}),
         "odd": json.dumps(here | {"threads": None}),
+        "endless": json.dumps(here | {"threads": math.inf}),
+        "deep": "[" * 100_000,
         "junk": "{",
     }
     files = {name: tmp_path / f"{name}.onnx" for name in recorded}
@@ -171,10 +175,19 @@ def test_a_file_that_was_made_for_something_else_says_so(net, tmp_path):
     by_name = {name: variants(found)[str(path)] for name, path in files.items()}
     assert all(variant.status == "measured" for variant in by_name.values())
     assert by_name["there"].message == "graphopt made it for 4 threads, Z80"
-    assert not by_name["here"].message and not by_name["odd"].message and not by_name["junk"].message
+    assert not any(variant.message for name, variant in by_name.items() if name != "there")
     screen = Console(file=io.StringIO(), width=200)
     show_case(found.cases[0], screen, 0.5)
     assert "there.onnx" in screen.file.getvalue() and "made it for 4 threads" in screen.file.getvalue()
+
+
+def test_nodes_of_bodies_count(tmp_path):
+    """As they do in what the report of an optimisation says of the same file."""
+    body = "g () => (float[2] a) {p = Neg(x) a = Abs(p)}"
+    text = f"""<ir_version: 7, opset_import: ["": 15]> g (float[2] x, bool f) => (float[2] y)
+        {{y = If(f) <then_branch = {body}, else_branch = {body}>}}"""
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "if.onnx")
+    assert described(Made(Variant("if", "file"), tmp_path / "if.onnx")).variant.nodes == 5
 
 
 def level(name, low, value, high, status="measured"):
