@@ -50,9 +50,9 @@ class World:
         return max(asked + self.deeper, min(asked, _FEW))
 
     def narrowed(self, names: Sequence[str]) -> World:
-        """The world with some of its operators alone: there are fewer graphs, so that all are made, and all their laws are told."""
+        """The world with those of its operators alone that somebody names: all their graphs are made, and all their laws are told."""
         ops = tuple(o for o in self.ops if o in names)
-        return self if ops == self.ops else replace(self, ops=ops, about=(), deeper=max(self.deeper, 0), any_order=True)
+        return replace(self, ops=ops, about=(), deeper=max(self.deeper, 0), any_order=True)
 
 
 def _leaves(text: str) -> tuple[tuple[str, Shape], ...]:
@@ -64,7 +64,7 @@ def _leaves(text: str) -> tuple[tuple[str, Shape], ...]:
     return tuple(made)
 
 
-_FEW = 2
+_FEW = 2  # operators of a graph
 FLOW = "x"
 """The input that stands for what flows through a model; any other may be a weight."""
 
@@ -162,8 +162,10 @@ def _meeting(names: Sequence[str]) -> list[World]:
     Raises:
         UsageError: An operator meets none of the others.
     """
-    whole = [(w, w.narrowed(names), not set(w.about).isdisjoint(names)) for w in WORLDS]
-    whole = [(w, made, about) for w, made, about in whole if about or len(made.ops) > (len(set(names)) > 1)]
+    least = min(2, len(set(names)))
+    narrowed = [(w, w.narrowed(names)) for w in WORLDS]
+    whole = [(w, made, not set(w.about).isdisjoint(made.ops)) for w, made in narrowed]
+    whole = [(w, made, about) for w, made, about in whole if about or len(made.ops) >= least]
     found = [made for w, made, about in whole if about or not w.about]
     for _, made, _ in whole:
         if not any(set(made.ops) <= set(other.ops) for other in found):
