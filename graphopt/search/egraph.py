@@ -359,6 +359,8 @@ class EqualitySaturation:
         search = PlanSearch(problem, start, exploring, self.keep)
         exploration = Exploration(search, self.worlds, self.nodes)
         reason = exploration.saturate(self.turns)
+        if exploring.exhausted():  # there is more left than its share
+            reason = "nothing better in what was extracted"
         budget.spent += exploring.spent
         if search.best < start.cost:
             budget.found()

@@ -17,6 +17,8 @@ from graphopt.search.symmetry import ClassRewrite, PlanExpansion, ReducedState, 
 
 MAX_DETOUR_STEPS = 6
 """Rewrites that a search makes without coming to a cheaper graph than where they began."""
+_SPARE = 8
+"""How many times as many plans are remembered as are to be kept: all of the best may promise what is not saved everywhere."""
 
 Report = Callable[[State], None]
 
@@ -144,14 +146,15 @@ class PlanSearch:
             self.best, self._improved = found.cost, self.budget.spent
             self.budget.found()
         heapq.heappush(self._top, (-found.cost, next(self._count), found))
-        if len(self._top) > self.keep:
+        if len(self._top) > _SPARE * self.keep:
             heapq.heappop(self._top)
 
     def outcome(self, reason: str, report: Report | None) -> Outcome:
-        """The best plans carried out everywhere, the one that is predicted to be fastest first."""
+        """The best plans carried out everywhere, the one that is predicted to be fastest first; where none of them pays, the best of the others that does."""
         found: list[Outcome] = []
-        for _, _, candidate in sorted(self._top, key=lambda item: item[2].cost):
-            if found and self.budget.overdue:
+        for number, (_, _, candidate) in enumerate(sorted(self._top, reverse=True)):
+            spare = number >= self.keep
+            if (found and spare) or ((found or spare) and self.budget.overdue):
                 break  # to carry out another one at a thousand places takes seconds
             site_class = self.site_classes.of(candidate.parent.state.graph, candidate.match)
             plan = (*candidate.parent.plan, ClassRewrite(candidate.match.rule.id, site_class))

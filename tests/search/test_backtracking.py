@@ -284,6 +284,18 @@ def test_a_plan_ends_where_more_of_it_saves_nothing_everywhere(problem):
     assert found.state.cost == pytest.approx(good.cost)
 
 
+@pytest.mark.parametrize("seconds, steps", [(None, 8), (0.0, 0)])
+def test_a_plan_that_pays_is_found_behind_those_that_promise_more(problem, seconds, steps: int):
+    """Where time is long gone as many are carried out as would be kept."""
+    search = PlanSearch(problem, problem.start(layers(4)), Budget(seconds), 4)
+    good = plan_of(search, "all")
+    detour = next(m for m in search.root.state.sites if m.rule.id == "detour")
+    for share in (0.1, 0.2, 0.3, 0.4):  # they cost, whatever is claimed
+        search.note(Candidate(search.root, detour, share * good.cost, good.here))
+    search.note(good)
+    assert len(search.outcome("over", None).steps) == steps
+
+
 @pytest.mark.parametrize("waits", [False, True])
 def test_who_waits_for_the_end_gets_the_best_plan_alone(problem, waits: bool):
     search = PlanSearch(problem, problem.start(layers(4)), Budget(interrupted=lambda: waits), 4)

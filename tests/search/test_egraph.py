@@ -67,6 +67,15 @@ def start(problem):  # noqa: F811
 
 
 @needs_scipy
+@pytest.mark.parametrize("candidates", [10, 60, 200])
+def test_it_says_that_a_budget_is_used_up_only_where_it_is(problem, candidates):  # noqa: F811
+    """What fills the e-graph has a share of it, and was asked why all had ended."""
+    aimless = replace(problem, library=Library(tuple(r for r in problem.library.rules if r.id == "detour")))
+    found = egraph.EqualitySaturation().run(aimless, aimless.start(layers(3)), Budget(candidates=candidates))
+    assert found.candidates < candidates and found.stop_reason.startswith("nothing better in what was extracted: ")
+
+
+@needs_scipy
 def test_it_escapes_where_greedy_ends(problem, start):  # noqa: F811
     for stuck in (Greedy(), Backtracking(alpha=1.0)):
         assert stuck.run(problem, start, Budget()).steps == ()
