@@ -194,9 +194,13 @@ def _culprit(context: Context, selection: Selection, verified: Verification, dra
 
 
 def _together(found: Sequence[Verification], at: Sequence[Mapping[str, int]]) -> Verification:
-    """Comparisons at several sets of sizes, all of which passed, as one: the sizes are those of the sets, too, for the file leaves them open."""
+    """Comparisons at several sets of sizes, all of which passed, as one.
+
+    What is to be known of any of them is, and the sizes are those of the sets, too, for the file leaves them open.
+    """
     return replace(
-        found[0],
+        max(found, key=lambda v: v.max_rel),
+        message="; ".join(dict.fromkeys(v.message for v in found if v.message)),
         trials=sum(v.trials for v in found),
         max_abs=max(v.max_abs for v in found),
         max_rel=max(v.max_rel for v in found),

@@ -488,6 +488,21 @@ def test_the_sizes_of_at_are_told_as_verified(cli, dynamic_model):
     assert "trials at batch 2, 3" in " ".join((done.out + done.err).split())
 
 
+@pytest.mark.parametrize("sizes", [("2", "8"), ("8", "2")])
+def test_what_says_little_at_any_of_several_sizes_is_told(cli, tmp_path, sizes):
+    """Of several sets of --at the note of the first alone was: at two rows nothing is left to compare, at eight there is."""
+    onnx.save(onnx.parser.parse_model("""<ir_version: 7, opset_import: ["": 15]>
+        g (float[n, 3] x) => (float[m, 3] y) <int64[1] four = {4}, int64[1] end = {100}, int64[1] axis = {0}> {
+            p = Transpose<perm=[1, 0]>(x) q = Transpose<perm=[1, 0]>(p) r = Neg(q) y = Slice(r, four, end, axis)
+        }"""), tmp_path / "rows.onnx")  # fmt: skip
+    sets = [text for n in sizes for text in ("--at", f"n={n}")]
+    done = cli("optimize", "rows.onnx", *sets, "--no-measure", "--dry-run", "--json", "rows.json")
+    assert done.code == 0, done.err
+    told = json.loads((tmp_path / "rows.json").read_text())["verified"]
+    assert told["sizes"] == [{"n": int(n)} for n in sizes]
+    assert told["message"].count("empty, all zero or nowhere finite in every trial, which proves little: y") == 1
+
+
 def test_the_sizes_that_were_verified_are_told(cli, dynamic_model, tmp_path):
     assert re.search(r"sizes +batch 1, \d", cli("verify", dynamic_model, dynamic_model).err)
     outcome = cli("optimize", dynamic_model, "--no-measure", "-o", tmp_path / "out.onnx")
