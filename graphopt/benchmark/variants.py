@@ -147,7 +147,9 @@ def described(made: Made) -> Made:
     elsewhere = [t for t in model.tensors.values() if hasattr(t, "path") and Path(t.path).resolve() != file]
     size = file.stat().st_size + sum(int(t.nbytes) for t in elsewhere)
     recorded = next((e.value for e in model.proto.metadata_props if e.key == f"{OURS}environment"), "")
-    return replace(made, variant=replace(made.variant, size=size, nodes=all_nodes(model.proto.graph)), recorded=recorded)
+    return replace(
+        made, variant=replace(made.variant, size=size, nodes=all_nodes(model.proto.graph)), recorded=recorded
+    )
 
 
 def checked(made: Made, verification: Verification) -> Made:

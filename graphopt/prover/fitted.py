@@ -36,8 +36,10 @@ _CACHED = {"Attention": 4, "MultiHeadAttention": 6, "GroupQueryAttention": 3}
 """Where operators of attention take past keys; past values come next."""
 _PAST = 2
 """Keys and values in a cache."""
-_ALIKE, _JOINED = 2, 3
-"""Size of all dimensions where a Concat is looked at, and of how many axes and dimensions."""
+_ALIKE = 2
+"""Size of all dimensions where parts are joined or cut."""
+_JOINED = 3
+"""Dimensions of what is joined, and axes that attributes name, of which all are tried together, at most."""
 _BEGIN, _END = (0, 1, _ALIKE, -1), (1, _ALIKE, 3, 4, 2**31 - 1, -1)
 _LETTERED = 6  # letters of the operands of an Einsum that are changed
 _SPELT = 256

@@ -50,9 +50,10 @@ class GraphSection {
     const [before, after] = sides.map((side) => side.count);
     const kinds = new Set(changes.map((c) => c.kind)).size;
     const plural = (n, what) => `${n} ${what}${n === 1 ? "" : "s"}`;
+    const running = `${plural(before, "node")} ${before === 1 ? "runs" : "run"}`;
     root.append(element("p", {}, changes.length
-      ? `${before} nodes run in the ${names[0]} model, ${after} in the ${names[1]} one. They differ in ${plural(changes.length, "place")} of ${plural(kinds, "kind")}. Nodes that only compute constants are not drawn: they don't run.`
-      : `${before === 1 ? "1 node runs" : `${before} nodes run`}, and nothing was changed.`));
+      ? `${running} in the ${names[0]} model, ${after} in the ${names[1]} one. They differ in ${plural(changes.length, "place")} of ${plural(kinds, "kind")}. Nodes that only compute constants are not drawn: they don't run.`
+      : `${running}, and nothing was changed.`));
     if (changes.length) root.append(element("p", {class: "legend"}, element("span", {class: "removed"}, "removed"), element("span", {class: "added"}, "new"), element("span", {}, "unchanged")));
     // One drawing is enough where both graphs are the same.
     const drawn = changes.length ? SIDES : [0];
