@@ -35,6 +35,7 @@ from graphopt.prover.values import (
     MOST_TIMES,
     NEXT_TO,
     ORDINARY,
+    SIGNS,
     Fill,
     cast_operands,
     content,
@@ -129,8 +130,10 @@ def _trials(
 ) -> Iterator[tuple[dict[str, int], Fill]]:
     chosen = fills(rule, instance.before, instance.after, instance.symbolic)
     first, *others = bindings(instance)
-    # Cases that choose a rule's constants for how they round show it on nothing else.
-    some = (*chosen[:_BRIEF], *(f for f in chosen[_BRIEF:] if f.name == NEXT_TO)) if brief else chosen
+    # Cases that choose a rule's constants for how they round show it on nothing else. A Where keeps the sign of a zero for some shapes of its operands.
+    where = any(node.op == "Where" for node in instance.before.nodes.values())
+    telling = (NEXT_TO, SIGNS) if where else (NEXT_TO,)
+    some = (*chosen[:_BRIEF], *(f for f in chosen[_BRIEF:] if f.name in telling)) if brief else chosen
     yield from ((first, fill) for fill in (some if possible(first) else ()))
     yield from ((bind, fill) for bind in others if possible(bind) for fill in chosen[:_BRIEF])
 

@@ -9,6 +9,7 @@ from graphopt.ir.graph import Graph
 from graphopt.ir.types import FLOATS
 from graphopt.prover.hazards import COUNTING
 from graphopt.prover.values import (
+    BEYOND_FLOAT32,
     EXACT,
     NARROWED,
     PLACES,
@@ -62,7 +63,21 @@ def fills(rule: Rule, before: Graph, after: Graph, given: Collection[int]) -> tu
     doubles = any(value.type.dtype == "f64" for value in before.values.values())
     if real and not (whole or doubles or multiplies(before)):
         chosen = (*chosen, *SUMMED)
+    chosen = (*chosen, *(() if whole or rule.domain else beyond_float32(rule, before)))
     return (*chosen, extreme(rule.domain)) if rule.claim == "approx" else chosen
+
+
+def beyond_float32(rule: Rule, graph: Graph) -> tuple[Fill, ...]:
+    """Numbers that a float64 has and a float32 has not: a cast makes infinity or nothing of them, and no bound that is a float32 is one to them.
+
+    Under a claim about real numbers only where all floats have room for them, and no products of theirs run out of it.
+    """
+    held = {t for key in graph.inputs if (t := graph.type(key).dtype) in FLOATS}
+    if "f64" not in held or rule.claim == "approx":
+        return ()
+    if rule.claim == "exact":
+        return (BEYOND_FLOAT32,)
+    return () if len(held) > 1 or multiplies(graph) else (replace(BEYOND_FLOAT32, pool=(), magnitude=1e60),)
 
 
 def _within(chosen: tuple[Fill, ...], rule: Rule) -> tuple[Fill, ...]:

@@ -133,6 +133,11 @@ def refilled(
             (0.0, 1.0, -1.0, 0.5, 0.1, -2.5, 2.0, 3.0, 6.0, 1e4, *_UNEVEN, *(_ENDS if exact else ()), *near)
         )
         yield from (replace(operand, data=n) for n in floats)
+        if exact:
+            # Conditions take it for zero, and it is not the same.
+            yield replace(operand, data=-0.0)
+            if count > 1:
+                yield replace(operand, data=_nested([0.0, *[-0.0] * (count - 1)], operand.dims))
         if count > 1 and len(operand.dims) == 1:
             yield from (
                 replace(operand, data=rng.integers(low, low + 4, count).astype(float).tolist()) for low in (-3, -1, 0)

@@ -51,7 +51,7 @@ TYPES = (1, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 13, 16)
 """What a Cast makes, by ONNX's numbers."""
 MEANINGLESS = {"Cast": frozenset({"saturate", "round_mode"}), "CastLike": frozenset({"saturate", "round_mode"})}
 """Attributes that say something of floats of eight bits, which operands here have not: the runtime refuses them elsewhere."""
-_FLOATS = (0.0, 1.0, -1.0, 0.5, 1.5, 2.0, 100.0)
+_FLOATS = (0.0, 1.0, -1.0, 0.5, 1.5, 2.0, 100.0, -0.0)
 # Powers of two: what is compared is the law, not how a constant of half precision rounds.
 _EPSILONS = (2.0**-17, 2.0**-10, 0.125, 0.0)
 _PREFERRED = ("f32", "i64", "f64", "f16", "i32", "bool", "u8", "i8", "i16", "u16", "u32", "u64")

@@ -122,6 +122,7 @@ _COUNTED = 53  # bits up to which a float64 counts
 _LONG = 2100  # more than float16 counts to
 _APART = 1e-4  # of operands that are nearly equal
 
+SIGNS = "zeros of both signs"
 ORDINARY = Fill("ordinary numbers", 1.0)
 _TIES = Fill("small whole numbers", pool=(-2.0, -1.0, 0.0, 1.0, 2.0), integers="full", truth=True)
 _NEGATIVE = Fill("negative numbers", 1.0, sign=-1, truth=False)
@@ -138,7 +139,7 @@ _COMMON = (
 EXACT = (
     *_COMMON,
     Fill("special numbers", pool=_SPECIAL, integers="ends", finite=False),
-    Fill("zeros of both signs", pool=(0.0, -0.0)),
+    Fill(SIGNS, pool=(0.0, -0.0)),
     Fill("extreme numbers", pool=_EXTREME, finite=False),
     Fill("huge numbers", 1e30, finite=False),
 )
@@ -161,6 +162,7 @@ NARROWED = (
 """For rules that leave a wider type out, which may have been there for its range or its digits."""
 
 
+BEYOND_FLOAT32 = Fill("numbers beyond float32", pool=(1e60, -1e60, 1e-60, -1e-60, 1.0), finite=False)
 SUMMED = (
     Fill("enormous numbers", 1e25, finite=False),
     Fill("numbers of which one is large", 1.0, outlier=1e8, finite=False),

@@ -383,7 +383,7 @@ def _reasons(graph: Graph, line: Line, node: Node, given: dict[str, Any]) -> Ite
             wanted = expression.run(Env(graph, given))
         except Unknown:
             continue
-        if not same_attribute(found, wanted):
+        if not same_attribute(found, wanted, line.exact):
             yield f"attribute {name!r} is {found!r}, not {wanted!r}"
     for name, items in line.lists:
         found = attribute_of(graph, node, name)
@@ -393,7 +393,7 @@ def _reasons(graph: Graph, line: Line, node: Node, given: dict[str, Any]) -> Ite
     for name, value in node.attributes.items():
         if not line.rest and name not in mentioned and (node.op, name) not in ops.REDUNDANT:
             default = attribute_of(graph, _without(node, name), name)
-            if not same_attribute(value, default):
+            if not same_attribute(value, default, line.exact):
                 yield f"attribute {name!r}, which it does not mention, is {value!r} and not its default"
     for operand, key in zip(line.operands, node.inputs, strict=False):
         if operand.kind == "number" and not is_number(graph, key, operand.number, operand.exact):

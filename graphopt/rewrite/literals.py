@@ -26,7 +26,7 @@ def is_number(graph: Graph, key: int | None, number: float, exact: bool = False)
         graph: The graph.
         key: The value.
         number: The number.
-        exact: Whether it must be the number itself, or what that rounds to in the value's type.
+        exact: Whether it must be the number itself, a zero of its sign, or what that rounds to in the value's type.
     """
     if key is None or not graph.values[key].const or graph.values[key].type.elements != 1:
         return False
@@ -36,7 +36,7 @@ def is_number(graph: Graph, key: int | None, number: float, exact: bool = False)
     found = float(array.ravel()[0])
     off = abs(found - number)
     if found == number or (not exact and off <= _CLOSE * abs(number)):
-        return True
+        return not exact or math.copysign(1.0, found) == math.copysign(1.0, number)
     rounds = exact or array.dtype.name in ("float16", "bfloat16")
     return rounds and off <= _COARSE * abs(number) and found == float(np.array(number).astype(array.dtype))
 

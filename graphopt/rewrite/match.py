@@ -11,6 +11,8 @@ from collections.abc import Container, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from graphopt.errors import RuleError
 from graphopt.ir import ops
 from graphopt.ir.graph import Graph, Node
@@ -349,13 +351,13 @@ def _operand(graph: Graph, operand: Operand, key: int | None, names: Names) -> b
 
 def _attributes(graph: Graph, line: Line, node: Node, names: Names) -> bool:
     for name, expression in line.attributes:
-        if not _has(graph, expression, attribute_of(graph, node, name), names):
+        if not _has(graph, expression, attribute_of(graph, node, name), names, line.exact):
             return False
     for name, variable in line.captures:
         if not _bind(names, variable, attribute_of(graph, node, name)):
             return False
     for name, items in line.lists:
-        if not _items(graph, items, attribute_of(graph, node, name), names):
+        if not _items(graph, items, attribute_of(graph, node, name), names, line.exact):
             return False
     if line.rest == "_":
         return True
@@ -363,25 +365,25 @@ def _attributes(graph: Graph, line: Line, node: Node, names: Names) -> bool:
     if line.rest:
         return _bind(names, line.rest, others)
     return all(
-        (node.op, name) in ops.REDUNDANT or same_attribute(value, _default(graph, node, name))
+        (node.op, name) in ops.REDUNDANT or same_attribute(value, _default(graph, node, name), line.exact)
         for name, value in others.items()
     )
 
 
-def _has(graph: Graph, expression: Expression, found: Any, names: Names) -> bool:
+def _has(graph: Graph, expression: Expression, found: Any, names: Names, exact: bool) -> bool:
     try:
-        return same_attribute(found, expression.run(Env(graph, names)))
+        return same_attribute(found, expression.run(Env(graph, names)), exact)
     except Unknown:
         return False
 
 
-def _items(graph: Graph, items: tuple[str | Expression, ...], found: Any, names: Names) -> bool:
+def _items(graph: Graph, items: tuple[str | Expression, ...], found: Any, names: Names, exact: bool) -> bool:
     """Whether a list has these items; variables among them are bound."""
     return (
         isinstance(found, tuple)
         and len(found) == len(items)
         and all(
-            _bind(names, item, value) if isinstance(item, str) else _has(graph, item, value, names)
+            _bind(names, item, value) if isinstance(item, str) else _has(graph, item, value, names, exact)
             for item, value in zip(items, found, strict=True)
         )
     )
@@ -399,14 +401,22 @@ def _default(graph: Graph, node: Node, name: str) -> Any:
     return ops.default(node.op, name, opset=graph.opset, spatial_rank=spatial, domain=node.domain)
 
 
-def same_attribute(a: Any, b: Any) -> bool:
-    """Equality of attribute values; numbers are compared as float32, in which ONNX stores them."""
+def same_attribute(a: Any, b: Any, exact: bool = False) -> bool:
+    """Equality of attribute values; numbers are compared as float32, in which ONNX stores them.
+
+    Args:
+        a: One value.
+        b: The other.
+        exact: Whether they must be the same number, a zero of the same sign, and not only nearly.
+    """
     if a is b:
         return True
     if isinstance(a, float) or isinstance(b, float):
         if not isinstance(a, int | float) or not isinstance(b, int | float):
             return False
+        if exact:
+            return np.float32(a).tobytes() == np.float32(b).tobytes()
         return a == b or abs(a - b) <= 1e-6 * max(abs(a), abs(b))
     if isinstance(a, tuple | list) and isinstance(b, tuple | list):
-        return len(a) == len(b) and all(same_attribute(x, y) for x, y in zip(a, b, strict=True))
+        return len(a) == len(b) and all(same_attribute(x, y, exact) for x, y in zip(a, b, strict=True))
     return type(a) is type(b) and bool(a == b)

@@ -66,6 +66,7 @@ class Line:
         rest: Variable of ``*rest``.
         alias: For ``y = x``: the ``x``.
         each: Whether the node is made once for each element of its variadic operands.
+        exact: Whether a pattern takes no number for another, however near.
     """
 
     text: str
@@ -80,6 +81,7 @@ class Line:
     rest: str = ""
     alias: str = ""
     each: bool = False
+    exact: bool = False
 
     @property
     def variables(self) -> tuple[str, ...]:
@@ -149,7 +151,8 @@ def parse_line(text: str, where: str) -> Line:
 
 def exactly(line: Line) -> Line:
     """A line of a pattern that takes no number for another, however near."""
-    return replace(line, operands=tuple(replace(o, exact=o.kind == "number") for o in line.operands))
+    operands = tuple(replace(o, exact=o.kind == "number") for o in line.operands)
+    return replace(line, operands=operands, exact=True)
 
 
 def parse_pattern_line(text: str, where: str) -> Line:

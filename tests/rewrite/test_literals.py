@@ -51,6 +51,24 @@ def test_under_a_claim_of_bits_no_other_number_does(equal: str, near: int) -> No
     assert rewritten(scaled(TensorProto.FLOAT, 0.1000005), rules)[1] == near
 
 
+@pytest.mark.parametrize("kind", NUMPY)
+@pytest.mark.parametrize(("equal", "other"), [("real", 1), ("exact", 0)])
+def test_under_a_claim_of_bits_a_zero_has_a_sign(kind: int, equal: str, other: int) -> None:
+    for number in ("0.0", "-0.0"):
+        rules = library(rule("nothing", [f"y = Mul(x, {number})"], ["y = Relu(x)"], equal=equal))
+        assert rewritten(scaled(kind, float(number)), rules)[1] == 1
+        assert rewritten(scaled(kind, -float(number)), rules)[1] == other
+
+
+@pytest.mark.parametrize("pattern", ["y = LeakyRelu(x)", "y = LeakyRelu<alpha = 0.01>(x)"])
+@pytest.mark.parametrize(("equal", "near"), [("real", 1), ("exact", 0)])
+def test_under_a_claim_of_bits_no_other_attribute_does(pattern: str, equal: str, near: int) -> None:
+    rules = library(rule("slope", [pattern], ["y = Relu(x)"], equal=equal))
+    for alpha, found in ((np.float32(0.01), 1), (np.nextafter(np.float32(0.01), np.float32(1)), near)):
+        given = model([node("LeakyRelu", ["x"], ["y"], alpha=float(alpha))], [("x", F, [2])], [("y", F, [2])])
+        assert rewritten(load(given).graph, rules)[1] == found
+
+
 @pytest.mark.parametrize("number", [1e-9, 1e-7, 1e6])
 def test_a_number_that_float16_does_not_have_matches_nothing(number: float) -> None:
     rules = library(rule("scale", [f"y = Mul(x, {number})"], ["y = Relu(x)"]))
