@@ -163,6 +163,9 @@ NARROWED = (
 
 
 BEYOND_FLOAT32 = Fill("numbers beyond float32", pool=(1e60, -1e60, 1e-60, -1e-60, 1.0), finite=False)
+"""What float64 has and a narrower type makes infinity, or nothing, of."""
+
+
 SUMMED = (
     Fill("enormous numbers", 1e25, finite=False),
     Fill("numbers of which one is large", 1.0, outlier=1e8, finite=False),
