@@ -110,7 +110,8 @@ def halved(case: Case) -> Case:
     """Attributes rounded to float16 where an operand has that type: what is compared is the law, not how numbers round."""
     if not any(o.dtype == "f16" for o in operands(case)):
         return case
-    return {k: float(np.float16(v)) if isinstance(v, float) else v for k, v in case.items()}
+    with np.errstate(over="ignore"):
+        return {k: float(np.float16(v)) if isinstance(v, float) else v for k, v in case.items()}
 
 
 def refilled(
@@ -133,11 +134,7 @@ def refilled(
             (0.0, 1.0, -1.0, 0.5, 0.1, -2.5, 2.0, 3.0, 6.0, 1e4, *_UNEVEN, *(_ENDS if exact else ()), *near)
         )
         yield from (replace(operand, data=n) for n in floats)
-        if exact:
-            # Conditions take it for zero, and it is not the same.
-            yield replace(operand, data=-0.0)
-            if count > 1:
-                yield replace(operand, data=_nested([0.0, *[-0.0] * (count - 1)], operand.dims))
+        yield from _negative_zeros(operand, count) if exact else ()
         if count > 1 and len(operand.dims) == 1:
             yield from (
                 replace(operand, data=rng.integers(low, low + 4, count).astype(float).tolist()) for low in (-3, -1, 0)
@@ -160,9 +157,7 @@ def refilled(
             yield from (replace(operand, data=float(n)) for n in np.unique(flat[np.isinf(flat)]))
         return
     if operand.dtype == "bool":
-        yield from (replace(operand, data=n) for n in (True, False))
-        for n in (True, False) if count > 1 else ():
-            yield replace(operand, data=_nested([*[n] * (count - 1), not n], operand.dims))
+        yield from _booleans(operand, count)
         return
     numbers: tuple[int, ...] = (
         (0, 1, 2, 3, 5, 6, 100) if operand.dtype.startswith("u") else (-1, 0, 1, 2, -2, 3, -3, 5, 6, 100)
@@ -191,6 +186,20 @@ def refilled(
             yield replace(operand, data=_nested([n, *[data] * (count - 1)], operand.dims))
     if count > 1:
         yield replace(operand, data=_nested(rng.choice(numbers, count).tolist(), operand.dims))
+
+
+def _negative_zeros(operand: Operand, count: int) -> Iterator[Operand]:
+    """Zeros that conditions take for zero, and that are not the same."""
+    yield replace(operand, data=-0.0)
+    if count > 1:
+        yield replace(operand, data=_nested([0.0, *[-0.0] * (count - 1)], operand.dims))
+
+
+def _booleans(operand: Operand, count: int) -> Iterator[Operand]:
+    """A constant that is true, one that is false, and those of which the last element differs."""
+    yield from (replace(operand, data=n) for n in (True, False))
+    for n in (True, False) if count > 1 else ():
+        yield replace(operand, data=_nested([*[n] * (count - 1), not n], operand.dims))
 
 
 def uneven(rule: Rule, case: Case) -> Iterator[Case]:

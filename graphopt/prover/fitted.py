@@ -87,7 +87,7 @@ def _cut(vary: Variation, case: Case, line: Line) -> Iterator[Case]:
         return
     alike = squared(case, _ALIKE)
     axes = [v for a, v, _ in vary.captured if a == "axis" and isinstance(case.get(v), int)]
-    for axis in range(max(len(o.dims) for o in operands(case) if o.data is None)):
+    for axis in range(max((len(o.dims) for o in operands(case) if o.data is None), default=0)):
         made = {**alike, **dict.fromkeys(axes, axis)}
         made |= {name: replace(case[name], data=[axis]) for name in over}
         for ends in itertools.product(_BEGIN, _END):

@@ -10,7 +10,7 @@ holds still is the *ratio* of sessions that run within the same milliseconds, so
   within a cycle the rounds rotate and turn round, so that nobody always follows the same neighbour. (Of models so large that two should
   not be in memory at once, one session is open at a time.)
 - *Caches.* A session that runs after itself finds its weights in the cache, after another it does not, which is worth some per
-  cent. Short models therefore run once untimed in every turn, every other round runs backwards, and what is told of a session
+  cent. Where the first of them is short all therefore run once untimed in every turn, every other round runs backwards, and what is told of a session
   weighs both orders alike (:mod:`graphopt.runtime.timing`). The first round after opening is not timed, but of slow models: it is like no other.
 - *Processors.* Those of a virtual machine move: a cycle begins when they are near each other, as far as there is patience
   (:mod:`graphopt.runtime.distance`).

@@ -217,11 +217,11 @@ class Budget:
         if self.candidates is not None:
             left = math.ceil(share * max(0, self.candidates - self.spent))
             candidates = left if most is None else min(left, most)
-        least = math.ceil(share * self.least)
+        least = math.ceil(share * max(0, self.least - self.spent))
         return Budget(seconds, candidates, self.interrupted, self.aside, least=least, found_share=self.found_share)
 
     def until_found(self, share: float) -> Budget:
-        """All that is left for as long as nothing better is found, and then a share of it: what comes after needs the rest."""
+        """All that is left for as long as nothing better is found, and then a share of what is left by then: what comes after needs the rest."""
         return replace(self.part(1.0), found_share=share)
 
     def found(self) -> None:
@@ -229,11 +229,11 @@ class Budget:
         share, self.found_share = self.found_share, None
         if share is None:
             return
-        self.least = math.ceil(share * self.least)
+        self.least = self.spent + math.ceil(share * max(0, self.least - self.spent))
         if self.seconds is not None:
-            self.seconds *= share
+            self.seconds -= (1 - share) * max(0.0, self.seconds - self.elapsed)
         if self.candidates is not None:
-            self.candidates = math.ceil(share * self.candidates)
+            self.candidates = self.spent + math.ceil(share * max(0, self.candidates - self.spent))
 
     def again(self) -> Budget:
         """The same budget, of which nothing is spent."""

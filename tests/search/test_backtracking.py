@@ -311,11 +311,24 @@ def test_time_that_is_long_gone_is_overdue():
 
 
 def test_time_that_is_kept_for_what_comes_after_a_find_is_not_gone():
-    """A find late in a round left it with nothing but its first plan: its half was over, and all the rest was still there."""
+    """A find late in a round left it with nothing but its first plan: a half of the whole was over, and all the rest was still there."""
     gone = [0.0]
     part = Budget(100.0, aside=lambda: -gone[0]).until_found(0.5)
     gone[0] = 60.0
     part.found()
+    assert part.exhausted() is None
+    gone[0] = 81.0  # a half of what was left then
     assert part.exhausted() == "time budget used up" and not part.overdue
     gone[0] = 111.0
     assert part.overdue
+
+
+def test_a_find_leaves_half_of_what_is_left():
+    """However late it comes: what follows from it has its turn in the same round."""
+    part = Budget(None, 100, least=40).until_found(0.5)
+    part.spent = 70
+    part.found()
+    assert (part.candidates, part.least) == (85, 70)
+    part.found()  # the first find alone
+    assert part.candidates == 85
+    assert Budget(None, 100, spent=30, least=40).until_found(0.5).least == 10
