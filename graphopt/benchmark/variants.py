@@ -47,13 +47,15 @@ class Made:
     def beside(self, here: Environment) -> Made:
         """With a word on it where graphopt made the file for something else than what it runs on here: what gains there may lose here."""
         try:
-            there = {name: parse_json(self.recorded)[name] for name in ("threads", "provider", "cpu")}
-            told = (plural(int(there["threads"]), "thread"), f"provider {there['provider']}", str(there["cpu"]))
+            there = parse_json(self.recorded)
+            told = {
+                "threads": plural(int(there["threads"]), "thread"),
+                "provider": f"provider {there['provider']}",
+                "cpu": str(there["cpu"]),
+            }
         except (KeyError, OverflowError, TypeError, ValueError):
             return self
-        others = [
-            one_line(text, 40) for text, name in zip(told, there, strict=True) if there[name] != getattr(here, name)
-        ]
+        others = [one_line(text, 40) for name, text in told.items() if there[name] != getattr(here, name)]
         message = f"graphopt made it for {', '.join(others)}" if others else ""
         return replace(self, variant=replace(self.variant, message=message))
 

@@ -48,6 +48,11 @@ def told(case: Case, line: Line, wanted: dict[str, Any]) -> Case | None:
     return {**case, **named, line.rest: {**rest, **others}} if isinstance(rest, dict) else None
 
 
+def axes_in(rule: Rule, case: Case) -> list[str]:
+    """The variables of a rule's pattern that a case gives the number of an axis."""
+    return [v for line in rule.match for a, v in line.captures if a == "axis" and isinstance(case.get(v), int)]
+
+
 def orders_in(rule: Rule, case: Case) -> list[str]:
     """The variables that hold permutations in a case."""
     return [v for line in rule.match for a, v in line.captures if a == "perm" and isinstance(case.get(v), list)]

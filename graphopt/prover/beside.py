@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from graphopt.ir.types import FLOATS, NUMPY_NAMES
-from graphopt.prover.attributes import given, operator_of, opset_of, since, within
+from graphopt.prover.attributes import axes_in, given, operator_of, opset_of, since, within
 from graphopt.prover.cases import Case, Place, places, put, size_of
 from graphopt.prover.contents import LEVELS, edges_apart, halved, read_alone, reshaped, retyped, squared, uneven
 from graphopt.prover.fitted import fitted
@@ -96,7 +96,7 @@ def _itemised(vary: Variation, case: Case) -> Iterator[Case]:
 def _placed(vary: Variation, case: Case) -> Iterator[Case]:
     """Constants that say places hold such as are there along any axis, with each value of each attribute: other axes have fewer places."""
     names = {o.name for line in vary.rule.match for _, op in line.ops for o in line.operands[_PLACES.get(op, _NONE)]}
-    axes = [v for a, v, _ in vary.captured if a == "axis" and isinstance(case.get(v), int)]
+    axes = axes_in(vary.rule, case)
     for base in (case, squared(case, 2)) if names else ():
         listed = [(p, o) for p, o in places(base) if p[0] in names and o.const]
         listed = [(p, o) for p, o in listed if all(isinstance(d, int) for d in o.dims)]

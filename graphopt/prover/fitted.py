@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from graphopt.prover.attributes import attribute_of, operator_of, opset_of, orders_in, told
+from graphopt.prover.attributes import attribute_of, axes_in, operator_of, opset_of, orders_in, told
 from graphopt.prover.cases import Case, operands, places, put, size_of
 from graphopt.prover.contents import reshaped, squared
 from graphopt.prover.schemas import ACTIVATIONS, attributes_of, readers
@@ -86,7 +86,7 @@ def _cut(vary: Variation, case: Case, line: Line) -> Iterator[Case]:
     if not all(isinstance(o, Operand) and isinstance(o.data, list) and len(o.data) == 1 for o in given):
         return
     alike = squared(case, _ALIKE)
-    axes = [v for a, v, _ in vary.captured if a == "axis" and isinstance(case.get(v), int)]
+    axes = axes_in(vary.rule, case)
     for axis in range(max((len(o.dims) for o in operands(case) if o.data is None), default=0)):
         made = {**alike, **dict.fromkeys(axes, axis)}
         made |= {name: replace(case[name], data=[axis]) for name in over}
@@ -102,7 +102,7 @@ def _joined(vary: Variation, case: Case, line: Line) -> Iterator[Case]:
     if not own or read <= set(vary.rule.leaves):
         return
     rank = max(len(o.dims) for _, o in own)
-    axes = sorted({v for a, v, _ in vary.captured if a == "axis" and isinstance(case.get(v), int)})
+    axes = sorted(set(axes_in(vary.rule, case)))
     for place, operand in own:
         sizes = itertools.product((_ALIKE, 2 * _ALIKE, 1), repeat=len(operand.dims))
         for dims, along in itertools.product(sizes, itertools.product(range(rank), repeat=min(len(axes), _JOINED))):

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from graphopt.prover.attributes import Change, same
+from graphopt.prover.attributes import Change, axes_in, same
 from graphopt.prover.beside import beside
 from graphopt.prover.cases import Case, Instance, Place, operands, parse_case, places, put, size_of
 from graphopt.prover.contents import mapped, reshaped, squared
@@ -91,7 +91,7 @@ def _around(vary: Variation, case: Case, rng: np.random.Generator) -> Iterator[C
 
 def _together(vary: Variation, case: Case) -> list[Change]:
     """Every number that an axis has, in constants too, gets another one: conditions say that two name the same axis."""
-    held = {case[v] for a, v, _ in vary.captured if a == "axis" and isinstance(case.get(v), int)}
+    held = {case[v] for v in axes_in(vary.rule, case)}
     return [same, *(partial(_renumbered, {old: new}) for old in sorted(held) for new in (0, 1, -1, -2) if new != old)]
 
 

@@ -49,7 +49,7 @@ const charts = (() => {
     const high = Math.min(d3.max(dots, (d) => d.x), top);
     for (const [i, {samples, count}] of variants.entries()) boxes[i].beyond = Math.round((samples.filter((x) => x > high).length / samples.length) * count);
     const pad = 0.03 * (high - low || low || 1);
-    const frame = rows(box, boxes, "name", (b) => `median ${ms(b.mid)} ms${b.beyond ? `, ${b.beyond} turn${b.beyond === 1 ? "" : "s"} beyond the edge` : ""}`, 44);
+    const frame = rows(box, boxes, "name", (b) => `median ${ms(b.mid)} ms${b.beyond ? `, ${plural(b.beyond, "turn")} beyond the edge` : ""}`, 44);
     draw(box, {
       ...frame,
       x: {label: "milliseconds", domain: [low - pad, high + pad], grid: true, ticks: Math.max(3, box.clientWidth / 90)},

@@ -12,6 +12,10 @@ function element(tag, attributes = {}, ...children) {
   return made;
 }
 
+function plural(count, noun) {
+  return `${count} ${noun}${count === 1 ? "" : "s"}`;
+}
+
 function shape(tag, attributes = {}, ...children) {
   const made = document.createElementNS(SVG, tag);
   for (const [name, value] of Object.entries(attributes)) if (value !== null) made.setAttribute(name, value);

@@ -49,7 +49,6 @@ class GraphSection {
     const {changes, names, sides} = this.graph;
     const [before, after] = sides.map((side) => side.count);
     const kinds = new Set(changes.map((c) => c.kind)).size;
-    const plural = (n, what) => `${n} ${what}${n === 1 ? "" : "s"}`;
     const running = `${plural(before, "node")} ${before === 1 ? "runs" : "run"}`;
     root.append(element("p", {}, changes.length
       ? `${running} in the ${names[0]} model, ${after} in the ${names[1]} one. They differ in ${plural(changes.length, "place")} of ${plural(kinds, "kind")}. Nodes that only compute constants are not drawn: they don't run.`

@@ -47,7 +47,7 @@ class GraphMap {
       }
       svg.append(shape("path", {class: "wire", d: wires}), shape("path", {class: "kept", d: boxes(present.filter((n) => n.state === "kept"), side)}));
       const title = shape("text", {class: "title", x: pad, y: side * strip + 15});
-      title.textContent = `${this.graph.names[side]}: ${present.length} node${present.length === 1 ? "" : "s"}`;
+      title.textContent = `${this.graph.names[side]}: ${plural(present.length, "node")}`;
       svg.append(title);
       for (const change of this.graph.changes) {
         const members = [...change.removed, ...change.added].map((i) => this.graph.nodes[i]);
