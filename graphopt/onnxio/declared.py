@@ -12,7 +12,7 @@ from graphopt.ir.types import BITS, DTYPE_NAMES, UNKNOWN, Dim, ValueType, dim_na
 from graphopt.onnxio.below_zero import GUARDED, guard
 from graphopt.onnxio.bodies import captured, graphs, put_in_order, within
 from graphopt.onnxio.initializers import attribute_of
-from graphopt.onnxio.read import STANDARD
+from graphopt.onnxio.read import STANDARD, function_sizes
 
 _BOUNDS = 8  # elements of the bounds of a Slice
 _STRETCHING = ("Einsum", "PRelu", "Attention")  # mistaken for some operands, whose shapes nobody knows in a body
@@ -33,6 +33,7 @@ def _types(proto: ModelProto) -> dict[str, ValueType]:
     # What inference has not seen yet it takes for absent: the axes of a Slice, so that it cuts others.
     put_in_order(whole.graph)
     _dense(whole)
+    _ending(whole)
     bodies = [*(graph.node for graph in graphs(whole.graph)), *(function.node for function in whole.functions)]
     if any(node.op_type in GUARDED for nodes in bodies for node in nodes):
         guard(whole)
@@ -64,6 +65,15 @@ def _types(proto: ModelProto) -> dict[str, ValueType]:
         type = value_type(i.type)
         found[i.name] = merge(found[i.name], type) or type if i.name in found else type
     return found
+
+
+def _ending(proto: ModelProto) -> None:
+    """Keep functions that call themselves from inference: before onnx 1.22 it follows them until the process ends."""
+    sizes = function_sizes(proto)
+    kept = [function for function in proto.functions if (function.domain, function.name) in sizes]
+    if len(kept) < len(proto.functions):
+        del proto.functions[:]
+        proto.functions.extend(kept)
 
 
 def _dense(proto: ModelProto) -> None:

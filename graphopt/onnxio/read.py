@@ -122,13 +122,7 @@ def inlined(proto: ModelProto) -> ModelProto:
     Raises:
         ModelError: The calls are of more nodes than can be.
     """
-    calls: dict[tuple[str, str], list[tuple[str, str]]] = {}
-    for function in proto.functions:
-        nodes = [n for node in function.node for n in (node, *within(node))]
-        calls.setdefault((function.domain, function.name), []).extend((n.domain, n.op_type) for n in nodes)
-    sizes: dict[tuple[str, str], int] = {}
-    while ready := [name for name in calls if name not in sizes and sizes.keys() >= calls.keys() & set(calls[name])]:
-        sizes |= {name: sum(sizes.get(called, 1) for called in calls[name]) for name in ready}
+    sizes = function_sizes(proto)
     if sum(sizes.get((n.domain, n.op_type), 0) for graph in graphs(proto.graph) for n in graph.node) > _MOST_INLINED:
         raise ModelError(f"its functions call each other so often that it has more than {_MOST_INLINED:,} nodes")
     versions = {o.domain: o.version for o in proto.opset_import}
@@ -144,6 +138,18 @@ def inlined(proto: ModelProto) -> ModelProto:
         return onnx.inliner.inline_selected_functions(proto, chosen) if chosen else proto
     except Exception:  # it is C++ and raises what it likes
         return proto
+
+
+def function_sizes(proto: ModelProto) -> dict[tuple[str, str], int]:
+    """Of each local function, by domain and name, of how many nodes a call of it is; those are absent that call themselves, if through others."""
+    calls: dict[tuple[str, str], list[tuple[str, str]]] = {}
+    for function in proto.functions:
+        nodes = [n for node in function.node for n in (node, *within(node))]
+        calls.setdefault((function.domain, function.name), []).extend((n.domain, n.op_type) for n in nodes)
+    sizes: dict[tuple[str, str], int] = {}
+    while ready := [name for name in calls if name not in sizes and sizes.keys() >= calls.keys() & set(calls[name])]:
+        sizes |= {name: sum(sizes.get(called, 1) for called in calls[name]) for name in ready}
+    return sizes
 
 
 def _opset(proto: ModelProto) -> int:
