@@ -195,14 +195,35 @@ def find(graph: Graph, plan: Plan, node: Node, block: int = 16, around: Around |
         yield from find_from(graph, plan, node, block)
 
 
+Starts = dict[tuple[str, bool], list[Names]]
+"""Ways in which a line can stand for one node of a graph, by the line's text and exactness: many rules begin with the same line."""
+
+
 def find_from(
-    graph: Graph, plan: Plan, node: Node, block: int = 16, without: Container[int] = frozenset()
+    graph: Graph,
+    plan: Plan,
+    node: Node,
+    block: int = 16,
+    without: Container[int] = frozenset(),
+    known: Starts | None = None,
 ) -> Iterator[Match]:
-    """:func:`find` where the plan may start at the node, which is not asked again; ``without`` matches of some other nodes."""
+    """:func:`find` where the plan may start at the node, which is not asked again.
+
+    Args:
+        graph: The graph.
+        plan: The order in which the rule's lines are matched.
+        node: Where to start.
+        block: Channel block of the target.
+        without: Nodes that no match may have besides.
+        known: What other plans found of the node, in this graph; added to.
+    """
     rule = plan.rule
     line = rule.match[plan.anchor]
     best: dict[tuple[int, ...], Match] = {}
-    starts = match_line(graph, line, node, {})
+    known = {} if known is None else known
+    starts = known.get((line.text, line.exact))
+    if starts is None:
+        starts = known[line.text, line.exact] = match_line(graph, line, node, {})
     for names, nodes in _walk(graph, plan, 0, starts, {plan.anchor: node.id}, without):
         ids = tuple([nodes[i] for i in range(len(rule.match))])
         held = best.get(ids)

@@ -11,7 +11,7 @@ from immutables import Map
 from graphopt.ir.edit import Delta
 from graphopt.ir.graph import Graph
 from graphopt.rewrite.library import Library
-from graphopt.rewrite.match import Match, find_from
+from graphopt.rewrite.match import Match, Starts, find_from
 from graphopt.rewrite.schema import Rule
 
 Key = tuple[str, tuple[int, ...]]
@@ -41,9 +41,10 @@ class Sites:
         matches: dict[Key, Match] = {}
         by_node: dict[int, tuple[Key, ...]] = {}
         for node in graph.in_order():
+            known = Starts()
             for plan in library.plans(graph, node):
                 if plan.anchor == 0:
-                    for match in filter(library.shows, find_from(graph, plan, node, block)):
+                    for match in filter(library.shows, find_from(graph, plan, node, block, known=known)):
                         _add(matches, by_node, match)
         return cls(library, Map(matches), Map(by_node), block, tuple(matches))
 
@@ -61,9 +62,9 @@ class Sites:
         fresh: list[Key] = []
         done: set[int] = set()  # all matches of these nodes are found
         for id in sorted((i for i in stale if i in graph.nodes), key=lambda i: (graph.order[i], i)):
-            node = graph.nodes[id]
+            node, known = graph.nodes[id], Starts()
             for plan in self.library.plans(graph, node):
-                for match in filter(self.library.shows, find_from(graph, plan, node, self.block, done)):
+                for match in filter(self.library.shows, find_from(graph, plan, node, self.block, done, known)):
                     if _add(matches, by_node, match):
                         fresh.append((match.rule.id, match.nodes))
             done.add(id)

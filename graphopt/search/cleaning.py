@@ -16,7 +16,7 @@ from graphopt.ir.delta import Delta, RefusedError, together
 from graphopt.ir.graph import Graph
 from graphopt.rewrite.apply import apply
 from graphopt.rewrite.library import Library
-from graphopt.rewrite.match import Match, find_from
+from graphopt.rewrite.match import Match, Starts, find_from
 from graphopt.runtime import kernels
 
 _MOST = 10_000
@@ -125,10 +125,11 @@ def _first(
     node = graph.nodes.get(id)
     if node is None or graph.is_lazy(node):
         return None
+    known = Starts()
     for plan in always.plans(graph, node):
         if anchors is not None and plan.anchor not in anchors:
             continue
-        for match in find_from(graph, plan, node, block):
+        for match in find_from(graph, plan, node, block, known=known):
             if not match.preferred:
                 continue
             try:
