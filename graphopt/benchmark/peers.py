@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,7 +60,7 @@ class PeerRun:
         path: The file it wrote, None if it wrote none.
         seconds: How long it took, without its import.
         version: Its version.
-        missing: Whether it is not installed.
+        missing: Whether it, or what it imports, is not installed.
         error: What went wrong, empty if nothing did.
     """
 
@@ -114,5 +115,9 @@ def run_peer(
     if ended.code is None:
         return PeerRun(version=version, error="interrupted" if interrupted() else f"no result after {limit:g} s")
     if ended.code != 0 or not target.exists():
-        return PeerRun(version=version, error=ended.complaint())
+        complaint = ended.complaint()
+        lacking = re.search(r"No module named '(\w+)'", complaint)
+        if lacking is not None:
+            return PeerRun(version=version, missing=True, error=f"needs {lacking[1]}: pip install {lacking[1]}")
+        return PeerRun(version=version, error=complaint)
     return PeerRun(target, float(json.loads(ended.out.splitlines()[-1])), version)

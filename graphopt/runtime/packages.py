@@ -71,6 +71,8 @@ def conflict(packages: Sequence[Package]) -> RuntimePackageError | None:
 
 
 def _holds_the_runtime(distribution: Distribution, name: str) -> bool:
-    if distribution.files is None:  # not installed by pip: no list of files
+    # From Python 3.12 on `distribution.files` leaves out what is missing, which is what a ruin is known by.
+    record = distribution.read_text("RECORD")
+    if record is None:  # not installed by pip: no list of files
         return name == _FOLDER
-    return any(file.parts[:2] == (_FOLDER, "__init__.py") for file in distribution.files)
+    return any(line.startswith(f"{_FOLDER}/__init__.py,") for line in record.splitlines())
