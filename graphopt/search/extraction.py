@@ -122,7 +122,10 @@ class Extraction:
             values += row.values()
             ends.append(len(columns))
             bounds.append(bound)
-        rows = csr_array((values, columns, ends), shape=(len(bounds), count))
+        # Before scipy 1.15 HiGHS takes no indices of 64 bits, which lists of numbers become.
+        rows = csr_array(
+            (values, np.asarray(columns, np.int32), np.asarray(ends, np.int32)), shape=(len(bounds), count)
+        )
         found = milp(
             costs / max(float(costs.max()), 1e-12),
             integrality=np.ones(count),
