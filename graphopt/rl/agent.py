@@ -167,7 +167,7 @@ class Untrained:
     def _played(self, problem: Problem, start: State, budget: Budget) -> list[Outcome]:
         """The best plans of some episodes, and the model as it was, so that greedy's own plan is never missed."""
         # Nothing is paid to an agent that is used: a reward may have to be measured.
-        environment = TaskEnvironment(replace(self.task, reward=()), problem, start)
+        environment = TaskEnvironment(replace(self.task.from_the_model, reward=()), problem, start)
         policy = self.policy(environment)
         rngs = [None, *(np.random.default_rng([self.seed, i]) for i in range(self.rollouts))]
         found: dict[int, EpisodeState] = {}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -199,6 +199,11 @@ class Task:
     rules: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     graphs: Graphs = Graphs()
+
+    @property
+    def from_the_model(self) -> Task:
+        """The same with episodes that all begin with the model as it is: whoever uses an agent wants no rewrite that was drawn."""
+        return replace(self, graphs=replace(self.graphs, start_steps=0)) if self.graphs.warm_up else self
 
     def json(self) -> dict[str, Any]:
         """As plain data, from which :func:`parse_task` makes an equal task."""

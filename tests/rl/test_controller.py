@@ -65,6 +65,27 @@ def test_states_of_a_batch_do_not_see_each_other(demo: Task, demo_environment: T
         assert together.values[i] == pytest.approx(single.values[0], abs=1e-4)
 
 
+def test_a_graph_without_a_node_is_scored_by_itself_and_among_others(
+    demo: Task, demo_environment: TaskEnvironment
+) -> None:
+    """Rewrites may leave nothing to compute; what is known of the whole then still counts."""
+    seen = demo_environment.root.observation
+    empty = Observation(
+        seen.operators[:0], seen.nodes[:0], seen.links[:, :0], seen.edges[:0], seen.graph,
+        seen.rules[:1], seen.sites[:1], seen.actions[:1], seen.mask[:1], seen.identities[:1],
+    )  # fmt: skip
+    controller = controller_for(demo)
+    policy = TorchPolicy(controller, demo_environment.problem.library.rules)
+    alone, among = policy([empty], [0]), policy([seen, empty], [0, 1])
+    assert alone.logits[0].shape == (1,) and np.allclose(alone.logits[0], among.logits[1], atol=1e-4)
+    assert alone.values[0] == pytest.approx(among.values[1], abs=1e-4)
+    with torch.no_grad():
+        cheap, dear = (
+            controller.embed(Tensors.of(Batch.of([replace(empty, graph=seen.graph + more)])))[1] for more in (0, 1)
+        )
+    assert float(torch.abs(cheap - dear).max()) > 0.1
+
+
 def test_the_mask_is_in_sampling_update_and_entropy() -> None:
     logits = torch.tensor([0.5, 9.0, -1.0, 0.0, 2.0], requires_grad=True)
     mask = torch.tensor([True, False, True, True, True])

@@ -81,6 +81,7 @@ class _Whole(_Update):
         # Not `scatter`: the exporter loses that zeros, which it starts from, are not part of the maximum.
         least = nodes.new_full((whole.size(0), nodes.size(1)), -1e4)
         largest = least.scatter_reduce(0, graph.unsqueeze(1).expand_as(nodes), nodes, "amax")
+        largest = largest.masked_fill(largest <= -1e4, 0.0)  # of no nodes: zero, as their mean
         between = scatter(edges, graph[links[0]], 0, whole.size(0), "mean")
         return self.norm(whole + self.update(torch.cat([whole, mean, largest, between], 1)))
 

@@ -301,13 +301,13 @@ class _Trainer:
         return [Record(t, source, seed) for t, source, seed in zip(played, sources, seeds, strict=True)], random
 
     def evaluate(self) -> dict[str, dict[str, float]]:
-        """Predicted saving on each model in percent: of the likeliest actions, and the best and mean of several by chance."""
+        """Predicted saving on each model as it is, in percent: of the likeliest actions, and the best and mean of several by chance."""
         pool, n = self.run.task.graphs.pool, self.preset.rollouts
         sources = [source for source in pool for _ in range(1 + n)]
         seeds = [
             None if k == 0 else (self.run.seed, _EVALUATION, m * n + k) for m in range(len(pool)) for k in range(1 + n)
         ]
-        played = self._played(sources, seeds, temperatures=TEMPERATURES)
+        played = self._played(sources, seeds, temperatures=TEMPERATURES, task=self.run.task.from_the_model)
         found: dict[str, dict[str, float]] = {}
         for m, source in enumerate(pool):
             savings = [t.saving for t in played[m * (1 + n) : (m + 1) * (1 + n)]]
@@ -322,6 +322,7 @@ class _Trainer:
         knows: bool = True,
         actions: Sequence[tuple[int, ...]] | None = None,
         temperatures: tuple[float, ...] = (1.0,),
+        task: Task | None = None,
     ) -> list[Trajectory]:
         """Episodes of the present policy, of one that knows nothing, or of actions that are given."""
         shape, weights = None, None
@@ -329,9 +330,8 @@ class _Trainer:
             shape = self.shape
             weights = {name: t.detach().cpu().numpy() for name, t in self.learner.network.state_dict().items()}
         given = None if actions is None else tuple(actions)
-        job = Job(
-            self.run.task, tuple(sources), tuple(seeds), self.run.out / PRICES, shape, weights, given, temperatures
-        )
+        of, prices = task or self.run.task, self.run.out / PRICES
+        job = Job(of, tuple(sources), tuple(seeds), prices, shape, weights, given, temperatures)
         return [t for group in self.executor.map(rollout, job.split(self.preset.together)) for t in group]
 
     def pretrain(self) -> None:
