@@ -75,8 +75,12 @@ def memory(graph: Graph) -> int:
     for node in graph.in_order():
         if graph.is_lazy(node):
             continue
-        alive += sum(size.get(key, 0) for key in node.outputs if key is not None)
+        made = [key for key in node.outputs if key is not None]
+        alive += sum(size.get(key, 0) for key in made)
         peak = max(peak, alive)
+        alive -= sum(
+            size.get(key, 0) for key in made if not left[key] and key not in graph.output_keys
+        )  # read by nobody
         for key in dict.fromkeys(k for k in node.inputs if k is not None):
             left[key] -= 1
             if left[key] == 0 and key not in graph.output_keys:

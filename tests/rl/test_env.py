@@ -25,7 +25,7 @@ from graphopt.errors import UnknownNameError, UsageError  # noqa: E402
 from graphopt.ir.edit import RefusedError  # noqa: E402
 from graphopt.retrace import replay  # noqa: E402
 from graphopt.rl.episode import Episode  # noqa: E402
-from graphopt.rl.reward import TERMS, EpisodeEnd  # noqa: E402
+from graphopt.rl.reward import TERMS, EpisodeEnd, memory  # noqa: E402
 from graphopt.rl.task import RewardTerm, Source, Task  # noqa: E402
 from graphopt.rl.task_environment import TaskEnvironment  # noqa: E402
 from graphopt.rl.training.env import GraphRewrite  # noqa: E402
@@ -272,6 +272,25 @@ def test_what_a_model_has_none_of_is_no_share(toy: Task, demo_environment: TaskE
     bare, final = env.episode.environment.start.graph, TERMS["weights"].final
     assert final is not None and final(EpisodeEnd(bare, bare, lambda: 1.0)) == 0.0
     assert final(EpisodeEnd(bare, demo_environment.start.graph, lambda: 1.0)) == -100.0
+
+
+def test_what_nobody_reads_takes_no_memory_afterwards(toy: Task, tmp_path: Path) -> None:
+    x, y = (
+        onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [4, width])
+        for name, width in (("x", 6), ("y", 12))
+    )
+    nodes = [
+        onnx.helper.make_node("Sin", ["x"], ["a"]),
+        onnx.helper.make_node("Split", ["a"], ["half", "unread"], axis=1),
+        onnx.helper.make_node("Concat", ["half"] * 4, ["y"], axis=1),
+    ]
+    graph = onnx.helper.make_graph(nodes, "g", [x], [y])
+    opset = onnx.helper.make_opsetid("", 17)
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[opset], ir_version=8), tmp_path / "split.onnx")
+    env = GraphRewrite(toy, models=[tmp_path / "split.onnx"])
+    env.reset()
+    # At the end one half of 48 bytes and y of four of them: the other half is gone.
+    assert memory(env.episode.environment.start.graph) == 5 * 48
 
 
 def test_terms_of_a_reward(demo: Task, tmp_path: Path) -> None:

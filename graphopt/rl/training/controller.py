@@ -154,9 +154,8 @@ def site_embeddings(nodes: Tensor, table: Tensor, rules: Tensor, sites: Tensor) 
         sites: Matched nodes of each action, -1 for none, (actions, lines).
     """
     there = (sites >= 0).unsqueeze(2).to(nodes.dtype)
-    nodes = torch.cat(
-        [nodes, nodes.new_zeros(1, nodes.size(1))]
-    )  # what -1 stands for has a row, also where no graph has a node
+    # What -1 stands for has a row, also where no graph has a node.
+    nodes = torch.cat([nodes, nodes.new_zeros(1, nodes.size(1))])
     matched = nodes[sites.clamp(min=0)] * there
     mean = matched.sum(1) / there.sum(1).clamp(min=1.0)
     largest = (matched - 1e4 * (1 - there)).amax(1) * there.amax(1)  # of no nodes: zero
