@@ -78,9 +78,8 @@ def memory(graph: Graph) -> int:
         made = [key for key in node.outputs if key is not None]
         alive += sum(size.get(key, 0) for key in made)
         peak = max(peak, alive)
-        alive -= sum(
-            size.get(key, 0) for key in made if not left[key] and key not in graph.output_keys
-        )  # read by nobody
+        unread = [key for key in made if not left[key] and key not in graph.output_keys]
+        alive -= sum(size.get(key, 0) for key in unread)
         for key in dict.fromkeys(k for k in node.inputs if k is not None):
             left[key] -= 1
             if left[key] == 0 and key not in graph.output_keys:
