@@ -1,4 +1,4 @@
-"""Agents in use are given the model as it is, whatever their training began with."""
+"""Agents in use are given the model as it is, whatever their training began with; and they come of any model."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import onnx
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -13,7 +14,7 @@ pytest.importorskip("torch_geometric")
 
 from graphopt.rl.agent import EPISODES_PER_ROUND, Untrained  # noqa: E402
 from graphopt.rl.play import TEMPERATURES, ScriptedPolicy, Trajectory  # noqa: E402
-from graphopt.rl.task import Task  # noqa: E402
+from graphopt.rl.task import Source, Task  # noqa: E402
 from graphopt.rl.task_environment import TaskEnvironment  # noqa: E402
 from graphopt.rl.training import train as training  # noqa: E402
 from graphopt.rl.training.rollout import Job, rollout  # noqa: E402
@@ -60,3 +61,15 @@ def test_training_begins_at_random_and_its_evaluation_with_the_model(
     monkeypatch.setattr(training, "rollout", watched)
     training.train(Run(started, tmp_path / "agent", preset="debug", steps=30))
     assert begun == {False: {True, False}, True: {True}}
+
+
+@pytest.mark.parametrize("operator", ["Identity", "Sin"])
+def test_an_agent_comes_of_a_model_of_no_node_or_one(operator: str, toy: Task, tmp_path: Path) -> None:
+    """There is no edge for pre-training then, and no node to score beside STOP."""
+    x, y = (onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [3]) for name in "xy")
+    graph = onnx.helper.make_graph([onnx.helper.make_node(operator, ["x"], ["y"])], "g", [x], [y])
+    opset = onnx.helper.make_opsetid("", 17)
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[opset], ir_version=8), tmp_path / "lone.onnx")
+    task = replace(toy, graphs=replace(toy.graphs, train=(Source(str(tmp_path / "lone.onnx")),)))
+    found = training.train(Run(task, tmp_path / "agent", preset="debug", steps=8, pretrain=2))
+    assert found.results["lone"]["best"] == 0.0 and "pretraining" not in found.settings

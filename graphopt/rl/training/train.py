@@ -348,9 +348,9 @@ class _Trainer:
         encoder = network if isinstance(network, Encoder) else network.get_submodule("model")
         assert isinstance(encoder, Encoder)
         losses = pretrain(encoder, environments, self.run.pretrain, (self.run.seed, _PRETRAINING))
-        self.manifest = replace(
-            self.manifest, settings={**self.manifest.settings, "pretraining": {"first": losses[0], "last": losses[-1]}}
-        )
+        if losses:  # none where no graph has an edge
+            told = {"pretraining": {"first": losses[0], "last": losses[-1]}}
+            self.manifest = replace(self.manifest, settings={**self.manifest.settings, **told})
 
     # -- what is kept ---------------------------------------------------------------------------------------------
 
