@@ -155,6 +155,18 @@ def test_fitting_moves_every_part_of_the_model_and_the_encoder(
     assert set(losses(model, w, learner.rules, None)) >= {"latent_loss", "birth_loss", "decoder_loss"}
 
 
+def test_the_gap_is_that_of_the_policy_that_played(demo: Task, demo_environment: TaskEnvironment) -> None:
+    """Later dreams are of a policy that has learned from the first."""
+    gaps, dreamt = [], []
+    for rounds in (1, 3):
+        learner = learner_of(demo, demo_environment, "deterministic")
+        learner.settings = replace(SMALL, rounds=rounds)
+        metrics = learner.learn([r.played for r in learner.remembered], np.random.default_rng(0), 0.5)
+        gaps.append(metrics["gap"])
+        dreamt.append(metrics["dream_return"])
+    assert gaps[0] == pytest.approx(gaps[1]) and dreamt[0] != pytest.approx(dreamt[1])
+
+
 @pytest.mark.parametrize("dynamics", DYNAMICS)
 def test_the_dream_calls_no_engine(
     demo: Task, demo_environment: TaskEnvironment, dynamics: str, monkeypatch: pytest.MonkeyPatch

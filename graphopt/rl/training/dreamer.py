@@ -6,8 +6,8 @@ Metrics of an iteration, besides those of :mod:`graphopt.rl.training.ppo`, which
   ``done_loss``, ``legal_loss`` (whether actions stay legal), ``birth_loss`` (which rules find new places).
 - ``reward_error``: mean error of the predicted reward on episodes that were held out, in the reward's unit; ``legal_accuracy`` and
   ``birth_accuracy`` (of those predicted or real, the share that are both) likewise.
-- ``dream_return``, ``gap``: mean return of dreams from the beginnings of models, and by how much it exceeds that of the real episodes
-  which the same policy played before, over no more steps: what an agent gains by the model's errors shows here.
+- ``dream_return``, ``gap``: mean return of dreams from the beginnings of models, and by how much that of the first, before the policy is
+  changed, exceeds that of the real episodes which it played, over no more steps: what an agent gains by the model's errors shows here.
 """
 
 from __future__ import annotations
@@ -100,7 +100,8 @@ class DreamerLearner:
         starts, roots = self.starts(records)
         table = self.table()
         at_roots: list[float] = []
-        for _ in range(self.settings.rounds):
+        before: list[float] = []
+        for number in range(self.settings.rounds):
             rows = _rows(len(starts.models), roots, self.settings.dreams, rng)
             found = dream(
                 self.network,
@@ -111,20 +112,21 @@ class DreamerLearner:
                 chance,
             )
             at_roots += [float(e.rewards.sum()) for e, row in zip(found.episodes, rows, strict=True) if row in roots]
+            if number == 0:
+                before = at_roots[:]
             samples = Samples.of(found.episodes, self.ppo)
             policy = found.policy(self.network)
             for name, value in update(
                 policy, self.network.chooser, self._choice, samples, self.ppo, entropy, rng
             ).items():
                 sums[name] = sums.get(name, 0.0) + value / self.settings.rounds
-        dreamt = float(np.mean(at_roots)) if at_roots else 0.0
         own = [float(t.rewards[: self.settings.horizon].sum()) for t in played]
         return {
             **sums,
             **metrics,
             **self.validate(),
-            "dream_return": dreamt,
-            "gap": dreamt - (float(np.mean(own)) if own else dreamt),
+            "dream_return": float(np.mean(at_roots)) if at_roots else 0.0,
+            "gap": float(np.mean(before) - np.mean(own)) if before and own else 0.0,
         }
 
     # -- V and M --------------------------------------------------------------------------------------------------
