@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from onnx import ModelProto, helper, numpy_helper
+from onnxruntime import InferenceSession
 
 from graphopt import optimize
 
@@ -57,6 +58,17 @@ def _guarded(d: _Draft) -> str:
     return d("MatMul", d("Where", d("IsNaN", weights), 0.0, weights), v)
 
 
+def _masked_out(d: _Draft) -> str:
+    """As torch writes it where nothing is known of the mask: of a row that it leaves nothing of, the guard makes zeros."""
+    q, k, v = (d("Transpose", d("Reshape", x, [1, _TOKENS, _HEADS, _WIDTH]), perm=[0, 2, 1, 3]) for x in "qkv")
+    scores = d("MatMul", q, d("Transpose", k, perm=[0, 1, 3, 2]))
+    mask = np.zeros((1, 1, _TOKENS, _TOKENS), np.float32)
+    mask[..., 1:, :3] = -np.inf
+    mask[..., 0, :] = -np.inf
+    weights = d("Softmax", d("Add", scores, mask), axis=-1)
+    return d("MatMul", d("Where", d("IsNaN", weights), 0.0, weights), v)
+
+
 def _operators(spelling, opset: int, **options) -> list[str]:
     d = _Draft()
     made = d("Transpose", spelling(d), perm=[0, 2, 1, 3])
@@ -75,3 +87,25 @@ def test_it_is_one_operator(spelling):
 def test_a_portable_model_gets_the_standard_operator():
     assert "Attention" in _operators(_eager, 23, portable=True)
     assert "Softmax" in _operators(_eager, 17, portable=True)
+
+
+@pytest.mark.parametrize("opset", [17, 18])
+def test_the_guard_of_masked_rows_hides_no_nan_of_the_values(opset):
+    """It moves behind the product, where a NaN may be one of the values: that reached the outputs, and has to."""
+    d = _Draft()
+    made = d("Transpose", _masked_out(d), perm=[0, 2, 1, 3])
+    model = d.model(d("Reshape", made, [1, _TOKENS, _HEADS * _WIDTH]), opset)
+    found = optimize(model, rules=["attention"], strategy="greedy", measure=False)
+    operators = [node.op_type for node in found.model.graph.node]
+    assert operators.count("Where") == 1 and "IsNaN" not in operators
+    feeds = {
+        x: np.random.default_rng(i).standard_normal((1, _TOKENS, 64)).astype(np.float32) for i, x in enumerate("qkv")
+    }
+    feeds["v"][0, 5, 0] = np.nan
+    sessions = (
+        InferenceSession(m.SerializeToString(), providers=["CPUExecutionProvider"]) for m in (model, found.model)
+    )
+    before, after = (session.run(None, feeds)[0] for session in sessions)
+    assert np.isnan(before[0, 1:, 0]).all() and np.isnan(after[0, 1:, 0]).all()
+    np.testing.assert_allclose(after[..., 1:], before[..., 1:], rtol=0, atol=1e-5)
+    assert not after[0, 0, 1:].any()
