@@ -205,6 +205,14 @@ def block(env: Env) -> int:
     return env.block
 
 
+def samples(env: Env) -> int:
+    """How many samples the model takes at once: the first dimension of its inputs of two or more, where that is one number; 1 otherwise."""
+    shapes = [shape for key in env.graph.inputs if (shape := env.graph.type(key).shape) is None or len(shape) >= 2]
+    firsts = {None if shape is None else shape[0] for shape in shapes}
+    first = firsts.pop() if len(firsts) == 1 else None
+    return first if isinstance(first, int) else 1
+
+
 def axis(env: Env, a: int, r: int) -> int:
     """Axis a of a tensor of rank r, counted from the front."""
     if not -r <= a < r:
@@ -353,7 +361,7 @@ FUNCTIONS: dict[str, Function] = {
     f.__name__: f
     for f in (
         shape, rank, dim, size, dtype, is_float, is_const, present, uses, is_output, value, values, min_of, max_of,
-        distinct, rises_from, content, target, opset, block, axis, axes, broadcast, broadcasts_to, permute, invert, close, is_int, is_static,
+        distinct, rises_from, content, target, opset, block, samples, axis, axes, broadcast, broadcasts_to, permute, invert, close, is_int, is_static,
         i64, like, eye, full, lowest,
     )
 } | {

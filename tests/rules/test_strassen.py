@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections import Counter
 
 import numpy as np
+import pytest
 
 from graphopt.cost.analytic import AnalyticCost
 from graphopt.ir.simplify import simplify
 from graphopt.onnxio.emit import emit
+from graphopt.onnxio.load import load
 from graphopt.onnxio.save import to_proto
 from graphopt.rewrite.library import load_library
 from graphopt.rewrite.sites import Sites
 from graphopt.search.problem import Problem
 from tests.bench.strassen import in_blocks, layers, stepped
-from tests.onnxio.models import run
+from tests.onnxio.models import F, model, node, run, weight
 
 
 def test_two_layers_in_blocks():
@@ -30,9 +32,15 @@ def test_two_layers_in_blocks():
     np.testing.assert_allclose(*ran, rtol=1e-4, atol=1e-5)
 
 
-def test_no_search_tries_what_is_too_small_to_pay():
-    for size, seen in ((8, False), (1024, True)):
-        graph = simplify(layers(size, (size, size)).graph)
-        rules = load_library()
-        assert any(match.rule.family == "strassen" for match in Sites.of(graph, rules)) == seen
-        assert any(match.rule.family == "strassen" for match in Sites.of(graph, rules.whole))
+@pytest.mark.parametrize(
+    ("shape", "seen"),
+    [((1, 8, 8), False), ((1, 1024, 1024), True), ((4, 256, 1024), False), (("N", 1024, 1024), False)],
+)
+def test_no_search_tries_what_is_too_small_or_of_several_samples(shape: tuple[int | str, ...], seen: bool) -> None:
+    """Rows are taken in pairs, and a NaN in one reaches the other."""
+    wide = int(shape[-1])
+    w = np.ones((wide, wide), np.float32)
+    proto = model([node("MatMul", ["x", "w"], ["y"])], [("x", F, shape)], [("y", F, shape)], [weight("w", w)])
+    graph, rules = simplify(load(proto).graph), load_library()
+    assert any(match.rule.family == "strassen" for match in Sites.of(graph, rules)) == seen
+    assert any(match.rule.family == "strassen" for match in Sites.of(graph, rules.whole)) == (shape[0] != "N")
