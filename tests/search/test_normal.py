@@ -228,6 +228,52 @@ def test_a_dropout_of_a_constant_goes_though_its_ratio_is_computed():
     assert operators(graph) == ["Add"]
 
 
+SMALLER = {
+    "two Unsqueezes of open sizes": (
+        13, "(float[N,M] x) => (float[N,1,1,M] y) <int64[1] a = {1}, int64[1] b = {-2}> { z = Unsqueeze(x, a) y = Unsqueeze(z, b) }", ["Unsqueeze"],
+    ),
+    "the same before operator set 13": (
+        11, "(float[N,M] x) => (float[N,1,1,M] y) { z = Unsqueeze<axes = [1]>(x) y = Unsqueeze<axes = [1]>(z) }", ["Unsqueeze"],
+    ),
+    "two Squeezes of open sizes": (
+        13, "(float[N,1,M,1] x) => (float[N,M] y) <int64[1] a = {1}, int64[1] b = {-1}> { z = Squeeze(x, a) y = Squeeze(z, b) }", ["Squeeze"],
+    ),
+    "the same as attributes": (
+        11, "(float[N,1,1,M] x) => (float[N,M] y) { z = Squeeze<axes = [2]>(x) y = Squeeze<axes = [1]>(z) }", ["Squeeze"],
+    ),
+    "means of the last axes": (
+        18,
+        "(float[N,4,M,K] x) => (float[N,4,1,1] y) <int64[1] a = {2}, int64[1] b = {3}> "
+        "{ z = ReduceMean<keepdims = 1>(x, a) y = ReduceMean<keepdims = 1>(z, b) }",
+        ["ReduceMean"],
+    ),
+    "a Relu6 of a Max with zero": (
+        13, "(float[N,M] x) => (float[N,M] y) <float a = {0}, float b = {6}> { z = Max(x, a) y = Min(z, b) }", ["Clip"],
+    ),
+    "zeros around a Relu before a MaxPool": (
+        13,
+        "(float[N,3,7,8] x) => (float[N,3,P,Q] y) <int64[8] p = {0, 0, 1, 1, 0, 0, 1, 1}> "
+        "{ r = Relu(x) z = Pad(r, p) y = MaxPool<kernel_shape = [3, 3], strides = [2, 2]>(z) }",
+        ["MaxPool", "Relu"],
+    ),
+}  # fmt: skip
+"""What other cleaners left fewer nodes of."""
+
+
+@pytest.mark.parametrize(("opset", "text", "left"), SMALLER.values(), ids=SMALLER)
+def test_no_cleaner_leaves_fewer_nodes(opset, text, left):
+    proto = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": {opset}]> g {text}')
+    loaded, graph, _ = cleaned(proto)
+    assert operators(graph) == left
+    shape = [
+        d.dim_value or size
+        for d, size in zip(proto.graph.input[0].type.tensor_type.shape.dim, (2, 5, 7, 6), strict=False)
+    ]
+    feeds = {"x": (9 * np.random.default_rng(0).standard_normal(shape)).astype(np.float32)}
+    made = to_proto(emit(loaded, graph, max_bytes=10**6))
+    np.testing.assert_allclose(run(made, feeds)[0], run(proto, feeds)[0], rtol=1e-5, atol=1e-6)
+
+
 def test_it_is_normal_then():
     for proto in (noisy(3), shuffled(), mask()):
         _, graph, _ = cleaned(proto)
