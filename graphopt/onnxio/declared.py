@@ -33,7 +33,7 @@ def _types(proto: ModelProto) -> dict[str, ValueType]:
     # What inference has not seen yet it takes for absent: the axes of a Slice, so that it cuts others.
     put_in_order(whole.graph)
     _dense(whole)
-    _ending(whole)
+    _drop_endless_functions(whole)
     bodies = [*(graph.node for graph in graphs(whole.graph)), *(function.node for function in whole.functions)]
     if any(node.op_type in GUARDED for nodes in bodies for node in nodes):
         guard(whole)
@@ -67,10 +67,10 @@ def _types(proto: ModelProto) -> dict[str, ValueType]:
     return found
 
 
-def _ending(proto: ModelProto) -> None:
+def _drop_endless_functions(proto: ModelProto) -> None:
     """Keep functions that call themselves from inference: before onnx 1.22 it follows them until the process ends."""
     sizes = function_sizes(proto)
-    kept = [function for function in proto.functions if (function.domain, function.name) in sizes]
+    kept = [f for f in proto.functions if (f.domain, f.name, f.overload) in sizes]
     if len(kept) < len(proto.functions):
         del proto.functions[:]
         proto.functions.extend(kept)

@@ -12,7 +12,7 @@ from typing import Any
 import onnx
 import onnx.inliner
 from google.protobuf.message import DecodeError
-from onnx import ModelProto, TensorShapeProto
+from onnx import ModelProto, NodeProto, TensorShapeProto
 
 from graphopt.errors import ModelError, UnknownNameError, UnsupportedModelError, UsageError, expect, reason
 from graphopt.ir.infer import called
@@ -123,33 +123,43 @@ def inlined(proto: ModelProto) -> ModelProto:
         ModelError: The calls are of more nodes than can be.
     """
     sizes = function_sizes(proto)
-    if sum(sizes.get((n.domain, n.op_type), 0) for graph in graphs(proto.graph) for n in graph.node) > _MOST_INLINED:
+    calls = (_called(node) for graph in graphs(proto.graph) for node in graph.node)
+    if sum(sizes.get(function, 0) for function in calls) > _MOST_INLINED:
         raise ModelError(f"its functions call each other so often that it has more than {_MOST_INLINED:,} nodes")
     versions = {o.domain: o.version for o in proto.opset_import}
-    foreign = {
+    staying = {
         (f.domain, f.name)
         for f in proto.functions
-        if f.domain.startswith(_RUNTIMES)
+        if (f.domain, f.name, f.overload) not in sizes
+        or f.domain.startswith(_RUNTIMES)
         or f.domain == ""
         or any(versions.get(o.domain, o.version) != o.version for o in f.opset_import)
     }
-    chosen = [name for name in sizes if name not in foreign]
+    chosen = [name for name in dict.fromkeys((domain, name) for domain, name, _ in sizes) if name not in staying]
     try:
         return onnx.inliner.inline_selected_functions(proto, chosen) if chosen else proto
     except Exception:  # it is C++ and raises what it likes
         return proto
 
 
-def function_sizes(proto: ModelProto) -> dict[tuple[str, str], int]:
-    """Of each local function, by domain and name, of how many nodes a call of it is; those are absent that call themselves, if through others."""
-    calls: dict[tuple[str, str], list[tuple[str, str]]] = {}
+Function = tuple[str, str, str]
+"""Domain, name and overload of a local function."""
+
+
+def function_sizes(proto: ModelProto) -> dict[Function, int]:
+    """Of how many nodes a call of each local function is; those are absent that call themselves, if through others."""
+    calls: dict[Function, list[Function]] = {}
     for function in proto.functions:
         nodes = [n for node in function.node for n in (node, *within(node))]
-        calls.setdefault((function.domain, function.name), []).extend((n.domain, n.op_type) for n in nodes)
-    sizes: dict[tuple[str, str], int] = {}
-    while ready := [name for name in calls if name not in sizes and sizes.keys() >= calls.keys() & set(calls[name])]:
-        sizes |= {name: sum(sizes.get(called, 1) for called in calls[name]) for name in ready}
+        calls.setdefault((function.domain, function.name, function.overload), []).extend(map(_called, nodes))
+    sizes: dict[Function, int] = {}
+    while ready := [each for each in calls if each not in sizes and sizes.keys() >= calls.keys() & set(calls[each])]:
+        sizes |= {each: sum(sizes.get(called, 1) for called in calls[each]) for each in ready}
     return sizes
+
+
+def _called(node: NodeProto) -> Function:
+    return node.domain, node.op_type, node.overload
 
 
 def _opset(proto: ModelProto) -> int:

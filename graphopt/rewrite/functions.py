@@ -206,11 +206,12 @@ def block(env: Env) -> int:
 
 
 def samples(env: Env) -> int:
-    """How many samples the model takes at once: the first dimension of its inputs of two or more, where that is one number; 1 otherwise."""
-    shapes = [shape for key in env.graph.inputs if (shape := env.graph.type(key).shape) is None or len(shape) >= 2]
-    firsts = {None if shape is None else shape[0] for shape in shapes}
-    first = firsts.pop() if len(firsts) == 1 else None
-    return first if isinstance(first, int) else 1
+    """How many samples the model takes at once, at most: the largest first dimension of its inputs, or of what a body reads; undecided if one is open."""
+    shapes = [env.graph.type(key).shape for key in env.graph.inputs]
+    firsts = [shape[0] if shape else None for shape in shapes if shape != ()]
+    if not all(isinstance(first, int) for first in firsts):
+        raise Unknown
+    return max((first for first in firsts if isinstance(first, int)), default=1)
 
 
 def axis(env: Env, a: int, r: int) -> int:

@@ -8,10 +8,12 @@ as onnxruntime-qnn have a folder of their own and go beside any of them.
 
 from __future__ import annotations
 
+import csv
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import Distribution, distributions
+from pathlib import PurePosixPath
 
 from graphopt.errors import RuntimePackageError
 
@@ -75,4 +77,5 @@ def _holds_the_runtime(distribution: Distribution, name: str) -> bool:
     record = distribution.read_text("RECORD")
     if record is None:  # not installed by pip: no list of files
         return name == _FOLDER
-    return any(line.startswith(f"{_FOLDER}/__init__.py,") for line in record.splitlines())
+    files = [PurePosixPath(row[0]) for row in csv.reader(record.splitlines()) if row]
+    return any(file.parts[:2] == (_FOLDER, "__init__.py") for file in files)

@@ -257,6 +257,24 @@ def test_functions_that_stay(proto: onnx.ModelProto) -> None:
     assert [n.opaque for n in load(proto).graph.in_order()] == ["model-local function"]
 
 
+def test_what_is_beside_a_function_that_calls_itself_has_a_shape() -> None:
+    proto = _calling("here", *_ten_of("F"))
+    proto.graph.node.append(node("Transpose", ["w"], ["z"]))
+    proto.graph.input.append(helper.make_tensor_value_info("w", F, [2, 3]))
+    proto.graph.output.append(helper.make_tensor_value_info("z", F, None))
+    graph = load(proto).graph
+    assert [str(graph.type(key)) for name, key in graph.outputs if name == "z"] == ["f32[3,2]"]
+
+
+def test_an_overload_that_calls_another_does_not_call_itself() -> None:
+    proto = _calling("here", node("F", ["a"], ["r"], domain="here", overload="inner"))
+    proto.ir_version = 10
+    inner = proto.functions.add()
+    inner.CopyFrom(proto.functions[0])
+    inner.overload, inner.node[0].op_type, inner.node[0].domain, inner.node[0].overload = "inner", "Abs", "", ""
+    assert [n.op for n in load(proto).graph.in_order()] == ["Abs"]
+
+
 def test_functions_that_are_too_much() -> None:
     many = {f"F{i}": _ten_of(f"F{i + 1}") for i in range(11)}
     with pytest.raises(ModelError, match="more than 1,000,000 nodes"):

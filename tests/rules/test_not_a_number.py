@@ -1,4 +1,7 @@
-"""A NaN among the inputs stays a NaN in the outputs: whoever looks for one must find it behind every rule."""
+"""A NaN among the inputs stays a NaN in the outputs: whoever looks for one must find it behind a rule as well.
+
+But of rows that a mask leaves nothing of: a guard makes 0 of them before the product with the values, or behind it, where it hides a NaN of theirs.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +56,8 @@ def _feeds(instance: Instance, sides: Sides) -> Iterator[dict[int, Array]]:
 
 
 @pytest.mark.parametrize("rule", _REAL, ids=lambda rule: rule.id)
-def test_a_nan_does_not_vanish(rule: Rule):
+def test_a_nan_does_not_vanish(rule: Rule) -> None:
+    compared = 0
     for instance in _instances(rule):
         if any(node.op in _OWN_WAY for node in instance.before.nodes.values()) or _masks_rows(instance):
             continue
@@ -72,4 +76,7 @@ def test_a_nan_does_not_vanish(rule: Rule):
                 for left, right in zip(lefts, after.run(named), strict=True):
                     if np.asarray(left).dtype.kind == "f":
                         lost = np.isnan(np.asarray(left)) & ~np.isnan(np.asarray(right))
+                        compared += int(np.isnan(np.asarray(left)).sum())
                         assert not lost.any(), instance.shapes
+    if not compared:
+        pytest.skip("no NaN comes out of its examples")

@@ -33,14 +33,29 @@ def test_two_layers_in_blocks():
 
 
 @pytest.mark.parametrize(
-    ("shape", "seen"),
-    [((1, 8, 8), False), ((1, 1024, 1024), True), ((4, 256, 1024), False), (("N", 1024, 1024), False)],
+    ("shape", "other", "seen"),
+    [
+        ((1, 8, 8), (), False),
+        ((1, 1024, 1024), (), True),
+        ((1, 1024, 1024), (1,), True),
+        ((4, 256, 1024), (), False),
+        (("N", 1024, 1024), (), False),
+        # Which of two first dimensions is the batch nobody knows: neither may be more than one.
+        ((4, 256, 1024), (1, 1024), False),
+        ((1, 1024, 1024), (4, 256), False),
+        ((1, 1024, 1024), ("N", 256), False),
+        ((1, 1024, 1024), (1024,), False),
+    ],
 )
-def test_no_search_tries_what_is_too_small_or_of_several_samples(shape: tuple[int | str, ...], seen: bool) -> None:
+def test_no_search_tries_what_is_too_small_or_of_several_samples(
+    shape: tuple[int | str, ...], other: tuple[int | str, ...], seen: bool
+) -> None:
     """Rows are taken in pairs, and a NaN in one reaches the other."""
     wide = int(shape[-1])
-    w = np.ones((wide, wide), np.float32)
-    proto = model([node("MatMul", ["x", "w"], ["y"])], [("x", F, shape)], [("y", F, shape)], [weight("w", w)])
+    proto = model(
+        [node("MatMul", ["x", "w"], ["y"]), node("Neg", ["m"], ["n"])], [("x", F, shape), ("m", F, other)],
+        [("y", F, shape), ("n", F, other)], [weight("w", np.ones((wide, wide), np.float32))],
+    )  # fmt: skip
     graph, rules = simplify(load(proto).graph), load_library()
     assert any(match.rule.family == "strassen" for match in Sites.of(graph, rules)) == seen
     assert any(match.rule.family == "strassen" for match in Sites.of(graph, rules.whole)) == (shape[0] != "N")
