@@ -36,7 +36,7 @@ def peer(monkeypatch):
 @pytest.mark.parametrize("name", installed())
 def test_real_peers(name, source, tmp_path):
     run = run_peer(name, source, tmp_path / "out")
-    if run.missing:
+    if run.missing and name == "ort-transformers":
         pytest.skip(f"{name} {run.error}")
     assert not run.error and run.path is not None and run.version
     assert 0 < run.seconds < 60
@@ -77,7 +77,7 @@ def test_failures_are_told(source, tmp_path, peer, code, message):
 def test_what_it_imports_may_be_missing(source, tmp_path, peer):
     """The runtime's optimiser of transformers imports torch, which the runtime does not ask for."""
     run = run_peer(peer("import nonesuch"), source, tmp_path / "out")
-    assert run.missing and run.error == "needs nonesuch: pip install nonesuch"
+    assert run.missing and run.error == "needs the Python module nonesuch, which is not installed"
 
 
 def test_time_limit_and_interruption(source, tmp_path, peer):

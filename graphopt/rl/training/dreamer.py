@@ -6,8 +6,9 @@ Metrics of an iteration, besides those of :mod:`graphopt.rl.training.ppo`, which
   ``done_loss``, ``legal_loss`` (whether actions stay legal), ``birth_loss`` (which rules find new places).
 - ``reward_error``: mean error of the predicted reward on episodes that were held out, in the reward's unit; ``legal_accuracy`` and
   ``birth_accuracy`` (of those predicted or real, the share that are both) likewise.
-- ``dream_return``, ``gap``: mean return of dreams from the beginnings of models, and by how much that of the first, before the policy is
-  changed, exceeds that of the real episodes which it played, over no more steps: what an agent gains by the model's errors shows here.
+- ``dream_return``, ``gap``: mean return of dreams from the beginnings of models, and by how much that of the first, before the controller
+  learns from dreams, exceeds that of the real episodes that were played last, over no more steps: what an agent gains by the model's errors
+  shows here.
 """
 
 from __future__ import annotations
