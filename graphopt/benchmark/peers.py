@@ -118,6 +118,8 @@ def run_peer(
         complaint = ended.complaint()
         lacking = re.search(r"No module named '(\w+)'", complaint)
         if lacking is not None:
-            return PeerRun(version=version, missing=True, error=f"needs the Python module {lacking[1]}, which is not installed")
+            return PeerRun(
+                version=version, missing=True, error=f"needs the Python module {lacking[1]}, which is not installed"
+            )
         return PeerRun(version=version, error=complaint)
     return PeerRun(target, float(json.loads(ended.out.splitlines()[-1])), version)
