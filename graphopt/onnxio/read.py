@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 import stat
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from numbers import Integral
 from pathlib import Path
 from typing import Any
@@ -194,16 +195,21 @@ def _texts(proto: ModelProto) -> Iterator[str]:
     """Whatever names something in a model."""
     yield from (o.domain for o in proto.opset_import)
     for function in proto.functions:
-        yield from (function.domain, function.name)
+        yield from (function.domain, function.name, *function.input, *function.output, *function.attribute)
+        for node in function.node:
+            yield from chain.from_iterable(map(_words, (node, *within(node))))
     for graph in graphs(proto.graph):
         declared = [*graph.input, *graph.output, *graph.value_info]
         yield from (i.name for i in declared)
         yield from (t.name for t in graph.initializer)
         yield from (d.dim_param for i in declared for d in i.type.tensor_type.shape.dim)
         yield from (s.values.name for s in graph.sparse_initializer)
-        for node in graph.node:
-            yield from (node.name, node.op_type, node.domain, *node.input, *node.output)
-            yield from (a.name for a in node.attribute)
+        yield from chain.from_iterable(map(_words, graph.node))
+
+
+def _words(node: NodeProto) -> tuple[str, ...]:
+    """Whatever names something in a node."""
+    return (node.name, node.op_type, node.domain, *node.input, *node.output, *(a.name for a in node.attribute))
 
 
 def freeze(proto: ModelProto) -> None:

@@ -59,8 +59,10 @@ def drawn(rule: Rule, *, seed: int = 0, tries: int = 300) -> Iterator[Instance]:
     """Different instances of a rule as they are found; see :func:`variations` for the arguments."""
     matched: list[Case] = []
     blind = itertools.count()
+    examples = len(rule.examples["accept"]) + len(rule.examples["reject"])
     for turn, case in enumerate(variations(rule, seed=seed, tries=tries, matched=matched)):
-        block = _BLOCKS[turn % 8 - 5] if turn % 8 > 5 else _BLOCKS[0]
+        # An example is one for the first of the blocks: at another its rule may not match at all.
+        block = _BLOCKS[turn % 8 - 5] if turn % 8 > 5 and turn >= examples else _BLOCKS[0]
         for made in matches(rule, case, blind, block):
             matched.append(made.case)
             yield made

@@ -237,3 +237,8 @@ def test_names_must_be_text(tmp_path: Path) -> None:
         path.write_bytes(typical().replace(old, old[:-1] + b"\xff"))
         with pytest.raises(ModelError, match="not UTF-8"):
             load(path)
+    (function,) = ModelProto.FromString(typical()).functions
+    inside, old = function.SerializeToString(), function.node[0].op_type.encode()
+    path.write_bytes(typical().replace(inside, inside.replace(old, old[:-1] + b"\xff")))
+    with pytest.raises(ModelError, match="not UTF-8"):
+        load(path)
