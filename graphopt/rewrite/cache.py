@@ -18,6 +18,7 @@ from typing import Any
 from graphopt.config import cache_dir
 from graphopt.errors import GraphoptError, RuleError
 from graphopt.files import write_text
+from graphopt.ir.memo import collector_paused
 from graphopt.rewrite.expr import Expression
 from graphopt.rewrite.functions import FUNCTIONS
 from graphopt.rewrite.pattern import Line, Operand
@@ -80,7 +81,8 @@ def _recall(place: Path, key: str) -> list[Rule] | None:
     """The rules at a place; ``None`` where there are none, or of another text or parser, or not as they were written."""
     try:
         mark, _, body = place.read_bytes().partition(b"\n")
-        return [_made(item) for item in json.loads(body)] if mark == _mark(key, body).encode() else None
+        with collector_paused():  # a hundred thousand objects are made, and all stay
+            return [_made(item) for item in json.loads(body)] if mark == _mark(key, body).encode() else None
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
 
