@@ -62,27 +62,24 @@ class Backtracking:
         return in_rounds(lambda origin, part: self._round(problem, origin, part, report), start, budget, self.keep)
 
     def _round(self, problem: Problem, start: State, budget: Budget, report: Report | None) -> Outcome:
-        with collector_paused():
-            search = PlanSearch(problem, start, budget, self.keep)
-            queue: list[tuple[float, int, Candidate]] = []
-            order = itertools.count()
-            self._push(queue, search, order, search.root)
-            patience = self.patience + len(search.root.open)
-            while queue and budget.exhausted() is None and search.idle <= patience:
-                _, _, candidate = heapq.heappop(queue)
-                reduced = search.make(candidate) if candidate.here <= self.alpha * search.best_here else None
-                if reduced is None or reduced.state.cost > self.alpha * search.best_here:
-                    continue
-                self._push(queue, search, order, reduced)
-                if len(queue) > self.width:
-                    queue = heapq.nsmallest(self.width // 2, queue)
-            reach = self.alpha * search.best_here
-            waiting = sum(candidate.here <= reach for _, _, candidate in queue)
-            stuck = search.idle > patience
-            ended = (
-                f"no better plan in the last {patience} rewrites" if stuck else "everything within alpha was searched"
-            )
-            return replace(search.outcome(budget.exhausted() or ended, report), waiting=waiting)
+        search = PlanSearch(problem, start, budget, self.keep)
+        queue: list[tuple[float, int, Candidate]] = []
+        order = itertools.count()
+        self._push(queue, search, order, search.root)
+        patience = self.patience + len(search.root.open)
+        while queue and budget.exhausted() is None and search.idle <= patience:
+            _, _, candidate = heapq.heappop(queue)
+            reduced = search.make(candidate) if candidate.here <= self.alpha * search.best_here else None
+            if reduced is None or reduced.state.cost > self.alpha * search.best_here:
+                continue
+            self._push(queue, search, order, reduced)
+            if len(queue) > self.width:
+                queue = heapq.nsmallest(self.width // 2, queue)
+        reach = self.alpha * search.best_here
+        waiting = sum(candidate.here <= reach for _, _, candidate in queue)
+        stuck = search.idle > patience
+        ended = f"no better plan in the last {patience} rewrites" if stuck else "everything within alpha was searched"
+        return replace(search.outcome(budget.exhausted() or ended, report), waiting=waiting)
 
     def _push(
         self, queue: list[tuple[float, int, Candidate]], search: PlanSearch, order: Iterator[int], reduced: ReducedState

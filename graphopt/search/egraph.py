@@ -34,7 +34,6 @@ import numpy as np
 from graphopt.errors import MissingExtraError
 from graphopt.ir.delta import Delta, RefusedError
 from graphopt.ir.graph import Graph, Node
-from graphopt.ir.memo import collector_paused
 from graphopt.rewrite.sites import Key
 from graphopt.search.extraction import Alternative, Extraction
 from graphopt.search.plans import Candidate, PlanSearch, Report, in_rounds
@@ -347,12 +346,7 @@ class EqualitySaturation:
 
         Round by round, see :func:`graphopt.search.plans.in_rounds`.
         """
-
-        def extracted(origin: State, part: Budget) -> Outcome:
-            with collector_paused():
-                return self._round(problem, origin, part, report)
-
-        return in_rounds(extracted, start, budget, self.keep)
+        return in_rounds(lambda origin, part: self._round(problem, origin, part, report), start, budget, self.keep)
 
     def _round(self, problem: Problem, start: State, budget: Budget, report: Report | None) -> Outcome:
         exploring = budget.part(EXPLORING)

@@ -23,7 +23,6 @@ import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from graphopt.ir.memo import collector_paused
 from graphopt.rewrite.match import Match
 from graphopt.rewrite.sites import Key
 from graphopt.search.plans import MAX_DETOUR_STEPS, Candidate, PlanSearch, Report, in_rounds
@@ -82,8 +81,7 @@ class GumbelSearch:
         chance = random.Random(self.seed)
 
         def planned(origin: State, part: Budget) -> Outcome:
-            with collector_paused():
-                return self._round(PlanSearch(problem, origin, part, self.keep), chance, report)
+            return self._round(PlanSearch(problem, origin, part, self.keep), chance, report)
 
         return in_rounds(planned, start, budget, self.keep)
 

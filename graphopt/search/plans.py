@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from graphopt.ir.delta import Delta, RefusedError
 from graphopt.ir.graph import Graph
+from graphopt.ir.memo import collector_paused
 from graphopt.rewrite.match import Match
 from graphopt.rewrite.sites import Key
 from graphopt.search.problem import NEGLIGIBLE_SHARE, Budget, Outcome, Problem, State
@@ -169,6 +170,7 @@ class PlanSearch:
         return replace(found[0], seconds=self.budget.elapsed, others=tuple(found[1:]))
 
 
+@collector_paused()
 def in_rounds(search: Callable[[State, Budget], Outcome], start: State, budget: Budget, keep: int) -> Outcome:
     """Search from ``start``, and again from what was found.
 
