@@ -27,7 +27,7 @@ from graphopt.version import __version__
 
 _PARSER = ("schema.py", "located.py", "pattern.py", "expr.py", "functions.py", "scope.py", "symbols.py", "cache.py")
 _MOST = 128
-"""Files of which a process keeps the rules; 33 come with graphopt."""
+"""Files of which a process keeps the rules; some forty come with graphopt."""
 _known: dict[str, tuple[Rule, ...]] = {}  # by the key of their text
 
 
