@@ -215,18 +215,6 @@ def _range(c: Call) -> Result:
     return start + delta * np.arange(max(int(np.ceil((limit - start) / delta)), 0))
 
 
-@operator("Resize")
-def _resize(c: Call) -> Result:
-    x, factors = c.arg(0), c.known[2] if len(c.known) > 2 else None
-    plain = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
-    if factors is None or len(c.x) > 3 or any(c.attributes.get(k) != v for k, v in plain.items()):
-        raise UnsupportedError("this form of Resize")
-    for axis, factor in enumerate(factors.tolist()):
-        out = int(x.shape[axis] * factor)
-        x = np.take(x, np.floor(np.arange(out) / factor).astype(np.int64), axis)
-    return x
-
-
 @operator("DepthToSpace")
 def _depth_to_space(c: Call) -> Result:
     x, b = c.arg(0), c.attributes["blocksize"]

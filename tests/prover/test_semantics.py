@@ -182,3 +182,26 @@ def test_attributes_and_axes_that_onnx_does_not_foresee_mean_what_the_runtime_ma
     (made,) = evaluate(graph, Floats(0), {graph.inputs[0]: given}, ())
     (expected,) = session.run(None, {"x": given.astype(np.float32)})
     assert np.array_equal(made, expected)
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+@pytest.mark.parametrize(
+    "how", ["half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel", "half_pixel_symmetric"]
+)
+def test_resizes_are_those_of_the_runtime(mode, how, tmp_path):
+    """ONNX's own cases have the factors as an input; here they are constants, as rules have them."""
+    x = np.random.default_rng(3).standard_normal((1, 2, 5, 4)).astype(np.float32)
+    for told in ("scales = {1, 1, 2, 3}", "scales = {1, 1, 0.5, 1.5}", "sizes = {1, 2, 7, 4}", "sizes = {1, 2, 1, 8}"):
+        kind = "int64" if told.startswith("sizes") else "float"
+        operands = "x, , , sizes" if told.startswith("sizes") else "x, , scales"
+        model = onnx.parser.parse_model(f"""
+            <ir_version: 9, opset_import: ["" : 19]>
+            g (float[1, 2, 5, 4] x) => (float[a, b, c, d] y) <{kind}[4] {told}> {{
+                y = Resize<mode = "{mode}", coordinate_transformation_mode = "{how}">({operands})
+            }}""")
+        onnx.save(model, tmp_path / "m.onnx")
+        graph = load(tmp_path / "m.onnx").graph
+        (found,) = evaluate(graph, Floats(0), {graph.inputs[0]: x.astype(np.float64)}, ())
+        session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+        (expected,) = session.run(None, {"x": x})
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
