@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 import re
 import shutil
 import subprocess
@@ -21,7 +22,7 @@ from gymnasium.utils.env_checker import check_env  # noqa: E402
 
 import graphopt.rl  # noqa: E402
 from graphopt.cost.store import Store  # noqa: E402
-from graphopt.errors import UnknownNameError, UsageError  # noqa: E402
+from graphopt.errors import GraphoptError, UnknownNameError, UsageError  # noqa: E402
 from graphopt.ir.edit import RefusedError  # noqa: E402
 from graphopt.retrace import replay  # noqa: E402
 from graphopt.rl.episode import Episode  # noqa: E402
@@ -60,6 +61,49 @@ def test_gymnasium_accepts_it(demo: Task, places: str) -> None:
         seen, *_ = env.step(int(env.action_space.sample(mask=seen["mask"])))
         assert seen in env.observation_space
         assert (env.unwrapped.action_masks() == seen["mask"]).all()
+
+
+def test_with_a_fixed_size_every_library_takes_its_observations(demo: Task) -> None:
+    given = {"task": demo, "fixed_size": (100, 150)}
+    env = gymnasium.make(graphopt.rl.ENVIRONMENT, **given)
+    check_env(env.unwrapped, skip_render_check=True)
+    kinds = {type(space) for space in env.observation_space.values()}
+    assert kinds == {gymnasium.spaces.Box, gymnasium.spaces.MultiBinary}
+    seen, _ = env.reset(seed=0)
+    free = GraphRewrite(demo)
+    graph = free.reset(seed=0)[0]["graph"]
+    n, e = len(graph.nodes), len(graph.edges)
+    assert np.array_equal(seen["nodes"][:n], graph.nodes) and not seen["nodes"][n:].any()
+    assert np.array_equal(seen["edges"][:e], graph.edges) and not seen["edges"][e:].any()
+    assert np.array_equal(seen["links"][:e], graph.edge_links) and (seen["links"][e:] == -1).all()
+    assert (seen["operators"][:n] >= 0).all() and (seen["operators"][n:] == -1).all()
+    flat = gymnasium.wrappers.FlattenObservation(env)
+    assert flat.reset(seed=0)[0] in flat.observation_space and len(flat.observation_space.shape) == 1
+    many = gymnasium.make_vec(graphopt.rl.ENVIRONMENT, num_envs=2, vectorization_mode="async", **given)
+    assert np.array_equal(many.reset(seed=[0, 0])[0]["nodes"][1], seen["nodes"])
+    many.close()
+
+
+def test_a_graph_that_outgrows_a_fixed_size_is_told(demo: Task) -> None:
+    env = GraphRewrite(demo, fixed_size=(20, 100))
+    with pytest.raises(
+        GraphoptError, match="44 nodes and 48 edges by now, and observations have room for 20 and 100"
+    ) as error:
+        env.reset()
+    assert error.value.hint == "fixed_size=(88, 100)"
+
+
+def test_what_a_filter_leaves_has_a_fixed_size(toy: Task) -> None:
+    """As the guide to agents says it for libraries that know no graphs."""
+    env = gymnasium.wrappers.FilterObservation(
+        gymnasium.make(graphopt.rl.ENVIRONMENT, task=toy), ["whole", "rules", "actions", "mask"]
+    )
+    assert {type(space) for space in env.observation_space.values()} == {
+        gymnasium.spaces.Box,
+        gymnasium.spaces.MultiBinary,
+    }
+    seen, _ = env.reset(seed=0)
+    assert seen in env.observation_space and (env.get_wrapper_attr("action_masks")() == seen["mask"]).all()
 
 
 def test_several_at_once(toy: Task) -> None:
@@ -117,6 +161,25 @@ def test_the_progress_that_is_seen_counts_masked_actions(toy: Task) -> None:
     assert seen == pytest.approx([0.1, 0.2, 0.3])
 
 
+@pytest.mark.parametrize("action", [np.int64(1), np.array(1), np.uint8(1), True])
+def test_a_whole_number_of_any_kind_is_an_action(toy: Task, action: object) -> None:
+    env = GraphRewrite(toy)
+    env.reset(seed=0)
+    assert len(env.step(action)[4]["trace"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("action", "error"),
+    [(1.7, TypeError), ("1", TypeError), (np.float32(1), TypeError), (-1, ValueError), (9, ValueError)],
+)
+def test_what_is_no_action_is_an_error(toy: Task, action: object, error: type[Exception]) -> None:
+    env = GraphRewrite(toy)
+    env.reset(seed=0)
+    with pytest.raises(error):
+        env.step(action)
+    assert env.episode.used == 0
+
+
 @pytest.mark.parametrize("models", ["a.onnx", Path("a.onnx")])
 def test_a_lone_model_is_no_list_of_them(models: str | Path) -> None:
     with pytest.raises(UsageError, match="models must be a list") as error:
@@ -134,6 +197,8 @@ def test_a_lone_model_is_no_list_of_them(models: str | Path) -> None:
         ({"models": {}}, "models must be a list of paths and names of the zoo, not dict"),
         ({"models": [3]}, "each of models must be a path or a name of the zoo, not int"),
         ({"prices": 3}, "prices must be a path, not int"),
+        ({"fixed_size": 3}, "fixed_size must be a number of nodes and one of edges, not int"),
+        ({"fixed_size": (3, 0)}, "fixed_size must be a number of nodes and one of edges, not (3, 0)"),
     ],
 )
 def test_a_wrong_argument_is_named(arguments: dict[str, object], message: str) -> None:
@@ -210,8 +275,37 @@ def test_options_of_reset_are_named(toy: Task) -> None:
     assert env.reset(options={"model": "demo_regnet"})[1]["model"] == "demo_regnet"  # of a stage that is not reached
     with pytest.raises(UnknownNameError, match="unknown option of reset 'modle'"):
         env.reset(options={"modle": "model"})
+    with pytest.raises(UnknownNameError, match=re.escape("""unknown model of this task "['model']\"""")):
+        env.reset(options={"model": ["model"]})
     with pytest.raises(UsageError, match="options must be a dict, not str"):
         env.reset(options="model")  # type: ignore[arg-type]
+
+
+def test_models_take_the_place_of_all_that_a_task_trains_on(toy: Task) -> None:
+    others = (Source(str(DEMO)),)
+    task = replace(toy, graphs=replace(toy.graphs, shapes=others, family=others, stage="family"))
+    env = GraphRewrite(task, models=[toy.graphs.train[0].model])
+    assert {env.reset(seed=seed)[1]["model"] for seed in range(8)} == {"model"}
+
+
+def test_an_environment_is_pickled_without_its_episode(demo: Task) -> None:
+    env = gymnasium.make(graphopt.rl.ENVIRONMENT, task=replace(demo, graphs=replace(demo.graphs, stage="start")))
+    fresh = pickle.loads(pickle.dumps(env))
+    assert env.reset(seed=3)[1] == fresh.reset(seed=3)[1]
+    other = pickle.loads(pickle.dumps(env))
+    with pytest.raises(UsageError, match="reset the environment"):
+        other.unwrapped.step(0)
+    ours, theirs = ([each.reset() for _ in range(3)] for each in (env, other))  # chance goes on where it was
+    assert [info for _, info in ours] == [info for _, info in theirs]
+    assert all(seen in other.observation_space for seen, _ in theirs)
+
+
+def test_a_copy_shares_the_rules(demo: Task) -> None:
+    env = GraphRewrite(demo)
+    env.reset(seed=0)
+    other = copy.deepcopy(env)
+    assert other._library is env._library and other.episode is not env.episode
+    assert other.np_random is not env.np_random
 
 
 def test_a_copy_goes_on_by_itself(toy: Task) -> None:
