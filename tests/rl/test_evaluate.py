@@ -14,12 +14,14 @@ from graphopt.benchmark.agents import time_agents
 from graphopt.errors import UsageError
 from graphopt.report.evaluation import summary, to_csv, to_markdown
 from graphopt.report.plots import draw_curves
-from graphopt.rl.evaluation.graph_runs import UNTRAINED, Agent, SearchRun, searches
+from graphopt.rl.evaluation.graph_runs import UNTRAINED, Agent, GraphRuns, SearchRun, searches
 from graphopt.rl.evaluation.learning_curves import Learning, curves, reaches, read_learning
 from graphopt.rl.evaluation.protocol import EvaluationPlan, Evaluator, read_agents
 from graphopt.rl.evaluation.scores import BUDGETS, OWN, STEPS, TRAINING, Evaluation, Score, Section, Trained, estimate
 from graphopt.rl.manifest import CheckpointError, read_manifest
 from graphopt.rl.task import Source, Task
+from graphopt.rl.task_environment import TaskEnvironment
+from graphopt.runtime import guard
 from tests.rl.conftest import DEMO
 
 QUICK = EvaluationPlan(stages=(1, 2), seeds=5, rollouts=2, cap=0.5)
@@ -87,6 +89,19 @@ def test_the_same_seeds_give_the_same_scores(folders: list[Path]) -> None:
     assert [s.saving for s in one.scores if s.budget in (OWN, STEPS)] == [
         s.saving for s in two.scores if s.budget in (OWN, STEPS)
     ]
+
+
+def test_the_seconds_of_an_agent_are_without_the_start_of_the_process_that_runs_it(
+    folders: list[Path], toy_environment: TaskEnvironment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[object] = []
+    spawn = guard.spawn
+    monkeypatch.setattr(guard, "spawn", lambda *told, **how: started.append(told) or spawn(*told, **how))
+    guard._end()  # as in a command that has just begun
+    runs = GraphRuns("toy", toy_environment.problem, toy_environment.start, 2, lambda: False)
+    assert len(started) == 1
+    score = runs.agent(1, read_agents(folders[:1])[0], 0)
+    assert score is not None and len(started) == 1
 
 
 def test_an_interruption_keeps_what_there_is(folders: list[Path]) -> None:

@@ -13,6 +13,7 @@ from graphopt.rl.agent import Learned, Untrained
 from graphopt.rl.evaluation.scores import OWN, STEPS, Score, Trained
 from graphopt.rl.manifest import Manifest
 from graphopt.rl.reward import percent
+from graphopt.runtime import guard
 from graphopt.search.greedy import Greedy
 from graphopt.search.problem import Budget, Problem, State, Strategy
 from graphopt.search.strategies import SEARCHES, StrategySpec
@@ -80,7 +81,9 @@ class GraphRuns:
     _searches: dict[tuple[str, int | None], list[SearchRun]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        # Whoever comes first pays for what this process learns once about the graph's types and prices.
+        # Whoever comes first pays for what this process learns once about the graph's types and prices, and an agent for the child that runs
+        # its networks: its seconds are the budget of the searches.
+        guard.ready()
         Greedy().run(self.problem, self.start, Budget(interrupted=self.interrupted))
 
     def agent(self, stage: int, agent: Agent, seed: int) -> Score | None:
