@@ -174,7 +174,7 @@ class Untrained:
         costs: list[float] = []  # of the best of each episode
 
         def go_on() -> bool:
-            budget.spent = spent + environment.priced
+            budget.spent = spent + environment.candidates
             return budget.exhausted() is None
 
         def watch(episode: Episode) -> None:

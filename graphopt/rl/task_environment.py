@@ -137,20 +137,20 @@ class TaskEnvironment:
     """A model to begin episodes with.
 
     Attributes:
-        priced: Rewrites priced so far: what a search of the same budget counts as candidates.
+        candidates: Rewrites priced and rewrites made so far, each once: what :class:`graphopt.search.plans.PlanSearch` counts, too.
     """
 
     def __init__(self, task: Task, problem: Problem, start: State, name: str = "") -> None:
         self.task, self.problem, self.start, self.name = task, problem, start, name
         self.featurizer = Featurizer(task.features.node, task.features.edge, task.features.graph)
-        self.priced = 0
+        self.candidates = 0
         self.rule_index = {rule.id: i for i, rule in enumerate(problem.library.rules)}
         self.site_width = max((len(rule.match) for rule in problem.library.rules), default=1)
         self._site_classes = SiteClasses()
         self._states: LRUCache[tuple[int, tuple[Key, ...]], EpisodeState] = LRUCache(_CACHED_STATES)
         self._graphs: LRUCache[int, CachedGraph] = LRUCache(_CACHED_GRAPHS)
         self._rewrites: LRUCache[tuple[int, int], tuple[CachedGraph, tuple[Step, ...]]] = LRUCache(_CACHED_GRAPHS)
-        self.root = self._episode_state(self._cached_graph(start, None), None, (), (), 0, start.cost)
+        self.root = self._root()
 
     def __deepcopy__(self, memo: Any) -> Self:
         return self  # what it holds are the rules, the model, and what was found out about it
@@ -186,11 +186,16 @@ class TaskEnvironment:
         raise UsageError("a reward that measures needs a model in a file")
 
     def forget(self) -> None:
-        """Drop what is remembered of earlier episodes; they would be the same without."""
+        """Drop what is remembered of earlier episodes; they would be the same without, and price what they meet anew."""
         for remembered in (self._states, self._graphs, self._rewrites):
             remembered.clear()
+        self.root = self._root()
 
     # -- parts ----------------------------------------------------------------------------------------------------
+
+    def _root(self) -> EpisodeState:
+        """The model as it is."""
+        return self._episode_state(self._cached_graph(self.start, None), None, (), (), 0, self.start.cost)
 
     def _after(self, state: EpisodeState, choice: Choice) -> EpisodeState:
         cached, steps = self._rewrites.get_or_make(
@@ -203,6 +208,7 @@ class TaskEnvironment:
         return self._episode_state(cached, state, (*state.steps, *steps), path, state.warm, state.start_ms)
 
     def _rewrite(self, cached: CachedGraph, choice: Choice) -> tuple[CachedGraph, tuple[Step, ...]]:
+        self.candidates += 1
         state, steps = self._rewritten(cached.state, choice)
         if not steps:
             return cached, ()
@@ -274,7 +280,7 @@ class TaskEnvironment:
         """What a rewrite saves in this graph, far from others too, whose weights share the cache; ``None`` if it can't be made."""
         state, prices = cached.state, cached.prices
         if key not in prices:
-            self.priced += 1
+            self.candidates += 1
             try:
                 graph, cost = self.problem.price(state, state.sites.matches[key])
                 prices[key] = graph.hash, cost

@@ -32,6 +32,7 @@ from graphopt.rl.task_environment import TaskEnvironment  # noqa: E402
 from graphopt.rl.training.env import GraphRewrite  # noqa: E402
 from graphopt.rl.training.environments import open_environment  # noqa: E402
 from graphopt.search.greedy import Greedy  # noqa: E402
+from graphopt.search.plans import PlanSearch  # noqa: E402
 from graphopt.search.problem import Budget  # noqa: E402
 from tests.rl.conftest import DEMO  # noqa: E402
 
@@ -237,6 +238,39 @@ def test_what_is_remembered_changes_nothing(demo: Task) -> None:
     for seed in range(4):
         env.episode.environment.forget()
         assert walk(env, seed)[:2] == first[seed]
+
+
+def test_an_agent_counts_candidates_as_a_search_does(demo: Task) -> None:
+    start = GraphRewrite(demo)
+    start.reset()
+    known = start.episode.environment
+    search = PlanSearch(known.problem, known.start, budget := Budget(), 1)
+    found = next(iter(search.candidates(search.root)))
+    assert budget.spent == 1 and search.make(found) is not None and budget.spent == 2
+
+    environment = TaskEnvironment(demo, known.problem, known.start)
+    priced = len(environment.root.priced_actions)
+    assert environment.candidates == priced > 0
+    after = environment.after(environment.root, 1)
+    assert after.steps and environment.candidates == priced + 1 + len(after.priced_actions)
+    spent = environment.candidates
+    assert environment.after(environment.root, 1) is after and environment.candidates == spent
+    environment.forget()
+    assert environment.candidates == spent + priced
+    environment.after(environment.root, 1)
+    assert environment.candidates == 2 * spent
+
+
+def test_the_guide_compares_an_agent_with_a_search(demo: Task, capsys: pytest.CaptureFixture[str]) -> None:
+    guide = (DEMO.parents[1] / "docs" / "agents.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"^```python\n(from graphopt.search.backtracking .*?)^```", guide, re.DOTALL | re.MULTILINE)
+    env = gymnasium.make(graphopt.rl.ENVIRONMENT, task=demo)
+    env.reset(seed=0)
+    model = env.unwrapped.episode.environment
+    exec(example, {"env": env})
+    saving, candidates, reason = capsys.readouterr().out.split(maxsplit=2)
+    assert reason == "candidate budget used up\n" and int(candidates) == len(model.root.priced_actions)
+    assert 0 <= float(saving) < 100
 
 
 def test_random_starts_belong_to_a_stage(toy: Task) -> None:

@@ -50,7 +50,7 @@ class GraphRewrite(gymnasium.Env[Spaced, Any]):
         models: Files or zoo names to start from, instead of the task's.
         prices: Store of kernel prices; the user's own by default.
         fixed_size: Room for so many nodes and so many edges: all observations then have the same shapes, as libraries want it that
-            know no graphs. A larger graph is an error; rewrites make some twice as large as they were.
+            know no graphs. A larger graph is an error; random rewrites make some three times as large as they were.
     """
 
     metadata = {"render_modes": []}  # noqa: RUF012 - Gymnasium's name for it, a class attribute there too
