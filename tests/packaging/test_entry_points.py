@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from functools import partial
@@ -14,7 +15,9 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 DEMO = ROOT / "models" / "demo_regnet.onnx"
-EXAMPLE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").partition("```python\n")[2].partition("```")[0]
+DESCENT, TABLE = re.findall(
+    r"^```python\n(.*?)^```", (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
+)
 TOY = ROOT / "tests" / "rl" / "toy" / "toy.yaml"
 
 MODULE = '''
@@ -117,6 +120,7 @@ unstated = outside:UNSTATED
 leaving = outside:LEAVING
 
 [graphopt.cost_models]
+table = table:SPEC
 doubled = outside:DOUBLED
 dear = outside:DEAR
 stuck = outside:STUCK
@@ -156,7 +160,8 @@ def site(tmp_path_factory):
     (folder / "outside.py").write_text(MODULE, encoding="utf-8")
     (folder / "raising.py").write_text("raise RuntimeError('my bug')", encoding="utf-8")
     (folder / "misspelt.py").write_text("def spec(:", encoding="utf-8")
-    (folder / "descent.py").write_text(EXAMPLE, encoding="utf-8")
+    (folder / "descent.py").write_text(DESCENT, encoding="utf-8")
+    (folder / "table.py").write_text(TABLE, encoding="utf-8")
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: outside\nVersion: 1.0\n", encoding="utf-8")
     (info / "entry_points.txt").write_text(ENTRIES, encoding="utf-8")
     return folder
@@ -201,7 +206,7 @@ def test_a_strategy_and_a_cost_model_from_outside(call):
     assert (
         "random, ils, mcts, egraph, none, descent, hasty, broken, failing, silent, unmade, raising, misspelt, unstated, leaving, rl, world-model, copycat, unlearned or untaught"
         in help_
-        and "kernel (default), analytic, doubled, dear, stuck, nan, infinite, negative or priceless"
+        and "kernel (default), analytic, table, doubled, dear, stuck, nan, infinite, negative or priceless"
         in help_  # operators needs prices, which only a task names
     )
 
@@ -219,6 +224,23 @@ def test_the_strategy_of_the_guide_searches_and_keeps_its_budget(call):
     report = json.loads(done.stdout)
     assert report["steps"] and report["search"]["candidates"] >= len(report["steps"])
     assert report["search"]["stop_reason"] == "no rewrite saves anything"
+
+
+def test_the_cost_model_of_the_guide_prices(call):
+    code = (
+        "import table\n"
+        "from graphopt.onnxio.load import load\n"
+        f"graph = load({str(DEMO)!r}).graph\n"
+        "nodes = [node.op for node in graph.nodes.values() if not graph.is_lazy(node)]\n"
+        "assert abs(table.Table().of(graph).total - sum(table.MS.get(op, 0.1) for op in nodes)) < 1e-6\n"
+    )
+    done = call("-c", code)
+    assert done.returncode == 0, done.stderr
+    done = graphopt(
+        call, "optimize", str(DEMO), "--dry-run", "--no-measure", "-q", "--json", "-", "--cost-model", "table"
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["search"]["candidates"] > 0
 
 
 def test_what_is_no_specification_is_one_line(told):
