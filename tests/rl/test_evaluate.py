@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import shutil
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from graphopt.benchmark.agents import time_agents
+from graphopt.cost.store import Store
 from graphopt.errors import UsageError
 from graphopt.report.evaluation import summary, to_csv, to_markdown
 from graphopt.report.plots import draw_curves
@@ -18,10 +20,13 @@ from graphopt.rl.evaluation.graph_runs import UNTRAINED, Agent, GraphRuns, Searc
 from graphopt.rl.evaluation.learning_curves import Learning, curves, reaches, read_learning
 from graphopt.rl.evaluation.protocol import EvaluationPlan, Evaluator, read_agents
 from graphopt.rl.evaluation.scores import BUDGETS, OWN, STEPS, TRAINING, Evaluation, Score, Section, Trained, estimate
-from graphopt.rl.manifest import CheckpointError, read_manifest
+from graphopt.rl.manifest import PRICES, CheckpointError, read_manifest
 from graphopt.rl.task import Source, Task
 from graphopt.rl.task_environment import TaskEnvironment
+from graphopt.rl.training.environments import SPEEDUP
 from graphopt.runtime import guard
+from graphopt.runtime.environment import machine_of
+from graphopt.runtime.session import SessionConfig
 from tests.rl.conftest import DEMO
 
 QUICK = EvaluationPlan(stages=(1, 2), seeds=5, rollouts=2, cap=0.5)
@@ -169,6 +174,28 @@ def test_a_run_stands_for_another_only_if_its_budget_made_no_difference() -> Non
     assert not free.stands_for(50, None) and not free.stands_for(None, 5.0)
     felt = replace(free, candidates=80)  # perhaps a round of it was cut short
     assert not felt.stands_for(2000, None) and not felt.stands_for(None, 500.0)
+
+
+def test_runs_have_other_prices_where_a_kernel_has(folders: list[Path], tmp_path: Path) -> None:
+    here = machine_of(SessionConfig(threads=1))
+    agents = []
+    for folder, speedup in zip(folders, (1.1, 1.2), strict=True):
+        copied = shutil.copytree(folder, tmp_path / folder.name)
+        manifest = read_manifest(copied)
+        task = replace(manifest.task, pricing=replace(manifest.task.pricing, model="kernel", prices={}))
+        agents.append(Agent(copied, replace(manifest, task=task)))
+        with Store(copied / PRICES) as store:
+            store.put_many(here, {f"{SPEEDUP}1:2": speedup})  # of whole graphs, where the reward measured them
+    evaluator = Evaluator(agents, QUICK)
+    assert evaluator.prices is None and any("holds kernel prices" in n for n in evaluator.found.notices)
+    for agent in agents:
+        with Store(agent.folder / PRICES) as store:
+            store.put_many(here, {"kernel": 1.0})
+    evaluator = Evaluator(agents, QUICK)
+    assert evaluator.prices == agents[0].folder / PRICES and not evaluator.found.notices
+    with Store(agents[1].folder / PRICES) as store:
+        store.put_many(here, {"another": 1.0})
+    assert any("was trained with other prices" in n for n in Evaluator(agents, QUICK).found.notices)
 
 
 # -- statistics -----------------------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from graphopt.rl.evaluation.learning_curves import Learning, curves, reaches, re
 from graphopt.rl.evaluation.scores import BUDGETS, SECONDS, STAGES, STEPS, TRAINING, Evaluation, Score, Timing
 from graphopt.rl.manifest import PRICES, CheckpointError, read_manifest
 from graphopt.rl.task import Graphs, Source, Task
-from graphopt.rl.training.environments import library_of, model_path, open_environment
+from graphopt.rl.training.environments import SPEEDUP, library_of, model_path, open_environment
 from graphopt.runtime.environment import machine_of
 from graphopt.runtime.session import SessionConfig
 from graphopt.search.problem import Strategy
@@ -206,7 +206,7 @@ class Evaluator:
             path = agent.folder / PRICES
             if path.is_file():
                 with Store(path) as store:
-                    known = store.all(here)
+                    known = {key: ms for key, ms in store.all(here).items() if not key.startswith(SPEEDUP)}
                 if known:
                     found[path] = known
         if not found:

@@ -31,6 +31,9 @@ from graphopt.search.trace import Trace, options_of
 from graphopt.verification.ranges import input_ranges
 from graphopt.zoo import build, describe, names
 
+SPEEDUP = "speedup:"
+"""What the keys of whole graphs begin with, which a reward measured, in a store whose other entries are kernels."""
+
 
 def model_path(source: Source) -> Path:
     """The file of a source; a model of the zoo is built if need be.
@@ -102,7 +105,7 @@ class FileEnvironment(TaskEnvironment):
 
     def speedup(self, graph: Graph) -> float:
         """How many times as fast as the original a graph runs; measured once and remembered in the store."""
-        place = f"speedup:{self.start.graph.hash:016x}:{graph.hash:016x}"
+        place = f"{SPEEDUP}{self.start.graph.hash:016x}:{graph.hash:016x}"
         config = SessionConfig(threads=self.task.pricing.threads)
         machine = machine_of(config)
         known = self.store.get_many(machine, [place]).get(place)
