@@ -25,12 +25,15 @@ from graphopt.cost.store import Store  # noqa: E402
 from graphopt.errors import GraphoptError, UnknownNameError, UsageError  # noqa: E402
 from graphopt.ir.edit import RefusedError  # noqa: E402
 from graphopt.retrace import replay  # noqa: E402
+from graphopt.rl.agent import AgentNotice  # noqa: E402
 from graphopt.rl.episode import Episode  # noqa: E402
 from graphopt.rl.reward import TERMS, EpisodeEnd, memory  # noqa: E402
 from graphopt.rl.task import RewardTerm, Source, Task  # noqa: E402
 from graphopt.rl.task_environment import TaskEnvironment  # noqa: E402
 from graphopt.rl.training.env import GraphRewrite  # noqa: E402
 from graphopt.rl.training.environments import open_environment  # noqa: E402
+from graphopt.runtime.environment import machine_of  # noqa: E402
+from graphopt.runtime.session import SessionConfig  # noqa: E402
 from graphopt.search.greedy import Greedy  # noqa: E402
 from graphopt.search.plans import PlanSearch  # noqa: E402
 from graphopt.search.problem import Budget  # noqa: E402
@@ -363,6 +366,27 @@ def written(path: Path, op: str, shapes: tuple[list[int], list[int]], **attribut
     made = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=9)
     onnx.save(made, path)
     return path
+
+
+def test_prices_of_another_machine_are_told(demo: Task, tmp_path: Path) -> None:
+    task, path = replace(demo, pricing=replace(demo.pricing, model="kernel")), tmp_path / "prices.sqlite"
+    here = machine_of(SessionConfig(threads=1))
+    with Store(path) as store:
+        store.put_many("another", {"kernel": 1.0})
+        store.put_many(here, {"speedup:1:2": 1.5})  # of whole graphs, which a reward measured
+    with pytest.warns(AgentNotice, match=re.escape(f"{path} holds no kernel prices of this machine, but of another")):
+        GraphRewrite(task, prices=path).reset()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        GraphRewrite(demo, prices=path).reset()  # a roofline asks for no prices
+        with Store(path) as store:
+            store.put_many(here, {"kernel": 1.0})
+        GraphRewrite(replace(task, name="again"), prices=path).reset()
+        with Store(path) as store:
+            store.clear()
+        GraphRewrite(
+            replace(task, name="none"), prices=path
+        ).reset()  # a run that began with estimates goes on with them
 
 
 def test_a_model_that_was_exported_again_is_another(toy: Task, tmp_path: Path) -> None:

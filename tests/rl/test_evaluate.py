@@ -23,7 +23,6 @@ from graphopt.rl.evaluation.scores import BUDGETS, OWN, STEPS, TRAINING, Evaluat
 from graphopt.rl.manifest import PRICES, CheckpointError, read_manifest
 from graphopt.rl.task import Source, Task
 from graphopt.rl.task_environment import TaskEnvironment
-from graphopt.rl.training.environments import SPEEDUP
 from graphopt.runtime import guard
 from graphopt.runtime.environment import machine_of
 from graphopt.runtime.session import SessionConfig
@@ -185,7 +184,7 @@ def test_runs_have_other_prices_where_a_kernel_has(folders: list[Path], tmp_path
         task = replace(manifest.task, pricing=replace(manifest.task.pricing, model="kernel", prices={}))
         agents.append(Agent(copied, replace(manifest, task=task)))
         with Store(copied / PRICES) as store:
-            store.put_many(here, {f"{SPEEDUP}1:2": speedup})  # of whole graphs, where the reward measured them
+            store.put_many(here, {"speedup:1:2": speedup})  # of whole graphs, where the reward measured them
     evaluator = Evaluator(agents, QUICK)
     assert evaluator.prices is None and any("holds kernel prices" in n for n in evaluator.found.notices)
     for agent in agents:

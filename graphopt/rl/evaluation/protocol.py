@@ -25,9 +25,7 @@ from graphopt.rl.evaluation.learning_curves import Learning, curves, reaches, re
 from graphopt.rl.evaluation.scores import BUDGETS, SECONDS, STAGES, STEPS, TRAINING, Evaluation, Score, Timing
 from graphopt.rl.manifest import PRICES, CheckpointError, read_manifest
 from graphopt.rl.task import Graphs, Source, Task
-from graphopt.rl.training.environments import SPEEDUP, library_of, model_path, open_environment
-from graphopt.runtime.environment import machine_of
-from graphopt.runtime.session import SessionConfig
+from graphopt.rl.training.environments import kernel_prices, library_of, model_path, open_environment
 from graphopt.search.problem import Strategy
 
 Tell = Callable[[str], None]
@@ -200,13 +198,12 @@ class Evaluator:
         pricing = self.task.pricing
         if "measure" not in COST_MODELS.get(pricing.model).options:
             return None
-        here = machine_of(SessionConfig(threads=pricing.threads))
         found: dict[Path, dict[str, float]] = {}
         for agent in self.agents:
             path = agent.folder / PRICES
             if path.is_file():
                 with Store(path) as store:
-                    known = {key: ms for key, ms in store.all(here).items() if not key.startswith(SPEEDUP)}
+                    known = kernel_prices(store, pricing)
                 if known:
                     found[path] = known
         if not found:

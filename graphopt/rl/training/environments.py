@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -16,6 +17,7 @@ from graphopt.errors import UsageError
 from graphopt.ir.graph import Graph
 from graphopt.onnxio.load import Model, load
 from graphopt.rewrite.library import Library, load_library
+from graphopt.rl.agent import AgentNotice
 from graphopt.rl.manifest import PRICES
 from graphopt.rl.task import Graphs, Pricing, Source, Task
 from graphopt.rl.task_environment import EpisodeState, LRUCache, TaskEnvironment
@@ -31,7 +33,7 @@ from graphopt.search.trace import Trace, options_of
 from graphopt.verification.ranges import input_ranges
 from graphopt.zoo import build, describe, names
 
-SPEEDUP = "speedup:"
+_SPEEDUP = "speedup:"
 """What the keys of whole graphs begin with, which a reward measured, in a store whose other entries are kernels."""
 
 
@@ -105,7 +107,7 @@ class FileEnvironment(TaskEnvironment):
 
     def speedup(self, graph: Graph) -> float:
         """How many times as fast as the original a graph runs; measured once and remembered in the store."""
-        place = f"{SPEEDUP}{self.start.graph.hash:016x}:{graph.hash:016x}"
+        place = f"{_SPEEDUP}{self.start.graph.hash:016x}:{graph.hash:016x}"
         config = SessionConfig(threads=self.task.pricing.threads)
         machine = machine_of(config)
         known = self.store.get_many(machine, [place]).get(place)
@@ -182,7 +184,37 @@ def environment_of(task: Task, source: Source, prices: Path | None, library: Lib
     model = source.model if found is None else (file, found.st_mtime_ns, found.st_size)
     rules = None if library is None else library.hash
     key = (str(task.json()), model, tuple(sorted(source.dims.items())), prices, rules)
-    return _ENVIRONMENTS.get_or_make(key, lambda: open_environment(task, source, _store_of(prices), library))
+
+    def opened() -> FileEnvironment:
+        store = _store_of(prices)
+        if prices is not None:
+            _see_prices(store, prices, task.pricing)
+        return open_environment(task, source, store, library)
+
+    return _ENVIRONMENTS.get_or_make(key, opened)
+
+
+def _see_prices(store: Store, path: Path, pricing: Pricing) -> None:
+    """Tell whoever gives prices, so that figures repeat, where they are of other machines: none of them is used then."""
+    if "measure" not in COST_MODELS.get(pricing.model).options or kernel_prices(store, pricing):
+        return
+    if any(_kernels(store, machine) for machine in store.sizes()):
+        warnings.warn(
+            f"{path} holds no kernel prices of this machine, but of another: what kernels take is estimated here, and figures differ from those "
+            "of there (another processor, number of cores that the process may use, or version of the runtime is another machine)",
+            AgentNotice,
+            stacklevel=2,
+        )
+
+
+def kernel_prices(store: Store, pricing: Pricing) -> dict[str, float]:
+    """What a store knows of this machine's kernels."""
+    return _kernels(store, machine_of(SessionConfig(threads=pricing.threads)))
+
+
+def _kernels(store: Store, machine: str) -> dict[str, float]:
+    """What a store knows of a machine's kernels; what it knows of whole graphs is no price."""
+    return {key: ms for key, ms in store.all(machine).items() if not key.startswith(_SPEEDUP)}
 
 
 def _store_of(prices: Path | None) -> Store:
