@@ -238,6 +238,8 @@ class Tree:
         keys, matches = reduced.sites(), reduced.state.sites.matches
         if self.prior is not None and keys:
             scores = [float(score) for score in self.prior(reduced.state, [matches[key] for key in keys])]
+            if any(map(math.isnan, scores)):  # they would be sorted anyhow, and nobody would see what is wrong
+                raise ValueError("the prior of a tree search gave a logit that is no number")
             return sorted(zip(keys, scores, strict=True), key=lambda item: item[1])
         # What is priced already costs nothing; then what a hint speaks for, then what would be made at many places.
         return [

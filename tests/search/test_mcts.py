@@ -170,6 +170,11 @@ def test_a_learned_policy_is_asked_and_what_it_does_not_propose_is_not_priced(pr
     assert operators(found.state.graph).count("Relu") == 3
 
 
+def test_a_policy_that_gives_no_numbers_is_an_error(problem, start):  # noqa: F811
+    with pytest.raises(ValueError, match="a logit that is no number"):
+        GumbelSearch(lambda state, matches: [math.nan for _ in matches]).run(problem, start, Budget(candidates=50))
+
+
 def test_savings_are_the_prior_where_nobody_learned_one(problem, start):  # noqa: F811
     tree = Tree(PlanSearch(problem, start, Budget(), 4))
     tree.widen(tree.root, math.inf)
