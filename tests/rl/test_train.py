@@ -244,7 +244,7 @@ def test_all_that_an_agent_has_priced_is_counted(
     monkeypatch.setattr("graphopt.rl.agent.TaskEnvironment", Kept)
     untrained, spent = Untrained(replace(demo_environment.task, budget=budget)), Budget()
     untrained._played(demo_environment.problem, demo_environment.start, spent)
-    assert spent.spent == made[0].priced > 0
+    assert spent.spent == made[0].candidates > 0
 
 
 class Aimless(Untrained):
