@@ -139,6 +139,11 @@ MODELS = (
     _image("efficientnet_b0", "cnn", "vision:efficientnet_b0", "EfficientNet-B0: inverted bottlenecks with SiLU (Tan and Le 2019, arXiv 1905.11946)"),
     _image("densenet121", "cnn", "vision:densenet121", "DenseNet-121: every layer concatenates all earlier ones (Huang et al. 2016, arXiv 1608.06993)"),
     _image("convnext_tiny", "cnn", "vision:convnext", "ConvNeXt-T: depthwise 7x7, LayerNorm, GELU (Liu et al. 2022, arXiv 2201.03545)", {"embed": 96, "d1": 3, "d2": 3, "d3": 9, "d4": 3}),
+    _image("csp_darknet53", "cnn", "generators:CspDarknet", "CSPDarknet-53, YOLOv4's backbone: cross-stage blocks with Mish (Bochkovskiy et al. 2020, arXiv 2004.10934)", {"size": 256, "width": 32, "d1": 1, "d2": 2, "d3": 8, "d4": 8, "d5": 4}, ("features",)),
+    _image("mobilefacenet", "cnn", "generators:MobileFaceNet", "MobileFaceNet: inverted bottlenecks with a slope for each channel (Chen et al. 2018, arXiv 1804.07573)", {"size": 112, "width": 64, "embedding": 512}, ("embedding",)),
+    ZooModel("dcgan", "cnn", "graphopt.zoo.generators:Dcgan", (TensorSpec("noise", ("batch", "noise", 1, 1)),), "DCGAN's generator: transposed convolutions of 4x4 (Radford et al. 2015, arXiv 1511.06434)", {"batch": 1, "noise": 100, "width": 64}, ("image",)),
+    _image("pix2pix", "cnn", "generators:Pix2Pix", "pix2pix's U-Net: convolutions and transposed ones of 4x4 by strides of 2 (Isola et al. 2016, arXiv 1611.07004)", {"size": 256, "width": 64, "depth": 8}, ("image",)),
+    _image("cyclegan", "cnn", "generators:CycleGan", "CycleGAN's generator, six blocks: instance norms, transposed convolutions of 3x3 (Zhu et al. 2017, arXiv 1703.10593)", {"size": 128, "width": 64, "blocks": 6}, ("image",)),
     _image("yolo", "cnn", "detection:Yolo", "A detector in YOLO's manner, nano: cross-stage blocks with SiLU, pooled pyramid, three heads (YOLOv5, Jocher 2020)", {"size": 640, "width": 16, "depth": 1, "classes": 80}, ("boxes",)),
     _image("ssdlite", "cnn", "detection:ssdlite", "SSDLite on MobileNet v3, before overlaps are dropped (Sandler et al. 2018, arXiv 1801.04381)", {"size": 320, "classes": 91}, ("boxes", "scores")),
     ZooModel(
