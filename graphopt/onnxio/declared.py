@@ -9,10 +9,10 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto,
 from graphopt.ir.doubts import MISTAKEN, believed, doubtful_by_itself
 from graphopt.ir.infer import dim_of, value_type
 from graphopt.ir.types import BITS, DTYPE_NAMES, UNKNOWN, Dim, ValueType, dim_name, known, merge
-from graphopt.onnxio.below_zero import GUARDED, guard
 from graphopt.onnxio.bodies import captured, graphs, put_in_order, within
 from graphopt.onnxio.initializers import attribute_of
 from graphopt.onnxio.read import STANDARD, function_sizes
+from graphopt.onnxio.survivable import GUARDED, guard
 
 _BOUNDS = 8  # elements of the bounds of a Slice
 _STRETCHING = ("Einsum", "PRelu", "Attention")  # mistaken for some operands, whose shapes nobody knows in a body

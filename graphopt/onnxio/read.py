@@ -26,6 +26,7 @@ OLDEST_OPSET = 7
 INLINE = 1024
 """Bytes; smaller initializers stay in the skeleton."""
 STANDARD = ("", "ai.onnx")
+_ML, _HIDDEN = "ai.onnx.ml", "graphopt.hidden"
 _RUNTIMES = ("ai.onnx", "com.microsoft", "com.ms")
 """How domains of operators begin that ONNX Runtime has kernels for."""
 _MOST_INLINED = 1_000_000
@@ -52,10 +53,31 @@ def upgraded(source: str | Path | ModelProto) -> str | Path | ModelProto:
     name = "" if isinstance(source, ModelProto) else f"{source}: "
     try:
         whole = source if isinstance(source, ModelProto) else onnx.load(source)
-        return onnx.version_converter.convert_version(whole, _UPGRADED)
+        return _converted(whole)
     except Exception as error:  # the converter is C++ and raises what it likes
         reason = " ".join(str(error).split()) or type(error).__name__
         raise ModelError(f"{name}opset {version} can't be converted to {_UPGRADED}: {reason}") from error
+
+
+def _converted(proto: ModelProto) -> ModelProto:
+    """A model of the standard operator set that others are brought to; what is of other domains, the converter does not see what it makes.
+
+    It infers types, and of operators of ``ai.onnx.ml`` that may end the process (see :mod:`graphopt.onnxio.survivable`).
+    """
+    hidden = ModelProto()
+    hidden.CopyFrom(proto)
+    _rename(hidden, _ML, _HIDDEN)
+    converted = onnx.version_converter.convert_version(hidden, _UPGRADED)
+    _rename(converted, _HIDDEN, _ML)
+    return converted
+
+
+def _rename(proto: ModelProto, old: str, new: str) -> None:
+    """Call a domain of operators otherwise."""
+    nodes = (node for graph in graphs(proto.graph) for node in graph.node)
+    for named in chain(proto.opset_import, nodes):
+        if named.domain == old:
+            named.domain = new
 
 
 def read_model(source: str | Path | bytes | ModelProto, path: Path | None) -> ModelProto:

@@ -1,4 +1,4 @@
-"""Sizes below 0, of which ONNX's own inference ends the process: models that have them load, and the others know as much as ever."""
+"""Sizes below 0 and missing types, of which ONNX's own inference ends the process: models that have them load, and the others know as much as ever."""
 
 from __future__ import annotations
 
@@ -65,14 +65,65 @@ def indices():
     return model(nodes, [("x", F, [3, 6]), ("i", I64, [2, 1])], [("y", F, None)], [vector("cut", 0, -1, 0, -1)])
 
 
-@pytest.mark.parametrize("make", [cut_by_a_pad, cut_by_a_pool, forwards, in_a_function, indices])
-def test_a_size_below_0_ends_no_process(tmp_path, make):
-    onnx.save(make(), tmp_path / "m.onnx")
+def decision_path(opset=17):
+    """A tree as scikit-learn's converter writes it with ``decision_path``: the first version of its operator has no inference."""
+    ids = {
+        "nodes_treeids": [0],
+        "nodes_nodeids": [0],
+        "nodes_featureids": [0],
+        "nodes_modes": ["LEAF"],
+        "nodes_values": [0.0],
+    }
+    ways = {"nodes_truenodeids": [0], "nodes_falsenodeids": [0]}
+    leaf = {"target_treeids": [0], "target_nodeids": [0], "target_ids": [0], "target_weights": [1.0], "n_targets": 1}
+    tree = node("TreeEnsembleRegressor", ["x"], ["a"], domain="ai.onnx.ml", **ids, **ways, **leaf)
+    words = node("LabelEncoder", ["a"], ["b"], domain="ai.onnx.ml", keys_floats=[1.0], values_strings=["way"])
+    last = node("Reshape", ["b", "flat"], ["y"])
+    given, made = [("x", F, ["N", 1])], [("y", TensorProto.STRING, [None])]
+    return model([tree, words, last], given, made, [vector("flat", -1)], opset=opset, domains={"ai.onnx.ml": 2})
+
+
+def unknown_words():
+    nodes = [node("Custom", ["x"], ["a"], domain="c"), node("RegexFullMatch", ["a"], ["y"], pattern="a")]
+    return model(nodes, [("x", F, [1])], [("y", TensorProto.BOOL, None)], opset=20, domains={"c": 1})
+
+
+def loaded(path, proto):
+    """What a process of its own says of a model that it loads."""
+    onnx.save(proto, path)
     done = subprocess.run(
-        [sys.executable, "-c", LOAD, tmp_path / "m.onnx"], capture_output=True, text=True, timeout=60, check=False,
+        [sys.executable, "-c", LOAD, path], capture_output=True, text=True, timeout=60, check=False,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )  # fmt: skip
-    assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("make", [cut_by_a_pad, cut_by_a_pool, forwards, in_a_function, indices])
+def test_a_size_below_0_ends_no_process(tmp_path, make):
+    code, said, trouble = loaded(tmp_path / "m.onnx", make())
+    assert (code, said) == (0, "True\n"), trouble
+
+
+@pytest.mark.parametrize("make", [decision_path, unknown_words])
+def test_a_missing_type_ends_no_process(tmp_path, make):
+    code, said, trouble = loaded(tmp_path / "m.onnx", make())
+    assert (code, said) == (0, "True\n"), trouble
+
+
+def test_a_missing_type_does_not_end_an_upgrade(tmp_path):
+    onnx.save(decision_path(opset=5), tmp_path / "old.onnx")
+    code = f"from graphopt.onnxio.read import upgraded; import onnx; onnx.save(upgraded(r'{tmp_path / 'old.onnx'}'), r'{tmp_path / 'new.onnx'}')"
+    done = alone(code)
+    assert done.returncode == 0, done.stderr
+    made = onnx.load(tmp_path / "new.onnx")
+    assert {o.domain: o.version for o in made.opset_import} == {"": 13, "ai.onnx.ml": 2}
+    assert [n.domain for n in made.graph.node] == ["ai.onnx.ml", "ai.onnx.ml", ""]
+
+
+def test_types_of_words_are_known_as_ever():
+    words = node("LabelEncoder", ["x"], ["y"], domain="ai.onnx.ml", keys_floats=[1.0], values_strings=["one"])
+    proto = model([words], [("x", F, ["N", 4])], [("y", TensorProto.STRING, None)], domains={"ai.onnx.ml": 2})
+    assert str(types_of(proto)["y"]) == "str[N,4]"
 
 
 def test_what_is_known_of_a_shape_goes_through_a_slice():
@@ -96,11 +147,11 @@ def test_threads_that_come_first_together():
     """Several of a host's threads may read their first models at the same time; the schemas are registered by one."""
     code = (
         "import sys, threading; sys.setswitchinterval(1e-6)\n"
-        "from graphopt.onnxio import below_zero\n"
+        "from graphopt.onnxio import survivable\n"
         "together, failed = threading.Barrier(4), []\n"
         "def first():\n"
         "    together.wait()\n"
-        "    try: below_zero._register()\n"
+        "    try: survivable._register()\n"
         "    except Exception as error: failed.append(error)\n"
         "threads = [threading.Thread(target=first) for _ in range(4)]\n"
         "for thread in threads: thread.start()\n"

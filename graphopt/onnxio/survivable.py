@@ -1,8 +1,9 @@
-"""Operators of which ONNX's own inference ends the process where a size is below 0, inferred in a way that does not.
+"""Operators of which ONNX's own inference may end the process, inferred in a way that does not.
 
 A Pad that cuts off more than there is, and a Conv or a pool with a kernel larger than its operand, are given a size below 0, which only
-the inference of a whole model comes to know. The operators that read it are therefore called by another domain there, ours, of which
-the inference is that of ONNX where no size is below 0, and says nothing elsewhere.
+the inference of a whole model comes to know; operators of strings and trees take an operand for one of a known type, which what an operator
+without inference makes is not (a forest of the first version of its domain). The operators that read it are therefore called by another domain there, ours,
+of which the inference is that of ONNX where no size is below 0 and no type is missing, and says nothing elsewhere.
 """
 
 from __future__ import annotations
@@ -17,9 +18,17 @@ from onnx import FunctionProto, ModelProto, NodeProto, TensorProto, defs, helper
 from graphopt.onnxio.bodies import graphs
 from graphopt.onnxio.read import STANDARD
 
-_DOMAIN = "graphopt.guarded"  # registered in this process alone, and never written
-GUARDED = ("Slice", "GatherND")
-"""Operators of which ONNX's inference ends the process where a size is below 0."""
+_ML = "ai.onnx.ml"
+_DOMAINS = {"": "graphopt.guarded", _ML: "graphopt.guarded.ml"}  # registered in this process alone, and never written
+GUARDED = {
+    "Slice": "",
+    "GatherND": "",
+    "RegexFullMatch": "",
+    "LabelEncoder": _ML,
+    "DictVectorizer": _ML,
+    "TreeEnsemble": _ML,
+}
+"""Operators of which ONNX's inference ends the process where a size is below 0 or the type of an operand is not known, with their domains."""
 _registering = threading.Lock()
 
 
@@ -32,16 +41,23 @@ def guard(proto: ModelProto) -> None:
 
 
 def _guard(nodes: Sequence[NodeProto], weights: Iterable[TensorProto], owner: ModelProto | FunctionProto) -> None:
-    guarded = [node for node in nodes if node.op_type in GUARDED and node.domain in STANDARD and node.input]
-    version = next((o.version for o in owner.opset_import if o.domain in STANDARD), 0)
-    if not guarded or not version:
+    guarded = [node for node in nodes if GUARDED.get(node.op_type) == _plain(node.domain) and node.input]
+    versions = {_plain(o.domain): o.version for o in reversed(owner.opset_import)}
+    if not guarded:
         return
     _register()
-    vectors = _vectors(nodes, weights, version)
+    vectors = _vectors(nodes, weights, versions.get("", 0))
+    used = set[str]()
     for node in guarded:
-        if node.op_type != "Slice" or node.input[0] not in vectors:
-            node.domain = _DOMAIN
-    owner.opset_import.append(helper.make_opsetid(_DOMAIN, version))
+        domain = _plain(node.domain)
+        if domain in versions and (node.op_type != "Slice" or node.input[0] not in vectors):
+            node.domain = _DOMAINS[domain]
+            used.add(domain)
+    owner.opset_import.extend(helper.make_opsetid(_DOMAINS[domain], versions[domain]) for domain in sorted(used))
+
+
+def _plain(domain: str) -> str:
+    return "" if domain in STANDARD else domain
 
 
 def _vectors(nodes: Sequence[NodeProto], weights: Iterable[TensorProto], version: int) -> set[str]:
@@ -84,12 +100,13 @@ def _register() -> None:
 @cache
 def _register_once() -> None:
     for schema in defs.get_all_schemas_with_history():
-        if schema.name in GUARDED and schema.domain == "":
-            guarded = defs.OpSchema(schema.name, _DOMAIN, schema.since_version)
+        if GUARDED.get(schema.name) == schema.domain and schema.has_type_and_shape_inference_function:
+            domain = _DOMAINS[schema.domain]
+            guarded = defs.OpSchema(schema.name, domain, schema.since_version)
             guarded.set_type_and_shape_inference_function(_survivable(schema))
             defs.register_schema(guarded)
             # Where onnx is built with pybind11 (1.19), a function of Python's that outlives the interpreter keeps the process from ending.
-            atexit.register(defs.deregister_schema, schema.name, schema.since_version, _DOMAIN)
+            atexit.register(defs.deregister_schema, schema.name, schema.since_version, domain)
 
 
 def _survivable(schema: defs.OpSchema):  # type: ignore[no-untyped-def]
@@ -97,6 +114,8 @@ def _survivable(schema: defs.OpSchema):  # type: ignore[no-untyped-def]
 
     def inferred(context):  # type: ignore[no-untyped-def]
         types = [context.get_input_type(i) for i in range(context.get_num_inputs())]
+        if types[0] is None:
+            return
         if any(dim.dim_value < 0 for type in types if type is not None for dim in type.tensor_type.shape.dim):
             return
         try:
