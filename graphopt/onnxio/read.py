@@ -13,7 +13,7 @@ from typing import Any
 import onnx
 import onnx.inliner
 from google.protobuf.message import DecodeError
-from onnx import ModelProto, NodeProto, TensorShapeProto
+from onnx import ModelProto, NodeProto, OperatorSetIdProto, TensorShapeProto
 
 from graphopt.errors import ModelError, UnknownNameError, UnsupportedModelError, UsageError, expect, reason
 from graphopt.ir.infer import called
@@ -74,10 +74,12 @@ def _converted(proto: ModelProto) -> ModelProto:
 
 def _rename(proto: ModelProto, old: str, new: str) -> None:
     """Call a domain of operators otherwise."""
-    nodes = (node for graph in graphs(proto.graph) for node in graph.node)
-    for named in chain(proto.opset_import, nodes):
-        if named.domain == old:
-            named.domain = new
+    named: list[OperatorSetIdProto | NodeProto] = [*proto.opset_import]
+    for graph in graphs(proto.graph):
+        named.extend(graph.node)
+    for each in named:
+        if each.domain == old:
+            each.domain = new
 
 
 def read_model(source: str | Path | bytes | ModelProto, path: Path | None) -> ModelProto:
