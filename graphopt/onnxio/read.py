@@ -161,10 +161,26 @@ def inlined(proto: ModelProto) -> ModelProto:
         or any(versions.get(o.domain, o.version) != o.version for o in f.opset_import)
     }
     chosen = [name for name in dict.fromkeys((domain, name) for domain, name, _ in sizes) if name not in staying]
+    _say_defaults(proto, chosen)
     try:
         return onnx.inliner.inline_selected_functions(proto, chosen) if chosen else proto
     except Exception:  # it is C++ and raises what it likes
         return proto
+
+
+def _say_defaults(proto: ModelProto, chosen: Sequence[tuple[str, str]]) -> None:
+    """Have each call of some local functions say the attributes that it leaves to their defaults, which onnx's inliner forgets."""
+    defaults = {
+        (f.domain, f.name, f.overload): f.attribute_proto
+        for f in proto.functions
+        if f.attribute_proto and (f.domain, f.name) in chosen
+    }
+    if not defaults:
+        return
+    for nodes in (*(graph.node for graph in graphs(proto.graph)), *(function.node for function in proto.functions)):
+        for node in chain.from_iterable((node, *within(node)) for node in nodes):
+            said = {a.name for a in node.attribute}
+            node.attribute.extend(a for a in defaults.get(_called(node), ()) if a.name not in said)
 
 
 Function = tuple[str, str, str]

@@ -304,6 +304,33 @@ def test_functions_within_functions_and_bodies(tmp_path: Path) -> None:
         same(run(out, feeds), run(proto, feeds))
 
 
+def test_a_function_is_called_with_its_defaults(tmp_path: Path) -> None:
+    """onnx's inliner leaves them out, in the graph, in bodies and in other functions."""
+    imports = [helper.make_opsetid("", 17), helper.make_opsetid("here", 1)]
+    bent = helper.make_function("here", "Bent", ["a"], ["r"], [node("LeakyRelu", ["a"], ["r"])], imports[:1])
+    bent.node[0].attribute.add(name="alpha", ref_attr_name="slope", type=onnx.AttributeProto.FLOAT)
+    bent.attribute_proto.add(name="slope", f=2.0, type=onnx.AttributeProto.FLOAT)
+    twice = helper.make_function(
+        "here", "Twice", ["a"], ["r"],
+        [node("Bent", ["a"], ["t"], domain="here"), node("Bent", ["t"], ["r"], domain="here")], imports,
+    )  # fmt: skip
+    twice.node[1].attribute.add(name="slope", ref_attr_name="last", type=onnx.AttributeProto.FLOAT)
+    twice.attribute_proto.add(name="last", f=3.0, type=onnx.AttributeProto.FLOAT)
+    branches = [
+        body([node("Bent", ["t"], [name], domain="here", **said)], [(name, F, [3])])
+        for name, said in (("p", {}), ("q", {"slope": 0.5}))
+    ]
+    proto = model(
+        [node("Twice", ["x"], ["t"], domain="here"), node("If", ["c"], ["y"], then_branch=branches[0], else_branch=branches[1])],
+        [("x", F, [3]), ("c", onnx.TensorProto.BOOL, [])], [("y", F, [3])], domains={"here": 1}, functions=[bent, twice],
+    )  # fmt: skip
+    out, _, _ = through(proto, tmp_path, library(DROP_IDENTITY))
+    assert [n.op_type for n in onnx.load(out).graph.node] == ["LeakyRelu", "LeakyRelu", "If"]
+    for flag in (True, False):
+        feeds = {"x": X, "c": np.array(flag)}
+        same(run(out, feeds), run(proto, feeds))
+
+
 def test_custom_operators_stay_in_place(tmp_path: Path) -> None:
     # Two equal calls may do two different things, and one that nothing reads may act on the world.
     proto = model(
