@@ -12,6 +12,7 @@ The only package that imports onnxruntime, in ``ort``. Import the modules direct
     binding      values where a session wants them, on a device or the host
     session      a model in memory or on disk, opened and run
     feeds        made-up inputs for a session
+    vocabulary   inputs whose elements come out of a list
     rounds       models in interleaved rounds, over sessions that are opened again and again
     timing       from rounds to ratios, intervals and verdicts
     interfaces   what the names of inputs say, by a table

@@ -2,7 +2,7 @@
 
 Floats are standard normal, integers stay within a range the caller knows or within {0, 1} (legal for token and
 class ids of any table), symbolic dimensions get the same size everywhere. Inputs that many models have, masks, positions,
-lengths, are what their names say (:mod:`graphopt.runtime.interfaces`). Sequences hold three or four tensors,
+lengths, are what their names say (:mod:`graphopt.runtime.interfaces`), words and categories those that the model knows. Sequences hold three or four tensors,
 optionals are there or not. What can't be guessed, maps and the like, is refused with the name of the input.
 """
 
@@ -23,6 +23,7 @@ from graphopt.runtime.binding import TensorSpec
 from graphopt.runtime.environment import free_memory
 from graphopt.runtime.interfaces import elements, likely, recognise, variable
 from graphopt.runtime.ties import Linear, addends, evaluated, linear, solve
+from graphopt.runtime.vocabulary import Vocabulary
 
 _ONE = ("batch", "beam", "num_return")
 _BATCH_NAMES = {"n", "b", "bs", "bsz", "nbatch"}
@@ -40,8 +41,10 @@ _FLAGS = 3  # of which every combination is tried
 _WORDS = ("alpha", "beta", "gamma", "delta")
 
 Bound = float | tuple[float, ...]
-Range = tuple[Bound, Bound]
+Interval = tuple[Bound, Bound]
 """Inclusive low and exclusive high of the elements of an input; tuples are of each element of the last dimension."""
+Range = Interval | Vocabulary
+"""What the elements of an input may be."""
 
 FILLS = (None, (1, True), (1, False), (0, False))
 """What whole numbers are where random ones do not run: all the same, of vectors of declared length alone or of all inputs."""
@@ -65,7 +68,7 @@ def make_feeds(
     Args:
         specs: The inputs, as ``Session.input_specs``.
         seed: Different seeds give different values, the same seed the same.
-        ranges: Inclusive low and exclusive high for the integers (or floats) of an input, of all or of each.
+        ranges: Inclusive low and exclusive high for the integers (or floats) of an input, of all or of each, or elements to choose from.
         dims: Sizes of symbolic dimensions by name.
         overrides: Arrays to use as they are.
         scale: Standard deviation of the floats.
@@ -86,9 +89,9 @@ def make_feeds(
     for given in (*ranges, *overrides):
         if given not in names:
             raise UnknownNameError("input", given, names)
-    for name, (low, high) in ranges.items():
-        if np.any(np.greater_equal(low, high)):
-            raise UsageError(f"range of input {name!r} is empty: {low} to {high} (exclusive)")
+    for name, known in ranges.items():
+        if not isinstance(known, Vocabulary) and np.any(np.greater_equal(*known)):
+            raise UsageError(f"range of input {name!r} is empty: {known[0]} to {known[1]} (exclusive)")
     specs = named(specs)
     sizes = bind_dims(specs, dims or {}, overrides)
     shapes = _shapes(specs, sizes, overrides)
@@ -100,9 +103,9 @@ def make_feeds(
         if name in overrides:
             feeds[name] = _as_declared(spec, overrides[name])
             continue
-        known = None if spec.element else elements(interface, name, shapes, numpy_dtype(spec.dtype))
-        if known is not None:
-            feeds[name] = _within(known, ranges.get(name))
+        usual = None if spec.element else elements(interface, name, shapes, numpy_dtype(spec.dtype))
+        if usual is not None:
+            feeds[name] = _within(usual, ranges.get(name))
         elif spec.element is not None and not (name in flagged and not flags >> flagged.index(name) & 1):
             feeds[name] = _held(spec, shapes[name], seed, scale, reach)
         elif spec.element is not None:
@@ -184,7 +187,11 @@ def _shapes(
 
 def _within(known: Array, limits: Range | None) -> Array:
     """Integers kept to a range."""
-    return known if limits is None else np.clip(known, limits[0], np.subtract(limits[1], 1)).astype(known.dtype)
+    return (
+        known
+        if limits is None or isinstance(limits, Vocabulary)
+        else np.clip(known, limits[0], np.subtract(limits[1], 1)).astype(known.dtype)
+    )
 
 
 def _require_room(spec: TensorSpec, shape: tuple[int, ...]) -> None:
@@ -401,6 +408,8 @@ def _values(
     spec: TensorSpec, shape: tuple[int, ...], rng: np.random.Generator, limits: Range | None, scale: float, reach: int
 ) -> Array:
     dtype = numpy_dtype(spec.dtype)
+    if isinstance(limits, Vocabulary):
+        return limits.put(_values(spec, shape, rng, None, scale, reach), rng)
     if limits is not None and isinstance(limits[0], tuple) and shape[-1:] != (len(limits[0]),):
         limits = None  # these are of another shape
     if spec.dtype == "str":

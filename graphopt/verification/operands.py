@@ -7,11 +7,11 @@ from itertools import product
 from math import prod
 
 from graphopt.ir.graph import Graph, Node
-from graphopt.runtime.feeds import Range
+from graphopt.runtime.feeds import Interval
 
 _INTEGERS = ("i64", "i32", "i16", "i8", "u8", "u16", "u32", "u64")
 # By operator and operand: inclusive low and exclusive high.
-_BOUNDS: Mapping[tuple[str, int], Range] = {
+_BOUNDS: Mapping[tuple[str, int], Interval] = {
     ("CenterCropPad", 1): (4, 9),
     ("ConstantOfShape", 0): (1, 4),
     ("DFT", 1): (4, 9),
@@ -50,7 +50,7 @@ _Dims = tuple[int | None, ...]
 _Each = tuple[float, ...]
 
 
-def asked(graph: Graph, node: Node, key: int, *, whole: bool = True) -> Range | None:
+def asked(graph: Graph, node: Node, key: int, *, whole: bool = True) -> Interval | None:
     """The elements that a node takes as an operand: bounds of all, or of each; ``None`` where any will do, or which is not known.
 
     Args:
@@ -71,7 +71,7 @@ def asked(graph: Graph, node: Node, key: int, *, whole: bool = True) -> Range | 
     return _limit(node, slot, _dims(graph, node.inputs[0])) or _BOUNDS.get(where)
 
 
-def _limit(node: Node, slot: int, x: _Dims | None) -> Range | None:
+def _limit(node: Node, slot: int, x: _Dims | None) -> Interval | None:
     """Bounds by the sizes of the first operand."""
     if not x:
         return None

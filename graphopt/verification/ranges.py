@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from graphopt.ir.constants import small_array
 from graphopt.ir.graph import Graph, Node
-from graphopt.runtime.feeds import Range
+from graphopt.runtime.feeds import Interval, Range
 from graphopt.verification.operands import asked
+from graphopt.verification.words import ENCODERS, input_words
 
 # Where the first operand's elements come out as they are, if not all of them or in another order.
 _PASS_THROUGH = frozenset(
@@ -23,11 +24,12 @@ _MOST = 4096  # steps from an input
 
 
 def input_ranges(graph: Graph) -> dict[str, Range]:
-    """For each input of which operators ask something, the inclusive low and exclusive high of legal elements, of all or of each.
+    """For each input of which operators ask something, the inclusive low and exclusive high of legal elements, of all or of each, or what encoders know of them.
 
     Those that have a default are left alone: nobody makes them up.
     """
-    found: dict[str, Range] = {}
+    encoded = any(node.op in ENCODERS for node in graph.nodes.values())
+    found: dict[str, Range] = {**input_words(graph)} if encoded else {}
     for key in graph.inputs:
         value = graph.values[key]
         if not value.default and (value.type.dtype in _INTEGERS or value.type.dtype in _FLOATS):
@@ -37,7 +39,7 @@ def input_ranges(graph: Graph) -> dict[str, Range]:
     return found
 
 
-def _together(limits: Sequence[Range]) -> Range | None:
+def _together(limits: Sequence[Interval]) -> Interval | None:
     """What all of them allow; of bounds of each element the first."""
     for low, high in limits:
         if isinstance(low, tuple):
@@ -51,7 +53,7 @@ def _together(limits: Sequence[Range]) -> Range | None:
     return (low, high) if low < high else None
 
 
-def _limits(graph: Graph, start: int) -> Iterator[Range]:
+def _limits(graph: Graph, start: int) -> Iterator[Interval]:
     """What everything that an input reaches asks of it; an element may have been multiplied and moved by constants on the way there."""
     stack, seen = [(start, _AS_IT_IS)], {(start, _AS_IT_IS)}
     while stack and len(seen) < _MOST:
@@ -91,7 +93,7 @@ class _Way:
     def then(self, further: _Way) -> _Way:
         return _Way(self.least * further.least, self.most * further.most, self.moved * further.most + further.moved)
 
-    def within(self, sizes: Sequence[int]) -> Iterator[Range]:
+    def within(self, sizes: Sequence[int]) -> Iterator[Interval]:
         """The elements that become indices of axes of some sizes, one axis for each column."""
         columns = [(max(0, -(self.moved // self.least)), (size - 1 - self.moved) // self.most + 1) for size in sizes]
         # An index below zero counts from the end: where nothing else fits, an element is 0.
