@@ -146,13 +146,14 @@ def first_run(
 
 
 def _all_named(emitted: Emitted) -> Emitted:
-    """A model of which every node has a name, for what the runtime says of it: that of its first output where it had none."""
+    """A model of which every node has a name, for what the runtime says of it: that of an output where it had none, unless another node is called so."""
     if all(node.name for node in emitted.proto.graph.node):
         return emitted
     proto = ModelProto()
     proto.CopyFrom(emitted.proto)
+    taken = {"", *(node.name for node in proto.graph.node)}
     for node in proto.graph.node:
-        node.name = node.name or next((name for name in node.output if name), "")
+        node.name = node.name or next((name for name in node.output if name not in taken), "")
     return replace(emitted, proto=proto)
 
 

@@ -145,3 +145,11 @@ def test_a_node_that_fails_on_numbers_that_are_left_open_is_not_said_to_be_fault
     with pytest.raises(InputsNeededError, match=r"node 'y' \(Add\) fails") as error:
         first_run(load(proto), session_config(), {}, (), {}, 0)
     assert str(error.value.hint).endswith("comes of x, i, j, z") and "fault" not in str(error.value.hint)
+
+
+def test_a_nameless_node_whose_output_is_called_like_another_node():
+    """As the runtime writes a model whose casts it has put in itself; nodes get names for its messages, and it takes no name twice."""
+    proto = parsed("float[2] x", "a = Neg(x) y = Exp(a)")
+    proto.graph.node[1].name = "a"
+    _, feeds = first_run(load(proto), session_config(), {}, (), {}, 0)
+    assert feeds["x"].shape == (2,)
