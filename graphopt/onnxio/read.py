@@ -13,7 +13,7 @@ from typing import Any
 import onnx
 import onnx.inliner
 from google.protobuf.message import DecodeError
-from onnx import ModelProto, NodeProto, OperatorSetIdProto, TensorShapeProto
+from onnx import FunctionProto, ModelProto, NodeProto, OperatorSetIdProto, TensorShapeProto
 
 from graphopt.errors import ModelError, UnknownNameError, UnsupportedModelError, UsageError, expect, reason
 from graphopt.ir.infer import called
@@ -142,7 +142,7 @@ def inlined(proto: ModelProto) -> ModelProto:
     """A model whose calls of local functions are the nodes of these, which is what the runtime runs.
 
     A function stays that is in a domain of the runtime's own (it may have a kernel of that name), that is written in another version of an
-    operator set, or that calls itself.
+    operator set, that calls itself, or of which a caller leaves it open whether a default holds.
 
     Raises:
         ModelError: The calls are of more nodes than can be.
@@ -155,11 +155,12 @@ def inlined(proto: ModelProto) -> ModelProto:
     staying = {
         (f.domain, f.name)
         for f in proto.functions
-        if (f.domain, f.name, f.overload) not in sizes
+        if _name(f) not in sizes
         or f.domain.startswith(_RUNTIMES)
         or f.domain == ""
         or any(versions.get(o.domain, o.version) != o.version for o in f.opset_import)
     }
+    staying |= _left_open(proto)
     chosen = [name for name in dict.fromkeys((domain, name) for domain, name, _ in sizes) if name not in staying]
     _say_defaults(proto, chosen)
     try:
@@ -168,12 +169,22 @@ def inlined(proto: ModelProto) -> ModelProto:
         return proto
 
 
+def _left_open(proto: ModelProto) -> set[tuple[str, str]]:
+    """The functions that others call with an attribute of their own that may be absent: the default holds then, which onnx's inliner forgets."""
+    defaults = {_name(f): {a.name for a in f.attribute_proto} for f in proto.functions if f.attribute_proto}
+    return {
+        (node.domain, node.op_type)
+        for f in proto.functions
+        for node in chain.from_iterable((node, *within(node)) for node in (f.node if defaults else ()))
+        for a in node.attribute
+        if a.ref_attr_name in f.attribute and a.name in defaults.get(_called(node), ())
+    }
+
+
 def _say_defaults(proto: ModelProto, chosen: Sequence[tuple[str, str]]) -> None:
     """Have each call of some local functions say the attributes that it leaves to their defaults, which onnx's inliner forgets."""
     defaults = {
-        (f.domain, f.name, f.overload): f.attribute_proto
-        for f in proto.functions
-        if f.attribute_proto and (f.domain, f.name) in chosen
+        _name(f): f.attribute_proto for f in proto.functions if f.attribute_proto and (f.domain, f.name) in chosen
     }
     if not defaults:
         return
@@ -192,11 +203,15 @@ def function_sizes(proto: ModelProto) -> dict[Function, int]:
     calls: dict[Function, list[Function]] = {}
     for function in proto.functions:
         nodes = [n for node in function.node for n in (node, *within(node))]
-        calls.setdefault((function.domain, function.name, function.overload), []).extend(map(_called, nodes))
+        calls.setdefault(_name(function), []).extend(map(_called, nodes))
     sizes: dict[Function, int] = {}
     while ready := [each for each in calls if each not in sizes and sizes.keys() >= calls.keys() & set(calls[each])]:
         sizes |= {each: sum(sizes.get(called, 1) for called in calls[each]) for each in ready}
     return sizes
+
+
+def _name(function: FunctionProto) -> Function:
+    return function.domain, function.name, function.overload
 
 
 def _called(node: NodeProto) -> Function:

@@ -331,6 +331,26 @@ def test_a_function_is_called_with_its_defaults(tmp_path: Path) -> None:
         same(run(out, feeds), run(proto, feeds))
 
 
+@pytest.mark.parametrize("said", [{}, {"slope": 0.5}])
+def test_a_function_keeps_a_default_that_its_caller_leaves_open(tmp_path: Path, said: dict[str, float]) -> None:
+    """What calls it has an attribute of that name, which its own callers may leave out."""
+    imports = [helper.make_opsetid("", 17), helper.make_opsetid("here", 1)]
+    bent = helper.make_function("here", "Bent", ["a"], ["r"], [node("LeakyRelu", ["a"], ["r"])], imports[:1])
+    bent.node[0].attribute.add(name="alpha", ref_attr_name="slope", type=onnx.AttributeProto.FLOAT)
+    bent.attribute_proto.add(name="slope", f=2.0, type=onnx.AttributeProto.FLOAT)
+    through_it = helper.make_function(
+        "here", "Through", ["a"], ["r"], [node("Bent", ["a"], ["r"], domain="here")], imports, ["slope"]
+    )
+    through_it.node[0].attribute.add(name="slope", ref_attr_name="slope", type=onnx.AttributeProto.FLOAT)
+    proto = model(
+        [node("Identity", ["x"], ["i"]), node("Through", ["i"], ["y"], domain="here", **said)],
+        [("x", F, [3])], [("y", F, [3])], domains={"here": 1}, functions=[bent, through_it],
+    )  # fmt: skip
+    out, _, _ = through(proto, tmp_path, library(DROP_IDENTITY))
+    assert len(onnx.load(out).graph.node) == 1
+    same(run(out, {"x": X}), run(proto, {"x": X}))
+
+
 def test_custom_operators_stay_in_place(tmp_path: Path) -> None:
     # Two equal calls may do two different things, and one that nothing reads may act on the world.
     proto = model(
