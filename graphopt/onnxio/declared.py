@@ -12,7 +12,7 @@ from graphopt.ir.types import BITS, DTYPE_NAMES, UNKNOWN, Dim, ValueType, dim_na
 from graphopt.onnxio.bodies import captured, graphs, put_in_order, within
 from graphopt.onnxio.initializers import attribute_of
 from graphopt.onnxio.read import STANDARD, function_sizes
-from graphopt.onnxio.survivable import GUARDED, guard
+from graphopt.onnxio.survivable import GUARDED, all_of, guard
 
 _BOUNDS = 8  # elements of the bounds of a Slice
 _STRETCHING = ("Einsum", "PRelu", "Attention")  # mistaken for some operands, whose shapes nobody knows in a body
@@ -34,7 +34,7 @@ def _types(proto: ModelProto) -> dict[str, ValueType]:
     put_in_order(whole.graph)
     _dense(whole)
     _drop_endless_functions(whole)
-    bodies = [*(graph.node for graph in graphs(whole.graph)), *(function.node for function in whole.functions)]
+    bodies = [*(graph.node for graph in graphs(whole.graph)), *map(all_of, whole.functions)]
     if any(node.op_type in GUARDED for nodes in bodies for node in nodes):
         guard(whole)
     # Of an initializer that is an output inference believes what the output declares: without a shape, a Slice by it is wrong.

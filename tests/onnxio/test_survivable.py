@@ -14,7 +14,7 @@ from onnx import TensorProto, helper
 from graphopt.onnxio.declared import types_of
 from tests.alone import alone
 from tests.cli.conftest import ROOT
-from tests.onnxio.models import F, model, node, weight
+from tests.onnxio.models import F, body, model, node, weight
 
 I64 = TensorProto.INT64
 LOAD = """
@@ -88,6 +88,18 @@ def unknown_words():
     return model(nodes, [("x", F, [1])], [("y", TensorProto.BOOL, None)], opset=20, domains={"c": 1})
 
 
+def in_a_body_of_a_function():
+    """The function is written in another version of the operator set, so that it stays one."""
+    branches = [
+        body([node("RegexFullMatch", ["a"], [name], pattern=name)], [(name, TensorProto.BOOL, None)]) for name in "pq"
+    ]
+    either = node("If", ["c"], ["r"], then_branch=branches[0], else_branch=branches[1])
+    function = helper.make_function("f", "Either", ["a", "c"], ["r"], [either], [helper.make_opsetid("", 21)])
+    nodes = [node("Custom", ["x"], ["a"], domain="c"), node("Either", ["a", "c"], ["y"], domain="f")]
+    given, made = [("x", F, [1]), ("c", TensorProto.BOOL, [])], [("y", TensorProto.BOOL, None)]
+    return model(nodes, given, made, opset=20, domains={"c": 1, "f": 1}, functions=[function])
+
+
 def loaded(path, proto):
     """What a process of its own says of a model that it loads."""
     onnx.save(proto, path)
@@ -104,7 +116,7 @@ def test_a_size_below_0_ends_no_process(tmp_path, make):
     assert (code, said) == (0, "True\n"), trouble
 
 
-@pytest.mark.parametrize("make", [decision_path, unknown_words])
+@pytest.mark.parametrize("make", [decision_path, unknown_words, in_a_body_of_a_function])
 def test_a_missing_type_ends_no_process(tmp_path, make):
     code, said, trouble = loaded(tmp_path / "m.onnx", make())
     assert (code, said) == (0, "True\n"), trouble
