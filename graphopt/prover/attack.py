@@ -28,13 +28,14 @@ from graphopt.prover.bindings import bindings
 from graphopt.prover.cases import Case, Instance, fits
 from graphopt.prover.classes import fills
 from graphopt.prover.evaluate import at_contents, overhangs
-from graphopt.prover.hazards import counts, deadly, divides_by_computed, empties_a_window, frail
+from graphopt.prover.hazards import counts, deadly, divides_by_computed, empties_a_window, frail, joins_empty
 from graphopt.prover.semantics import ContradictionError, UnsupportedError
 from graphopt.prover.sides import Sides
 from graphopt.prover.values import (
     MOST_TIMES,
     NEXT_TO,
     ORDINARY,
+    OWN,
     SIGNS,
     Fill,
     cast_operands,
@@ -130,9 +131,10 @@ def _trials(
 ) -> Iterator[tuple[dict[str, int], Fill]]:
     chosen = fills(rule, instance.before, instance.after, instance.symbolic)
     first, *others = bindings(instance)
-    # Cases that choose a rule's constants for how they round show it on nothing else. A Where keeps the sign of a zero for some shapes of its operands.
+    # Cases that choose a rule's constants, for how they round or as the end of what conditions allow, show it on nothing but these numbers.
+    # A Where keeps the sign of a zero for some shapes of its operands.
     where = any(node.op == "Where" for node in instance.before.nodes.values())
-    telling = (NEXT_TO, SIGNS) if where else (NEXT_TO,)
+    telling = (OWN, NEXT_TO, *((SIGNS,) if where else ()))
     some = (*chosen[:_BRIEF], *(f for f in chosen[_BRIEF:] if f.name in telling)) if brief else chosen
     yield from ((first, fill) for fill in (some if possible(first) else ()))
     yield from ((bind, fill) for bind in others if possible(bind) for fill in chosen[:_BRIEF])
@@ -411,7 +413,7 @@ class Trial:
     def _wrong(self, bind: Mapping[str, int], feeds: Mapping[int, Array], message: str) -> None:
         named = self.sides.named(feeds)
         # The runtime is less strict than ONNX: a Concat takes an empty tensor of any other sizes.
-        joins = any(node.op == "Concat" for node in self.instance.before.nodes.values())
+        joins = joins_empty(self.instance.before)
         empty = any(0 in array.shape for array in named.values())
         if bind and (not fits(self.rule, self.instance.case, bind) or (joins and empty)):
             return

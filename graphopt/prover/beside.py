@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from graphopt.ir.types import FLOATS, NUMPY_NAMES
+from graphopt.prover.alternatives import alternatives
 from graphopt.prover.attributes import axes_in, given, operator_of, opset_of, since, within
 from graphopt.prover.cases import Case, Place, places, put, size_of
 from graphopt.prover.contents import LEVELS, edges_apart, halved, read_alone, reshaped, retyped, squared, uneven
@@ -59,6 +60,7 @@ def beside(vary: Variation, case: Case) -> Iterator[Case]:
     yield from fitted(vary, case)
     yield from rearranged(vary, case)
     yield from _itemised(vary, case)
+    yield from alternatives(vary, case, _typed(vary, case))
 
 
 def _given(vary: Variation, case: Case) -> Iterator[Case]:

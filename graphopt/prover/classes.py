@@ -32,6 +32,9 @@ from graphopt.rewrite.schema import Rule
 
 _STEPPING = frozenset({"Round", "Floor", "Ceil", "QuantizeLinear", "Mod"})
 """Operators that jump from one number to the next, between which two ways to compute their operand may fall apart."""
+_PLACING = frozenset({"ArgMax", "ArgMin", "TopK"})
+_RISING = Fill("numbers that rise", magnitude=1.0, rising=True)
+"""For operators that say where the largest is: far from the first place, to where narrow types don't count."""
 _STEPS = (0, 1, 2, 3, 4, 6, 9, 13, 21, 45, 99, 122)
 _NEXT = PLACES["f32"]  # in which scales are given
 
@@ -57,6 +60,8 @@ def fills(rule: Rule, before: Graph, after: Graph, given: Collection[int]) -> tu
         chosen = (*chosen, own, *((next_to(numbers),) if rule.claim == "exact" else ()))
     if rule.claim == "exact" and compares(before):
         chosen = (*chosen, *neighbours(before))
+    if rule.domain is None and any(node.op in _PLACING for node in before.nodes.values()):
+        chosen = (*chosen, _RISING)
     if rule.claim == "exact":
         chosen = (*chosen, *between_steps(before, numbers), *beyond_counting(before, after))
     # Of doubles there is no reference with more digits, which would tell what side has lost those of the small numbers.

@@ -24,7 +24,8 @@ _UNEVEN = (1.000005, 1.3, 17.9)  # what a comparison with a tolerance takes for 
 _ENDS = (1e-45, 3e38)
 _UNCOUNTED = (2**11 + 1, 2**24 + 1, 2**53 + 1)  # the first whole numbers that float16, float32 and float64 do not have
 LEVELS = frozenset({"i8", "u8", "i16", "u16"})  # what floats are quantised to
-_BITS = 16  # of the distance at which the last whole number that conditions allow is looked for
+_MANY, _DRAWN = 64, 12  # elements of a list that change one by one; of more, those that are drawn
+_BITS = 20  # of the distance at which the last whole number that conditions allow is looked for
 _STEPS, _HALVES = 6, 20  # how far from a number, and how closely, the end of what conditions allow is looked for
 
 
@@ -170,7 +171,7 @@ def refilled(
     data = operand.data
     if isinstance(data, list) and data:
         given, shape = np.ravel(data).tolist(), np.shape(data)  # dimensions that were changed alone say something else
-        for i in range(len(given)):
+        for i in _some(len(given), rng):
             for n in numbers:
                 if n != given[i]:
                     yield replace(operand, data=_nested([*given[:i], n, *given[i + 1 :]], shape))
@@ -186,6 +187,13 @@ def refilled(
             yield replace(operand, data=_nested([n, *[data] * (count - 1)], operand.dims))
     if count > 1:
         yield replace(operand, data=_nested(rng.choice(numbers, count).tolist(), operand.dims))
+
+
+def _some(count: int, rng: np.random.Generator) -> Sequence[int]:
+    """Places of elements that change: all of a few, and of many both ends and what is drawn between them."""
+    if count <= _MANY:
+        return range(count)
+    return sorted({0, 1, count - 2, count - 1, *(int(i) for i in rng.integers(count, size=_DRAWN))})
 
 
 def _negative_zeros(operand: Operand, count: int) -> Iterator[Operand]:
@@ -248,7 +256,7 @@ def _others(operand: Operand) -> list[Any]:
     if operand.dtype == "bool":
         return [not one]
     if operand.dtype in FLOATS:
-        return [1.5 * one or 0.5, -one or -0.5, 0.0 if one else 2.0]
+        return [1.5 * one or 0.5, -one or -0.5, *([0.0, one / 2] if one else [2.0])]
     info = np.iinfo(NUMPY_NAMES[operand.dtype])
     return [n for n in (one + 3, one - 1, int(info.max), int(info.min)) if n != one and info.min <= n <= info.max]
 
@@ -313,10 +321,16 @@ def edges_apart(rule: Rule, case: Case) -> Iterator[Case]:
     ]
     counts += [(v, None) for line in rule.match for _, v in line.captures if v in asked and type(case.get(v)) is int]
     for place in counts:
-        yield from _last_whole(rule, case, place)
+        yield from _last_whole(rule, case, place, (-1, 1))
+    # A product of two is beyond the ends of a type where neither alone is.
+    for sign in (-1, 1) if len(counts) > 1 else ():
+        made = case
+        for place in counts:
+            made = next(_last_whole(rule, made, place, (sign,)), made)
+        yield made
 
 
-def _last_whole(rule: Rule, case: Case, place: Place) -> Iterator[Case]:
+def _last_whole(rule: Rule, case: Case, place: Place, signs: tuple[int, ...]) -> Iterator[Case]:
     """The last whole numbers at which a rule matches, before it ceases to as one of a case grows or shrinks."""
     here = held(case, place)
     number = here.data if isinstance(here, Operand) else here
@@ -324,7 +338,7 @@ def _last_whole(rule: Rule, case: Case, place: Place) -> Iterator[Case]:
     def at(n: Any) -> Case:
         return put(case, place, replace(here, data=n) if isinstance(here, Operand) else n)
 
-    for sign in (-1, 1):
+    for sign in signs:
         inside = number
         outside = next((n for k in range(_BITS) if attempt(rule, at(n := number + sign * 2**k)) is None), None)
         while outside is not None and abs(outside - inside) > 1:

@@ -145,6 +145,8 @@ def _started(case: Case, line: Line) -> Iterator[Case]:
     state = Operand(x.dtype, (weights.dims[0], x.dims[1], weights.dims[2]))
     counted = all(isinstance(d, int) for d in x.dims[:2])
     lengths = [Operand("i32", (x.dims[1],), True, n) for n in (x.dims[0], 1) if counted and isinstance(n, int)]
+    # The longest has all the steps, and another has not.
+    lengths += [replace(o, data=[*[o.data] * (size_of(o) - 1), 1]) for o in lengths[:1] if size_of(o) > 1]
     for position, operand in enumerate(line.operands[4:7]):
         if operand.kind == "optional":
             yield from ({**case, operand.name: other} for other in ([state] if position else lengths))
@@ -288,6 +290,10 @@ def _thinned(vary: Variation, case: Case, at: int, rank: int) -> Iterator[Case]:
         yield (made := put(case, place, narrow))
         if narrow.const:
             yield put(made, place, _unlike(narrow))
+        # One that is thin elsewhere is as large as the others there.
+        other = (*full[:at], 1, *full[at + 1 :])
+        if other != narrow.dims and not (narrow.const and any(isinstance(d, str) for d in other)):
+            yield put(case, place, reshaped(operand, other))
     if len(thin) > 1:
         yield every
 

@@ -53,7 +53,12 @@ def grid(rule: Rule, *, seed: int = 0, tries: int = 4000) -> Iterator[Instance]:
     blind = itertools.count()
     around = [_around(vary, case, rng) for example in examples for case in _starts(vary, example)]
     points = (case for turn in itertools.zip_longest(*around) for case in turn if case is not None)
-    more = (case for example in examples[: len(rule.examples["accept"])] for case in beside(vary, example))
+    accepted = len(rule.examples["accept"])
+    more = itertools.chain(
+        (case for example in examples[:accepted] for case in beside(vary, example)),
+        # A rejecting example is one number from a match, perhaps, and may have what no accepting one has.
+        (case for example in examples[accepted:] for case in vary.contents(example)),
+    )
     limited = (((case, _ELEMENTS) for case in itertools.islice(points, tries)), ((case, _LARGEST) for case in more))
     for case, most in itertools.chain(*limited):
         text = repr(sorted(case.items(), key=lambda item: item[0]))

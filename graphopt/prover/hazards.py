@@ -36,6 +36,14 @@ def divides_by_computed(graph: Graph) -> bool:
     return False
 
 
+def joins_empty(graph: Graph) -> bool:
+    """Whether a Concat may join an operand that is empty."""
+    shapes = [
+        graph.type(key).shape for n in graph.nodes.values() if n.op == "Concat" for key in n.inputs if key is not None
+    ]
+    return any(shape is None or any(isinstance(d, str) or d == 0 for d in shape) for shape in shapes)
+
+
 _WINDOWED = frozenset({"Conv", "ConvTranspose", "ConvInteger", "FusedConv", "NhwcConv", "NhwcFusedConv"})
 
 

@@ -28,11 +28,13 @@ def fitting_images(rule: Rule, case: Case) -> Iterator[Case]:
     case = {**{line.rest: {} for line in rule.match if line.rest and line.rest != "_"}, **case}
     yield from _padded(rule, case)
     yield from _same(rule, case)
+    yield from _strided(rule, case)
     yield from _grouped(rule, case)
     yield from _cropped(rule, case)
     yield from _deeper(rule, case)
     yield from _oblong(rule, case)
     yield from _moved(rule, case)
+    yield from _sided(rule, case)
     yield from _shaped(rule, case)
 
 
@@ -45,8 +47,8 @@ def _cropped(rule: Rule, case: Case) -> Iterator[Case]:
         if roi in rule.leaves:
             rank = max(len(operand.dims) for operand in operands(case))
             around = Operand("f32", (2 * rank,), True, [*[-0.5] * rank, *[1.5] * rank])
-            for number in (-2.5, 2.5):
-                how = {"coordinate_transformation_mode": "tf_crop_and_resize", "extrapolation_value": number}
+            for told_of in ({}, {"extrapolation_value": -2.5}, {"extrapolation_value": 2.5}):
+                how = {"coordinate_transformation_mode": "tf_crop_and_resize", **told_of}
                 made = told({**case, roi: around}, line, how)
                 yield from (made,) if made is not None else ()
 
@@ -105,13 +107,32 @@ def _oblong(rule: Rule, case: Case) -> Iterator[Case]:
     for side, more in ((side, more) for side in range(most) if most > 1 for more in (-1, 1)):
         made = case
         for line, weight, sides in _kernels(rule, case):
-            window = [max(1, n + more) if i == side else n for i, n in enumerate(sides)]
-            operand = made.get(weight) if weight else None
-            if isinstance(operand, Operand) and len(operand.dims) == len(window) + 2:
-                made = put(made, (str(weight), None), reshaped(operand, (*operand.dims[:2], *window)))
-            # A Conv need not say what its weights say.
-            if not weight or _said(line, case, "kernel_shape"):
-                made = told(made, line, {"kernel_shape": window}) or made
+            made = _windowed(made, line, weight, [max(1, n + more) if i == side else n for i, n in enumerate(sides)])
+        if made != case:
+            yield made
+
+
+def _windowed(case: Case, line: Line, weight: str | None, window: list[int]) -> Case:
+    """A case in which a convolution or a pool has another window."""
+    operand = case.get(weight) if weight else None
+    made = case
+    if isinstance(operand, Operand) and len(operand.dims) == len(window) + 2:
+        made = put(made, (str(weight), None), reshaped(operand, (*operand.dims[:2], *window)))
+    # A Conv need not say what its weights say.
+    if not weight or _said(line, case, "kernel_shape"):
+        made = told(made, line, {"kernel_shape": window}) or made
+    return made
+
+
+def _sided(rule: Rule, case: Case) -> Iterator[Case]:
+    """Windows along one side of an image alone, with zeros before it or behind it along that side: the others have none, and no need of any."""
+    most = max((len(sides) for _, _, sides in _kernels(rule, case)), default=0)
+    for side, end in ((side, end) for side in range(most) if most > 1 for end in (0, 1)):
+        made = case
+        for line, weight, sides in _kernels(rule, case):
+            n = len(sides)
+            made = _windowed(made, line, weight, [2 if i == side else 1 for i in range(n)])
+            made = told(made, line, {"pads": [int(i == side + end * n) for i in range(2 * n)]}) or made
         if made != case:
             yield made
 
@@ -208,6 +229,25 @@ def _same(rule: Rule, case: Case) -> Iterator[Case]:
                     rest = made[line.rest] = {**{k: v for k, v in rest.items() if k != "auto_pad"}, name: value}
         if made != case:
             yield made
+
+
+def _strided(rule: Rule, case: Case) -> Iterator[Case]:
+    """Zeros around an image that make up for a stride of two: the result is as large as the image, and is something else."""
+    for line, weight, sides in _kernels(rule, case):
+        image = max((o for p, o in places(case) if p[0] != weight), key=lambda o: len(o.dims), default=None)
+        if image is None or ("", "ConvTranspose") in line.ops or len(image.dims) != len(sides) + 2:
+            continue
+        for size in (2, 3, 4):
+            # A pool takes fewer zeros than its window is long.
+            window = sides if weight else [max(n, size) for n in sides]
+            both = [size - 2 + n for n in window]
+            wanted = {"pads": [*(n // 2 for n in both), *(n - n // 2 for n in both)], "strides": [2] * len(window)}
+            made = told(case, line, wanted if weight else wanted | {"kernel_shape": window})
+            if made is not None:
+                for place, o in places(case):
+                    if o.dims == image.dims and place[0] != weight:
+                        made = put(made, place, reshaped(o, (*o.dims[:2], *[size] * len(window))))
+                yield made
 
 
 def _pooled_rank(line: Line, case: Case) -> int:

@@ -15,13 +15,14 @@ from typing import Any
 import numpy as np
 
 from graphopt.ir.types import FLOATS, Array
-from graphopt.prover.cases import Case, places, put, size_of
+from graphopt.prover.cases import Case, Place, held, places, put, size_of
 from graphopt.prover.contents import squared
 from graphopt.prover.variation import Variation
 
 _LARGEST = 64  # elements of a constant that is rearranged
 _PAIRS = 40  # of elements between which something is moved, drawn where there are more
 _SHUFFLES = 4
+_ENDS = 2
 LEAST = {"strides": 1, "dilations": 1, "kernel_shape": 1, "pads": 0, "output_padding": 0}
 """Of what lists hold: with less, kernels divide by zero, or crop."""
 _TYPES = FLOATS | {"i32", "i64", "bool"}
@@ -55,6 +56,8 @@ def rearranged(vary: Variation, case: Case) -> Iterator[Case]:
                 for twin in twins:
                     other = put(other, twin, replace(operand, data=data))
                 yield from (other,) if twins else ()
+        several = twins if operand.dtype != "bool" and size_of(operand) > _ENDS + 1 else []
+        yield from (_inside_out(case, place, twin) for twin in several)
     listed = [*lists(vary, case)]
     for attribute, names, numbers in listed:
         alike = [found for found in listed if found[0] == attribute and found[2] == numbers]
@@ -64,6 +67,18 @@ def rearranged(vary: Variation, case: Case) -> Iterator[Case]:
                 for chosen in ([names], [twin for _, twin, _ in alike])[: len(alike)]:
                     held = {k: v for n in chosen for k, v in given_to(n, items).items()}
                     yield from ({**base, **held} for base in (case, squared(case, 2), squared(case, 3)))
+
+
+def _inside_out(case: Case, one: Place, two: Place) -> Case:
+    """Two constants of the same elements, with the same extremes at both ends, of which two in between have changed places."""
+    operand = held(case, one)
+    kind = float if operand.dtype in FLOATS else int
+    rising = [kind(n) for n in range(size_of(operand))]
+    other = [rising[0], rising[2], rising[1], *rising[3:]]
+    made = case
+    for place, data in ((one, rising), (two, other)):
+        made = put(made, place, replace(operand, data=np.reshape(np.asarray(data, object), operand.dims).tolist()))
+    return made
 
 
 def given_to(names: list[str], items: list[int]) -> dict[str, Any]:

@@ -47,6 +47,9 @@ _STRINGS: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 """What descriptions name without quotes, and what is tried where they name nothing."""
 _QUOTED, _TICKED = re.compile(r"""["'](\w{2,})["']"""), re.compile(r"`(\w{2,})`")
+_SMALL, _LONGEST = 5, 4096  # of the sizes that a rule names, those that are tried
+_UNCOUNTED = {"2": (300,), "3": (300,), "10": (2101, 4001)}
+"""Sizes that a Cast's type can't count to, odd ones as float16 has even ones: of half of the places in the last it has none."""
 TYPES = (1, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 13, 16)
 """What a Cast makes, by ONNX's numbers."""
 MEANINGLESS = {"Cast": frozenset({"saturate", "round_mode"}), "CastLike": frozenset({"saturate", "round_mode"})}
@@ -138,6 +141,7 @@ def values_of(
     if kind == onnx.defs.OpSchema.AttrType.STRING or isinstance(held, str):
         return list(words or _STRINGS.get(attribute, ()))
     made = _values_of(attribute, kind, held, rank, spatial, rng)
+    said = [n for n in said if n >= 1 or attribute not in _COUNTS]
     named = [v for n in said for v in _in_the_form_of(made[0], n)] if made else []
     return [*made, *(v for v in named if v not in made)]
 
@@ -277,8 +281,15 @@ def said_by(rule: Rule) -> set[Any]:
     return negative | {node.value for node in nodes if isinstance(node, ast.Constant)}
 
 
-def beyond_types(rule: Rule) -> list[int]:
+def lengths_of(rule: Rule) -> tuple[int, ...]:
+    """Sizes of dimensions that a rule is tried with: small ones, those that its conditions name, and what its narrow types don't count to."""
+    said = sorted(n for n in said_by(rule) if type(n) in (int, float) and _SMALL < n <= _LONGEST)
+    known = (n for said in map(int, said) for n in (said, 2 * said) if n <= _LONGEST)
+    return (1, 2, 5, 3, *known, *_beyond_types(rule))
+
+
+def _beyond_types(rule: Rule) -> list[int]:
     """Sizes that the narrow types that a rule casts to can't count to, nor float32 where that many products of bytes are summed."""
     cast = {e.text for line in (*rule.match, *rule.replace) for name, e in line.attributes if name == "to"}
     sums = any(op == "MatMulInteger" for line in rule.match for _, op in line.ops)
-    return sorted({n for to, n in (("2", 300), ("3", 300), ("10", 2100)) if to in cast} | ({300} if sums else set()))
+    return sorted({n for to in cast & _UNCOUNTED.keys() for n in _UNCOUNTED[to]} | ({300} if sums else set()))

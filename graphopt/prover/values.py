@@ -47,6 +47,7 @@ class Fill:
         alike: Whether operands of one shape hold nearly the same, so that their difference is small.
         within: The size of the largest integer.
         own: The integers to draw from, where they are ``own``.
+        rising: Whether floats rise from element to element: the largest stands in the last place.
         beyond: Integers are this one or some of the next, in types that have it, also those of which others are counted; 0 for none.
     """
 
@@ -62,6 +63,7 @@ class Fill:
     alike: bool = False
     within: float = np.inf
     own: tuple[int, ...] = ()
+    rising: bool = False
     beyond: int = 0
 
     @property
@@ -71,6 +73,8 @@ class Fill:
 
     def floats(self, shape: tuple[int, ...], rng: np.random.Generator) -> Array:
         """Floats, as float64."""
+        if self.rising:
+            return np.arange(prod(shape), dtype=np.float64).reshape(shape)
         if self.pool:
             return np.asarray(rng.choice(np.array(self.pool), shape))
         made = rng.uniform(0.25, 2.0, shape) * self.magnitude
@@ -177,7 +181,7 @@ _FEW = 64  # bytes of a constant that a rule names
 _NOBODY = 1e9  # numbers beyond are infinities in disguise
 BESIDE = 2.0**-10
 """How far from a number that a rule names another is, in proportion: as a float32 either may be on the other side."""
-NEXT_TO = "numbers next to those of the rule"
+OWN, NEXT_TO = "numbers of the rule", "numbers next to those of the rule"
 PLACES = {"bf16": 2.0**-7, "f16": 2.0**-10, "f32": 2.0**-23, "f64": 2.0**-52}
 """Distance of neighbours from 1 to 2; two over it is the number up to which the type counts."""
 _LAST = (PLACES["f32"], PLACES["f64"])
@@ -301,7 +305,7 @@ SHAPES: dict[str, tuple[int, ...]] = {
     "Reshape": (1,), "Expand": (1,), "Tile": (1,), "ConstantOfShape": (0,), "Pad": (1, 3), "Resize": (2, 3),
     "OneHot": (1,), "TopK": (1,), "Split": (1,), "CenterCropPad": (1,), "Squeeze": (1,), "Unsqueeze": (1,), "Slice": (1, 2, 3, 4),
     "Gather": (1,), "GatherElements": (1,), "GatherND": (1,), "ScatterND": (1,), "ScatterElements": (1,), "CumSum": (1,),
-    "ReverseSequence": (1,), "Trilu": (1,), "Col2Im": (1, 2), "Upsample": (1,), "DFT": (1, 2), "EyeLike": (),
+    "ReverseSequence": (1,), "Trilu": (1,), "Col2Im": (1, 2), "Upsample": (1,), "DFT": (1, 2), "EyeLike": (), "AffineGrid": (1,), "MaxUnpool": (2,), "STFT": (1, 3),
     "ReduceSum": (1,), "ReduceMean": (1,), "ReduceMax": (1,), "ReduceMin": (1,), "ReduceProd": (1,), "ReduceL1": (1,),
     "ReduceL2": (1,), "ReduceLogSum": (1,), "ReduceLogSumExp": (1,), "ReduceSumSquare": (1,), "Pow": (1,),
 }  # fmt: skip
@@ -413,7 +417,7 @@ def around(numbers: Sequence[float]) -> Fill:
     sizes = sorted({abs(v) for v in numbers})
     beside = tuple(v * factor for v in sizes for factor in (1.0, 1 - BESIDE, 1 + BESIDE, 0.5, 1.5))
     whole = tuple(sorted({n + d for n in map(round, sizes) for d in (-1, 0, 1)}))
-    return Fill("numbers of the rule", pool=(*beside, *(-v for v in beside)), integers="own", own=whole)
+    return Fill(OWN, pool=(*beside, *(-v for v in beside)), integers="own", own=whole)
 
 
 def next_to(numbers: Sequence[float]) -> Fill:

@@ -31,9 +31,9 @@ from graphopt.prover.schemas import (
     MEANINGLESS,
     OPSETS,
     attributes_of,
-    beyond_types,
     dtypes_of,
     first_with,
+    lengths_of,
     most_operands,
     opsets_of,
     readers,
@@ -50,7 +50,7 @@ _VALUED = 12  # drawn of each of four forms of an example
 _TOGETHER = 64  # choices of operators for all nodes of a pattern that are gone through
 _SIZES = (1, 2, 3, 4, 5, 6, 7)
 _MANY = 64  # of the operands that a rule names, those that are tried
-_LONGEST = 512  # of the sizes that a rule names, those that are tried
+_LONGEST = 512  # of the sizes that a rule names, those that are tried beside other dimensions
 
 
 class Variation:
@@ -70,14 +70,12 @@ class Variation:
         self.rests = [(line.rest, line) for line in rule.match if line.rest and line.rest != "_"]
         self.operators = [(line.op_variable, line) for line in rule.match if line.op_variable]
         self.optional = sorted({o.name for line in rule.match for o in line.operands if o.kind == "optional"})
-        self.opsets, self.read = opsets_of(rule), contents_read(rule)
+        self.opsets, self.read, self.lengths = opsets_of(rule), contents_read(rule), lengths_of(rule)
         self._sums = rule.claim == "real" and makes_sums(rule)
         self.said = sorted(n for n in said_by(rule) if type(n) in (int, float))
-        known = (n for said in self.said if 5 < said <= _LONGEST for n in (int(said), 2 * int(said)))
-        self.lengths = (1, 2, 5, 3, *known, *beyond_types(rule))
         ways: list[Callable[[Case], list[Case]]] = [self._sizes, self._singles, self._ranks, self._symbols]
         ways += [self._dtypes, self._opsets, self._constness, self.contents, self._zeros, self._spread]
-        ways += [self._optionals] * bool(self.optional) + [self._variadics] + [self._operator] * bool(self.operators)
+        ways += [self.optionals] * bool(self.optional) + [self._variadics] + [self._operator] * bool(self.operators)
         ways += [self._attributes] * bool(self.captured or self.rests or self.items)
         self.ways = ways
         # Only where several things change together, and much is drawn.
@@ -120,7 +118,9 @@ class Variation:
     def _sizes(self, case: Case) -> list[Case]:
         """Dimensions of one size get another one, everywhere."""
         sizes = sorted({d for o in operands(case) for d in o.dims}, key=str)
-        return [self._resized(case, {size: to}) for size in sizes for to in self.lengths if to != size]
+        # Where one dimension is very long the others are 1, or operands were too large.
+        others = {to: dict.fromkeys(sizes, 1) if to > _LONGEST else {} for to in self.lengths}
+        return [self._resized(case, {**others[to], size: to}) for size in sizes for to in self.lengths if to != size]
 
     def _singles(self, case: Case) -> list[Case]:
         """One dimension of one operand changes alone."""
@@ -274,7 +274,7 @@ class Variation:
                 made += [put(case, place, reshaped(operand, s)) for s in sorted(fits, key=repr)]
         return made
 
-    def _optionals(self, case: Case) -> list[Case]:
+    def optionals(self, case: Case) -> list[Case]:
         """Each optional operand is left out, or given in every type that may fit."""
         made = []
         for name in self.optional:

@@ -68,6 +68,7 @@ CLASSES: dict[str, Any] = {
     "subnormal": _fill(1e-40),
     "negative": lambda a: -np.abs(a),
     "positive": np.abs,
+    "rising": lambda a: np.arange(a.size).reshape(a.shape),
     "highest": lambda a: np.full_like(a, np.iinfo(a.dtype).max),
     "lowest": lambda a: np.full_like(a, np.iinfo(a.dtype).min),
 }
