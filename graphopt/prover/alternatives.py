@@ -92,13 +92,19 @@ def _present(vary: Variation, case: Case) -> Iterator[Case]:
     """Optional operands that an example leaves out, each alone, with other contents and beside each value of each attribute."""
     for given in vary.optionals(case):
         for name in given.keys() - case.keys() - {"opset"}:
-            place: Place = (name, None)
-            zeros = replace(given[name], data=0.0 if given[name].dtype in FLOATS else 0)
-            blank = name in vary.read and zeros.const and given[name].data is None
-            for made in (given, *([put(given, place, zeros)] if blank else [])):
-                if attempt(vary.rule, made) is not None:
-                    yield made
-                    yield from _attributed(vary, made)
-                    if name in vary.read:
-                        yield from uneven(vary.rule, made)
-                        yield from (c for c in vary.contents(made) if c[name] != made[name])
+            fits = attempt(vary.rule, given) is not None
+            if fits:
+                yield given
+                yield from _attributed(vary, given)
+            if name in vary.read and given[name].const:
+                # What conditions ask of it may be met by other contents only.
+                zeros = replace(given[name], data=0.0 if given[name].dtype in FLOATS else 0)
+                others = [zeros, *(c[name] for c in vary.contents({name: zeros})), *_uneven(vary, given, name, zeros)]
+                yield from (put(given, (name, None), operand) for operand in others)
+
+
+def _uneven(vary: Variation, case: Case, name: str, zeros: Operand) -> Iterator[Operand]:
+    """Contents of a constant of which one element is unlike the others."""
+    place: Place = (name, None)
+    found = (dict(places(made))[place] for made in uneven(vary.rule, put(case, place, zeros)))
+    return (operand for operand in found if operand.data != zeros.data)

@@ -25,6 +25,7 @@ _ENDS = (1e-45, 3e38)
 _UNCOUNTED = (2**11 + 1, 2**24 + 1, 2**53 + 1)  # the first whole numbers that float16, float32 and float64 do not have
 LEVELS = frozenset({"i8", "u8", "i16", "u16"})  # what floats are quantised to
 _MANY, _DRAWN = 64, 12  # elements of a list that change one by one; of more, those that are drawn
+_ROOM = 16  # elements along each dimension, of which some are as large as such a product
 _BITS = 20  # of the distance at which the last whole number that conditions allow is looked for
 _STEPS, _HALVES = 6, 20  # how far from a number, and how closely, the end of what conditions allow is looked for
 
@@ -327,7 +328,7 @@ def edges_apart(rule: Rule, case: Case) -> Iterator[Case]:
         made = case
         for place in counts:
             made = next(_last_whole(rule, made, place, (sign,)), made)
-        yield made
+        yield from (made, squared(made, _ROOM))
 
 
 def _last_whole(rule: Rule, case: Case, place: Place, signs: tuple[int, ...]) -> Iterator[Case]:

@@ -113,14 +113,17 @@ def _oblong(rule: Rule, case: Case) -> Iterator[Case]:
 
 
 def _windowed(case: Case, line: Line, weight: str | None, window: list[int]) -> Case:
-    """A case in which a convolution or a pool has another window."""
+    """A case in which a convolution or a pool has another window, and strides as long where they were as long."""
     operand = case.get(weight) if weight else None
     made = case
     if isinstance(operand, Operand) and len(operand.dims) == len(window) + 2:
         made = put(made, (str(weight), None), reshaped(operand, (*operand.dims[:2], *window)))
     # A Conv need not say what its weights say.
     if not weight or _said(line, case, "kernel_shape"):
-        made = told(made, line, {"kernel_shape": window}) or made
+        wanted = {"kernel_shape": window}
+        if _said(line, case, "strides") == _said(line, case, "kernel_shape"):
+            wanted["strides"] = window
+        made = told(made, line, wanted) or made
     return made
 
 

@@ -16,13 +16,14 @@ import numpy as np
 
 from graphopt.ir.types import FLOATS, Array
 from graphopt.prover.cases import Case, Place, held, places, put, size_of
-from graphopt.prover.contents import squared
+from graphopt.prover.contents import reshaped, squared
 from graphopt.prover.variation import Variation
 
 _LARGEST = 64  # elements of a constant that is rearranged
 _PAIRS = 40  # of elements between which something is moved, drawn where there are more
 _SHUFFLES = 4
 _ENDS = 2
+_MORE = 7.0  # what a constant has where it got larger
 LEAST = {"strides": 1, "dilations": 1, "kernel_shape": 1, "pads": 0, "output_padding": 0}
 """Of what lists hold: with less, kernels divide by zero, or crop."""
 _TYPES = FLOATS | {"i32", "i64", "bool"}
@@ -58,6 +59,7 @@ def rearranged(vary: Variation, case: Case) -> Iterator[Case]:
                 yield from (other,) if twins else ()
         several = twins if operand.dtype != "bool" and size_of(operand) > _ENDS + 1 else []
         yield from (_inside_out(case, place, twin) for twin in several)
+    yield from _grown(vary, case)
     listed = [*lists(vary, case)]
     for attribute, names, numbers in listed:
         alike = [found for found in listed if found[0] == attribute and found[2] == numbers]
@@ -67,6 +69,22 @@ def rearranged(vary: Variation, case: Case) -> Iterator[Case]:
                 for chosen in ([names], [twin for _, twin, _ in alike])[: len(alike)]:
                     held = {k: v for n in chosen for k, v in given_to(n, items).items()}
                     yield from ({**base, **held} for base in (case, squared(case, 2), squared(case, 3)))
+
+
+def _grown(vary: Variation, case: Case) -> Iterator[Case]:
+    """One size is larger by one wherever it stands, and constants whose content is given have another number there: conditions may ask for the first ones."""
+    known = [(p, o) for p, o in places(case) if p[0] in vary.read and o.const and isinstance(o.data, list)]
+    known = [(p, o) for p, o in known if o.dtype in FLOATS and np.shape(o.data) == o.dims and size_of(o) <= _LARGEST]
+    for size in sorted({d for _, o in known for d in o.dims if isinstance(d, int)}):
+        made = case
+        for place, operand in places(case):
+            dims = tuple(size + 1 if d == size else d for d in operand.dims)
+            other = reshaped(operand, dims)
+            if (place, operand) in known:
+                more = [(0, int(d == size)) for d in operand.dims]
+                other = replace(operand, dims=dims, data=np.pad(operand.data, more, constant_values=_MORE).tolist())
+            made = put(made, place, other)
+        yield made
 
 
 def _inside_out(case: Case, one: Place, two: Place) -> Case:
