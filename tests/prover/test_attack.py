@@ -5,14 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 
 from graphopt.prover.cases import parse_case
-from graphopt.prover.contents import edges, largest
+from graphopt.prover.contents import edges, largest, refilled
 from graphopt.prover.evaluate import overhangs
 from graphopt.prover.evidence import check_rule
 from graphopt.prover.instances import variations
-from graphopt.prover.values import MOST_TIMES, around, of_range
+from graphopt.prover.schemas import values_of
+from graphopt.prover.values import MOST_TIMES, around, of_range, uses
 from graphopt.rewrite.examples import Operand, build_example
 from graphopt.rewrite.schema import parse_rules, read_rules
 
@@ -146,3 +148,36 @@ def test_numbers_are_tried_where_the_conditions_end_with_zero_points_at_both_end
     assert {case["z"].data for case in found} == {3, -128, 127}
     gaps = [case["t"].data / case["s"].data - 1 for case in found if case["s"].data == 0.1]
     assert min(gaps) == pytest.approx(-0.003, rel=1e-2) and max(gaps) == pytest.approx(0.003, rel=1e-2)
+
+
+def test_no_groups_are_tried_because_a_condition_speaks_of_zero():
+    kind = onnx.defs.OpSchema.AttrType.INT  # a ConvInteger of no groups ends the process
+    rng = np.random.default_rng(0)
+    assert 0 not in values_of("group", kind, 1, 4, 2, rng, said=(0, 8)) and 8 in values_of(
+        "group", kind, 1, 4, 2, rng, said=(0, 8)
+    )
+    assert 0 in values_of("axis", kind, 1, 4, 2, rng, said=(0,))
+
+
+def test_of_a_long_list_some_elements_change():
+    operand = Operand("i64", (5000,), True, [*range(5000)])
+    made = list(refilled(operand, np.random.default_rng(0), (), False, False, False))
+    changed = {i for o in made if len(o.data) == 5000 for i in (0, 2500, 4999) if o.data[i] != i}
+    assert {0, 4999} <= changed and len(made) < 400
+
+
+def test_what_says_the_size_of_a_grid_is_no_number_to_be_drawn():
+    text = """
+family: t
+doc: t
+rules:
+  - id: t
+    doc: t
+    equal: exact
+    match: ["g = AffineGrid(t, s)", "y = Relu(g)"]
+    replace: ["g2 = AffineGrid(t, s)", "y = Relu(g2)"]
+    examples: {accept: [{t: 1x2x3xf32, s: "4xi64", opset: 20}]}
+"""
+    (rule,) = parse_rules(text, "t.yaml")
+    graph = build_example(rule, rule.examples["accept"][0]).graph
+    assert [graph.values[key].name for key, use in uses(graph).items() if use == "shape"] == ["s"]
