@@ -1,4 +1,4 @@
-"""Builders of detectors up to their boxes: what follows, dropping those that overlap, is left to the caller.
+"""Builders of detectors up to their boxes (what follows, dropping those that overlap, is left to the caller), and of a backbone.
 
 Imported only when a model is built.
 """
@@ -156,3 +156,43 @@ def ssdlite(*, size: int, classes: int, **_: Number) -> nn.Module:
 
     model = ssdlite320_mobilenet_v3_large(weights=None, weights_backbone=None, num_classes=classes)
     return _SsdLite(model, size)
+
+
+class _ConvMish(nn.Sequential):
+    def __init__(self, inputs: int, outputs: int, kernel: int = 1, stride: int = 1) -> None:
+        conv = nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, bias=False)
+        super().__init__(conv, nn.BatchNorm2d(outputs), nn.Mish())
+
+
+class _CrossStage(nn.Module):
+    """Half of the channels go through residual blocks (in the first stage all), half past them."""
+
+    def __init__(self, inputs: int, outputs: int, blocks: int, first: bool) -> None:
+        super().__init__()
+        half = outputs if first else outputs // 2
+        inner = outputs // 2 if first else half
+        self.down = _ConvMish(inputs, outputs, 3, 2)
+        self.past, self.into = _ConvMish(outputs, half), _ConvMish(outputs, half)
+        self.blocks = nn.ModuleList(
+            nn.Sequential(_ConvMish(half, inner), _ConvMish(inner, half, 3)) for _ in range(blocks)
+        )
+        self.out, self.join = _ConvMish(half, half), _ConvMish(2 * half, outputs)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.down(x)
+        past, y = self.past(x), self.into(x)
+        for block in self.blocks:
+            y = y + block(y)
+        made: Tensor = self.join(torch.cat([self.out(y), past], 1))
+        return made
+
+
+class CspDarknet(nn.Sequential):
+    """YOLOv4's backbone, CSPDarknet-53, with Mish after every convolution."""
+
+    def __init__(self, *, width: int, d1: int, d2: int, d3: int, d4: int, d5: int, **_: Number) -> None:
+        stages = [
+            _CrossStage(width * 2**i, width * 2 ** (i + 1), depth, i == 0)
+            for i, depth in enumerate((d1, d2, d3, d4, d5))
+        ]
+        super().__init__(_ConvMish(3, width, 3), *stages)

@@ -1,7 +1,8 @@
 """Builders of architectures that are in no model library, written here from their papers. Imported only when a model is built.
 
 The first two were found by search, and graph optimisers are usually measured on them; the next two make an image of an image, so that
-nearly all of their time goes to 3x3 convolutions; the last are sequence models without attention: causal convolutions, and recurrence.
+nearly all of their time goes to 3x3 convolutions; then come sequence models without attention (causal
+convolutions, and recurrence), and a network whose activations have a slope for each channel.
 """
 
 from __future__ import annotations
@@ -329,3 +330,45 @@ class Lstm(nn.Module):
         """Tokens [batch, seq] to logits [batch, classes]."""
         states, _ = self.lstm(self.embed(input_ids))
         return self.last(states[:, -1])
+
+
+class _Inverted(nn.Module):
+    """A bottleneck of pointwise, depthwise and pointwise convolutions with a slope for each channel."""
+
+    def __init__(self, inputs: int, outputs: int, inner: int, stride: int) -> None:
+        super().__init__()
+        self.body = nn.Sequential(
+            *_sloped(nn.Conv2d(inputs, inner, 1, bias=False), inner),
+            *_sloped(nn.Conv2d(inner, inner, 3, stride, 1, groups=inner, bias=False), inner),
+            nn.Conv2d(inner, outputs, 1, bias=False),
+            nn.BatchNorm2d(outputs),
+        )
+        self.residual = stride == 1 and inputs == outputs
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.body(x)
+        return x + y if self.residual else y
+
+
+def _sloped(layer: nn.Module, channels: int) -> tuple[nn.Module, ...]:
+    return layer, nn.BatchNorm2d(channels), nn.PReLU(channels)
+
+
+class MobileFaceNet(nn.Sequential):
+    """MobileFaceNet, from a face to its embedding."""
+
+    def __init__(self, *, width: int, embedding: int, **_: Number) -> None:
+        w = width
+        stages = [(w, w, 2 * w, 2, 1), (w, w, 2 * w, 1, 4), (w, 2 * w, 4 * w, 2, 1), (2 * w, 2 * w, 4 * w, 1, 6)]
+        stages += [(2 * w, 2 * w, 8 * w, 2, 1), (2 * w, 2 * w, 4 * w, 1, 2)]
+        blocks = [_Inverted(i, o, inner, stride) for i, o, inner, stride, depth in stages for _ in range(depth)]
+        super().__init__(
+            *_sloped(nn.Conv2d(3, w, 3, 2, 1, bias=False), w),
+            *_sloped(nn.Conv2d(w, w, 3, 1, 1, groups=w, bias=False), w),
+            *blocks,
+            *_sloped(nn.Conv2d(2 * w, 8 * w, 1, bias=False), 8 * w),
+            nn.Conv2d(8 * w, 8 * w, 7, groups=8 * w, bias=False),
+            nn.BatchNorm2d(8 * w),
+            nn.Flatten(),
+            nn.Linear(8 * w, embedding, bias=False),
+        )
