@@ -26,7 +26,7 @@ OLDEST_OPSET = 7
 INLINE = 1024
 """Bytes; smaller initializers stay in the skeleton."""
 STANDARD = ("", "ai.onnx")
-_ML, _HIDDEN = "ai.onnx.ml", "graphopt.hidden"
+ML, _HIDDEN = "ai.onnx.ml", "graphopt.hidden"
 _RUNTIMES = ("ai.onnx", "com.microsoft", "com.ms")
 """How domains of operators begin that ONNX Runtime has kernels for."""
 _MOST_INLINED = 1_000_000
@@ -64,11 +64,12 @@ def _converted(proto: ModelProto) -> ModelProto:
 
     It infers types, and of operators of ``ai.onnx.ml`` that may end the process (see :mod:`graphopt.onnxio.survivable`).
     """
-    hidden = ModelProto()
-    hidden.CopyFrom(proto)
-    _rename(hidden, _ML, _HIDDEN)
-    converted = onnx.version_converter.convert_version(hidden, _UPGRADED)
-    _rename(converted, _HIDDEN, _ML)
+    _rename(proto, ML, _HIDDEN)
+    try:
+        converted = onnx.version_converter.convert_version(proto, _UPGRADED)
+    finally:
+        _rename(proto, _HIDDEN, ML)  # it is the caller's, and too large for a copy
+    _rename(converted, _HIDDEN, ML)
     return converted
 
 

@@ -16,17 +16,16 @@ from functools import cache
 from onnx import FunctionProto, ModelProto, NodeProto, TensorProto, defs, helper
 
 from graphopt.onnxio.bodies import graphs, within
-from graphopt.onnxio.read import STANDARD
+from graphopt.onnxio.read import ML, STANDARD
 
-_ML = "ai.onnx.ml"
-_DOMAINS = {"": "graphopt.guarded", _ML: "graphopt.guarded.ml"}  # registered in this process alone, and never written
+_DOMAINS = {"": "graphopt.guarded", ML: "graphopt.guarded.ml"}  # registered in this process alone, and never written
 GUARDED = {
     "Slice": "",
     "GatherND": "",
     "RegexFullMatch": "",
-    "LabelEncoder": _ML,
-    "DictVectorizer": _ML,
-    "TreeEnsemble": _ML,
+    "LabelEncoder": ML,
+    "DictVectorizer": ML,
+    "TreeEnsemble": ML,
 }
 """Operators of which ONNX's inference ends the process where a size is below 0 or the type of an operand is not known, with their domains."""
 _registering = threading.Lock()

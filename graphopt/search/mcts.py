@@ -79,11 +79,12 @@ class GumbelSearch:
         Round by round, see :func:`graphopt.search.plans.in_rounds`.
         """
         chance = random.Random(self.seed)
-
-        def planned(origin: State, part: Budget) -> Outcome:
-            return self._round(PlanSearch(problem, origin, part, self.keep), chance, report)
-
-        return in_rounds(planned, start, budget, self.keep)
+        return in_rounds(
+            lambda origin, part: self._round(PlanSearch(problem, origin, part, self.keep), chance, report),
+            start,
+            budget,
+            self.keep,
+        )
 
     def _round(self, search: PlanSearch, chance: random.Random, report: Report | None) -> Outcome:
         tree = Tree(search, self.prior)
