@@ -31,6 +31,9 @@ SCALING = frozenset({"Resize", "Upsample"})
 _EARLIER = frozenset({"LayerNormalization"})
 """Operators that the runtime had before ONNX: it has kernels for them in any version of the operator set."""
 
+_UNSAID: dict[tuple[str, str], dict[str, Any]] = {("", "STFT"): {"onesided": 1}}
+"""Attributes for which ONNX's inference takes another default than its definition and the runtime."""
+
 # Contributed operators whose first output is like an operand.
 _LIKE_OPERAND: dict[tuple[str, str], int] = {
     ("com.microsoft", "Gelu"): 0,
@@ -255,7 +258,7 @@ def _infer(
     names = ["" if t is None else f"i{i}" for i, t in enumerate(inputs)]
     outputs = [f"o{i}" for i in range(n_outputs)]
     try:
-        node = make_node(op, domain, version, names, outputs, attributes)
+        node = make_node(op, domain, version, names, outputs, {**_UNSAID.get((domain, op), {}), **attributes})
     except (TypeError, ValueError, AssertionError) as error:  # the last of onnx's own, for an attribute of another type
         raise InferenceError(f"{op}: {error or 'an attribute is of another type'}") from error
     types = {n: type_proto(t) for n, t in zip(names, inputs, strict=True) if t is not None and t != UNKNOWN}

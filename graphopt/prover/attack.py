@@ -140,6 +140,11 @@ def _trials(
     yield from ((bind, fill) for bind in others if possible(bind) for fill in chosen[:_BRIEF])
 
 
+def _roundings(dtype: Any) -> float:
+    """The roundings that are tolerated, relative to the largest result."""
+    return (_FEWER if dtype.itemsize == 2 else _ROUNDING) * unit(dtype) / 2
+
+
 class Trial:
     """The sessions of an instance, and what was found with them."""
 
@@ -325,6 +330,8 @@ class Trial:
                 )
             near |= ~np.isfinite(a) & np.isfinite(b)  # an exponential that the prover takes plainly
             if given.dtype.kind == "f":
+                # What cancels in one of the sums has errors of what is in all of them.
+                near |= np.abs(a - b) <= _roundings(given.dtype) * np.max(np.abs(a), initial=0, where=np.isfinite(a))
                 near |= np.isinf(b) & (np.abs(a) > 0.9 * float(np.finfo(given.dtype).max))
             if not near.all():
                 self.found.doubt = f"{name} is something else in the runtime than in the prover"
@@ -379,7 +386,6 @@ class Trial:
             asked = np.isfinite(x) & np.isfinite(true)
             if not asked.any():
                 return np.zeros(a.shape, bool)
-            half = unit(a.dtype) / 2
             tiny = float(np.finfo(a.dtype).tiny)
             if self.narrowed:  # digits that the pattern takes care to keep: each element by itself
                 shift: Any = np.where(np.isfinite(moved), np.abs(moved - true), 0.0)
@@ -390,7 +396,7 @@ class Trial:
                 own = np.abs(x - true)[asked].max()
                 scale = max(np.abs(true[asked]).max(), tiny, typical)
             allowed = _OWN * own + _MOVED * shift
-            allowed += (_FEWER if a.dtype.itemsize == 2 else _ROUNDING) * half * scale
+            allowed += _roundings(a.dtype) * scale
             error = np.where(asked, np.abs(y - true), 0.0)
             self.found.worst = max(self.found.worst, float(np.nan_to_num(np.max(error / scale), nan=np.inf)))
             return np.asarray(~(error <= allowed) & asked)

@@ -9,12 +9,20 @@ import numpy as np
 
 from graphopt.ir.graph import Graph
 from graphopt.ir.types import FLOATS, Array
-from graphopt.prover import attention, linear, movement, quantisation, resizing, windows
+from graphopt.prover import attention, linear, movement, quantisation, resizing, spectral, windows
 from graphopt.prover.domains import QUANTISE, Domain, Floats, RandomOrder, fresh
 from graphopt.prover.semantics import OPERATORS, Call, ContradictionError, UnsupportedError, WindowError
 from graphopt.prover.values import SHAPES, rng_of
 
-_REGISTERED = (attention, linear, movement, quantisation, resizing, windows)  # importing them registers their operators
+_REGISTERED = (
+    attention,
+    linear,
+    movement,
+    quantisation,
+    resizing,
+    spectral,
+    windows,
+)  # importing them registers their operators
 
 BEYOND = "integers beyond what a float64 holds"
 

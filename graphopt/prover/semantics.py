@@ -224,7 +224,7 @@ def _not(a: Array) -> Array:
 
 
 def _power(c: Call) -> Array:
-    """Whole and half exponents that are known become products and roots."""
+    """Exponents that are known and whole numbers of quarters become products and roots."""
     d, x, y, exponents = c.d, c.arg(0), c.arg(1), c.known[1]
     if c.integers and (exponents is None or np.any(exponents < 0) or np.any(exponents != np.floor(exponents))):
         raise UnsupportedError("Pow of integers")
@@ -234,12 +234,13 @@ def _power(c: Call) -> Array:
     x, exponents = np.broadcast_to(x, shape), np.broadcast_to(exponents, shape)
     result: Array | None = None
     for e in np.unique(exponents).tolist():
-        if 2 * e != int(2 * e) or abs(e) > 16:
+        if 4 * e != int(4 * e) or abs(e) > 16:
             made = d.func("pow", x, np.broadcast_to(c.number(e), shape))
         else:
-            base = x if e == int(e) else d.func("sqrt", x)
-            times = int(abs(e)) if e == int(e) else int(abs(2 * e))
-            made = reduce(d.mul, [base] * times) if times else np.broadcast_to(c.number(1), shape)
+            base, times = x, abs(e)
+            while times != int(times):
+                base, times = d.func("sqrt", base), 2 * times
+            made = reduce(d.mul, [base] * int(times)) if times else np.broadcast_to(c.number(1), shape)
             made = d.div(np.broadcast_to(c.number(1), shape), made) if e < 0 else made
         result = made if result is None else np.where(exponents == e, made, result)
     if result is None:

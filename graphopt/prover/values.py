@@ -194,8 +194,13 @@ _PRODUCTS = frozenset({"MatMul", "Gemm", "Conv", "ConvTranspose", "Einsum", "Div
 
 
 def multiplies(graph: Graph) -> bool:
-    """Whether a graph takes sums of products, powers or quotients."""
-    return any(node.op in _PRODUCTS for node in graph.nodes.values())
+    """Whether a graph takes sums of products, quotients, or powers that are no roots: a root does not overflow."""
+    return any(node.op in _PRODUCTS and not _takes_root(graph, node) for node in graph.nodes.values())
+
+
+def _takes_root(graph: Graph, node: Node) -> bool:
+    exponent = graph.values[node.inputs[1]].tensor if node.op == "Pow" and node.inputs[1] is not None else None
+    return exponent is not None and bool((abs(exponent.numpy()) <= 1).all())
 
 
 def compares(graph: Graph) -> bool:

@@ -37,7 +37,7 @@ DEEPEST = 50
 
 
 ARITHMETIC = frozenset(
-    {"len", "min", "max", "sum", "abs", "int", "prod", "sqrt", "range", "sorted", "reversed", "all", "any", "zip", "enumerate", "find"}
+    {"len", "min", "max", "sum", "abs", "int", "prod", "sqrt", "cosine", "range", "sorted", "reversed", "all", "any", "zip", "enumerate", "find"}
 )  # fmt: skip
 """Functions that look at nothing but their arguments."""
 _NUMBERS = (int, float, bool, tuple)
