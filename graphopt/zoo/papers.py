@@ -7,6 +7,7 @@ convolutions, and recurrence), and a network whose activations have a slope for 
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import pairwise
 
 import torch
@@ -372,3 +373,50 @@ class MobileFaceNet(nn.Sequential):
             nn.Flatten(),
             nn.Linear(8 * w, embedding, bias=False),
         )
+
+
+class _Branches(nn.Module):
+    """GoogLeNet's module: four ways beside each other, of 1, 3 and 5 pixels a side and of a pool."""
+
+    def __init__(self, inputs: int, one: int, three: tuple[int, int], five: tuple[int, int], pooled: int) -> None:
+        super().__init__()
+        self.ways = nn.ModuleList(
+            (
+                _bent(nn.Conv2d(inputs, one, 1)),
+                nn.Sequential(_bent(nn.Conv2d(inputs, three[0], 1)), _bent(nn.Conv2d(*three, 3, padding=1))),
+                nn.Sequential(_bent(nn.Conv2d(inputs, five[0], 1)), _bent(nn.Conv2d(*five, 5, padding=2))),
+                nn.Sequential(nn.MaxPool2d(3, 1, 1), _bent(nn.Conv2d(inputs, pooled, 1))),
+            )
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([way(x) for way in self.ways], 1)
+
+
+def _bent(layer: nn.Module) -> nn.Sequential:
+    return nn.Sequential(layer, nn.ReLU())
+
+
+class GoogLeNet(nn.Sequential):
+    """GoogLeNet as published, with local response normalisation and without its two auxiliary heads."""
+
+    def __init__(self, *, width: int, classes: int, **_: Number) -> None:
+        w, shrink = width, partial(nn.MaxPool2d, 3, 2, ceil_mode=True)
+        rows = (
+            ((4, (6, 8), (1, 2), 2), (8, (8, 12), (2, 6), 4)),
+            ((12, (6, 13), (1, 3), 4), (10, (7, 14), (2, 4), 4), (8, (8, 16), (2, 4), 4), (7, (9, 18), (2, 4), 4), (16, (10, 20), (2, 8), 8)),
+            ((16, (10, 20), (2, 8), 8), (24, (12, 24), (3, 8), 8)),
+        )  # fmt: skip
+        modules: list[nn.Module] = []
+        channels = 12 * w
+        for stage in rows:
+            for one, three, five, pooled in stage:
+                sizes = (three[0] * w, three[1] * w), (five[0] * w, five[1] * w)
+                modules.append(_Branches(channels, one * w, *sizes, pooled * w))
+                channels = (one + three[1] + five[1] + pooled) * w
+            modules.append(shrink() if stage is not rows[-1] else nn.AdaptiveAvgPool2d(1))
+        super().__init__(
+            _bent(nn.Conv2d(3, 4 * w, 7, 2, 3)), shrink(), nn.LocalResponseNorm(5),
+            _bent(nn.Conv2d(4 * w, 4 * w, 1)), _bent(nn.Conv2d(4 * w, 12 * w, 3, padding=1)), nn.LocalResponseNorm(5),
+            shrink(), *modules, nn.Flatten(), nn.Linear(channels, classes),
+        )  # fmt: skip

@@ -68,6 +68,9 @@ EXPECTED = {
     "ssdlite",
     "diffusion_unet",
     "tcn",
+    "googlenet",
+    "ds_cnn",
+    "encodec",
     "resnet50_qdq",
     "bert_base_int8",
     "whisper_encoder_f16",
@@ -114,6 +117,9 @@ SMALL = [
     "yolo@classes=3,size=64,width=8",
     "ssdlite@classes=5",
     "tcn@classes=16,layers=3,seq=48,skip=16,stacks=2,width=16",
+    "googlenet@classes=5,size=64,width=2",
+    "ds_cnn@classes=5,depth=1,mels=8,rate=2000,width=8",
+    "encodec@seq=1280,states=8,width=4",
     "lstm@classes=5,embed=16,hidden=32,seq=12,vocab=100",
 ]
 
