@@ -6,6 +6,6 @@ Import the modules directly; this file stays empty so that asking for one does n
     sides      both sides of a rule's examples in the runtime
     symbolic   the prover: attack and proof of a rule's instances
     instances  the bounded family of shapes and attributes
-    evaluate   a graph over an algebra of elements: semantics, linear, windows, movement, resizing are its operators,
+    evaluate   a graph over an algebra of elements: semantics, linear, windows, movement, resizing, spectral are its operators,
                domains and order the algebras, numbers what a float constant stands for
 """

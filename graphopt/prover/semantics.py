@@ -3,7 +3,8 @@
 Arithmetic is written with the domain's operations; integers and truth values are concrete numpy arrays and computed as
 such. Each function takes a :class:`Call` and returns one array, or a list of them where the operator has several outputs.
 The definitions follow https://onnx.ai/onnx/operators. Here are the elementwise operators; ``linear`` has reductions and
-products, ``windows`` convolution and pooling, ``movement`` what only moves elements, ``resizing`` what lies between them.
+products, ``windows`` convolution and pooling, ``movement`` what only moves elements, ``resizing`` what lies between them, ``spectral``
+Fourier transforms.
 """
 
 from __future__ import annotations
