@@ -13,6 +13,7 @@ from graphopt.ir.types import Array
 from graphopt.prover.attack import Attack, Counterexample, Trial, attack
 from graphopt.prover.bindings import bindings
 from graphopt.prover.cases import Case, build_instance, instance_of, operands, parse_case
+from graphopt.prover.evaluate import overhangs
 from graphopt.prover.sides import Sides
 from graphopt.prover.values import ORDINARY
 from graphopt.rewrite.examples import Operand, build_example
@@ -20,14 +21,14 @@ from graphopt.rewrite.schema import Rule
 
 
 class UndefinedError(GraphoptError):
-    """The pattern itself does not run on these inputs."""
+    """The pattern itself does not run on these inputs, or nobody says what it makes of them."""
 
 
 def compare_sides(rule: Rule, case: Mapping[str, Any], seed: int) -> float:
     """The largest difference between pattern and replacement, relative to the pattern's largest output.
 
     Raises:
-        UndefinedError: The pattern does not run.
+        UndefinedError: The pattern does not run, or has a window larger than its image.
         GraphoptError: The case does not match, or the replacement does not run.
         RefusedError: The engine refuses the rewrite.
     """
@@ -40,8 +41,10 @@ def compare_sides(rule: Rule, case: Mapping[str, Any], seed: int) -> float:
     except SessionError as error:
         raise UndefinedError(f"the pattern does not run: {error}") from error
     with sides.before as before:
-        trial = Trial(rule, sides, before, Attack(), seed)
-        named = sides.named(trial.feeds(bindings(instance)[0], ORDINARY))
+        feeds = Trial(rule, sides, before, Attack(), seed).feeds(bindings(instance)[0], ORDINARY)
+        if overhangs(instance.before, instance.symbolic, feeds):
+            raise UndefinedError("a window is larger than its image")
+        named = sides.named(feeds)
         try:
             left = before.run(named)
         except SessionError as error:

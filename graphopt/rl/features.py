@@ -25,12 +25,14 @@ Integers = npt.NDArray[np.int64]
 OPERATORS = 2048
 """Buckets for the names of operators; the salt is chosen so that those which the shipped rules name do not collide."""
 _SALT = 10
+_ASIDE = {("", "STFT"): 1}
+"""What is added to it for operators that rules came to name after agents had been trained, where they would collide."""
 _MOVES = frozenset({"Transpose", "Concat", "Split", "Slice", "Pad", "Gather", "Expand", "Tile"})
 
 
 def operator_bucket(domain: str, op: str) -> int:
     """The number that stands for an operator, the same in every process and version."""
-    return digest("operator", _SALT, domain, op) % OPERATORS
+    return digest("operator", _SALT + _ASIDE.get((domain, op), 0), domain, op) % OPERATORS
 
 
 # --- groups of features: name, width, function -------------------------------------------------------------------------

@@ -397,26 +397,27 @@ def _bent(layer: nn.Module) -> nn.Sequential:
     return nn.Sequential(layer, nn.ReLU())
 
 
+_WAYS = (
+    ((4, (6, 8), (1, 2), 2), (8, (8, 12), (2, 6), 4)),
+    ((12, (6, 13), (1, 3), 4), (10, (7, 14), (2, 4), 4), (8, (8, 16), (2, 4), 4), (7, (9, 18), (2, 4), 4), (16, (10, 20), (2, 8), 8)),
+    ((16, (10, 20), (2, 8), 8), (24, (12, 24), (3, 8), 8)),
+)  # fmt: skip
+"""Channels of GoogLeNet's modules, stage by stage, in sixteenths: of 1x1, of 3x3 and what goes into it, of 5x5 likewise, and of the pool's."""
+
+
 class GoogLeNet(nn.Sequential):
     """GoogLeNet as published, with local response normalisation and without its two auxiliary heads."""
 
     def __init__(self, *, width: int, classes: int, **_: Number) -> None:
         w, shrink = width, partial(nn.MaxPool2d, 3, 2, ceil_mode=True)
-        rows = (
-            ((4, (6, 8), (1, 2), 2), (8, (8, 12), (2, 6), 4)),
-            ((12, (6, 13), (1, 3), 4), (10, (7, 14), (2, 4), 4), (8, (8, 16), (2, 4), 4), (7, (9, 18), (2, 4), 4), (16, (10, 20), (2, 8), 8)),
-            ((16, (10, 20), (2, 8), 8), (24, (12, 24), (3, 8), 8)),
-        )  # fmt: skip
-        modules: list[nn.Module] = []
+        layers: list[nn.Module] = [_bent(nn.Conv2d(3, 4 * w, 7, 2, 3)), shrink(), nn.LocalResponseNorm(5)]
+        layers += [_bent(nn.Conv2d(4 * w, 4 * w, 1)), _bent(nn.Conv2d(4 * w, 12 * w, 3, padding=1))]
+        layers.append(nn.LocalResponseNorm(5))
         channels = 12 * w
-        for stage in rows:
+        for stage in _WAYS:
+            layers.append(shrink())
             for one, three, five, pooled in stage:
                 sizes = (three[0] * w, three[1] * w), (five[0] * w, five[1] * w)
-                modules.append(_Branches(channels, one * w, *sizes, pooled * w))
+                layers.append(_Branches(channels, one * w, *sizes, pooled * w))
                 channels = (one + three[1] + five[1] + pooled) * w
-            modules.append(shrink() if stage is not rows[-1] else nn.AdaptiveAvgPool2d(1))
-        super().__init__(
-            _bent(nn.Conv2d(3, 4 * w, 7, 2, 3)), shrink(), nn.LocalResponseNorm(5),
-            _bent(nn.Conv2d(4 * w, 4 * w, 1)), _bent(nn.Conv2d(4 * w, 12 * w, 3, padding=1)), nn.LocalResponseNorm(5),
-            shrink(), *modules, nn.Flatten(), nn.Linear(channels, classes),
-        )  # fmt: skip
+        super().__init__(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, classes))

@@ -164,6 +164,8 @@ RESULTS: list[tuple[str, Any]] = [
     ("eye(half, 2)", ["float32", [[1.0, 0.0], [0.0, 1.0]]]),
     ("full(pair, (1, 2), 7)", ["int64", [[7, 7]]]),
     ("full(half, (), 0.5)", ["float32", 0.5]),
+    ("cosine(0, 5), cosine(1, 3), cosine(1, 4), cosine(-7, 14), cosine(5, 6)", (1.0, -0.5, 0.0, -1.0, 0.5)),
+    ("close(cosine(1, 8), sqrt(0.5), 1e-15), close(cosine(4 * 3 - 40, 4 * 40), 0.45399049973954680, 1e-15)", (True, True)),
     ("lowest(half) < -3e38, lowest(halves)", (True, -65504.0)),
 ]  # fmt: skip
 
