@@ -244,7 +244,7 @@ def shape(
     if first is None:
         return None
     if op == "Reshape" and len(known) > 1 and known[1] is not None:
-        return _reshaped(first.shape, known[1], bool(attributes.get("allowzero", 0)))
+        return _reshaped(first.shape, known[1], attributes.get("allowzero", 0) == 1)
     if op == "Expand" and first.shape is not None and len(known) > 1 and known[1] is not None:
         return _expanded(first.shape, known[1])
     if op == "ConstantOfShape" and known[0] is not None:

@@ -17,8 +17,33 @@ _REDUCTIONS = frozenset(
     {f"Reduce{kind}" for kind in ("Sum", "Mean", "Max", "Min", "Prod", "L1", "L2", "LogSum", "LogSumExp", "SumSquare")}
 )
 _FRAMES = frozenset({"Squeeze", "Unsqueeze"})
-MISTAKEN = _POOLS | _REDUCTIONS | _FRAMES | {"Slice", "PRelu", "Einsum", "Concat", "Attention", "ConvTranspose"}
+MISTAKEN = (
+    _POOLS
+    | _REDUCTIONS
+    | _FRAMES
+    | {"Slice", "PRelu", "Einsum", "Concat", "Attention", "ConvTranspose", "NonZero", "DFT", "Resize"}
+)
 """Operators of which ONNX may infer what the runtime does not make."""
+MISREAD = _POOLS | {"STFT", "Reshape", "Squeeze"}
+"""Operators of which ONNX's inference may read attributes otherwise than its definition and the runtime."""
+
+
+def read(op: str, domain: str, attributes: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Attributes of which ONNX infers what the runtime makes of the given ones."""
+    if domain or op not in MISREAD:
+        return attributes
+    if op == "STFT":
+        return {"onesided": 1, **attributes}
+    changed: dict[str, Any] = {}
+    for flag in ("ceil_mode", "allowzero"):
+        if attributes.get(flag, 0) not in (0, 1):  # set if it is 1
+            changed[flag] = 0
+    if op in _POOLS and attributes.get("auto_pad", "NOTSET") != "NOTSET" and not any(attributes.get("pads", (1,))):
+        changed["pads"] = None  # ONNX takes pads that are there for those that are wanted
+    axes = attributes.get("axes", ())
+    if op == "Squeeze" and isinstance(axes, tuple) and min(axes, default=-1) >= 0:
+        changed["axes"] = tuple(sorted(axes))  # before operator set 11 ONNX looks for one after the other
+    return {**attributes, **changed} if changed else attributes
 
 
 def _doubtful(op: str, domain: str, version: int, attributes: Mapping[str, Any]) -> bool:
@@ -32,10 +57,13 @@ def _doubtful(op: str, domain: str, version: int, attributes: Mapping[str, Any])
     # Of an Attention whose heads lie in one dimension without a known size ONNX makes heads of size 0.
     # Of an Einsum's label that is 1 in one operand the first operand's size is inferred; the runtime stretches it.
     # A Squeeze whose axes are an empty list takes out all of length 1.
+    # Of a number a NonZero finds one index; ONNX says none.
+    # A DFT of operator set 20 is as long as an operand says; where nobody knows it, ONNX takes its signal's length.
     return (
         doubtful_by_itself(op, domain, version, attributes)
         or (op == "Squeeze" and (version >= 13 or list(attributes.get("axes", (0,))) == []))
-        or op in ("PRelu", "Einsum", "Concat", "Attention")
+        or op in ("PRelu", "Einsum", "Concat", "Attention", "NonZero")
+        or (op == "DFT" and version >= 20)
         or (op == "Slice" and version >= 10)
     )
 
@@ -46,17 +74,39 @@ def doubtful_by_itself(op: str, domain: str, version: int, attributes: Mapping[s
     # Of a ConvTranspose that is told to make less than it was given, ONNX begins a shape and does not end it: batch and channels are all.
     # Before operator set 11 no axis was to be negative: ONNX lets one be and infers the shape without it, the runtime counts from behind.
     # A flag of a reduction is set if it is 1.
+    # A pool that finds its own pads does not look at dilations, nor such a ConvTranspose at what it should add.
+    # A Resize that keeps proportions takes axes that are counted from behind for none.
     return not domain and (
         (op in _FRAMES and version < 11 and any(axis < 0 for axis in attributes.get("axes", ())))
         or (op in _REDUCTIONS and not {attributes.get(a, 0) for a in ("keepdims", "noop_with_empty_axes")} <= {0, 1})
-        or (op == "ConvTranspose" and "output_shape" in attributes)
-        or (op in _POOLS and (bool(attributes.get("ceil_mode", 0)) or _padded_twice(attributes)))
+        or (op == "ConvTranspose" and ("output_shape" in attributes or _adds_to_same(attributes)))
+        or (
+            op in _POOLS
+            and (attributes.get("ceil_mode", 0) == 1 or _padded_twice(attributes) or _dilated_same(attributes))
+        )
+        or (
+            op == "Resize"
+            and attributes.get("keep_aspect_ratio_policy", "stretch") != "stretch"
+            and min(attributes.get("axes", ()), default=0) < 0
+        )
     )
 
 
 def _padded_twice(attributes: Mapping[str, Any]) -> bool:
     """Whether a pool has pads and is told to find its own: ONNX infers by the former, the runtime pools by the latter."""
     return attributes.get("auto_pad", "NOTSET") != "NOTSET" and any(attributes.get("pads", ()))
+
+
+def _same(attributes: Mapping[str, Any]) -> bool:
+    return str(attributes.get("auto_pad", "NOTSET")).startswith("SAME")
+
+
+def _dilated_same(attributes: Mapping[str, Any]) -> bool:
+    return _same(attributes) and any(d != 1 for d in attributes.get("dilations", ()))
+
+
+def _adds_to_same(attributes: Mapping[str, Any]) -> bool:
+    return _same(attributes) and any(attributes.get("output_padding", ()))
 
 
 def believed(
@@ -89,10 +139,16 @@ def believed(
     x, y = first.shape, found[0].shape
     if op == "ConvTranspose":
         begun = x is not None and y is not None and len(y) < len(x)
-        return (ValueType(found[0].dtype),) if begun else found
+        return (ValueType(found[0].dtype),) if begun or _adds_to_same(attributes) else found
+    if op == "Resize" or (op == "NonZero" and x == ()):
+        return (ValueType(found[0].dtype),)
+    if op == "NonZero":
+        return found
+    if op == "DFT":
+        return (ValueType(found[0].dtype, _transformed(inputs, contents, y)),)
     if op == "Attention":
-        nothing = any(0 in (type.shape or ()) for type in inputs if type is not None)
-        return found if nothing else tuple(map(_without_zeros, found))
+        nothing = any(0 in (type.shape or ()) for type in inputs[:3] if type is not None)
+        return _attended(inputs, found if nothing else tuple(map(_without_zeros, found)))
     if op == "Concat":
         return (ValueType(found[0].dtype, _joined(attributes, inputs, y)),) if y is not None else found
     if op == "Einsum" and y is not None:
@@ -111,6 +167,27 @@ def believed(
 
 def _without_zeros(type: ValueType) -> ValueType:
     return type if type.shape is None else ValueType(type.dtype, tuple(None if d == 0 else d for d in type.shape))
+
+
+def _attended(inputs: Sequence[ValueType | None], found: tuple[ValueType, ...]) -> tuple[ValueType, ...]:
+    """An Attention's outputs: of the products of queries and keys ONNX forgets those with the past's."""
+    products = found[3].shape if len(found) > 3 else None
+    if not products or len(inputs) < 5 or inputs[4] is None:
+        return found
+    return (*found[:3], ValueType(found[3].dtype, (*products[:-1], None)))
+
+
+def _transformed(
+    inputs: Sequence[ValueType | None], contents: Sequence[Content | None], y: tuple[Dim, ...] | None
+) -> tuple[Dim, ...] | None:
+    """A DFT's dimensions: of a length that nobody knows along its axis."""
+    known_of = [None if i >= len(contents) else contents[i] for i in range(3)]
+    if y is None or len(inputs) < 2 or inputs[1] is None or known_of[1] is not None:
+        return y
+    axis = (-2,) if len(inputs) < 3 or inputs[2] is None else known_of[2]
+    if axis is None or len(axis) != 1 or not isinstance(axis[0], int) or not -len(y) <= axis[0] < len(y):
+        return (None,) * len(y)
+    return tuple(None if i == axis[0] % len(y) else d for i, d in enumerate(y))
 
 
 def _joined(attributes: Mapping[str, Any], inputs: Sequence[ValueType | None], y: tuple[Dim, ...]) -> tuple[Dim, ...]:

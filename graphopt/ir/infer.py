@@ -17,7 +17,7 @@ import onnx
 from onnx import AttributeProto, NodeProto, TensorShapeProto, TypeProto, helper, numpy_helper, shape_inference
 
 from graphopt.ir.content import Content, shape
-from graphopt.ir.doubts import believed
+from graphopt.ir.doubts import believed, read
 from graphopt.ir.graph import Opaque, Tensor
 from graphopt.ir.memo import Memo
 from graphopt.ir.schema import DTYPE_OF, allowed, deadly
@@ -30,9 +30,6 @@ _FACTORS_LIMIT = 5  # elements; the factors of a Resize, one for each axis
 SCALING = frozenset({"Resize", "Upsample"})
 _EARLIER = frozenset({"LayerNormalization"})
 """Operators that the runtime had before ONNX: it has kernels for them in any version of the operator set."""
-
-_UNSAID: dict[tuple[str, str], dict[str, Any]] = {("", "STFT"): {"onesided": 1}}
-"""Attributes for which ONNX's inference takes another default than its definition and the runtime."""
 
 # Contributed operators whose first output is like an operand.
 _LIKE_OPERAND: dict[tuple[str, str], int] = {
@@ -258,7 +255,7 @@ def _infer(
     names = ["" if t is None else f"i{i}" for i, t in enumerate(inputs)]
     outputs = [f"o{i}" for i in range(n_outputs)]
     try:
-        node = make_node(op, domain, version, names, outputs, {**_UNSAID.get((domain, op), {}), **attributes})
+        node = make_node(op, domain, version, names, outputs, read(op, domain, attributes))
     except (TypeError, ValueError, AssertionError) as error:  # the last of onnx's own, for an attribute of another type
         raise InferenceError(f"{op}: {error or 'an attribute is of another type'}") from error
     types = {n: type_proto(t) for n, t in zip(names, inputs, strict=True) if t is not None and t != UNKNOWN}

@@ -6,8 +6,8 @@ from collections.abc import Container, Iterable, Mapping
 
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper, shape_inference
 
-from graphopt.ir.doubts import MISTAKEN, believed, doubtful_by_itself
-from graphopt.ir.infer import dim_of, value_type
+from graphopt.ir.doubts import MISREAD, MISTAKEN, believed, doubtful_by_itself, read
+from graphopt.ir.infer import attribute, dim_of, value_type
 from graphopt.ir.types import BITS, DTYPE_NAMES, UNKNOWN, Dim, ValueType, dim_name, known, merge
 from graphopt.onnxio.bodies import captured, graphs, put_in_order, within
 from graphopt.onnxio.initializers import attribute_of
@@ -35,6 +35,9 @@ def _types(proto: ModelProto) -> dict[str, ValueType]:
     _dense(whole)
     _drop_endless_functions(whole)
     bodies = [*(graph.node for graph in graphs(whole.graph)), *map(all_of, whole.functions)]
+    versions = {"" if o.domain == "ai.onnx" else o.domain: o.version for o in proto.opset_import}
+    for node in (node for nodes in bodies for node in nodes if node.op_type in MISREAD and node.domain in STANDARD):
+        _reread(node, versions.get("", 1))
     if any(node.op_type in GUARDED for nodes in bodies for node in nodes):
         guard(whole)
     # Of an initializer that is an output inference believes what the output declares: without a shape, a Slice by it is wrong.
@@ -74,6 +77,19 @@ def _drop_endless_functions(proto: ModelProto) -> None:
     if len(kept) < len(proto.functions):
         del proto.functions[:]
         proto.functions.extend(kept)
+
+
+def _reread(node: NodeProto, version: int) -> None:
+    """Give a node the attributes of which inference makes what the runtime does of its own."""
+    given = {a.name: attribute_of(a) for a in node.attribute}
+    wanted = read(node.op_type, "", given)
+    kept = [a for a in node.attribute if wanted.get(a.name) == given[a.name]]
+    made = [
+        attribute(node.op_type, "", version, n, v) for n, v in wanted.items() if v is not None and given.get(n) != v
+    ]
+    if made or len(kept) < len(given):
+        del node.attribute[:]
+        node.attribute.extend([*kept, *made])
 
 
 def _dense(proto: ModelProto) -> None:

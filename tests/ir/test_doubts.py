@@ -339,3 +339,85 @@ def test_a_slice_along_axes_that_nobody_knows():
         "<int64[1] s = {1}, int64[1] e = {2}> { y = Slice(x, s, e, a) z = Slice(x, s, e) }"
     )
     assert found["y"] == "f32[?,?]" and found["z"] == "f32[?,T]"
+
+
+@pytest.mark.parametrize(
+    ("opset", "inputs", "node", "known"),
+    [
+        # ONNX's inference takes another default than its definition.
+        (17, "float[2,9,1] x", "STFT(x, three, window)", "f32[2,2,3,2]"),
+        # A flag is set if it is 1.
+        (18, "float[4,5] x", "Reshape<allowzero = 2>(x, zeros)", "f32[4,5]"),
+        (17, "float[1,1,5] x", "MaxPool<ceil_mode = 2, kernel_shape = [3], strides = [3]>(x)", "f32[1,1,1]"),
+        # Pads that are there are not those that are wanted.
+        (
+            17,
+            "float[1,1,5] x",
+            'AveragePool<auto_pad = "SAME_UPPER", kernel_shape = [2], pads = [0, 0]>(x)',
+            "f32[1,1,5]",
+        ),
+        (
+            17,
+            "float[1,1,8] x",
+            'MaxPool<auto_pad = "SAME_UPPER", dilations = [3], kernel_shape = [3]>(x)',
+            "f32[1,1,?]",
+        ),
+        (
+            22,
+            "float[1,1,8] x",
+            'LpPool<auto_pad = "SAME_LOWER", dilations = [3], kernel_shape = [3]>(x)',
+            "f32[1,1,?]",
+        ),
+        (
+            13,
+            "float[1,1,4] x, float[1,1,3] w",
+            'ConvTranspose<auto_pad = "SAME_UPPER", output_padding = [1], strides = [2]>(x, w)',
+            "f32[?]",
+        ),
+        (10, "float[1,1,3,1] x", "Squeeze<axes = [1, 0, 3]>(x)", "f32[3]"),
+        (13, "float x", "NonZero(x)", "i64[?]"),
+        (20, "float[2,5,1] x, int64 n", "DFT(x, n)", "f32[2,?,2]"),
+        (20, "float[2,5,1] x, int64 n", "DFT(x, n, zero)", "f32[?,5,2]"),
+        (
+            18,
+            "float[5,4] x",
+            'Resize<axes = [-2, -1], keep_aspect_ratio_policy = "not_smaller">(x, , , sizes)',
+            "f32[?]",
+        ),
+    ],
+)
+def test_what_the_runtime_makes_is_said_or_left_open(opset, inputs, node, known):
+    proto = parser.parse_model(f"""<ir_version: 8, opset_import: ["": {opset}]> g ({inputs}) => (float y)
+    <int64 zero = {{0}}, int64 three = {{3}}, float[5] window = {{1, 1, 1, 1, 1}}, int64[2] zeros = {{4, 0}}, int64[2] sizes = {{8, 1}}>
+    {{ y = {node} }}""")
+    proto.graph.output[0].type.tensor_type.ClearField("shape")
+    if "NonZero" in node:
+        proto.graph.output[0].type.tensor_type.elem_type = TensorProto.INT64
+    assert types(proto)["y"] == known
+    feeds = {
+        i.name: np.ones([d.dim_value for d in i.type.tensor_type.shape.dim], np.float32) for i in proto.graph.input
+    }
+    if "n" in feeds:
+        feeds["n"] = np.array(7)
+    with Session(LoadableModel(proto.SerializeToString()), SessionConfig(level="disabled")) as session:
+        made = session.run(feeds)[0].shape
+    said = known.partition("[")[2].rstrip("]").split(",")
+    assert said == ["?"] or [d if s != "?" else s for s, d in zip(said, map(str, made), strict=True)] == said
+
+
+def test_of_products_with_the_past_an_attention_has_more():
+    found = inferred("""<ir_version: 10, opset_import: ["": 23]>
+    g (float[1,2,3,4] q, float[1,2,3,4] k, float[1,2,3,4] v, float[1,2,5,4] a, float[1,2,5,4] b) => (float y, float pk, float pv, float p)
+    { y, pk, pv, p = Attention(q, k, v, , a, b) }""")
+    assert found["p"] == "f32[1,2,3,?]" and found["pk"] == "f32[1,2,8,4]"
+
+
+def test_a_body_is_read_as_the_runtime_does():
+    assert (
+        inferred("""<ir_version: 8, opset_import: ["": 17]> g (float[2,9,1] x, bool c) => (float y)
+    <int64 s = {3}, float[5] w = {1, 1, 1, 1, 1}>
+    { y = If(c) <then_branch = t () => (float[] t1) { t1 = STFT(x, s, w) }, else_branch = e () => (float[] e1) { e1 = STFT(x, s, w) }> }""")[
+            "y"
+        ]
+        == "f32[2,2,3,2]"
+    )

@@ -146,6 +146,8 @@ RESULTS: list[tuple[str, Any]] = [
     # Python's own.
     ("len(t), min(t), max(t), sum(t), prod(t), prod(())", (3, 1, 3, 6, 6, 1)),
     ("min(2, i), max(2, i), abs(-3), abs(-f), int(2.9), sqrt(16)", (2, 7, 3, 0.5, 2, 4.0)),
+    ("[cosine(k, 12) for k in (0, 2, 3, 4, 6, 8, 9, 10, 12, -3)]", (1.0, 0.5, 0.0, -0.5, -1.0, -0.5, 0.0, 0.5, 1.0, 0.0)),
+    ("[close(cosine(k, 8), sqrt(0.5)) for k in (1, 3, 7)]", (True, False, True)),
     ("range(3), range(1, 3), range(4, 0, -2)", ((0, 1, 2), (1, 2), (4, 2))),
     ("sorted((3, 1, 2)), reversed(t)", ((1, 2, 3), (3, 2, 1))),
     ("reversed(shape(y))[1] == dim(y, 0)", True),
@@ -204,7 +206,7 @@ def test_every_function_is_tested() -> None:
         # A function is asked about something that it is not for.
         "rank(i)", "shape(t)", "dim(s, 0.5)", "is_const(i)", "value(f)", "uses(t)", "axis(4, 4)", "axis(-5, 4)", "axis(f, 2, 3)",
         "axes(3, 4)", "permute(t, (0, 1))", "permute(t, (0, 0, 1))", "invert((0, 2))", "invert(3)", "broadcast((2,), (3,))",
-        "broadcast(2, 3)", "len(i)", "min()", "min(())", "max(1, 'a')", "sum(('a', 1))", "sqrt(-1)", "int('x')", "int(())",
+        "broadcast(2, 3)", "len(i)", "min()", "min(())", "max(1, 'a')", "sum(('a', 1))", "sqrt(-1)", "cosine(1, 0)", "cosine('a', 1)", "cosine(1, dim(x, 0))", "int('x')", "int(())",
         "range(f)", "range(1, 2, 0)", "sorted((1, 'a'))", "reversed(i)", "all(i)", "zip(t, (1, 2))", "enumerate(i)", "find(i, 1)",
         "i64(0.5)", "i64('a')", "i64(((1,), (1, 2)))", "like(words, 1)", "like(brain, 1)", "like(half, 'a')", "like(half, nothing)",
         "like(half, ((1,), (1, 2)))", "full(brain, (1,), 0)", "full(half, (300, 300), 0)", "full(half, (-1,), 0)",
