@@ -410,14 +410,3 @@ def test_of_products_with_the_past_an_attention_has_more():
     g (float[1,2,3,4] q, float[1,2,3,4] k, float[1,2,3,4] v, float[1,2,5,4] a, float[1,2,5,4] b) => (float y, float pk, float pv, float p)
     { y, pk, pv, p = Attention(q, k, v, , a, b) }""")
     assert found["p"] == "f32[1,2,3,?]" and found["pk"] == "f32[1,2,8,4]"
-
-
-def test_a_body_is_read_as_the_runtime_does():
-    assert (
-        inferred("""<ir_version: 8, opset_import: ["": 17]> g (float[2,9,1] x, bool c) => (float y)
-    <int64 s = {3}, float[5] w = {1, 1, 1, 1, 1}>
-    { y = If(c) <then_branch = t () => (float[] t1) { t1 = STFT(x, s, w) }, else_branch = e () => (float[] e1) { e1 = STFT(x, s, w) }> }""")[
-            "y"
-        ]
-        == "f32[2,2,3,2]"
-    )
