@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from onnx import TypeProto
+
 from graphopt.ir.content import Content, bounds, takes_all
 from graphopt.ir.types import MADE_UP, Dim, ValueType, digest, known
 
@@ -21,7 +23,18 @@ MISTAKEN = (
     _POOLS
     | _REDUCTIONS
     | _FRAMES
-    | {"Slice", "PRelu", "Einsum", "Concat", "Attention", "ConvTranspose", "NonZero", "DFT", "Resize"}
+    | {
+        "Slice",
+        "PRelu",
+        "Einsum",
+        "Concat",
+        "Attention",
+        "ConvTranspose",
+        "NonZero",
+        "DFT",
+        "Resize",
+        "SplitToSequence",
+    }
 )
 """Operators of which ONNX may infer what the runtime does not make."""
 MISREAD = _POOLS | {"STFT", "Reshape", "Squeeze"}
@@ -76,9 +89,11 @@ def doubtful_by_itself(op: str, domain: str, version: int, attributes: Mapping[s
     # A flag of a reduction is set if it is 1.
     # A pool that finds its own pads does not look at dilations, nor such a ConvTranspose at what it should add.
     # A Resize that keeps proportions takes axes that are counted from behind for none.
+    # A SplitToSequence that is told to cut off single slices may take their axis out, which it is not to do.
     return not domain and (
         (op in _FRAMES and version < 11 and any(axis < 0 for axis in attributes.get("axes", ())))
         or (op in _REDUCTIONS and not {attributes.get(a, 0) for a in ("keepdims", "noop_with_empty_axes")} <= {0, 1})
+        or (op == "SplitToSequence" and attributes.get("keepdims", 1) != 1)
         or (op == "ConvTranspose" and ("output_shape" in attributes or _adds_to_same(attributes)))
         or (
             op in _POOLS
@@ -140,6 +155,8 @@ def believed(
     if op == "ConvTranspose":
         begun = x is not None and y is not None and len(y) < len(x)
         return (ValueType(found[0].dtype),) if begun or _adds_to_same(attributes) else found
+    if op == "SplitToSequence":
+        return found if len(inputs) < 2 or inputs[1] is None else tuple(map(unshaped, found))
     if op == "Resize" or (op == "NonZero" and x == ()):
         return (ValueType(found[0].dtype),)
     if op == "NonZero":
@@ -163,6 +180,15 @@ def believed(
     if dims is None:
         return tuple(ValueType(t.dtype) for t in found)
     return tuple(ValueType(t.dtype, dims) if t.shape == y else t for t in found)
+
+
+def unshaped(type: ValueType) -> ValueType:
+    """A type without the shape, that of a sequence without its tensors'."""
+    if type.other is None:
+        return ValueType(type.dtype)
+    proto = TypeProto.FromString(type.other)
+    proto.sequence_type.elem_type.tensor_type.ClearField("shape")
+    return ValueType(other=proto.SerializeToString(deterministic=True))
 
 
 def _without_zeros(type: ValueType) -> ValueType:

@@ -410,3 +410,14 @@ def test_of_products_with_the_past_an_attention_has_more():
     g (float[1,2,3,4] q, float[1,2,3,4] k, float[1,2,3,4] v, float[1,2,5,4] a, float[1,2,5,4] b) => (float y, float pk, float pv, float p)
     { y, pk, pv, p = Attention(q, k, v, , a, b) }""")
     assert found["p"] == "f32[1,2,3,?]" and found["pk"] == "f32[1,2,8,4]"
+
+
+@pytest.mark.parametrize("keepdims", [0, 1])
+def test_of_single_slices_the_axis_may_be_gone(keepdims):
+    text = f"""<ir_version: 8, opset_import: ["": 17]> g (float[1, 3] x) => (float y) <int64 one = {{1}}, int64 at = {{0}}>
+    {{ q = SplitToSequence<axis = 1, keepdims = {keepdims}>(x, one) y = SequenceAt(q, at) }}"""
+    assert inferred(text)["y"] == ("f32[1,1]" if keepdims else "f32[?]")
+    with Session(
+        LoadableModel(parser.parse_model(text).SerializeToString()), SessionConfig(level="disabled")
+    ) as session:
+        assert session.run({"x": np.zeros((1, 3), np.float32)})[0].shape == ((1, 1) if keepdims else (1,))
