@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from onnx import TypeProto
-
 from graphopt.ir.content import Content, bounds, takes_all
+from graphopt.ir.schema import unshaped
 from graphopt.ir.types import MADE_UP, Dim, ValueType, digest, known
 
 _POOLS = frozenset({"MaxPool", "AveragePool", "LpPool"})
@@ -180,15 +179,6 @@ def believed(
     if dims is None:
         return tuple(ValueType(t.dtype) for t in found)
     return tuple(ValueType(t.dtype, dims) if t.shape == y else t for t in found)
-
-
-def unshaped(type: ValueType) -> ValueType:
-    """A type without the shape, that of a sequence without its tensors'."""
-    if type.other is None:
-        return ValueType(type.dtype)
-    proto = TypeProto.FromString(type.other)
-    proto.sequence_type.elem_type.tensor_type.ClearField("shape")
-    return ValueType(other=proto.SerializeToString(deterministic=True))
 
 
 def _without_zeros(type: ValueType) -> ValueType:

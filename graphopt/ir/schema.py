@@ -11,10 +11,11 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
+import onnx
 import onnx.defs
 import onnx.helper
 
-from graphopt.ir.types import ELEMENT_TYPES
+from graphopt.ir.types import ELEMENT_TYPES, ValueType
 
 TYPE_STRINGS = {row.short: f"tensor({row.runtime})" for row in ELEMENT_TYPES}
 """How schemas and kernels write an element type: ``tensor(float)`` for ``f32``."""
@@ -130,3 +131,12 @@ def _complaint(op: str, domain: str, version: int, attributes: tuple[str, ...], 
         if parameter.is_homogeneous and bound.setdefault(parameter.type_str, text) != text:
             return f"{op} can't have operands of both {dtype} and {DTYPE_OF[bound[parameter.type_str]]}"
     return ""
+
+
+def unshaped(type: ValueType) -> ValueType:
+    """A type without the shape, that of a sequence without its tensors'."""
+    if type.other is None:
+        return ValueType(type.dtype)
+    proto = onnx.TypeProto.FromString(type.other)
+    proto.sequence_type.elem_type.tensor_type.ClearField("shape")
+    return ValueType(other=proto.SerializeToString(deterministic=True))

@@ -44,8 +44,20 @@ def unsupported(graph: Graph, nodes: Iterable[Node] | None = None) -> str:
 
 
 def complaint(graph: Graph, delta: Delta) -> str:
-    """The first of the nodes that an edit added for which there is no kernel; empty where there is none."""
+    """The first of the nodes that an edit added for which there is no kernel, or a wrong one; empty where there is none."""
+    if any(_loses_texts(graph, node) for node in delta.added):
+        return "onnxruntime's Gather copies the first text alone of those that lie together"
     return unsupported(graph, delta.added)
+
+
+def _loses_texts(graph: Graph, node: Node) -> bool:
+    """Whether a Gather takes several texts at each index: along no last axis, unless those behind it have one place each."""
+    if node.op != "Gather" or node.domain or node.opaque or node.inputs[0] is None:
+        return False
+    x, axis = graph.type(node.inputs[0]), node.attributes.get("axis", 0)
+    if x.dtype != "str":
+        return False
+    return x.shape is None or any(d != 1 for d in x.shape[axis % len(x.shape) + 1 :])
 
 
 def _runs(graph: Graph, node: Node) -> bool:

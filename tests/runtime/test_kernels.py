@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import numpy as np
 import onnx
 import pytest
-from onnx import helper
+from onnx import helper, parser
 
 from graphopt.errors import SessionError
+from graphopt.ir.edit import RefusedError
+from graphopt.ir.simplify import simplify
 from graphopt.ir.types import DTYPES
+from graphopt.onnxio.load import load
+from graphopt.rewrite.library import load_library
+from graphopt.rewrite.sites import Sites
 from graphopt.runtime import kernels
 from graphopt.runtime.kernels import has_kernel
-from graphopt.runtime.session import LoadableModel, Session
+from graphopt.runtime.session import LoadableModel, Session, SessionConfig
+from graphopt.search.cleaning import alone
 
 FUNCTIONS = ["Relu", "LeakyRelu", "HardSwish", "Softplus", "Elu", "Mish", "Gelu", "ReduceSumSquare"]
 
@@ -37,3 +44,22 @@ def test_a_function_runs_where_its_operators_do(op: str, dtype: str, monkeypatch
         with monkeypatch.context() as unlisted:
             unlisted.setattr(kernels, "_kernels", lambda: None)
             assert has_kernel.__wrapped__(op, "", version, (dtype,), (dtype,)) is runs, version
+
+
+def test_a_gather_of_several_texts_is_never_made():
+    """The runtime copies the first of them alone."""
+
+    def model(axis: int):
+        return parser.parse_model(f"""<ir_version: 8, opset_import: ["": 17]> g (string[2, 3] x) => (string[n, m] y)
+        <int64[2] i = {{1, 0}}> {{ y = Gather<axis = {axis}>(x, i) }}""")
+
+    texts = np.array([["a", "b", "c"], ["d", "e", "f"]], object)
+    for axis in (0, 1):
+        with Session(LoadableModel(model(axis).SerializeToString()), SessionConfig(level="disabled")) as session:
+            (made,) = session.run({"x": texts})
+        assert np.array_equal(made, np.take(texts, [1, 0], axis)) is bool(axis)
+    (match,) = (
+        m for m in Sites.of(simplify(load(model(1)).graph), load_library()) if m.rule.id == "gather-along-last-axis"
+    )
+    with pytest.raises(RefusedError, match="the first text"):
+        alone(simplify(load(model(1)).graph), match)
