@@ -172,9 +172,11 @@ BEYOND_FLOAT32 = Fill("numbers beyond float32", pool=(1e60, -1e60, 1e-60, -1e-60
 
 SUMMED = (
     Fill("enormous numbers", 1e25, finite=False),
+    Fill("numbers near the largest", 1e33, finite=False),
     Fill("numbers of which one is large", 1.0, outlier=1e8, finite=False),
 )
-"""For patterns that take no products, nor quotients. The squares of the first overflow, which another grouping may take in passing. What a
+"""For patterns that take no products, nor quotients. The squares of the first overflow, which another grouping may take in passing, and what
+is between a number and its square of the second. What a
 result does not depend on, and a replacement adds and subtracts again, takes the result's digits along, as it may in a product by fewer ones.
 """
 _FEW = 64  # bytes of a constant that a rule names
@@ -194,13 +196,13 @@ _PRODUCTS = frozenset({"MatMul", "Gemm", "Conv", "ConvTranspose", "Einsum", "Div
 
 
 def multiplies(graph: Graph) -> bool:
-    """Whether a graph takes sums of products, quotients, or powers that are no roots: a root does not overflow."""
-    return any(node.op in _PRODUCTS and not _takes_root(graph, node) for node in graph.nodes.values())
+    """Whether a graph takes sums of products, quotients, or powers, but for those below a square, which hold what a square does not."""
+    return any(node.op in _PRODUCTS and not _below_square(graph, node) for node in graph.nodes.values())
 
 
-def _takes_root(graph: Graph, node: Node) -> bool:
+def _below_square(graph: Graph, node: Node) -> bool:
     exponent = graph.values[node.inputs[1]].tensor if node.op == "Pow" and node.inputs[1] is not None else None
-    return exponent is not None and bool((abs(exponent.numpy()) <= 1).all())
+    return exponent is not None and bool(((exponent.numpy() >= -1) & (exponent.numpy() < 2)).all())
 
 
 def compares(graph: Graph) -> bool:
