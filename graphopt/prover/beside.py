@@ -17,7 +17,7 @@ import numpy as np
 from graphopt.ir.types import FLOATS, NUMPY_NAMES
 from graphopt.prover.alternatives import alternatives
 from graphopt.prover.attributes import axes_in, given, operator_of, opset_of, since, within
-from graphopt.prover.cases import Case, Place, places, put, size_of
+from graphopt.prover.cases import Case, Place, operands, places, put, size_of
 from graphopt.prover.contents import LEVELS, edges_apart, halved, read_alone, reshaped, retyped, squared, uneven
 from graphopt.prover.fitted import fitted
 from graphopt.prover.rearranged import LEAST, given_to, lists, rearranged
@@ -33,6 +33,7 @@ _TABLE = [[0, 1], [0, 0]]
 """Places that stand in two dimensions, and are others when these are exchanged."""
 _AWKWARD = ((1.6, 6.7), (6.7, 7.1), (1.3, 7.6), (3.3, 7.1), (5.7, 6.1))
 """Pairs of which sums, products and quotients are mostly off by a last place of float32 when they are undone: one of ten pairs of tenths moves a bound."""
+_SIZES = 4  # of which numbers are made
 _MANY = 8  # elements along each dimension
 _SMALL = (2, 1, 3, 0, -1)
 _LARGEST = 4096  # elements of a constant whose content is given
@@ -60,6 +61,7 @@ def beside(vary: Variation, case: Case) -> Iterator[Case]:
     yield from fitted(vary, case)
     yield from rearranged(vary, case)
     yield from _itemised(vary, case)
+    yield from _numbered(vary, case)
     yield from alternatives(vary, case, _typed(vary, case))
 
 
@@ -153,6 +155,17 @@ def _turned(vary: Variation, case: Case) -> Iterator[Case]:
             if len(operand.dims) == 1 and made.get(place[0]) == case.get(place[0]):
                 other = put(made, place, replace(operand, data=[*range(1, size_of(operand) + 1)]))
                 yield from (other, squared(other, 3))
+
+
+def _numbered(vary: Variation, case: Case) -> Iterator[Case]:
+    """Operands that may be left out and are whole numbers, one and two of them given: a size of the others, its half or its double."""
+    sizes = sorted({d for o in operands(case) for d in o.dims if isinstance(d, int) and d > 1})[:_SIZES]
+    numbers = list(dict.fromkeys(n for size in sizes for n in (size, size // 2, 2 * size)))
+    taken = {n: dtypes_of(vary.rule, n, opset_of(case)) for n in vary.optional if n not in case}
+    absent = [name for name, dtypes in taken.items() if "i64" in dtypes and FLOATS.isdisjoint(dtypes)]
+    for names in (*itertools.combinations(absent, 1), *itertools.combinations(absent, 2)):
+        for chosen in itertools.product(numbers, repeat=len(names)):
+            yield {**case, **{name: Operand("i64", (), True, n) for name, n in zip(names, chosen, strict=True)}}
 
 
 def _filled(vary: Variation, case: Case, chosen: list[tuple[Place, Operand]]) -> Case:
