@@ -175,9 +175,8 @@ SUMMED = (
     Fill("numbers near the largest", 1e33, finite=False),
     Fill("numbers of which one is large", 1.0, outlier=1e8, finite=False),
 )
-"""For patterns that take no products, nor quotients. The squares of the first overflow, which another grouping may take in passing, and what
-is between a number and its square of the second. What a
-result does not depend on, and a replacement adds and subtracts again, takes the result's digits along, as it may in a product by fewer ones.
+"""For patterns that take no products, nor quotients. The squares of the first overflow, which another grouping may take in passing; less does of the second.
+What a result does not depend on, and a replacement adds and subtracts again, takes the result's digits along, as it may in a product by fewer ones.
 """
 _FEW = 64  # bytes of a constant that a rule names
 _NOBODY = 1e9  # numbers beyond are infinities in disguise
