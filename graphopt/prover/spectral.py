@@ -51,6 +51,18 @@ def _transformed(c: Call, x: Array, results: int, inverse: bool) -> Array:
     return d.div(made, c.number(length)) if inverse else made
 
 
+def _from_half(c: Call, x: Array, length: int | None) -> Array:
+    """(..., half + 1, 2) to the real signal (..., length, 1) whose spectrum begins so and goes on as the conjugate of that, in reverse."""
+    d, half = c.d, x.shape[-2]
+    n = 2 * (half - 1) if length is None else length
+    if n < 1 or n // 2 + 1 != half:
+        raise UnsupportedError("a DFT of another length than its signal")
+    real, imaginary = _turns(c, n, n, 1)
+    twice = c.d.constant(np.array([1.0 if k == 0 or 2 * k == n else 2.0 for k in range(half)]))[:, None]
+    parts = d.add(d.mul(x[..., 0, None], real[:half]), d.neg(d.mul(x[..., 1, None], imaginary[:half])))
+    return d.div(total(c, d.mul(parts, twice), x.ndim - 2), c.number(n))[..., None]
+
+
 @operator("DFT")
 def _dft(c: Call) -> Result:
     x, length = c.arg(0), _number(c, 1, "length")
@@ -58,6 +70,8 @@ def _dft(c: Call) -> Result:
     at = front(axis, x.ndim)
     if not c.d.holds(x) or at == x.ndim - 1 or x.shape[-1] not in (1, 2) or x.shape[at] == 0:
         raise ContradictionError("a DFT of what is no signal")
+    if c["onesided"] and c["inverse"] and x.shape[-1] == 2:
+        return np.moveaxis(_from_half(c, np.moveaxis(x, at, -2), length), -2, at)
     if length not in (None, x.shape[at]):
         raise UnsupportedError("a DFT of another length than its signal")
     if c["onesided"] and (c["inverse"] or x.shape[-1] == 2):
