@@ -63,11 +63,11 @@ class Roofline:
 # Arithmetic operations for one element, by how the runtime's kernels compute it.
 _PER_ELEMENT: dict[str, float] = {
     "Exp": 10, "Log": 15, "Erf": 15, "Tanh": 12, "Sigmoid": 6, "Sin": 20, "Cos": 20, "Gelu": 20, "FastGelu": 16,
-    "QuickGelu": 16, "BiasGelu": 20, "Swish": 16, "Mish": 30, "Softplus": 25, "Elu": 12, "Selu": 12, "Celu": 12,
+    "QuickGelu": 16, "BiasGelu": 20, "Swish": 16, "Mish": 500, "Softplus": 400, "Elu": 12, "Selu": 12, "Celu": 12,
     "HardSwish": 4, "Softmax": 14, "LogSoftmax": 16, "Pow": 40, "Sqrt": 4, "Reciprocal": 4, "Div": 3, "Mod": 10,
     "LayerNormalization": 18, "RMSNormalization": 14, "SimplifiedLayerNormalization": 14, "SkipLayerNormalization": 20,
     "InstanceNormalization": 6, "GroupNormalization": 8, "BatchNormalization": 2, "LpNormalization": 5,
-    "CumSum": 2, "TopK": 40, "ArgMax": 3, "ArgMin": 3, "Where": 3, "Resize": 12, "Round": 4, "Einsum": 2, "LRN": 40,
+    "CumSum": 2, "TopK": 40, "ArgMax": 3, "ArgMin": 3, "Where": 3, "Resize": 12, "Round": 4, "Einsum": 2, "LRN": 40, "DFT": 500, "STFT": 500,
 }  # fmt: skip
 _MOVES = frozenset(
     {

@@ -135,3 +135,11 @@ def test_a_faster_machine_costs_less():
 def test_leaving_the_blocked_layout_costs():
     g = residual_network(gate=True)
     assert AnalyticCost(block=16).of(g).total > AnalyticCost().of(g).total
+
+
+@pytest.mark.parametrize("op", ["Softplus", "Mish"])
+def test_a_kernel_that_goes_element_by_element_costs_more_than_a_dozen_others(op):
+    def ms(name):
+        return AnalyticCost(Roofline()).of(graph([node(name, ["x"], ["y"])], {"x": (64, 256)}, opset=18)).total
+
+    assert ms(op) > 10 * ms("Exp")
