@@ -85,6 +85,7 @@ def _stft(c: Call) -> Result:
     x, step, window, length = c.arg(0), _number(c, 1, "step"), c.opt(2), _number(c, 3, "length")
     if length is None:
         length = None if window is None else window.shape[0]
+    x = x[..., None] if x.ndim == 2 else x  # as torch's older exporter writes it
     if not c.d.holds(x) or x.ndim != 3 or length is None or not step or step < 0:
         raise UnsupportedError("this form of STFT")
     if x.shape[1] < length or length <= 0 or (window is not None and window.shape != (length,)):
