@@ -18,23 +18,10 @@ _REDUCTIONS = frozenset(
     {f"Reduce{kind}" for kind in ("Sum", "Mean", "Max", "Min", "Prod", "L1", "L2", "LogSum", "LogSumExp", "SumSquare")}
 )
 _FRAMES = frozenset({"Squeeze", "Unsqueeze"})
-MISTAKEN = (
-    _POOLS
-    | _REDUCTIONS
-    | _FRAMES
-    | {
-        "Slice",
-        "PRelu",
-        "Einsum",
-        "Concat",
-        "Attention",
-        "ConvTranspose",
-        "NonZero",
-        "DFT",
-        "Resize",
-        "SplitToSequence",
-    }
-)
+_OTHERS = {
+    "Slice", "PRelu", "Einsum", "Concat", "Attention", "ConvTranspose", "NonZero", "DFT", "Resize", "SplitToSequence",
+}  # fmt: skip
+MISTAKEN = _POOLS | _REDUCTIONS | _FRAMES | _OTHERS
 """Operators of which ONNX may infer what the runtime does not make."""
 MISREAD = _POOLS | {"STFT", "Reshape", "Squeeze"}
 """Operators of which ONNX's inference may read attributes otherwise than its definition and the runtime."""

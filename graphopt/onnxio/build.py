@@ -29,7 +29,7 @@ from graphopt.ir.types import UNKNOWN, ValueType, digest
 from graphopt.onnxio.bodies import CONTROL, HAS_BODY, captured, order_of, within
 from graphopt.onnxio.declared import overridable, types_of, unnamed_axes
 from graphopt.onnxio.initializers import attribute_of, constant_of, identify
-from graphopt.onnxio.read import STANDARD
+from graphopt.onnxio.read import STANDARD, opsets_of
 
 _KNOWN_DOMAINS = ("", "ai.onnx", "ai.onnx.ml", "com.microsoft")
 _CONTROL = (*CONTROL, "SequenceMap")
@@ -59,7 +59,7 @@ def graph_of(proto: ModelProto, tensors: Mapping[str, Constant]) -> Graph:
         if info.name not in made.scope:
             raise ModelError(f"output {info.name!r} is defined by nothing")
         outputs.append((info.name, made.scope[info.name]))
-    opsets = {"" if o.domain == "ai.onnx" else o.domain: o.version for o in proto.opset_import}
+    opsets = opsets_of(proto)
     opsets.setdefault("com.microsoft", 1)
     return build(nodes, made.values, tuple(made.inputs), tuple(outputs), opsets)
 

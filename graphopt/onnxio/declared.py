@@ -11,7 +11,7 @@ from graphopt.ir.infer import attribute, dim_of, value_type
 from graphopt.ir.types import BITS, DTYPE_NAMES, UNKNOWN, Dim, ValueType, dim_name, known, merge
 from graphopt.onnxio.bodies import captured, graphs, put_in_order, within
 from graphopt.onnxio.initializers import attribute_of
-from graphopt.onnxio.read import STANDARD, function_sizes
+from graphopt.onnxio.read import STANDARD, function_sizes, opsets_of
 from graphopt.onnxio.survivable import GUARDED, all_of, guard
 
 _BOUNDS = 8  # elements of the bounds of a Slice
@@ -35,9 +35,9 @@ def _types(proto: ModelProto) -> dict[str, ValueType]:
     _dense(whole)
     _drop_endless_functions(whole)
     bodies = [*(graph.node for graph in graphs(whole.graph)), *map(all_of, whole.functions)]
-    versions = {"" if o.domain == "ai.onnx" else o.domain: o.version for o in proto.opset_import}
+    version = opsets_of(proto).get("", 1)
     for node in (node for nodes in bodies for node in nodes if node.op_type in MISREAD and node.domain in STANDARD):
-        _reread(node, versions.get("", 1))
+        _reread(node, version)
     if any(node.op_type in GUARDED for nodes in bodies for node in nodes):
         guard(whole)
     # Of an initializer that is an output inference believes what the output declares: without a shape, a Slice by it is wrong.
@@ -155,7 +155,7 @@ def _trusted(proto: ModelProto, types: dict[str, ValueType]) -> dict[str, ValueT
     The runtime does not believe the content of a tensor that a caller may replace, either. Of values that depend on such a node only the dtype is kept, whatever the file declares: the
     exporter asked the same inference. :func:`graphopt.ir.simplify.simplify` infers their shapes anew, node by node.
     """
-    versions = {"" if o.domain == "ai.onnx" else o.domain: o.version for o in proto.opset_import}
+    versions = opsets_of(proto)
     contents = _small_integers(proto) if any(node.op_type == "Slice" for node in proto.graph.node) else {}
     weights = {t.name: ValueType(DTYPE_NAMES.get(t.data_type), tuple(t.dims)) for t in proto.graph.initializer}
     told = {**types, **weights}

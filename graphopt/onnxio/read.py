@@ -199,6 +199,11 @@ Function = tuple[str, str, str]
 """Domain, name and overload of a local function."""
 
 
+def opsets_of(proto: ModelProto) -> dict[str, int]:
+    """The versions of a model's operator sets by domain; ONNX's own is the empty one."""
+    return {"" if o.domain in STANDARD else o.domain: o.version for o in proto.opset_import}
+
+
 def function_sizes(proto: ModelProto) -> dict[Function, int]:
     """Of how many nodes a call of each local function is; those are absent that call themselves, if through others."""
     calls: dict[Function, list[Function]] = {}

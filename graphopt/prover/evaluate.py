@@ -14,15 +14,8 @@ from graphopt.prover.domains import QUANTISE, Domain, Floats, RandomOrder, fresh
 from graphopt.prover.semantics import OPERATORS, Call, ContradictionError, UnsupportedError, WindowError
 from graphopt.prover.values import SHAPES, rng_of
 
-_REGISTERED = (
-    attention,
-    linear,
-    movement,
-    quantisation,
-    resizing,
-    spectral,
-    windows,
-)  # importing them registers their operators
+# Importing them registers their operators.
+_REGISTERED = (attention, linear, movement, quantisation, resizing, spectral, windows)
 
 BEYOND = "integers beyond what a float64 holds"
 

@@ -27,7 +27,7 @@ def _number(c: Call, i: int, name: str) -> int | None:
 def _turns(c: Call, length: int, results: int, sign: int) -> tuple[Array, Array]:
     """Cosines and sines of k n / length turns, a row for each place and a column for each of the first results."""
     places = np.outer(np.arange(length), np.arange(results)) % length
-    real = [cosine(4 * k, 4 * length) for k in range(length)]
+    real = [cosine(k, length) for k in range(length)]
     imaginary = [sign * cosine(4 * k - length, 4 * length) for k in range(length)]
     # A model holds them as floats of 32 bits, and the number that is meant is found from those.
     return (
