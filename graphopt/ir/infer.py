@@ -76,6 +76,15 @@ def _fused_matmul(attributes: Mapping[str, Any], inputs: Sequence[ValueType | No
     return _infer("MatMul", "", 13, {}, turned, [None] * len(turned), 1)[0]
 
 
+def _packed_attention(attributes: Mapping[str, Any], inputs: Sequence[ValueType | None]) -> ValueType:
+    """The rows of the input, as wide as a third of its weights: these hold queries, keys and values."""
+    a, w = inputs[0] if inputs else None, inputs[1] if len(inputs) > 1 else None
+    if a is None or w is None or not a.shape or not w.shape or "qkv_hidden_sizes" in attributes:
+        return UNKNOWN
+    width = w.shape[-1]
+    return ValueType(a.dtype, (*a.shape[:-1], width // 3 if isinstance(width, int) else None))
+
+
 def _matmul_of_blocks(attributes: Mapping[str, Any], inputs: Sequence[ValueType | None]) -> ValueType:
     """A product with a weight of few bits, which is ``N`` wide."""
     a, width = inputs[0] if inputs else None, attributes.get("N")
@@ -87,6 +96,7 @@ def _matmul_of_blocks(attributes: Mapping[str, Any], inputs: Sequence[ValueType 
 # Contributed operators whose first output has a shape of its own.
 _BY_OPERANDS: dict[tuple[str, str], Callable[[Mapping[str, Any], Sequence[ValueType | None]], ValueType]] = {
     ("com.microsoft", "MultiHeadAttention"): _multi_head_attention,
+    ("com.microsoft", "Attention"): _packed_attention,
     ("com.microsoft", "FusedConv"): _fused("Conv", 11),
     ("com.microsoft", "FusedGemm"): _fused("Gemm", 13),
     ("com.microsoft", "FusedMatMul"): _fused_matmul,

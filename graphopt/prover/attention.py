@@ -9,6 +9,10 @@ from graphopt.prover.linear import lowered, matmul, total
 from graphopt.prover.semantics import Call, ContradictionError, Result, UnsupportedError, operator
 
 
+_FLOATS = ("f32", "f16")
+"""What the runtime's own operators take: those of float16 are computed in float32 where a provider has no kernel for it."""
+
+
 def attention(c: Call, q: Array, k: Array, v: Array, scale: float, bias: Array | None) -> Array:
     """Softmax of the scaled products of queries and keys, plus a bias, times the values.
 
@@ -50,8 +54,8 @@ def _joined(x: Array) -> Array:
 def _multi_head(c: Call) -> Result:
     if c.attributes.get("unidirectional", 0) or any(c.opt(i) is not None for i in (3, 4, 8, 9)) or len(c.to) > 3:
         raise UnsupportedError("this form of MultiHeadAttention")
-    if c.of[0] != "f32":
-        raise UnsupportedError("MultiHeadAttention of other types than float32")
+    if c.of[0] not in _FLOATS:
+        raise UnsupportedError(f"MultiHeadAttention of {c.of[0]}")
     n = int(c.attributes["num_heads"])
     q, past, present = _heads(c.arg(0), n), c.opt(6), len(c.to) > 1
     if c.arg(1).ndim == 4 and (past is not None or present):
@@ -63,16 +67,40 @@ def _multi_head(c: Call) -> Result:
         k, v = _after(past, k), _after(c.arg(7), v)
     if q.shape[0] != k.shape[0] or k.shape[:3] != v.shape[:3] or (c.arg(1).ndim == 4 and k.shape != v.shape):
         raise ContradictionError("queries, keys and values that do not fit")
+    made = _contributed(c, q, k, v)
+    return [made, k, v][: len(c.to)] if present else made
+
+
+@operator("Attention", domain="com.microsoft")
+def _packed(c: Call) -> Result:
+    others = any(value for name, value in c.attributes.items() if name not in ("scale", "num_heads"))
+    if others or len(c.to) > 1 or any(c.opt(i) is not None for i in (3, 4, 6)):
+        raise UnsupportedError("this form of com.microsoft.Attention")
+    if c.of[0] not in _FLOATS:
+        raise UnsupportedError(f"com.microsoft.Attention of {c.of[0]}")
+    x, w, shift, n = c.arg(0), c.arg(1), c.opt(2), int(c.attributes["num_heads"])
+    if x.ndim != 3 or w.ndim != 2 or w.shape[0] != x.shape[2] or w.shape[1] % 3:
+        raise ContradictionError("weights that do not fit")
+    if shift is not None and shift.shape != w.shape[1:]:
+        raise ContradictionError("a bias that does not fit")
+    made = matmul(c, x, w)
+    made = made if shift is None else c.d.add(made, shift)
+    q, k, v = (_heads(part, n) for part in np.split(made, 3, 2))
+    return _contributed(c, q, k, v)
+
+
+def _contributed(c: Call, q: Array, k: Array, v: Array) -> Array:
+    """What the runtime's own operators make of heads: the bias of the scores is their sixth operand, and a scale of 0 is one that is left out."""
     bias = c.opt(5)
-    scores = (*q.shape[:3], k.shape[2])
     if bias is not None and not (
-        bias.ndim == 4 and bias.shape[2:] == scores[2:] and bias.shape[0] in (1, scores[0]) and bias.shape[1] in (1, n)
+        bias.ndim == 4
+        and bias.shape[2:] == (q.shape[2], k.shape[2])
+        and bias.shape[0] in (1, q.shape[0])
+        and bias.shape[1] in (1, q.shape[1])
     ):
         raise ContradictionError("a bias whose shape the operator does not take")
-    # A scale of 0 is one that is left out.
     scale = float(c.attributes.get("scale") or 0.0) or float(q.shape[3]) ** -0.5
-    made = _joined(attention(c, q, k, v, scale, bias))
-    return [made, k, v][: len(c.to)] if present else made
+    return _joined(attention(c, q, k, v, scale, bias))
 
 
 def _after(past: Array, new: Array) -> Array:
