@@ -97,7 +97,7 @@ def _keys(names: dict[str, Any], operand: Operand) -> list[int | float | None]:
     bound = names[operand.name]
     if isinstance(bound, Ref):
         return [bound.key]
-    if isinstance(bound, tuple):
+    if isinstance(bound, tuple) and all(isinstance(ref, Ref) for ref in bound):
         return [ref.key for ref in bound]
     raise RefusedError(f"{operand.name!r} is a number, not a value: make it a constant with i64() or like()")
 
