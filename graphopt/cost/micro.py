@@ -266,7 +266,8 @@ def _constant_range(plan: Blueprint, key: int) -> tuple[float, float, bool]:
             at = node.inputs.index(key)
             if node.op in ("Div", "Pow", "PRelu") or node.op.endswith("Normalization"):
                 return 0.5, 1.5, True
-            if at == 1 and node.op in ("Conv", "MatMul", "Gemm", "ConvTranspose", "FusedMatMul"):
+            # Large weights of an Attention would leave one key to each query, and subnormal numbers to the others.
+            if at == 1 and node.op in ("Conv", "MatMul", "Gemm", "ConvTranspose", "FusedMatMul", "Attention"):
                 return 0.01, 0.1, False
     return 0.1, 1.0, False
 
