@@ -78,6 +78,17 @@ def _attention(own: Callable[[Draft, int, int, int], str], opset: int = 17, mask
         )
 
 
+def _projected() -> Iterator[Any]:
+    """Projections as one product, cut in three for MultiHeadAttention, against the operator that takes them along."""
+    for s, d, h in ((16, 512, 8), (128, 384, 12), (197, 768, 12), (512, 768, 12), (1500, 384, 6)):
+        feeds, w, b = {"x": normal(1, s, d)}, 0.05 * normal(d, 3 * d), normal(3 * d)
+        p, o = Draft(), Draft()
+        p("Split", p("Add", p("MatMul", "x", w), b), [d, d, d], axis=-1, results=3)
+        plain = p("MultiHeadAttention", *(f"v2_{i}" for i in range(3)), domain=_OWN, num_heads=h)
+        own = o("Attention", "x", w, b, domain=_OWN, num_heads=h)
+        yield f"{s} tokens, {d} wide, {h} heads", feeds, p.model(plain, feeds, 17), o.model(own, feeds, 17)
+
+
 def _grouped(d: Draft, s: int, h: int) -> str:
     last, whole = np.array([s - 1], np.int32), np.array(s, np.int32)
     heads = {"num_heads": h, "kv_num_heads": h, "causal": 0}
@@ -128,6 +139,7 @@ def cases() -> dict[str, Iterator[Any]]:
         "Attention (23), mask": _attention(
             lambda d, s, w, h: d("Attention", "q", "k", "v", "m", q_num_heads=h, kv_num_heads=h), 23, mask=True
         ),
+        "Attention with its projections": _projected(),
         "BiasGelu": _rows(lambda d, n: _gelu(d, d("Add", "x", normal(n))), lambda d, n: d("BiasGelu", "x", normal(n), domain=_OWN)),
         "FastGelu": _rows(lambda d, n: _tanh_gelu(d, "x"), lambda d, n: d("FastGelu", "x", domain=_OWN)),
         "QuickGelu": _rows(
