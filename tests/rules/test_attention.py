@@ -10,6 +10,7 @@ from onnxruntime import InferenceSession
 from graphopt import optimize
 
 _TOKENS, _HEADS, _WIDTH = 256, 4, 16
+_FEW, _MODEL = 16, _HEADS * _WIDTH
 
 
 class _Draft:
@@ -82,6 +83,51 @@ def _operators(spelling, opset: int, **options) -> list[str]:
 @pytest.mark.parametrize("spelling", [_eager, _scaled_on_both_sides, _guarded], ids=lambda f: f.__name__)
 def test_it_is_one_operator(spelling):
     assert _operators(spelling, 17) == ["MultiHeadAttention"]
+
+
+def _separate(d: _Draft) -> tuple[str, str, str]:
+    q, k, v = (d("Add", d("MatMul", "x", _weights(_MODEL, i)), _weights(1, i)) for i in range(3))
+    heads = [d("Reshape", x, [1, _FEW, _HEADS, _WIDTH]) for x in (q, k, v)]
+    return tuple(d("Transpose", x, perm=[0, 2, 1, 3]) for x in heads)
+
+
+def _turned_by_torch(d: _Draft) -> tuple[str, str, str]:
+    """``torch.nn.MultiheadAttention``: tokens before examples, and an axis of three that is brought to the front."""
+    rows = d("Reshape", "x", [_FEW, 1, _MODEL])
+    made = d("Reshape", d("Add", d("MatMul", rows, _weights(3 * _MODEL)), _weights(3)), [1, _FEW, 1, 3, _MODEL])
+    turned = d("Squeeze", d("Transpose", made, perm=[3, 1, 2, 0, 4]), [3])
+    parts = [d("Reshape", d("Gather", turned, np.int64(i), axis=0), [1, _FEW, _HEADS, _WIDTH]) for i in range(3)]
+    return tuple(d("Transpose", x, perm=[0, 2, 1, 3]) for x in parts)
+
+
+def _turned_by_timm(d: _Draft) -> tuple[str, str, str]:
+    made = d("Reshape", d("Add", d("MatMul", "x", _weights(3 * _MODEL)), _weights(3)), [1, _FEW, 3, _HEADS, _WIDTH])
+    turned = d("Transpose", made, perm=[2, 0, 3, 1, 4])
+    return tuple(d("Gather", turned, np.int64(i), axis=0) for i in range(3))
+
+
+def _weights(n: int, seed: int = 0) -> np.ndarray:
+    """A matrix from the model's width to ``n``; a bias for as many parts as ``n`` is, where that is small."""
+    shape = (_MODEL, n) if n >= _MODEL else (n * _MODEL,)
+    return np.random.default_rng(seed).normal(0, 0.1, shape).astype(np.float32)
+
+
+@pytest.mark.parametrize("projections", [_separate, _turned_by_torch, _turned_by_timm], ids=lambda f: f.__name__)
+def test_projections_go_with_it(projections):
+    d = _Draft()
+    q, k, v = projections(d)
+    scores = d("Mul", d("MatMul", q, d("Transpose", k, perm=[0, 1, 3, 2])), 0.25)
+    made = d("Transpose", d("MatMul", d("Softmax", scores, axis=-1), v), perm=[0, 2, 1, 3])
+    full = [1, _FEW, _MODEL]
+    graph = helper.make_graph(
+        [*d.nodes, helper.make_node("Reshape", [made, d._constant(full)], ["y"])], "g",
+        [helper.make_tensor_value_info("x", 1, full)], [helper.make_tensor_value_info("y", 1, full)], d.constants,
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
+    families = ["attention", "packed-attention", "layout", "identity"]
+    found = optimize(model, rules=families, strategy="backtracking", measure=False)
+    assert found.report["verified"]["passed"]
+    assert [n.op_type for n in found.model.graph.node if n.op_type != "Concat"] == ["Attention"]
 
 
 def test_a_portable_model_gets_the_standard_operator():
