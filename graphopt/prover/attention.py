@@ -8,7 +8,6 @@ from graphopt.ir.types import Array
 from graphopt.prover.linear import lowered, matmul, total
 from graphopt.prover.semantics import Call, ContradictionError, Result, UnsupportedError, operator
 
-
 _FLOATS = ("f32", "f16")
 """What the runtime's own operators take: those of float16 are computed in float32 where a provider has no kernel for it."""
 
