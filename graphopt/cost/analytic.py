@@ -63,11 +63,12 @@ class Roofline:
 # Arithmetic operations for one element, by how the runtime's kernels compute it.
 _PER_ELEMENT: dict[str, float] = {
     "Exp": 10, "Log": 15, "Erf": 15, "Tanh": 12, "Sigmoid": 6, "Sin": 20, "Cos": 20, "Gelu": 20, "FastGelu": 16,
-    "QuickGelu": 16, "BiasGelu": 20, "Swish": 16, "Mish": 500, "Softplus": 400, "Elu": 12, "Selu": 12, "Celu": 12,
+    "QuickGelu": 16, "BiasGelu": 20, "Swish": 16, "Mish": 500, "Softplus": 400, "Elu": 60, "Selu": 60, "Celu": 70,
     "HardSwish": 4, "Softmax": 14, "LogSoftmax": 16, "Pow": 40, "Sqrt": 4, "Reciprocal": 4, "Div": 3, "Mod": 10,
+    "PRelu": 150, "Tan": 500, "Sinh": 1000, "Cosh": 450, "Hardmax": 400, "ReduceLogSumExp": 200,
     "LayerNormalization": 18, "RMSNormalization": 14, "SimplifiedLayerNormalization": 14, "SkipLayerNormalization": 20,
     "InstanceNormalization": 6, "GroupNormalization": 8, "BatchNormalization": 2, "LpNormalization": 5,
-    "CumSum": 2, "TopK": 40, "ArgMax": 3, "ArgMin": 3, "Where": 3, "Resize": 12, "Round": 4, "Einsum": 2, "LRN": 40, "DFT": 500, "STFT": 500,
+    "CumSum": 2, "TopK": 100, "ArgMax": 3, "ArgMin": 3, "Where": 3, "Resize": 12, "Round": 4, "Einsum": 2, "LRN": 1000, "DFT": 500, "STFT": 500,
 }  # fmt: skip
 _MOVES = frozenset(
     {
@@ -137,7 +138,8 @@ def work(graph: Graph, node: Node, shapes: Shapes) -> Work:
     if node.op in _POOLS:
         return Work(scalar=float(n * prod(node.attributes.get("kernel_shape", (1,)))), nbytes=read + written)
     if node.op.startswith("Reduce") or node.op.startswith("Global") or node.op in ("ArgMax", "ArgMin", "TopK"):
-        return Work(scalar=float(prod(ins[0])) if ins else 0.0, nbytes=read + written)
+        given = float(prod(ins[0])) if ins else 0.0
+        return Work(scalar=given * _PER_ELEMENT.get(node.op, 1.0), nbytes=read + written)
     return Work(scalar=n * _PER_ELEMENT.get(node.op, 1.0), nbytes=read + written)
 
 
