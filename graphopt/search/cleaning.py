@@ -20,7 +20,7 @@ from graphopt.rewrite.match import Match, Starts, find_from
 from graphopt.runtime import kernels
 
 _MOST = 10_000
-"""Rewrites around one step after which its cleaning ends: rules that undo each other must not go round for ever."""
+"""Rewrites around one step after which its cleaning ends: rules that make ever larger graphs must not go on for ever."""
 _FIRST = frozenset({0})
 
 
@@ -58,15 +58,16 @@ def _fixed_point(graph: Graph, always: Library, block: int) -> tuple[Graph, list
     made = list[Cleaned]()
     if not always.rules:
         return graph, made
+    seen = {graph.hash}
     # What changes nothing goes first, or a factor of one goes into the weights of a layer, which are not those of its twin any more.
     for rules in (always.drops, always):
         # Backwards: what computes a shape need not be looked at once the shape is known where it is used.
         for id in [node.id for node in graph.in_order()][::-1]:
             # Each match is found from the node of its first line; around a rewrite all lines are tried.
-            while (found := _first(graph, rules, id, block, anchors=_FIRST)) is not None:
+            while (found := _first(graph, rules, id, block, seen, anchors=_FIRST)) is not None:
                 match, after, delta = found
                 made.append(Cleaned(graph, match))
-                graph, _ = _clean(after, delta, rules, block, made)
+                graph, _ = _clean(after, delta, rules, block, seen, made)
     return graph, made
 
 
@@ -78,7 +79,7 @@ def rewritten(graph: Graph, match: Match, library: Library, block: int = 16) -> 
     """
     graph, delta = alone(graph, match, block)
     always = library.always
-    return _clean(graph, delta, always, block) if always.rules else (graph, delta)
+    return _clean(graph, delta, always, block, set()) if always.rules else (graph, delta)
 
 
 def alone(graph: Graph, match: Match, block: int = 16) -> tuple[Graph, Delta]:
@@ -91,20 +92,25 @@ def alone(graph: Graph, match: Match, block: int = 16) -> tuple[Graph, Delta]:
 
 
 def _clean(
-    graph: Graph, delta: Delta, always: Library, block: int, made: list[Cleaned] | None = None
+    graph: Graph, delta: Delta, always: Library, block: int, seen: set[int], made: list[Cleaned] | None = None
 ) -> tuple[Graph, Delta]:
-    """The graph without what the rules that always hold find around an edit, and all that changed; ``made`` takes the rewrites."""
+    """The graph without what the rules that always hold find around an edit, and all that changed.
+
+    ``seen`` holds the hashes of the graphs on the way, to which none comes back; ``made`` takes the rewrites.
+    """
     deltas = [delta]
+    seen.add(graph.hash)
     todo = dict.fromkeys(_changed(graph, delta))
     while todo and len(deltas) <= _MOST:
         id = next(iter(todo))
-        found = _first(graph, always, id, block)
+        found = _first(graph, always, id, block, seen)
         if found is None:
             del todo[id]
             continue
         if made is not None:
             made.append(Cleaned(graph, found[0]))
         _, graph, delta = found
+        seen.add(graph.hash)
         deltas.append(delta)
         todo.update(dict.fromkeys(_changed(graph, delta)))
     return graph, together(deltas) if len(deltas) > 1 else delta
@@ -119,9 +125,9 @@ def _changed(graph: Graph, delta: Delta) -> list[int]:
 
 
 def _first(
-    graph: Graph, always: Library, id: int, block: int, anchors: frozenset[int] | None = None
+    graph: Graph, always: Library, id: int, block: int, seen: set[int], anchors: frozenset[int] | None = None
 ) -> tuple[Match, Graph, Delta] | None:
-    """The first match with a node that can be rewritten, and what comes of it."""
+    """The first match with a node that can be rewritten, and what comes of it: no graph that was there before."""
     node = graph.nodes.get(id)
     if node is None or graph.is_lazy(node):
         return None
@@ -133,7 +139,9 @@ def _first(
             if not match.preferred:
                 continue
             try:
-                return match, *alone(graph, match, block)
+                after, delta = alone(graph, match, block)
             except RefusedError:
                 continue
+            if after.hash not in seen:
+                return match, after, delta
     return None
