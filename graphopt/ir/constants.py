@@ -37,6 +37,10 @@ class NotConstantError(Exception):
     """The value depends on the model's inputs, or the runtime has no kernel for an operator on its way."""
 
 
+class NotYetKnownError(NotConstantError):
+    """The graph does not know enough of what the value is computed from: an equal graph may know more."""
+
+
 class ArrayData:
     """Bytes of a constant that a rule or the engine made.
 
@@ -181,7 +185,7 @@ def _cone(graph: Graph, keys: Iterable[int], memo: Mapping[int, Array]) -> tuple
         elif value.tensor is not None:
             leaves[key] = value.tensor.numpy()
         elif not value.const or value.producer is None:
-            raise NotConstantError(value.name)
+            raise NotYetKnownError(value.name)
         elif value.producer in nodes:
             continue
         else:
@@ -249,12 +253,12 @@ def _shape(graph: Graph, node: Node) -> Array:
     key = node.inputs[0]
     shape = graph.type(key).shape if key is not None else None
     if shape is None:
-        raise NotConstantError(node.name)
+        raise NotYetKnownError(node.name)
     if node.op == "Shape":
         shape = shape[slice(node.attributes.get("start", 0), node.attributes.get("end"))]
     sizes = [d for d in shape if isinstance(d, int)]
     if len(sizes) != len(shape):
-        raise NotConstantError(node.name)
+        raise NotYetKnownError(node.name)
     return np.array(sizes if node.op == "Shape" else math.prod(sizes), dtype=np.int64)
 
 
@@ -273,6 +277,8 @@ def small_array(graph: Graph, key: int | None) -> Array | None:
         try:
             followed = _followed(graph, value)
             _small[slot] = evaluate(graph, key) if followed is None else followed
+        except NotYetKnownError:
+            return None  # keys are those of all equal graphs: one that knows more, as a simplified one does, asks again
         except NotConstantError:
             _small[slot] = None
     return _small[slot]

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper, parser
 
-from graphopt.ir.constants import NotConstantError, evaluate, evaluate_all
+from graphopt.ir.constants import NotConstantError, evaluate, evaluate_all, small_array
+from graphopt.ir.types import ValueType
 from graphopt.onnxio.load import load
 from graphopt.runtime.session import LoadableModel, Session, SessionConfig
 
@@ -102,6 +104,7 @@ def test_one_session_for_many_and_what_fails_spoils_nothing(monkeypatch):
 
 MEMORY = """
 import sys
+from dataclasses import replace
 import numpy as np
 from onnx import helper, numpy_helper
 from graphopt.ir.constants import evaluate
@@ -132,3 +135,17 @@ def test_weights_are_held_once():
     grown, size = map(float, done.stdout.split())
     assert size == 128
     assert grown < size + 24  # the result; neither the operands nor the result a second time
+
+
+def test_what_one_graph_does_not_know_an_equal_one_may():
+    proto = parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17]> g (float[3] x) => (float[3] y) <float[2, 1, 2] c = {1, 2, 3, 4}> '
+        "{ t = Relu (c) s = Shape (t) d = Cast <to = 1> (s) y = Add (x, d) }"
+    )
+    graph = load(proto).graph
+    keys = {value.name: key for key, value in graph.values.items()}
+    less = replace(graph.values[keys["t"]], type=ValueType("f32", ("a", 1, 2)))
+    vague = replace(graph, values=graph.values.set(keys["t"], less))
+    assert small_array(vague, keys["d"]) is None
+    found = small_array(graph, keys["d"])
+    assert found is not None and found.tolist() == [2, 1, 2]
