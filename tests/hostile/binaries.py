@@ -107,6 +107,12 @@ def heavy() -> Iterator[Case]:
     for size in (2**30, 2**30):
         wide.graph.input[0].type.tensor_type.shape.dim.add(dim_value=size)
     yield Case("model: an input of 2 ** 61 elements", _saved(wide))
+    scan = parser.parse_model(
+        '<ir_version: 10, opset_import: ["": 25]> g (float[2] s, float[2, 0] x) => (float[2] t, float[a, b] y) { t, y = Scan '
+        "<num_scan_inputs = 1, scan_input_axes = [1], scan_output_axes = [1], body = b (float[2] p, float[2] q) => "
+        "(float[2] r, float[2] z) { r = Add (p, q) z = Relu (q) }> (s, x) }"
+    )
+    yield Case("model: a Scan of no steps along its second axis", _saved(scan, "optimize", "FILE"))
     yield Case("model: all memory asked for", _saved(hazards.greedy(4000), "optimize", "FILE"))
     yield Case("verify: all memory asked for", _saved(hazards.greedy(4000), "verify", "FILE", "FILE"))
 
