@@ -121,6 +121,14 @@ def said(op: str, domain: str, attributes: Mapping[str, Any]) -> list[tuple[str,
     return sorted(item for item in attributes.items() if item not in defaults.items())
 
 
+def plain(op: str, domain: str, attributes: dict[str, Any]) -> dict[str, Any]:
+    """Attributes in one form of those that say the same: the equation of an Einsum without its spaces."""
+    equation = attributes.get("equation")
+    if op != "Einsum" or domain or not isinstance(equation, str):
+        return attributes
+    return {**attributes, "equation": equation.replace(" ", "")}
+
+
 def known_domain(domain: str) -> bool:
     """Whether all operators of a domain are known to be functions of their inputs (but for :data:`RANDOM`)."""
     return domain in ("", "ai.onnx", "com.microsoft", "ai.onnx.ml")

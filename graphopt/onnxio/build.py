@@ -120,8 +120,8 @@ class _Builder:
                 name = source.output[0]
                 self._define(name, Value(digest("init", name, data.key), name, data.type, True, data))
                 return
-        attributes = {a.name: attribute_of(a) for a in source.attribute}
         domain = "" if source.domain == "ai.onnx" else source.domain
+        attributes = ops.plain(source.op_type, domain, {a.name: attribute_of(a) for a in source.attribute})
         why = _opaque(source, self._functions, attributes, [values[k] for k in ins if k is not None]) or self._fragile
         pure = not why and ops.pure(source.op_type, domain, attributes, len(source.input))
         while ins and ins[-1] is None:

@@ -277,3 +277,12 @@ def test_a_constant_node_becomes_an_initializer(tmp_path: Path, ir_version: int,
     assert sorted(n.op_type for n in onnx.load(out).graph.node) == left
     feeds = {"x": np.ones(3, np.float32)}
     same(run(out, feeds), run(proto, feeds))
+
+
+def test_an_equation_is_read_without_its_spaces_and_written_as_it_was() -> None:
+    nodes = [node("Einsum", ["a", "b"], ["y"], equation="b i d, b j d -> b i j"), node("Relu", ["y"], ["z"])]
+    proto = model(nodes, [("a", F, [2, 3, 4]), ("b", F, [2, 5, 4])], [("z", F, [2, 3, 5])])
+    loaded = load(proto)
+    (einsum,) = (n for n in loaded.graph.nodes.values() if n.op == "Einsum")
+    assert einsum.attributes["equation"] == "bid,bjd->bij"
+    assert to_proto(emit(loaded, loaded.graph)) == proto
