@@ -136,6 +136,17 @@ def files_read(
     return found
 
 
+def file_named(text: str | Path) -> Path:
+    """The path of a file that is to be written, from its text: what ends in a slash, which a path does not keep, names a folder.
+
+    Raises:
+        UsageError: It does.
+    """
+    if os.path.basename(text) in ("", os.curdir, os.pardir):
+        raise UsageError(f"{text} is a folder, not a file", "end it with the name of a file")
+    return Path(text)
+
+
 def writable(path: Path, *, reads: Mapping[str, Path], writes: Mapping[str, Path]) -> Path:
     """`path`, if a file can be written there without harm to the other files of the command.
 

@@ -16,7 +16,7 @@ from graphopt.cli import options, paths
 from graphopt.cli.options import option
 from graphopt.cli.screen import console, each, table, write_json
 from graphopt.errors import GraphoptError, OutputsDifferError, TooSlowError, UsageError
-from graphopt.files import write_text
+from graphopt.files import file_named, write_text
 from graphopt.kinds import integer, number
 from graphopt.settings import DECLARED
 
@@ -156,11 +156,16 @@ def bench(
     json: options.Json = None,
     csv: Annotated[
         str | None,
-        option("--csv", metavar="FILE|-", help="Write a row for each variant as CSV to FILE, or with - to stdout."),
+        option(
+            "--csv",
+            metavar="FILE|-",
+            help="Write a row for each variant as CSV to FILE, or with - to stdout.",
+            parser=options.file_or_stdout,
+        ),
     ] = None,
     html: Annotated[
         Path | None,
-        typer.Option("--html", metavar="FILE", help="Write everything as one self-contained page.", show_default=False),
+        option("--html", metavar="FILE", help="Write everything as one self-contained page.", parser=file_named),
     ] = None,
     quiet: options.Quiet = False,
     verbose: Annotated[bool, option("--verbose", "-v", help="Say what is being done.")] = False,

@@ -17,6 +17,7 @@ from graphopt.cli.options import option
 from graphopt.cli.screen import console, each, facts, present, table, write_json
 from graphopt.documents import DocumentError, checked, read_json
 from graphopt.errors import UnknownNameError, UsageError
+from graphopt.files import file_named, write_text
 from graphopt.kinds import integer, number
 from graphopt.wording import percent, plural
 
@@ -99,7 +100,10 @@ def clear(environment: Environment = None) -> None:
 
 @app.command("export", short_help="Write stored kernel times to a file.")
 def export(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Where to write them, as JSON.", show_default=False)],
+    file: Annotated[
+        Path,
+        typer.Argument(metavar="FILE", help="Where to write them, as JSON.", show_default=False, parser=file_named),
+    ],
     environment: Environment = None,
 ) -> None:
     """Write stored kernel times to a file, for another machine of the same kind."""
@@ -176,7 +180,9 @@ def calibrate(
     ] = 2.0,
     given: Any = None,
     json: options.Json = None,
-    svg: Annotated[Path | None, option("--svg", metavar="FILE", help="Draw predicted against measured times.")] = None,
+    svg: Annotated[
+        Path | None, option("--svg", metavar="FILE", help="Draw predicted against measured times.", parser=file_named)
+    ] = None,
     quiet: options.Quiet = False,
 ) -> None:
     """Compare predicted with measured times of randomly rewritten graphs, and with five models or more correct what all have in common.
@@ -194,7 +200,6 @@ def calibrate(
         paths.report_file(str(svg), reads, also, {} if json in (None, "-") else {"the JSON results": Path(str(json))})
 
     from graphopt.cli.progress import WorkProgress
-    from graphopt.files import write_text
 
     said = {name: value for name, value in given.items() if value is not None}
     points, screen = [], console()

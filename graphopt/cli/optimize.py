@@ -15,7 +15,7 @@ from graphopt.cli.options import option
 from graphopt.cli.screen import breakable, console, each, facts, table, word, write_json
 from graphopt.config import load_settings
 from graphopt.errors import TooSlowError, UsageError
-from graphopt.files import is_stream
+from graphopt.files import file_named, is_stream
 from graphopt.wording import change, milliseconds, one_line, plural, seconds, size
 
 if TYPE_CHECKING:
@@ -34,7 +34,13 @@ def optimize(
     ],
     output: Annotated[
         Path | None,
-        option("--output", "-o", metavar="OUT", help="The file to write (default: MODEL.opt.onnx beside MODEL)."),
+        option(
+            "--output",
+            "-o",
+            metavar="OUT",
+            help="The file to write (default: MODEL.opt.onnx beside MODEL).",
+            parser=file_named,
+        ),
     ] = None,
     out_dir: Annotated[
         Path | None,
@@ -49,10 +55,12 @@ def optimize(
     dry_run: Annotated[bool, option("--dry-run", help="Do everything, but write no model.")] = False,
     json: options.Json = None,
     trace: Annotated[
-        Path | None, option(metavar="FILE", help="Write the steps of the search, from which it can be replayed.")
+        Path | None,
+        option(metavar="FILE", help="Write the steps of the search, from which it can be replayed.", parser=file_named),
     ] = None,
     report: Annotated[
-        Path | None, option(metavar="FILE", help="Write an HTML page of what was found, changed and measured.")
+        Path | None,
+        option(metavar="FILE", help="Write an HTML page of what was found, changed and measured.", parser=file_named),
     ] = None,
     quiet: options.Quiet = False,
     verbose: Annotated[bool, option("--verbose", "-v", help="Say what is being done, and list every step.")] = False,

@@ -15,6 +15,7 @@ from typer.core import TyperCommand
 from graphopt import registry
 from graphopt.config import PROVIDERS, parse_dim, parse_input_shape, parse_provider_option, rules_dir
 from graphopt.errors import UsageError
+from graphopt.files import file_named
 from graphopt.kinds import NAMES, Kind, checked
 from graphopt.settings import DECLARED
 
@@ -25,10 +26,18 @@ def option(
     metavar: str | None = None,
     values: Callable[[str], list[str]] | None = None,
     kind: Kind | None = None,
+    parser: Callable[[str], Any] | None = None,
 ) -> Any:
     """An option whose default, if it has one, is told by its help text."""
-    bounds = None if kind is None else _held(kind)
-    return typer.Option(*names, help=help, metavar=metavar, show_default=False, autocompletion=values, callback=bounds)
+    return typer.Option(
+        *names,
+        help=help,
+        metavar=metavar,
+        show_default=False,
+        autocompletion=values,
+        callback=None if kind is None else _held(kind),
+        parser=parser,
+    )
 
 
 def _held(kind: Kind) -> Callable[[typer.CallbackParam, Any], Any]:
@@ -40,6 +49,12 @@ def _held(kind: Kind) -> Callable[[typer.CallbackParam, Any], Any]:
         return value
 
     return held
+
+
+def file_or_stdout(text: str) -> str:
+    """What is given for a file of results, or ``-``; see :func:`graphopt.files.file_named`."""
+    file_named(text)
+    return text
 
 
 def setting(name: str) -> Any:
@@ -160,7 +175,10 @@ Inputs = Annotated[
     ),
 ]
 Json = Annotated[
-    str | None, option("--json", metavar="FILE|-", help="Write the result as JSON to FILE, or with - to stdout.")
+    str | None,
+    option(
+        "--json", metavar="FILE|-", help="Write the result as JSON to FILE, or with - to stdout.", parser=file_or_stdout
+    ),
 ]
 Quiet = Annotated[bool, option("--quiet", "-q", help="Print errors only.")]
 

@@ -10,7 +10,7 @@ import typer
 from graphopt.cli import options, paths
 from graphopt.cli.screen import console, facts, present
 from graphopt.errors import UsageError
-from graphopt.files import writable
+from graphopt.files import file_named, writable
 from graphopt.wording import sized
 
 TraceFile = Annotated[Path, typer.Argument(metavar="TRACE", help="What `optimize --trace` wrote.", show_default=False)]
@@ -20,7 +20,8 @@ def replay(
     trace: TraceFile,
     model: options.Model,
     output: Annotated[
-        Path | None, options.option("-o", "--output", metavar="FILE", help="Where to write the model.")
+        Path | None,
+        options.option("-o", "--output", metavar="FILE", help="Where to write the model.", parser=file_named),
     ] = None,
     steps: Annotated[
         int | None, options.option("--steps", metavar="N", help="Stop after the first N steps (default: all).")

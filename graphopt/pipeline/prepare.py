@@ -17,7 +17,7 @@ from graphopt.config import Settings
 from graphopt.cost.analytic import AnalyticCost
 from graphopt.cost.models import COST_MODELS
 from graphopt.errors import SessionError, UsageError, expect_path
-from graphopt.files import writable
+from graphopt.files import file_named, writable
 from graphopt.ir.tensors import Stamp
 from graphopt.ir.types import BY_CODE
 from graphopt.onnxio.load import Model, external_files, load
@@ -271,7 +271,7 @@ def check_targets(reads: Mapping[str, Any], **given: str | Path | None) -> Targe
             continue
         try:
             writes = {f"the {other}": path for other, path in targets.items()}
-            targets[name] = writable(Path(value), reads=known, writes=writes)
+            targets[name] = writable(file_named(value), reads=known, writes=writes)
         except UsageError as error:
             raise UsageError(f"{name}: {error}", error.hint) from error
     return Targets(targets.get("output"), targets.get("trace"), targets.get("report"))

@@ -166,3 +166,33 @@ def test_a_folder_of_everything_is_none_of_rules(cli, tmp_path, command, monkeyp
         "error: .: more than 10 files and folders to look through for rules",
         "hint: name the folder in which the rules are",
     ]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "optimize net.onnx -o {}",
+        "optimize net.onnx --report {}",
+        "optimize net.onnx --trace {}",
+        "optimize net.onnx --out-dir out --json {}",
+        "bench net.onnx --csv {}",
+        "bench net.onnx --html {}",
+        "cost export {}",
+        "cost calibrate net.onnx --svg {}",
+        "inspect net.onnx --json {}",
+        "replay net.onnx net.onnx -o {}",
+    ],
+)
+@pytest.mark.parametrize("end", ["/", "/.", "/.."])
+def test_what_ends_in_a_slash_is_no_file(cli, tmp_path, model, command, end):
+    outcome = cli(*command.format(f"new{end}").split())
+    assert outcome.code == 2 and f"new{end}"[:4] in outcome.error_lines()[0]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["net.onnx"]
+
+
+def test_what_ends_in_a_slash_is_no_file_in_python_either(model, tmp_path):
+    import graphopt
+
+    for given in ({"output": f"{tmp_path}/new/"}, {"trace": f"{tmp_path}/new/"}):
+        with pytest.raises(UsageError, match="new/ is a folder, not a file"):
+            graphopt.optimize(model, measure=False, **given)
