@@ -217,7 +217,7 @@ def same_file(one: Path, other: Path) -> bool:
         return os.path.realpath(one) == os.path.realpath(other)
 
 
-def in_utf8(path: Path) -> str:
+def in_utf8(path: str | Path) -> str:
     """A path as ONNX Runtime and ONNX files take it, in whatever the locale has names.
 
     Raises:
@@ -227,6 +227,11 @@ def in_utf8(path: Path) -> str:
         return os.fsencode(path).decode()
     except UnicodeDecodeError:
         raise UsageError(f"{path}: ONNX Runtime opens only what has a name in UTF-8", "rename it") from None
+
+
+def from_utf8(name: str) -> str:
+    """A path that an ONNX file gives, as the locale has it: the other way round than :func:`in_utf8`."""
+    return os.fsdecode(name.encode())
 
 
 class Draft(Closing):

@@ -62,7 +62,10 @@ class FinishedModels:
 
     def key(self, source: Path) -> str:
         """What a model would be made of, in short."""
-        return hashlib.blake2b(f"{content(source)} {self._made_with}".encode(), digest_size=16).hexdigest()
+        made = f"{content(source)} {self._made_with}".encode(
+            "utf-8", "surrogateescape"
+        )  # names of files may be any bytes
+        return hashlib.blake2b(made, digest_size=16).hexdigest()
 
     def finished(self, target: Path, key: str) -> dict[str, Any] | None:
         """What was told of a model when it was written; ``None`` if it was not, or not so, or is no longer there, or is open."""

@@ -214,7 +214,7 @@ class Staged(Closing):
                 break
             content.update(b"\0")  # it was changed since, and may be another model's: it is not ours to replace
         for tensor in own:
-            tensor.external_data[0].value = final.name
+            tensor.external_data[0].value = in_utf8(final.name)
         if final.exists():  # of the model that is there: the same content, by its name
             data.close()  # whoever has read that one may go on reading it
             if not scratch.is_forsaken(final):  # of a model that is staged, too, and may leave its weights to this one
@@ -241,7 +241,7 @@ def by_reference(emitted: Emitted) -> tuple[bytes, dict[str, np.ndarray[Any, Any
         return emitted.proto.SerializeToString(), arrays, None
     real = {path: path.resolve() for path in {tensor.path for tensor in files.values()}}
     folder = Path(os.path.commonpath([path.parent for path in real.values()]))
-    named = {path: Path(in_utf8(place)).relative_to(in_utf8(folder)).as_posix() for path, place in real.items()}
+    named = {path: place.relative_to(folder).as_posix() for path, place in real.items()}
     proto = ModelProto()
     proto.CopyFrom(emitted.proto)
     for tensor in proto.graph.initializer:
@@ -252,10 +252,14 @@ def by_reference(emitted: Emitted) -> tuple[bytes, dict[str, np.ndarray[Any, Any
 
 
 def refer(tensor: TensorProto, location: str, offset: int, length: int) -> None:
-    """Point a tensor at its bytes in a file."""
+    """Point a tensor at its bytes in a file.
+
+    Raises:
+        UsageError: The runtime can't open a file of that name.
+    """
     tensor.ClearField("external_data")
     tensor.data_location = TensorProto.EXTERNAL
-    for key, value in (("location", location), ("offset", str(offset)), ("length", str(length))):
+    for key, value in (("location", in_utf8(location)), ("offset", str(offset)), ("length", str(length))):
         tensor.external_data.add(key=key, value=value)
 
 
@@ -303,7 +307,7 @@ def _names(file: Path, text: str) -> bool:
             if os.fstat(content.fileno()).st_size == 0:
                 return False
             with mmap.mmap(content.fileno(), 0, access=mmap.ACCESS_READ) as view:
-                return view.find(text.encode()) >= 0
+                return view.find(os.fsencode(text)) >= 0
     except (OSError, ValueError):
         return True
 

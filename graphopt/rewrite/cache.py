@@ -37,7 +37,7 @@ def read_cached(path: Path) -> tuple[list[Rule], list[RuleError]]:
         text = rule_text(path)
     except RuleError as error:
         return [], [error]
-    key = hashlib.blake2b(f"{_version()}\n{path}\n{text}".encode(), digest_size=16).hexdigest()
+    key = hashlib.blake2b(_bytes(f"{_version()}\n{path}\n{text}"), digest_size=16).hexdigest()
     if key not in _known:
         place = _place(path)
         rules = None if place is None else _recall(place, key)
@@ -63,7 +63,7 @@ def _keep(place: Path, key: str, rules: list[Rule]) -> None:
 def _place(path: Path) -> Path | None:
     """Where the rules of a file are kept: one place for each path."""
     try:
-        name = hashlib.blake2b(str(path.resolve()).encode(), digest_size=8).hexdigest()
+        name = hashlib.blake2b(_bytes(str(path.resolve())), digest_size=8).hexdigest()
         return cache_dir() / "rules" / f"{path.stem[:40]}-{name}.json"
     except (GraphoptError, OSError, RuntimeError):
         return None
@@ -85,6 +85,10 @@ def _recall(place: Path, key: str) -> list[Rule] | None:
             return [_made(item) for item in json.loads(body)] if mark == _mark(key, body).encode() else None
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")  # of names of files, which may be any bytes
 
 
 def _mark(key: str, body: bytes) -> str:

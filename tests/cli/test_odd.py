@@ -144,6 +144,22 @@ def test_names_in_another_encoding_than_that_of_the_locale(tmp_path, model):
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="names of any bytes")
+def test_weights_of_names_that_the_locale_has_not(process, tmp_path):
+    plain = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    saved(tmp_path / "net.onnx", [1, 4096], of_rank(2, 4096))
+    onnx.save(onnx.load(tmp_path / "net.onnx"), tmp_path / "模型.onnx", save_as_external_data=True, location="重量.bin")
+    for arguments in (["-o", "新.onnx"], ["--out-dir", "新"]):
+        outcome = process("optimize", "模型.onnx", *arguments, "--no-measure", **plain)
+        assert outcome.code == 0, outcome.err
+    for made in ("新.onnx", "新/模型.onnx"):
+        assert process("verify", "模型.onnx", made).code == 0
+    (tmp_path / "规则").mkdir()
+    for name in ("flat.yaml", "evidence.lock"):
+        (tmp_path / "规则" / name).write_bytes((ROOT / "rules" / name).read_bytes())
+    assert process("rules", "list", "--rules", "规则", **plain).code == 0
+
+
 @pytest.mark.parametrize("json", ["in/net.onnx", "in/w.data", "in/config.json", "out/net.onnx", "out/config.json"])
 def test_the_report_of_many_models_takes_the_place_of_nothing(cli, tmp_path, model, json):
     (tmp_path / "in").mkdir()
