@@ -18,15 +18,16 @@ def _end(number: int, frame: FrameType | None) -> None:
 
 
 def _open_streams() -> None:
-    """Put nothing in the place of standard streams that were closed, as by ``>&-``.
+    """Put something in the place of standard streams that were closed, as by ``>&-``.
 
-    Else the next file that is opened takes the number, and what is meant for the screen goes into it.
+    Else the next file that is opened takes the number, and what is meant for the screen goes into it. What is written to a
+    stdout that was closed is an error, as it is for other commands: a document that goes there must not be lost unseen.
     """
     for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
         try:
             os.fstat(number)
         except OSError:
-            nothing = os.open(os.devnull, os.O_RDWR)
+            nothing = os.open(os.devnull, os.O_RDONLY if name == "stdout" else os.O_RDWR)
             os.dup2(nothing, number)
             if nothing != number:
                 os.close(nothing)

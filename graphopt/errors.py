@@ -24,6 +24,7 @@ The command line prints ``str(error)`` on one line, then ``hint:`` and the hint,
 from __future__ import annotations
 
 import difflib
+import errno
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -195,6 +196,11 @@ def refusal(error: OSError) -> str:
     """What the system refused, and of which files, where it names any."""
     names = " -> ".join(str(name) for name in (error.filename, error.filename2) if name is not None)
     return os.strerror(error.errno or 0).lower() + (f": {names}" if names else "")
+
+
+def unprinted(error: OSError) -> str:
+    """That stdout can't be written, and why."""
+    return f"stdout: can't be written: {'it is closed' if error.errno == errno.EBADF else reason(error)}"
 
 
 def expect(name: str, value: object, kinds: type | tuple[type, ...], what: str) -> None:

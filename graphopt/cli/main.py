@@ -36,7 +36,7 @@ from graphopt.cli import (
 from graphopt.cli.options import Command
 from graphopt.cli.screen import Lasting
 from graphopt.config import name_unknown
-from graphopt.errors import GraphoptError, RuleError, UsageError, reason, refusal
+from graphopt.errors import GraphoptError, RuleError, UsageError, refusal, unprinted
 from graphopt.version import __version__
 from graphopt.wording import one_line
 
@@ -211,8 +211,8 @@ def _report_refused(error: OSError) -> int:
     if unnamed and isinstance(error, FileNotFoundError):
         _say("error: the current folder is no longer there")
         _say("hint: go to another one")
-    elif unnamed and full:
-        _say(f"error: stdout: can't be written: {reason(error)}")
+    elif unnamed and (full or error.errno == errno.EBADF):
+        _say(f"error: {unprinted(error)}")
     else:
         _say(f"error: {refusal(error)}")
         if full:

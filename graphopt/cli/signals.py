@@ -17,7 +17,7 @@ from types import FrameType
 from typing import NoReturn
 
 from graphopt import scratch
-from graphopt.errors import reason
+from graphopt.errors import unprinted
 
 GRACE_S = 2.0
 """Seconds for the main thread to put things in order and end."""
@@ -119,7 +119,7 @@ def leave(code: int) -> NoReturn:
     except OSError as error:
         code = code or 1
         if not isinstance(error, BrokenPipeError):
-            say(f"error: stdout: can't be written: {reason(error)}\n")
+            say(f"error: {unprinted(error)}\n")
     with suppress(OSError, ValueError):
         sys.stderr.flush()
     # Python takes half a second to take everything down piece by piece, and a KeyboardInterrupt that has long been dealt

@@ -1,4 +1,4 @@
-"""Standard streams that were closed, as a service or a ``>&-`` does: the command runs as with any other."""
+"""Standard streams that were closed, as a service or a ``>&-`` does: the command runs as with any other, unless it has something to print."""
 
 from __future__ import annotations
 
@@ -35,3 +35,13 @@ def test_errors_keep_their_code(tmp_path):
     done = closed(tmp_path, ">&-", "inspect", "nowhere.onnx")
     assert done.returncode == 2 and done.stderr.startswith("error: no such file: nowhere.onnx")
     assert closed(tmp_path, ">&- 2>&-", "inspect", "nowhere.onnx").returncode == 2
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["inspect net.onnx --json -", "optimize net.onnx --no-measure --json -", "rules list", "--help", "cost export -"],
+)
+def test_what_is_to_be_printed_is_not_lost_unseen(tmp_path, model, command):
+    done = closed(tmp_path, ">&-", *command.split())
+    assert done.returncode == 1 and done.stderr.splitlines()[-1] == "error: stdout: can't be written: it is closed"
+    assert (tmp_path / "net.opt.onnx").exists() == command.startswith("optimize")
