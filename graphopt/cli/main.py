@@ -124,8 +124,7 @@ def _run(arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         code = EXIT_INTERRUPTED
     except BrokenPipeError:
-        # The reader went away, as `head` does. Python flushes stdout once more at exit: give it somewhere to go.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _give_up_stdout()  # the reader went away, as `head` does
         return EXIT_FAILURE
     except Exception as error:
         if os.environ.get("GRAPHOPT_DEBUG"):
@@ -213,11 +212,17 @@ def _report_refused(error: OSError) -> int:
         _say("hint: go to another one")
     elif unnamed and (full or error.errno == errno.EBADF):
         _say(f"error: {unprinted(error)}")
+        _give_up_stdout()
     else:
         _say(f"error: {refusal(error)}")
         if full:
             _say("hint: free some space, or choose another place with -o")
     return UsageError.exit_code if error.errno == errno.ENAMETOOLONG else EXIT_FAILURE
+
+
+def _give_up_stdout() -> None:
+    """Python flushes stdout once more at exit, where that would fail again: give it somewhere to go."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _report_usage(error: typer.TyperException) -> int:
