@@ -25,7 +25,16 @@ from graphopt.rewrite.pattern import Line, Operand
 from graphopt.rewrite.schema import Rule, parse_file, rule_text
 from graphopt.version import __version__
 
-_PARSER = ("schema.py", "located.py", "pattern.py", "expr.py", "functions.py", "scope.py", "symbols.py", "cache.py")
+_PARSER = (
+    "schema.py",
+    "located.py",
+    "pattern.py",
+    "expr.py",
+    "functions.py",
+    "scope.py",
+    "symbols.py",
+    "cache.py",
+)
 _MOST = 128
 """Files of which a process keeps the rules; some forty come with graphopt."""
 _known: dict[str, tuple[Rule, ...]] = {}  # by the key of their text

@@ -36,7 +36,7 @@ from graphopt.rewrite.located import (
     texts_of,
 )
 from graphopt.rewrite.pattern import Line, exactly, parse_line, parse_pattern_line
-from graphopt.rewrite.scope import misnamed
+from graphopt.rewrite.scope import inlined, misnamed
 
 CLAIMS = ("exact", "real", "approx")
 _HANDS_ON = frozenset(
@@ -308,7 +308,9 @@ def _rule(data: Any, family: str, providers: tuple[str, ...], name: str, wrong: 
         for key in ("where", "prefer")
     )
     lets = wrong.try_(_lets, data) or []
-    let = [(k, wrong.try_(compile_expression, v.text, FUNCTIONS, v.where)) for k, v in lets]
+    defined = [(k, wrong.try_(compile_expression, v.text, FUNCTIONS, v.where)) for k, v in lets]
+    let = tuple((k, e) for k, e in defined if e is not None)
+    where, prefer = (wrong.try_(inlined, conditions, let) or () for conditions in (where, prefer))
     claim = wrong.try_(lambda: _claim(text_of(data, "equal", at), data["equal"].where))
     domain = wrong.try_(_domain, data, claim[0], at) if claim else None
     if claim and claim[0] == "exact":
@@ -339,7 +341,7 @@ def _rule(data: Any, family: str, providers: tuple[str, ...], name: str, wrong: 
         replace,
         where,
         prefer,
-        tuple((k, e) for k, e in let if e is not None),
+        let,
         *roots,
         cases,
         providers,

@@ -1,12 +1,57 @@
-"""The names of a rule: what is read is defined, and nothing is defined twice."""
+"""The names of a rule: what is read is defined, and nothing is defined twice; in conditions, what they stand for."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+import ast
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from graphopt.errors import RuleError, nearest
-from graphopt.rewrite.expr import Expression
+from graphopt.rewrite.expr import Expression, compile_expression
+from graphopt.rewrite.functions import FUNCTIONS
 from graphopt.rewrite.pattern import Line
+
+_WHOLE = (ast.Name, ast.Constant, ast.Call, ast.Subscript, ast.List, ast.ListComp)
+"""What needs no brackets around it, wherever it stands."""
+
+
+def inlined(conditions: Sequence[Expression], let: Sequence[tuple[str, Expression]]) -> tuple[Expression, ...]:
+    """Conditions that read as if the text of each ``let`` stood in the place of its name; a ``let`` may name those before it.
+
+    Raises:
+        RuleError: One gets too long, or a loop of it would give a name in that text another meaning.
+    """
+    needed = set().union(*(condition.names for condition in conditions))
+    meant: dict[str, Expression] = {}
+    for name, expression in reversed(let):
+        needed |= expression.names if name in needed else set()
+    for name, expression in let:
+        if name in needed:
+            meant[name] = _put(expression, meant)
+    return tuple(_put(condition, meant) for condition in conditions)
+
+
+def _put(expression: Expression, meant: Mapping[str, Expression]) -> Expression:
+    """An expression with what its names mean in their place."""
+    used = expression.names & meant.keys()
+    if not used:
+        return expression
+    text = expression.text.strip()
+    names = [node for node in ast.walk(ast.parse(text, mode="eval")) if isinstance(node, ast.Name)]
+    bound = {node.id for node in names if isinstance(node.ctx, ast.Store)}
+    if taken := bound & used.union(*(meant[name].names for name in used)):
+        message = f"{text!r}: {min(taken)!r} is a name of a loop here, and of something else in what 'let' defines"
+        raise RuleError(message, expression.where, "give the loop another name")
+    lines = text.encode().splitlines(keepends=True)
+    for node in sorted(names, key=lambda node: (node.lineno, node.col_offset), reverse=True):
+        if node.id in used:
+            line, at = lines[node.lineno - 1], node.col_offset
+            end = at + len(node.id.encode())
+            lines[node.lineno - 1] = line[:at] + _whole(meant[node.id].text.strip()).encode() + line[end:]
+    return compile_expression(b"".join(lines).decode(), FUNCTIONS, expression.where)
+
+
+def _whole(text: str) -> str:
+    return text if isinstance(ast.parse(text, mode="eval").body, _WHOLE) else f"({text})"
 
 
 def misnamed(

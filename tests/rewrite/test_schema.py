@@ -270,3 +270,47 @@ def test_a_folded_line_is_one_line() -> None:
     with pytest.raises(RuleError, match="unknown function 'ranc'"):
         parse_rules(text, "a.yaml")
     assert parse_rules(text.replace("ranc", "rank"), "a.yaml")[0].doc == "one two"
+
+
+def conditions(where: str, prefer: str = "is_const(w1, w2)", let: str = "") -> tuple[str, ...]:
+    """What conditions come to, with lines of ``let`` before those that are there."""
+    text = RULE.replace("rank(w1) == 2 and rank(w2) == 2", where).replace("is_const(w1, w2)", prefer)
+    rule = one(text.replace("    let:\n", "    let:\n" + "".join(f"      {line}\n" for line in let.splitlines())))
+    return tuple(e.text for e in (*rule.where, *rule.prefer))
+
+
+def test_a_condition_reads_as_if_what_let_defines_stood_there() -> None:
+    let = "k: dim(x, -1)\nhalf: k // 2\nboth: k + half"
+    assert conditions("half > 1 and k in (2 * both, 4)", "both == half", let) == (
+        "(dim(x, -1) // 2) > 1 and dim(x, -1) in (2 * (dim(x, -1) + (dim(x, -1) // 2)), 4)",
+        "(dim(x, -1) + (dim(x, -1) // 2)) == (dim(x, -1) // 2)",
+    )
+    # A rule that says so is the same rule, so what is known of it holds.
+    spelt = one(RULE.replace("rank(w1) == 2", "i64([dim(w1, -1), dim(w2, -1)]) == 2"))
+    assert one(RULE.replace("rank(w1) == 2", "widths == 2")).hash == spelt.hash
+
+
+def test_names_of_loops_are_their_own() -> None:
+    let = "k: dim(x, 0)\nn: sum([q for q in range(k)])"
+    assert conditions("all([k > 0 for k in shape(x)])", let=let)[0] == "all([k > 0 for k in shape(x)])"
+    within = conditions("all([k > n for k in shape(x)]) and all([q > n for q in (1, 2)])", let=let)[0]
+    assert within.count("sum([q for q in range(dim(x, 0))])") == 2
+    for loop in ("k > 1 and all([k > 0 for k in shape(x)])", "all([x > k for x in (1, 2)])"):
+        with pytest.raises(RuleError, match="is a name of a loop here") as caught:
+            conditions(loop, let=let)
+        assert caught.value.where == "a.yaml:14:9" and caught.value.hint == "give the loop another name"
+
+
+@pytest.mark.parametrize(
+    ("where", "let", "said"),
+    [
+        ("big > 0", "a: 'rank(x)" + " + rank(x)" * 40 + "'\nb: a + a + a\nbig: b + b", "longer than 2000"),
+        ("later > 0", "", "'later' is not defined"),
+        ("k > 0", "k: later + 1\nlater: rank(x)", "'later' is not defined"),
+        ("x > 0", "x: rank(w1)", "'x' is defined twice"),
+        ("k > 0", "k: (", "was never closed"),
+    ],
+)
+def test_what_a_condition_can_not_name(where: str, let: str, said: str) -> None:
+    with pytest.raises(RuleError, match=said):
+        conditions(where, let=let)
