@@ -250,6 +250,9 @@ SMALLER = {
     "a Relu6 of a Max with zero": (
         13, "(float[N,M] x) => (float[N,M] y) <float a = {0}, float b = {6}> { z = Max(x, a) y = Min(z, b) }", ["Clip"],
     ),
+    "a Relu6 of a Min": (
+        13, "(float[N,M] x) => (float[N,M] y) <float a = {0}, float b = {6}> { z = Min(x, b) y = Max(z, a) }", ["Clip"],
+    ),
     "zeros around a Relu before a MaxPool": (
         13,
         "(float[N,3,7,8] x) => (float[N,3,P,Q] y) <int64[8] p = {0, 0, 1, 1, 0, 0, 1, 1}> "
