@@ -110,7 +110,7 @@ def export(
     paths.report_file(str(file), {})
 
     with _store() as store:
-        times = {name: store.all(name) for name in _environments(store, environment)}
+        times = {name: store.kernels(name) for name in _environments(store, environment)}
     write_json({"schema": "graphopt.kernels/1", "environments": times}, str(file))
     console().print(f"{plural(sum(map(len, times.values())), 'kernel time')} written to {file}")
 

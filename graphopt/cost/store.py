@@ -59,6 +59,10 @@ CREATE TABLE IF NOT EXISTS measurements (
 """
 
 
+SPEEDUP = "speedup:"
+"""How the signature of a whole graph begins: what is kept of it is how many times as fast as another it is, and no kernel's time."""
+
+
 class StoreWarning(UserWarning):
     """The store on disk can't be used, or can't be written; what is measured lives in memory only."""
 
@@ -121,6 +125,10 @@ class Store(Closing):
             found.update({signature: ms for (name, signature), ms in self._memory.items() if name == environment})
         return found
 
+    def kernels(self, environment: str) -> dict[str, float]:
+        """The measurements of kernels of an environment: milliseconds by signature."""
+        return {name: ms for name, ms in self.all(environment).items() if not name.startswith(SPEEDUP)}
+
     def put_many(self, environment: str, times: Mapping[str, float]) -> None:
         """Keep measurements, milliseconds by signature; a newer one replaces an older one."""
         rows = [(environment, signature, float(ms)) for signature, ms in times.items()]
@@ -156,12 +164,13 @@ class Store(Closing):
                 self._factors.update({(environment, signature): factor for environment, signature, factor in rows})
 
     def sizes(self) -> dict[str, int]:
-        """How many measurements there are, by environment digest."""
+        """How many measurements of kernels there are, by environment digest."""
+        query = f"SELECT environment, SUM(signature NOT LIKE '{SPEEDUP}%') FROM measurements GROUP BY environment"
         with self._lock:
-            rows = self._execute("SELECT environment, COUNT(*) FROM measurements GROUP BY environment", ())
+            rows = self._execute(query, ())
             counts = {environment: n for environment, n in rows if isinstance(environment, str)}
-            for environment, _ in self._memory:
-                counts[environment] = counts.get(environment, 0) + 1
+            for environment, signature in self._memory:
+                counts[environment] = counts.get(environment, 0) + (not signature.startswith(SPEEDUP))
         return counts
 
     def clear(self, environment: str | None = None) -> int:

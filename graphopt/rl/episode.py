@@ -37,11 +37,14 @@ class Episode:
     Args:
         environment: The model.
         rng: Where the task wants random rewrites before the start, they are drawn from this.
+        warm: Whether there are to be any; otherwise it begins with the model as it is.
     """
 
-    def __init__(self, environment: TaskEnvironment, rng: np.random.Generator | None = None) -> None:
+    def __init__(
+        self, environment: TaskEnvironment, rng: np.random.Generator | None = None, *, warm: bool = True
+    ) -> None:
         self.environment, self.task = environment, environment.task
-        warm_up = environment.task.graphs.warm_up
+        warm_up = environment.task.graphs.warm_up if warm else 0
         self.state: EpisodeState = (
             environment.root if rng is None or not warm_up else environment.warmed_up(rng, warm_up)
         )

@@ -164,6 +164,7 @@ def play(
     rngs: Sequence[np.random.Generator | None],
     *,
     temperatures: Sequence[float] = (1.0,),
+    warm: bool = True,
     go_on: Callable[[], bool] = lambda: True,
     watch: Callable[[Episode], Any] = lambda episode: None,
 ) -> list[Trajectory]:
@@ -174,11 +175,12 @@ def play(
         policy: Scores the actions.
         rngs: What chance each episode follows; ``None`` takes the likeliest action always.
         temperatures: Temperatures of the episodes, over and over: above 1 choices are more random, below less.
+        warm: Whether episodes may begin after random rewrites, where the task wants some.
         go_on: Asked before each step; false ends all episodes where they stand.
         watch: Sees each episode when it is over.
     """
     with collector_paused():
-        episodes = [Episode(environment, rng) for environment, rng in zip(environments, rngs, strict=True)]
+        episodes = [Episode(environment, rng, warm=warm) for environment, rng in zip(environments, rngs, strict=True)]
         logs = [_Log(episode) for episode in episodes]
         policy.begin(len(episodes))
         while (active := [i for i, e in enumerate(episodes) if not e.result.done]) and go_on():

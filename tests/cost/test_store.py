@@ -12,7 +12,7 @@ import warnings
 import pytest
 
 from graphopt.config import STORE
-from graphopt.cost.store import Store, StoreWarning
+from graphopt.cost.store import SPEEDUP, Store, StoreWarning
 from tests.permissions import anyones_folder, permissions_apply
 
 
@@ -44,6 +44,18 @@ def test_clear(tmp_path):
         assert store.sizes() == {"f": 1}
         assert store.clear() == 1
         assert store.sizes() == {}
+
+
+def test_what_graphs_gain_is_no_kernel(tmp_path):
+    with Store(tmp_path / "kernels.sqlite") as store:
+        store.put_many("here", {"Relu": 0.5, f"{SPEEDUP}1:2": 1.25})
+        store.put_many("there", {f"{SPEEDUP}1:2": 1.5})
+        assert store.sizes() == {"here": 1, "there": 0} and store.kernels("here") == {"Relu": 0.5}
+        assert store.get_many("here", [f"{SPEEDUP}1:2"]) == {f"{SPEEDUP}1:2": 1.25}
+        assert store.clear() == 1 and not store.all("there")
+    with Store(None) as store:
+        store.put_many("here", {"Relu": 0.5, f"{SPEEDUP}1:2": 1.25})
+        assert store.sizes() == {"here": 1}
 
 
 def test_default_place(tmp_path, monkeypatch):

@@ -28,7 +28,8 @@ from graphopt.rl.agent import AgentNotice, Learned, RuntimePolicy, Untrained, un
 from graphopt.rl.manifest import CheckpointError, read_manifest  # noqa: E402
 from graphopt.rl.play import Trajectory, UniformPolicy, play  # noqa: E402
 from graphopt.rl.task import RewardTerm, Source, Task  # noqa: E402
-from graphopt.rl.task_environment import TaskEnvironment  # noqa: E402
+from graphopt.rl.task_environment import LRUCache, TaskEnvironment  # noqa: E402
+from graphopt.rl.training import environments  # noqa: E402
 from graphopt.rl.training.checkpoint import read_progress, save, tensors_of, write_progress  # noqa: E402  # noqa: E402
 from graphopt.rl.training.controller import Controller, Shape  # noqa: E402
 from graphopt.rl.training.environments import open_environment  # noqa: E402
@@ -121,6 +122,22 @@ def test_an_interrupted_run_goes_on(toy: Task, tmp_path: Path) -> None:
         train(Run(toy, tmp_path / "a", preset="debug"))
     done = resume(tmp_path / "a", steps=100)
     assert done.steps >= 100 and done.results
+    again = resume(tmp_path / "a", steps=100)  # nothing is left to do, nor to count
+    assert again == done == read_manifest(tmp_path / "a")
+    more = resume(tmp_path / "a", steps=400, interrupted=iter([False, True]).__next__)
+    assert more.iteration == done.iteration + 1 and not more.results
+
+
+def test_an_evaluation_needs_no_environments_of_its_own(
+    toy: Task, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened, real = [], environments.open_environment
+    monkeypatch.setattr(environments, "_ENVIRONMENTS", LRUCache(24))
+    monkeypatch.setattr(environments, "open_environment", lambda *how: opened.append(how[1].name) or real(*how))
+    warm = replace(toy, graphs=replace(toy.graphs, stage="start", start_steps=2))
+    assert warm.graphs.warm_up
+    done = train(Run(warm, tmp_path / "a", preset="debug", steps=40))
+    assert done.results and sorted(opened) == sorted(source.name for source in warm.graphs.pool)
 
 
 @pytest.mark.parametrize("count", [6, 8, 18])

@@ -12,7 +12,7 @@ from typing import Any
 from graphopt.config import Settings
 from graphopt.cost.base import CostModel
 from graphopt.cost.models import COST_MODELS, Wanted
-from graphopt.cost.store import Store
+from graphopt.cost.store import SPEEDUP, Store
 from graphopt.errors import UsageError
 from graphopt.ir.graph import Graph
 from graphopt.onnxio.load import Model, load
@@ -33,7 +33,6 @@ from graphopt.search.trace import Trace, options_of
 from graphopt.verification.ranges import input_ranges
 from graphopt.zoo import build, describe, names
 
-_SPEEDUP = "speedup:"
 """What the keys of whole graphs begin with, which a reward measured, in a store whose other entries are kernels."""
 
 
@@ -107,7 +106,7 @@ class FileEnvironment(TaskEnvironment):
 
     def speedup(self, graph: Graph) -> float:
         """How many times as fast as the original a graph runs; measured once and remembered in the store."""
-        place = f"{_SPEEDUP}{self.start.graph.hash:016x}:{graph.hash:016x}"
+        place = f"{SPEEDUP}{self.start.graph.hash:016x}:{graph.hash:016x}"
         config = SessionConfig(threads=self.task.pricing.threads)
         machine = machine_of(config)
         known = self.store.get_many(machine, [place]).get(place)
@@ -198,7 +197,7 @@ def _see_prices(store: Store, path: Path, pricing: Pricing) -> None:
     """Tell whoever gives prices, so that figures repeat, where they are of other machines: none of them is used then."""
     if "measure" not in COST_MODELS.get(pricing.model).options or kernel_prices(store, pricing):
         return
-    if any(_kernels(store, machine) for machine in store.sizes()):
+    if any(store.kernels(machine) for machine in store.sizes()):
         warnings.warn(
             f"{path} holds no kernel prices of this machine, but of another: what kernels take is estimated here, and figures differ from those "
             "of there (another processor, number of cores that the process may use, or version of the runtime is another machine)",
@@ -209,12 +208,7 @@ def _see_prices(store: Store, path: Path, pricing: Pricing) -> None:
 
 def kernel_prices(store: Store, pricing: Pricing) -> dict[str, float]:
     """What a store knows of this machine's kernels."""
-    return _kernels(store, machine_of(SessionConfig(threads=pricing.threads)))
-
-
-def _kernels(store: Store, machine: str) -> dict[str, float]:
-    """What a store knows of a machine's kernels; what it knows of whole graphs is no price."""
-    return {key: ms for key, ms in store.all(machine).items() if not key.startswith(_SPEEDUP)}
+    return store.kernels(machine_of(SessionConfig(threads=pricing.threads)))
 
 
 def _store_of(prices: Path | None) -> Store:

@@ -34,6 +34,7 @@ class Job:
         weights: Their parameters.
         actions: What to do in each episode, instead of asking a policy.
         temperatures: Temperatures of the episodes, over and over.
+        warm: Whether they may begin after random rewrites, where the task wants some.
     """
 
     task: Task
@@ -44,6 +45,7 @@ class Job:
     weights: Weights | None = None
     actions: tuple[tuple[int, ...], ...] | None = None
     temperatures: tuple[float, ...] = (1.0,)
+    warm: bool = True
 
     def split(self, size: int) -> list[Job]:
         """The same in jobs of at most so many episodes."""
@@ -63,9 +65,9 @@ def rollout(job: Job) -> list[Trajectory]:
     environments = [environment_of(job.task, source, job.prices) for source in job.sources]
     rngs = [None if seed is None else np.random.default_rng(seed) for seed in job.seeds]
     if job.actions is not None:
-        return play(environments, ScriptedPolicy(job.actions), rngs)
+        return play(environments, ScriptedPolicy(job.actions), rngs, warm=job.warm)
     if job.shape is None:
-        return play(environments, UniformPolicy(), rngs)
+        return play(environments, UniformPolicy(), rngs, warm=job.warm)
     import torch
 
     threads = torch.get_num_threads()
@@ -73,7 +75,7 @@ def rollout(job: Job) -> list[Trajectory]:
     torch.set_num_threads(1)
     try:
         policy = _policy(job, environments[0].problem.library.rules)
-        return play(environments, policy, rngs, temperatures=job.temperatures)
+        return play(environments, policy, rngs, temperatures=job.temperatures, warm=job.warm)
     finally:
         torch.set_num_threads(threads)
 

@@ -237,11 +237,13 @@ class _Trainer:
                     saved = time.monotonic()
         finally:
             logs.close()
-        if self.fraction >= 1.0:
+        before = bool(self.manifest.results)  # it was finished before: nothing is left to do, nor to count
+        if self.fraction >= 1.0 and not before:
             self.tell(self.status("evaluating"))
             self.manifest = replace(self.manifest, results=self.evaluate())
         self.export()
-        self.save()
+        if not before:
+            self.save()
         return self.manifest
 
     def iterate(self) -> Status:
@@ -266,6 +268,7 @@ class _Trainer:
             iteration=number + 1,
             steps=self.manifest.steps + steps,
             best=best,
+            results={},  # those of an end before this one are of other networks
             seconds=time.monotonic() - self.began,
         )
         mean_return = float(np.mean([t.rewards.sum() for t in own]))
@@ -307,7 +310,7 @@ class _Trainer:
         seeds = [
             None if k == 0 else (self.run.seed, _EVALUATION, m * n + k) for m in range(len(pool)) for k in range(1 + n)
         ]
-        played = self._played(sources, seeds, temperatures=TEMPERATURES, task=self.run.task.from_the_model)
+        played = self._played(sources, seeds, temperatures=TEMPERATURES, warm=False)
         found: dict[str, dict[str, float]] = {}
         for m, source in enumerate(pool):
             savings = [t.saving for t in played[m * (1 + n) : (m + 1) * (1 + n)]]
@@ -322,7 +325,7 @@ class _Trainer:
         knows: bool = True,
         actions: Sequence[tuple[int, ...]] | None = None,
         temperatures: tuple[float, ...] = (1.0,),
-        task: Task | None = None,
+        warm: bool = True,
     ) -> list[Trajectory]:
         """Episodes of the present policy, of one that knows nothing, or of actions that are given."""
         shape, weights = None, None
@@ -330,8 +333,8 @@ class _Trainer:
             shape = self.shape
             weights = {name: t.detach().cpu().numpy() for name, t in self.learner.network.state_dict().items()}
         given = None if actions is None else tuple(actions)
-        of, prices = task or self.run.task, self.run.out / PRICES
-        job = Job(of, tuple(sources), tuple(seeds), prices, shape, weights, given, temperatures)
+        where = self.run.task, tuple(sources), tuple(seeds), self.run.out / PRICES
+        job = Job(*where, shape, weights, given, temperatures, warm)
         return [t for group in self.executor.map(rollout, job.split(self.preset.together)) for t in group]
 
     def pretrain(self) -> None:
