@@ -34,6 +34,11 @@ _OF_AGENTS = frozenset({".onnx", ".safetensors", ".sqlite", ".csv", ".json"})
 _LONGEST = 120  # characters of a name that go into that of its draft: names have at most 255 bytes
 
 
+def resolved(path: Path) -> Path:
+    """Where a path leads to; of a link that leads to itself, which ``Path.resolve`` fails at, as far as it leads."""
+    return Path(os.path.realpath(path))
+
+
 def weight_folders(model: Path) -> set[Path]:
     """Where a model may keep weights, there or below: its folder; of a link (the cache of Hugging Face is made of them) that of what it leads to, too."""
     return {model.parent.resolve(), model.resolve().parent}

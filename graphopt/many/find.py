@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from graphopt.errors import ModelError, UsageError, reason
-from graphopt.files import existing
+from graphopt.files import existing, resolved
 from graphopt.onnxio.load import external_files
 
 _OTHER_WEIGHTS = {".bin", ".safetensors", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".gguf", ".tflite"}
@@ -128,12 +128,12 @@ def _check(jobs: Sequence[ModelJob], carried: Placed) -> None:
     Raises:
         UsageError: It would be.
     """
-    reads = {job.source.resolve() for job in jobs} | {source.resolve() for source, _ in carried}
+    reads = {resolved(job.source) for job in jobs} | {resolved(source) for source, _ in carried}
     taken: dict[Path, Path] = {}
     for source, target in [*((job.source, job.target) for job in jobs), *carried]:
         if target is None:
             continue
-        place = target.resolve()
+        place = resolved(target)
         if place in reads:
             raise UsageError(
                 f"{target} is an input, which is never overwritten", "choose another folder with --out-dir"

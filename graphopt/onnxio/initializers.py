@@ -11,7 +11,7 @@ import numpy as np
 from onnx import AttributeProto, ModelProto, NodeProto, TensorProto
 
 from graphopt.errors import ModelError, reason
-from graphopt.files import from_utf8, weight_folders
+from graphopt.files import from_utf8, resolved, weight_folders
 from graphopt.ir.constants import READABLE, tensor_of
 from graphopt.ir.graph import Opaque, Tensor
 from graphopt.ir.tensors import STRING, Constant, InFile, InModel, Stamp, files_of
@@ -83,7 +83,7 @@ def tensor_at(proto: TensorProto, path: Path | None) -> InFile | InModel:
         raise ModelError(f"external data of {what}: no file has a name like {name!r}")
     file = path if inside else path.parent / from_utf8(name)
     try:
-        if not inside and not any(file.resolve().is_relative_to(folder) for folder in weight_folders(path)):
+        if not inside and not any(resolved(file).is_relative_to(folder) for folder in weight_folders(path)):
             raise ModelError(f"external data file {name!r} of {what} lies outside the model's folder", "put it there")
         if not file.is_file():
             raise ModelError(f"external data file {name!r} of {what} is missing")

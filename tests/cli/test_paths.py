@@ -196,3 +196,14 @@ def test_what_ends_in_a_slash_is_no_file_in_python_either(model, tmp_path):
     for given in ({"output": f"{tmp_path}/new/"}, {"trace": f"{tmp_path}/new/"}):
         with pytest.raises(UsageError, match="new/ is a folder, not a file"):
             graphopt.optimize(model, measure=False, **given)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="links of Unix")
+def test_links_that_lead_to_themselves(cli, tmp_path, model):
+    onnx.save(onnx.load(model), "ext.onnx", save_as_external_data=True, location="w.bin", size_threshold=0)
+    (tmp_path / "w.bin").unlink()
+    for name in ("w.bin", "out"):
+        (tmp_path / name).symlink_to(name)
+    assert "external data file 'w.bin'" in cli("inspect", "ext.onnx").error_lines()[0]
+    assert cli("optimize", "net.onnx", "--out-dir", "out").error_lines()[-1] == "error: out is not a folder"
+    assert "too many levels of symbolic links" in cli("optimize", "net.onnx", "-o", "out").error_lines()[0]
