@@ -84,7 +84,7 @@ class UnknownNameError(UsageError):
         elif names:
             hint = "known: " + ", ".join(names[:_LISTED]) + (" ..." if len(names) > _LISTED else "")
         else:
-            hint = f"this model has no {kind}"
+            hint = f"there is no {kind} at all"
         super().__init__(f"unknown {kind} {name!r}", hint)
 
 

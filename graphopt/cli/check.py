@@ -81,6 +81,9 @@ def check_rules(
     known = {r.id for rules in loaded.values() for r in rules}
     for name in rule or ():
         if name not in known | {p.rule for p in problems}:
+            for problem in problems:
+                if not problem.rule:  # of a file in which the rule may be
+                    _tell(screen, str(problem), problem.details if verbose else "")
             raise UnknownNameError("rule", name, known)
     unread = [p for p in problems if p.rule not in known and (not p.rule or not rule or p.rule in rule)]
     faults: dict[str, list[Problem]] = {}

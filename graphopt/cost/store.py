@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 from graphopt.config import STORE, cache_dir
-from graphopt.errors import GraphoptError
+from graphopt.errors import GraphoptError, reason
 from graphopt.scratch import Closing
 
 FAILED = -1.0
@@ -320,7 +320,7 @@ class Store(Closing):
             warnings.warn(text, StoreWarning, stacklevel=4)
 
     def _give_up(self, error: Exception) -> None:
-        self._broken, self.fault = True, GraphoptError(f"{self.path}: {error}", _advice(error))
+        self._broken, self.fault = True, GraphoptError(f"{self.path}: {reason(error)}", _advice(error))
         if self._connection is not None and self._pid == os.getpid():
             self._connection.close()
         self._connection = None

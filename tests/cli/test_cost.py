@@ -111,3 +111,10 @@ def test_calibrate(cli, tmp_path):
     assert cli("cost", "calibrate", source, "--svg", "-").code == 2
     assert cli("cost", "calibrate", "none.onnx").code == 2
     assert cli("cost", "calibrate", source, "--graphs", 1).code == 2
+
+
+def test_a_store_that_can_not_be_made_is_told_in_words(cli, tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("GRAPHOPT_CACHE_DIR", str(tmp_path / "file" / "cache"))
+    line = cli("cost", "show").error_lines()[0]
+    assert line.endswith("not a directory") and "Errno" not in line

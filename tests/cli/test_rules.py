@@ -498,3 +498,10 @@ def test_an_attribute_that_an_instance_lacks_stops_nothing(cli, tmp_path):
     outcome = cli("rules", "check", str(path), "--update")
     assert outcome.code == 0, outcome.err
     assert "2 proved" in outcome.out + outcome.err
+
+
+def test_a_file_that_can_not_be_read_is_told_where_a_rule_is_not_found(cli, tmp_path):
+    (tmp_path / "mine.yaml").write_text("[")
+    outcome = cli("rules", "check", "--rule", "no-such-rule", "mine.yaml")
+    assert outcome.code == 2 and "mine.yaml" in outcome.err.splitlines()[0]
+    assert outcome.err.splitlines()[1:] == ["error: unknown rule 'no-such-rule'", "hint: there is no rule at all"]

@@ -133,7 +133,7 @@ def tensors_of(folder: Path, manifest: Manifest) -> dict[str, Tensor]:
     try:
         found: dict[str, Tensor] = load_file(path)
     except (OSError, SafetensorError) as error:
-        raise CheckpointError(f"{path}: can't be read: {error}") from error
+        raise CheckpointError(f"{path}: can't be read: {reason(error)}") from error
     return {name.replace(_DECODER_BEFORE, _DECODER): tensor for name, tensor in found.items()}
 
 
