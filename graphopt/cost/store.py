@@ -10,6 +10,7 @@ refused, what is no time is passed over, and a query that takes too long is ende
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 import sqlite3
@@ -256,6 +257,10 @@ class Store(Closing):
 
     def _to_write(self, path: Path) -> sqlite3.Connection:
         path.parent.mkdir(parents=True, exist_ok=True)
+        for part in ("", "-wal", "-journal"):
+            file = path.with_name(path.name + part)
+            if file.exists() and not file.is_file():  # SQLite would wait for a pipe for ever
+                raise OSError(errno.EINVAL, f"{file.name} is not a regular file")
         connection = sqlite3.connect(path, timeout=_BUSY_S, check_same_thread=False)
         try:
             self._be_careful(connection)

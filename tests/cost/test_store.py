@@ -135,6 +135,15 @@ def test_a_parent_that_is_a_file(tmp_path):
     assert store.get_many("e", ["a"]) == {"a": 1.0}
 
 
+@pytest.mark.skipif(os.name == "nt", reason="pipes of Unix")
+@pytest.mark.parametrize("name", ["kernels.sqlite", "kernels.sqlite-wal"])
+def test_a_pipe_is_not_waited_for(tmp_path, name):
+    os.mkfifo(tmp_path / name)
+    with pytest.warns(StoreWarning, match=f"{name} is not a regular file"), Store(tmp_path / "kernels.sqlite") as store:
+        store.put_many("here", {"Relu": 0.5})
+        assert store.sizes() == {"here": 1} and not store.persistent
+
+
 def test_an_older_schema_is_replaced(tmp_path):
     connection = sqlite3.connect(tmp_path / "s")
     connection.execute("CREATE TABLE measurements (something TEXT)")
