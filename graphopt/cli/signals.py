@@ -13,7 +13,7 @@ import signal
 import sys
 import threading
 from contextlib import suppress
-from types import FrameType
+from types import FrameType, TracebackType
 from typing import NoReturn
 
 from graphopt import scratch
@@ -90,7 +90,7 @@ def watch() -> None:
     os.set_blocking(writes, False)
     signal.set_wakeup_fd(writes, warn_on_full_buffer=False)
     threading.Thread(target=_listen, args=(reads,), daemon=True, name="signals").start()
-    sys.unraisablehook = _lost
+    sys.unraisablehook, sys.excepthook = _lost, _printed
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, _interrupt)
     for number in _ENDING:
@@ -161,6 +161,12 @@ def _lost(unraisable: sys.UnraisableHookArgs) -> None:
     if _received and isinstance(unraisable.exc_value, KeyboardInterrupt | SystemExit):
         end(_received)
     sys.__unraisablehook__(unraisable)
+
+
+def _printed(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """What a signal raised while a library in C imports numpy is printed there, and goes on as another error."""
+    if not (_received and issubclass(kind, KeyboardInterrupt | SystemExit)):
+        sys.__excepthook__(kind, error, trace)
 
 
 def _listen(reads: int) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from graphopt.cli import signals
 from tests.cli.conftest import ROOT
 from tests.hazards import endless, stored
 
@@ -199,3 +200,18 @@ print("went on")
     ended = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
     assert ended.returncode == code and not ended.stdout
     assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("received", "error", "printed"),
+    [
+        (2, KeyboardInterrupt(), False),
+        (15, SystemExit(143), False),
+        (2, ValueError("x"), True),
+        (0, KeyboardInterrupt(), True),
+    ],
+)
+def test_what_a_signal_raised_in_a_library_in_c_is_not_printed(monkeypatch, capsys, received, error, printed):
+    monkeypatch.setattr(signals, "_received", received)
+    signals._printed(type(error), error, None)
+    assert bool(capsys.readouterr().err) == printed
