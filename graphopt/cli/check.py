@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -81,9 +81,7 @@ def check_rules(
     known = {r.id for rules in loaded.values() for r in rules}
     for name in rule or ():
         if name not in known | {p.rule for p in problems}:
-            for problem in problems:
-                if not problem.rule:  # of a file in which the rule may be
-                    _tell(screen, str(problem), problem.details if verbose else "")
+            _tell_unread(screen, problems)
             raise UnknownNameError("rule", name, known)
     unread = [p for p in problems if p.rule not in known and (not p.rule or not rule or p.rule in rule)]
     faults: dict[str, list[Problem]] = {}
@@ -127,6 +125,13 @@ def check_rules(
         write_json(_document(found, unread), json)
     if missing or unread or not all(v.loads for v in found):
         raise typer.Exit(1)
+
+
+def _tell_unread(screen: Console, problems: Iterable[Problem]) -> None:
+    """What is wrong with files as a whole: a rule that was not found may be in one."""
+    for problem in problems:
+        if not problem.rule:
+            _tell(screen, str(problem), "")
 
 
 def _tell(screen: Console, text: str, details: str) -> None:

@@ -112,7 +112,8 @@ def export(
     with _store() as store:
         times = {name: store.kernels(name) for name in _environments(store, environment)}
     write_json({"schema": "graphopt.kernels/1", "environments": times}, str(file))
-    console().print(f"{plural(sum(map(len, times.values())), 'kernel time')} written to {file}")
+    where = "stdout" if str(file) == "-" else file
+    console().print(f"{plural(sum(map(len, times.values())), 'kernel time')} written to {where}")
 
 
 def _environments(store: Store, wanted: str | None) -> list[str]:

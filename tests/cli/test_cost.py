@@ -50,6 +50,8 @@ def test_clear_one_and_all(cli, store):
 def test_export_and_import(cli, store, tmp_path):
     file = tmp_path / "k.json"
     assert cli("cost", "export", file).code == 0
+    printed = cli("cost", "export", "-")
+    assert printed.out == file.read_text() and printed.err == "3 kernel times written to stdout\n"
     assert cli("cost", "clear").code == 0
     done = cli("cost", "import", file)
     assert done.code == 0, done.err
