@@ -14,18 +14,25 @@ from graphopt.prover.attack import Attack, Counterexample, Trial, attack
 from graphopt.prover.bindings import bindings
 from graphopt.prover.cases import Case, build_instance, instance_of, operands, parse_case
 from graphopt.prover.evaluate import overhangs
-from graphopt.prover.sides import Sides
+from graphopt.prover.sides import PLAIN, Sides
 from graphopt.prover.values import ORDINARY
 from graphopt.rewrite.examples import Operand, build_example
 from graphopt.rewrite.schema import Rule
+from graphopt.runtime.session import SessionConfig
 
 
 class UndefinedError(GraphoptError):
     """The pattern itself does not run on these inputs, or nobody says what it makes of them."""
 
 
-def compare_sides(rule: Rule, case: Mapping[str, Any], seed: int) -> float:
+def compare_sides(rule: Rule, case: Mapping[str, Any], seed: int, config: SessionConfig = PLAIN) -> float:
     """The largest difference between pattern and replacement, relative to the pattern's largest output.
+
+    Args:
+        rule: The rule.
+        case: One of its examples.
+        seed: Of the contents.
+        config: Where both run.
 
     Raises:
         UndefinedError: The pattern does not run, or has a window larger than its image.
@@ -37,7 +44,7 @@ def compare_sides(rule: Rule, case: Mapping[str, Any], seed: int) -> float:
         raise GraphoptError("the example does not match")
     instance = instance_of(rule, parse_case(rule, case), example)
     try:
-        sides = Sides(instance)
+        sides = Sides(instance, config)
     except SessionError as error:
         raise UndefinedError(f"the pattern does not run: {error}") from error
     with sides.before as before:

@@ -19,7 +19,8 @@ from graphopt.ir.types import NUMPY_NAMES, Array, ValueType
 from graphopt.prover.cases import Instance
 from graphopt.runtime.session import LoadableModel, Session, SessionConfig
 
-_DISABLED = SessionConfig(level="disabled")
+PLAIN = SessionConfig(level="disabled")
+"""On the processor, as the model stands."""
 
 
 class Sides:
@@ -27,6 +28,7 @@ class Sides:
 
     Args:
         instance: The instance.
+        config: Where both run.
 
     Attributes:
         inputs: Key of each input: the graph's, and the constants that stand for any content.
@@ -35,8 +37,8 @@ class Sides:
         SessionError: The runtime refuses the pattern.
     """
 
-    def __init__(self, instance: Instance) -> None:
-        self.instance = instance
+    def __init__(self, instance: Instance, config: SessionConfig = PLAIN) -> None:
+        self.instance, self.config = instance, config
         self.inputs = (*instance.before.inputs, *sorted(instance.symbolic))
         self.before = self._opened(instance.before)
 
@@ -57,7 +59,7 @@ class Sides:
         return self._opened(replace(self.instance.before, outputs=tuple((f"{key:x}", key) for key in keys)))
 
     def _opened(self, graph: Graph) -> Session:
-        return Session(as_model(graph, self.instance.before, self.inputs), _DISABLED)
+        return Session(as_model(graph, self.instance.before, self.inputs), self.config)
 
     def named(self, feeds: Mapping[int, Array]) -> dict[str, Array]:
         """Contents by name instead of key."""
