@@ -82,6 +82,8 @@ def _packed_attention(attributes: Mapping[str, Any], inputs: Sequence[ValueType 
     if a is None or w is None or not a.shape or not w.shape or "qkv_hidden_sizes" in attributes:
         return UNKNOWN
     width = w.shape[-1]
+    if isinstance(width, int) and width % 3:
+        return UNKNOWN  # the runtime does not take it
     return ValueType(a.dtype, (*a.shape[:-1], width // 3 if isinstance(width, int) else None))
 
 

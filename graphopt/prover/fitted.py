@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from graphopt.ir.types import FLOATS
 from graphopt.prover.attributes import attribute_of, axes_in, operator_of, opset_of, orders_in, told
 from graphopt.prover.cases import Case, operands, places, put, size_of
 from graphopt.prover.contents import reshaped, squared
@@ -34,6 +35,10 @@ _NUMBERED = (("LeakyRelu", [0.3]), ("HardSigmoid", [0.3, 0.4]), ("Clip", [-0.5, 
 """Activations of fused operators that have numbers, with them."""
 _CACHED = {"Attention": 4, "MultiHeadAttention": 6, "GroupQueryAttention": 3}
 """Where operators of attention take past keys; past values come next."""
+_BIASED = {("", "Attention"): 3, ("com.microsoft", "Attention"): 5, ("com.microsoft", "MultiHeadAttention"): 5}
+"""Where operators of attention take what is added to the scores."""
+_SIZES = 6
+"""Sizes of an example of which two are tried together, at most."""
 _PAST = 2
 """Keys and values in a cache."""
 _ALIKE = 2
@@ -70,6 +75,7 @@ def fitted(vary: Variation, case: Case) -> Iterator[Case]:
             yield from _spelt(vary, case, line)
         if op in _CACHED:
             yield from _remembered(case, line, op)
+            yield from _biased(case, line)
         yield from _activated(case, line)
     yield from _along(vary, case)
     yield from _lower(vary, case)
@@ -185,6 +191,17 @@ def _remembered(case: Case, line: Line, op: str) -> Iterator[Case]:
         if isinstance(counted, Operand) and counted.const:
             made = put(made, (names[position], None), replace(counted, data=[count] * batch if counted.dims else count))
     yield made
+
+
+def _biased(case: Case, line: Line) -> Iterator[Case]:
+    """A bias of the scores where the example has none: no other operand need have its shape, of queries by keys."""
+    bias = line.operands[_BIASED.get(operator_of(case, line), len(line.operands)) :][:1]
+    floats = [o for o in operands(case) if o.dtype in FLOATS]
+    if not bias or bias[0].kind != "optional" or bias[0].name in case or not floats:
+        return
+    sizes = list(dict.fromkeys(d for o in floats for d in o.dims))[:_SIZES]
+    for dims in itertools.product(sizes, repeat=2):
+        yield {**case, bias[0].name: Operand(floats[0].dtype, (1, 1, *dims))}
 
 
 # -- slices -------------------------------------------------------------------------------------------------------
