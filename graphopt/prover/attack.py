@@ -26,7 +26,7 @@ from graphopt.ir.types import FLOATS, NUMPY_NAMES, Array, digest
 from graphopt.prover.apart import NEAR, furthest_of, near, size, unit
 from graphopt.prover.bindings import bindings
 from graphopt.prover.cases import Case, Instance, fits
-from graphopt.prover.classes import fills
+from graphopt.prover.classes import MASKED, fills, masked
 from graphopt.prover.evaluate import at_contents, overhangs
 from graphopt.prover.hazards import counts, deadly, divides_by_computed, empties_a_window, frail, joins_empty
 from graphopt.prover.semantics import ContradictionError, UnsupportedError
@@ -156,6 +156,7 @@ class Trial:
         self.after: Any = None
         self.uses = uses(self.instance.before, self.instance.after)
         self._factors = factors(self.instance.before, self.instance.after)
+        self._masked = masked(self.instance.before, self.instance.after)
         self._limit = limits(self.instance.before, self.instance.after)
         self.checked = False
         self._typical: dict[str, float] = {}
@@ -255,8 +256,10 @@ class Trial:
             large = fill.magnitude > 100 or (fill.own and fill.largest > 100)
             weighs = key in self.instance.symbolic and (large or fill.alike)
             own = ORDINARY if weighs or (key in self._factors and fill.largest > MOST_TIMES) else fill
+            if fill is MASKED and key not in self._masked:
+                own = ORDINARY
             dtype, shape = self.sides.dtype(key), self.sides.shape(key, bind)
-            limit = self._limit(dtype, shape) if self.rule.claim == "real" else np.inf
+            limit = self._limit(dtype, shape) if self.rule.claim == "real" and own is not MASKED else np.inf
             feeds[key] = content(own, name, self.seed, dtype, shape, use, limit)
         return feeds
 

@@ -54,6 +54,7 @@ def beside(vary: Variation, case: Case) -> Iterator[Case]:
     yield from _rounded(vary, case)
     yield from _placed(vary, case)
     yield from _lain(case)
+    yield from _single(case)
     yield from _deeper(case)
     yield from _turned(vary, case)
     yield from _spoken(vary, case)
@@ -133,6 +134,20 @@ def _lain(case: Case) -> Iterator[Case]:
                 dims = tuple(sizes[0] if i == axis else 1 for i in range(rank))
                 if dims != operand.dims:
                     yield put(base, place, reshaped(operand, dims))
+
+
+def _single(case: Case) -> Iterator[Case]:
+    """Operands of one shape have a single element, all of them: a condition that only compares their shapes holds, and nothing else is as small."""
+    alike: dict[Any, list[tuple[Place, Operand]]] = {}
+    for place, operand in places(case):
+        if operand.dims and not isinstance(operand.data, list):
+            alike.setdefault(operand.dims, []).append((place, operand))
+    for dims, found in alike.items():
+        made = case
+        for place, operand in found if len(found) > 1 else ():
+            made = put(made, place, reshaped(operand, (1,) * len(dims)))
+        if made is not case:
+            yield made
 
 
 def _deeper(case: Case) -> Iterator[Case]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from graphopt.ir.graph import Graph
 from graphopt.ir.types import FLOATS
 from graphopt.prover.hazards import COUNTING
@@ -35,6 +37,8 @@ _STEPPING = frozenset({"Round", "Floor", "Ceil", "QuantizeLinear", "Mod"})
 _PLACING = frozenset({"ArgMax", "ArgMin", "TopK"})
 _RISING = Fill("numbers that rise", magnitude=1.0, rising=True)
 """For operators that say where the largest is: far from the first place, to where narrow types don't count."""
+MASKED = Fill("numbers and minus infinity where a rule asks for it", pool=(-np.inf, 0.0, -1.0, 0.5), finite=False)
+"""For operands that an IsInf reads: what masks hold, of which a claim about real numbers speaks as well."""
 _STEPS = (0, 1, 2, 3, 4, 6, 9, 13, 21, 45, 99, 122)
 _NEXT = PLACES["f32"]  # in which scales are given
 
@@ -68,8 +72,16 @@ def fills(rule: Rule, before: Graph, after: Graph, given: Collection[int]) -> tu
     doubles = any(value.type.dtype == "f64" for value in before.values.values())
     if real and not (whole or doubles or multiplies(before)):
         chosen = (*chosen, *SUMMED)
+    if real and not whole and masked(before, after):
+        chosen = (*chosen, MASKED)
     chosen = (*chosen, *(() if whole or rule.domain else beyond_float32(rule, before)))
     return (*chosen, extreme(rule.domain)) if rule.claim == "approx" else chosen
+
+
+def masked(*graphs: Graph) -> set[int]:
+    """Operands of the pattern of which an IsInf of either side asks."""
+    asked = {key for graph in graphs for node in graph.nodes.values() if node.op == "IsInf" for key in node.inputs[:1]}
+    return asked & set(graphs[0].inputs)
 
 
 def beyond_float32(rule: Rule, graph: Graph) -> tuple[Fill, ...]:
