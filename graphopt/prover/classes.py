@@ -81,7 +81,7 @@ def fills(rule: Rule, before: Graph, after: Graph, given: Collection[int]) -> tu
 def masked(*graphs: Graph) -> set[int]:
     """Operands of the pattern of which an IsInf of either side asks."""
     asked = {key for graph in graphs for node in graph.nodes.values() if node.op == "IsInf" for key in node.inputs[:1]}
-    return asked & set(graphs[0].inputs)
+    return {key for key in graphs[0].inputs if key in asked}
 
 
 def beyond_float32(rule: Rule, graph: Graph) -> tuple[Fill, ...]:

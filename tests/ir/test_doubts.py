@@ -412,6 +412,14 @@ def test_of_products_with_the_past_an_attention_has_more():
     assert found["p"] == "f32[1,2,3,?]" and found["pk"] == "f32[1,2,8,4]"
 
 
+@pytest.mark.parametrize("width", [12, 11])
+def test_of_weights_that_are_no_three_parts_an_attention_makes_nothing(width):
+    found = inferred(f"""<ir_version: 10, opset_import: ["": 17, "com.microsoft": 1]>
+    g (float[2,3,4] x, float[4,{width}] w, float[{width}] b) => (float y)
+    {{ y = com.microsoft.Attention<num_heads = 1>(x, w, b) }}""")
+    assert ("[2,3,4]" in found["y"]) == (width == 12) and "3,3" not in found["y"]
+
+
 @pytest.mark.parametrize("keepdims", [0, 1])
 def test_of_single_slices_the_axis_may_be_gone(keepdims):
     text = f"""<ir_version: 8, opset_import: ["": 17]> g (float[1, 3] x) => (float y) <int64 one = {{1}}, int64 at = {{0}}>
