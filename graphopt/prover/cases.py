@@ -140,9 +140,11 @@ def instance_of(rule: Rule, case: Case, example: Example, block: int = 16) -> In
     for name in rule.leaves:
         bound = example.match.names[name]
         given = case.get(name)
-        for ref, operand in zip(
-            [bound] if isinstance(bound, Ref) else bound, given if isinstance(given, list) else [given], strict=True
-        ):
+        refs = [bound] if isinstance(bound, Ref) else bound
+        operands_given = given if isinstance(given, list) else [given]
+        if len(refs) != len(operands_given):
+            raise RefusedError(f"{name!r} is found to be {len(refs)} operands, where {len(operands_given)} were meant")
+        for ref, operand in zip(refs, operands_given, strict=True):
             anything = operand is not None and operand.const and operand.data is None and name not in read
             if anything and ref.key is not None and ref.key not in steers:
                 symbolic.add(ref.key)
