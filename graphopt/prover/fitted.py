@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import string
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -219,12 +219,20 @@ def _stepped(case: Case, line: Line) -> Iterator[Case]:
         if step is None and by != 1:
             continue
         lists = {start: [first] * len(along), end: [last] * len(along), over: along, step: [by] * len(along)}
-        made = base
-        for name, items in lists.items():
-            if name is not None:
-                given = case[start] if not isinstance(case.get(name), Operand) else case[name]
-                made = {**made, name: replace(given, const=True, dims=(len(items),), data=items)}
-        yield made
+        yield _with_lists(base, case[start], lists)
+    if over is not None and rank > 1:
+        # Two axes out of order, with an end each: a rule that sorts the axes gives each the other's.
+        for base in (case, squared(case, 3)):
+            yield _with_lists(base, case[start], {start: [0, 1], end: [1, 3], over: [1, 0], step: [1, 1]})
+
+
+def _with_lists(case: Case, like: Operand, lists: Mapping[str | None, list[int]]) -> Case:
+    """A case with other constant lists; one that it does not have yet is of the type of another."""
+    for name, items in lists.items():
+        if name is not None:
+            given = case[name] if isinstance(case.get(name), Operand) else like
+            case = {**case, name: replace(given, const=True, dims=(len(items),), data=items)}
+    return case
 
 
 # -- axes ---------------------------------------------------------------------------------------------------------
