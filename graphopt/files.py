@@ -234,6 +234,11 @@ def in_utf8(path: str | Path) -> str:
         raise UsageError(f"{path}: ONNX Runtime opens only what has a name in UTF-8", "rename it") from None
 
 
+def in_bytes(text: str) -> bytes:
+    """Text with names of files in it, which may be any bytes, to take a digest of."""
+    return text.encode("utf-8", "surrogateescape")
+
+
 def from_utf8(name: str) -> str:
     """A path that an ONNX file gives, as the locale has it: the other way round than :func:`in_utf8`."""
     return os.fsdecode(name.encode())

@@ -18,7 +18,7 @@ from typing import Any
 
 from graphopt import scratch
 from graphopt.errors import GraphoptError, UsageError, reason
-from graphopt.files import write_text
+from graphopt.files import in_bytes, write_text
 from graphopt.many.find import data_files
 from graphopt.onnxio.load import load
 from graphopt.onnxio.save import OURS
@@ -62,9 +62,7 @@ class FinishedModels:
 
     def key(self, source: Path) -> str:
         """What a model would be made of, in short."""
-        made = f"{content(source)} {self._made_with}".encode(
-            "utf-8", "surrogateescape"
-        )  # names of files may be any bytes
+        made = in_bytes(f"{content(source)} {self._made_with}")
         return hashlib.blake2b(made, digest_size=16).hexdigest()
 
     def finished(self, target: Path, key: str) -> dict[str, Any] | None:

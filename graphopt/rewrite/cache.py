@@ -17,7 +17,7 @@ from typing import Any
 
 from graphopt.config import cache_dir
 from graphopt.errors import GraphoptError, RuleError
-from graphopt.files import write_text
+from graphopt.files import in_bytes, write_text
 from graphopt.ir.memo import collector_paused
 from graphopt.rewrite.expr import Expression
 from graphopt.rewrite.functions import FUNCTIONS
@@ -25,16 +25,7 @@ from graphopt.rewrite.pattern import Line, Operand
 from graphopt.rewrite.schema import Rule, parse_file, rule_text
 from graphopt.version import __version__
 
-_PARSER = (
-    "schema.py",
-    "located.py",
-    "pattern.py",
-    "expr.py",
-    "functions.py",
-    "scope.py",
-    "symbols.py",
-    "cache.py",
-)
+_PARSER = ("schema.py", "located.py", "pattern.py", "expr.py", "functions.py", "scope.py", "symbols.py", "cache.py")
 _MOST = 128
 """Files of which a process keeps the rules; some forty come with graphopt."""
 _known: dict[str, tuple[Rule, ...]] = {}  # by the key of their text
@@ -46,7 +37,7 @@ def read_cached(path: Path) -> tuple[list[Rule], list[RuleError]]:
         text = rule_text(path)
     except RuleError as error:
         return [], [error]
-    key = hashlib.blake2b(_bytes(f"{_version()}\n{path}\n{text}"), digest_size=16).hexdigest()
+    key = hashlib.blake2b(in_bytes(f"{_version()}\n{path}\n{text}"), digest_size=16).hexdigest()
     if key not in _known:
         place = _place(path)
         rules = None if place is None else _recall(place, key)
@@ -72,7 +63,7 @@ def _keep(place: Path, key: str, rules: list[Rule]) -> None:
 def _place(path: Path) -> Path | None:
     """Where the rules of a file are kept: one place for each path."""
     try:
-        name = hashlib.blake2b(_bytes(str(path.resolve())), digest_size=8).hexdigest()
+        name = hashlib.blake2b(in_bytes(str(path.resolve())), digest_size=8).hexdigest()
         return cache_dir() / "rules" / f"{path.stem[:40]}-{name}.json"
     except (GraphoptError, OSError, RuntimeError):
         return None
@@ -94,10 +85,6 @@ def _recall(place: Path, key: str) -> list[Rule] | None:
             return [_made(item) for item in json.loads(body)] if mark == _mark(key, body).encode() else None
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
-
-
-def _bytes(text: str) -> bytes:
-    return text.encode("utf-8", "surrogateescape")  # of names of files, which may be any bytes
 
 
 def _mark(key: str, body: bytes) -> str:

@@ -17,7 +17,7 @@ from graphopt.runtime.session import SessionConfig
 
 
 def main() -> int:
-    """Print the examples that differ, or do not run; 1 if one differs."""
+    """Print the examples that differ, or do not run; 1 if one differs or none ran."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*")
     parser.add_argument("--provider", default="cuda")
@@ -26,7 +26,10 @@ def main() -> int:
     options = {"use_tf32": "0"} if given.provider == "cuda" else {}
     options |= dict(option.split("=", 1) for option in given.option)
     config = SessionConfig(given.provider, level="disabled", provider_options=options, required=False)
-    rules = load_library(given.names, provider=given.provider).rules
+    try:
+        rules = load_library(given.names, provider=given.provider).rules
+    except GraphoptError as error:
+        parser.error(str(error))
     ran, failed, differ = 0, 0, 0
     for rule in rules:
         for case in rule.examples["accept"]:
@@ -41,7 +44,7 @@ def main() -> int:
                 differ += 1
                 print(f"{rule.id}: differs by {apart:.2g} at {case}")
     print(f"{len(rules)} rules on {given.provider}: {ran} examples ran, {differ} differ, {failed} do not run")
-    return 1 if differ else 0
+    return 1 if differ or not ran else 0
 
 
 if __name__ == "__main__":
