@@ -8,7 +8,7 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto,
 
 from graphopt.ir.doubts import MISREAD, MISTAKEN, believed, doubtful_by_itself, read
 from graphopt.ir.infer import attribute, dim_of, value_type
-from graphopt.ir.types import BITS, DTYPE_NAMES, UNKNOWN, Dim, ValueType, dim_name, known, merge
+from graphopt.ir.types import BITS, DTYPE_NAMES, UNKNOWN, Dim, ValueType, dim_name, known, merge, product
 from graphopt.onnxio.bodies import captured, graphs, put_in_order, within
 from graphopt.onnxio.initializers import attribute_of
 from graphopt.onnxio.read import STANDARD, function_sizes, opsets_of
@@ -21,7 +21,25 @@ _SIZED_BY_FLOATS = ("Range", "Resize", "Upsample")
 
 def types_of(proto: ModelProto) -> dict[str, ValueType]:
     """Types of all values; what nobody can tell is absent."""
-    return _trusted(proto, _types(proto))
+    types = _types(proto)
+    symbols = {d for i in proto.graph.input for d in types[i.name].shape or () if isinstance(d, str)}
+    return _trusted(proto, {name: _multiplied(type, symbols) for name, type in types.items()})
+
+
+def _multiplied(type: ValueType, symbols: Container[Dim]) -> ValueType:
+    """A type whose products of an input's sizes, which torch declares as ``4*batch``, are those that inference finds, too."""
+    if not any(isinstance(d, str) and "*" in d for d in type.shape or ()):
+        return type
+
+    def read(dim: Dim) -> Dim:
+        if not isinstance(dim, str) or dim in symbols:
+            return dim
+        parts = [part.strip() for part in dim.split("*")]
+        if not all(part in symbols or part.isdecimal() for part in parts):
+            return dim
+        return product(part if part in symbols else int(part) for part in parts)
+
+    return ValueType(type.dtype, tuple(map(read, type.shape or ())))
 
 
 def _types(proto: ModelProto) -> dict[str, ValueType]:

@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from onnx import ModelProto, helper
+from onnx import ModelProto, TensorProto, helper
 
 from graphopt.api import optimize
 from graphopt.errors import ModelError, UnknownNameError, UnsupportedModelError, UsageError
@@ -292,6 +292,33 @@ def test_symbols_stay(tmp_path: Path) -> None:
     assert saved.graph.input == proto.graph.input
     assert saved.graph.output == proto.graph.output
     assert to_text(graph).splitlines()[:2] == ["input x:f32[batch,seq,3]", "input z:f32[z[0],seq,3]"]
+
+
+@pytest.mark.parametrize(
+    "called, means",
+    [
+        ("4*batch", "4·batch"),
+        ("seq*batch", "batch·seq"),
+        ("batch * 2 * seq", "2·batch·seq"),
+        ("batch**2", "batch**2"),
+        ("4*other", "4*other"),
+        ("batch + 1", "batch + 1"),
+    ],
+)
+def test_a_product_of_sizes_is_one_and_keeps_its_name(tmp_path: Path, called: str, means: str) -> None:
+    nodes = [node("Reshape", ["x", "to"], ["r"]), node("Relu", ["r"], ["y"])]
+    told = [("x", F, ["batch", "seq", 4]), ("to", TensorProto.INT64, [2])]
+    proto = model(nodes, told, [("y", F, [called, 3])])
+    proto.graph.value_info.append(helper.make_tensor_value_info("r", F, [called, 3]))
+    out, _, graph = through(proto, tmp_path, library(DROP_IDENTITY))
+    assert onnx.load(out).graph.output == proto.graph.output
+    assert [v.type.shape for v in graph.values.values() if v.name in ("r", "y")] == [(means, 3)] * 2
+
+
+def test_a_symbol_of_an_input_may_look_like_a_product(tmp_path: Path) -> None:
+    proto = model([node("Relu", ["x"], ["y"])], [("x", F, ["4*b", "b"])], [("y", F, ["4*b", "b"])])
+    graph = through(proto, tmp_path, library(DROP_IDENTITY))[2]
+    assert [v.type.shape for v in graph.values.values()] == [("4*b", "b")] * 2
 
 
 # -- specialisation ---------------------------------------------------------------------------------------------------
