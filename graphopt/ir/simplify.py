@@ -18,12 +18,14 @@ from graphopt.ir.content import merged
 from graphopt.ir.edit import Edit, RefusedError
 from graphopt.ir.graph import Graph, Node, Value, build, expression_id
 from graphopt.ir.memo import collector_paused
-from graphopt.ir.types import ValueType, merge
+from graphopt.ir.types import Dim, ValueType, merge
 
 _STATES = {"LSTM": (5, 6), "GRU": (5,), "RNN": (5,)}
 """Where operators take states that are zeros where none is given."""
 _KEEPS_ZEROS = frozenset({"Identity", "Reshape", "Squeeze", "Unsqueeze", "Transpose", "Slice", "Expand", "Tile", "Gather", "Split"})  # fmt: skip
 """Operators that make nothing but zeros of zeros, whatever their other operands."""
+_PARTS_OF_SHAPES = 15
+"""The operator set from which on a Shape may be asked for some dimensions."""
 _TAKES_OUT = frozenset({"SequenceAt", "OptionalGetElement", "OptionalHasElement"})
 
 
@@ -157,6 +159,46 @@ def sized(graph: Graph) -> Graph:
             with suppress(RefusedError):
                 edit.alias(key, edit.constant(array, graph.values[key].name))
     return edit.commit()[0]
+
+
+def asked_of_inputs(graph: Graph) -> Graph:
+    """A graph in which a size that an input has, too, is asked of that input, and not of what was made of it.
+
+    Exporters ask every layer's own tensors. So there are as many chains as layers, none equal to another, and what is built of them (a causal
+    mask) is built as often; and each keeps what it asks from being rewritten.
+    """
+    places = dict[Dim, tuple[int, int]]()
+    for given in graph.inputs:
+        for axis, dim in enumerate(graph.type(given).shape or ()):
+            if isinstance(dim, str):
+                places.setdefault(dim, (given, axis))
+    inner = set[int]()
+    for first in [node.outputs[0] for node in graph.in_order() if not node.domain] if places else ():
+        node = None if first is None or first not in graph.values else graph.producer(first)
+        if node is None or (key := node.outputs[0]) is None:
+            continue
+        value = graph.values[key]
+        made = node.inputs[0] not in graph.inputs if node.op in ops.OF_SHAPES else not inner.isdisjoint(node.inputs)
+        if value.const or value.content is None or not made:
+            continue
+        inner.add(key)
+        place = places.get(value.content[0]) if len(value.content) == 1 else None
+        rank = len(value.type.shape) if value.type.shape is not None and value.type.dtype == "i64" else None
+        if place is None or rank not in (0, 1) or key in graph.output_keys or _captured(graph, key):
+            continue
+        edit = Edit(graph)
+        with suppress(RefusedError):
+            edit.alias(key, _size(edit, graph, *place, rank))
+            graph = edit.commit()[0]
+    return graph
+
+
+def _size(edit: Edit, graph: Graph, of: int, axis: int, rank: int) -> int:
+    """One size of an input, as a number or as a list of one."""
+    if rank and graph.opsets.get("", 1) >= _PARTS_OF_SHAPES:
+        return edit.add("Shape", (of,), {"start": axis, "end": axis + 1})[0]
+    whole = edit.add("Shape", (of,))[0]
+    return edit.add("Gather", (whole, edit.constant(np.array([axis] if rank else axis, np.int64))), {"axis": 0})[0]
 
 
 def stateless(graph: Graph) -> Graph:

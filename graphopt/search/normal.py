@@ -14,7 +14,7 @@ from typing import TypeVar
 from graphopt.ir.edit import Delta
 from graphopt.ir.graph import Graph
 from graphopt.ir.memo import collector_paused
-from graphopt.ir.simplify import alike, simplify, sized, stateless, unpacked
+from graphopt.ir.simplify import alike, asked_of_inputs, simplify, sized, stateless, unpacked
 from graphopt.onnxio.bodies import HAS_BODY
 from graphopt.onnxio.branches import decided
 from graphopt.onnxio.inside import Path, body_paths, open_body
@@ -102,7 +102,7 @@ def simplified(graph: Graph) -> Graph:
     It is a graph of its own even where nothing was to do: written, its constants are numbers, and not as the file has them.
     """
     with collector_paused():
-        graph = replace(stateless(sized(alike(unpacked(simplify(graph))))))
+        graph = replace(stateless(asked_of_inputs(sized(alike(unpacked(simplify(graph)))))))
         if _has_bodies(graph):
             graph = decided(graph)
         for path in _paths(graph):

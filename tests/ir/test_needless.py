@@ -7,7 +7,7 @@ import onnx
 import pytest
 
 from graphopt.ir.graph import Graph
-from graphopt.ir.simplify import alike, simplify, sized, stateless
+from graphopt.ir.simplify import alike, asked_of_inputs, simplify, sized, stateless
 from graphopt.onnxio.emit import emit
 from graphopt.onnxio.load import load
 from graphopt.onnxio.save import to_proto
@@ -144,6 +144,74 @@ def test_equal_nodes_that_come_of_it_are_one() -> None:
     inputs: list[Typed] = [("x", F, [2, 3]), ("w", F, [2, 3]), ("v", F, [6]), ("y", F, ["N"])]
     graph = sized(simplify(load(model(nodes, inputs, [("z", F, None), ("u", F, None)])).graph))
     assert running(graph) == ["Expand"] and problems(graph) == []
+
+
+def masks(opset: int, asked: str) -> onnx.ModelProto:
+    """Two layers that each make a mask as long and as wide as their own result has rows."""
+    nodes, last = [], "x"
+    for i in "ab":
+        nodes.append(node("Exp", [last], [f"{i}.y"]))
+        if asked == "part":
+            nodes.append(node("Shape", [f"{i}.y"], [f"{i}.n"], start=1, end=2))
+        elif asked == "slice":
+            nodes += [node("Shape", [f"{i}.y"], [f"{i}.s"]), node("Slice", [f"{i}.s", "one", "two"], [f"{i}.n"])]
+        else:
+            nodes += [node("Shape", [f"{i}.y"], [f"{i}.s"]), node("Gather", [f"{i}.s", "at"], [f"{i}.g"])]
+            nodes.append(node("Reshape", [f"{i}.g", "one"], [f"{i}.n"]))
+        nodes += [
+            node("Concat", [f"{i}.n", f"{i}.n"], [f"{i}.nn"], axis=0),
+            node("Expand", ["fill", f"{i}.nn"], [f"{i}.e"]),
+            node("Trilu", [f"{i}.e"], [f"{i}.m"], upper=0),
+            node("MatMul", [f"{i}.m", f"{i}.y"], [f"{i}.z"]),
+        ]
+        last = f"{i}.z"
+    weights = [
+        weight("one", np.array([1])), weight("two", np.array([2])), weight("at", np.array(1)),
+        weight("fill", np.array(0.5, np.float32)),
+    ]  # fmt: skip
+    return model(nodes, [("x", F, ["B", "T", 3])], [(last, F, None)], weights, opset=opset)
+
+
+@pytest.mark.parametrize(
+    ("opset", "asked"), [(17, "part"), (17, "slice"), (17, "number"), (14, "slice"), (14, "number")]
+)
+def test_a_size_that_an_input_has_is_asked_of_it(opset: int, asked: str) -> None:
+    loaded = load(masks(opset, asked))
+    before = simplify(loaded.graph)
+    graph = asked_of_inputs(before)
+    assert running(before).count("Trilu") == 2 and running(graph).count("Trilu") == 1
+    assert problems(graph) == [] and asked_of_inputs(graph).hash == graph.hash
+    shapes = [n for n in graph.nodes.values() if n.op == "Shape"]
+    assert [n.inputs[0] for n in shapes] == [graph.inputs[0]]
+    for rows in (1, 4):
+        feeds = {"x": np.random.default_rng(0).uniform(-1, 0, (2, rows, 3)).astype(np.float32)}
+        same(run(to_proto(emit(loaded, graph)), feeds), run(loaded.proto, feeds), 0, 0)
+
+
+def test_a_size_that_is_shown_is_asked_where_it_was() -> None:
+    nodes = [node("Exp", ["x"], ["e"]), node("Shape", ["e"], ["s"], start=0, end=1), node("Expand", ["y", "s"], ["z"])]
+    outputs: list[Typed] = [("z", F, None), ("s", INT, None)]
+    graph = simplify(load(model(nodes, [("x", F, ["M", 3]), ("y", F, [1])], outputs)).graph)
+    assert asked_of_inputs(graph).hash == graph.hash
+
+
+def test_a_size_that_an_input_of_the_model_was_asked_stays_with_it() -> None:
+    nodes = [node("Shape", ["w"], ["s"], start=1, end=2), node("Expand", ["y", "s"], ["z"])]
+    graph = simplify(
+        load(model(nodes, [("x", F, ["M", 3]), ("w", F, [2, "M"]), ("y", F, [1])], [("z", F, None)])).graph
+    )
+    assert asked_of_inputs(graph).hash == graph.hash
+
+
+def test_a_size_stays_where_what_comes_of_it_would_contradict_itself() -> None:
+    """Two results of one name each are one as soon as their sizes are: who declares two names for them says that they may differ."""
+    nodes = [node("Exp", ["x"], ["e"]), node("Tanh", ["x"], ["t"])]
+    for i in "et":
+        nodes += [node("Shape", [i], [f"{i}.n"], start=0, end=1), node("Expand", ["y", f"{i}.n"], [f"{i}.w"])]
+        nodes.append(node("NonZero", [f"{i}.w"], [f"{i}.z"]))
+    outputs: list[Typed] = [("e.z", INT, [1, "P"]), ("t.z", INT, [1, "Q"])]
+    graph = asked_of_inputs(simplify(load(model(nodes, [("x", F, ["M", 3]), ("y", F, [1])], outputs)).graph))
+    assert problems(graph) == [] and running(graph).count("NonZero") == 2
 
 
 @pytest.mark.parametrize(("shown", "left"), [(("m", "n"), 1), (("m", "i", "n"), 1), (("m", "i", "n", "j"), 2)])
