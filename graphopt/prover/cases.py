@@ -26,7 +26,7 @@ Place = tuple[str, int | None]
 
 SYMBOL_SIZE = 3
 # Functions that look at the content of a constant: such a constant is what it is, others stand for any content.
-_READS = frozenset({"value", "values", "min_of", "max_of", "distinct", "rises_from", "content"})
+_READS = frozenset({"value", "values", "min_of", "max_of", "distinct", "rises_from", "margin", "content"})
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,6 +17,7 @@ from graphopt.rewrite.symbols import ITEMS, Symbol, TooLargeError, Unknown, boun
 T = TypeVar("T")
 
 _extremes: Memo[int | None, tuple[float, float] | None] = Memo()
+_margins: Memo[tuple[int | None, int, int], float | None] = Memo()
 _distinct: Memo[int | None, tuple[float, ...] | None] = Memo()
 _rises: Memo[int | None, int | None] = Memo()
 
@@ -172,6 +173,28 @@ def min_of(env: Env, x: Ref) -> float:
 def max_of(env: Env, x: Ref) -> float:
     """Largest element of a constant."""
     return _extreme(env, x)[1]
+
+
+def margin(env: Env, x: Ref, rows: int, columns: int) -> float:
+    """How much less a constant mask adds, in each of its first ``rows`` rows, from a column on than to what that row sees best before it.
+
+    Rows and columns are the last two axes. Where nothing is seen at all (minus infinity everywhere) it is minus infinity.
+    """
+    at = (x.key, rows, columns)
+    if at not in _margins:
+        _margins[at] = _margin(_array(env, x), rows, columns)
+    if (found := _margins[at]) is None:
+        raise Unknown
+    return found
+
+
+def _margin(mask: np.ndarray[Any, Any], rows: int, columns: int) -> float | None:
+    if mask.ndim < 2 or mask.dtype.kind != "f" or not (0 < rows <= mask.shape[-2] and 0 < columns < mask.shape[-1]):
+        return None
+    seen, hidden = (part.max(-1).astype(np.float64) for part in np.split(mask[..., :rows, :], [columns], -1))
+    blind = np.isneginf(seen)
+    with np.errstate(invalid="ignore"):  # what is no number is no margin
+        return -math.inf if blind.any() else float((seen - hidden).min())
 
 
 def _few(array: np.ndarray[Any, Any]) -> tuple[float, ...] | None:
@@ -373,7 +396,7 @@ FUNCTIONS: dict[str, Function] = {
     f.__name__: f
     for f in (
         shape, rank, dim, size, dtype, is_float, is_const, present, uses, is_output, value, values, min_of, max_of,
-        distinct, rises_from, content, target, opset, block, samples, axis, axes, broadcast, broadcasts_to, permute, invert, close, is_int, is_static,
+        distinct, rises_from, margin, content, target, opset, block, samples, axis, axes, broadcast, broadcasts_to, permute, invert, close, is_int, is_static,
         i64, like, eye, full, lowest,
     )
 } | {

@@ -31,6 +31,7 @@ def graph() -> Graph:
         weight("big", big),
         weight("rows", np.arange(5, 20_005)[:, None]),  # beyond what `values` reads
         weight("empty", np.zeros((0, 3), np.float32)),
+        weight("causal", np.array([[0, -1000, -np.inf], [-np.inf, 5, -4]], np.float32)),
         weight("yes", np.array(True)),
         weight("halves", np.array([1.5, -2.0], np.float16)),
         weight("doubles", np.array([1.5, -2.0])),
@@ -126,6 +127,7 @@ RESULTS: list[tuple[str, Any]] = [
     ("min_of(pair), max_of(pair), max_of(big), min_of(lazy)", (-1, 3, 69_999, -2)),
     ("distinct(grid), distinct(lazy), distinct(half)", ((1, 2), (-2, -1), (0.5,))),
     ("rises_from(rows)", 5),
+    ("margin(causal, 1, 1), margin(causal, 1, 2), margin(causal, 2, 2), margin(causal, 2, 1)", (1000.0, np.inf, 9.0, -np.inf)),
     ("content(pair)", (3, -1)),
     ("target(s, s), target(y, y)", ((4, 5, 6), (0, 0))),
     ("uses(r), uses(once), uses(half), uses(s)", (3, 1, 2, 0)),  # r: two nodes and an output
@@ -199,6 +201,7 @@ def test_every_function_is_tested() -> None:
         "dim(s, 3)", "t[3]", "t['a']", "nothing[0]", "i[0]", "shape(s)[7]", "missing",
         # Not a constant, too large, or beyond computing.
         "value(x)", "values(x)", "value(big)", "distinct(big)", "min_of(x)", "distinct(s)", "min_of(empty)",
+        "margin(x, 1, 1)", "margin(half, 1, 1)", "margin(rows, 1, 1)", "margin(causal, 3, 1)", "margin(causal, 0, 1)", "margin(causal, 1, 3)",
         "rises_from(pair)", "rises_from(grid)", "rises_from(empty)", "rises_from(s)", "rises_from(absent)", "values(rows)",
         "value(uncomputable)", "min_of(same)", "distinct(same)", "content(x)", "content(half)", "content(absent)", "content(i)",
         # More than one dimension left over, one next to one that is copied, or nothing known.
