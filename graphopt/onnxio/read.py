@@ -152,6 +152,7 @@ def inlined(proto: ModelProto) -> ModelProto:
     calls = (_called(node) for graph in graphs(proto.graph) for node in graph.node)
     if sum(sizes.get(function, 0) for function in calls) > _MOST_INLINED:
         raise ModelError(f"its functions call each other so often that it has more than {_MOST_INLINED:,} nodes")
+    _agree_on_versions(proto)
     versions = {o.domain: o.version for o in proto.opset_import}
     staying = {
         (f.domain, f.name)
@@ -168,6 +169,18 @@ def inlined(proto: ModelProto) -> ModelProto:
         return onnx.inliner.inline_selected_functions(proto, chosen) if chosen else proto
     except Exception:  # it is C++ and raises what it likes
         return proto
+
+
+def _agree_on_versions(proto: ModelProto) -> None:
+    """Give domains of nothing but local functions the model's version wherever they are imported: nothing depends on it, and exporters give each its own."""
+    local = {_name(f) for f in proto.functions}
+    bodies = (*(graph.node for graph in graphs(proto.graph)), *(function.node for function in proto.functions))
+    nodes = (inner for body in bodies for node in body for inner in (node, *within(node)))
+    meant = {node.domain for node in nodes if _called(node) not in local}
+    versions = {o.domain: o.version for o in proto.opset_import if o.domain not in meant}
+    for function in proto.functions:
+        for imported in function.opset_import:
+            imported.version = versions.get(imported.domain, imported.version)
 
 
 def _left_open(proto: ModelProto) -> set[tuple[str, str]]:

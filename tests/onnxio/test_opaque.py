@@ -257,6 +257,16 @@ def test_functions_that_stay(proto: onnx.ModelProto) -> None:
     assert [n.opaque for n in load(proto).graph.in_order()] == ["model-local function"]
 
 
+@pytest.mark.parametrize(("inside", "stays"), [("", False), ("here", True)])
+def test_the_version_of_a_domain_counts_where_it_has_operators(inside: str, stays: bool) -> None:
+    """jax2onnx has each function import its own domain in the version of ONNX's operator set, and the model in version 1."""
+    body = [node("G", ["a"], ["b"], domain="here"), node("Abs", ["b"], ["r"], domain=inside)]
+    proto = _calling("here", *body, G=[ABS])
+    for function in proto.functions:
+        function.opset_import[1].version = 17
+    assert ([n.opaque for n in load(proto).graph.in_order()] == ["model-local function"]) is stays
+
+
 def test_what_is_beside_a_function_that_calls_itself_has_a_shape() -> None:
     proto = _calling("here", *_ten_of("F"))
     proto.graph.node.append(node("Transpose", ["w"], ["z"]))
