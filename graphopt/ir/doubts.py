@@ -219,13 +219,22 @@ def _summed(equation: str, inputs: Sequence[ValueType | None], y: tuple[Dim, ...
     sizes: dict[str, set[Dim]] = {}
     for term, type in zip(left.split(","), inputs, strict=False):
         shape = None if type is None else type.shape
-        if shape is None or len(shape) != len(term):
-            return (None,) * len(y)  # an ellipsis, or nothing is known
-        for label, dim in zip(term, shape, strict=True):
+        labels = () if shape is None else _labels(term, len(shape))
+        if shape is None or len(shape) != len(labels):
+            return (None,) * len(y)
+        for label, dim in zip(labels, shape, strict=True):
             sizes.setdefault(label, set()).add(dim)
-    if not arrow or len(right) != len(y):
+    made = _labels(right, len(y))
+    if not arrow or len(made) != len(y):
         return y if all(len(s) == 1 for s in sizes.values()) else (None,) * len(y)
-    return tuple(d if len(sizes.get(label, ())) == 1 else None for label, d in zip(right, y, strict=True))
+    return tuple(d if len(sizes.get(label, ())) == 1 else None for label, d in zip(made, y, strict=True))
+
+
+def _labels(term: str, rank: int) -> tuple[str, ...]:
+    """One label a dimension: those that an ellipsis stands for are counted from behind, as they stretch."""
+    before, dots, behind = term.partition("...")
+    many = rank - len(before) - len(behind) if dots else 0
+    return (*before, *(f"{dots}{i}" for i in range(many, 0, -1)), *behind)
 
 
 def _stretched(x: tuple[Dim, ...], slope: tuple[Dim, ...] | None) -> tuple[Dim, ...] | None:

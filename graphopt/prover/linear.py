@@ -316,16 +316,31 @@ def _rotary(c: Call) -> Result:
     return _turned(c, x, cos[:, None], sin[:, None])
 
 
+_OF_ELLIPSIS = "αβγδεζηθ"
+"""Labels of what an ellipsis stands for, which stretches where it is 1."""
+
+
+def _without_ellipsis(c: Call) -> str:
+    """The equation of an Einsum with labels in the place of an ellipsis, if that is as many dimensions of every operand."""
+    equation: str = c.attributes["equation"].replace(" ", "")
+    left, _, out = equation.partition("->")
+    many = {c.arg(i).ndim - len(term) + 3 for i, term in enumerate(left.split(",")) if "..." in term}
+    if len(many) != 1 or "..." not in out:
+        return equation
+    return equation.replace("...", _OF_ELLIPSIS[: many.pop()])
+
+
 @operator("Einsum")
 def _einsum(c: Call) -> Result:
-    left, arrow, out = c.attributes["equation"].replace(" ", "").partition("->")
+    left, arrow, out = _without_ellipsis(c).partition("->")
     terms = left.split(",")
     if not arrow or "." in left or any(len(set(t)) != len(t) for t in [*terms, out]):
         raise UnsupportedError("this form of Einsum")
     letters = out + "".join(sorted(set("".join(terms)) - set(out)))
     sizes: dict[str, int] = {}
     for i, term in enumerate(terms):
-        if any(sizes.setdefault(letter, n) != n for letter, n in zip(term, c.arg(i).shape, strict=True)):
+        labels = zip(term, c.arg(i).shape, strict=True)
+        if any(sizes.setdefault(letter, n) != n for letter, n in labels if letter not in _OF_ELLIPSIS):
             raise ContradictionError("an Einsum whose sizes do not fit")
     made: Array | None = None
     for i, term in enumerate(terms):

@@ -298,6 +298,14 @@ def test_a_label_of_one_in_one_operand():
     assert found["y"] == "f32[?,3,4,6]"
 
 
+def test_what_an_ellipsis_stands_for():
+    found = inferred(
+        '<ir_version: 8, opset_import: ["": 17]> g (float[B, 4, 3, 5] a, float[B, 6, 3, 5] b, float[1, 6, 3, 5] c) => (float[B, 3, 4, 6] x, float[B, 3, 4, 6] y)'
+        '{ x = Einsum<equation = "...qhd,...khd->...hqk">(a, b) y = Einsum<equation = "...qhd,...khd->...hqk">(a, c) }'
+    )
+    assert found["x"] == "f32[B,3,4,6]" and found["y"] == "f32[?,3,4,6]"
+
+
 def test_what_is_empty_counts_for_nothing_in_a_concat():
     found = inferred(
         '<ir_version: 8, opset_import: ["": 17]> g (float[0, 3] a, float[2, S] b, float[2, 3] c, float[P, 4] d, float[n, 4] e) => '
