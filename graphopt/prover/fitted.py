@@ -224,6 +224,9 @@ def _stepped(case: Case, line: Line) -> Iterator[Case]:
         # Two axes out of order, with an end each: a rule that sorts the axes gives each the other's.
         for base in (case, squared(case, 3)):
             yield _with_lists(base, case[start], {start: [0, 1], end: [1, 3], over: [1, 0], step: [1, 1]})
+        # One goes backwards and keeps its length, another is cut: what is as long as before is not what it was.
+        for along in ([0, 1], [1, 0]) if step is not None else ():
+            yield _with_lists(case, case[start], {start: [-1, 0], end: [-_ALL, 1], over: along, step: [-1, 1]})
 
 
 def _with_lists(case: Case, like: Operand, lists: Mapping[str | None, list[int]]) -> Case:
@@ -241,7 +244,12 @@ def _with_lists(case: Case, like: Operand, lists: Mapping[str | None, list[int]]
 def _spelt(vary: Variation, case: Case, line: Line) -> Iterator[Case]:
     """An Einsum with other letters in the places of its own, of one size all: which of them are alike says what it sums."""
     text = attribute_of(case, line, "equation")
-    if not isinstance(text, str) or not set(text) <= {*string.ascii_letters, *",->"}:
+    if not isinstance(text, str):
+        return
+    for other in _exchanged(text):
+        made = told(squared(case, 3), line, {"equation": other})
+        yield from (made,) if made is not None else ()
+    if not set(text) <= {*string.ascii_letters, *",->"}:
         return
     terms, arrow, result = text.partition("->")
     equations = []
@@ -256,6 +264,14 @@ def _spelt(vary: Variation, case: Case, line: Line) -> Iterator[Case]:
     for i in vary.rng.permutation(len(equations))[:_SPELT]:
         made = told(squared(case, 3), line, {"equation": equations[i]})
         yield from (made,) if made is not None else ()
+
+
+def _exchanged(equation: str) -> Iterator[str]:
+    """An equation in which two letters of one operand, or of the result, change places, however many there are."""
+    letters = [i for i, c in enumerate(equation) if c.isalpha()]
+    for i, j in itertools.combinations(letters, 2):
+        if not set(equation[i:j]) & {",", ">"}:
+            yield equation[:i] + equation[j] + equation[i + 1 : j] + equation[i] + equation[j + 1 :]
 
 
 def _along(vary: Variation, case: Case) -> Iterator[Case]:

@@ -48,6 +48,8 @@ rules:
         ("s = Add(a, b); y = Mul(s, c)", "p = Mul(a, c); q = Mul(b, c); y = Add(p, q)", "{a: 2x3xf32, b: 3xf32, c: 2x1xf32}", "real"),
         ("m = MatMul(a, b); y = Transpose<perm = [1, 0]>(m)", "s = Transpose<perm = [1, 0]>(a); t = Transpose<perm = [1, 0]>(b); y = MatMul(t, s)", "{a: 2x3xf32, b: 3x4xf32}", "exact"),
         ("e = Exp(x); f = Exp(y); z = Mul(e, f)", "s = Add(x, y); z = Exp(s)", "{x: 2x3xf32, y: 3xf32}", "real"),
+        # A number of a Where has the type of what is chosen, not that of the condition.
+        ("w = Where(c, x, 2); y = Mul(w, w)", "n = Not(c); w = Where(n, 2, x); y = Mul(w, w)", "{c: 2x3xbool, x: 3xf32}", "real"),
     ],
 )  # fmt: skip
 def test_right_laws_are_proved_for_all_sizes(match: str, replace: str, case: str, claim: str) -> None:

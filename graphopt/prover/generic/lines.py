@@ -205,7 +205,13 @@ def _operands(line: Line, world: World, names: Mapping[str, Any], operand: Any) 
     if operand.kind == "none":
         return [None]
     if operand.kind == "number":
-        first = next(names[o.name] for o in line.operands if o.name)
+        # The condition of a Where says nothing of the type of what is chosen.
+        typed = line.operands[1:] if line.ops[0] == ("", "Where") else line.operands
+        first = next((names[o.name] for o in typed if o.name), None)
+        if first is None:
+            raise OpenError("a number without a type")
+        if isinstance(first, Broken):
+            raise first.error
         first = first[0] if isinstance(first, tuple) else first
         return [constant(world.scope, first.dtype, (), operand.number)]
     bound = names[operand.name]
