@@ -51,6 +51,7 @@ def coupled(rule: Rule, case: Case, rng: np.random.Generator) -> list[Case]:
     """Cases that differ from one in several parts at once, each kind of change in turn; those to be tried first at the end."""
     kinds = [
         _scaled(rule, case, rng),
+        _both_grown(rule, case, rng),
         _permuted(rule, case, rng),
         _aged(rule, case, rng),
         _quoted(rule, case),
@@ -94,6 +95,20 @@ def _scaled(rule: Rule, case: Case, rng: np.random.Generator) -> Iterator[Case]:
         for chosen in _drawn(changes, rng):
             if any(change is not None for change in chosen):
                 made = case
+                for change in chosen:
+                    made = made if change is None else change(made)
+                yield made
+
+
+def _both_grown(rule: Rule, case: Case, rng: np.random.Generator) -> Iterator[Case]:
+    """Two numbers of a target that are 1 become 2, and one number of each other part is multiplied by four, or none: which of the two comes first is told."""
+    parts = [*_slots(rule, case)]
+    for place, target in _targets(rule, case):
+        others = [[None, *(_multiplied(case, slot, 4) for slot in slots)] for slots in parts if slots[0][0] != place]
+        for pair in itertools.combinations([i for i, n in enumerate(target.data) if n == 1], 2):
+            grown = replace(target, data=[2 if i in pair else n for i, n in enumerate(target.data)])
+            for chosen in _drawn(others, rng):
+                made = put(case, place, grown)
                 for change in chosen:
                     made = made if change is None else change(made)
                 yield made
