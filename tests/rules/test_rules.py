@@ -31,7 +31,7 @@ def test_the_rule_is_true_at_its_examples(rule: Rule):
             assert compare_sides(rule, case, 7) <= max(10 * rule.bound, 1e-3), case
 
 
-@pytest.mark.parametrize("rule", part(RULES, 6, lambda rule: rule.id))
+@pytest.mark.parametrize("rule", part(RULES, 9, lambda rule: rule.id))
 def test_the_rule_is_true(rule: Rule):
     """At others, too; the evidence is from many more."""
     verdict = check_rule(rule, seed=7, limit=4, attacks=8, tries=80, generic=False)
@@ -49,7 +49,7 @@ def test_the_rule_is_true_at_more_instances(rule: Rule):
 
 @pytest.mark.parametrize(
     "rule",
-    part(RULES[::10], 6, lambda rule: rule.id),
+    part(RULES[::10], 9, lambda rule: rule.id),
 )
 def test_the_evidence_says_whether_it_is_proved_for_all_sizes(rule: Rule):
     generic = pytest.importorskip("graphopt.prover.generic", reason="z3 is not installed")
