@@ -95,6 +95,28 @@ def _grouped(d: Draft, s: int, h: int) -> str:
     return d("GroupQueryAttention", "q", "k", "v", "", "", last, whole, domain=_OWN, results=3, **heads)
 
 
+def _looking_back(blocks: int) -> Iterator[Any]:
+    """Attention with a causal mask, whole, against blocks of queries with the keys that they see."""
+    for s, d, h in ((64, 768, 12), (128, 768, 12), (256, 768, 12), (512, 768, 12), (1024, 768, 12), (2048, 768, 12)):
+        feeds = {x: normal(1, s, d) for x in "qkv"}
+        mask = np.where(np.tri(s), 0, -np.inf).astype(np.float32)[None, None]
+        p, o = Draft(), Draft()
+        plain = p("MultiHeadAttention", "q", "k", "v", "", "", mask, domain=_OWN, num_heads=h)
+        o("Split", "q", [s // blocks] * blocks, axis=1, results=blocks)
+        made = []
+        for i in range(blocks):
+            start, end = i * s // blocks, (i + 1) * s // blocks
+            k, v = (o("Slice", x, [0], [end], [1]) for x in "kv")
+            seen = np.ascontiguousarray(mask[:, :, start:end, :end])
+            made.append(o("MultiHeadAttention", f"v0_{i}", k, v, "", "", seen, domain=_OWN, num_heads=h))
+        yield (
+            f"{s} tokens, {d} wide, {h} heads",
+            feeds,
+            p.model(plain, feeds, 17),
+            o.model(o("Concat", *made, axis=1), feeds, 17),
+        )
+
+
 def _rows(plain: Callable[[Draft, int], str], own: Callable[[Draft, int], str], two: bool = False) -> Iterator[Any]:
     for tokens, width in ((1, 3072), (128, 3072), (1500, 1536)):
         feeds = {"x": normal(1, tokens, width), **({"z": normal(1, tokens, width)} if two else {})}
@@ -140,6 +162,9 @@ def cases() -> dict[str, Iterator[Any]]:
             lambda d, s, w, h: d("Attention", "q", "k", "v", "m", q_num_heads=h, kv_num_heads=h), 23, mask=True
         ),
         "Attention with its projections": _projected(),
+        "causal, two blocks": _looking_back(2),
+        "causal, four blocks": _looking_back(4),
+        "causal, eight blocks": _looking_back(8),
         "BiasGelu": _rows(lambda d, n: _gelu(d, d("Add", "x", normal(n))), lambda d, n: d("BiasGelu", "x", normal(n), domain=_OWN)),
         "FastGelu": _rows(lambda d, n: _tanh_gelu(d, "x"), lambda d, n: d("FastGelu", "x", domain=_OWN)),
         "QuickGelu": _rows(
