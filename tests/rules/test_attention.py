@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 import pytest
 from onnx import ModelProto, helper, numpy_helper
@@ -155,3 +157,28 @@ def test_the_guard_of_masked_rows_hides_no_nan_of_the_values(opset):
     assert np.isnan(before[0, 1:, 0]).all() and np.isnan(after[0, 1:, 0]).all()
     np.testing.assert_allclose(after[..., 1:], before[..., 1:], rtol=0, atol=1e-5)
     assert not after[0, 0, 1:].any()
+
+
+def _filled(d: _Draft) -> str:
+    """nanoGPT: scores of later tokens are filled with minus infinity."""
+    q, k, v = (d("Transpose", d("Reshape", x, [1, _TOKENS, _HEADS, _WIDTH]), perm=[0, 2, 1, 3]) for x in "qkv")
+    scores = d("Mul", d("MatMul", q, d("Transpose", k, perm=[0, 1, 3, 2])), 0.25)
+    later = ~np.tri(_TOKENS, dtype=bool)[None, None]
+    return d("MatMul", d("Softmax", d("Where", later, -np.inf, scores), axis=-1), v)
+
+
+def _causal(d: _Draft) -> str:
+    """torch from operator set 23 on, which leaves the scale out."""
+    q, k, v = (d("Transpose", d("Reshape", x, [1, _TOKENS, _HEADS, _WIDTH]), perm=[0, 2, 1, 3]) for x in "qkv")
+    return d("Attention", q, k, v, is_causal=1, softcap=0.0, qk_matmul_output_mode=0)
+
+
+@pytest.mark.parametrize(("spelling", "opset"), [(_filled, 17), (_causal, 23)])
+def test_what_looks_back_is_computed_in_halves(spelling, opset):
+    d = _Draft()
+    made = d("Reshape", d("Transpose", spelling(d), perm=[0, 2, 1, 3]), [1, _TOKENS, _HEADS * _WIDTH])
+    model = d.model(made, opset)
+    found = optimize(model, rules=["attention", "causal", "layout", "identity"], strategy="backtracking", measure=False)
+    assert found.report["verified"]["passed"]
+    left = Counter(node.op_type for node in found.model.graph.node)
+    assert left["Softmax"] + left["MultiHeadAttention"] > 1 and left["Where"] + left["Attention"] == 0, left
