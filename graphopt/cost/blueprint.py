@@ -35,7 +35,10 @@ PARTS = 8
 """Shares are told apart in steps of an eighth: the price of a window need not know more."""
 _STEPS = 5  # operators between mask and product at most: exporters write reshapes on either side of the Softmax
 _BETWEEN = frozenset({"Reshape", "Transpose", "Unsqueeze", "Squeeze", "Identity", "Flatten"})
-_memo: Memo[int, int] = Memo()
+_MASKED = {"MultiHeadAttention": 5, "Attention": 5}
+"""The operand that hides keys from queries: the exponential of what is hidden is denormal on its way to zero, which takes twice as long in all."""
+_memo: Memo[int, tuple[int, int]] = Memo()
+_digests: Memo[int, str | None] = Memo()
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,7 +92,7 @@ def blueprint(
         turned = packs and _turned(graph, node)
         if node.captures:
             measurable = False
-        for key in node.inputs:
+        for at, key in enumerate(node.inputs):
             if key is None:
                 operands.append(None)
                 continue
@@ -98,7 +101,7 @@ def blueprint(
                 continue
             value = graph.values[key]
             if value.const:
-                counts = _content_counts(node, value.type)
+                counts = _content_counts(node, value.type) or (node.op in _MASKED and at == _MASKED[node.op])
                 text = _content(graph, key) if counts else ""
                 if text is None:
                     measurable = False
@@ -154,10 +157,22 @@ def _content(graph: Graph, key: int) -> str | None:
     array = small_array(graph, key)
     if array is None:
         value = graph.values[key]
-        return None if value.tensor is None else f"{value.tensor.key:x}"
+        return _digest(graph, key) if value.tensor is None else f"{value.tensor.key:x}"
     if array.dtype == object:
         return repr(array.tolist())
     return hashlib.blake2b(array.tobytes(), digest_size=8).hexdigest()
+
+
+def _digest(graph: Graph, key: int) -> str | None:
+    """The same of a large constant that is computed, as the part of a mask is."""
+    if key not in _digests:
+        size = graph.type(key).nbytes
+        try:
+            array = evaluate(graph, key) if size is not None and size <= READABLE else None
+        except NotConstantError:
+            array = None
+        _digests[key] = None if array is None else hashlib.blake2b(array.tobytes(), digest_size=8).hexdigest()
+    return _digests[key]
 
 
 def _attribute(value: Any) -> str:
@@ -171,9 +186,13 @@ def denormal_shares(graph: Graph, window: Window) -> tuple[tuple[int, int], ...]
 
     A processor multiplies denormal numbers a hundred times slower than others. The usual source is attention with a finite mask:
     softmax(score - 100) is about 1e-44, below the smallest normal float32 and above zero, and the product after it pays for every one.
-    Only the numbers tell, not the shapes, so the mask is looked at.
+    Only the numbers tell, not the shapes, so the mask is looked at. A Softmax pays for all that is masked, itself: of its operand the mark says how many eighths
+    are as low.
     """
     head = graph.nodes[window.head]
+    if head.op == "Softmax" and head.inputs[0] is not None:
+        hidden = _masks(graph, head.inputs[0])[1]
+        return ((head.inputs[0], hidden),) if hidden else ()
     if head.op not in ("MatMul", "FusedMatMul"):
         return ()
     found = [(key, _share(graph, key)) for key in dict.fromkeys(head.inputs) if key is not None]
@@ -191,7 +210,7 @@ def denormal_readers(graph: Graph, delta: Delta) -> set[int]:
                 ahead.extend(
                     graph.nodes[u] for key in node.outputs if key is not None for u in graph.users.get(key, ())
                 )
-        found.update(node.id for node in ahead if node.op in ("MatMul", "FusedMatMul"))
+        found.update(node.id for node in ahead if node.op in ("MatMul", "FusedMatMul", "Softmax"))
         step = ahead
     return found
 
@@ -201,18 +220,24 @@ def _share(graph: Graph, key: int) -> int:
     node = graph.producer(key)
     if node is None or node.op != "Softmax":
         return 0
-    for _ in range(_STEPS):
-        before = node.inputs[0]
-        node = graph.producer(before) if before is not None else None
-        if node is None or node.op not in _BETWEEN:
+    return 0 if node.inputs[0] is None else _masks(graph, node.inputs[0])[0]
+
+
+def _masks(graph: Graph, scores: int) -> tuple[int, int]:
+    """Eighths of scores of which the exponential is denormal, and of those that it makes denormal or zero, by the constant mask that is added to them."""
+    node = graph.producer(scores)
+    for _ in range(_STEPS - 1):
+        if node is None or node.op not in _BETWEEN or node.inputs[0] is None:
             break
+        node = graph.producer(node.inputs[0])
     if node is None or node.op != "Add":
-        return 0
-    return max((_masked(graph, k) for k in node.inputs if k is not None and graph.values[k].const), default=0)
+        return 0, 0
+    found = [_masked(graph, k) for k in node.inputs if k is not None and graph.values[k].const]
+    return max((share for share, _ in found), default=0), max((hidden for _, hidden in found), default=0)
 
 
-def _masked(graph: Graph, key: int) -> int:
-    """Eighths of a constant that the exponential makes denormal, at least one if there are any."""
+def _masked(graph: Graph, key: int) -> tuple[int, int]:
+    """Eighths of a constant that the exponential makes denormal, and denormal or zero; at least one where there are any."""
     if key not in _memo:
         size = graph.type(key).nbytes
         try:
@@ -220,6 +245,7 @@ def _masked(graph: Graph, key: int) -> int:
         except NotConstantError:
             array = np.zeros(0)
         numeric = array.dtype.kind == "f" and array.size > 1
-        share = float(np.mean((array > LOW) & (array < HIGH))) if numeric else 0.0
-        _memo[key] = min(PARTS, max(1, round(share * PARTS))) if share > 0 else 0
+        shares = [float(np.mean(part)) if numeric else 0.0 for part in ((array > LOW) & (array < HIGH), array < HIGH)]
+        first, second = (min(PARTS, max(1, round(share * PARTS))) if share > 0 else 0 for share in shares)
+        _memo[key] = first, second
     return _memo[key]

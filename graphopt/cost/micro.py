@@ -24,6 +24,7 @@ from graphopt.runtime.session import LoadableModel
 _INLINE = 1 << 16  # bytes; larger initializers are handed to the runtime as arrays
 _IR_VERSION = 10  # read by every runtime that graphopt supports
 _DENORMAL = 1e-40  # the smallest normal float32 is 1.2e-38
+_HIDDEN = -1e30  # what a mask makes of scores
 _PATTERN = 1 << 16  # numbers that are drawn, after which they repeat; odd lengths keep rows from being equal
 
 
@@ -281,7 +282,8 @@ def _feed(plan: Blueprint, key: int, type: ValueType, rng: np.random.Generator) 
         array = _floats(type, shape, rng, 0.1, 1.0, positive)
         share = plan.marks.get(key, 0)
         if share > 0:
-            array[rng.random(shape) < share / PARTS] = _DENORMAL
+            scores = any(node.op == "Softmax" and key in node.inputs for node in plan.nodes)
+            array[rng.random(shape) < share / PARTS] = _HIDDEN if scores else _DENORMAL
         return array
     dtype = np.dtype(NUMPY_NAMES[type.dtype])
     if dtype.kind == "c":

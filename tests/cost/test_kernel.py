@@ -194,6 +194,30 @@ def test_a_mask_that_breeds_denormals_is_seen_from_the_product(store):
     assert model.after(model.of(g), after, delta) == model.of(after) and model.of(after).total == safe.total
 
 
+def hiding(op, lowest, computed):
+    """A Softmax of masked scores, or the operator that does both, with the last half of the keys hidden; the mask as numbers, or computed from them."""
+    mask = np.where(np.arange(64) < 32, 0, lowest).astype(np.float32) * np.ones((1, 1, 64, 64), np.float32)
+    name = "half" if computed else "mask"
+    weights = {"mask": mask}
+    nodes = [node("Transpose", ["mask"], ["half"], perm=[1, 0, 2, 3])] if computed else []
+    if op == "Softmax":
+        nodes += [node("Add", ["x", name], ["s"]), node("Softmax", ["s"], ["y"], axis=-1)]
+        return graph(nodes, {"x": (1, 2, 64, 64)}, weights)
+    heads = node("MultiHeadAttention", ["x", "x", "x", "", "", name], ["y"], domain="com.microsoft", num_heads=2)
+    return graph([*nodes, heads], {"x": (1, 64, 16)}, weights)
+
+
+@pytest.mark.parametrize("computed", [False, True])
+@pytest.mark.parametrize("op", ["Softmax", "MultiHeadAttention"])
+def test_what_a_mask_hides_is_part_of_the_price(op, computed):
+    model = KernelCost(Store(None), measure=True)
+    seen = []
+    for lowest in (0.0, -1e30, -1e30):
+        model.of(hiding(op, lowest, computed))
+        seen.append(model.measured)
+    assert seen[0] < seen[1] == seen[2]
+
+
 WIDER = library(
     rule("wider", ["y = MatMul(x, w)"], ["w2 = Concat<axis = -1>(w, w)", "m = MatMul(x, w2)", "y = Slice(m, i, j, k)"],
          where=["is_const(w)"], let={"i": "i64([0])", "j": "i64([dim(w, 1)])", "k": "i64([1])"}),
