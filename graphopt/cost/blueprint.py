@@ -17,7 +17,7 @@ import numpy as np
 from graphopt.cost.shapes import Shapes
 from graphopt.cost.windows import CONVOLUTIONS, NORMALISATIONS, POINTWISE, PRODUCTS, Window
 from graphopt.ir import ops
-from graphopt.ir.constants import READABLE, NotConstantError, evaluate, small_array
+from graphopt.ir.constants import readable_array, small_array
 from graphopt.ir.edit import Delta
 from graphopt.ir.graph import Graph, Node, Opaque, Tensor
 from graphopt.ir.memo import Memo
@@ -35,10 +35,8 @@ PARTS = 8
 """Shares are told apart in steps of an eighth: the price of a window need not know more."""
 _STEPS = 5  # operators between mask and product at most: exporters write reshapes on either side of the Softmax
 _BETWEEN = frozenset({"Reshape", "Transpose", "Unsqueeze", "Squeeze", "Identity", "Flatten"})
-_MASKED = {"MultiHeadAttention": 5, "Attention": 5}
-"""The operand that hides keys from queries: the exponential of what is hidden is denormal on its way to zero, which takes twice as long in all."""
 _memo: Memo[int, tuple[int, int]] = Memo()
-_digests: Memo[int, str | None] = Memo()
+_digests: Memo[int, str] = Memo()
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,7 +99,7 @@ def blueprint(
                 continue
             value = graph.values[key]
             if value.const:
-                counts = _content_counts(node, value.type) or (node.op in _MASKED and at == _MASKED[node.op])
+                counts = _content_counts(node, value.type, at)
                 text = _content(graph, key) if counts else ""
                 if text is None:
                     measurable = False
@@ -144,8 +142,12 @@ def _turned(graph: Graph, node: Node) -> bool:
     return weight is not None and graph.values[weight].const and graph.type(weight).dtype == "f32"
 
 
-def _content_counts(node: Node, type: ValueType) -> bool:
+def _content_counts(node: Node, type: ValueType, at: int) -> bool:
     """Whether the numbers in a constant, not only their count, decide what the kernel does."""
+    if at == ops.SCORE_BIAS.get((node.domain, node.op)):
+        return (
+            True  # the exponential of what a mask hides is denormal on its way to zero: attention takes twice as long
+        )
     n = type.elements
     if n is None or n <= 1 or type.dtype not in ("f32", "f64", "f16", "bf16"):
         return True
@@ -166,12 +168,10 @@ def _content(graph: Graph, key: int) -> str | None:
 def _digest(graph: Graph, key: int) -> str | None:
     """The same of a large constant that is computed, as the part of a mask is."""
     if key not in _digests:
-        size = graph.type(key).nbytes
-        try:
-            array = evaluate(graph, key) if size is not None and size <= READABLE else None
-        except NotConstantError:
-            array = None
-        _digests[key] = None if array is None else hashlib.blake2b(array.tobytes(), digest_size=8).hexdigest()
+        array = readable_array(graph, key)
+        if array is None:
+            return None
+        _digests[key] = hashlib.blake2b(array.tobytes(), digest_size=8).hexdigest()
     return _digests[key]
 
 
@@ -239,11 +239,8 @@ def _masks(graph: Graph, scores: int) -> tuple[int, int]:
 def _masked(graph: Graph, key: int) -> tuple[int, int]:
     """Eighths of a constant that the exponential makes denormal, and denormal or zero; at least one where there are any."""
     if key not in _memo:
-        size = graph.type(key).nbytes
-        try:
-            array = evaluate(graph, key) if size is not None and size <= READABLE else np.zeros(0)
-        except NotConstantError:
-            array = np.zeros(0)
+        array = readable_array(graph, key)
+        array = np.zeros(0) if array is None else array
         numeric = array.dtype.kind == "f" and array.size > 1
         shares = [float(np.mean(part)) if numeric else 0.0 for part in ((array > LOW) & (array < HIGH), array < HIGH)]
         first, second = (min(PARTS, max(1, round(share * PARTS))) if share > 0 else 0 for share in shares)

@@ -284,6 +284,17 @@ def small_array(graph: Graph, key: int | None) -> Array | None:
     return _small[slot]
 
 
+def readable_array(graph: Graph, key: int) -> Array | None:
+    """The content of a constant of at most :data:`READABLE` bytes, ``None`` for anything else; computed each time."""
+    n = graph.type(key).nbytes
+    if not graph.is_const(key) or n is None or n > READABLE:
+        return None
+    try:
+        return evaluate(graph, key)
+    except NotConstantError:
+        return None
+
+
 def _followed(graph: Graph, value: Value) -> Array | None:
     """A small integer constant by shape arithmetic, where that knows it: opening a session takes a hundred times as long."""
     type = value.type

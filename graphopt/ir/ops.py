@@ -30,6 +30,9 @@ RANDOM = frozenset(
 # What asks for nothing but the shape of its operand: constant where that is known.
 OF_SHAPES = frozenset({"Shape", "Size"})
 
+# Where operators of attention take what is added to the scores: a bias, or a mask.
+SCORE_BIAS = {("", "Attention"): 3, ("com.microsoft", "Attention"): 5, ("com.microsoft", "MultiHeadAttention"): 5}
+
 # All of their outputs may be left out.
 RECURRENT = frozenset({"LSTM", "GRU", "RNN"})
 

@@ -188,14 +188,14 @@ def asked_of_inputs(graph: Graph) -> Graph:
             continue
         edit = Edit(graph)
         with suppress(RefusedError):
-            edit.alias(key, _size(edit, graph, *place, rank))
+            edit.alias(key, _size(edit, *place, rank))
             graph = edit.commit()[0]
     return graph
 
 
-def _size(edit: Edit, graph: Graph, of: int, axis: int, rank: int) -> int:
+def _size(edit: Edit, of: int, axis: int, rank: int) -> int:
     """One size of an input, as a number or as a list of one."""
-    if rank and graph.opsets.get("", 1) >= _PARTS_OF_SHAPES:
+    if rank and edit.graph.opset >= _PARTS_OF_SHAPES:
         return edit.add("Shape", (of,), {"start": axis, "end": axis + 1})[0]
     whole = edit.add("Shape", (of,))[0]
     return edit.add("Gather", (whole, edit.constant(np.array([axis] if rank else axis, np.int64))), {"axis": 0})[0]

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from graphopt.ir import ops
 from graphopt.ir.types import FLOATS
 from graphopt.prover.attributes import attribute_of, axes_in, operator_of, opset_of, orders_in, told
 from graphopt.prover.cases import Case, operands, places, put, size_of
@@ -35,8 +36,6 @@ _NUMBERED = (("LeakyRelu", [0.3]), ("HardSigmoid", [0.3, 0.4]), ("Clip", [-0.5, 
 """Activations of fused operators that have numbers, with them."""
 _CACHED = {"Attention": 4, "MultiHeadAttention": 6, "GroupQueryAttention": 3}
 """Where operators of attention take past keys; past values come next."""
-_BIASED = {("", "Attention"): 3, ("com.microsoft", "Attention"): 5, ("com.microsoft", "MultiHeadAttention"): 5}
-"""Where operators of attention take what is added to the scores."""
 _SIZES = 6
 """Sizes of an example of which two are tried together, at most."""
 _PAST = 2
@@ -195,7 +194,7 @@ def _remembered(case: Case, line: Line, op: str) -> Iterator[Case]:
 
 def _biased(case: Case, line: Line) -> Iterator[Case]:
     """A bias of the scores where the example has none: no other operand need have its shape, of queries by keys."""
-    bias = line.operands[_BIASED.get(operator_of(case, line), len(line.operands)) :][:1]
+    bias = line.operands[ops.SCORE_BIAS.get(operator_of(case, line), len(line.operands)) :][:1]
     floats = [o for o in operands(case) if o.dtype in FLOATS]
     if not bias or bias[0].kind != "optional" or bias[0].name in case or not floats:
         return

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from graphopt.ir.constants import READABLE, NotConstantError, evaluate, known_content, small_array
+from graphopt.ir.constants import known_content, readable_array, small_array
 from graphopt.ir.memo import Memo
 from graphopt.ir.types import FLOATS, NUMPY_NAMES, ValueType
 from graphopt.rewrite.expr import Env, Function, Ref
@@ -140,15 +140,10 @@ def target(env: Env, x: Ref, y: Ref) -> tuple[int, ...]:
 
 
 def _array(env: Env, x: Ref) -> np.ndarray[Any, Any]:
-    if x.key is None or not env.graph.is_const(x.key):
+    array = None if x.key is None else readable_array(env.graph, x.key)
+    if array is None:
         raise Unknown
-    n = _type(env, x).nbytes
-    if n is None or n > READABLE:
-        raise Unknown
-    try:
-        return evaluate(env.graph, x.key)
-    except NotConstantError:
-        raise Unknown from None
+    return array
 
 
 def _learnt(memo: Memo[int | None, T | None], env: Env, x: Ref, read: Callable[[np.ndarray[Any, Any]], T | None]) -> T:
