@@ -231,9 +231,9 @@ def others(symbols: Symbols, base: Sizes, runs: Runs, seconds: float = SECONDS) 
 
     def tried(sizes: Sizes) -> bool:
         nonlocal longest
-        began = time.monotonic()
-        ran = began < deadline and runs(symbols.whole(sizes))
-        longest = max(longest, time.monotonic() - began)
+        began = _clocks()
+        ran = time.monotonic() < deadline and runs(symbols.whole(sizes))
+        longest = max(longest, _since(began))
         return ran
 
     if not symbols.free:
@@ -280,8 +280,8 @@ def _beyond(symbols: Symbols, base: Sizes, runs: Runs) -> Sizes | None:
     """
 
     def seconds(sizes: Sizes) -> float:
-        began = time.monotonic()
-        return time.monotonic() - began if runs(sizes) else math.inf
+        began = _clocks()
+        return _since(began) if runs(sizes) else math.inf
 
     if not symbols.bounds or (took := seconds(base)) > _SHORT:
         return None
@@ -295,6 +295,15 @@ def _beyond(symbols: Symbols, base: Sizes, runs: Runs) -> Sizes | None:
                 sizes, took = larger, then
                 break
     return sizes if sizes != base else None
+
+
+def _clocks() -> tuple[float, float]:
+    return time.monotonic(), time.process_time()
+
+
+def _since(began: tuple[float, float]) -> float:
+    """Seconds that were worked since then: by the clock, or less where other programs had the processor meanwhile."""
+    return min(now - then for now, then in zip(_clocks(), began, strict=True))
 
 
 def _one_by_one(base: Sizes, choices: Mapping[str, Sequence[int]], runs: Runs) -> Sizes | None:
