@@ -11,15 +11,19 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
+from itertools import zip_longest
 from typing import Any
 
-from graphopt.ir.types import Dim, Shape, ValueType, factors, product, quotient
+from graphopt.ir.ops import BROADCASTING
+from graphopt.ir.types import MADE_UP, Dim, Shape, ValueType, factors, product, quotient
 
 Content = tuple[Dim, ...]
 """The elements of an integer tensor in row-major order."""
 
 LIMIT = 64  # elements; nothing longer is shape arithmetic
 _END = 2**31 - 1  # exporters write this, or the 64-bit maximum, for "up to the end"
+_CUT = f"{MADE_UP}min("
+"""How the names begin of sizes that are the lesser of a number above 1 and of another size: equal where the names are, and contradicting nothing."""
 _WRAPS = {"i64": 2**63, "i32": 2**31, "bool": 2}
 """Where numbers begin that an element type lacks: what is computed there is another one."""
 _SAME_ELEMENTS = frozenset({"Identity", "Cast", "Reshape", "Squeeze", "Unsqueeze", "Flatten"})
@@ -213,6 +217,18 @@ def bounds(
     attributes: Mapping[str, Any], types: Sequence[ValueType | None], known: Sequence[Content | None]
 ) -> list[tuple[int, Any, Any, int]] | None:
     """Axis, start, end and step of each axis of a Slice; ``None`` unless they are known to be numbers."""
+    rows = _rows(attributes, types, known)
+    return (
+        rows
+        if rows is not None and all(isinstance(i, int) for row in rows for i in row) and all(row[3] for row in rows)
+        else None
+    )
+
+
+def _rows(
+    attributes: Mapping[str, Any], types: Sequence[ValueType | None], known: Sequence[Content | None]
+) -> list[tuple[Any, Any, Any, Any]] | None:
+    """What is known of axis, start, end and step of each axis of a Slice; ``None`` where it is not even known how many there are."""
     if "starts" in attributes:  # before operator set 10
         given: list[Any] = [attributes["starts"], attributes["ends"], attributes.get("axes"), None]
     else:
@@ -224,8 +240,7 @@ def bounds(
     starts, ends, axes, steps = given
     axes = range(len(starts)) if axes is None else axes
     steps = (1,) * len(starts) if steps is None else steps
-    rows = list(zip(axes, starts, ends, steps, strict=False))
-    return rows if all(isinstance(i, int) for row in rows for i in row) and all(row[3] for row in rows) else None
+    return list(zip(axes, starts, ends, steps, strict=False))
 
 
 def takes_all(start: int, end: int, step: int) -> bool:
@@ -245,15 +260,25 @@ def shape(
         return None
     if op == "Reshape" and len(known) > 1 and known[1] is not None:
         return _reshaped(first.shape, known[1], attributes.get("allowzero", 0) == 1)
+    if op == "Flatten" and first.shape is not None:
+        return _flat(first.shape, attributes.get("axis", 1))
     if op == "Expand" and first.shape is not None and len(known) > 1 and known[1] is not None:
-        return _expanded(first.shape, known[1])
+        return over((first.shape, known[1]))
     if op == "ConstantOfShape" and known[0] is not None:
         return known[0]
     if op == "Range" and len(known) == 3 and first.dtype in ("i64", "i32"):
         return _counted(known)
     if op == "Slice" and first.shape is not None:
         return _sliced(first.shape, attributes, types, known)
+    if op in BROADCASTING and op != "PRelu":
+        shapes = [None if type is None else type.shape for type in types]
+        return over([s for s in shapes if s is not None]) if None not in shapes else None
     return None
+
+
+def _flat(x: Shape, axis: int) -> Shape:
+    axis += len(x) if axis < 0 else 0
+    return product(x[:axis]), product(x[axis:])
 
 
 def _counted(known: Sequence[Content | None]) -> Shape | None:
@@ -304,29 +329,55 @@ def _vanishes_with(total: Dim, part: str) -> bool:
     return whole is not None and pieces is not None and set(pieces[1]) <= set(whole[1])
 
 
-def _expanded(x: Shape, target: Content) -> Shape:
-    n = max(len(x), len(target))
-    pairs = zip((1,) * (n - len(x)) + x, (1,) * (n - len(target)) + target, strict=True)
-    return tuple(
-        b if a == 1 or (isinstance(b, int) and b > 1) else a if b == 1 or a == b or isinstance(a, int) else None
-        for a, b in pairs
-    )
-
-
 def _sliced(
     x: Shape, attributes: Mapping[str, Any], types: Sequence[ValueType | None], known: Sequence[Content | None]
 ) -> Shape | None:
     """The shape after a Slice; an axis that is taken whole keeps its symbol."""
-    rows = bounds(attributes, types, known)
+    rows = _rows(attributes, types, known)
     if rows is None:
         return None
     dims = list(x)
     for axis, start, end, step in rows:
-        if not -len(x) <= axis < len(x):
+        if not isinstance(axis, int) or not -len(x) <= axis < len(x):
             return None
-        if not takes_all(start, end, step):
+        first = start == 0 and step == 1
+        if first and isinstance(end, str):
+            dims[axis] = _cut(dims[axis], end)
+        elif not first or not isinstance(end, int) or not takes_all(start, end, step):
             dims[axis] = None  # a number is known by ONNX's own inference
     return tuple(dims)
+
+
+# Dimensions that are cut, and laid over each other ------------------------------------------------------------------
+
+
+def _cut(size: Dim, end: str) -> Dim:
+    """The lesser of two sizes: a table of positions of which as many are taken as there are tokens."""
+    if size == end:
+        return end
+    return f"{_CUT}{size},{end})" if isinstance(size, int) and size > 1 else None
+
+
+def over(shapes: Sequence[Shape]) -> Shape:
+    """The shape of what is broadcast, as far as it is known.
+
+    A size that was cut to another one's is 1 where that is, or the cut one's own: laid over it, it is the same or nothing runs.
+    """
+    dims: list[Dim] = []
+    for row in zip_longest(*(reversed(shape) for shape in shapes), fillvalue=1):
+        said = {dim for dim in row if dim != 1}
+        whole = [dim for dim in said if all(_covers(dim, other) for other in said)]
+        dims.append(whole[0] if whole else None if said else 1)
+    return tuple(reversed(dims))
+
+
+def _covers(dim: Dim, other: Dim) -> bool:
+    """Whether what is broadcast has the first of two dimensions, neither of them known to be 1, wherever the two can be broadcast."""
+    if isinstance(dim, int):
+        return dim == other if isinstance(other, int) else dim >= 0
+    return dim is not None and (
+        dim == other or (isinstance(other, str) and other.startswith(_CUT) and other.endswith(f",{dim})"))
+    )
 
 
 def merged(a: Content | None, b: Content | None) -> Content | None:

@@ -237,7 +237,11 @@ def refined(type: ValueType, other: ValueType) -> ValueType:
 
 
 def _tells_more(new: Dim, old: Dim) -> bool:
-    return isinstance(new, int) or (known(new) and not isinstance(old, int)) or old is None
+    return (
+        isinstance(new, int)
+        or old is None
+        or (isinstance(new, str) and isinstance(old, str) and (known(new) or not known(old)))
+    )
 
 
 def _infer(
