@@ -118,9 +118,9 @@ def _ratio(judged: Judged) -> float:
 
 
 def is_tie(paired: Paired) -> bool:
-    """Whether the two models are as fast as each other by all that is known, and the variant surely opens faster."""
+    """Whether the variant is slower by no more than a per cent if at all, perhaps faster, and surely opens faster."""
     low, high = paired.ci95
-    return low >= 1 - TIE and 1 <= high <= 1 + TIE and paired.opens is not None and paired.opens[1][0] > 1.0
+    return low >= 1 - TIE and high >= 1 and paired.opens is not None and paired.opens[1][0] > 1.0
 
 
 def verdict(arena: Arena, graph: Graph, clock: Budget, effort: Effort, smaller: bool = False) -> Paired:

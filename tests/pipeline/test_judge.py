@@ -54,13 +54,13 @@ def source(tmp_path):
     [
         (paired(0.991, 1.009), True),
         (paired(0.985, 1.005), False),  # slower, perhaps, by more than a per cent
-        (paired(0.995, 1.02), False),
+        (paired(0.995, 1.02), True),  # better than either as fast or faster alone
         (paired(0.991, 0.998), False),  # slower, surely
         (paired(0.991, 1.009, NO_FASTER), False),
         (paired(0.991, 1.009, None), False),
     ],
 )
-def test_a_tie_is_narrow_and_opens_faster(found, tie):
+def test_a_tie_is_not_slower_and_opens_faster(found, tie):
     assert is_tie(found) == tie
 
 
