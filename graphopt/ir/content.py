@@ -375,9 +375,9 @@ def _covers(dim: Dim, other: Dim) -> bool:
     """Whether what is broadcast has the first of two dimensions, neither of them known to be 1, wherever the two can be broadcast."""
     if isinstance(dim, int):
         return dim == other if isinstance(other, int) else dim >= 0
-    return dim is not None and (
-        dim == other or (isinstance(other, str) and other.startswith(_CUT) and other.endswith(f",{dim})"))
-    )
+    if dim is None or dim == other:
+        return dim is not None
+    return isinstance(other, str) and other.startswith(_CUT) and other.partition(",")[2] == f"{dim})"
 
 
 def merged(a: Content | None, b: Content | None) -> Content | None:

@@ -7,10 +7,11 @@ import pytest
 from onnx import TensorProto
 
 from graphopt.ir.constants import known_content
+from graphopt.ir.content import over
 from graphopt.ir.content import shape as decided
 from graphopt.ir.graph import Graph
 from graphopt.ir.simplify import simplify
-from graphopt.ir.types import ValueType, factors, product, quotient
+from graphopt.ir.types import ValueType, factors, known, product, quotient
 from graphopt.onnxio.load import load
 from tests.onnxio.models import F, model, node, weight
 
@@ -229,3 +230,51 @@ def test_slices_before_operator_set_10_have_attributes():
 def test_a_symbol_that_inference_made_up_gives_way():
     nodes = [node("Slice", ["x", "first", "end", "axis0"], ["a"]), node("Relu", ["a"], ["y"])]
     assert shape(nodes) == ("N", "S", 8)
+
+
+def test_a_cut_to_another_size_is_that_size_where_the_two_are_added():
+    """A table of 8 positions of which as many are taken as there are tokens: what runs has no more than 8 of them."""
+    sized = [node("Shape", ["q"], ["t"]), node("Gather", ["t", "axis0"], ["n"])]
+    cut = node("Slice", ["w", "first", "n", "axis0"], ["c"])
+    table = weight("w", np.zeros((8, 3), np.float32))
+    inputs = [("q", F, ["Q", 3]), ("r", F, ["R", 3])]
+    ends = [weight(name, np.array(C[name], np.int64)) for name in ("first", "axis0")]
+
+    def of(*nodes):
+        proto = model([*sized, cut, *nodes], inputs, [("y", 0, None)], [table, *ends], opset=17)
+        g = simplify(load(proto).graph)
+        return g.type(value(g, "y")).shape
+
+    assert of(node("Add", ["q", "c"], ["y"])) == ("Q", 3)
+    assert of(node("Expand", ["c", "t"], ["y"])) == ("Q", 3)
+    assert of(node("Relu", ["c"], ["d"]), node("Sub", ["d", "q"], ["y"])) == ("Q", 3)
+    # Of another size nothing is known, nor of what is the lesser of the two by itself.
+    assert not known(of(node("Add", ["r", "c"], ["y"]))[0])
+    assert not known(of(node("Neg", ["c"], ["y"]))[0])
+    assert of(node("Add", ["c", "c"], ["y"])) == of(node("Neg", ["c"], ["y"]))
+
+
+@pytest.mark.parametrize(
+    ("shapes", "expected"),
+    [
+        ([("N", 1), ("S",)], ("N", "S")),
+        ([("N", 4), ("N", "S")], ("N", 4)),
+        ([("N",), ("S",)], (None,)),
+        ([("N",), (None,)], (None,)),
+        ([(None,), (5,)], (5,)),
+        ([("unk__min(8,N)",), ("N",)], ("N",)),
+        ([("unk__min(8,N)",), ("S",)], (None,)),
+        ([("unk__min(8,N)",), ("unk__min(9,N)",)], (None,)),
+        ([("unk__min(8,M,N)",), ("N",)], (None,)),
+        ([(2,), (3,)], (None,)),
+        ([("N",), (-1,)], (None,)),
+    ],
+)
+def test_what_is_laid_over_each_other(shapes, expected):
+    assert over(shapes) == expected
+
+
+def test_what_is_flat():
+    assert shape([node("Flatten", ["x"], ["y"])]) == ("N", "8·S")
+    assert shape([node("Flatten", ["x"], ["y"], axis=-1)]) == ("N·S", 8)
+    assert shape([node("Flatten", ["x"], ["y"], axis=0)]) == (1, "8·N·S")
