@@ -14,7 +14,7 @@ from tests.fuzz.regress import FOLDER, read, write
 from tests.fuzz.shrink import fails, shrunk
 from tests.fuzz.trial import CHANGED, CRASHED, Case, difference, draw, trial
 
-MODELS, SEED = 1000, 20240
+MODELS, SEED = 600, 20240
 STANDARD = load_library().whole
 EVERY = load_library(("standard", "generated"), evidence=False).whole
 

@@ -16,6 +16,7 @@ from graphopt.onnxio.emit import emit
 from graphopt.onnxio.load import load
 from graphopt.onnxio.save import Staged, save
 from tests.onnxio.models import run
+from tests.share import part
 
 ROOT = Path(__file__).resolve().parents[2]
 N = 32
@@ -235,9 +236,10 @@ for line in map(int, sys.argv[4:]):
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="forks at each line")
-@pytest.mark.parametrize("former, how", [(None, "ended"), (1.0, "interrupted"), (2.0, "ended")])
-def test_whatever_line_it_ends_at_a_whole_model_is_there(tmp_path, former, how):
+@pytest.mark.parametrize("case", part([(1.0, "interrupted"), (None, "ended"), (2.0, "ended")], 3, str))
+def test_whatever_line_it_ends_at_a_whole_model_is_there(tmp_path, case):
     """The model that had just come to its place was removed from there, or its weights were."""
+    former, how = case
     out, new = tmp_path / "out" / "m.onnx", stored(tmp_path / "new.onnx", 2.0)
     out.parent.mkdir()
     old = None if former is None else stored(tmp_path / "old.onnx", former)

@@ -127,7 +127,7 @@ def test_a_size_is_no_place_in_a_list() -> None:
     assert not prove_generic(rule).proved
 
 
-@pytest.mark.parametrize("family", part(FAMILIES, 2, str))
+@pytest.mark.parametrize("family", part(FAMILIES, 4, str))
 def test_mutants_hold_at_the_ranks_and_attributes_where_they_are_proved(family: str) -> None:
     looked_at = 0
     for mutant in mutants(rules_dir() / f"{family}.yaml"):

@@ -24,7 +24,7 @@ def test_a_law_is_proved_at_a_few_instances(rule):
     assert verdict.verdict == "proved", verdict
 
 
-@pytest.mark.parametrize("rule", part(LAWS, 30, lambda rule: rule.id))
+@pytest.mark.parametrize("rule", part(LAWS, 45, lambda rule: rule.id))
 def test_a_law_is_proved(rule):
     verdict = check_rule(rule, seconds=SECONDS * slowness(), generic=False)
     assert verdict.verdict == "proved", verdict

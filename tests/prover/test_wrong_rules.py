@@ -16,14 +16,14 @@ pytest.importorskip("z3")
 RULES = [*read_rules(Path(__file__).parent / "wrong_rules.yaml"), *wrong_rules()]
 
 
-@pytest.mark.parametrize("rule", part(RULES, 6, lambda rule: rule.id))
+@pytest.mark.parametrize("rule", part(RULES, 10, lambda rule: rule.id))
 def test_a_wrong_rule_does_not_load(rule):
     verdict = check_rule(rule, generic=False)
     assert not verdict.loads, verdict
 
 
 @pytest.mark.parametrize("seed", [1])
-@pytest.mark.parametrize("rule", part(RULES, 72, lambda rule: rule.id))
+@pytest.mark.parametrize("rule", part(RULES, 120, lambda rule: rule.id))
 def test_it_does_not_with_other_instances_either(rule, seed):
     verdict = check_rule(rule, seed=seed, generic=False)
     assert not verdict.loads, verdict

@@ -144,10 +144,12 @@ DEAR_OPEN = {"tiny_diffusion@batch=0", "yolo@batch=0,classes=3,size=64,width=8"}
 
 
 def exports(given: Iterable[str], dear: Collection[str]) -> list[Any]:
-    """Each name with each exporter; those that are dear to export are `thorough`."""
+    """Each name with each exporter: a half of the names, those that are dear to export as `thorough` as the other half."""
     return [
-        pytest.param(name, exporter, marks=pytest.mark.thorough if exporter == "dynamo" and name in dear else ())
-        for name in given
+        pytest.param(
+            each.id, exporter, marks=pytest.mark.thorough if exporter == "dynamo" and each.id in dear else each.marks
+        )
+        for each in part(given, 2, str)
         for exporter in EXPORTERS
     ]
 
@@ -361,9 +363,7 @@ def test_reduced_types_are_those_of_the_file(name: str, built: Callable[[str, Ex
 
 
 @needs_zoo
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.thorough if name in DEAR else ()) for name in [*TINY, *SMALL]]
-)
+@pytest.mark.parametrize("name", part([name for name in [*TINY, *SMALL] if name not in DEAR], 2, str))
 def test_both_exporters_export_the_same_function(name: str, built: Callable[[str, Exporter], Path]) -> None:
     feeds = example_inputs(name, seed=1)
     for dynamo, legacy in zip(run(built(name, "dynamo"), feeds), run(built(name, "legacy"), feeds), strict=True):
