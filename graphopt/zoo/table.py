@@ -99,7 +99,7 @@ _BERT_BASE = _tokens(
     "transformer",
     "bert",
     "BERT-base encoder with an attention mask input (Devlin et al. 2018, arXiv 1810.04805)",
-    {"layers": 12, "hidden": 768, "heads": 12, "intermediate": 3072, "vocab": 30522, "seq": 128},
+    {"layers": 12, "hidden": 768, "heads": 12, "intermediate": 3072, "vocab": 30522, "seq": 128, "sdpa": 0},
     (_MASK, _SEGMENTS),
     _HIDDEN,
 )
@@ -218,7 +218,7 @@ MODELS = (
         "transformer",
         "bert",
         "MiniLM-L6-H384, the usual sentence embedding, its head left to the caller (Wang et al. 2020, arXiv 2002.10957)",
-        {"layers": 6, "hidden": 384, "heads": 12, "intermediate": 1536, "vocab": 30522, "seq": 128},
+        {"layers": 6, "hidden": 384, "heads": 12, "intermediate": 1536, "vocab": 30522, "seq": 128, "sdpa": 0},
         (_MASK, _SEGMENTS),
         _HIDDEN,
     ),
@@ -292,7 +292,7 @@ MODELS = (
     _image("tiny_resnext", "tiny", "vision:resnet", "resnext50, smaller: one block in each of two stages", {"d1": 1, "d2": 1, "d3": 0, "d4": 0, "bottleneck": 1, "groups": 16, "width": 4, **_SMALL}),
     _image("tiny_convnext", "tiny", "vision:convnext", "convnext_tiny, smaller: two stages", {"embed": 24, "d1": 1, "d2": 2, "d3": 0, "d4": 0, **_SMALL}),
     _image("tiny_swin", "tiny", "vision:swin", "swin_t, smaller: two stages of a plain and a shifted block", {"embed": 24, "heads": 2, "d1": 2, "d2": 2, "d3": 0, "d4": 0, "patch": 4, "window": 4, **_SMALL}),
-    _tokens("tiny_bert", "tiny", "bert", "bert_base, smaller", {"layers": 2, "hidden": 64, "heads": 4, "intermediate": 256, "vocab": 500, "seq": 16}, (_MASK, _SEGMENTS), _HIDDEN),
+    _tokens("tiny_bert", "tiny", "bert", "bert_base, smaller", {"layers": 2, "hidden": 64, "heads": 4, "intermediate": 256, "vocab": 500, "seq": 16, "sdpa": 0}, (_MASK, _SEGMENTS), _HIDDEN),
     _tokens("tiny_llama", "tiny", "llama", "llama_small, smaller", {"layers": 2, "hidden": 64, "heads": 4, "kv_heads": 2, "intermediate": 176, "vocab": 500, "seq": 16}),
     ZooModel("tiny_diffusion", "tiny", "graphopt.zoo.diffusion:DiffusionUNet", _LATENTS, "diffusion_unet, smaller: two resolutions", {"batch": 1, "size": 16, "width": 16, "levels": 2, "blocks": 1, "head": 8, "seq": 7, "text": 24}, ("noise",)),
 )  # fmt: skip

@@ -1,8 +1,8 @@
 """Builders of text models: the architectures of ``transformers`` from their configurations, with random weights.
 
 The library's modules take and return dictionaries and caches; the wrappers here take tensors in the order of the
-registry's inputs and return tensors. Attention is the eager implementation, so that its operators appear in the
-graph. Imported only when a model is built.
+registry's inputs and return tensors. Attention is the eager implementation, unless a parameter says otherwise, so that
+its operators appear in the graph. Imported only when a model is built.
 """
 
 from __future__ import annotations
@@ -59,8 +59,10 @@ class _DecodeStep(Wrapped):
         return (out.logits, *(layer.keys for layer in layers), *(layer.values for layer in layers))
 
 
-def bert(*, layers: int, hidden: int, heads: int, intermediate: int, vocab: int, seq: int, **_: Number) -> nn.Module:
-    """A BERT encoder without the pooling layer."""
+def bert(
+    *, layers: int, hidden: int, heads: int, intermediate: int, vocab: int, seq: int, sdpa: int = 0, **_: Number
+) -> nn.Module:
+    """A BERT encoder without the pooling layer; attention by ``scaled_dot_product_attention``, the library's default, if asked for."""
     config = transformers.BertConfig(
         vocab_size=vocab,
         hidden_size=hidden,
@@ -68,7 +70,7 @@ def bert(*, layers: int, hidden: int, heads: int, intermediate: int, vocab: int,
         num_attention_heads=heads,
         intermediate_size=intermediate,
         max_position_embeddings=max(512, seq),
-        **EAGER,
+        attn_implementation="sdpa" if sdpa else "eager",
     )
     return _Encoder(transformers.BertModel(config, add_pooling_layer=False))
 
