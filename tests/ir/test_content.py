@@ -274,6 +274,13 @@ def test_what_is_laid_over_each_other(shapes, expected):
     assert over(shapes) == expected
 
 
+def test_what_says_where_it_begins_is_not_laid_over_from_the_end():
+    """Before operator set 7 the second operand may lie anywhere along the first."""
+    types = [ValueType("f32", ("N", "S", 4)), ValueType("f32", ("S",))]
+    assert decided("Add", {"axis": 1, "broadcast": 1}, types, [None, None]) is None
+    assert decided("Add", {}, types, [None, None]) == ("N", "S", 4)
+
+
 def test_what_is_flat():
     assert shape([node("Flatten", ["x"], ["y"])]) == ("N", "8·S")
     assert shape([node("Flatten", ["x"], ["y"], axis=-1)]) == ("N·S", 8)
