@@ -270,9 +270,8 @@ def shape(
         return _counted(known)
     if op == "Slice" and first.shape is not None:
         return _sliced(first.shape, attributes, types, known)
-    if (
-        op in BROADCASTING and op != "PRelu" and "axis" not in attributes
-    ):  # which before operator set 7 said where to begin
+    # An axis, before operator set 7, says where the second operand begins.
+    if op in BROADCASTING and op != "PRelu" and "axis" not in attributes:
         shapes = [None if type is None else type.shape for type in types]
         return over([s for s in shapes if s is not None]) if None not in shapes else None
     return None

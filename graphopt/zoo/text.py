@@ -17,6 +17,7 @@ from graphopt.zoo.spec import Number
 
 # Passed like this because the configurations declare only the fields of their own architecture.
 EAGER: dict[str, Any] = {"attn_implementation": "eager"}
+SDPA: dict[str, Any] = {"attn_implementation": "sdpa"}
 
 
 class Wrapped(nn.Module):
@@ -70,7 +71,7 @@ def bert(
         num_attention_heads=heads,
         intermediate_size=intermediate,
         max_position_embeddings=max(512, seq),
-        attn_implementation="sdpa" if sdpa else "eager",
+        **(SDPA if sdpa else EAGER),
     )
     return _Encoder(transformers.BertModel(config, add_pooling_layer=False))
 
