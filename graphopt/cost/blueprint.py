@@ -145,9 +145,8 @@ def _turned(graph: Graph, node: Node) -> bool:
 def _content_counts(node: Node, type: ValueType, at: int) -> bool:
     """Whether the numbers in a constant, not only their count, decide what the kernel does."""
     if at == ops.SCORE_BIAS.get((node.domain, node.op)):
-        return (
-            True  # the exponential of what a mask hides is denormal on its way to zero: attention takes twice as long
-        )
+        # The exponential of what a mask hides is denormal on its way to zero: attention takes twice as long.
+        return True
     n = type.elements
     if n is None or n <= 1 or type.dtype not in ("f32", "f64", "f16", "bf16"):
         return True

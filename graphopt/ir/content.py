@@ -218,11 +218,8 @@ def bounds(
 ) -> list[tuple[int, Any, Any, int]] | None:
     """Axis, start, end and step of each axis of a Slice; ``None`` unless they are known to be numbers."""
     rows = _rows(attributes, types, known)
-    return (
-        rows
-        if rows is not None and all(isinstance(i, int) for row in rows for i in row) and all(row[3] for row in rows)
-        else None
-    )
+    numbers = rows is not None and all(isinstance(i, int) for row in rows for i in row) and all(row[3] for row in rows)
+    return rows if numbers else None
 
 
 def _rows(
@@ -272,8 +269,8 @@ def shape(
         return _sliced(first.shape, attributes, types, known)
     # An axis, before operator set 7, says where the second operand begins.
     if op in BROADCASTING and op != "PRelu" and "axis" not in attributes:
-        shapes = [None if type is None else type.shape for type in types]
-        return over([s for s in shapes if s is not None]) if None not in shapes else None
+        shapes = [type.shape for type in types if type is not None and type.shape is not None]
+        return over(shapes) if len(shapes) == len(types) else None
     return None
 
 

@@ -20,16 +20,10 @@ DEAR = {
 }  # fmt: skip
 """Those that take 10 to 30 seconds each, which are left to ``make thorough``."""
 OTHERS = [rule for rule in RULES if rule.id not in DEAR]
+THOROUGH = [pytest.param(rule, id=rule.id, marks=pytest.mark.thorough) for rule in RULES if rule.id in DEAR]
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("rule", [rule for rule in RULES if rule.id in DEAR], ids=lambda rule: rule.id)
-def test_a_dear_wrong_rule_does_not_load(rule):
-    verdict = check_rule(rule, generic=False)
-    assert not verdict.loads, verdict
-
-
-@pytest.mark.parametrize("rule", part(OTHERS, 10, lambda rule: rule.id))
+@pytest.mark.parametrize("rule", [*part(OTHERS, 10, lambda rule: rule.id), *THOROUGH])
 def test_a_wrong_rule_does_not_load(rule):
     verdict = check_rule(rule, generic=False)
     assert not verdict.loads, verdict
