@@ -27,6 +27,7 @@ from graphopt.runtime.vocabulary import Vocabulary
 
 _ONE = ("batch", "beam", "num_return")
 _BATCH_NAMES = {"n", "b", "bs", "bsz", "nbatch"}
+_TOKENS = ("seq", "token", "past")
 _IMAGE_NAMES = {"height", "width", "h", "w"}
 _IMAGE_SIZE = 224  # ImageNet's
 _CHANNELS = (1, 3, 4)  # of an image, where they come last
@@ -258,15 +259,14 @@ def chosen_dims(
 
 def likely_sizes(specs: Sequence[TensorSpec]) -> dict[str, int]:
     """A likely size for every symbol, and for the symbols in those that are sums."""
-    roles = recognise(specs).role_of(specs)
+    known = recognise(specs).likely(specs)
     found: dict[str, int] = {}
     for spec in specs:
         for axis, dim in enumerate(spec.shape):
             for part in (dim, *addends(dim)) if isinstance(dim, str) else ():
-                unnamed = (part == dim_name(spec.name, axis) or _COUNTED.fullmatch(part)) and not likely(
-                    roles.get(part)
-                )
-                found.setdefault(part, unnamed_size(spec, axis) if unnamed else default_size(part, roles.get(part)))
+                unnamed = part == dim_name(spec.name, axis) or _COUNTED.fullmatch(part)
+                by_name = unnamed_size(spec, axis) if unnamed else default_size(part)
+                found.setdefault(part, known[part][0] if part in known else by_name)
     return found
 
 
@@ -357,13 +357,13 @@ def measured_sizes(specs: Sequence[TensorSpec], feeds: Mapping[str, Array]) -> d
     return sizes
 
 
-def default_size(symbol: str, role: str | None = None) -> int:
-    """A likely size for a symbol, by what the dimension is known to be, or by its name."""
-    if likely(role):
-        return likely(role)[0]
+def default_size(symbol: str) -> int:
+    """A likely size for a symbol by its name."""
     name = symbol.lower()
     if name in _BATCH_NAMES or any(word in name for word in _ONE):
         return 1
+    if any(word in name for word in _TOKENS):
+        return likely("past" if "past" in name else "sequence")
     return _IMAGE_SIZE if name in _IMAGE_NAMES else _DEFAULT_SIZE
 
 

@@ -71,6 +71,12 @@ class Interface:
             if isinstance(dim, str) and role != _NOTHING
         }
 
+    def likely(self, specs: Iterable[TensorSpec]) -> dict[str, Sequence[int]]:
+        """Likely sizes of each symbol whose role says them, the likeliest first."""
+        stepwise = any("past" in roles for roles in self.roles.values())
+        roles = {dim: "step" if stepwise and role == "sequence" else role for dim, role in self.role_of(specs).items()}
+        return {dim: table().sizes[role] for dim, role in roles.items() if role in table().sizes}
+
     def size(self, role: str, shapes: Mapping[str, Sequence[int]]) -> int:
         """The size of a role where the inputs have these shapes; 0 for one that no input has."""
         if role in table().sums and not any(role in roles for roles in self.roles.values()):
@@ -111,9 +117,9 @@ def variable(role: str) -> str:
     return f"<{role}>"
 
 
-def likely(role: str | None) -> Sequence[int]:
-    """Likely sizes of a role, the likeliest first."""
-    return table().sizes.get(role or "", ())
+def likely(role: str) -> int:
+    """The likeliest size of a role."""
+    return table().sizes[role][0]
 
 
 @cache

@@ -14,7 +14,7 @@ from typing import Any
 
 from graphopt.runtime.binding import TensorSpec
 from graphopt.runtime.feeds import Fill, chosen_dims, fills, likely_sizes, ties, whole
-from graphopt.runtime.interfaces import likely, recognise
+from graphopt.runtime.interfaces import recognise
 from graphopt.runtime.ties import Linear
 
 Sizes = dict[str, int]
@@ -110,9 +110,10 @@ class Symbols:
         """
         hints, given = hints or Hints(), chosen_dims(specs, dims or {}, overrides)
         tied = ties(specs, given, equal)
-        usual, roles = likely_sizes(specs), recognise(specs).role_of(specs)
+        interface, usual = recognise(specs), likely_sizes(specs)
+        roles, known = interface.role_of(specs), interface.likely(specs)
         free = tuple(s for s in usual if s not in given and s not in tied)
-        options = {s: [*hints.sizes.get(s, ()), *likely(roles.get(s))[1:]] for s in free}
+        options = {s: [*hints.sizes.get(s, ()), *known.get(s, ())[1:]] for s in free}
         for name, sum in tied.items():
             if len(sum) == 1 and (other := next(iter(sum))) in options:
                 options[other] += [size for size in hints.sizes.get(name, ()) if size not in options[other]]
@@ -223,7 +224,7 @@ def _smaller(symbols: Symbols) -> list[Sizes]:
 
 
 def others(symbols: Symbols, base: Sizes, runs: Runs, seconds: float = SECONDS) -> list[Sizes]:
-    """More sizes that a model runs at: each symbol at another size than in ``base``, at 1, without a past, and beyond bounds.
+    """More sizes that a model runs at: each symbol at another size than in ``base``, small, at 1, without a past, and beyond bounds.
 
     Symbols get sizes that differ from each other, where the model takes that: what is equal by chance hides mistakes.
     """
@@ -239,7 +240,7 @@ def others(symbols: Symbols, base: Sizes, runs: Runs, seconds: float = SECONDS) 
     if not symbols.free:
         return []
     found: list[Sizes] = []
-    for find in (_another, _ones, _empty, _beyond):
+    for find in (_another, _small, _ones, _empty, _beyond):
         if find is _beyond and longest > _SHORT:
             break
         sizes = find(symbols, base, tried)
@@ -251,14 +252,21 @@ def others(symbols: Symbols, base: Sizes, runs: Runs, seconds: float = SECONDS) 
 
 def _another(symbols: Symbols, base: Sizes, runs: Runs) -> Sizes | None:
     free = symbols.free
-    distinct = {**base, **{s: _different(base[s], i) for i, s in enumerate(free)}}
-    if runs(distinct):
-        return distinct
+    for different in (_odd, _different):
+        distinct = {**base, **{s: different(base[s], i) for i, s in enumerate(free)}}
+        if runs(distinct):
+            return distinct
     for size in (2, 3, 4, 5, 16, 2 * max(base[s] for s in free)):
         same = {**base, **dict.fromkeys(free, size)}
         if all(base[s] != size for s in free) and runs(same):
             return same
     return _one_by_one(base, {s: [_different(base[s], i), *_near(symbols, base, s)] for i, s in enumerate(free)}, runs)
+
+
+def _small(symbols: Symbols, base: Sizes, runs: Runs) -> Sizes | None:
+    """Small sizes in place of large ones: what is cut at ten, say, is not cut there."""
+    small = {s: _PRIMES[i % len(_PRIMES)] for i, s in enumerate(symbols.free) if base[s] >= _LARGE}
+    return {**base, **small} if small and runs({**base, **small}) else None
 
 
 def _ones(symbols: Symbols, base: Sizes, runs: Runs) -> Sizes | None:
@@ -315,6 +323,11 @@ def _one_by_one(base: Sizes, choices: Mapping[str, Sequence[int]], runs: Runs) -
                 sizes[symbol] = size
                 break
     return sizes if sizes != base else None
+
+
+def _odd(size: int, index: int) -> int:
+    """As :func:`_different`, and no multiple of anything where ``size`` is large: halved again and again it is rounded."""
+    return size // 4 * 2 + 1 + 2 * index if size >= _LARGE else _different(size, index)
 
 
 def _different(size: int, index: int) -> int:

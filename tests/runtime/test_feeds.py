@@ -94,7 +94,9 @@ def test_symbols_get_the_same_size_everywhere():
         (("unk__12", 40), (1, 40)),
         (("p2o.DynamicDimension.0", 3, "p2o.DynamicDimension.1", "p2o.DynamicDimension.2"), (1, 3, 224, 224)),
         (("s77", "s27"), (1, 8)),
-        (("sequence",), (8,)),
+        (("sequence",), (128,)),
+        (("batch", "past_len"), (1, 128)),
+        (("num_return_sequences", "beam_tokens"), (1, 1)),
     ],
 )
 def test_default_sizes(shape, size):

@@ -51,23 +51,32 @@ def test_a_decoder_has_three_sizes_whatever_its_symbols_are_called():
     choices = Symbols.choices(decoder())
     assert choices[0].free == ("b0", "s", "p0") and choices[0].empty == ("p0",)
     found = fitting(choices, lambda sizes: sizes["m"] == sizes["s"] + sizes["p0"] and sizes["b0"] == sizes["b1"])
-    assert found is not None and found[1] == {"b0": 1, "b1": 1, "s": 8, "p0": 8, "p1": 8, "m": 16}
+    assert found is not None and found[1] == {"b0": 1, "b1": 1, "s": 1, "p0": 128, "p1": 128, "m": 129}
     more = others(*found, lambda sizes: True)
-    assert {sizes["p0"] for sizes in more} == {7, 1, 0} and all(
+    assert {sizes["p0"] for sizes in more} == {69, 7, 1, 0} and all(
         sizes["m"] == sizes["s"] + sizes["p1"] for sizes in more
     )
 
 
+def test_sequences_are_a_step_beside_a_past_alone():
+    """A decoder with a cache takes most of its time for one token after the other; sounds are a second long."""
+    start = Symbols.choices(
+        [TensorSpec("tokens", "int64", ("n", "a")), TensorSpec("input_values", "float32", ("n", "b"))]
+    )
+    assert start[0].start == {"n": 1, "a": 128, "b": 16000}
+    assert Symbols.choices(decoder())[0].start["s"] == 1
+
+
 def test_dimensions_without_a_name_follow_as_well():
     feeds = make_feeds(decoder(batch=None, mask=(None, None), past=(None, None)), dims={"s": 3})
-    assert feeds["attention_mask"].shape == (1, 11) and feeds["past_key_values.1.key"].shape == (1, 2, 8, 4)
-    assert feeds["position_ids"].tolist() == [[8, 9, 10]]
+    assert feeds["attention_mask"].shape == (1, 131) and feeds["past_key_values.1.key"].shape == (1, 2, 128, 4)
+    assert feeds["position_ids"].tolist() == [[128, 129, 130]]
 
 
 def test_a_number_in_one_place_is_the_size_in_all():
     specs = [TensorSpec("input_ids", "int64", (4, 1)), *decoder(batch="b")[1:2], *decoder(batch="b")[3:]]
     feeds = make_feeds(specs)
-    assert feeds["attention_mask"].shape == (4, 9) and feeds["past_key_values.0.value"].shape[0] == 4
+    assert feeds["attention_mask"].shape == (4, 129) and feeds["past_key_values.0.value"].shape[0] == 4
 
 
 def test_what_the_caller_chooses_counts_more_than_a_name():
@@ -91,8 +100,8 @@ def test_an_encoder_beside_a_decoder_has_a_length_of_its_own():
 @pytest.mark.parametrize(
     ("name", "shape", "wanted"),
     [
-        ("position_ids", ("b", "s"), [[8, 9, 10, 11]]), ("cache_position", ("s",), [8, 9, 10, 11]), ("seqlens_k", ("b",), [11]),
-        ("seqlens_k", ("b", 1), [[11]]), ("total_sequence_length", (), 12), ("past_seq_len", (1,), [8]),
+        ("position_ids", ("b", "s"), [[128, 129, 130, 131]]), ("cache_position", ("s",), [128, 129, 130, 131]), ("seqlens_k", ("b",), [131]),
+        ("seqlens_k", ("b", 1), [[131]]), ("total_sequence_length", (), 132), ("past_seq_len", (1,), [128]),
     ],
 )  # fmt: skip
 def test_positions_and_lengths_say_what_is_there(name, shape, wanted):
@@ -134,7 +143,8 @@ def test_a_model_that_runs_with_a_flag_one_way_is_compared_that_way_else_both(tm
 
 def test_a_position_stays_within_its_table():
     specs = decoder("b", ("b", "m"), ("p", "p"))
-    assert make_feeds(specs, ranges={"position_ids": (0, 10)}, dims={"s": 4})["position_ids"].tolist() == [[8, 9, 9, 9]]
+    made = make_feeds(specs, ranges={"position_ids": (0, 130)}, dims={"s": 4})
+    assert made["position_ids"].tolist() == [[128, 129, 129, 129]]
 
 
 def test_the_table_speaks_of_roles_that_it_knows():

@@ -431,11 +431,12 @@ def test_what_is_right_at_one_size_alone():
     ends = [("x", F, ["batch", "seq"])], [("y", F, ["batch", None])]
     cut = model(SLICED, *ends, {**BOUNDS, "e": np.array([6])})
     assert not verify_models(cut, model([helper.make_node("Identity", ["x"], ["y"])], *ends)).passed
-    # At five and at one nothing is cut: only the size that is tried besides says so.
+    # At five and at one nothing is cut: only the larger sizes say so.
     cut = model(SLICED, *ends, {**BOUNDS, "e": np.array([8])})
     found = verify_models(cut, cut)
-    assert found.passed and found.sizes == ({"batch": 1, "seq": 8}, {"batch": 4, "seq": 5}, {"batch": 1, "seq": 1})
-    assert found.trials == 4
+    large, small = [(1, 128), (4, 67)], [(1, 5), (1, 1)]
+    assert found.passed and found.sizes == tuple({"batch": n, "seq": m} for n, m in large + small)
+    assert found.trials == 5
 
 
 def test_a_mistake_at_size_one():
@@ -487,9 +488,9 @@ def enlarged(height="h", factor=2.0, single=False):
 def test_where_the_runtimes_optimiser_breaks_the_original_the_models_are_compared_without_it():
     found = verify_models(enlarged(), enlarged())
     assert found.passed and "without the runtime's own optimiser where that breaks the original" in found.message
-    assert len(found.sizes) == 3 and found.trials == 4
+    assert len(found.sizes) == 4 and found.trials == 5
     wrong = verify_models(enlarged(), enlarged(factor=2.5))
-    assert not wrong.passed and wrong.failed == (0, 1, 2, 3)
+    assert not wrong.passed and wrong.failed == (0, 1, 2, 3, 4)
     verifier = Verifier(enlarged())
     assert (
         not verifier.verify(enlarged(factor=2.5), trials=[0]).passed and verifier.verify(enlarged(), trials=[0]).passed
