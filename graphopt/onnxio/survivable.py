@@ -2,7 +2,7 @@
 
 A Pad that cuts off more than there is, and a Conv or a pool with a kernel larger than its operand, are given a size below 0, which only
 the inference of a whole model comes to know; operators of strings and trees take an operand for one of a known type, which what an operator
-without inference makes is not (a forest of the first version of its domain). The operators that read it are therefore called by another domain there, ours,
+without inference makes is not (a forest of the first version of its domain). The operators that read it are therefore called by another name there, ours,
 of which the inference is that of ONNX where no size is below 0 and no type is missing, and says nothing elsewhere.
 """
 
@@ -19,6 +19,7 @@ from graphopt.onnxio.bodies import graphs, within
 from graphopt.onnxio.read import ML, STANDARD
 
 _DOMAINS = {"": "graphopt.guarded", ML: "graphopt.guarded.ml"}  # registered in this process alone, and never written
+_OURS = "Guarded"  # that a name is of one domain alone is what ``onnx.reference``, and with it onnxscript, asks of all operators
 GUARDED = {
     "Slice": "",
     "GatherND": "",
@@ -55,7 +56,7 @@ def _guard(nodes: Sequence[NodeProto], weights: Iterable[TensorProto], owner: Mo
     for node in guarded:
         domain = _plain(node.domain)
         if domain in versions and (node.op_type != "Slice" or node.input[0] not in vectors):
-            node.domain = _DOMAINS[domain]
+            node.domain, node.op_type = _DOMAINS[domain], _OURS + node.op_type
             used.add(domain)
     owner.opset_import.extend(helper.make_opsetid(_DOMAINS[domain], versions[domain]) for domain in sorted(used))
 
@@ -106,11 +107,11 @@ def _register_once() -> None:
     for schema in defs.get_all_schemas_with_history():
         if GUARDED.get(schema.name) == schema.domain and schema.has_type_and_shape_inference_function:
             domain = _DOMAINS[schema.domain]
-            guarded = defs.OpSchema(schema.name, domain, schema.since_version)
+            guarded = defs.OpSchema(_OURS + schema.name, domain, schema.since_version)
             guarded.set_type_and_shape_inference_function(_survivable(schema))
             defs.register_schema(guarded)
             # Where onnx is built with pybind11 (1.19), a function of Python's that outlives the interpreter keeps the process from ending.
-            atexit.register(defs.deregister_schema, schema.name, schema.since_version, domain)
+            atexit.register(defs.deregister_schema, guarded.name, schema.since_version, domain)
 
 
 def _survivable(schema: defs.OpSchema):  # type: ignore[no-untyped-def]

@@ -172,3 +172,9 @@ def test_threads_that_come_first_together():
     )
     done = alone(code)
     assert done.returncode == 0, done.stderr
+
+
+def test_the_reference_evaluator_can_be_imported_after_the_first_model():
+    """It refuses a name of two domains, and torch's exporter, which takes it by onnxscript, could be imported no more."""
+    done = alone("from graphopt.onnxio import survivable; survivable._register(); import onnx.reference")
+    assert done.returncode == 0, done.stderr
