@@ -1,11 +1,13 @@
 """What a graph will cost when ONNX Runtime runs it.
 
-Two models behind one protocol, :class:`graphopt.cost.base.CostModel`: a prediction for a whole graph (``of``) and an
+Models behind one protocol, :class:`graphopt.cost.base.CostModel`: a prediction for a whole graph (``of``) and an
 update in time proportional to what an edit changed (``after``). Import the modules directly; this file stays empty so
 that the analytic model can be used without loading the runtime.
 
-    base       Costs, CostModel, and the bookkeeping both models share
+    base       Costs, CostModel, and the bookkeeping that models of windows share
+    models     the cost models by name
     windows    which nodes the runtime fuses with which: the unit that has a price
+    layout     where the runtime converts between its blocked convolution layout and the plain one
     shapes     a static shape for every value
     analytic   FLOPs and bytes against a roofline, the peak numbers of a machine; or a price for each operator
     fit        the peak numbers of this machine, found once through the runtime

@@ -11,10 +11,13 @@ The only package that imports onnxruntime, in ``ort``. Import the modules direct
     placement    which provider runs which nodes of a session
     binding      values where a session wants them, on a device or the host
     session      a model in memory or on disk, opened and run
+    kernels      which nodes the CPU provider has a kernel for
     feeds        made-up inputs for a session
+    given        inputs that a user gives
     vocabulary   inputs whose elements come out of a list
     rounds       models in interleaved rounds, over sessions that are opened again and again
     timing       from rounds to ratios, intervals and verdicts
+    distance     how far apart the processors are that threads run on
     interfaces   what the names of inputs say, by a table
     ties         sizes that depend on each other
     sizes        sizes that a model runs at

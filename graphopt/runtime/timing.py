@@ -164,7 +164,7 @@ class Turn:
 
     Args:
         run: Runs the model once, see :meth:`graphopt.runtime.session.Session.prepare`.
-        had: A clock that stands while other programs have the processor (:func:`graphopt.runtime.environment.processor_clock`).
+        had: A clock that stands while other programs have the processor (:func:`graphopt.runtime.rounds.processor_clock`).
         length: What an earlier session of the model found; this one then runs once, because memory is new to it.
 
     Attributes:
