@@ -225,7 +225,7 @@ class Edit:
         same = {i for i in self._added if i in self._removed and self._added[i].outputs == self._removed[i].outputs}
         added = tuple(n for i, n in self._added.items() if i not in same)
         removed = tuple(n for i, n in self._removed.items() if i not in same)
-        touched = tuple(i for i in self._touched | same if i in self._nodes and i not in self._added)
+        touched = tuple(i for i in self._touched if i in self._nodes and i not in self._added)
         return graph, Delta(added, removed, touched + tuple(same))
 
     # -- parts ----------------------------------------------------------------------------------------------------

@@ -249,8 +249,3 @@ def _unpacked(content: Array, dtype: int, shape: tuple[int, ...]) -> Array:
         return content.view(kind).reshape(shape)
     proto = TensorProto(data_type=dtype, dims=shape, raw_data=content.tobytes())
     return np.asarray(numpy_helper.to_array(proto))
-
-
-__all__ = [
-    "STRING", "Constant", "InFile", "InMemory", "InModel", "Stamp", "files_of", "see_unchanged", "to_tensor_proto",
-]  # fmt: skip

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
-from graphopt.ir.graph import Graph, Node, Value
+from graphopt.ir.graph import Graph, Node
 from graphopt.ir.infer import SCALING, make_node, type_proto, value_type
 from graphopt.ir.ops import RECURRENT
 from graphopt.ir.simplify import acts
@@ -143,7 +143,7 @@ class _Emitter:
                 continue
             self._store(g, nodes, tensors, self.names[key], tensor, modern)
 
-        nodes.extend(self._nodes(used))
+        nodes.extend(self._nodes())
         g.node.extend(nodes)
         made = {o for n in nodes for o in n.output}
         symbols = {d for key in graph.inputs for d in graph.type(key).shape or () if isinstance(d, str)}
@@ -268,7 +268,7 @@ class _Emitter:
 
     # -- nodes ----------------------------------------------------------------------------------------------------
 
-    def _nodes(self, used: set[int]) -> Iterator[NodeProto]:
+    def _nodes(self) -> Iterator[NodeProto]:
         graph = self.graph
         emitted_names: set[str] = set()
         for node in graph.in_order():
@@ -355,6 +355,3 @@ def _constant(data: Any) -> Constant:
 
 def _computed(array: np.ndarray[Any, Any]) -> InMemory:
     return InMemory(np.ascontiguousarray(array).reshape(array.shape))
-
-
-__all__ = ["RULE_NOTE", "Emitted", "Value", "emit", "rule_of"]

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -27,9 +27,6 @@ from graphopt.rewrite.match import Match, attribute_of, find, match_line, plan_f
 from graphopt.rewrite.pattern import Line
 from graphopt.rewrite.schema import Rule
 from graphopt.rewrite.symbols import TooLargeError, Unknown
-
-if TYPE_CHECKING:
-    from graphopt.rewrite.schema import Rule
 
 DEFAULT_OPSET = 17
 LARGEST = 1 << 22

@@ -23,7 +23,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -388,6 +388,3 @@ def _exactly(source: socket.socket, size: int, deadline: float | None) -> bytear
             raise EOFError
         done += got
     return content
-
-
-__all__: Sequence[str] = ("LIMIT_S", "Guarded", "open_guarded", "receive", "revive", "send", "start")

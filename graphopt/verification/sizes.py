@@ -199,6 +199,3 @@ def _reshaped(x: Shape, target: Sequence[Dim] | None) -> Iterator[tuple[Dim, int
     wanted = prod(int(d) for d in numbers if d is not None)
     if wanted > 0 and whole[0] > 0:
         yield product(x), lcm(wanted, whole[0]) if -1 in target else wanted
-
-
-__all__ = ["size_hints"]
