@@ -153,7 +153,7 @@ def sized(graph: Graph) -> Graph:
         if node.op not in ops.OF_SHAPES or node.domain or key is None or of is None or graph.values[of].const:
             continue
         # An output of the graph and what a body reads keep their names, for which a constant would need an Identity.
-        named = key in graph.output_keys or any(graph.nodes[user].captures for user in graph.users[key])
+        named = key in graph.output_keys or _captured(graph, key)
         array = None if named or not edit.readable(key) else small_array(graph, key)
         if array is not None:
             with suppress(RefusedError):

@@ -31,7 +31,6 @@ from graphopt.onnxio.declared import overridable, types_of, unnamed_axes
 from graphopt.onnxio.initializers import attribute_of, constant_of, identify
 from graphopt.onnxio.read import STANDARD, opsets_of
 
-_KNOWN_DOMAINS = ("", "ai.onnx", "ai.onnx.ml", "com.microsoft")
 _CONTROL = (*CONTROL, "SequenceMap")
 _SEEN_THROUGH = ("Identity", "Dropout")  # by the runtime, which takes them away before it fuses units
 _CONTAINERS = (
@@ -181,7 +180,7 @@ def _opaque(
     """Why no rule may look at a node; empty for an ordinary one."""
     if (node.domain, node.op_type) in functions:
         return "model-local function"
-    if node.domain not in _KNOWN_DOMAINS:
+    if not ops.known_domain(node.domain):
         return f"custom domain {node.domain}"
     if any(isinstance(v, Opaque) for v in attributes.values()):
         if node.op_type not in _CONTROL or node.domain not in STANDARD:

@@ -21,6 +21,7 @@ from graphopt.ir.schema import RISKY, deadly
 from graphopt.onnxio import wire
 from graphopt.onnxio.bodies import graphs, within
 from graphopt.onnxio.initializers import attribute_of
+from graphopt.wording import one_line
 
 OLDEST_OPSET = 7
 INLINE = 1024
@@ -55,8 +56,8 @@ def upgraded(source: str | Path | ModelProto) -> str | Path | ModelProto:
         whole = source if isinstance(source, ModelProto) else onnx.load(source)
         return _converted(whole)
     except Exception as error:  # the converter is C++ and raises what it likes
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise ModelError(f"{name}opset {version} can't be converted to {_UPGRADED}: {reason}") from error
+        what = one_line(str(error)) or type(error).__name__
+        raise ModelError(f"{name}opset {version} can't be converted to {_UPGRADED}: {what}") from error
 
 
 def _converted(proto: ModelProto) -> ModelProto:
@@ -239,8 +240,7 @@ def _called(node: NodeProto) -> Function:
 
 def _opset(proto: ModelProto) -> int:
     """Version of the standard operator set; 1 where a model names none."""
-    versions = {o.domain: o.version for o in proto.opset_import}
-    return versions.get("", versions.get("ai.onnx", 1))
+    return opsets_of(proto).get("", 1)
 
 
 def _too_old(proto: ModelProto) -> bool:

@@ -386,9 +386,8 @@ def _reasons(graph: Graph, line: Line, node: Node, given: dict[str, Any]) -> Ite
         found = attribute_of(graph, node, name)
         if not isinstance(found, tuple) or len(found) != len(items):
             yield f"attribute {name!r} is {found!r}, no list of {len(items)}"
-    mentioned = {name for name, _ in (*line.attributes, *line.captures, *line.lists)}
     for name, value in node.attributes.items():
-        if not line.rest and name not in mentioned and (node.op, name) not in ops.REDUNDANT:
+        if not line.rest and name not in line.mentioned and (node.op, name) not in ops.REDUNDANT:
             default = attribute_of(graph, _without(node, name), name)
             if not same_attribute(value, default, line.exact):
                 yield f"attribute {name!r}, which it does not mention, is {value!r} and not its default"

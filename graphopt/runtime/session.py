@@ -346,7 +346,7 @@ def _options(config: SessionConfig) -> Any:
         options.profile_file_prefix = str(config.profile)
     if config.save_optimized is not None:
         options.optimized_model_filepath = str(config.save_optimized)
-    if providers.full_name(config.provider) != "CPUExecutionProvider":
+    if providers.full_name(config.provider) != providers.CPU:
         options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
     for key, value in config.entries.items():
         options.add_session_config_entry(key, value)

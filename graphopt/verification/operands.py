@@ -9,7 +9,7 @@ from math import prod
 from graphopt.ir.graph import Graph, Node
 from graphopt.runtime.feeds import Interval
 
-_INTEGERS = ("i64", "i32", "i16", "i8", "u8", "u16", "u32", "u64")
+INTEGERS = ("i64", "i32", "i16", "i8", "u8", "u16", "u32", "u64")
 # By operator and operand: inclusive low and exclusive high.
 _BOUNDS: Mapping[tuple[str, int], Interval] = {
     ("CenterCropPad", 1): (4, 9),
@@ -63,8 +63,8 @@ def asked(graph: Graph, node: Node, key: int, *, whole: bool = True) -> Interval
     where = (node.op, slot)
     each = _each(graph, node, slot) if whole else None
     if each is not None:
-        return each, tuple(n + (1e-9 if dtype not in _INTEGERS else 1) for n in each)  # 1 is 1, rounded
-    if node.op in ("Div", "Mod") and slot == 1 and dtype in _INTEGERS:
+        return each, tuple(n + (1e-9 if dtype not in INTEGERS else 1) for n in each)  # 1 is 1, rounded
+    if node.op in ("Div", "Mod") and slot == 1 and dtype in INTEGERS:
         return 1, 4
     if where == ("DequantizeLinear", 2) and dtype == "i32":
         return 0, 1  # there is none for whole numbers of 32 bits

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from graphopt.ir.constants import small_array
 from graphopt.ir.graph import Graph, Node
 from graphopt.runtime.feeds import Interval, Range
-from graphopt.verification.operands import asked
+from graphopt.verification.operands import INTEGERS, asked
 from graphopt.verification.words import ENCODERS, input_words
 
 # Where the first operand's elements come out as they are, if not all of them or in another order.
@@ -19,7 +19,6 @@ _PASS_THROUGH = frozenset(
 _ANY_OPERAND = frozenset({"Concat", "Max", "Min", "ScatterElements", "ScatterND"})
 _TABLES = ("Gather", "GatherElements", "ScatterElements")
 _FLOATS = ("f32", "f16", "f64")
-_INTEGERS = ("i64", "i32", "i16", "i8", "u8", "u16", "u32", "u64")
 _MOST = 4096  # steps from an input
 
 
@@ -32,7 +31,7 @@ def input_ranges(graph: Graph) -> dict[str, Range]:
     found: dict[str, Range] = {**input_words(graph)} if encoded else {}
     for key in graph.inputs:
         value = graph.values[key]
-        if not value.default and (value.type.dtype in _INTEGERS or value.type.dtype in _FLOATS):
+        if not value.default and (value.type.dtype in INTEGERS or value.type.dtype in _FLOATS):
             limits = _together(list(_limits(graph, key)))
             if limits is not None:
                 found[value.name] = limits
